@@ -211,6 +211,9 @@ def merge_calls(calls: Sequence[InferenceCall]) -> InferenceCall:
         **{
             **msgspec.structs.asdict(facts),
             "input_messages": prompt,
+            "prompt_known": next(
+                (call.prompt_known for call in _nearest(calls) if call.input_messages is not None), None
+            ),
             "gaps": _gaps(calls, facts, is_whole=is_whole),
         },
         error_type=error_type,

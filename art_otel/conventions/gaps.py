@@ -47,6 +47,9 @@ _MARKS: Final = ("[truncated]", "[TRUNCATED]", "<truncated>", "(truncated)")
 _REPLACED: Final = "<truncated due to size exceeding limit>"
 """What Langfuse writes in place of content."""
 
+_ASKING: Final = ("system", "developer", "user")
+"""Roles of messages that nobody sends without content. Tools may return nothing."""
+
 _LAST_CHARACTERS: Final = frozenset(mark[-1] for mark in (*_MARKS, _REPLACED))
 
 
@@ -156,6 +159,8 @@ def _signs_of(messages: Iterable[Message]) -> tuple[_Sign, ...]:
     for message in messages:
         if (mask := mask_of(message)) is not None:
             signs = (*signs, ("masked", mask.evidence))
+        if message.content is None and message.role in _ASKING and message.is_unknown:
+            signs = (*signs, ("off", f"a message of role {message.role} without content"))
         if message.parts is not None or ((text := message.content) is not None and text[-1:] in _LAST_CHARACTERS):
             signs += _signs_of_one(message)
     return signs

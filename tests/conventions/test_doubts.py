@@ -166,3 +166,23 @@ def test_a_framework_that_lost_the_tool_calls_of_a_prompt():
     scope = "opentelemetry.instrumentation.llamaindex"
     assert doubts(chat(lost, text("a"), scope=scope)) == ("lossy recorder",)
     assert doubts(chat(kept, text("a"), scope=scope)) == ()
+
+
+@pytest.mark.parametrize("role", ["system", "developer", "user"])
+def test_nobody_asks_without_content(role):
+    """A collector that takes content out leaves the role."""
+    assert doubts(chat([message(role), message("user", text("q"))], text("a"))) == ("off",)
+    assert doubts(chat([message(role, text("")), *ASKED], text("a"))) == ()
+
+
+def test_a_text_part_without_its_text_was_taken_out():
+    part = "llm.input_messages.0.message.contents.0.message_content"
+    known = {
+        "openinference.span.kind": "LLM",
+        "llm.input_messages.0.message.role": "user",
+        f"{part}.type": "text",
+        "llm.output_messages.0.message.role": "assistant",
+        "llm.output_messages.0.message.content": "a",
+    }
+    assert "off" in doubts(call(known))
+    assert doubts(call({**known, f"{part}.text": ""})) == ()

@@ -227,3 +227,13 @@ def test_parse_retries_are_two_calls_although_the_server_repeats_the_response_id
 def test_events_of_an_exception_do_not_make_a_good_call_bad():
     handled = outer({"gen_ai.output.messages": SAID}, events=[event("exception", {"exception.type": "X"})])
     assert not parse_call(handled).failed
+
+
+def test_the_call_knows_its_prompt_as_the_recording_of_it_does():
+    """A wrapper without a prompt says nothing of how the prompt is known."""
+    known = {"gen_ai.operation.name": "chat"}
+    asked = parse_call(span({**known, "gen_ai.input.messages": ASKED, "gen_ai.response.id": "r"}))
+    wrapper = parse_call(span({**known, "gen_ai.output.messages": SAID}, span_id="3" * 16))
+    assert [merge_calls(pair).prompt_known for pair in ([wrapper, asked], [asked, wrapper])] == [
+        "parsed attributes"
+    ] * 2

@@ -26,6 +26,9 @@ from art_otel.conventions.bodies import messages
 from art_otel.errors import ParseError
 from art_otel.spans import Value
 
+_TEXTLESS: Final[dict[str, Value]] = {"type": "text"}
+"""What is left of a part whose text was taken out; an empty text is there."""
+
 _SAME: Final = ("role", "name", "content", "tool_call_id")
 
 
@@ -70,6 +73,8 @@ def _openai_message(reader: AttributeReader, message: dict[str, Value], *, thoug
         reader.gap("lossy recorder", "a list of a message with holes")
     calls = [_tool_call(entry) for _, entry in tool_calls]
     parts = [_part(entry, is_repeated=bool(calls)) for _, entry in contents]
+    if _TEXTLESS in parts:
+        reader.gap("off", "a text part without its text")
     function_name = message.get("function_call_name")
     return {
         **{name: message[name] for name in _SAME if name in message},
