@@ -194,7 +194,10 @@ WAYS: Mapping[str, Mapping[str, Mutation]] = {
     "masks": {
         "left out": lambda one: (mutations.with_attributes_masked(one.records, one.texts, None), one.known),
         "empty objects": lambda one: (
-            mutations.with_attributes_masked(one.records, one.texts, "{}", only_json=True),
+            # LangSmith and ADK hide bodies like that; OpenInference has a mask.
+            one.records
+            if "openinference.flattened" in one.dialects
+            else mutations.with_attributes_masked(one.records, one.texts, "{}", only_json=True),
             one.known,
         ),
         **{way: mutation for mask in (*MASKS, HASH) for way, mutation in mask_ways(mask).items()},
