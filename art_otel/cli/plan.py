@@ -13,7 +13,7 @@ def print_plan(arguments: argparse.Namespace) -> int:
     """Print the estimate, as a table or as JSON. Raises UsageError for an input of unknown size, or no node."""
     from art_otel.conversion import since_ns  # noqa: PLC0415 # as below
     from art_otel.engines.estimate import Cluster, estimate  # noqa: PLC0415 # loads only for who asks
-    from art_otel.engines.inputs import changed_since, without_dataset  # noqa: PLC0415 # as above
+    from art_otel.engines.ledger import changed_since, without_dataset  # noqa: PLC0415 # as above
     from art_otel.engines.local import available_processors  # noqa: PLC0415 # as above
     from art_otel.sources import find_inputs  # noqa: PLC0415 # as above
 

@@ -14,8 +14,7 @@ import msgspec
 
 from art_otel import storage
 from art_otel.engines.partitions import PartitionRecords, groups_of
-from art_otel.engines.placement import Placement
-from art_otel.engines.plan import Job, Partition
+from art_otel.engines.plan import Job, Partition, Placement
 from art_otel.engines.shuffle import NOTHING, Shards, ShuffleCatalog, Shuffled, ShuffleWriter
 from art_otel.store import Part
 from art_otel.trajectories import AssemblyStats, Trajectory, build_trajectories

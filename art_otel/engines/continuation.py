@@ -23,8 +23,7 @@ import zstandard
 
 from art_otel import storage
 from art_otel.engines.assemble import AssembledPart
-from art_otel.engines.placement import Placement
-from art_otel.engines.plan import Job, Round, plan_regions
+from art_otel.engines.plan import Job, Placement, Round, plan_regions
 from art_otel.engines.shuffle import (
     ROLLOUT_REGIONS,
     Catalogued,

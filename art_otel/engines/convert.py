@@ -26,11 +26,9 @@ import msgspec
 
 from art_otel.engines.assemble import AssembledPart, AssembleTask, assemble
 from art_otel.engines.continuation import Continuation, Times
-from art_otel.engines.inputs import as_file, changed_since, without_dataset
-from art_otel.engines.ledger import Unread, all_of, ledger_after, unread
+from art_otel.engines.ledger import Unread, all_of, as_file, changed_since, ledger_after, unread, without_dataset
 from art_otel.engines.local import Engine, choose_workers, local_engine
-from art_otel.engines.placement import place
-from art_otel.engines.plan import Job, Sizes, plan_parts
+from art_otel.engines.plan import Job, Sizes, place, plan_parts
 from art_otel.engines.read import ReadSummary, ReadTask, read_split, unread_split
 from art_otel.engines.route import reroute_all, route_all
 from art_otel.engines.shuffle import Shuffle

@@ -14,7 +14,7 @@ from art_otel.engines.plan import Partition, Sizes
 from art_otel.engines.shuffle import Arrival, Outcome, Shards, State, Stored, encode, hash_of, size_of
 from art_otel.sources import Limits, advice, option_of
 from art_otel.spans import LogRecord, Quarantined, Span, SpanKey
-from art_otel.spans.deduplicate import is_same
+from art_otel.spans.tree import is_same
 from art_otel.trajectories import OVER_A_LIMIT, AssemblyStats, ExternalReward, SpanGroup, declared_id, distinct
 from art_otel.trajectories.rollout_attributes import is_marked_root
 

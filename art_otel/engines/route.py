@@ -19,8 +19,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from art_otel.conventions import parse_call, response_id_of_details, role_of
-from art_otel.engines.placement import Placement
-from art_otel.engines.plan import Job, plan_regions
+from art_otel.engines.plan import Job, Placement, plan_regions
 from art_otel.engines.shuffle import (
     RESPONSE_REGIONS,
     ROLLOUT_REGIONS,

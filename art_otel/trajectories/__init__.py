@@ -15,9 +15,11 @@ if not defer_imports(__name__):
     from art_otel.trajectories.completeness import explain as explain
     from art_otel.trajectories.history import History as History
     from art_otel.trajectories.history import HistoryMessage as HistoryMessage
+    from art_otel.trajectories.history import RebuiltPrompt as RebuiltPrompt
     from art_otel.trajectories.history import histories as histories
     from art_otel.trajectories.history import history_of as history_of
     from art_otel.trajectories.history import main_history as main_history
+    from art_otel.trajectories.history import rebuild_prompts as rebuild_prompts
     from art_otel.trajectories.history import text_only_histories as text_only_histories
     from art_otel.trajectories.inference_calls import first_and_last_known as first_and_last_known
     from art_otel.trajectories.inference_calls import version_of as version_of
@@ -42,8 +44,6 @@ if not defer_imports(__name__):
     from art_otel.trajectories.model import Untrained as Untrained
     from art_otel.trajectories.model import aggregate as aggregate
     from art_otel.trajectories.model import final_reward as final_reward
-    from art_otel.trajectories.prompt_paths import RebuiltPrompt as RebuiltPrompt
-    from art_otel.trajectories.prompt_paths import rebuild_prompts as rebuild_prompts
     from art_otel.trajectories.reward_addresses import ADVICE as ADVICE
     from art_otel.trajectories.reward_addresses import NO_RESPONSE as NO_RESPONSE
     from art_otel.trajectories.reward_addresses import NO_ROLLOUT as NO_ROLLOUT

@@ -20,9 +20,8 @@ import msgspec
 
 from art_otel.conventions import Role
 from art_otel.spans import LogRecord, Quarantined, Span, SpanKey, SpanTree, extend_sorted
-from art_otel.spans.deduplicate import deduplicate
 from art_otel.spans.span import Kind
-from art_otel.spans.tree import take_out_cycles
+from art_otel.spans.tree import deduplicate, take_out_cycles
 from art_otel.trajectories.completeness import is_without_content
 from art_otel.trajectories.model import Trajectory
 from art_otel.trajectories.rewards import Attribution

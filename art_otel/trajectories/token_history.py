@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from art_otel.calls import Logprobs, TokenIds
+from art_otel.trajectories.history import PromptPaths, path_to
 from art_otel.trajectories.model import Trajectory, Turn
-from art_otel.trajectories.prompt_paths import PromptPaths, path_to
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

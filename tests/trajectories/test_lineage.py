@@ -16,7 +16,7 @@ from art_otel.trajectories import (
     text_only_histories,
     token_histories,
 )
-from art_otel.trajectories.prompt_paths import PromptPaths
+from art_otel.trajectories.history import PromptPaths
 from tests.trajectories.agents import agent_calls
 from tests.trajectories.calls import asked, trajectory_of
 
