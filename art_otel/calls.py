@@ -13,7 +13,7 @@ import sys
 from array import array
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
-from typing import Any, ClassVar, Final, Generic, Literal, Self, TypeAlias, TypeVar, cast, overload
+from typing import Any, ClassVar, Final, Generic, Literal, Self, TypeAlias, TypeVar, cast, get_args, overload
 
 import msgspec
 
@@ -53,16 +53,8 @@ recorder parsed, messages as one attribute a field, texts without roles or parts
 """
 
 
-CONTENT_GAPS: Final[tuple[GapKind, ...]] = (
-    "masked",
-    "cut",
-    "dropped",
-    "off",
-    "not logged",
-    "history on the server",
-    "template on the server",
-    "not understood",
-    "lossy recorder",
+CONTENT_GAPS: Final[tuple[GapKind, ...]] = tuple(
+    kind for kind in get_args(GapKind) if kind not in ("scrubbed", "contradicted")
 )
 """The kinds of gaps in one recording, which another recording of the same call may fill."""
 
