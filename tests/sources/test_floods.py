@@ -12,15 +12,10 @@ from tests.dumps import make_span
 from tests.sources.requests import (
     TRACE,
     damages_of,
-    lines,
     numbers,
-    prefixed,
     read_bytes,
     reasons_of,
-    span,
     spans_of,
-    traces,
-    zstd,
 )
 from tests.sources.test_hostile_backends import BACKENDS, dump
 from tests.sources.test_laws import laws
@@ -118,16 +113,3 @@ def test_a_text_that_might_be_many_annotations(tmp_path):
     many = "|{" * 200_000 + "}|" * 200_000
     (read,) = zipkin(tmp_path, annotations=[{"timestamp": 5, "value": many}], tags={"otlp.link.0": f"||{many}"})
     assert (read.events[0].name, read.links) == (many, ())
-
-
-def test_compressed_messages_of_all_sizes(tmp_path):
-    large = traces(span(2, name="x" * 3_000_000))
-    messages = [lines(traces(span(1))), lines(large)]
-    empty = prefixed(*[zstd(b"\n")] * 2000)
-    broken = prefixed(*[b"x"] * 2000)
-    records, account = read_bytes(
-        tmp_path, prefixed(*map(zstd, messages)) + empty + broken + prefixed(zstd(messages[0]))
-    )
-    assert numbers(records) == [1, 2, 1]
-    assert len(spans_of(records)[1].name) == 3_000_000
-    assert (reasons_of(records), account.quarantined) == (["torn"] * 2000, 2000)

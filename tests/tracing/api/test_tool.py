@@ -17,7 +17,8 @@ def asks_for(app, name, arguments):
         pass
     with app.instrumentor.start_as_current_span("openai.chat") as span:
         span.set_attribute("gen_ai.operation.name", "chat")
-        span.set_attribute("gen_ai.input.messages", json.dumps([{"role": "user", "parts": []}]))
+        text = {"type": "text", "content": "q"}
+        span.set_attribute("gen_ai.input.messages", json.dumps([{"role": "user", "parts": [text]}]))
         span.set_attribute("gen_ai.output.messages", json.dumps([{"role": "assistant", "parts": [call]}]))
 
 
