@@ -121,7 +121,7 @@ _Block: TypeAlias = tuple[int, int, int]
 _Index: TypeAlias = dict[int, list[_Block]]
 _INDEX_DECODER: Final[msgspec.msgpack.Decoder[_Index]] = msgspec.msgpack.Decoder(_Index)
 
-_READ: Final = 16 << 20
+_READ: Final = 4 << 20
 
 _BUDGET: Final = 48 << 20
 """Bytes of records that are in memory before they are written."""
@@ -362,12 +362,28 @@ def _located(file: ShuffleFile, regions: Collection[int]) -> _Index:
 
 
 def _read_blocks(file: ShuffleFile, blocks: Iterable[tuple[_Block, int]]) -> Iterator[tuple[int, bytes]]:
+    """Blocks in the order of the file. Neighbors are read at once: in a store each reading is a request."""
     with storage.open_reader(file.location) as reader:
-        for (start, size, crc32), region in blocks:
-            block = reader.read_at(size, start)
-            if zlib.crc32(block) != crc32:
-                raise _changed(file)
-            yield region, block
+        for begin, end, run in _runs(blocks):
+            data = reader.read_at(end - begin, begin)
+            for (start, size, crc32), region in run:
+                block = data[start - begin : start - begin + size]
+                if zlib.crc32(block) != crc32:
+                    raise _changed(file)
+                yield region, block
+
+
+def _runs(blocks: Iterable[tuple[_Block, int]]) -> list[tuple[int, int, list[tuple[_Block, int]]]]:
+    """Where each run of neighbors begins and ends, and its blocks: at most `_READ` bytes, or one larger block."""
+    runs: list[tuple[int, int, list[tuple[_Block, int]]]] = []
+    for (start, size, crc32), region in blocks:
+        begin, end, run = runs[-1] if runs else (0, -1, [])
+        if start == end and start + size - begin <= _READ:
+            run.append(((start, size, crc32), region))
+            runs[-1] = (begin, start + size, run)
+        else:
+            runs.append((start, start + size, [((start, size, crc32), region)]))
+    return runs
 
 
 def _changed(file: ShuffleFile) -> StorageError:
