@@ -1,7 +1,7 @@
 """Build: how a group of records becomes trajectories.
 
 A group is what belongs together: one trace, or the traces that share a rollout id, and the rewards that other traces
-give to them. The steps run in this order, and none changes the result of an earlier one:
+give to them. The steps run in this order:
 
     for the group
       build_tree               spans             -> each span once, below its parent, with comparable start times
@@ -47,7 +47,7 @@ class SpanGroup(msgspec.Struct, frozen=True, kw_only=True):
     """Records that belong together, in any order and any number of times.
 
     `quarantine` is what the sources could not read of these traces. `external_rewards` are rewards from other traces,
-    and rewards of these traces that were returned as undeliverable (see `rewards.external`). It is None where nobody
+    and rewards of these traces that were returned as undeliverable (see `reward_addresses`). It is None where nobody
     delivers rewards between groups, as in a live app.
     """
 

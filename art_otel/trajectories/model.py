@@ -24,6 +24,10 @@ Who decides:
 - `completeness.find_incomplete` decides what is missing. `Trajectory.incomplete_reasons` holds its answer;
   `completeness.EXPLANATIONS` lists the reasons. A failed call is a fact about the agent and no gap.
 
+`untrained` is of one completion, and nothing lifts it. `incomplete_reasons` are of the whole trajectory: batches leave
+it out, unless `allow_incomplete` names its reasons. Neither follows from the other: a failed call is untrained in a
+complete trajectory, and what a trajectory without its root sampled may be trained where that is allowed.
+
 Invariant: links lead to turns of calls that stand earlier in `Trajectory.calls`; the turns of one call are neighbors
 and share its prompt; what is unknown is None and never 0 or empty.
 """
@@ -67,7 +71,7 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Prompt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What one call was asked, as what is new in it. `prompt_paths.rebuild_prompts` puts whole prompts together again.
+    """What one call was asked, as what is new in it. `history.rebuild_prompts` puts whole prompts together again.
 
     - `parent` and `token_parent` are positions in `Trajectory.turns`, None where the prompt continues no turn.
     - The prompt's messages are the first `kept_messages` of the message path of `parent` (without a parent: of

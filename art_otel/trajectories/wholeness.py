@@ -1,13 +1,17 @@
 """Wholeness: what of a rollout's calls is whole, and what follows from that.
 
-`InferenceCall.gaps` is the only record of it. `conventions.gaps` finds the gaps that one recording shows; this module
-adds those that the conversation itself shows, and says what follows: which completions must not be trained
-(`untrained_because`), and for which reasons a trajectory is incomplete (`REASONS`).
+`InferenceCall.gaps` is the only record of it. `conventions.gaps` finds the gaps that one recording shows, and
+`duplicates` those of recordings that contradict each other; this module adds what the conversation itself shows. It
+says what follows: which completions must not be trained (`untrained_because`), and for which reasons the content of a
+trajectory is incomplete (`REASONS`). The kind of a gap says why, its `field` what it touches: gaps in `tools`,
+`tokens` and `parameters` make a trajectory incomplete and leave its completions trained.
 
-Invariant: nothing else decides either. Gaps are only added here, and a call without gaps is whole.
+Invariant: a completion is untrained because of its call's failure, its stream or its gaps, and of nothing else. No gap
+is taken away here, and a call without gaps is whole.
 
-To add a reason: a kind in `calls.GapKind`, its line in `REASONS`, and what finds it: here where the conversation shows
-it, in `conventions.gaps` where the recording does.
+To add a reason: a kind in `calls.GapKind` (`calls.CONTENT_GAPS` says which kinds another recording of the call can
+fill), its line in `REASONS`, and what finds it: here where the conversation shows it, in `conventions.gaps` where the
+recording does.
 """
 
 from collections import Counter
@@ -23,9 +27,9 @@ from art_otel.trajectories.prompt_parents import CompletionRef, PrefixNumbers
 
 
 class Consequence(NamedTuple):
-    """What a kind of gap means: why a completion is not trained (None: it is), and the trajectory's reason."""
+    """What a kind of gap means: why a completion that it touches is not trained, and the trajectory's reason if any."""
 
-    untrained: Untrained | None
+    untrained: Untrained
     reason: str | None
     explanation: str = ""
 
@@ -52,7 +56,7 @@ REASONS: Final[Mapping[GapKind, Consequence]] = {
         "LLM calls of which nobody recorded prompt or completion (was content capture on?)",
     ),
     "not logged": Consequence(
-        None,
+        "content doubtful",
         "request not logged whole",
         "LLM calls whose log does not tell all that was sent; calls[].gaps says what (docs/how-to/coding-agents.md)",
     ),
@@ -88,7 +92,6 @@ _CONTENT: Final = ("prompt", "answer", "call")
 _AS_SENT: Final = (None, "verbatim body")
 _ON_SERVER: Final = ("history on the server", "template on the server")
 _TOOL_FINISH_REASONS: Final = ("tool_calls", "function_call")
-_INSTRUCTIONS: Final = ("system", "developer")
 
 
 def untrained_because(call: InferenceCall, choice: Choice) -> Untrained | None:

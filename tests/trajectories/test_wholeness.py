@@ -5,7 +5,7 @@ import json
 import pytest
 from msgspec import structs
 
-from art_otel.calls import InferenceCall, Message, ToolCall, Usage
+from art_otel.calls import Gap, InferenceCall, Message, ToolCall, Usage
 from art_otel.conventions import call as parsing
 from art_otel.conventions.dialects import DIALECTS
 from art_otel.conventions.dialects.dialect import Dialect
@@ -92,6 +92,12 @@ def test_an_empty_answer_with_output_tokens_lost_something():
     empty = Message(role="assistant", content="")
     lineage = build_lineage([parsed(0, [user("q")], empty, usage=spoken), parsed(1, [user("r")], empty, usage=ended)])
     assert [kinds(one) for one in lineage.calls] == [("lossy recorder",), ()]
+
+
+def test_what_a_log_does_not_tell_of_the_prompt_may_be_allowed_and_of_the_answer_not():
+    gaps = [Gap(kind="not logged", field=field, evidence="a test") for field in ("prompt", "tools", "answer")]
+    lineage = build_lineage([structs.replace(call(0, [user(f"{gap}")], assistant("a")), gaps=(gap,)) for gap in gaps])
+    assert [turn.untrained for turn in lineage.turns] == [None, None, "content doubtful"]
 
 
 # What is on the server.
