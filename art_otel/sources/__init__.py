@@ -13,8 +13,6 @@ if not defer_imports(__name__):
     from art_otel.sources.files.inputs import find_inputs as find_inputs
     from art_otel.sources.files.inputs import identified as identified
     from art_otel.sources.files.inputs import identity_of as identity_of
-    from art_otel.sources.files.splits import line_format as line_format
-    from art_otel.sources.files.splits import plan_splits as plan_splits
     from art_otel.sources.files.streams import Prefetcher as Prefetcher
     from art_otel.sources.format import FileStats as FileStats
     from art_otel.sources.format import Format as Format
@@ -27,4 +25,6 @@ if not defer_imports(__name__):
     from art_otel.sources.format import option_of as option_of
     from art_otel.sources.otlp.json_format import read_lines_of as read_lines_of
     from art_otel.sources.otlp.protobuf_format import read_protobuf as read_protobuf
+    from art_otel.sources.reader import line_format as line_format
+    from art_otel.sources.reader import plan_splits as plan_splits
     from art_otel.sources.reader import read_file as read_file

@@ -163,15 +163,15 @@ def _with_following_lines(first: bytes, lines: Lines, limit: int) -> bytes | Non
     return b"".join(parts) if size <= limit else None
 
 
-def read_objects(stream: io.BufferedReader, limit: int) -> Iterator[tuple[int, dict[str, Value] | Refused]]:
-    """Read every object, at most `limit` bytes long."""
-    for document in read_documents(stream, limit, msgspec.json.decode):
-        if document.data is None:
-            yield document.line, Refused("over a limit", detail=too_long("").detail)
-        elif document.value is UNSET or not is_object(document.value):
-            yield document.line, Refused("not JSON", detail="is no JSON object")
-        else:
-            yield document.line, document.value
+def object_of(document: Document[Value]) -> dict[str, Value]:
+    """The object that a document is. Raises Refused."""
+    if document.data is None:
+        raise Refused("over a limit", detail=too_long("").detail)
+    if document.value is UNSET:
+        raise Refused("not JSON" if document.data.endswith(b"\n") else "torn", detail="is no JSON object")
+    if not is_object(document.value):
+        raise Refused("bad field", detail="is no object")
+    return document.value
 
 
 @lru_cache(maxsize=1)  # each format asks for those of the same head

@@ -352,7 +352,7 @@ def test_rewards_of_a_file_are_given_to_its_rollouts(tmp_path):
     rows = [("tests", 0.25), ("tests", 0.5), ("reward", True)]
     lines = [json.dumps({"rollout_id": rollout_id, "name": name, "value": value}) for name, value in rows]
     lines += ['{"rollout_id": "nobody", "value": 1}', '{"rollout_id": "x", "value": null}', "rubbish"]
-    (tmp_path / "rewards.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    (tmp_path / "rewards.jsonl").write_text("\n".join([*lines, ""]), encoding="utf-8")
     (trajectory,), report = convert_files(tmp_path / "out", CODEX, tmp_path / "rewards.jsonl")
     assert trajectory.reward == 1.0
     assert [(r.name, r.value) for r in trajectory.rewards if r.name == "tests"][-1] == ("tests", 0.5)

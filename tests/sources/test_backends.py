@@ -179,9 +179,8 @@ def test_a_tag_that_is_not_of_its_type(kind, value, tmp_path):
     assert (damage.reason, damage.kind, damage.span_id) == ("bad field", "span", f"{0xA:016x}")
     assert damage.path.endswith("tags['x']")
     processes = {"p1": {"serviceName": "here", "tags": [tag("x", kind, value)]}}
-    damage, span = jaeger(tmp_path, processes)
-    assert span.resource.attributes == {"service.name": "here"}
-    assert (damage.reason, damage.partial) == ("bad field", True)
+    (damage,) = jaeger(tmp_path, processes)
+    assert (damage.reason, damage.partial, damage.trace_id) == ("bad field", False, TRACE)
 
 
 def test_references_of_jaeger(tmp_path):
@@ -199,7 +198,7 @@ def test_references_of_jaeger(tmp_path):
     assert span.parent_span_id is None
 
 
-def test_a_bad_span_or_process_of_jaeger_costs_no_other_span(tmp_path):
+def test_a_bad_span_of_jaeger_costs_no_other_and_a_bad_process_its_trace(tmp_path):
     def row(number):
         return {"traceID": TRACE, "spanID": number, "operationName": "n", "startTime": 5, "processID": "p1"}
 
@@ -209,13 +208,11 @@ def test_a_bad_span_or_process_of_jaeger_costs_no_other_span(tmp_path):
     assert [int(span.span_id, 16) for span in spans_of(records)] == [0xA, 0xC]
     assert {span.resource.attributes.get("service.name") for span in spans_of(records)} == {"here"}
     assert len(damages_of(records)) == 1
-    records, _ = read_bytes(tmp_path, whole.replace(b'"here"', b"NaN"))
-    assert [span.resource.attributes for span in spans_of(records)] == [{}, {}, {}]
-    assert [(damage.reason, damage.partial) for damage in damages_of(records)] == [("bad field", True)]
-    assert damages_of(records)[0].path.endswith("in.dump:1 / processes.p1.serviceName")
-    records, _ = read_bytes(tmp_path, whole.replace(b'{"p1": {"serviceName": "here"}}', b"5"))
-    assert [span.resource.attributes for span in spans_of(records)] == [{}, {}, {}]
-    assert [(damage.reason, damage.partial) for damage in damages_of(records)] == [("bad field", True)]
+    for bad in (whole.replace(b'"here"', b"NaN"), whole.replace(b'{"p1": {"serviceName": "here"}}', b"5")):
+        (damage,) = read_bytes(tmp_path, bad)[0]
+        assert (damage.reason, damage.partial, damage.trace_id) == ("bad field", False, TRACE)
+        assert ".dump:1 / trace" in damage.path
+        assert "processes" in damage.path
 
 
 @pytest.mark.parametrize("trace", [{"traceID": TRACE, "spans": 5}, {"traceID": TRACE, "spans": [5]}])

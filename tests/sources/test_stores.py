@@ -7,8 +7,8 @@ import pytest
 from art_otel.errors import SourceError
 from art_otel.sources import FileStats, Input, Prefetcher, find_inputs, identity_of, plan_splits, read_file
 from art_otel.sources.files import stores, streams
-from art_otel.sources.files.stores import StoredFile, _objects, is_store_url, list_store
-from art_otel.storage import open_bucket
+from art_otel.sources.files.stores import StoredFile, _objects, list_store
+from art_otel.storage import is_url, open_bucket
 from tests.sources.requests import lines, numbers, read_bytes, span, traces
 from tests.sources.writers.parquet import EXPORTS
 
@@ -133,8 +133,8 @@ def test_globs(glob, yes, no):
 
 
 def test_what_is_a_url_of_a_store():
-    assert all(map(is_store_url, ("s3://b/k", "gs://b", "gcs://b/k?x", "abfs://c@a.dfs.core.windows.net/k")))
-    assert not any(map(is_store_url, ("file:///x", "s3/x", "https://x", "dumps/*.json")))
+    assert all(map(is_url, ("s3://b/k", "gs://b", "gcs://b/k?x", "abfs://c@a.dfs.core.windows.net/k")))
+    assert not any(map(is_url, ("file:///x", "s3/x", "https://x", "dumps/*.json")))
     with pytest.raises(SourceError, match=r"s3:///k: no URL of a store; write s3://bucket/prefix"):
         list(list_store("s3:///k"))
 

@@ -36,9 +36,10 @@ from art_otel.sources.json_documents import (
     encode,
     is_list,
     is_object,
+    object_of,
     object_or_empty,
     objects_in_head,
-    read_objects,
+    read_documents,
     text_or_none,
 )
 from art_otel.spans import Span, Value
@@ -80,24 +81,24 @@ def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
 
 
 def _read_documents(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
-    for line, log in read_objects(stream, reading.limits.max_message_bytes):
-        if isinstance(log, Refused):
-            yield log.quarantine(f"{reading.path}:{line}")
+    for document in read_documents(stream, reading.limits.max_message_bytes, msgspec.json.decode):
+        location = f"{reading.path}:{document.line}"
+        try:
+            log = object_of(document)
+        except Refused as problem:
+            yield problem.quarantine(location)
             continue
         for number, sample in enumerate(_items(log.get("samples"))):
             try:
                 yield from _Sample(object_or_empty(sample), object_or_empty(log.get("eval"))).spans()
             except Refused as problem:
-                yield problem.quarantine(f"{reading.path}:{line}:samples/{number}")
+                yield problem.quarantine(f"{location}:samples/{number}")
 
 
 def _read_archive(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
     eval_: dict[str, Value] = {}
     try:
         for name, data in read_members(stream, reading.limits.max_message_bytes, _is_wanted):
-            if isinstance(data, Refused):
-                yield data.quarantine(f"{reading.path}:{name}")
-                continue
             try:
                 value = _decoded(data)
                 if name == _START:
@@ -114,7 +115,9 @@ def _is_wanted(name: str) -> bool:
     return name == _START or (name.startswith("samples/") and name.endswith(".json"))
 
 
-def _decoded(data: bytes) -> dict[str, Value]:
+def _decoded(data: bytes | Refused) -> dict[str, Value]:
+    if isinstance(data, Refused):
+        raise data
     try:
         return object_or_empty(msgspec.json.decode(data))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

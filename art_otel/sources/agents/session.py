@@ -19,19 +19,17 @@ import zipfile
 import zlib
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from hashlib import blake2b
 from typing import IO, Final, Literal, NamedTuple
 
 import msgspec
 import zstandard
-from msgspec import UNSET
 
 from art_otel import attributes as names
 from art_otel.calls import Logprobs, Packed, TokenIds
 from art_otel.scrubbing import Hits, Scrubber
-from art_otel.sources.format import Reading, Record, Refused, advice, too_long
-from art_otel.sources.json_documents import Document, encode, is_list, is_object, read_documents
+from art_otel.sources.format import Reading, Record, Refused, advice
+from art_otel.sources.json_documents import encode, is_list, object_of, read_documents
 from art_otel.spans import Attributes, Event, Quarantined, Scope, Span, Value
 
 ROOT: Final = "rollout"
@@ -200,12 +198,10 @@ def _text_or_json(value: Value) -> str | None:
 def _attribute(value: Value) -> Value:
     """A value that an attribute can have; JSON text of any other."""
     items: list[Value] = value if is_list(value) else [value]
-    is_plain = all(isinstance(item, (str, bool, float)) or _fits(item) for item in items)
+    is_plain = all(
+        -(2**63) <= item < 2**63 if isinstance(item, int) else isinstance(item, (str, float)) for item in items
+    )
     return value if is_plain else encode(value)
-
-
-def _fits(value: Value) -> bool:
-    return isinstance(value, int) and -(2**63) <= value < 2**63
 
 
 def _digest(size: int, *parts: str) -> str:
@@ -263,7 +259,13 @@ def _packed(kind: str, numbers: Packed[int] | Packed[float]) -> str:
 
 def without_secrets(reads: _Reads) -> _Reads:
     """Make what gives the records of `reads` without secrets."""
-    return partial(_read_scrubbed, reads=reads)
+
+    def read(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
+        scrubber = None if reading.scrub == "off" else Scrubber(reading.scrub)
+        for record in reads(stream, reading):
+            yield _scrubbed(record, scrubber) if scrubber is not None and isinstance(record, Span) else record
+
+    return read
 
 
 def document_reader(
@@ -273,31 +275,18 @@ def document_reader(
 
     A list of objects is read as the object that has it in `field_of_list`.
     """
-    return without_secrets(partial(_read_documents, spans_of=spans_of, field_of_list=field_of_list))
 
+    def read(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
+        for document in read_documents(stream, reading.limits.max_message_bytes, msgspec.json.decode):
+            try:
+                if field_of_list is not None and is_list(document.value):
+                    yield from spans_of({field_of_list: document.value})
+                else:
+                    yield from spans_of(object_of(document))
+            except Refused as problem:
+                yield problem.quarantine(f"{reading.path}:{document.line}")
 
-def _read_documents(
-    stream: io.BufferedReader,
-    reading: Reading,
-    *,
-    spans_of: Callable[[dict[str, Value]], Iterator[Span]],
-    field_of_list: str | None,
-) -> Iterator[Record]:
-    for document in read_documents(stream, reading.limits.max_message_bytes, msgspec.json.decode):
-        try:
-            value = document.value
-            if field_of_list is not None and is_list(value):
-                value = {field_of_list: value}
-            yield from spans_of(_object_of(document, value))
-        except Refused as problem:
-            yield problem.quarantine(f"{reading.path}:{document.line}")
-
-
-class _LogLine(NamedTuple):
-    """An object and the number of its line."""
-
-    number: int
-    value: dict[str, Value]
+    return without_secrets(read)
 
 
 class LogLines:
@@ -306,50 +295,36 @@ class LogLines:
     def __init__(self, stream: io.BufferedReader, reading: Reading) -> None:
         self._path = reading.path
         self._bad: list[tuple[int, Refused]] = []
-        self._lines: list[_LogLine] = []
+        self._lines: list[tuple[int, dict[str, Value]]] = []
         held = 0
         for document in read_documents(stream, reading.limits.max_message_bytes, msgspec.json.decode):
             held += len(document.data or b"")
             if held > reading.limits.max_rollout_bytes:
                 detail = f"the log is longer than a rollout may be; {advice('max_rollout_bytes')}"
-                self._refuse(document.line, Refused("over a limit", detail=detail))
+                self._bad.append((document.line, Refused("over a limit", detail=detail)))
                 break
             reading.stats.replaced += document.replaced
             try:
-                self._lines.append(_LogLine(document.line, _object_of(document, document.value)))
+                self._lines.append((document.line, object_of(document)))
             except Refused as problem:
-                self._refuse(document.line, problem)
+                self._bad.append((document.line, problem))
 
     def first(self, matches: Callable[[dict[str, Value]], bool]) -> dict[str, Value] | None:
         """The first object that matches."""
-        return next((line.value for line in self._lines if matches(line.value)), None)
+        return next((value for _, value in self._lines if matches(value)), None)
 
     def feed(self, add: Callable[[dict[str, Value]], None]) -> None:
         """Hand each object to `add`; a line for which it raises Refused is set aside."""
-        for line in self._lines:
+        for number, value in self._lines:
             try:
-                add(line.value)
+                add(value)
             except Refused as problem:
-                self._refuse(line.number, problem)
-
-    def _refuse(self, number: int, problem: Refused) -> None:
-        self._bad.append((number, problem))
+                self._bad.append((number, problem))
 
     def quarantined(self, trace_id: str | None) -> Iterator[Quarantined]:
         """What could not be read, as pieces of this trace."""
         for number, problem in self._bad:
             yield problem.quarantine(f"{self._path}:{number}", ids=(trace_id, None))
-
-
-def _object_of(document: Document[Value], value: Value) -> dict[str, Value]:
-    """The object that a document is. Raises Refused."""
-    if document.data is None:
-        raise Refused("over a limit", detail=too_long("").detail)
-    if value is UNSET:
-        raise Refused("not JSON" if bytes(document.data).endswith(b"\n") else "torn", detail="is no JSON object")
-    if not is_object(value):
-        raise Refused("bad field", detail="is no object")
-    return value
 
 
 class ZipMember(NamedTuple):
@@ -394,13 +369,6 @@ def _unpacked(packed: bytes, method: int, limit: int) -> bytes:
     if method == _ZSTD:
         return zstandard.ZstdDecompressor().stream_reader(packed).read(limit)
     return zlib.decompressobj(-zlib.MAX_WBITS).decompress(packed, limit) if method == zipfile.ZIP_DEFLATED else packed
-
-
-def _read_scrubbed(stream: io.BufferedReader, reading: Reading, *, reads: _Reads) -> Iterator[Record]:
-    """What `reads` gives, without secrets."""
-    scrubber = None if reading.scrub == "off" else Scrubber(reading.scrub)
-    for record in reads(stream, reading):
-        yield _scrubbed(record, scrubber) if scrubber is not None and isinstance(record, Span) else record
 
 
 def _scrubbed(span: Span, scrubber: Scrubber) -> Span:

@@ -1,7 +1,8 @@
 """Jaeger's own JSON: what its UI downloads and its `/api/traces` answers, `{"data": [trace, …]}`, or a trace a line.
 
 A trace is `{"traceID", "spans": […], "processes": {…}}`. Times are microseconds, lists are JSON text, and links to
-other spans are references without attributes. Invariant: as `store_spans`; a span is read with its resource beside it.
+other spans are references without attributes. Invariant: as `store_spans`; a span is read with its resource beside it,
+and a trace whose processes cannot be read is none.
 
 Source of the format: https://www.jaegertracing.io/docs/latest/apis/, the types of `model/json` in Jaeger 1, and, for
 what OTel puts into it, https://opentelemetry.io/docs/specs/otel/common/mapping-to-non-otlp/.
@@ -18,7 +19,7 @@ from art_otel.sources.backends.otel_tags import read_tags
 from art_otel.sources.backends.store_spans import TranslatedSpan, Translator, plain, read_spans
 from art_otel.sources.backends.values import Number, decode_exactly, us_to_ns
 from art_otel.sources.format import MAX_NAME, Format, Refused, converted
-from art_otel.sources.json_documents import head_detector, is_object
+from art_otel.sources.json_documents import head_detector
 from art_otel.sources.otlp import messages as otlp
 from art_otel.spans import Value
 
@@ -83,9 +84,10 @@ class _Span(msgspec.Struct, rename=_SPAN_NAMES):
 
 
 class _Trace(msgspec.Struct):
-    """The spans of a trace, not decoded."""
+    """The spans of a trace, not decoded, and what produced them."""
 
     spans: list[dict[str, Value]]
+    processes: dict[str, _Process] | None = None
 
 
 def _values_of(tags: list[_Tag] | None) -> dict[str, Value]:
@@ -106,32 +108,18 @@ _OWN_TAGS: Final = frozenset({"internal.span.format", "w3c.tracestate"})
 _EVENT: Final = "event"
 
 
-def _spans_of(trace: dict[str, Value]) -> list[dict[str, Value] | Refused]:
-    """Give the spans of a trace, each with the resource of its process, and what is bad of those. Raises Refused."""
-    if "spans" not in trace and "errors" in trace:
+def _spans_of(value: dict[str, Value]) -> list[dict[str, Value]]:
+    """Give the spans of a trace, each with the resource of its process. Raises Refused."""
+    if "spans" not in value and "errors" in value:
         return []  # an answer without traces
-    spans = converted(trace, _Trace).spans
-    processes = trace.get("processes")
-    resources: dict[str, dict[str, Value]] = {}
-    problems: list[dict[str, Value] | Refused] = []
-    for name, process in processes.items() if is_object(processes) else ():
-        resources[name], problem = _resource(process, f"processes.{name[:MAX_NAME]}")
-        problems += [problem] if problem else []
-    if processes is not None and not is_object(processes):
-        problems.append(Refused("bad field", "processes", "no object"))
-    return problems + [{**span, "resource": resources.get(str(span.get("processID")))} for span in spans]
+    trace = converted(value, _Trace)
+    resources = {name: _resource(process) for name, process in (trace.processes or {}).items()}
+    return [{**span, "resource": resources.get(str(span.get("processID")))} for span in trace.spans]
 
 
-def _resource(value: Value, where: str) -> tuple[dict[str, Value], Refused | None]:
-    """Read what a process says of its spans, and what is bad of it. It stands at `where`."""
-    service: dict[str, Value] = {}
-    try:
-        process = converted(value, _Process, strict=True)
-        if process.service_name:
-            service["service.name"] = process.service_name
-        return {**service, **_values_of(process.tags)}, None
-    except Refused as problem:
-        return service, Refused(problem.reason, f"{where}.{problem.where}".rstrip("."), problem.detail)
+def _resource(process: _Process) -> dict[str, Value]:
+    service: dict[str, Value] = {"service.name": process.service_name} if process.service_name else {}
+    return {**service, **_values_of(process.tags)}
 
 
 def _to_otlp(row: _Span) -> TranslatedSpan:

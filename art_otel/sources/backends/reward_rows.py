@@ -18,7 +18,7 @@ import msgspec
 from art_otel import attributes as names
 from art_otel.sources.backends.values import as_ns
 from art_otel.sources.format import Format, Reading, Record, Refused, converted
-from art_otel.sources.json_documents import head_detector, read_objects
+from art_otel.sources.json_documents import head_detector, object_of, read_documents
 from art_otel.spans import Span, Value
 
 _SUFFIXES: Final = re.compile(r"(\.(jsonl?|ndjson|gz|zstd?))+$")
@@ -46,16 +46,14 @@ def _detects(line: dict[str, Value]) -> bool:
 
 
 def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
-    for line, value in read_objects(stream, reading.limits.max_message_bytes):
+    for document in read_documents(stream, reading.limits.max_message_bytes, msgspec.json.decode):
         try:
-            if isinstance(value, Refused):
-                raise value
-            row = converted(value, _Row, strict=True)
-            span = _span(row, reading.path, line)
+            row = converted(object_of(document), _Row, strict=True)
+            span = _span(row, reading.path, document.line)
             reading.stats.without_time += span.start_ns == _UNKNOWN_NS
             yield span
         except Refused as problem:
-            yield problem.quarantine(f"{reading.path}:{line}")
+            yield problem.quarantine(f"{reading.path}:{document.line}")
 
 
 def _order(path: str, line: int) -> str:

@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from decimal import Decimal
-from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Final, Generic, NamedTuple, TypeVar, cast
 
 import msgspec
 from msgspec import UNSET
@@ -42,8 +42,6 @@ _ANSWER: Final = frozenset({"data"})
 _END_BYTES: Final = 64
 """Bytes at both ends of a document that tell whether it opens or closes a list."""
 
-_Spans: TypeAlias = Iterable[dict[str, Value] | Refused]
-
 
 class TranslatedSpan(NamedTuple):
     """A store's span as OTLP's message, with the attributes of its resource, and its scope."""
@@ -53,22 +51,22 @@ class TranslatedSpan(NamedTuple):
     scope: Scope = _NO_SCOPE
 
 
-def _itself(value: dict[str, Value]) -> _Spans:
+def _itself(value: dict[str, Value]) -> Iterable[dict[str, Value]]:
     return (value,)
 
 
 class Translator(msgspec.Struct, Generic[Message], frozen=True, kw_only=True):
     """How the spans of a store become OTLP's.
 
-    `spans_of` gives the spans in an object of the dump, and a Refused for what is bad of that which they share;
-    `to_otlp` translates the `message` that a span is decoded into. Both may raise Refused. `holders` are the fields
-    that lead to spans. The ids stand under `trace_id` and `span_id`, maybe in the span's `context`. `padded` and
-    `prefix` are as in PlainSpanBuilder. Numbers may be texts where it is not `strict`.
+    `spans_of` gives the spans in an object of the dump, `to_otlp` translates the `message` that a span is decoded into.
+    Both may raise Refused. `holders` are the fields that lead to spans. The ids stand under `trace_id` and `span_id`,
+    maybe in the span's `context`. `padded` and `prefix` are as in PlainSpanBuilder. Numbers may be texts where it is
+    not `strict`.
     """
 
     message: type[Message]
     to_otlp: Callable[[Message], TranslatedSpan]
-    spans_of: Callable[[dict[str, Value]], _Spans] = _itself
+    spans_of: Callable[[dict[str, Value]], Iterable[dict[str, Value]]] = _itself
     holders: frozenset[str] = _ANSWER
     trace_id: str = "trace_id"
     span_id: str = "span_id"
@@ -107,13 +105,10 @@ def read_spans(stream: io.BufferedReader, reading: Reading, translator: Translat
         try:
             spans = translator.spans_of(item.value)
         except Refused as problem:
-            yield problem.quarantine(item.location)
+            yield problem.quarantine(item.location, ids=translator.ids(item.value, builder))
             continue
         for span in spans:
-            if isinstance(span, Refused):
-                yield span.quarantine(item.location, partial=True)
-            else:
-                yield from read_span(span, item.location, builder, translator)
+            yield from read_span(span, item.location, builder, translator)
 
 
 def read_rows(rows: Iterable[Row], reading: Reading, translator: Translator[Message]) -> Iterator[Record]:
@@ -122,9 +117,7 @@ def read_rows(rows: Iterable[Row], reading: Reading, translator: Translator[Mess
     for row in rows:
         location = f"{reading.path}:{row.number}"
         for span in translator.spans_of({name: value for name, value in row.values.items() if value is not None}):
-            if isinstance(span, Refused):
-                yield span.quarantine(location, partial=True)
-            elif row.problem is not None:
+            if row.problem is not None:
                 yield row.problem.quarantine(location, "span", translator.ids(span, builder))
             else:
                 yield from read_span(span, location, builder, translator)

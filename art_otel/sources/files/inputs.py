@@ -16,8 +16,8 @@ from urllib.parse import unquote
 import msgspec
 
 from art_otel.errors import SourceError, UsageError
-from art_otel.sources.files.stores import StoredFile, folder_of, is_glob, is_store_url, list_store, matches, with_etags
-from art_otel.storage import shown
+from art_otel.sources.files.stores import StoredFile, folder_of, is_glob, list_store, matches, with_etags
+from art_otel.storage import is_url, shown
 
 REPORT_NAME: Final = "_report.json"
 PENDING_PREFIX: Final = "_pending-"
@@ -111,7 +111,7 @@ def find_inputs(sources: Sequence[str | Path]) -> list[Input]:
 
 
 def _why_nothing(source: str) -> str:
-    paths: Iterable[Path] = () if is_store_url(source) else _paths(source)
+    paths: Iterable[Path] = () if is_url(source) else _paths(source)
     if any(is_dataset_file(file) for path in paths for file in _visible_files(path)):
         return f"{source}: {WHAT_READS_IT}"
     return (
@@ -123,7 +123,7 @@ def _why_nothing(source: str) -> str:
 def _expand(source: str) -> Iterator[Input]:
     if source == STDIN:
         yield Input(name="<stdin>", path=None, size=None, explicit=True)
-    elif is_store_url(source):
+    elif is_url(source):
         yield from _stored(source)
     else:
         for path in _paths(source):

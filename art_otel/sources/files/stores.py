@@ -74,11 +74,6 @@ class StoredFile(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.store.partition(':')[0]}://{self.path}"
 
 
-def is_store_url(source: str) -> bool:
-    """Whether it names something in a store that is read here."""
-    return storage.is_url(source)
-
-
 class Listed(NamedTuple):
     """An object as a store lists it. `explicit` says that somebody named this very one."""
 

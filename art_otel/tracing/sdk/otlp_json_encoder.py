@@ -8,6 +8,7 @@ Source of the format: https://opentelemetry.io/docs/specs/otel/protocol/file-exp
 
 import base64
 import math
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
@@ -17,7 +18,6 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Status
 
-from art_otel.sources.otlp.checksums import with_checksum
 from art_otel.tracing.sdk.span_parts import as_dict
 
 Json: TypeAlias = dict[str, Any]
@@ -39,7 +39,7 @@ class LineTemplate(NamedTuple):
     body: bytes
 
     def line(self, span: ReadableSpan) -> bytes:
-        """The line of a span that says this."""
+        """The line of a span that says this. It ends with its CRC-32, a field that OTLP readers do not know."""
         context, parent = span.get_span_context(), span.parent
         ids = _IDS % (
             f"{context.trace_id:032x}" if context else "",
@@ -47,7 +47,8 @@ class LineTemplate(NamedTuple):
             f"{parent.span_id:016x}" if parent else "",
             span.start_time or 0,
         )
-        return with_checksum(b"%b%b%b]}]}]}" % (self.head, ids.encode(), self.body))
+        body = b"%b%b%b]}]}]}" % (self.head, ids.encode(), self.body)
+        return b'%b,"crc32":"%08x"}\n' % (memoryview(body)[:-1], zlib.crc32(body))
 
 
 class OtlpJsonEncoder:
