@@ -230,6 +230,11 @@ def encode(value: Value) -> str:
         return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
+def text_or_json(value: Value) -> str | None:
+    """A text as it is, JSON of any other value but None."""
+    return value if value is None or isinstance(value, str) else encode(value)
+
+
 def text_or_none(value: Value) -> str | None:
     """A text; None for any other value."""
     return value if isinstance(value, str) else None

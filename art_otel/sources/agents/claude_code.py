@@ -263,10 +263,9 @@ class _ToolResult(msgspec.Struct, frozen=True, kw_only=True):
     agent: str | None
 
 
-class _Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """A request that failed."""
+class _Failure(NamedTuple):
+    """How a request failed, and when."""
 
-    request_id: str
     error: tuple[str, str]
     time_ns: int
 
@@ -343,7 +342,7 @@ class _Transcript:
         if message.model == _SYNTHETIC or line.is_api_error_message:
             if line.request_ref is not None:
                 error = (line.error or "api_error", _text_of(message.content))
-                self.failures[line.request_ref] = _Failure(request_id=line.request_ref, error=error, time_ns=time_ns)
+                self.failures[line.request_ref] = _Failure(error, time_ns)
             return
         key = message.id or line.uuid
         self._answer_of[line.uuid] = key

@@ -62,6 +62,9 @@ _APIS: Final[dict[str, _Api]] = {
 }
 """The APIs of providers, which stand before the slash in the names of models."""
 
+_API_OF_FIELD: Final[dict[str, _Api]] = {"choices": "chat", "output": "responses", "role": "anthropic"}
+"""The APIs by a field of their responses."""
+
 _REASONING_FIELDS: Final = ("reasoning", "reasoning_content", "reasoning_details")
 """The fields of a message of the chat API that reasoning came in, and is sent in again."""
 
@@ -315,15 +318,7 @@ def _pooled(pool: list[T], ranges: Value) -> list[T] | None:
 def _api_of(call: dict[str, Value]) -> _Api | None:
     """The API whose bodies a call was logged with; None for one whose bodies are not read."""
     response = object_or_empty(call.get("response")) if is_object(call.get("request")) else {}
-    return (
-        "chat"
-        if "choices" in response
-        else "responses"
-        if "output" in response
-        else "anthropic"
-        if "role" in response
-        else None
-    )
+    return next((api for name, api in _API_OF_FIELD.items() if name in response), None)
 
 
 def _sent(message: dict[str, Value], api: _Api | None) -> dict[str, Value]:

@@ -19,7 +19,7 @@ from art_otel import attributes as names
 from art_otel.sources.agents.session import Call, Missing, Session, body_text, document_reader
 from art_otel.sources.backends.values import seconds_to_ns
 from art_otel.sources.format import Format, converted
-from art_otel.sources.json_documents import encode, head_detector, is_list, is_object
+from art_otel.sources.json_documents import encode, head_detector, is_list, is_object, object_or_empty
 from art_otel.spans import Span, Value
 
 _NAME: Final = "mini-swe-agent"
@@ -85,7 +85,7 @@ def _spans(value: dict[str, Value]) -> Iterator[Span]:
 
 def _responses(messages: list[dict[str, Value]]) -> list[dict[str, Value] | None]:
     """The response that each message is of; None for one that no model gave."""
-    bodies = [_extra(message).get("response") for message in messages]
+    bodies = [object_or_empty(message.get("extra")).get("response") for message in messages]
     responses = [body if is_object(body) else None for body in bodies]
     if any(responses):
         return responses
@@ -129,7 +129,9 @@ def _calls_tools(response: dict[str, Value]) -> bool:
 
 def _times(messages: list[dict[str, Value]]) -> list[int]:
     """When each message was there; one that does not say, with the one before."""
-    stamps = [_extra(message).get("timestamp") or message.get("timestamp") for message in messages]
+    stamps = [
+        object_or_empty(message.get("extra")).get("timestamp") or message.get("timestamp") for message in messages
+    ]
     seconds = [stamp if isinstance(stamp, (int, float)) else None for stamp in stamps]
     latest = next((stamp for stamp in seconds if stamp is not None), 0.0)
     times: list[int] = []
@@ -137,11 +139,6 @@ def _times(messages: list[dict[str, Value]]) -> list[int]:
         latest = max(latest, stamp or 0.0)
         times.append(seconds_to_ns(latest, "extra.timestamp"))
     return times
-
-
-def _extra(message: dict[str, Value]) -> dict[str, Value]:
-    extra = message.get("extra")
-    return extra if is_object(extra) else {}
 
 
 FORMAT: Final = Format(

@@ -29,7 +29,7 @@ from art_otel import attributes as names
 from art_otel.calls import Logprobs, Packed, TokenIds
 from art_otel.scrubbing import Hits, Scrubber
 from art_otel.sources.format import Reading, Record, Refused, advice
-from art_otel.sources.json_documents import encode, is_list, object_of, read_documents
+from art_otel.sources.json_documents import encode, is_list, object_of, read_documents, text_or_json
 from art_otel.spans import Attributes, Event, Quarantined, Scope, Span, Value
 
 ROOT: Final = "rollout"
@@ -148,8 +148,8 @@ class Session:
             _OPERATION: "execute_tool",
             "gen_ai.tool.name": tool.name,
             "gen_ai.tool.call.id": tool.call_id,
-            "gen_ai.tool.call.arguments": _text_or_json(tool.arguments),
-            "gen_ai.tool.call.result": _text_or_json(tool.result),
+            "gen_ai.tool.call.arguments": text_or_json(tool.arguments),
+            "gen_ai.tool.call.result": text_or_json(tool.result),
         }
         error = ("tool_error", "") if tool.failed else None
         return self._span(f"execute_tool {tool.name}", tool.key, parent, tool.start_ns, tool.end_ns, attributes, error)
@@ -189,10 +189,6 @@ def body_text(fields: Mapping[str, Value], messages: Iterable[str] | None, name:
     if messages is None:
         return text
     return f'{text[:-1]}{"," if len(text) > 2 else ""}"{name}":[{",".join(messages)}]}}'
-
-
-def _text_or_json(value: Value) -> str | None:
-    return value if value is None or isinstance(value, str) else encode(value)
 
 
 def _attribute(value: Value) -> Value:
@@ -372,21 +368,22 @@ def _unpacked(packed: bytes, method: int, limit: int) -> bytes:
 
 
 def _scrubbed(span: Span, scrubber: Scrubber) -> Span:
-    hits = Hits()
-    content = {name: span.attributes[name] for name in _CONTENT if name in span.attributes}
-    scrubbed_content = _attributes(content, scrubber, hits)
-    holds_content = hits.count > 0
-    others = {name: value for name, value in span.attributes.items() if name not in content}
-    attributes = _attributes(others, scrubber, hits) | scrubbed_content
-    events = tuple(_event(event, scrubber, hits) for event in span.events)
-    message = scrubber.text(span.status_message, hits)
-    if not hits.count:
-        return span
-    if holds_content and scrubber.alters:
+    in_content, elsewhere = Hits(), Hits()
+    content = {name: value for name, value in span.attributes.items() if name in _CONTENT}
+    others = {name: value for name, value in span.attributes.items() if name not in _CONTENT}
+    attributes = _attributes(others, scrubber, elsewhere) | _attributes(content, scrubber, in_content)
+    events = tuple(
+        msgspec.structs.replace(event, attributes=_attributes(event.attributes, scrubber, elsewhere))
+        for event in span.events
+    )
+    message = scrubber.text(span.status_message, elsewhere)
+    if in_content.count and scrubber.alters:
         attributes = {name: value for name, value in attributes.items() if not name.startswith(_TOKENS)}
-    if holds_content:
+    if in_content.count:
         attributes[names.SCRUBBED_CONTENT] = True
-    attributes[names.SCRUBBED] = hits.count
+    if not in_content.count + elsewhere.count:
+        return span
+    attributes[names.SCRUBBED] = in_content.count + elsewhere.count
     return msgspec.structs.replace(span, attributes=attributes, events=events, status_message=message)
 
 
@@ -395,7 +392,3 @@ def _attributes(attributes: Attributes, scrubber: Scrubber, hits: Hits) -> dict[
         name: value if name.startswith(_LEFT_ALONE) else scrubber.value(name, value, hits, by_name=False)
         for name, value in attributes.items()
     }
-
-
-def _event(event: Event, scrubber: Scrubber, hits: Hits) -> Event:
-    return msgspec.structs.replace(event, attributes=_attributes(event.attributes, scrubber, hits))

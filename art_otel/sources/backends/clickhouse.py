@@ -11,9 +11,10 @@ Source of the format: `exporter/clickhouseexporter` of opentelemetry-collector-c
 
 import base64
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Final, TypeAlias, TypeVar, cast
+from itertools import starmap
+from typing import Any, Final, TypeAlias, cast
 
 import msgspec
 
@@ -25,10 +26,6 @@ from art_otel.sources.otlp import messages as otlp
 from art_otel.spans import Scope, Value
 
 _Time: TypeAlias = int | str
-_A = TypeVar("_A")
-_B = TypeVar("_B")
-_C = TypeVar("_C")
-
 _NO_LIST: Final = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
 _LIST_START: Final = '{"values":['
 _PAIR: Final = {"key", "value"}
@@ -90,6 +87,8 @@ class _Row(msgspec.Struct, rename="pascal", gc=False):
 
 def _to_otlp(row: _Row) -> TranslatedSpan:
     start = as_ns(row.timestamp, "Timestamp")
+    flat_events = starmap(_Event, _aligned("Events", row.event_times, row.event_names, row.event_attributes))
+    flat_links = starmap(_Link, _aligned("Links", row.link_trace_ids, row.link_span_ids, row.link_attributes))
     span = otlp.Span(
         trace_id=row.trace_id,
         span_id=row.span_id,
@@ -99,8 +98,8 @@ def _to_otlp(row: _Row) -> TranslatedSpan:
         start_time_unix_nano=start,
         end_time_unix_nano=None if start is None or row.duration is None else start + row.duration,
         attributes=plain(_restored(row.span_attributes)),
-        events=[_event(event) for event in row.events or _flat_events(row)],
-        links=[_link(link) for link in row.links or _flat_links(row)],
+        events=[_event(event) for event in row.events or flat_events],
+        links=[_link(link) for link in row.links or flat_links],
         status=otlp.Status(message=row.status_message, code=_enum("STATUS_CODE_", row.status_code)),
     )
     scope = Scope(name=row.scope_name or "", version=row.scope_version or "")
@@ -121,21 +120,11 @@ def _link(link: _Link) -> otlp.Link:
     return otlp.Link(trace_id=link.trace_id, span_id=link.span_id, attributes=plain(_restored(link.attributes)))
 
 
-def _flat_events(row: _Row) -> Iterator[_Event]:
-    for time, name, attributes in _aligned("Events", row.event_times, row.event_names, row.event_attributes):
-        yield _Event(timestamp=time, name=name, attributes=attributes)
-
-
-def _flat_links(row: _Row) -> Iterator[_Link]:
-    for trace_id, span_id, attributes in _aligned("Links", row.link_trace_ids, row.link_span_ids, row.link_attributes):
-        yield _Link(trace_id=trace_id, span_id=span_id, attributes=attributes)
-
-
-def _aligned(name: str, first: list[_A], second: list[_B], third: list[_C]) -> Iterable[tuple[_A, _B, _C]]:
+def _aligned(name: str, *columns: Sequence[Any]) -> Iterable[tuple[Any, ...]]:
     """Join the entries of the parallel lists in which ClickHouse keeps nested records. Raises Refused."""
-    if not len(first) == len(second) == len(third):
-        raise Refused("bad field", name, f"its columns have {len(first)}, {len(second)} and {len(third)} entries")
-    return zip(first, second, third, strict=True)
+    if len(set(map(len, columns))) > 1:
+        raise Refused("bad field", name, f"its columns have {[len(column) for column in columns]} entries")
+    return zip(*columns, strict=True)
 
 
 def _restored(attributes: _Map) -> dict[str, Value]:

@@ -18,7 +18,7 @@ import msgspec
 from art_otel.sources.backends.store_spans import TranslatedSpan, Translator, plain, read_spans
 from art_otel.sources.backends.values import as_ns
 from art_otel.sources.format import Format
-from art_otel.sources.json_documents import encode, head_detector, is_list, is_object
+from art_otel.sources.json_documents import head_detector, is_list, is_object, text_or_json
 from art_otel.sources.otlp import messages as otlp
 from art_otel.spans import Value
 
@@ -85,7 +85,7 @@ def _to_otlp(row: _Observation) -> TranslatedSpan:
 
 def _text(value: Value) -> str | None:
     """A text as it is, JSON of any other value; the exports write nothing as an empty text."""
-    return value or None if value is None or isinstance(value, str) else encode(value)
+    return text_or_json(value) or None
 
 
 def _id(text: str, digits: int) -> str:

@@ -17,7 +17,15 @@ import msgspec
 from art_otel.sources.backends.store_spans import TranslatedSpan, Translator, plain, read_spans
 from art_otel.sources.backends.values import as_ns
 from art_otel.sources.format import Format
-from art_otel.sources.json_documents import encode, head_detector, is_list, is_object, object_or_empty, text_or_none
+from art_otel.sources.json_documents import (
+    encode,
+    head_detector,
+    is_list,
+    is_object,
+    object_or_empty,
+    text_or_json,
+    text_or_none,
+)
 from art_otel.sources.otlp import messages as otlp
 from art_otel.spans import Value
 
@@ -80,7 +88,7 @@ def _attributes(run: _Run) -> dict[str, Value]:
             "gen_ai.tool.name": run.name,
             "gen_ai.tool.call.id": text_or_none(extra.get("tool_call_id")) or text_or_none(message.get("tool_call_id")),
             "gen_ai.tool.call.arguments": None if run.inputs is None else encode(run.inputs),
-            "gen_ai.tool.call.result": _text(message.get("content", output)),
+            "gen_ai.tool.call.result": text_or_json(message.get("content", output)),
         }
     tools = asked.get("tools")
     return (
@@ -106,10 +114,6 @@ def _feedback(run: _Run) -> Iterator[tuple[str, Value]]:
 def _reward(name: str, value: Value, time_ns: int | None) -> otlp.Event:
     fields: Mapping[str, Value] = {"gen_ai.evaluation.name": name, "gen_ai.evaluation.score.value": value}
     return otlp.Event(name="gen_ai.evaluation.result", time_unix_nano=time_ns, attributes=plain(fields))
-
-
-def _text(value: Value) -> str | None:
-    return value if value is None or isinstance(value, str) else encode(value)
 
 
 def _span_id(run_id: str) -> str:

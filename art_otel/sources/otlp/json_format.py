@@ -5,8 +5,9 @@ and JSON arrays of requests are read too, amid lines or alone; so are the answer
 (`{"batches": […]}`, `{"trace": {"resourceSpans": …}}`) and Jaeger v3 (`{"result": {"resourceSpans": …}}`).
 
 A line may say its own checksum, as our spool writes it. One that does not match it is read and counted: somebody may
-write a spool anew. Invariant: a document that decodes at once takes the fast way. Of any other each record is converted by itself, and what
-is no JSON costs that document, but for the whole records before the tear of one that ends too early.
+write a spool anew. Invariant: a document that decodes at once takes the fast way. Of any other each record is converted
+by itself, and what is no JSON costs that document, but for the whole records before the tear of one that ends too
+early.
 
 Source of the format: https://opentelemetry.io/docs/specs/otel/protocol/file-exporter/,
 https://grafana.com/docs/tempo/latest/api_docs/, https://www.jaegertracing.io/docs/latest/apis/
