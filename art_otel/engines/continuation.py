@@ -22,7 +22,6 @@ import msgspec
 import zstandard
 
 from art_otel import storage
-from art_otel.engines.assemble import AssembledPart
 from art_otel.engines.plan import Job, Placement, Round, plan_regions
 from art_otel.engines.shuffle import (
     ROLLOUT_REGIONS,
@@ -37,6 +36,7 @@ from art_otel.engines.shuffle import (
     ShuffleWriter,
     region_of,
 )
+from art_otel.engines.tasks import AssembledPart
 from art_otel.engines.workspace import Runner
 from art_otel.errors import StoreError, UsageError
 from art_otel.sources.files.inputs import KEPT_PREFIX

@@ -24,14 +24,21 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from art_otel.engines.assemble import AssembledPart, AssembleTask, assemble
 from art_otel.engines.continuation import Continuation, Times
 from art_otel.engines.ledger import Unread, all_of, as_file, changed_since, ledger_after, unread, without_dataset
 from art_otel.engines.local import Engine, choose_workers, local_engine
 from art_otel.engines.plan import Job, Sizes, place, plan_parts
-from art_otel.engines.read import ReadSummary, ReadTask, read_split, unread_split
 from art_otel.engines.route import reroute_all, route_all
 from art_otel.engines.shuffle import Shuffle
+from art_otel.engines.tasks import (
+    AssembledPart,
+    AssembleTask,
+    ReadSummary,
+    ReadTask,
+    assemble,
+    read_split,
+    unread_split,
+)
 from art_otel.engines.workspace import Runner, open_workspace, run_identity
 from art_otel.errors import UsageError
 from art_otel.scrubbing import Scrubbing

@@ -14,8 +14,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from art_otel.calls import Logprobs, TokenIds
-from art_otel.engines.partitions import RecordGroup
-from art_otel.engines.plan import Round
+from art_otel.engines.plan import RecordGroup, Round
 from art_otel.engines.shuffle import GivenRow, Outcome, OutcomeState, State, hash_of
 from art_otel.live.arriving_spans import BelongsTo, belongs_to
 from art_otel.live.span_index import SpanTally

@@ -38,7 +38,7 @@ from art_otel.errors import SourceError
 from art_otel.sources import ByteRange, Input, Limits, line_format
 from art_otel.sources.files.inputs import WHAT_READS_IT, has_own_name, is_dataset_file, stored_input
 from art_otel.sources.files.streams import HEAD_BYTES, compression_of, open_input, open_unbuffered
-from art_otel.store.manifest import LedgerEntry, is_part_name
+from art_otel.store.report import LedgerEntry, is_part_name
 
 _MARK_BYTES: Final = 1_000
 """So many bytes at the beginning and at the end of what was read are compared."""

@@ -1,18 +1,42 @@
-"""Plan: what is divided among tasks, decided from their summaries alone, and how much stands together.
+"""Plan: what is divided among tasks, decided from their summaries alone, and which records are assembled together.
 
 Invariant: a plan follows from the summaries, so every engine makes the same one. Whoever assembles a slot has all that
 belongs there. A plan knows sizes by region only, and tasks name files that say more: it fits in a small process.
+
+Every record of a partition is in one group or set aside, and linked traces are in one group. A rollout beyond the
+limits is set aside whole, before its records fill the memory; others with its id are not. A partition that is larger
+than memory should hold, which has a single slot, is read in passes, each for some of its traces.
 """
 
 import hashlib
+import zlib
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
-from art_otel.engines.shuffle import Membership, Shards, Shuffle, ShuffleCatalog, ShuffleWriter, SlotSize, hash_of
+from art_otel.engines.shuffle import (
+    Arrival,
+    Membership,
+    Outcome,
+    Shards,
+    Shuffle,
+    ShuffleCatalog,
+    ShuffleWriter,
+    SlotSize,
+    State,
+    Stored,
+    encode,
+    hash_of,
+    size_of,
+)
 from art_otel.scrubbing import Scrubbing
-from art_otel.sources import Limits
+from art_otel.sources import Limits, advice, option_of
+from art_otel.spans import LogRecord, Quarantined, Span, SpanKey
+from art_otel.spans.tree import is_same
+from art_otel.trajectories import OVER_A_LIMIT, AssemblyStats, ExternalReward, SpanGroup, declared_id, distinct
+from art_otel.trajectories.rollout_attributes import is_marked_root
 
 _SPLITS: Final = 256
 """So many splits are wanted, as far as their least and most bytes let."""
@@ -193,3 +217,262 @@ def place(edges: Sequence[bytes], slots: int, folder: str) -> tuple[Placement, l
         if slot != target:
             leaving.add(slot)
     return Placement(files=Shuffle([writer.finish()]).write_catalog(folder), slots=slots), sorted(leaving)
+
+
+_SHARED_BYTES: Final = 512 << 20
+"""As many bytes rollouts with one id may have together, where each has less than its limit."""
+
+
+class PartitionRecords(NamedTuple):
+    """Where the records of a partition are.
+
+    `representatives` leads each trace that is linked to others to the smallest of them. Where that has another slot,
+    the trace was rerouted: its records are in both slots, and count in that of the representative.
+    """
+
+    partition: Partition
+    shards: Shards
+    representatives: Mapping[str, str]
+    sizes: Sizes
+
+    def representative(self, record: Stored) -> str:
+        """The trace that stands for all that are linked to the one of a record."""
+        trace_id = record.trace_id or ""
+        return self.representatives.get(trace_id, trace_id)
+
+    def records(self) -> Iterator[Stored]:
+        """The records that are assembled here."""
+        for slot in self.partition.slots:
+            yield from self._of_slot(slot, self.shards.records((slot,)))
+
+    def records_of_slots(self) -> Iterator[Iterable[Stored]]:
+        """Read the records slot by slot. Memory holds all of them compressed."""
+        blocks = self.shards.blocks(self.partition.slots)
+        for slot in self.partition.slots:
+            yield self._of_slot(slot, self.shards.decode(blocks.pop(slot)))
+
+    def _of_slot(self, slot: int, records: Iterable[Stored]) -> Iterable[Stored]:
+        if not self.representatives:
+            return records
+        slots, find = self.sizes.slots, self.representatives.get
+        return (
+            record
+            for record in records
+            if (target := find(record.trace_id or "")) is None or hash_of(target) % slots == slot
+        )
+
+
+class RecordGroup(NamedTuple):
+    """Records that are assembled together, and what earlier rounds say of them.
+
+    `spans` and `logs` count them, each delivery, and those that are set aside.
+    """
+
+    records: SpanGroup
+    states: Sequence[State]
+    spans: int
+    logs: int
+
+
+def _always(_: Sequence[State]) -> bool:
+    return True
+
+
+def groups_of(
+    where: PartitionRecords,
+    limits: Limits,
+    stats: AssemblyStats,
+    is_wanted: Callable[[Sequence[State]], bool] = _always,
+) -> Iterator[RecordGroup]:
+    """The wanted groups of a partition, each to be assembled before the next is asked for.
+
+    What is set aside is counted.
+    """
+    partition, largest = where.partition, where.partition.largest
+    fits = partition.bytes <= where.sizes.partition_bytes
+    if fits and largest.records <= limits.max_rollout_spans and largest.bytes <= limits.max_rollout_bytes:
+        for records in where.records_of_slots():  # a rollout is in one slot, so none is beyond a limit
+            yield from _grouped(where, records, is_wanted)
+        return
+    aside = _SetAside(where, limits, stats)
+    for representatives in _passes(where, is_wanted, aside):
+        chosen = (record for record in where.records() if where.representative(record) in representatives)
+        for group in _grouped(where, _shared(filter(aside.leaves, chosen)), _always):
+            yield aside.counted(group)
+
+
+def _passes(
+    where: PartitionRecords, is_wanted: Callable[[Sequence[State]], bool], aside: "_SetAside"
+) -> Iterator[set[str]]:
+    """The groups of each pass, by representative: as many as memory is meant to hold at once."""
+    groups: dict[str, _Amount] = defaultdict(_Amount)
+    for record in where.records():
+        groups[where.representative(record)].add(record)
+    chosen = set[str]()
+    size = 0
+    for representative, group in sorted(groups.items()):
+        if not is_wanted(group.states):
+            continue
+        aside.check(representative, group)
+        if chosen and size + group.bytes > where.sizes.partition_bytes:
+            yield chosen
+            chosen, size = set[str](), 0
+        chosen.add(representative)
+        size += group.bytes
+    if chosen:
+        yield chosen
+
+
+class _Amount:
+    """How many records there are, each delivery."""
+
+    def __init__(self) -> None:
+        self.spans = self.logs = self.bytes = 0
+        self.states: list[State] = []
+
+    def add(self, record: Stored) -> None:
+        if isinstance(record, Arrival | Outcome):
+            self.states.append(record)
+        elif isinstance(record, Span | LogRecord):
+            self.spans += isinstance(record, Span)
+            self.logs += isinstance(record, LogRecord)
+            self.bytes += size_of([encode(record)]).bytes
+
+
+class _SetAside:
+    """The traces that are set aside: of whole groups, and of groups whose other traces are assembled."""
+
+    def __init__(self, where: PartitionRecords, limits: Limits, stats: AssemblyStats) -> None:
+        self._where = where
+        self._limits = limits
+        self._stats = stats
+        self._amounts: dict[str, _Amount] = {}
+        self._of_groups: set[str] = set()
+
+    def leaves(self, record: Stored) -> bool:
+        """Whether a record is not set aside. In a group that is assembled a reward may be for another of its traces."""
+        trace_id = record.trace_id or ""
+        if trace_id not in self._amounts or isinstance(record, Arrival | Outcome):
+            return True
+        return isinstance(record, ExternalReward) and not record.address.links and trace_id not in self._of_groups
+
+    def counted(self, group: RecordGroup) -> RecordGroup:
+        """A group, its traces that are set aside counted too."""
+        amounts = [self._amounts[one] for one in {state.trace_id for state in group.states} if one in self._amounts]
+        spans, logs = sum(one.spans for one in amounts), sum(one.logs for one in amounts)
+        return group._replace(spans=group.spans + spans, logs=group.logs + logs)
+
+    def check(self, representative: str, group: _Amount) -> None:
+        """Set aside what is beyond the limits of a group of so many records, and count it."""
+        if group.spans <= self._limits.max_rollout_spans and group.bytes <= self._limits.max_rollout_bytes:
+            return
+        sizes: dict[str, _TraceSize] = defaultdict(lambda: _TraceSize(self._limits))
+        for record in self._where.records():
+            if self._where.representative(record) == representative and isinstance(record, Span | LogRecord):
+                sizes[record.trace_id].add(record)
+        traces = _beyond_limits(sizes, self._limits)
+        amounts = {trace_id: _Amount() for trace_id in traces}
+        self._amounts |= amounts
+        if is_whole := len(traces) == len(sizes):
+            self._of_groups.update(traces)
+        rewards: list[ExternalReward] = []
+        for record in self._where.records() if traces else ():
+            if record.trace_id in amounts and not self.leaves(record):
+                amounts[record.trace_id].add(record)
+                if isinstance(record, ExternalReward):
+                    rewards.append(record)
+        for trace_id, amount in ({representative: group} if is_whole else amounts).items():
+            self._quarantine(trace_id, amount)
+        self._stats.rewards_undeliverable[OVER_A_LIMIT] += sum(
+            max(1, len(reward.address.links)) for reward in distinct(rewards) if reward.origin[0] not in amounts
+        )
+
+    def _quarantine(self, trace_id: str, amount: _Amount) -> None:
+        limits = f"{advice('max_rollout_spans')}, or {option_of('max_rollout_bytes')}"
+        detail = f"{amount.spans:,} spans, {amount.bytes:,} bytes are more than a rollout may have; {limits}"
+        self._stats.quarantine_trace(trace_id, spans=amount.spans, logs=amount.logs, detail=detail)
+
+
+class _TraceSize:
+    """How large a trace is, and whether the own span of a rollout with an id is in it.
+
+    A record that was delivered several times counts once, for it takes no memory. Beyond a limit only that is known.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._sizes: dict[str | int, int] = {}
+        self.spans = self.bytes = 0
+        self.has_root = False
+
+    def add(self, record: Span | LogRecord) -> None:
+        is_span = isinstance(record, Span)
+        self.has_root |= is_span and declared_id(record) is not None and is_marked_root(record)
+        if self.is_beyond:
+            return
+        encoded = encode(record)
+        key, size = record.span_id if is_span else zlib.crc32(encoded), size_of([encoded]).bytes
+        before = self._sizes.get(key, 0)
+        self.spans += is_span and not before
+        self.bytes += max(0, size - before)
+        self._sizes[key] = max(size, before)
+        if self.is_beyond:
+            self._sizes.clear()
+
+    @property
+    def is_beyond(self) -> bool:
+        """Whether it is more than one rollout may have."""
+        return self.spans > self._limits.max_rollout_spans or self.bytes > self._limits.max_rollout_bytes
+
+
+def _beyond_limits(sizes: Mapping[str, _TraceSize], limits: Limits) -> Collection[str]:
+    """The traces of a group that are set aside: all, or where several rollouts share an id those that are too large.
+
+    A limit is of one rollout, so several may have as many times that, as far as memory holds them together.
+    """
+    rollouts = sum(one.has_root for one in sizes.values())
+    large = {trace_id for trace_id, one in sizes.items() if one.is_beyond} if rollouts > 1 else set[str]()
+    rest = [one for trace_id, one in sizes.items() if trace_id not in large]
+    count = sum(one.has_root for one in rest) if rollouts > 1 else 1
+    most_bytes = max(limits.max_rollout_bytes, min(count * limits.max_rollout_bytes, _SHARED_BYTES))
+    has_too_many = sum(one.spans for one in rest) > count * limits.max_rollout_spans
+    return sizes if has_too_many or sum(one.bytes for one in rest) > most_bytes else large
+
+
+def _grouped(
+    where: PartitionRecords, records: Iterable[Stored], is_wanted: Callable[[Sequence[State]], bool]
+) -> Iterator[RecordGroup]:
+    """The records of each wanted group, in the order of the traces that stand for them."""
+    groups: dict[str, list[Stored]] = defaultdict(list)
+    representative_of = where.representatives.get
+    for record in records:  # of which there are millions, so no call of ours for each
+        trace_id = record.trace_id or ""
+        groups[representative_of(trace_id, trace_id)].append(record)
+    for representative in sorted(groups):
+        group = groups.pop(representative)
+        states = [record for record in group if isinstance(record, Arrival | Outcome)]
+        if is_wanted(states):
+            together = _group(group)
+            yield RecordGroup(together, states, len(together.spans), len(together.logs))
+
+
+def _group(records: Iterable[Stored]) -> SpanGroup:
+    spans = [record for record in records if isinstance(record, Span)]
+    others = [record for record in records if not isinstance(record, Span)]
+    return SpanGroup(
+        spans=spans,
+        logs=[record for record in others if isinstance(record, LogRecord)],
+        quarantine=[record for record in others if isinstance(record, Quarantined)],
+        external_rewards=[record for record in others if isinstance(record, ExternalReward)],
+    )
+
+
+def _shared(records: Iterable[Stored]) -> Iterator[Stored]:
+    """Equal deliveries of a span as one object: then they take no memory."""
+    first: dict[SpanKey, Span] = {}
+    for record in records:
+        if isinstance(record, Span):
+            earlier = first.setdefault(record.key, record)
+            yield earlier if is_same(earlier, record) else record
+        else:
+            yield record

@@ -9,11 +9,6 @@ if not defer_imports(__name__):
     from art_otel.store.files import SUFFIX as SUFFIX
     from art_otel.store.files import GroupKey as GroupKey
     from art_otel.store.files import find_all_files as find_all_files
-    from art_otel.store.manifest import REPORT_NAME as REPORT_NAME
-    from art_otel.store.manifest import SCHEMA_VERSION as SCHEMA_VERSION
-    from art_otel.store.manifest import Manifest as Manifest
-    from art_otel.store.manifest import Part as Part
-    from art_otel.store.manifest import read_manifest as read_manifest
     from art_otel.store.part_writer import FileLimits as FileLimits
     from art_otel.store.part_writer import PartWriter as PartWriter
     from art_otel.store.part_writer import write_part as write_part
@@ -25,14 +20,19 @@ if not defer_imports(__name__):
     from art_otel.store.read import read_row_group as read_row_group
     from art_otel.store.read import read_trajectories as read_trajectories
     from art_otel.store.read import row_groups as row_groups
+    from art_otel.store.report import REPORT_NAME as REPORT_NAME
+    from art_otel.store.report import SCHEMA_VERSION as SCHEMA_VERSION
     from art_otel.store.report import CallCounts as CallCounts
     from art_otel.store.report import ConversionReport as ConversionReport
     from art_otel.store.report import FileReport as FileReport
     from art_otel.store.report import LogCounts as LogCounts
+    from art_otel.store.report import Manifest as Manifest
+    from art_otel.store.report import Part as Part
     from art_otel.store.report import QuarantineEntry as QuarantineEntry
     from art_otel.store.report import RewardCounts as RewardCounts
     from art_otel.store.report import SpanCounts as SpanCounts
     from art_otel.store.report import TrajectoryCounts as TrajectoryCounts
+    from art_otel.store.report import read_manifest as read_manifest
     from art_otel.store.rows import art_metadata as art_metadata
     from art_otel.store.transfer import decode_trajectory as decode_trajectory
     from art_otel.store.transfer import encode_trajectory as encode_trajectory

@@ -24,10 +24,11 @@ from filelock import FileLock, Timeout
 
 from art_otel import storage
 from art_otel.errors import BusyError, StorageError, UsageError
-from art_otel.store.manifest import (
+from art_otel.store.report import (
     REPORT_NAME,
     SCHEMA_VERSION,
     VERSION_KEY,
+    ConversionReport,
     LedgerEntry,
     Manifest,
     Part,
@@ -36,7 +37,6 @@ from art_otel.store.manifest import (
     pending_name,
     read_manifest,
 )
-from art_otel.store.report import ConversionReport
 
 _LOCK_NAME: Final = ".art-otel.lock"
 

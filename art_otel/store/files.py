@@ -15,7 +15,7 @@ import msgspec
 
 from art_otel import storage
 from art_otel.errors import StoreError, UsageError
-from art_otel.store.manifest import REPORT_NAME, Manifest, Part, is_part_name, read_manifest
+from art_otel.store.report import REPORT_NAME, Manifest, Part, is_part_name, read_manifest
 
 SUFFIX: Final = ".parquet"
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from art_otel.errors import StoreError
-from art_otel.store.manifest import Bounds, Part, part_name
+from art_otel.store.report import Bounds, Part, part_name
 from art_otel.store.rows import row_source
 from art_otel.store.schema import LEAF_PATHS, ROW, SCHEMA, dictionary_columns
 from art_otel.trajectories import Trajectory

@@ -1,15 +1,145 @@
-"""ConversionReport: the honest account of a conversion, written as `_report.json`.
+"""Report: what `_report.json` says: which parts are the dataset, and what became of all that was read.
 
-Invariant: spans read + again = used + ignored (by reason) + duplicate + quarantined (by reason) + waiting, calls =
-completed + failed, and rewards given = delivered + undeliverable (by reason). Every number is a count of what really
-happened; nothing is estimated.
+Invariant: a folder's dataset is what the manifest in its `_report.json` names, and nothing else in it. Replacing that
+one file replaces the dataset. A pending file names the parts that a commit brings and takes away, before it does.
+
+Of what was read the sums hold: spans read + again = used + ignored (by reason) + duplicate + quarantined (by reason) +
+waiting, calls = completed + failed, and rewards given = delivered + undeliverable (by reason). Every number is a count
+of what really happened; nothing is estimated.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import msgspec
+
+from art_otel import storage
+from art_otel.errors import StoreError
+
+REPORT_NAME: Final = "_report.json"
+
+SCHEMA_VERSION: Final = 1
+"""The version of the schema: it goes up with every change to what a reader must know."""
+
+VERSION_KEY: Final = b"art_otel.schema"
+"""The key under which files carry the version."""
+
+
+class Bounds(NamedTuple):
+    """The least and the greatest of some numbers."""
+
+    least: int
+    greatest: int
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """A part file: its name, its content, and what a reader can tell of its rows without opening it.
+
+    Bounds are None where no row has a number. `splits` are all that occur, None for rows without one. `group_rows` are
+    the rows of each row group.
+    """
+
+    name: str
+    rows: int
+    group_rows: tuple[int, ...]
+    bytes: int
+    sha256: str
+    started_at: Bounds | None
+    training_step: Bounds | None
+    splits: tuple[str | None, ...]
+
+
+class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How many bytes of an input are in a dataset: the first ones of what has this path or URL, or had it.
+
+    An object in a store is known by its `etag`; None where the store says none. A file of this machine is known by the
+    hashes of the first and of the last bytes that were read, `head` and `tail`. `mtime_ns` is when it was changed.
+    """
+
+    name: str
+    bytes: int
+    head: str | None = None
+    tail: str | None = None
+    etag: str | None = None
+    mtime_ns: int | None = None
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """A dataset: its parts in order, the number of the commit that made it, and the run that committed it.
+
+    `superseded` are the rows that no longer count, by the name of their part: a later row is their next revision, or
+    their rollout turned out to be a part of another. `ledger` says what of each input is in it.
+    `kept` names the files of ours that hold what later conversions need of these inputs.
+    """
+
+    schema_version: int
+    generation: int
+    run: str
+    parts: tuple[Part, ...]
+    superseded: dict[str, tuple[int, ...]] = {}
+    ledger: tuple[LedgerEntry, ...] = ()
+    kept: tuple[str, ...] = ()
+
+    @property
+    def next_number(self) -> int:
+        """The number of the next part."""
+        return max((int(part.name.split("-")[1]) for part in self.parts), default=-1) + 1
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of its files."""
+        return frozenset((*(part.name for part in self.parts), *self.kept))
+
+
+class Pending(msgspec.Struct, frozen=True, kw_only=True):
+    """What a commit brings and takes away. `written_at` is in nanoseconds since the epoch.
+
+    What it takes away stays for `linger` nanoseconds at least, as others may read it.
+    """
+
+    run: str
+    written_at: int
+    linger: int = 0
+    parts: tuple[str, ...]
+    previous: tuple[str, ...]
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of all files that it is about."""
+        return frozenset((*self.parts, *self.previous))
+
+
+def part_name(number: int, sha256: str) -> str:
+    """The name of the part of this number and content."""
+    return f"part-{number:05d}-{sha256[:8]}.parquet"
+
+
+def is_part_name(name: str) -> bool:
+    """Whether a file has a name that those who read parts by a glob take for a part's."""
+    return name.startswith("part-") and name.endswith(".parquet")
+
+
+def pending_name(run: str) -> str:
+    """The name of the pending file of a run."""
+    return f"_pending-{run}.json"
+
+
+def read_manifest(folder: str) -> Manifest | None:
+    """The manifest of a folder (a path or URL). None where there is none of ours. Raises StoreError for a newer one."""
+    location = storage.join(folder, REPORT_NAME)
+    if storage.size_of(location) is None:
+        return None
+    try:
+        manifest = msgspec.json.decode(storage.read(location), type=Manifest)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    if manifest.schema_version > SCHEMA_VERSION:
+        raise StoreError(
+            f"{storage.shown(location)}: has schema version {manifest.schema_version}, this art-otel reads up to"
+            f" {SCHEMA_VERSION}; upgrade it"
+        )
+    return manifest
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from art_otel.calls import Gap, Logprobs, Message, TokenIds, ToolCall, Usage
 from art_otel.store.codecs import Codec, Column, Json, ListOf, Numbers, Record, Scalar
-from art_otel.store.manifest import SCHEMA_VERSION, VERSION_KEY
+from art_otel.store.report import SCHEMA_VERSION, VERSION_KEY
 from art_otel.store.rows import (
     ArtMessage,
     RowSource,

@@ -23,9 +23,9 @@ from art_otel import storage
 from art_otel.errors import UsageError
 from art_otel.store.commit import check_out, check_replaceable, commit, locked
 from art_otel.store.files import SUFFIX, DataFile
-from art_otel.store.manifest import Manifest, Part
 from art_otel.store.part_writer import FILE_LIMITS, FileLimits, PartWriter, write_part
 from art_otel.store.read import groups_in, open_parquet
+from art_otel.store.report import Manifest, Part
 from art_otel.trajectories import Trajectory
 
 _STAGING: Final = ".art-otel-staging-"

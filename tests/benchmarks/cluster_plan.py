@@ -22,11 +22,9 @@ from random import Random
 import msgspec
 
 from art_otel.engines import Conversion, Sizes
-from art_otel.engines.assemble import AssembledPart, AssembleTask
 from art_otel.engines.convert import convert
 from art_otel.engines.estimate import Cluster, Rates, estimate
 from art_otel.engines.plan import Job
-from art_otel.engines.read import ReadSummary, ReadTask
 from art_otel.engines.route import RerouteTask, Routed, RouteTask, route
 from art_otel.engines.shuffle import (
     NOTHING,
@@ -39,6 +37,7 @@ from art_otel.engines.shuffle import (
     SlotSize,
     region_of,
 )
+from art_otel.engines.tasks import AssembledPart, AssembleTask, ReadSummary, ReadTask
 from art_otel.sources import FileStats
 from art_otel.store import Part
 from art_otel.trajectories import AssemblyStats
