@@ -25,7 +25,6 @@ from art_otel import storage
 from art_otel.engines.plan import Job, Placement, Round, plan_regions
 from art_otel.engines.shuffle import (
     ROLLOUT_REGIONS,
-    Catalogued,
     Membership,
     Outcome,
     Shards,
@@ -88,11 +87,14 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     round: int = 0
     horizon: int = 0
     open_since: dict[int, int] = {}
-    tiers: tuple[tuple[Catalogued, Catalogued], ...] = ()
+    tiers: tuple[Tier, ...] = ()
 
     def tiers_in(self, out: str) -> list[Tier]:
         """The tiers, in the dataset in this folder."""
-        return [Tier(*(Shuffle.in_folder(one, out) for one in tier)) for tier in self.tiers]
+        return [
+            Tier(*(shuffle.renamed(lambda file: storage.join(out, file.location)) for shuffle in tier))
+            for tier in self.tiers
+        ]
 
 
 _DECODER: Final = msgspec.msgpack.Decoder(Kept)
@@ -209,7 +211,7 @@ def _closed(out: str, scratch: str, slots: int) -> Tier:
         for rollout_id, _, trace_id in keys:
             outcomes.add(Outcome(trace_id, 0, 0, "closed"))
             records.put(region_of(rollout_id, ROLLOUT_REGIONS), Membership(rollout_id, trace_id))
-    return Tier(Shuffle([records.finish()]), Shuffle([outcomes.finish()]))
+    return Tier(Shuffle.of([records.finish()]), Shuffle.of([outcomes.finish()]))
 
 
 def read_kept(out: str, manifest: Manifest | None) -> Kept | None:
@@ -226,7 +228,7 @@ def read_kept(out: str, manifest: Manifest | None) -> Kept | None:
 def stage_kept(kept: Kept, tiers: Sequence[Tier], scratch: str) -> tuple[KeptFile, ...]:
     """Write the index of these tiers, and say which files become files of the dataset; the index is the first."""
     files = [KeptFile(_name_of(file), file.size, file.location) for tier in tiers for file in tier.files]
-    named = tuple((tier.records.catalogued(_name_of), tier.outcomes.catalogued(_name_of)) for tier in tiers)
+    named = tuple(Tier(*(shuffle.renamed(_name_of) for shuffle in tier)) for tier in tiers)
     data = zstandard.ZstdCompressor().compress(msgspec.msgpack.encode(msgspec.structs.replace(kept, tiers=named)))
     location = storage.join(scratch, _index_name(data))
     storage.write(location, data)
@@ -344,4 +346,4 @@ def merge_tiers(
         for regions in plan_regions(sizes, sizes, runner.job.sizes.part_bytes)
     ]
     merged = list(runner.run(merge, tasks, Merged))
-    return Tier(Shuffle(one.records for one in merged), Shuffle(one.outcomes for one in merged))
+    return Tier(Shuffle.of(one.records for one in merged), Shuffle.of(one.outcomes for one in merged))

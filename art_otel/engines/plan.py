@@ -216,7 +216,7 @@ def place(edges: Sequence[bytes], slots: int, folder: str) -> tuple[Placement, l
             writer.put(region, record)
         if slot != target:
             leaving.add(slot)
-    return Placement(files=Shuffle([writer.finish()]).write_catalog(folder), slots=slots), sorted(leaving)
+    return Placement(files=Shuffle.of([writer.finish()]).write_catalog(folder), slots=slots), sorted(leaving)
 
 
 _SHARED_BYTES: Final = 512 << 20

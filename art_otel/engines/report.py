@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from art_otel.conventions import ANTHROPIC_SDK, capture_switch, client_instrumentor
 from art_otel.engines.tasks import ReadSummary
 from art_otel.sources import FileStats
-from art_otel.spans import Quarantined, first_sorted, list_quarantined
+from art_otel.spans import first_sorted, list_quarantined
 from art_otel.store import (
     CallCounts,
     ConversionReport,
@@ -71,16 +71,12 @@ def describe_conversion(counts: ReadSummary, account: AssemblyStats) -> Conversi
         ),
         files=[_file(file) for file in counts.files],
         hints=[_NOTHING_NEW] if is_idle else [*_hints(read, counts.logs, quarantined.total(), account)],
-        quarantine=[_quarantined(damage) for damage in damages],
+        quarantine=[QuarantineEntry(reason=one.reason, path=one.path, detail=one.detail) for one in damages],
     )
 
 
 def _sorted(counts: Counter[str]) -> Mapping[str, int]:
     return {reason: counts[reason] for reason in sorted(counts) if counts[reason]}
-
-
-def _quarantined(damage: Quarantined) -> QuarantineEntry:
-    return QuarantineEntry(reason=damage.reason, path=damage.path, detail=damage.detail)
 
 
 def _file(account: FileStats) -> FileReport:

@@ -222,8 +222,8 @@ def _route(runner: Runner, regions: Iterable[int], new: Shuffle, kept: Shuffle) 
     routed = list(runner.run(route, tasks, Routed))
     return Routes(
         [one.edges for one in routed],
-        Shuffle(one.shuffled for one in routed),
-        Shuffle(one.again for one in routed),
+        Shuffle.of(one.shuffled for one in routed),
+        Shuffle.of(one.again for one in routed),
         frozenset(slot for one in routed for slot in one.touched),
     )
 
@@ -232,7 +232,7 @@ def _probe(runner: Runner, shuffle: Shuffle) -> Shuffle:
     job, files = runner.job, shuffle.write_catalog(runner.job.scratch)
     batches = plan_regions(shuffle.sizes, range(job.sizes.slots), job.sizes.partition_bytes)
     tasks = [ProbeTask(slots=slots, files=files, job=job) for slots in batches]
-    return Shuffle(runner.run(probe, tasks, Shuffled))
+    return Shuffle.of(runner.run(probe, tasks, Shuffled))
 
 
 def reroute_all(runner: Runner, direct: Shuffle, placement: Placement, leaving: Iterable[int]) -> Shuffle:
@@ -240,4 +240,4 @@ def reroute_all(runner: Runner, direct: Shuffle, placement: Placement, leaving: 
     job, files = runner.job, direct.write_catalog(runner.job.scratch)
     batches = plan_regions(direct.sizes, leaving, job.sizes.partition_bytes)
     tasks = [RerouteTask(slots=slots, placement=placement, files=files, job=job) for slots in batches]
-    return Shuffle(runner.run(reroute, tasks, Shuffled))
+    return Shuffle.of(runner.run(reroute, tasks, Shuffled))

@@ -408,69 +408,61 @@ class ShuffleCatalog(msgspec.Struct, frozen=True, kw_only=True):
         return [file for file, bits in entries if int.from_bytes(bits, "little") & wanted]
 
 
-class Catalogued(msgspec.Struct, frozen=True):
-    """A shuffle as later conversions read it; its files are named without a folder."""
+class Shuffle(msgspec.Struct):
+    """What tasks wrote, all together. `sizes` is how much is in each region, `entries` are the files and their regions.
 
-    entries: _Entries
-    sizes: dict[int, SlotSize]
+    Later conversions read one that is written down with names of files without a folder.
+    """
 
+    entries: _Entries = msgspec.field(default_factory=_Entries)
+    sizes: dict[int, SlotSize] = msgspec.field(default_factory=dict[int, SlotSize])
 
-class Shuffle:
-    """What tasks wrote, all together. `sizes` is how much is in each region, `files` are all files."""
-
-    def __init__(self, shuffled: Iterable[Shuffled] = ()) -> None:
-        self.sizes: dict[int, SlotSize] = {}
-        self._entries: _Entries = []
+    @classmethod
+    def of(cls, shuffled: Iterable[Shuffled]) -> "Shuffle":
+        """What these tasks wrote."""
+        shuffle = cls()
         for one in shuffled:
-            self.add(one)
-
-    def add(self, shuffled: Shuffled) -> None:
-        """Add what another task wrote."""
-        entries = [] if shuffled.file is None else [(shuffled.file, _bits(shuffled.regions))]
-        self.extend(Catalogued(entries, shuffled.regions))
-
-    def extend(self, catalogued: Catalogued) -> "Shuffle":
-        """Add what was catalogued; give the shuffle."""
-        self._entries += catalogued.entries
-        for region, size in catalogued.sizes.items():
-            self.sizes[region] = self.sizes[region] + size if region in self.sizes else size
-        return self
-
-    def __or__(self, other: "Shuffle") -> "Shuffle":
-        """Both together."""
-        return Shuffle.union((self, other))
+            shuffle.add(one)
+        return shuffle
 
     @classmethod
     def union(cls, shuffles: Iterable["Shuffle"]) -> "Shuffle":
         """All of them together."""
         union = cls()
         for shuffle in shuffles:
-            union.extend(shuffle.catalogued())
+            union.entries += shuffle.entries
+            union._add_sizes(shuffle.sizes)
         return union
+
+    def __or__(self, other: "Shuffle") -> "Shuffle":
+        """Both together."""
+        return Shuffle.union((self, other))
+
+    def add(self, shuffled: Shuffled) -> None:
+        """Add what another task wrote."""
+        if shuffled.file is not None:
+            self.entries.append((shuffled.file, _bits(shuffled.regions)))
+            self._add_sizes(shuffled.regions)
+
+    def _add_sizes(self, sizes: Mapping[int, SlotSize]) -> None:
+        for region, size in sizes.items():
+            self.sizes[region] = self.sizes[region] + size if region in self.sizes else size
 
     @property
     def files(self) -> list[ShuffleFile]:
         """All files."""
-        return [file for file, _ in self._entries]
+        return [file for file, _ in self.entries]
 
-    def catalogued(self, location_of: Callable[[ShuffleFile], str] | None = None) -> Catalogued:
-        """The files and sizes, as later conversions read them; `location_of` says where the files are then."""
-        if location_of is None:
-            return Catalogued(self._entries, self.sizes)
-        entries = [(msgspec.structs.replace(file, location=location_of(file)), bits) for file, bits in self._entries]
-        return Catalogued(entries, self.sizes)
-
-    @classmethod
-    def in_folder(cls, catalogued: Catalogued, folder: str) -> "Shuffle":
-        """The files that earlier conversions left in a folder."""
-        named = cls().extend(catalogued)
-        return cls().extend(named.catalogued(lambda file: storage.join(folder, file.location)))
+    def renamed(self, location_of: Callable[[ShuffleFile], str]) -> "Shuffle":
+        """The same, with files where this says that they are."""
+        entries = [(msgspec.structs.replace(file, location=location_of(file)), bits) for file, bits in self.entries]
+        return Shuffle(entries, self.sizes)
 
     def write_catalog(self, folder: str) -> ShuffleCatalog:
         """Write down the files, for tasks to find theirs. The name tells the content."""
-        if not self._entries:
+        if not self.entries:
             return ShuffleCatalog(location=None)
-        encoded = msgspec.msgpack.encode(self._entries)
+        encoded = msgspec.msgpack.encode(self.entries)
         location = storage.join(folder, f"catalog-{hashlib.sha256(encoded).hexdigest()[:32]}")
         storage.write(location, encoded, synced=False)
         return ShuffleCatalog(location=location)

@@ -163,7 +163,7 @@ def reducer(rollouts: int, linked: float, folder: Path) -> None:
         rollout_id = f"rollout-{number // TRACES if several else number:09d}-{several}"
         writer.put(region, Membership(rollout_id, chance.randbytes(16).hex()))
         count += 1
-    catalog, nothing = (Shuffle(one).write_catalog(str(folder)) for one in ([writer.finish()], ()))
+    catalog, nothing = (Shuffle.of(one).write_catalog(str(folder)) for one in ([writer.finish()], ()))
     report(f"{count:,} memberships written")
     job = Job(scratch=str(folder), sizes=Sizes())
     summary = route(RouteTask(regions=(region,), files=catalog, kept=nothing, job=job))
