@@ -12,7 +12,7 @@ from art_otel.errors import UsageError
 def print_plan(arguments: argparse.Namespace) -> int:
     """Print the estimate, as a table or as JSON. Raises UsageError for an input of unknown size, or no node."""
     from art_otel.conversion import since_ns  # noqa: PLC0415 # as below
-    from art_otel.engines.estimate import Cluster, estimate  # noqa: PLC0415 # loads only for who asks
+    from art_otel.engines.estimate import estimate  # noqa: PLC0415 # loads only for who asks
     from art_otel.engines.ledger import changed_since, without_dataset  # noqa: PLC0415 # as above
     from art_otel.engines.local import available_processors  # noqa: PLC0415 # as above
     from art_otel.sources import find_inputs  # noqa: PLC0415 # as above
@@ -26,7 +26,7 @@ def print_plan(arguments: argparse.Namespace) -> int:
             raise UsageError(f"--plan: nobody knows how long {source.name} is; name files")
         total += source.size
     workers = arguments.workers or available_processors() * arguments.nodes
-    plan = estimate(total, Cluster(nodes=arguments.nodes, workers=workers))
+    plan = estimate(total, nodes=arguments.nodes, workers=workers)
     numbers = msgspec.structs.asdict(plan) | {"files": len(inputs), "seconds": plan.seconds}
     if arguments.json:
         sys.stdout.write(json.dumps(numbers) + "\n")

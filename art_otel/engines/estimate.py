@@ -43,13 +43,6 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True):
     rollout: float = 80_000
 
 
-class Cluster(msgspec.Struct, frozen=True, kw_only=True):
-    """How many nodes there are, and how many tasks all of them run at once."""
-
-    nodes: int = 1
-    workers: int = 1
-
-
 class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     """What a conversion takes. Bytes are bytes, times are seconds, memory is the most at once."""
 
@@ -74,16 +67,20 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
 
 def estimate(
     total: int,
-    cluster: Cluster | None = None,
+    *,
+    nodes: int = 1,
+    workers: int = 1,
     sizes: Sizes | None = None,
     rates: Rates | None = None,
     linked_traces: int = 0,
 ) -> Estimate:
     """Estimate the conversion of so many bytes, of which so many traces are linked to others.
 
+    The nodes together run so many tasks at once as there are `workers`.
+
     Every byte is read, shuffled out, shuffled in and written; a link carries each of them once.
     """
-    cluster, sizes, rates = cluster or Cluster(), sizes or Sizes(), rates or Rates()
+    sizes, rates = sizes or Sizes(), rates or Rates()
     reads = max(1, ceil(total / sizes.split_bytes(total)))
     records = total * rates.records
     parts = min(sizes.slots, max(1, ceil(records / sizes.part_bytes)))
@@ -97,11 +94,11 @@ def estimate(
         assemble_tasks=parts,
         shuffle_bytes=int(shuffled),
         output_bytes=int(written),
-        node_bytes=int(moved / cluster.nodes),
+        node_bytes=int(moved / nodes),
         requests=requests,
         driver_memory=_BASE_MEMORY + _FILE_MEMORY * reads + _PART_MEMORY * parts + _LINKED_MEMORY * linked_traces,
         worker_memory=_WORKER_MEMORY,
-        core_seconds=total / rates.core / cluster.workers,
-        link_seconds=moved / cluster.nodes / rates.link,
-        request_seconds=requests / cluster.nodes / rates.requests,
+        core_seconds=total / rates.core / workers,
+        link_seconds=moved / nodes / rates.link,
+        request_seconds=requests / nodes / rates.requests,
     )

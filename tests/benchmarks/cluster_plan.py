@@ -23,7 +23,7 @@ import msgspec
 
 from art_otel.engines import Conversion, Sizes
 from art_otel.engines.convert import convert
-from art_otel.engines.estimate import Cluster, Rates, estimate
+from art_otel.engines.estimate import Rates, estimate
 from art_otel.engines.plan import Job
 from art_otel.engines.route import RerouteTask, Routed, RouteTask, route
 from art_otel.engines.shuffle import (
@@ -62,11 +62,11 @@ def measure_rates(folder: Path) -> Rates:
     return msgspec.structs.replace(Rates(), core=size / used, written=written / size)
 
 
-def print_estimate(total: int, cluster: Cluster) -> None:
+def print_estimate(total: int, nodes: int, workers: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         rates = measure_rates(Path(folder))
     linked = int(total / ROLLOUT_BYTES * 0.1 * TRACES)
-    estimated = estimate(total, cluster, rates=rates, linked_traces=linked)
+    estimated = estimate(total, nodes=nodes, workers=workers, rates=rates, linked_traces=linked)
     for name, value in (msgspec.structs.asdict(rates) | msgspec.structs.asdict(estimated)).items():
         print(f"{name:>16} {value:20,.{3 * (value < 1_000)}f}")
 
@@ -200,7 +200,7 @@ def main() -> None:
             command = [sys.executable, "-m", "tests.benchmarks.cluster_plan", *sys.argv[1:], "--part", part]
             subprocess.run(command, check=True, env=os.environ)
     else:
-        print_estimate(int(arguments.bytes), Cluster(nodes=arguments.nodes, workers=arguments.nodes * arguments.cores))
+        print_estimate(int(arguments.bytes), arguments.nodes, arguments.nodes * arguments.cores)
 
 
 if __name__ == "__main__":
