@@ -363,27 +363,24 @@ def _located(file: ShuffleFile, regions: Collection[int]) -> _Index:
 
 def _read_blocks(file: ShuffleFile, blocks: Iterable[tuple[_Block, int]]) -> Iterator[tuple[int, bytes]]:
     """Blocks in the order of the file. Neighbors are read at once: in a store each reading is a request."""
+    runs: list[list[tuple[_Block, int]]] = []
+    begin = end = -1
+    for block, region in blocks:
+        start, size, _ = block
+        if start != end or start + size - begin > _READ:
+            runs.append([])
+            begin = start
+        runs[-1].append((block, region))
+        end = start + size
     with storage.open_reader(file.location) as reader:
-        for begin, end, run in _runs(blocks):
-            data = reader.read_at(end - begin, begin)
+        for run in runs:
+            (begin, _, _), (last, length, _) = run[0][0], run[-1][0]
+            data = reader.read_at(last + length - begin, begin)
             for (start, size, crc32), region in run:
-                block = data[start - begin : start - begin + size]
-                if zlib.crc32(block) != crc32:
+                content = data[start - begin : start - begin + size]
+                if zlib.crc32(content) != crc32:
                     raise _changed(file)
-                yield region, block
-
-
-def _runs(blocks: Iterable[tuple[_Block, int]]) -> list[tuple[int, int, list[tuple[_Block, int]]]]:
-    """Where each run of neighbors begins and ends, and its blocks: at most `_READ` bytes, or one larger block."""
-    runs: list[tuple[int, int, list[tuple[_Block, int]]]] = []
-    for (start, size, crc32), region in blocks:
-        begin, end, run = runs[-1] if runs else (0, -1, [])
-        if start == end and start + size - begin <= _READ:
-            run.append(((start, size, crc32), region))
-            runs[-1] = (begin, start + size, run)
-        else:
-            runs.append((start, start + size, [((start, size, crc32), region)]))
-    return runs
+                yield region, content
 
 
 def _changed(file: ShuffleFile) -> StorageError:

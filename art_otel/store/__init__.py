@@ -34,7 +34,7 @@ if not defer_imports(__name__):
     from art_otel.store.report import TrajectoryCounts as TrajectoryCounts
     from art_otel.store.report import read_manifest as read_manifest
     from art_otel.store.rows import art_metadata as art_metadata
-    from art_otel.store.transfer import decode_trajectory as decode_trajectory
-    from art_otel.store.transfer import encode_trajectory as encode_trajectory
+    from art_otel.store.rows import decode_trajectory as decode_trajectory
+    from art_otel.store.rows import encode_trajectory as encode_trajectory
     from art_otel.store.write import WriteSummary as WriteSummary
     from art_otel.store.write import write_trajectories as write_trajectories

@@ -3,8 +3,9 @@
 Invariant: `restore_trajectory` gives back an equal trajectory, but for metrics that are NaN or infinite: JSON has no
 such numbers, and ART's reader refuses a file whose metrics hold null. What no trajectory has is refused.
 
-What several calls share stands once in a row: of a call's prompt only what is new, its choices are the row's turns, and
-lists of tools and the objects of steps are positions in lists of the row.
+What several calls share stands once in a row, and in the bytes of a trajectory that goes from one process to another of
+the same version: of a call's prompt only what is new, its choices are the turns, and lists of tools and the objects of
+steps are positions in lists.
 
 ART 0.5's own reader takes its ten columns as they are: metadata values are flat scalars, tool calls are JSON text in
 OpenAI's form, and one list of messages holds the main history. Source: `art.utils.trajectory_logging` of openpipe-art
@@ -14,12 +15,14 @@ OpenAI's form, and one list of messages holds the main history. Source: `art.uti
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from hashlib import blake2b
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, get_args
 
 import msgspec
 
 from art_otel.calls import Choice, InferenceCall, Message
+from art_otel.errors import StoreError
 from art_otel.spans import Value
 from art_otel.trajectories import (
     Prompt,
@@ -350,3 +353,82 @@ def object_of(text: str | msgspec.Raw | None) -> dict[str, Value]:
 def list_of(text: str | msgspec.Raw) -> tuple[Value, ...]:
     """The values of a JSON list. Raises msgspec.DecodeError (a ValueError) for text that is none."""
     return tuple(_LIST.decode(text))
+
+
+_NOT_HERE: Final = Prompt()
+
+
+class _SharingCall(msgspec.Struct, frozen=True, array_like=True):
+    """A call without its prompt and choices. The numbers are positions in `shared`; `choices` are the server's."""
+
+    call: InferenceCall
+    tools: int | None
+    env_state: int | None
+    extra: int | None
+    choices: tuple[int, ...] | None
+
+
+class _Parcel(msgspec.Struct, frozen=True, array_like=True):
+    """A trajectory without its calls, whose turns lack their prompts."""
+
+    trajectory: Trajectory
+    calls: tuple[_SharingCall, ...]
+    shared: tuple[msgspec.Raw, ...]
+
+
+_PARCEL: Final = msgspec.json.Decoder(_Parcel)
+
+
+def encode_trajectory(trajectory: Trajectory) -> bytes:
+    """Encode a trajectory, for another process. Raises TypeError or ValueError for values that are no JSON."""
+    shared: SharedTexts[Value] = SharedTexts()
+    calls = tuple(_shortened(call, shared) for call in trajectory.calls)
+    rest = replace(
+        trajectory,
+        metrics={name: value for name, value in trajectory.metrics.items() if math.isfinite(value)},
+        calls=(),
+        turns=tuple(msgspec.structs.replace(turn, prompt=_NOT_HERE) for turn in trajectory.turns),
+    )
+    texts = tuple(msgspec.Raw(text.encode()) for text in shared.texts)
+    return _ENCODER.encode(_Parcel(trajectory=rest, calls=calls, shared=texts))
+
+
+def decode_trajectory(data: bytes) -> Trajectory:
+    """Read what `encode_trajectory` gave. Raises StoreError for anything else."""
+    try:
+        return _whole(_PARCEL.decode(data))
+    except (ValueError, LookupError) as error:
+        raise StoreError(f"a received rollout: this is no trajectory: {error}") from error
+
+
+def _shortened(call: InferenceCall, shared: SharedTexts[Value]) -> _SharingCall:
+    return _SharingCall(
+        call=msgspec.structs.replace(
+            call, input_messages=None, prompt_token_ids=None, choices=None, tools=None, env_state={}, extra={}
+        ),
+        tools=None if call.tools is None else shared.position(call.tools),
+        env_state=shared.position(call.env_state) if call.env_state else None,
+        extra=shared.position(call.extra) if call.extra else None,
+        choices=None if call.choices is None else tuple(choice.index for choice in call.choices),
+    )
+
+
+def _whole(parcel: _Parcel) -> Trajectory:
+    prompts = parcel.trajectory.prompts
+    turns = tuple(msgspec.structs.replace(turn, prompt=prompts[turn.call]) for turn in parcel.trajectory.turns)
+    choices: dict[tuple[int, int], Turn] = {(turn.call, turn.choice): turn for turn in turns}
+    calls = tuple(
+        msgspec.structs.replace(
+            each.call,
+            input_messages=whole.messages,
+            prompt_token_ids=whole.token_ids,
+            choices=None
+            if each.choices is None
+            else tuple(make_choice(index, choices[call, choice]) for choice, index in enumerate(each.choices)),
+            tools=None if each.tools is None else list_of(parcel.shared[each.tools]),
+            env_state={} if each.env_state is None else object_of(parcel.shared[each.env_state]),
+            extra={} if each.extra is None else object_of(parcel.shared[each.extra]),
+        )
+        for call, (each, whole) in enumerate(zip(parcel.calls, rebuild_prompts(prompts, turns), strict=True))
+    )
+    return replace(parcel.trajectory, calls=calls, turns=turns)
