@@ -184,8 +184,13 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     @property
     def is_unknown(self) -> bool:
         """Whether nothing was recorded of what the message says; an empty text is known."""
-        texts = (self.content, self.refusal, self.reasoning, self.parts)
-        return texts == (None,) * len(texts) and not self.tool_calls
+        return (
+            self.content is None
+            and self.refusal is None
+            and self.reasoning is None
+            and self.parts is None
+            and not self.tool_calls
+        )
 
     @property
     def identity(self) -> tuple[object, ...]:

@@ -58,10 +58,12 @@ def find_gaps(recording: SpanRecording, facts: CallFacts) -> tuple[Gap, ...]:
     span, gaps = recording.span, [*facts.gaps]
     prompt = _judge_prompt(facts.input_messages) if facts.input_messages else _NOTHING_JUDGED
     gaps += [Gap(kind=kind, field="prompt", evidence=sign) for kind, sign in prompt.signs]
+    has_hash = prompt.has_hash
     for choice in facts.choices or ():
+        has_hash = has_hash or is_hash(choice.message)
         if signs := _signs_of((choice.message,)):
             gaps += [Gap(kind=kind, field=f"answer[{choice.index}]", evidence=sign) for kind, sign in signs]
-    if prompt.has_hash or (gaps and any(gap.kind == "masked" for gap in gaps)) or _shows_masks(recording, facts):
+    if has_hash or (gaps and any(gap.kind == "masked" for gap in gaps)) or signs_of(recording):
         gaps += _masked(recording, facts)
     gaps += [Gap(kind="cut", field=value.field, evidence=value.evidence) for value in cut_values(recording)]
     if "unknown" in (facts.prompt_known, facts.answer_known):
@@ -70,19 +72,13 @@ def find_gaps(recording: SpanRecording, facts: CallFacts) -> tuple[Gap, ...]:
         gaps.append(Gap(kind="dropped", field=_field_of_dropped(facts), evidence=f"{dropped} attributes"))
     if recording.names.memo(_truncation_flags) or span.events or recording.logs:
         gaps += _flags(recording)
-    gaps += find_losses(span.scope, recording.names, facts)
-    gaps += _lost_choices(facts)
+    if span.scope.name in _JUDGED_SCOPES:
+        gaps += find_losses(span.scope, recording.names, facts)
+    if "n" in facts.parameters:
+        gaps += _lost_choices(facts)
     if recording.names.memo(art.has_extras) or recording.logs:
         gaps += art.read_gaps(recording)
     return tuple(dict.fromkeys(gaps)) if gaps else ()
-
-
-def _shows_masks(recording: SpanRecording, facts: CallFacts) -> bool:
-    """Whether the span shows a mask, or an answer is a hash: as of hardly any call."""
-    for choice in facts.choices or ():
-        if is_hash(choice.message):
-            return True
-    return bool(signs_of(recording))
 
 
 def _masked(recording: SpanRecording, facts: CallFacts) -> list[Gap]:
@@ -101,7 +97,7 @@ def _masked(recording: SpanRecording, facts: CallFacts) -> list[Gap]:
 
 def _lost_choices(facts: CallFacts) -> Iterator[Gap]:
     """The request asked for more choices than were recorded, as Traceloop's JavaScript does of all but the first."""
-    asked = values.integer(facts.parameters.get("n")) if facts.parameters else None
+    asked = values.integer(facts.parameters["n"])
     if asked is not None and facts.choices and len(facts.choices) < asked and facts.answer_known != "verbatim body":
         missing = f"answer[{len(facts.choices)}]"  # those that were recorded are as they were sampled
         yield Gap(kind="lossy recorder", field=missing, evidence=f"{len(facts.choices)} of {asked} choices")
@@ -190,8 +186,6 @@ _Judge: TypeAlias = Callable[[CallFacts], str | None]
 
 def find_losses(scope: Scope, names: AttributeNames, facts: CallFacts) -> tuple[Gap, ...]:
     """The gaps of a call that its recorder's scope shows, and the names of the attributes that it wrote."""
-    if scope.name not in _JUDGED_SCOPES:
-        return ()
     judges = list(_judges(scope, names))
     if not judges:
         return ()

@@ -223,7 +223,7 @@ def mask_of(message: Message, signs: Signs = NO_SIGNS) -> Mask | None:
 
 def mask_in(text: str, signs: Signs = NO_SIGNS) -> Mask | None:
     """The mask that a text is, or one of a writer in `signs` that it contains."""
-    if (len(text) <= _LONGEST and text[:1] in _FIRST) or text.startswith("****"):
+    if text[:1] in _FIRST and (len(text) <= _LONGEST or text.startswith("****")):
         text_alone = text.strip()
         if text_alone[:1] == '"' == text_alone[-1:]:  # JSON of one text
             text_alone = text_alone[1:-1]

@@ -129,21 +129,20 @@ class CutValue(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 def cut_values(recording: SpanRecording) -> tuple[CutValue, ...]:
     """The attributes with content that a limit cut."""
     span = recording.span
+    carriers = (span, *span.events, *recording.logs)
+    values = [value for record in carriers for value in record.attributes.values() if type(value) is str]
+    lengths = [*map(len, values)]
+    longest = max(lengths, default=0)
+    if longest < _SHORTEST:
+        return ()
+    if longest not in _LENGTHS and lengths.count(longest) < 2 and all(map(str.isascii, values)):
+        return ()  # as on nearly all spans
     texts = [
         (name, value)
-        for record in (span, *span.events, *recording.logs)
+        for record in carriers
         for name, value in record.attributes.items()
         if type(value) is str and len(value) >= _SHORTEST
     ]
-    if not texts:
-        return ()
-    longest = max([len(text) for _, text in texts])
-    if False not in [text.isascii() for _, text in texts]:
-        if longest not in _LENGTHS and sum([len(text) == longest for _, text in texts]) < 2:
-            return ()  # as on nearly all spans
-        return _cut_at(texts, [len(text) for _, text in texts], "bytes") or _cut_at(
-            texts, [len(text) for _, text in texts], "characters"
-        )
     return (
         _cut_at(texts, [_utf8_length(text) for _, text in texts], "bytes")
         or _cut_at(texts, [len(text) for _, text in texts], "characters")

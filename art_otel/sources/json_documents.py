@@ -53,7 +53,8 @@ _SEPARATORS: Final = _STARTS + b" \t\r\n,[]"
 """What may stand around an item of a list that has an item a line."""
 
 _BRACKETS: Final = (b"{", b"[")
-_SKIP_BYTES: Final = 1 << 20
+_BUFFER_BYTES: Final = 1 << 20
+_LINE_FEED: Final = ord("\n")
 _UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -70,38 +71,60 @@ class Document(NamedTuple, Generic[T]):
 
 
 class Lines:
-    """Each line that is not blank with its number; None instead of one longer than `limit` bytes, which is skipped."""
+    """Each line that is not blank with its number; None instead of one longer than `limit` bytes, which is skipped.
+
+    All lines are found in one buffer, as large as the longest needs: `readline` copies a long line three times.
+    """
 
     def __init__(self, stream: io.BufferedReader | io.BytesIO, limit: int) -> None:
         self._stream = stream
         self._limit = limit
         self._number = 0
+        self._buffer = bytearray(_BUFFER_BYTES)
+        self._start = self._end = 0  # where the unread bytes are
         self._returned: tuple[int, bytes] | None = None
 
     def __iter__(self) -> Iterator[tuple[int, bytes | None]]:
-        read, longest = self._stream.readline, self._limit + 1
-        while True:
+        while self._returned or self._start < self._end or self._fill():
             if self._returned:
                 returned, self._returned = self._returned, None
                 yield returned
                 continue
-            line = read(longest + 1)
-            if not line:
-                return
             self._number += 1
-            if len(line) >= longest and not (len(line) == longest and line.endswith(b"\n")):
-                self._skip_rest(line)
-                yield self._number, None
-            elif not line[:1].isspace() or not line.isspace():
+            line = self._next()
+            if line is None or not line[:1].isspace() or not line.isspace():
                 yield self._number, line
 
     def give_back(self, number: int, line: bytes) -> None:
         """Give the last line once more, before all that follow."""
         self._returned = (number, line)
 
-    def _skip_rest(self, line: bytes) -> None:
-        while line and not line.endswith(b"\n"):
-            line = self._stream.readline(_SKIP_BYTES)
+    def _next(self) -> bytes | None:
+        """The next line; None when it is too long."""
+        searched, is_long = self._start, False
+        while not (end := self._buffer.find(b"\n", searched, self._end) + 1):
+            length = self._end - self._start
+            if length > self._limit:
+                is_long, length, self._start = True, 0, self._end
+            if not self._fill():
+                end = self._end
+                break
+            searched = self._start + length
+        start, self._start = self._start, end
+        length = end - start - (self._buffer[end - 1] == _LINE_FEED)
+        return None if is_long or length > self._limit else bytes(memoryview(self._buffer)[start:end])
+
+    def _fill(self) -> bool:
+        """Read more behind the unread bytes, which are moved to where there is room; False at the end of the stream."""
+        if self._end == len(self._buffer):
+            unread = memoryview(self._buffer)[self._start :]
+            if len(unread) > len(self._buffer) // 2:
+                self._buffer = bytearray(2 * len(self._buffer))
+            memoryview(self._buffer)[: len(unread)] = unread
+            self._start, self._end = 0, len(unread)
+        count = self._stream.readinto1(memoryview(self._buffer)[self._end :])
+        self._end += count
+        return count > 0
 
 
 def read_documents(stream: io.BufferedReader | io.BytesIO, limit: int, decode: Decode[T]) -> Iterator[Document[T]]:

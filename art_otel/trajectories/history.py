@@ -90,7 +90,7 @@ class History(Sequence[HistoryMessage]):
 
 def histories(trajectory: Trajectory) -> tuple[History, ...]:
     """Give the message histories: every message path from a root turn to a leaf, in the order of the leaves."""
-    first_leaves = _first_leaves(trajectory.turns)
+    first_leaves = _first_leaves(trajectory.turns, _known_paths(trajectory.turns))
     return tuple(_history(trajectory, leaf, first_leaves) for leaf in leaves(trajectory.turns))
 
 
@@ -179,7 +179,7 @@ def main_history(trajectory: Trajectory) -> History | None:
         key=lambda leaf: (are_known[leaf], depths[leaf], turns[leaf].call, -turns[leaf].choice),
         default=None,
     )
-    return None if leaf is None else _history(trajectory, leaf, _first_leaves(turns))
+    return None if leaf is None else _history(trajectory, leaf, _first_leaves(turns, are_known))
 
 
 def _known_paths(turns: Sequence[Turn]) -> list[bool]:
@@ -192,12 +192,11 @@ def _known_paths(turns: Sequence[Turn]) -> list[bool]:
     return are_known
 
 
-def _first_leaves(turns: Sequence[Turn]) -> list[int]:
+def _first_leaves(turns: Sequence[Turn], are_known: Sequence[bool]) -> list[int]:
     """The first leaf of the paths through each turn, of those that are known if any is.
 
     The turn is trained in the history that leads to it.
     """
-    are_known = _known_paths(turns)
     ranks = [(not is_known, position) for position, is_known in enumerate(are_known)]
     continued: set[int] = set()
     for position in reversed(range(len(turns))):
@@ -233,8 +232,12 @@ def _messages(trajectory: Trajectory, path: Sequence[int], trained: set[int]) ->
         if context is None or turn.message is None or _is_tokens_only(turn):
             return None
         messages.extend([HistoryMessage(message=message) for message in context])
-        entry = _entry(turn.message, position, trajectory.calls, turns)
-        messages.append(replace(entry, trained=position in trained))
+        completion_id = trajectory.calls[turn.call].response_id
+        messages.append(
+            HistoryMessage(
+                message=turn.message, turn=position, completion_id=completion_id, trained=position in trained
+            )
+        )
     return tuple(messages)
 
 
