@@ -159,10 +159,6 @@ class DuplicateGroups:
             self._wrappers[key] = outer
         return outer
 
-    def grouped(self, key_of: Callable[[DuplicateGroup], Hashable | None]) -> list[list[DuplicateGroup]]:
-        """The groups that share a key, one list per key. Those without a key are left out."""
-        return grouped(self, key_of)
-
     def content_of(self, group: DuplicateGroup) -> Hashable | None:
         """What was asked and answered, as a key of equal contents; None where unknown, or the call never ended."""
         if group.outermost.end is None:

@@ -221,12 +221,8 @@ def join_split_streams(groups: DuplicateGroups) -> None:
 
 
 def _join_answer(groups: DuplicateGroups, answer: SpanRecording, request: SpanRecording) -> bool:
-    return _is_answered_by(request, answer) and groups.join(groups.of(request), groups.of(answer))
-
-
-def _is_answered_by(request: SpanRecording, answer: SpanRecording) -> bool:
-    is_other = request.recorder != answer.recorder
-    return is_other and answer.call.choices is not None and is_same_request(request.call, answer.call)
+    is_answer = answer.call.choices is not None and _repeats_request(request, answer)
+    return is_answer and groups.join(groups.of(request), groups.of(answer))
 
 
 RULES: Final[tuple[Rule, ...]] = (

@@ -67,7 +67,7 @@ def attach_doubles(groups: DuplicateGroups) -> None:
 
 def join_one_response(groups: DuplicateGroups) -> None:
     """Join recordings with one response id that ran at the same time: servers repeat ids."""
-    for of_one_id in groups.grouped(_response_id):
+    for of_one_id in grouped(groups, lambda group: group.call.response_id):
         for same in _surest_first(groups, of_one_id, groups.content_of):
             running = _Running(groups, _last_end)
             for inner in same:
@@ -81,7 +81,7 @@ def join_enclosed(groups: DuplicateGroups) -> None:
     """
     if all(group.call.response_id is not None for group in groups):
         return
-    for of_one_content in groups.grouped(groups.content_of):
+    for of_one_content in grouped(groups, groups.content_of):
         for same in _surest_first(groups, of_one_content, _tool_call_ids):
             running = _Running(groups, _end, below_parent=True)
             for inner in same:
@@ -272,7 +272,7 @@ def join_late_streams(groups: DuplicateGroups) -> None:
     """
     if not any(map(_late_event, groups)) or all(group.call.response_id is not None for group in groups):
         return
-    for same in groups.grouped(groups.content_of):
+    for same in grouped(groups, groups.content_of):
         late = sorted(
             (moment, order, one) for order, one in enumerate(same) if (moment := _late_event(one)) is not None
         )
@@ -287,10 +287,6 @@ def join_late_streams(groups: DuplicateGroups) -> None:
 
 def _join_beside(groups: DuplicateGroups, outer: DuplicateGroup, inner: DuplicateGroup) -> bool:
     return groups.is_below_parent(outer, inner) and groups.join(outer, inner)
-
-
-def _response_id(group: DuplicateGroup) -> str | None:
-    return group.call.response_id
 
 
 def _tool_call_ids(group: DuplicateGroup) -> Hashable:

@@ -174,14 +174,9 @@ class ExternalReward(AddressedReward, frozen=True, kw_only=True, gc=False):
         return (self.origin, self.reward.position)
 
 
-def external_rewards(record: Span | LogRecord) -> Iterable[ExternalReward]:
+def external_rewards(record: Span | LogRecord) -> Iterator[ExternalReward]:
     """Copy the rewards whose target may be in another trace than the record, once per trace that the span links to."""
-    addressed = addressed_rewards(record)
-    return _external(addressed, record.trace_id) if addressed else ()
-
-
-def _external(rewards: Iterable[AddressedReward | BadReward], own_trace: str) -> Iterator[ExternalReward]:
-    for addressed in rewards:
+    for addressed in addressed_rewards(record):
         if isinstance(addressed, BadReward):
             continue
         origin, reward, links = addressed.origin, addressed.reward, addressed.address.links
@@ -190,7 +185,7 @@ def _external(rewards: Iterable[AddressedReward | BadReward], own_trace: str) ->
             yield ExternalReward(origin=origin, reward=reward, address=addressed.address, undeliverable=reason)
         elif addressed.address != OWN_SPAN and not links:
             yield ExternalReward(origin=origin, reward=reward, address=addressed.address)
-        for trace_id in dict.fromkeys(trace_id for trace_id, _ in links if trace_id != own_trace):
+        for trace_id in dict.fromkeys(trace_id for trace_id, _ in links if trace_id != record.trace_id):
             there = RewardAddress(links=tuple(key for key in links if key[0] == trace_id))
             yield ExternalReward(origin=origin, reward=reward, address=there, trace_id=trace_id)
 

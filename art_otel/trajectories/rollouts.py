@@ -81,10 +81,6 @@ class RolloutIndex(msgspec.Struct, kw_only=True, eq=False):
             self._by_attempt = self._by(attempt_of)
         return self._by_attempt.get(number)
 
-    def running_at_start(self, key: SpanKey) -> RolloutSpans | None:
-        """The rollout that was running when the span started, if just one was."""
-        return self.running_at(self.tree.starts[key])
-
     def running_at(self, time_ns: int) -> RolloutSpans | None:
         """The rollout that was running at a time, if just one was."""
         return self._intervals().only_at(time_ns)
@@ -280,7 +276,7 @@ class _Assigner:
     def _running_at(self, key: SpanKey) -> str | None:
         """The id of the rollout of an orphan's trace that was running when it started, if just one was."""
         candidates = self._by_trace.get(key[0]) if key in self._tree.orphans else None
-        running = None if candidates is None else candidates.running_at_start(key)
+        running = None if candidates is None else candidates.running_at(self._tree.starts[key])
         return None if running is None else running.rollout_id
 
     def assign_spans(self) -> None:
@@ -337,7 +333,7 @@ class _Assigner:
         if len(rollouts.all) == 1:
             return rollouts.all[0]
         above = self._ambiguous_above(key)
-        chosen = rollouts.running_at_start(key) if above is None or attempts is not None else None
+        chosen = rollouts.running_at(self._tree.starts[key]) if above is None or attempts is not None else None
         if chosen is None:
             self.unassigned[key] = above or _Ambiguous(rollouts, self._tree.starts[key])
         return chosen
@@ -363,7 +359,7 @@ class _Assigner:
         candidates = self._by_trace.get(trace_id)
         if candidates is not None and len(candidates.all) == 1:
             return candidates.all[0]
-        running = None if candidates is None else candidates.running_at_start(key)
+        running = None if candidates is None else candidates.running_at(self._tree.starts[key])
         if running is not None or self._has_globs or trace_id not in self._traces_with_calls:
             return running
         rootless = None if candidates is None else candidates.rootless
