@@ -361,21 +361,28 @@ def count_unsampled(
 
     A call is missing where such a message calls tools; where it is a text, the app may have written it itself. A prompt
     that begins with such messages (few-shot examples) continues no completion, and one whose recorded answer the app
-    changed has the call. The last message of a prompt is a prefill.
+    changed has the call. So has an answer that the app repeats behind other messages, as filters of handoffs do. The
+    last message of a prompt is a prefill.
     """
     behind = list(_behind_completions(calls, prompts, turns))
     if not behind:
         return {}
     prefixes = [numbers.of(call.input_messages or ()) for call in calls]
     asked = {its_prefixes[-1] for its_prefixes in prefixes}
+    recorded = {_said(choice.message) for call in calls for choice in call.choices or ()}
     unsampled = {
-        prefixes[index][at + 1]: (calls[index].input_messages or ())[at]
+        prefixes[index][at + 1]: message
         for index, at in behind
         if prefixes[index][at] not in asked
+        and _said(message := (calls[index].input_messages or ())[at]) not in recorded
     }
     missing = sum(bool(message.tool_calls) for message in unsampled.values())
     counts = {MISSING_CALL: missing, UNSAMPLED_ANSWER: len(unsampled) - missing}
     return {reason: count for reason, count in counts.items() if count}
+
+
+def _said(message: Message) -> tuple[str, _ToolSet, tuple[str | None, ...]]:
+    return _text(message), _tool_set(_tools(message)), tuple(call.id for call in message.tool_calls)
 
 
 def _behind_completions(

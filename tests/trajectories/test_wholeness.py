@@ -172,6 +172,16 @@ GOES_ON = [*ASKED, assistant("a"), user("more")]
 FIRST = call(0, ASKED, assistant("a"))
 
 
+def test_an_answer_that_another_agent_was_given_behind_its_own_instructions_has_its_call():
+    one, two = ([Message(role="system", content=name), user("q")] for name in ("one", "two"))
+    first = call(0, one, assistant("a"))
+    second = call(1, [*one, assistant("a"), user("r")], assistant("b"))
+    handed = call(2, [*two, assistant("a"), user("r"), assistant("b"), user("s")], assistant("c"))
+    back = call(3, [*handed.input_messages, assistant("c"), user("t")], assistant("d"))
+    returned = [*second.input_messages, assistant("b"), user("s"), assistant("c"), user("t"), assistant("d"), user("u")]
+    assert not rollout(first, second, handed, back, call(4, returned, assistant("e"))).incomplete_reasons
+
+
 @pytest.mark.parametrize(
     ("prompt", "reasons"),
     [
