@@ -3,8 +3,8 @@
 How a span becomes a call:
 1. `roles`: role_of(span) says what the span represents. Only one with the role "inference" is a call.
 2. `dialects/`: each convention that instrumentors record calls in (GenAI, OpenInference, OpenLLMetry, …) is a dialect.
-   `dialects.DIALECTS` lists them, the most trusted first. A dialect whose `matches(names)` is true reads the span;
-   `names` are those of the span's attributes.
+   `dialects.DIALECTS` lists them, the most trusted first. A dialect reads the spans that have one of the attributes
+   that show it (`shown_by`).
 3. `facts`: every dialect gives CallFacts, the fields of a call that it recorded. merge_facts merges two: when
    both have a field, the more trusted dialect wins.
 4. `call`: parse_call does 2 and 3 and adds what is on every span: times, failure, finish reasons. merge_calls makes one

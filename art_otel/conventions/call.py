@@ -98,7 +98,7 @@ def _read_facts(recording: SpanRecording) -> CallFacts:
     dialects = all_dialects if recording.span.events or recording.logs else attribute_dialects
     facts, alone = NO_FACTS, False
     for dialect in recording.names.memo(dialects):
-        if alone and dialect.matches is not None:
+        if alone and dialect.shown_by:
             continue
         new_facts = dialect.read(recording, facts)
         if new_facts is not None:

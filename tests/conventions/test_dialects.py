@@ -142,7 +142,7 @@ def test_a_dialect_is_its_module_and_its_line(monkeypatch):
     acme = Dialect(
         convention="acme",
         read=lambda recording, _: CallFacts(choices=(Choice(index=0, message=said(recording)),)),
-        matches=lambda names: "acme.answer" in names,
+        shown_by=("acme.answer",),
         role=lambda one: "inference" if "acme.answer" in one.attributes else None,
     )
     monkeypatch.setattr(dialects, "DIALECTS", (*dialects.DIALECTS, acme))

@@ -18,9 +18,9 @@ def asked(convention, one, records=()):
     names = names_of(one.attributes)
     found = convention.read(SpanRecording(one, records, names), NO_FACTS)
     told = NO_FACTS if found is None else msgspec.structs.replace(found, conventions=())
-    if convention.matches is None:
+    if not convention.shown_by:
         return told, bool(one.events or records)
-    return told, convention.matches(names)
+    return told, bool(names.starting(convention.shown_by))
 
 
 @settings(deadline=None)

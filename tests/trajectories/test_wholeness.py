@@ -221,7 +221,7 @@ def test_every_dialect_says_how_it_knows_its_content():
 def test_content_of_a_dialect_that_does_not_say_how_it_knows_it_is_not_trained(monkeypatch):
     silent = tuple(Dialect(**{**structs.asdict(one), "known": "unknown"}) for one in DIALECTS)
     monkeypatch.setattr(
-        parsing, "attribute_dialects", lambda names: [one for one in silent if one.matches and one.matches(names)]
+        parsing, "attribute_dialects", lambda names: [one for one in silent if names.starting(one.shown_by)]
     )
     trajectory = rollout(structs.replace(FIRST, input_messages=(user("never read before"),)))
     assert trajectory.incomplete_reasons == {"content not understood": 1}

@@ -31,29 +31,29 @@ from art_otel.conventions.dialects.dialect import Dialect, Role
 from art_otel.spans import Span
 
 DIALECTS: Final = (
-    Dialect(convention=art.CONVENTION, known="verbatim body", read=art.read, matches=art.matches),
+    Dialect(convention=art.CONVENTION, known="verbatim body", read=art.read, shown_by=art.PREFIXES),
     Dialect(
         convention=agentlightning.CONVENTION,
         known="verbatim body",
         read=agentlightning.read,
-        matches=agentlightning.matches,
+        shown_by=agentlightning.ATTRIBUTES,
     ),
     claude_code.DIALECT,
     Dialect(
         convention=openinference.RAW,
         known="verbatim body",
         read=openinference.read_raw,
-        matches=openinference.may_have_bodies,
+        shown_by=openinference.BODIES,
     ),
     openinference.LANGCHAIN_DIALECT,
     langfuse.DIALECT,
     google_adk.DIALECT,
     vercel_ai.DIALECT,
-    Dialect(convention=litellm.CONVENTION, known="verbatim body", read=litellm.read, matches=litellm.matches),
+    Dialect(convention=litellm.CONVENTION, known="verbatim body", read=litellm.read, shown_by=("llm.",)),
     logfire.DIALECT,
     mastra.DIALECT,
     gemini_cli.DIALECT,
-    Dialect(convention=genai.CONVENTION, known="parsed attributes", read=genai.read, matches=genai.matches),
+    Dialect(convention=genai.CONVENTION, known="parsed attributes", read=genai.read, shown_by=genai.PREFIXES),
     mlflow.DIALECT,  # which repeats what other tracers recorded
     langsmith.DIALECT,
     genai_events.LIST_DIALECT,
@@ -63,13 +63,13 @@ DIALECTS: Final = (
         convention=openinference.FLATTENED,
         known="flattened attributes",
         read=openinference.read_flattened,
-        matches=openinference.may_be_flattened,
+        shown_by=("llm.",),
     ),
     Dialect(
         convention=openllmetry.CONVENTION,
         known="flattened attributes",
         read=openllmetry.read,
-        matches=openllmetry.matches,
+        shown_by=openllmetry.PREFIXES,
     ),
 )
 """Every dialect, the most trusted first: exact records, then parsed, then lossy ones."""
@@ -77,12 +77,12 @@ DIALECTS: Final = (
 
 def attribute_dialects(names: AttributeNames) -> tuple[Dialect, ...]:
     """The dialects that may be on a span with these attributes and without events or log records."""
-    return tuple(dialect for dialect in DIALECTS if dialect.matches is not None and dialect.matches(names))
+    return tuple(dialect for dialect in DIALECTS if names.starting(dialect.shown_by))
 
 
 def all_dialects(names: AttributeNames) -> tuple[Dialect, ...]:
     """The dialects that may be on a span with these attributes and with events or log records."""
-    return tuple(dialect for dialect in DIALECTS if dialect.matches is None or dialect.matches(names))
+    return tuple(dialect for dialect in DIALECTS if not dialect.shown_by or names.starting(dialect.shown_by))
 
 
 def role_readers(names: AttributeNames) -> tuple[Callable[[Span], Role | None], ...]:

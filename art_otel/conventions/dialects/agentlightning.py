@@ -11,7 +11,7 @@ import msgspec
 
 from art_otel.calls import Choice, Logprobs, TokenIds
 from art_otel.conventions import values
-from art_otel.conventions.attributes import AttributeNames, AttributeReader, SpanRecording
+from art_otel.conventions.attributes import AttributeReader, SpanRecording
 from art_otel.conventions.bodies.openai_body import read_tokens
 from art_otel.conventions.bodies.tokens import choice_tokens
 from art_otel.conventions.facts import UNKNOWN_MESSAGE, CallFacts
@@ -22,14 +22,9 @@ CONVENTION: Final = "agentlightning"
 PROMPT_IDS: Final = "prompt_token_ids"
 RESPONSE_IDS: Final = "response_token_ids"
 LOGPROBS: Final = "logprobs.content"
-
+ATTRIBUTES: Final = (PROMPT_IDS, RESPONSE_IDS, LOGPROBS)
 
 _FIRST: Final = Choice(index=0, message=UNKNOWN_MESSAGE)
-
-
-def matches(names: AttributeNames) -> bool:
-    """Whether a span with these attributes may have Agent Lightning's."""
-    return bool(names.among((PROMPT_IDS, RESPONSE_IDS, LOGPROBS)))
 
 
 def read(recording: SpanRecording, trusted_facts: CallFacts) -> CallFacts | None:

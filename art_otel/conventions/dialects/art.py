@@ -29,7 +29,7 @@ CONVENTION: Final = "art"
 ART_OTEL: Final = "art_otel"
 """The instrumentation scope of our own spans."""
 
-_PREFIXES: Final = ("art.tokens.", "art.logprobs.", "art.response.", "art.request.", names.POLICY_VERSION)
+PREFIXES: Final = ("art.tokens.", "art.logprobs.", "art.response.", "art.request.", names.POLICY_VERSION)
 
 _PROMPTS: Final = (genai.INPUT_MESSAGES, openinference.INPUT_VALUE, "llm.input_messages.", "gen_ai.prompt.")
 _ANSWERS: Final = (genai.OUTPUT_MESSAGES, openinference.OUTPUT_VALUE, "llm.output_messages.", "gen_ai.completion.")
@@ -50,11 +50,6 @@ class _Completion(msgspec.Struct, frozen=True):
     index: int | None
     ids: str
     logprobs: str
-
-
-def matches(present: AttributeNames) -> bool:
-    """Whether a span with these attributes may have ours of a call."""
-    return bool(present.starting(_PREFIXES))
 
 
 def read(recording: SpanRecording, _trusted_facts: CallFacts) -> CallFacts | None:

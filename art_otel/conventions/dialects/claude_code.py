@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from art_otel.conventions import values
-from art_otel.conventions.attributes import AttributeNames, AttributeReader, SpanRecording
+from art_otel.conventions.attributes import AttributeReader, SpanRecording
 from art_otel.conventions.bodies.openai_body import read_request, read_response
 from art_otel.conventions.dialects.dialect import Dialect, Role
 from art_otel.conventions.facts import CallFacts, merge_facts
@@ -56,10 +56,6 @@ def read(recording: SpanRecording, _trusted_facts: CallFacts) -> CallFacts | Non
     return None if facts == CallFacts() else msgspec.structs.replace(facts, conventions=(CONVENTION,))
 
 
-def _matches(names: AttributeNames) -> bool:
-    return _SAID_OF_REQUESTS in names
-
-
 def _role(span: Span) -> Role | None:
     return "inference" if span.name == _SPAN else None
 
@@ -76,4 +72,6 @@ def _without_thinking(message: Value) -> dict[str, Value]:
     }
 
 
-DIALECT: Final = Dialect(convention=CONVENTION, known="verbatim body", read=read, matches=_matches, role=_role)
+DIALECT: Final = Dialect(
+    convention=CONVENTION, known="verbatim body", read=read, shown_by=(_SAID_OF_REQUESTS,), role=_role
+)

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from art_otel.calls import Known
-from art_otel.conventions.attributes import AttributeNames, SpanRecording
+from art_otel.conventions.attributes import SpanRecording
 from art_otel.conventions.facts import CallFacts
 from art_otel.spans import Span
 
@@ -19,8 +19,6 @@ Role: TypeAlias = Literal["inference", "embeddings", "retrieval", "agent", "tool
 
 Read: TypeAlias = Callable[[SpanRecording, CallFacts], CallFacts | None]
 """Reads a recording; the second argument is what more trusted dialects read already."""
-
-Matches: TypeAlias = Callable[[AttributeNames], bool]
 
 
 class ToolAttributes(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,8 +34,8 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """How a convention is read, and how its spans are recognized.
 
     `known` is how it knows the prompt and the answer, unless what it read says otherwise: content of a dialect that
-    does not say it is not whole. `matches` tells by the attribute names of a span whether the convention may be there;
-    a dialect without it reads events and log records only. `role` gives the role of a span that matches, None where the
+    does not say it is not whole. `shown_by` are beginnings of names: a span of the convention has such an attribute;
+    a dialect without any reads events and log records only. `role` gives the role of such a span, None where the
     convention does not say. Where `alone`, what was read excludes what less trusted dialects would read of the span's
     attributes. `recorder` is the attribute that tells apart the integrations of one tracer, which may record one call
     each.
@@ -49,7 +47,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     convention: str
     read: Read
     known: Known = "unknown"
-    matches: Matches | None = None
+    shown_by: tuple[str, ...] = ()
     role: Callable[[Span], Role | None] | None = None
     alone: bool = False
     recorder: str | None = None

@@ -14,7 +14,7 @@ import msgspec
 
 from art_otel.calls import Choice, Message, Usage
 from art_otel.conventions import values
-from art_otel.conventions.attributes import AttributeNames, AttributeReader, SpanRecording
+from art_otel.conventions.attributes import AttributeReader, SpanRecording
 from art_otel.conventions.bodies import gemini
 from art_otel.conventions.bodies.messages import join
 from art_otel.conventions.dialects import genai
@@ -32,11 +32,6 @@ _TOOLS: Final = "gen_ai.tool.definitions"
 _CUT: Final = "...[TRUNCATED: original length "
 _MODEL: Final = {"system": "assistant"}
 _ROLES: Final[dict[Value, Role]] = {_OPERATION: "inference", "tool_call": "tool", "agent_call": "agent"}
-
-
-def matches(names: AttributeNames) -> bool:
-    """Whether a span with these attributes may be the CLI's."""
-    return genai.OPERATION_NAME in names and "gen_ai.conversation.id" in names
 
 
 def role(span: Span) -> Role | None:
@@ -145,5 +140,10 @@ def _joined(pieces: list[Message]) -> Message:
 
 
 DIALECT: Final = Dialect(
-    convention=CONVENTION, known="parsed attributes", read=read, matches=matches, role=role, alone=True
+    convention=CONVENTION,
+    known="parsed attributes",
+    read=read,
+    shown_by=("gen_ai.conversation.id",),
+    role=role,
+    alone=True,
 )

@@ -60,6 +60,8 @@ RESPONSES_SPAN: Final = "openai.response"
 API_TYPE: Final = "openai.api.type"
 RESPONSES: Final = "responses"
 
+PREFIXES: Final = ("gen_ai.", "llm.usage.total_tokens", "llm.is_streaming")
+
 _INSTRUCTIONS: Final = "gen_ai.system_instructions"
 _CONVERSATION: Final = "gen_ai.conversation.id"
 _TOOLS: Final = "gen_ai.tool.definitions"
@@ -72,11 +74,6 @@ _FINISH_REASON_NAMES: Final = (
     "llm.response.stop_reason",
 )
 """The others are what some instrumentors write instead, of the only choice."""
-
-
-def matches(names: AttributeNames) -> bool:
-    """Whether a span with these attributes may have GenAI's."""
-    return bool(names.starting("gen_ai.") or names.memo(layout_of).usage or names.memo(layout_of).stream)
 
 
 def read(recording: SpanRecording, _trusted_facts: CallFacts) -> CallFacts | None:

@@ -19,7 +19,7 @@ import msgspec
 
 from art_otel.calls import Choice, Message
 from art_otel.conventions import values
-from art_otel.conventions.attributes import AttributeNames, AttributeReader, SpanRecording
+from art_otel.conventions.attributes import AttributeReader, SpanRecording
 from art_otel.conventions.bodies.messages import join, join_assistant_messages, messages_of, unwrapped
 from art_otel.conventions.dialects import genai
 from art_otel.conventions.dialects.dialect import Dialect
@@ -221,15 +221,10 @@ _UNKNOWN: Final = "gen_ai.unknown"
 _PARAMETERS: Final = "model_request_parameters"
 
 
-def may_have_list(names: AttributeNames) -> bool:
-    """Whether a span with these attributes may have such a list."""
-    return _EVENTS in names and genai.REQUEST_MODEL in names
-
-
 def read_list(recording: SpanRecording, trusted_facts: CallFacts) -> CallFacts | None:
     """Read the list; None where there is none, or a more trusted dialect has the prompt and the answer."""
     is_answered = trusted_facts.input_messages is not None and trusted_facts.choices is not None
-    if is_answered or not may_have_list(recording.names):
+    if is_answered or _EVENTS not in recording.names or genai.REQUEST_MODEL not in recording.names:
         return None
     reader = recording.reader()
     entries = [values.mapping(entry) or {} for entry in values.items(reader.structured(_EVENTS)) or ()]
@@ -277,6 +272,6 @@ LIST_DIALECT: Final = Dialect(
     convention=LIST_CONVENTION,
     known="parsed attributes",
     read=read_list,
-    matches=may_have_list,
+    shown_by=(_EVENTS,),
     content=(_EVENTS, "all_messages_events"),
 )

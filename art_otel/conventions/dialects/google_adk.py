@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from art_otel.conventions import values
-from art_otel.conventions.attributes import AttributeNames, AttributeReader, SpanRecording
+from art_otel.conventions.attributes import AttributeReader, SpanRecording
 from art_otel.conventions.bodies import gemini
 from art_otel.conventions.dialects.dialect import Dialect, Role
 from art_otel.conventions.facts import CallFacts, merge_facts
@@ -23,11 +23,6 @@ _RESPONSE: Final = "gcp.vertex.agent.llm_response"
 _OPERATION: Final = "gen_ai.operation.name"
 _NOTHING: Final = "{}"
 """What spans of tools have, and spans whose content was left out."""
-
-
-def matches(names: AttributeNames) -> bool:
-    """Whether a span with these attributes may be the ADK's."""
-    return _REQUEST in names or _RESPONSE in names
 
 
 def role(span: Span) -> Role | None:
@@ -71,7 +66,7 @@ DIALECT: Final = Dialect(
     convention=CONVENTION,
     known="verbatim body",
     read=read,
-    matches=matches,
+    shown_by=(_REQUEST, _RESPONSE),
     role=role,
     prefixes=("gcp.vertex.agent.",),
     content=(

@@ -11,7 +11,7 @@ import msgspec
 
 from art_otel.calls import Choice, Message, Usage
 from art_otel.conventions import values
-from art_otel.conventions.attributes import AttributeNames, AttributeReader, SpanRecording
+from art_otel.conventions.attributes import AttributeReader, SpanRecording
 from art_otel.conventions.bodies.openai_body import parse_tools, read_parameters, read_tools, read_usage
 from art_otel.conventions.bodies.recorded_values import read_input, read_output
 from art_otel.conventions.dialects.dialect import Dialect, Role, ToolAttributes
@@ -41,11 +41,6 @@ _ROLES: Final[dict[str, Role]] = {
     "retriever": "retrieval",
 }
 _UNLIMITED: Final = "Infinity"
-
-
-def matches(names: AttributeNames) -> bool:
-    """Whether a span with these attributes may be Langfuse's."""
-    return _TYPE in names
 
 
 def role(span: Span) -> Role | None:
@@ -149,7 +144,7 @@ DIALECT: Final = Dialect(
     convention=CONVENTION,
     known="parsed attributes",
     read=read,
-    matches=matches,
+    shown_by=(_TYPE,),
     role=role,
     recorder="langfuse.observation.metadata.ls_provider",
     prefixes=("langfuse.",),

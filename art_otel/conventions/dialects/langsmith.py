@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from art_otel.conventions import values
-from art_otel.conventions.attributes import AttributeNames, AttributeReader, SpanRecording
+from art_otel.conventions.attributes import AttributeReader, SpanRecording
 from art_otel.conventions.bodies.recorded_values import read_input, read_output
 from art_otel.conventions.dialects.dialect import Dialect
 from art_otel.conventions.facts import CallFacts, merge_facts
@@ -23,14 +23,9 @@ _PROMPT: Final = "gen_ai.prompt"
 _COMPLETION: Final = "gen_ai.completion"
 
 
-def matches(names: AttributeNames) -> bool:
-    """Whether a span with these attributes may be LangSmith's."""
-    return _KIND in names and (_PROMPT in names or _COMPLETION in names)
-
-
 def read(recording: SpanRecording, _trusted_facts: CallFacts) -> CallFacts | None:
     """Read what the run got and gave; None when it is no request or response."""
-    if not matches(recording.names):
+    if _PROMPT not in recording.names and _COMPLETION not in recording.names:
         return None
     reader = recording.reader()
     asked = read_input(reader, _PROMPT, _value(reader, _PROMPT)) or CallFacts()
@@ -47,5 +42,5 @@ def _value(reader: AttributeReader, name: str) -> Value:
 
 
 DIALECT: Final = Dialect(
-    convention=CONVENTION, known="parsed attributes", read=read, matches=matches, prefixes=("langsmith.",)
+    convention=CONVENTION, known="parsed attributes", read=read, shown_by=(_KIND,), prefixes=("langsmith.",)
 )

@@ -31,11 +31,6 @@ def has_choices(attributes: Iterable[str]) -> bool:
     return any(name.startswith("llm.") and name.endswith(".choices") and _FIELD.fullmatch(name) for name in attributes)
 
 
-def matches(names: AttributeNames) -> bool:
-    """Whether a span with these attributes may have a response body of LiteLLM."""
-    return "choices" in names.memo(_fields)
-
-
 def _fields(names: AttributeNames) -> dict[str, str]:
     """The attribute of each field of a response body."""
     return {match[2]: match[0] for name in names.starting("llm.") if (match := _FIELD.fullmatch(name))}

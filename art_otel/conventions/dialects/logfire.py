@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from art_otel.conventions import values
-from art_otel.conventions.attributes import AttributeNames, AttributeReader, SpanRecording
+from art_otel.conventions.attributes import AttributeReader, SpanRecording
 from art_otel.conventions.bodies import openai_body
 from art_otel.conventions.bodies.recorded_values import read_input, read_output
 from art_otel.conventions.dialects import genai
@@ -51,14 +51,9 @@ _ROLES: Final[dict[str, Role]] = {
 _ANTHROPIC: Final = "Message with"
 
 
-def matches(names: AttributeNames) -> bool:
-    """Whether a span with these attributes may be Logfire's."""
-    return _TEMPLATE in names and bool(names.starting("gen_ai."))
-
-
 def role(span: Span) -> Role | None:
-    """The role by the message; None where the operation is named, or the message is another."""
-    if genai.OPERATION_NAME in span.attributes:
+    """The role by the message; None where the operation is named, the message is another or the span an app's own."""
+    if genai.OPERATION_NAME in span.attributes or not any(name.startswith("gen_ai.") for name in span.attributes):
         return None
     template = values.text(span.attributes.get(_TEMPLATE)) or ""
     return next((named for beginning, named in _ROLES.items() if template.startswith(beginning)), None)
@@ -66,7 +61,7 @@ def role(span: Span) -> Role | None:
 
 def read(recording: SpanRecording, _trusted_facts: CallFacts) -> CallFacts | None:
     """Read the bodies; None where there are none."""
-    if not matches(recording.names):
+    if not recording.names.starting("gen_ai."):
         return None
     reader = recording.reader()
     if _MODEL_CONFIG in reader.attributes:
@@ -144,7 +139,7 @@ DIALECT: Final = Dialect(
     convention=CONVENTION,
     known="verbatim body",
     read=read,
-    matches=matches,
+    shown_by=(_TEMPLATE,),
     role=role,
     recorder=SPAN_TYPE,
     prefixes=("logfire.",),

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from art_otel.conventions import values
-from art_otel.conventions.attributes import AttributeNames, AttributeReader, SpanRecording
+from art_otel.conventions.attributes import AttributeReader, SpanRecording
 from art_otel.conventions.bodies.recorded_values import read_input, read_output
 from art_otel.conventions.dialects.dialect import Dialect, Role
 from art_otel.conventions.facts import CallFacts, merge_facts, with_gap
@@ -29,11 +29,6 @@ _MODEL: Final = "mastra.metadata.modelMetadata"
 _OPERATION: Final = "gen_ai.operation.name"
 _CHAT: Final = "chat"
 _LOST: Final = ("[tool: ", "[tool-result: ")
-
-
-def matches(names: AttributeNames) -> bool:
-    """Whether a span with these attributes may be Mastra's."""
-    return SPAN_TYPE in names
 
 
 def role(span: Span) -> Role | None:
@@ -91,7 +86,7 @@ DIALECT: Final = Dialect(
     convention=CONVENTION,
     known="parsed attributes",
     read=read,
-    matches=matches,
+    shown_by=(SPAN_TYPE,),
     role=role,
     recorder=SPAN_TYPE,
     prefixes=("mastra.",),

@@ -11,7 +11,7 @@ import msgspec
 
 from art_otel.calls import Usage
 from art_otel.conventions import values
-from art_otel.conventions.attributes import AttributeNames, AttributeReader, SpanRecording
+from art_otel.conventions.attributes import AttributeReader, SpanRecording
 from art_otel.conventions.bodies.chunks import JoinedChunks
 from art_otel.conventions.bodies.openai_body import parse_tools, read_response, read_usage
 from art_otel.conventions.bodies.recorded_values import read_input, read_output
@@ -38,11 +38,6 @@ _ROLES: Final[dict[Value, Role]] = {
     "TOOL": "tool",
 }
 _UNKNOWN: Final = (None, "UNKNOWN")
-
-
-def matches(names: AttributeNames) -> bool:
-    """Whether a span with these attributes may be MLflow's."""
-    return _TYPE in names
 
 
 def role(span: Span) -> Role | None:
@@ -116,7 +111,7 @@ DIALECT: Final = Dialect(
     convention=CONVENTION,
     known="parsed attributes",
     read=read,
-    matches=matches,
+    shown_by=(_TYPE,),
     role=role,
     recorder="mlflow.message.format",
     prefixes=("mlflow.",),

@@ -39,6 +39,7 @@ FLATTENED: Final = "openinference.flattened"
 
 INPUT_VALUE: Final = "input.value"
 OUTPUT_VALUE: Final = "output.value"
+BODIES: Final = (INPUT_VALUE, OUTPUT_VALUE)
 _INPUT_TYPE: Final = "input.mime_type"
 _OUTPUT_TYPE: Final = "output.mime_type"
 _JSON: Final = "application/json"
@@ -57,16 +58,6 @@ _OUTPUT: Final = "llm.output_messages"
 _TOOL_CALL: Final = re.compile(
     r"llm\.(input|output)_messages\.\d+\.message\.tool_calls\.\d+\.tool_call\.function\.name"
 )
-
-
-def may_have_bodies(names: AttributeNames) -> bool:
-    """Whether a span with these attributes may have anything that `read_raw` reads."""
-    return INPUT_VALUE in names or OUTPUT_VALUE in names
-
-
-def may_be_flattened(names: AttributeNames) -> bool:
-    """Whether a span with these attributes may have anything that `read_flattened` reads."""
-    return bool(names.starting("llm."))
 
 
 def read_raw(recording: SpanRecording, _trusted_facts: CallFacts) -> CallFacts | None:
@@ -308,11 +299,6 @@ _LANGCHAIN_MESSAGE: Final = '"lc":'
 _LANGCHAIN_RESULT: Final = '"generations":'
 
 
-def may_have_langchain(names: AttributeNames) -> bool:
-    """Whether a span with these attributes may have such bodies."""
-    return INPUT_VALUE in names or OUTPUT_VALUE in names
-
-
 def read_langchain(recording: SpanRecording, trusted_facts: CallFacts) -> CallFacts | None:
     """Read the messages and the result; None where they are not LangChain's."""
     reader = recording.reader()
@@ -338,5 +324,5 @@ def _langchain_body(reader: AttributeReader, name: str, mark: str) -> dict[str, 
 
 
 LANGCHAIN_DIALECT: Final = Dialect(
-    convention=LANGCHAIN, known="parsed attributes", read=read_langchain, matches=may_have_langchain
+    convention=LANGCHAIN, known="parsed attributes", read=read_langchain, shown_by=BODIES
 )

@@ -38,7 +38,7 @@ REQUEST_TYPE: Final = "llm.request.type"
 _PROMPTS: Final = ("gen_ai.prompt", "llm.prompts")
 _COMPLETIONS: Final = ("gen_ai.completion", "llm.completions")
 _FUNCTIONS: Final = ("llm.request.functions", genai.FUNCTIONS.removesuffix("."))
-_PREFIXES: Final = ("llm.", *(f"{prefix}." for prefix in (*_PROMPTS, *_COMPLETIONS, *_FUNCTIONS)))
+PREFIXES: Final = ("llm.", *(f"{prefix}." for prefix in (*_PROMPTS, *_COMPLETIONS, *_FUNCTIONS)))
 _PARAMETERS: Final = {
     "llm.temperature": "temperature",
     "llm.top_p": "top_p",
@@ -70,11 +70,6 @@ class _Layout(msgspec.Struct, frozen=True):
     parameters: tuple[tuple[str, str], ...]
     has_tools: bool
     chat: FlatList | None
-
-
-def matches(names: AttributeNames) -> bool:
-    """Whether a span with these attributes may have OpenLLMetry's."""
-    return bool(names.starting(_PREFIXES))
 
 
 def read(recording: SpanRecording, trusted_facts: CallFacts) -> CallFacts | None:

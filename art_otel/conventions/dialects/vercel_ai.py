@@ -13,7 +13,7 @@ import msgspec
 
 from art_otel.calls import Choice, Message, Usage
 from art_otel.conventions import values
-from art_otel.conventions.attributes import AttributeNames, AttributeReader, SpanRecording
+from art_otel.conventions.attributes import AttributeReader, SpanRecording
 from art_otel.conventions.bodies.messages import messages_of, parse
 from art_otel.conventions.bodies.openai_body import parse_tool
 from art_otel.conventions.dialects.dialect import Dialect, Role, ToolAttributes
@@ -35,11 +35,6 @@ _TOOL_SPAN: Final = "ai.toolCall"
 _PREFIX: Final = "ai."
 
 
-def matches(names: AttributeNames) -> bool:
-    """Whether a span with these attributes may be one of the SDK."""
-    return _OPERATION in names
-
-
 def role(span: Span) -> Role | None:
     """The role by the operation: of the spans around the requests none."""
     named = values.text(span.attributes.get(_OPERATION))
@@ -50,7 +45,7 @@ def role(span: Span) -> Role | None:
 
 def read(recording: SpanRecording, _trusted_facts: CallFacts) -> CallFacts | None:
     """Read the attributes; None on other spans."""
-    if not matches(recording.names):
+    if _OPERATION not in recording.names:
         return None
     reader = recording.reader()
     choice = _schema(reader)
@@ -211,7 +206,7 @@ DIALECT: Final = Dialect(
     convention=CONVENTION,
     known="parsed attributes",
     read=read,
-    matches=matches,
+    shown_by=(_OPERATION,),
     role=role,
     prefixes=(_PREFIX,),
     tools=ToolAttributes(
