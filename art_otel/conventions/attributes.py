@@ -13,7 +13,6 @@ Memory holds at most `REMEMBERED` sets of names, each of at most `REMEMBERED_LEN
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
-from itertools import accumulate, chain
 from operator import itemgetter
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -305,47 +304,6 @@ def numbered(value: Value) -> list[tuple[int, Value]]:
     return sorted(
         ((int(step), entry) for step, entry in fields.items() if step.isascii() and step.isdigit()), key=itemgetter(0)
     )
-
-
-class FlatList(msgspec.Struct, frozen=True):
-    """A flattened list of objects, known by names only: `names` has those of each entry, one entry after the other.
-
-    `counts[n]` is how many entries the first n names make up; no n is in it that ends within an entry.
-    """
-
-    shapes: tuple[dict[str, Shape], ...]
-    names: tuple[str, ...]
-    counts: dict[int, int]
-
-    def values(self, attributes: Attributes) -> list[tuple[str, Value]]:
-        """Pair each name with its value."""
-        return list(zip(self.names, map(attributes.__getitem__, self.names), strict=True))
-
-    def entries(self, attributes: Attributes, start: int) -> list[dict[str, Value]]:
-        """Rebuild the entries from position `start` on."""
-        return [_object_of(shape, attributes) for shape in self.shapes[start:]]
-
-
-def flat_list(names: AttributeNames, prefix: str) -> FlatList | None:
-    """The flattened list below `prefix`, if all its entries are objects."""
-    shape = names.lists.get(prefix)
-    shapes = [entry for entry in shape if isinstance(entry, dict)] if isinstance(shape, tuple) else []
-    if not shapes or len(shapes) != len(shape or ()):
-        return None
-    leaves = [_leaves(shape) for shape in shapes]
-    ends = accumulate(map(len, leaves))
-    return FlatList(
-        shapes=tuple(shapes),
-        names=tuple(chain.from_iterable(leaves)),
-        counts={end: position for position, end in enumerate((0, *ends))},
-    )
-
-
-def _leaves(shape: Shape) -> list[str]:
-    """The attribute names in a shape."""
-    if isinstance(shape, str):
-        return [shape]
-    return [name for inner in (shape if isinstance(shape, tuple) else shape.values()) for name in _leaves(inner)]
 
 
 def _object_of(shape: dict[str, Shape], attributes: Attributes) -> dict[str, Value]:

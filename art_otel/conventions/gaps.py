@@ -11,13 +11,13 @@ shape that it spoils. The docs say which instrumentor to use instead.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from art_otel.calls import Gap, GapKind, Message
+from art_otel.calls import Gap, GapKind, Message, canonical_arguments
 from art_otel.conventions import values
 from art_otel.conventions.attributes import AttributeNames, SpanRecording
 from art_otel.conventions.bodies.parts import is_known as is_known_part
@@ -26,14 +26,8 @@ from art_otel.conventions.facts import CallFacts
 from art_otel.conventions.masks import find_masked, is_hash, mask_of, signs_of
 from art_otel.conventions.prefix_cache import PrefixCache
 from art_otel.conventions.value_limits import cut_values
-
-if TYPE_CHECKING:
-    from art_otel.spans import Attributes, Value
-from collections.abc import Callable
-
-from art_otel.calls import canonical_arguments
 from art_otel.conventions.vocabulary import is_responses_api_id
-from art_otel.spans import Scope
+from art_otel.spans import Attributes, Scope, Value
 
 _Sign: TypeAlias = tuple[GapKind, str]
 """The kind and the evidence of a gap in a message."""

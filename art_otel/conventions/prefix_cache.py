@@ -1,7 +1,7 @@
 """PrefixCache: what was parsed or judged last. Of a sequence that begins with one of them only the rest is looked at.
 
 Most bytes of a dump repeat the history of a conversation. A sequence is a text (the JSON of messages, base64 of ids),
-or a list or tuple (flattened attributes, messages). Invariant: memory holds at most `REMEMBERED` sequences a cache,
+or a tuple (messages). Invariant: memory holds at most `REMEMBERED` sequences a cache,
 each of at most `REMEMBERED_LENGTH` characters, and a cached value is exactly what the same sequence would give again.
 """
 
@@ -9,9 +9,6 @@ from collections.abc import Iterable
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
-
-from art_otel.conventions import values
-from art_otel.spans import Value
 
 REMEMBERED: Final = 8
 """How many sequences are kept: a few, because sub-agents and recorders alternate."""
@@ -27,12 +24,11 @@ ValueT = TypeVar("ValueT")
 
 
 class Prefix(msgspec.Struct, Generic[SequenceT, ValueT], frozen=True, gc=False):
-    """The beginning of a sequence in pieces, its length, its value, and the characters that it holds."""
+    """The beginning of a sequence in pieces, its length and its value."""
 
     length: int
     value: ValueT
     pieces: tuple[SequenceT, ...]
-    size: int
 
     def begins(self, sequence: SequenceT, start: int) -> bool:
         """Whether `sequence[start:]` begins with the prefix."""
@@ -79,32 +75,14 @@ class PrefixCache(Generic[SequenceT, ValueT]):
         start: int = 0,
         end: int | None = None,
         earlier: Prefix[SequenceT, ValueT] | None = None,
-        size: int | None = None,
     ) -> None:
-        """Cache the value of `sequence[start:end]`; `earlier` is the prefix that `find` gave for it.
-
-        `size` is how many characters it holds, where that is not its length.
-        """
+        """Cache the value of `sequence[start:end]`; `earlier` is the prefix that `find` gave for it."""
         length = (len(sequence) if end is None else end) - start
-        size = length if size is None else size
-        if size > REMEMBERED_LENGTH:
+        if length > REMEMBERED_LENGTH:
             return
         if earlier is not None and length > _LONG and len(earlier.pieces) < _PIECES:
             pieces = (*earlier.pieces, sequence[start + earlier.length : end])
         else:
             pieces = (sequence[start:end],)
         # Replaced as a whole, so that threads of a live app need no lock.
-        self._last = (Prefix(length, value, pieces, size), *self._last[: REMEMBERED - 1])
-
-
-OTHER: Final = REMEMBERED_LENGTH + 1
-"""The size of a value that is not cached: values other than texts may be equal and not be written alike (1, True)."""
-
-
-def size_of(value: Value) -> int:
-    """The number of characters in the texts of a value; `OTHER` or more when it has anything but texts."""
-    if isinstance(value, str):
-        return 1 + len(value)
-    fields = values.mapping(value)
-    inner = values.items(value) if fields is None else list(fields.values())
-    return OTHER if inner is None else 1 + sum(map(size_of, inner))
+        self._last = (Prefix(length, value, pieces), *self._last[: REMEMBERED - 1])

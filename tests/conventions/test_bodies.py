@@ -71,9 +71,15 @@ def test_langchains_own_serialisation_falls_back_on_the_flattened_messages():
 @pytest.mark.parametrize(
     ("result", "response_id"),
     [
-        ({"generations": [[{"message": {"kwargs": {"response_metadata": {"id": "r1"}}}}]], "llm_output": None}, "r1"),
+        (
+            {
+                "generations": [[{"message": {"lc": 1, "kwargs": {"response_metadata": {"id": "r1"}}}}]],
+                "llm_output": None,
+            },
+            "r1",
+        ),
         ({"generations": [[{"text": "a"}]], "llm_output": {"id": "r1"}}, "r1"),
-        ({"generations": [[{"message": {"kwargs": {"id": "lc_run--1", "response_metadata": {}}}}]]}, None),
+        ({"generations": [[{"message": {"lc": 1, "kwargs": {"id": "lc_run--1", "response_metadata": {}}}}]]}, None),
         ({"generations": [[{"text": "a"}], [{"text": "b"}]], "llm_output": {"id": "the last one's"}}, None),
         ({"generations": "none", "llm_output": 1}, None),
     ],

@@ -1,14 +1,10 @@
 """Lists spread over attribute names, and prompts that go on with what was read before."""
 
-from itertools import chain
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from art_otel.conventions.attributes import MAX_NAME, AttributeNames, AttributeReader, flat_list, names_of, unflatten
-from art_otel.conventions.dialects import openllmetry
-from art_otel.conventions.prefix_cache import OTHER, PrefixCache, size_of
+from art_otel.conventions.attributes import MAX_NAME, AttributeNames, AttributeReader, names_of, unflatten
 from tests.conventions.builders import call
 from tests.gaps import unread
 
@@ -73,21 +69,6 @@ def test_every_value_of_a_whole_list_is_in_it(attributes):
             assert sorted(leaves(found)) == sorted(listed.values())
 
 
-@given(st.dictionaries(NAMES, st.integers(), max_size=8))
-def test_a_flat_list_is_the_list_with_its_values_entry_by_entry(attributes):
-    found, _ = read(attributes)
-    flat = flat_list(names_of(attributes), "p")
-    if flat is None:
-        assert not found or any(not isinstance(entry, dict) for entry in found)
-        return
-    assert flat.entries(attributes, 0) == found
-    values = flat.values(attributes)
-    assert [attributes[name] for name, _ in values] == [value for _, value in values]
-    for end, count in flat.counts.items():
-        assert [value for _, value in values[:end]] == list(leaves(found[:count]))
-        assert flat.entries(attributes, count) == found[count:]
-
-
 def leaves(value):
     if isinstance(value, dict | list):
         for inner in value.values() if isinstance(value, dict) else value:
@@ -121,22 +102,6 @@ def asked(entries):
     return {f"gen_ai.prompt.{at}.{field}": value for at, one in enumerate(entries) for field, value in one.items()}
 
 
-@given(st.lists(ENTRIES, max_size=3), st.data())
-def test_what_was_read_before_changes_nothing(prompts, data):
-    before = openllmetry._CACHE
-    several = [list(chain.from_iterable(data.draw(st.permutations(prompts)))) for _ in range(3)]
-    try:
-        shared = [call(asked(entries)) for entries in several for entries in (entries[:2], entries)]
-        alone = []
-        for entries in several:
-            for part in (entries[:2], entries):
-                openllmetry._CACHE = PrefixCache()
-                alone.append(call(asked(part)))
-    finally:
-        openllmetry._CACHE = before
-    assert shared == alone
-
-
 def test_equal_values_that_are_written_otherwise():
     def arguments(value):
         entry = {"role": "assistant", "tool_calls.0.name": "f", "tool_calls.0.arguments": value}
@@ -145,24 +110,9 @@ def test_equal_values_that_are_written_otherwise():
     assert [arguments(value) for value in (1, True, 1.0, 1)] == ["1", "true", "1.0", "1"]
 
 
-def test_a_prompt_shares_the_messages_of_the_one_before():
-    first = [{"role": "user", "content": "sharing"}, {"role": "assistant", "content": "is cheap"}]
-    one, other = (call(asked(entries)).input_messages for entries in (first, [*first, *first]))
-    assert [a is b for a, b in zip(one, other, strict=False)] == [True, True]
-    assert one + one == other
-
-
 def test_an_entry_that_says_more_than_before_is_read_anew():
     first = [{"role": "user", "content": "grows"}, {"role": "assistant", "content": "c"}]
     more = [first[0], {**first[1], "tool_calls.0.name": "f", "tool_calls.0.arguments": "{}"}]
     assert call(asked(first)).input_messages[1].tool_calls == ()
     assert [one.name for one in call(asked(more)).input_messages[1].tool_calls] == ["f"]
     assert call(asked([*more, first[0]])).input_messages[:2] == call(asked(more)).input_messages
-
-
-def test_long_prompts_are_not_remembered():
-    known = PrefixCache()
-    known.keep([{"role": "user"}], (), size=OTHER)
-    assert known.find([{"role": "user"}]) is None
-    assert size_of([{"a": "xx", "b": ["y"]}]) == 8
-    assert size_of([{"a": 1}]) > OTHER > size_of("x" * (OTHER - 2))

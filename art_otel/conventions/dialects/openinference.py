@@ -128,7 +128,6 @@ def read_flattened(recording: SpanRecording, trusted_facts: CallFacts) -> CallFa
     prompt = _messages(reader, span.scope.name, _INPUT, responses=responses) if tells_more[0] else None
     prompt = as_sent(span.scope.name, reader, prompt)
     facts = CallFacts(
-        response_id=_langchain_response_id(reader) if trusted_facts.response_id is None else None,
         previous_response_id=values.text(parameters.get("previous_response_id")),
         provider=reader.text("llm.system", "llm.provider"),
         request_model=values.text(parameters.get("model")),
@@ -163,15 +162,6 @@ def _tells_more(trusted: CallFacts, tool_calls: tuple[int, int]) -> tuple[bool, 
         choices is None
         or (tool_calls[1] > 0 and sum(len(choice.message.tool_calls) for choice in choices) < tool_calls[1]),
     )
-
-
-def _langchain_response_id(reader: AttributeReader) -> str | None:
-    """Find the response id in `output.value` when it is an LLMResult of LangChain, not the body of an API."""
-    body = reader.text(OUTPUT_VALUE)
-    if body is None or '"generations"' not in body:
-        return None
-    result = values.mapping(reader.structured(OUTPUT_VALUE, may_be_text=not _is_json(reader, _OUTPUT_TYPE)))
-    return None if result is None else langchain_response_id(result)
 
 
 def _is_json(reader: AttributeReader, mime_type: str) -> bool:
@@ -243,16 +233,6 @@ def _has_text(output: dict[str, Value]) -> bool:
     return "text" in output and "object" not in output
 
 
-def langchain_response_id(result: dict[str, Value]) -> str | None:
-    """The response id in an LLMResult. The result of several prompts has no single response."""
-    prompts = values.items(result.get("generations")) or ()
-    if len(prompts) != 1:
-        return None
-    sampled = [_object_in(_object_in(entry, "message"), "kwargs") for entry in values.items(prompts[0]) or ()]
-    holders = (_object_in(result, "llm_output"), *(_object_in(message, "response_metadata") for message in sampled))
-    return next(filter(None, (values.text(holder.get("id")) for holder in holders)), None)
-
-
 def _created(result: dict[str, Value]) -> Choice:
     calls, thought = values.items(result["content"]), values.text(result.get("thought"))
     if calls is None:
@@ -268,10 +248,6 @@ def _output(index: int, output: Value) -> Choice:
     fields = values.mapping(output) or {"text": output}
     message = {**fields, "content": fields.get("text"), "role": "assistant"}
     return Choice(index=index, message=messages_of(message)[-1])
-
-
-def _object_in(entry: Value, name: str) -> dict[str, Value]:
-    return values.mapping((values.mapping(entry) or {}).get(name)) or {}
 
 
 _PRINTED: Final = re.compile(r"parts=\[.*\] role='\w+'", re.DOTALL)

@@ -15,11 +15,8 @@ import msgspec
 from art_otel.calls import Choice, Message
 from art_otel.conventions import values
 from art_otel.conventions.attributes import (
-    AttributeNames,
     AttributeReader,
-    FlatList,
     SpanRecording,
-    flat_list,
     numbered,
     unflatten,
 )
@@ -27,7 +24,6 @@ from art_otel.conventions.bodies.messages import messages_of, tool_call, unwrapp
 from art_otel.conventions.bodies.openai_body import parse_tools
 from art_otel.conventions.dialects import genai
 from art_otel.conventions.facts import CallFacts
-from art_otel.conventions.prefix_cache import PrefixCache, size_of
 from art_otel.conventions.vocabulary import finish_reason, operation
 from art_otel.errors import ParseError
 from art_otel.spans import Value
@@ -57,33 +53,16 @@ _THINKING: Final = "thinking"
 """The role of a completion that is Anthropic's thinking before the next one."""
 _ANTHROPIC: Final = "opentelemetry.instrumentation.anthropic"
 
-_CACHE: Final[PrefixCache[list[tuple[str, Value]], tuple[Message, ...]]] = PrefixCache()
-
-
-class _Layout(msgspec.Struct, frozen=True):
-    """What follows from the names of a call's attributes alone.
-
-    `parameters` pairs the attribute of each parameter with OpenAI's word for it. `chat` is a prompt whose names show
-    that it is whole and of Chat Completions.
-    """
-
-    parameters: tuple[tuple[str, str], ...]
-    has_tools: bool
-    chat: FlatList | None
-
 
 def read(recording: SpanRecording, trusted_facts: CallFacts) -> CallFacts | None:
     """Read the flattened attributes; None when there are none."""
-    reader, layout = recording.reader(), recording.names.memo(_layout)
+    reader = recording.reader()
     dropped = recording.span.dropped_attributes_count > 0
     parameters = {
         word: reader.json_safe(name) if word in _NOT_NUMBERS else values.number(reader.attributes[name])
-        for name, word in layout.parameters
-        if reader.attributes[name] is not None
+        for name, word in _PARAMETERS.items()
+        if reader.attributes.get(name) is not None
     }
-    tools = _tools(reader) if layout.has_tools else None
-    chat = None if dropped else layout.chat
-    prompts = _entries(reader, _PROMPTS) if chat is None else None
     completions = _entries(reader, _COMPLETIONS)
     if completions and recording.span.scope.name == _ANTHROPIC:
         completions = _of_blocks(completions)
@@ -93,10 +72,8 @@ def read(recording: SpanRecording, trusted_facts: CallFacts) -> CallFacts | None
             )  # each tool call of a stream overwrites the one before
     facts = CallFacts(
         parameters={word: value for word, value in parameters.items() if value is not None},
-        tools=tools,
-        input_messages=_input_messages(reader, prompts, len(completions or ()), dropped=dropped)
-        if chat is None
-        else _chat_messages(reader, chat),
+        tools=_tools(reader),
+        input_messages=_input_messages(reader, len(completions or ()), dropped=dropped),
         choices=_choices(reader, completions, trusted_facts.choices or (), dropped=dropped),
     )
     if facts == CallFacts() and not reader.gaps:
@@ -110,20 +87,6 @@ def read(recording: SpanRecording, trusted_facts: CallFacts) -> CallFacts | None
     )
 
 
-def _layout(names: AttributeNames) -> _Layout:
-    return _Layout(
-        parameters=tuple((name, _PARAMETERS[name]) for name in names.among(_PARAMETERS)),
-        has_tools=bool(names.starting(tuple(f"{prefix}." for prefix in _FUNCTIONS))),
-        chat=_chat_prompt(names),
-    )
-
-
-def _chat_prompt(names: AttributeNames) -> FlatList | None:
-    prefix = next((candidate for candidate in _PROMPTS if names.starting(f"{candidate}.")), None)
-    prompt = None if prefix is None else flat_list(names, prefix)
-    return None if prompt is None or any("user" in shape for shape in prompt.shapes) else prompt
-
-
 def _entries(reader: AttributeReader, prefixes: Sequence[str]) -> list[dict[str, Value]] | None:
     for prefix in prefixes:
         entries = unflatten(reader, prefix)
@@ -132,38 +95,15 @@ def _entries(reader: AttributeReader, prefixes: Sequence[str]) -> list[dict[str,
     return None
 
 
-def _input_messages(
-    reader: AttributeReader, entries: list[dict[str, Value]] | None, completions: int, *, dropped: bool
-) -> tuple[Message, ...] | None:
-    """Parse the prompt. An entry without a role is the user's, unless attributes were dropped."""
+def _input_messages(reader: AttributeReader, completions: int, *, dropped: bool) -> tuple[Message, ...] | None:
+    """Parse the prompt; None when one message cannot be read, or when only the role of one is left.
+
+    An entry without a role is the user's, unless attributes were dropped.
+    """
+    entries = _entries(reader, _PROMPTS)
     if entries is None or not _is_whole(entries, completions):
         return None
-    return _parse(reader, entries, role=None if dropped else "user")
-
-
-def _chat_messages(reader: AttributeReader, prompt: FlatList) -> tuple[Message, ...] | None:
-    """Parse the prompt of Chat Completions, of which only what is new is parsed."""
-    values_by_name = prompt.values(reader.attributes)
-    prefix = _CACHE.find(values_by_name)
-    if prefix is None or prefix.length not in prompt.counts:
-        count, earlier, size = 0, (), 0
-    else:
-        count, earlier, size = prefix.length, prefix.value, prefix.size
-    new_entries = prompt.entries(reader.attributes, prompt.counts[count])
-    if not new_entries:
-        return earlier
-    new_messages = _parse(reader, new_entries, role="user")
-    if new_messages is None:
-        return None
-    size += sum([size_of(value) for _, value in values_by_name[count:]])
-    _CACHE.keep(values_by_name, earlier + new_messages, size=size)
-    return earlier + new_messages
-
-
-def _parse(
-    reader: AttributeReader, entries: Sequence[dict[str, Value]], role: str | None
-) -> tuple[Message, ...] | None:
-    """Parse the messages of a prompt; None when one cannot be read, or when only the role of one is left."""
+    role = None if dropped else "user"
     try:
         messages = tuple(chain.from_iterable(messages_of(_message(reader, entry), role=role) for entry in entries))
     except ParseError:
