@@ -235,8 +235,14 @@ class AttributeReader:
 
     def make_safe(self, name: str, value: Value) -> Value:
         """Make what attribute `name` holds safe for any JSON writer; None, and a gap, when it cannot be."""
+        return self.parsed(name, values.json_safe, value)
+
+    def parsed(self, name: str, parse: Callable[[Value], _Result], value: Value) -> _Result | None:
+        """What a parser makes of the value of attribute `name`; None, and a gap, when it raises ParseError."""
+        if value is None:
+            return None
         try:
-            return values.json_safe(value)
+            return parse(value)
         except ParseError:
             self.mark_invalid(name)
             return None

@@ -6,12 +6,13 @@ message, often with different losses, each adds what only it has of its reasonin
 """
 
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Final
 
 import msgspec
 
 from art_otel.calls import Choice, Gap, GapKind, Known, Message, TokenIds, ToolCall, Usage, canonical_arguments
+from art_otel.conventions.attributes import AttributeReader
 from art_otel.spans import Value
 
 
@@ -72,6 +73,14 @@ def merge_facts(trusted: CallFacts, lesser: CallFacts) -> CallFacts:
         gaps=_merge_gaps(trusted, lesser) if lesser.gaps else trusted.gaps,
         has_instructions=lesser.has_instructions if trusted.has_instructions is None else trusted.has_instructions,
     )
+
+
+def recorded_facts(convention: str, reader: AttributeReader, *parts: CallFacts | None) -> CallFacts | None:
+    """Merge the parts that a dialect read, the most trusted first; None when there is nothing in them."""
+    facts = reduce(merge_facts, [part for part in parts if part is not None] or [NO_FACTS])
+    if facts == NO_FACTS and not reader.gaps:
+        return None
+    return msgspec.structs.replace(facts, conventions=(convention,), gaps=reader.gaps)
 
 
 def _tells(choices: Sequence[Choice] | None) -> bool:

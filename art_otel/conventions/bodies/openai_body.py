@@ -80,11 +80,7 @@ def read_tools(reader: AttributeReader, name: str, body: dict[str, Value]) -> tu
     """Read the tools of a request body, also of the older `functions`; None when it names none."""
     if not _names_tools(body):
         return None
-    try:
-        return parse_tools(body.get("tools") if body.get("tools") is not None else body["functions"])
-    except ParseError:
-        reader.mark_invalid(name)
-        return None
+    return reader.parsed(name, parse_tools, body.get("tools") if body.get("tools") is not None else body["functions"])
 
 
 def _names_tools(body: dict[str, Value]) -> bool:

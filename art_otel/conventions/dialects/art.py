@@ -7,8 +7,8 @@ dump needs no other record; one that names no response, or holds no message, is 
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, TypeVar
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 import msgspec
 
@@ -40,8 +40,6 @@ _CHOICE_FIELDS: Final = frozenset({"message", "text", "finish_reason"})
 _FIELDS: Final = {"tools": "tools", "answer": "answer", "parameters": "parameters"}
 """The fields of a call of which a log may not tell all; what else it does not tell is of the prompt."""
 
-_Tokens = TypeVar("_Tokens")
-
 
 class _Completion(msgspec.Struct, frozen=True):
     """An attribute `name` with the ids of a choice: its index, and the canonical names of its ids and logprobs."""
@@ -57,9 +55,11 @@ def read(recording: SpanRecording, _trusted_facts: CallFacts) -> CallFacts | Non
     reader = recording.reader()
     attributes = reader.attributes
     request_facts = _request_facts(reader) if names.REQUEST_PARAMETERS in attributes else CallFacts()
-    response_end = _response_end(reader) if names.RESPONSE_END in attributes else {}
+    response_end = (
+        values.mapping(reader.structured(names.RESPONSE_END)) or {} if names.RESPONSE_END in attributes else {}
+    )
     version = attributes.get(names.POLICY_VERSION)
-    prompt = _decode(reader, names.PROMPT_TOKENS, decode_prompt_ids)
+    prompt = reader.parsed(names.PROMPT_TOKENS, decode_prompt_ids, attributes.get(names.PROMPT_TOKENS))
     choices = _with_tokens(reader, _choices(reader, response_end) if names.RESPONSE_CHOICES in attributes else {})
     return msgspec.structs.replace(
         request_facts,
@@ -84,11 +84,6 @@ def _request_facts(reader: AttributeReader) -> CallFacts:
         stream=values.flag(request.get("stream")),
         has_instructions="instructions" in request,
     )
-
-
-def _response_end(reader: AttributeReader) -> dict[str, Value]:
-    """Read `art.response.end`: how a response of the Responses API ended."""
-    return values.mapping(reader.structured(names.RESPONSE_END)) or {}
 
 
 def _messages(recording: SpanRecording, reader: AttributeReader) -> tuple[Message, ...] | None:
@@ -194,8 +189,8 @@ def _completion(name: str) -> _Completion:
 
 
 def _choice(reader: AttributeReader, sampled: _Completion, index: int, answer: Choice | None) -> Choice:
-    ids = _decode(reader, sampled.ids, decode_ids)
-    logprobs = _decode(reader, sampled.logprobs, decode_logprobs)
+    ids = reader.parsed(sampled.ids, decode_ids, reader.attributes.get(sampled.ids))
+    logprobs = reader.parsed(sampled.logprobs, decode_logprobs, reader.attributes.get(sampled.logprobs))
     if ids is not None and logprobs is not None and len(ids.data) != len(logprobs.data):
         reader.mark_invalid(sampled.logprobs)
         logprobs = None
@@ -206,17 +201,6 @@ def _choice(reader: AttributeReader, sampled: _Completion, index: int, answer: C
         token_ids=ids,
         logprobs=logprobs,
     )
-
-
-def _decode(reader: AttributeReader, name: str, decode: Callable[[Value], _Tokens]) -> _Tokens | None:
-    value = reader.attributes.get(name)
-    if value is None:
-        return None
-    try:
-        return decode(value)
-    except ParseError:
-        reader.mark_invalid(name)
-        return None
 
 
 class RecordedMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -45,7 +45,8 @@ def read(recording: SpanRecording, _trusted_facts: CallFacts) -> CallFacts | Non
     reader = recording.reader()
     if reader.text(genai.OPERATION_NAME) != _OPERATION:
         return None
-    tools, prompt, choices = _tools(reader), _prompt(reader, recording), _choices(reader)
+    tools = reader.parsed(_TOOLS, gemini.tools_of, _value(reader, _TOOLS))
+    prompt, choices = _prompt(reader, recording), _choices(reader)
     return msgspec.structs.replace(
         CallFacts(
             conventions=(CONVENTION,),
@@ -96,15 +97,6 @@ def _logged_prompt(recording: SpanRecording) -> tuple[Message, ...] | None:
         return None
     first, *rest = logged.input_messages
     return (first, *(msgspec.structs.replace(one, role=_MODEL.get(one.role, one.role)) for one in rest))
-
-
-def _tools(reader: AttributeReader) -> tuple[Value, ...] | None:
-    tools = _value(reader, _TOOLS)
-    try:
-        return None if tools is None else gemini.tools_of(tools)
-    except ParseError:
-        reader.mark_invalid(_TOOLS)
-        return None
 
 
 def _usage(reader: AttributeReader) -> Usage | None:

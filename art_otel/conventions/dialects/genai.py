@@ -160,7 +160,7 @@ def _facts(reader: AttributeReader, convention: str, span: Span) -> CallFacts | 
         request_model=text(get(REQUEST_MODEL)),
         response_model=text(get("gen_ai.response.model")),
         parameters=read_parameters(reader, layout.parameters),
-        tools=_tools(reader) if _TOOLS in attributes else None,
+        tools=reader.parsed(_TOOLS, parse_tools, reader.attributes.get(_TOOLS)) if _TOOLS in attributes else None,
         input_messages=_prompt(reader, span, responses=responses),
         choices=_choices(reader, span, responses=responses) if OUTPUT_MESSAGES in attributes else None,
         usage=read_usage(reader, layout.usage) if layout.usage else None,
@@ -262,17 +262,6 @@ def _output_message(entry: Value) -> Message:
     if message.is_unknown and (values.mapping(entry) or {}).get("parts") == []:
         return msgspec.structs.replace(message, content="")
     return message
-
-
-def _tools(reader: AttributeReader) -> tuple[Value, ...] | None:
-    value = reader.attributes.get(_TOOLS)
-    if value is None:
-        return None
-    try:
-        return parse_tools(value)
-    except ParseError:
-        reader.mark_invalid(_TOOLS)
-        return None
 
 
 REQUEST_MODEL: Final = "gen_ai.request.model"

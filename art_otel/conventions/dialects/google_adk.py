@@ -7,13 +7,11 @@ piece of a stream is doubted. The ADK leaves bytes out of a prompt without a mar
 
 from typing import Final
 
-import msgspec
-
 from art_otel.conventions import values
 from art_otel.conventions.attributes import AttributeReader, SpanRecording
 from art_otel.conventions.bodies import gemini
 from art_otel.conventions.dialects.dialect import Dialect, Role
-from art_otel.conventions.facts import CallFacts, merge_facts
+from art_otel.conventions.facts import CallFacts, recorded_facts
 from art_otel.spans import Span, Value
 
 CONVENTION: Final = "google_adk"
@@ -40,10 +38,7 @@ def read(recording: SpanRecording, _trusted_facts: CallFacts) -> CallFacts | Non
         reader.gap("lossy recorder", f"{_RESPONSE}: partial", field="answer")
     if request is not None and any(_is_emptied(content) for content in values.items(request.get("contents")) or ()):
         reader.gap("lossy recorder", f"{_REQUEST}: emptied contents", field="prompt")
-    if asked is None and answered is None and not reader.gaps:
-        return None
-    facts = merge_facts(asked or CallFacts(), answered or CallFacts())
-    return msgspec.structs.replace(facts, conventions=(CONVENTION,), gaps=reader.gaps)
+    return recorded_facts(CONVENTION, reader, asked, answered)
 
 
 def _body(reader: AttributeReader, name: str) -> dict[str, Value] | None:

@@ -17,7 +17,6 @@ from art_otel.conventions.bodies.recorded_values import read_input, read_output
 from art_otel.conventions.dialects.dialect import Dialect, Role, ToolAttributes
 from art_otel.conventions.facts import UNKNOWN_MESSAGE, CallFacts, merge_facts
 from art_otel.conventions.vocabulary import finish_reason
-from art_otel.errors import ParseError
 from art_otel.spans import Span, Value
 
 CONVENTION: Final = "langfuse"
@@ -86,11 +85,7 @@ def _request(reader: AttributeReader) -> tuple[Value, tuple[Value, ...] | None]:
     definitions = [tool for entry in entries or () if (tool := _definition(entry)) is not None]
     if entries is None or not definitions:
         return value, None
-    try:
-        tools = parse_tools(definitions)
-    except ParseError:
-        reader.mark_invalid(_INPUT)
-        tools = None
+    tools = reader.parsed(_INPUT, parse_tools, definitions)
     return [entry for entry in entries if _definition(entry) is None], tools
 
 

@@ -7,13 +7,11 @@ Invariant: these names are also the prefixes of OpenLLMetry's, which are others.
 
 from typing import Final
 
-import msgspec
-
 from art_otel.conventions import values
 from art_otel.conventions.attributes import AttributeReader, SpanRecording
 from art_otel.conventions.bodies.recorded_values import read_input, read_output
 from art_otel.conventions.dialects.dialect import Dialect
-from art_otel.conventions.facts import CallFacts, merge_facts
+from art_otel.conventions.facts import CallFacts, recorded_facts
 from art_otel.spans import Value
 
 CONVENTION: Final = "langsmith"
@@ -28,12 +26,9 @@ def read(recording: SpanRecording, _trusted_facts: CallFacts) -> CallFacts | Non
     if _PROMPT not in recording.names and _COMPLETION not in recording.names:
         return None
     reader = recording.reader()
-    asked = read_input(reader, _PROMPT, _value(reader, _PROMPT)) or CallFacts()
-    answered = read_output(reader, _COMPLETION, _value(reader, _COMPLETION)) or CallFacts()
-    facts = merge_facts(asked, answered)
-    if facts == CallFacts() and not reader.gaps:
-        return None
-    return msgspec.structs.replace(facts, conventions=(CONVENTION,), gaps=reader.gaps)
+    asked = read_input(reader, _PROMPT, _value(reader, _PROMPT))
+    answered = read_output(reader, _COMPLETION, _value(reader, _COMPLETION))
+    return recorded_facts(CONVENTION, reader, asked, answered)
 
 
 def _value(reader: AttributeReader, name: str) -> Value:

@@ -7,17 +7,13 @@ MLflow keeps the text only, as a finished answer; the answer is then what its ch
 
 from typing import Final
 
-import msgspec
-
-from art_otel.calls import Usage
 from art_otel.conventions import values
 from art_otel.conventions.attributes import AttributeReader, SpanRecording
 from art_otel.conventions.bodies.chunks import JoinedChunks
 from art_otel.conventions.bodies.openai_body import parse_tools, read_response, read_usage
 from art_otel.conventions.bodies.recorded_values import read_input, read_output
 from art_otel.conventions.dialects.dialect import Dialect, Role, ToolAttributes
-from art_otel.conventions.facts import CallFacts, merge_facts
-from art_otel.errors import ParseError
+from art_otel.conventions.facts import CallFacts, recorded_facts
 from art_otel.spans import Span, Value
 
 CONVENTION: Final = "mlflow"
@@ -51,18 +47,15 @@ def read(recording: SpanRecording, _trusted_facts: CallFacts) -> CallFacts | Non
     reader = recording.reader()
     if role(recording.span) is None:
         return None
-    asked = read_input(reader, _INPUTS, _value(reader, _INPUTS)) or CallFacts()
+    asked = read_input(reader, _INPUTS, _value(reader, _INPUTS))
     answered = _streamed(reader, recording.span) or read_output(reader, _OUTPUTS, _value(reader, _OUTPUTS))
     dialect_facts = CallFacts(
         provider=_text(reader, "mlflow.llm.provider"),
         request_model=_text(reader, "mlflow.llm.model"),
-        tools=_tools(reader),
-        usage=_usage(reader),
+        tools=reader.parsed(_TOOLS, parse_tools, _value(reader, _TOOLS)),
+        usage=read_usage(values.mapping(_value(reader, _USAGE)) or {}),
     )
-    facts = merge_facts(dialect_facts, merge_facts(asked, answered or CallFacts()))
-    if facts == CallFacts() and not reader.gaps:
-        return None
-    return msgspec.structs.replace(facts, conventions=(CONVENTION,), gaps=reader.gaps)
+    return recorded_facts(CONVENTION, reader, dialect_facts, asked, answered)
 
 
 def _value(reader: AttributeReader, name: str) -> Value:
@@ -90,21 +83,6 @@ def _streamed(reader: AttributeReader, span: Span) -> CallFacts | None:
     for chunk in chunks:
         joined.add(chunk or {})
     return read_response(reader, _CHUNK, joined.body())
-
-
-def _tools(reader: AttributeReader) -> tuple[Value, ...] | None:
-    recorded = _value(reader, _TOOLS)
-    if recorded is None:
-        return None
-    try:
-        return parse_tools(recorded)
-    except ParseError:
-        reader.mark_invalid(_TOOLS)
-        return None
-
-
-def _usage(reader: AttributeReader) -> Usage | None:
-    return read_usage(values.mapping(_value(reader, _USAGE)) or {})
 
 
 DIALECT: Final = Dialect(

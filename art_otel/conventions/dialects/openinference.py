@@ -20,7 +20,13 @@ from art_otel.conventions import values
 from art_otel.conventions.attributes import AttributeNames, AttributeReader, SpanRecording, unflatten
 from art_otel.conventions.bodies import gemini
 from art_otel.conventions.bodies.messages import join_assistant_messages, messages_of, tool_call
-from art_otel.conventions.bodies.openai_body import parse_tool, read_parameters, read_request, read_response, read_tools
+from art_otel.conventions.bodies.openai_body import (
+    parse_tools,
+    read_parameters,
+    read_request,
+    read_response,
+    read_tools,
+)
 from art_otel.conventions.bodies.recorded_values import read_input, read_output
 from art_otel.conventions.dialects.dialect import Dialect
 from art_otel.conventions.dialects.openinference_flattened import (
@@ -29,7 +35,7 @@ from art_otel.conventions.dialects.openinference_flattened import (
     object_in,
     read_flattened_messages,
 )
-from art_otel.conventions.facts import UNKNOWN_MESSAGE, CallFacts, merge_facts
+from art_otel.conventions.facts import UNKNOWN_MESSAGE, CallFacts, merge_facts, recorded_facts
 from art_otel.conventions.vocabulary import finish_reason
 from art_otel.errors import ParseError
 from art_otel.spans import Value
@@ -64,11 +70,7 @@ def read_raw(recording: SpanRecording, _trusted_facts: CallFacts) -> CallFacts |
     """Read the request and response bodies; None when the values are none."""
     reader = recording.reader()
     read_call = _agents_sdk_call if recording.span.scope.name == _AGENTS_SDK else _client_call
-    request_facts, response_facts = read_call(reader)
-    if request_facts is None and response_facts is None and not reader.gaps:
-        return None
-    facts = merge_facts(request_facts or CallFacts(), response_facts or CallFacts())
-    return msgspec.structs.replace(facts, conventions=(RAW,), gaps=reader.gaps)
+    return recorded_facts(RAW, reader, *read_call(reader))
 
 
 def _client_call(reader: AttributeReader) -> tuple[CallFacts | None, CallFacts | None]:
@@ -191,13 +193,8 @@ def _choices(reader: AttributeReader, scope: str, *, responses: bool) -> tuple[C
 def _tools(reader: AttributeReader) -> tuple[Value, ...] | None:
     """Read the tools of `llm.tools.<n>.tool.json_schema`."""
     entries = unflatten(reader, "llm.tools")
-    if entries is None:
-        return None
-    try:
-        return tuple(parse_tool(object_in(entry, "tool").get("json_schema")) for entry in entries)
-    except ParseError:
-        reader.mark_invalid("llm.tools")
-        return None
+    schemas = None if entries is None else [object_in(entry, "tool").get("json_schema") for entry in entries]
+    return reader.parsed("llm.tools", parse_tools, schemas)
 
 
 def _usage(reader: AttributeReader) -> Usage | None:

@@ -23,7 +23,6 @@ from art_otel.calls import Message
 from art_otel.conventions import values
 from art_otel.conventions.attributes import AttributeReader, numbered, unflatten
 from art_otel.conventions.bodies import messages
-from art_otel.errors import ParseError
 from art_otel.spans import Value
 
 _TEXTLESS: Final[dict[str, Value]] = {"type": "text"}
@@ -35,14 +34,9 @@ _SAME: Final = ("role", "name", "content", "tool_call_id")
 def read_flattened_messages(reader: AttributeReader, prefix: str) -> tuple[Message, ...] | None:
     """Read the messages below a prefix; None when there are none, or one cannot be read or is blank."""
     entries = unflatten(reader, prefix)
-    if entries is None:
-        return None
-    try:
-        parsed = messages.parse([one for entry in entries for one in _openai_messages(reader, entry)])
-    except ParseError:
-        reader.mark_invalid(prefix)
-        return None
-    return None if any(message.is_unknown for message in parsed) else parsed
+    written = None if entries is None else [one for entry in entries for one in _openai_messages(reader, entry)]
+    parsed = reader.parsed(prefix, messages.parse, written)
+    return None if parsed is None or any(message.is_unknown for message in parsed) else parsed
 
 
 def object_in(entry: Value, name: str) -> dict[str, Value]:

@@ -184,13 +184,8 @@ def _message(reader: AttributeReader, entry: dict[str, Value]) -> dict[str, Valu
 
 def _tools(reader: AttributeReader) -> tuple[Value, ...] | None:
     entries = _entries(reader, _FUNCTIONS)
-    if entries is None:
-        return None
-    try:
-        return parse_tools([_function(entry) for entry in entries])
-    except ParseError:
-        reader.mark_invalid(_FUNCTIONS[0])
-        return None
+    functions = None if entries is None else [_function(entry) for entry in entries]
+    return reader.parsed(_FUNCTIONS[0], parse_tools, functions)
 
 
 def _function(entry: dict[str, Value]) -> dict[str, Value]:

@@ -69,15 +69,9 @@ def read(recording: SpanRecording, _trusted_facts: CallFacts) -> CallFacts | Non
 
 
 def _input_messages(reader: AttributeReader) -> tuple[Message, ...] | None:
-    value = reader.structured(_MESSAGES)
-    entries = values.items(value)
-    if entries is None:
-        return None
-    try:
-        return parse([_openai_message(values.mapping(entry) or {}) for entry in entries])
-    except ParseError:
-        reader.mark_invalid(_MESSAGES)
-        return None
+    entries = values.items(reader.structured(_MESSAGES))
+    sent = None if entries is None else [_openai_message(values.mapping(entry) or {}) for entry in entries]
+    return reader.parsed(_MESSAGES, parse, sent)
 
 
 def _openai_message(message: dict[str, Value]) -> dict[str, Value]:
@@ -124,11 +118,7 @@ def _tools(reader: AttributeReader) -> tuple[Value, ...] | None:
     recorded = reader.structured(_TOOLS)
     if recorded is None:
         return () if _MESSAGES in reader.attributes else None
-    try:
-        return tuple(_tool(tool) for tool in values.items(recorded) or ())
-    except ParseError:
-        reader.mark_invalid(_TOOLS)
-        return None
+    return reader.parsed(_TOOLS, lambda value: tuple(map(_tool, values.items(value) or ())), recorded)
 
 
 def _tool(recorded: Value) -> Value:
