@@ -15,7 +15,7 @@ What dialects share: `attributes` reads attributes by their names, `values` narr
 JSON of messages, parts, tools, tokens, requests and responses, `vocabulary` has the words for operations and finish
 reasons, `frameworks` knows what is sent otherwise than it is recorded, and `prefix_cache` keeps what was parsed,
 because a call repeats the history of its conversation. Beside calls, `rewards` reads rewards and `tool_spans` reads
-executions of tools; `instrumentors` says what to install or switch on.
+executions of tools; `roles` says what to install or switch on.
 
 To add a dialect: a module in `dialects/` with a `Dialect`, its line in `DIALECTS`, a recording in `tests/dialects/`.
 
@@ -52,9 +52,6 @@ from art_otel.conventions.frameworks import retried_tool_call as retried_tool_ca
 from art_otel.conventions.frameworks import with_agent_conversation as with_agent_conversation
 from art_otel.conventions.frameworks import with_agent_instructions as with_agent_instructions
 from art_otel.conventions.frameworks import with_retried_tools as with_retried_tools
-from art_otel.conventions.instrumentors import ANTHROPIC_SDK as ANTHROPIC_SDK
-from art_otel.conventions.instrumentors import capture_switch as capture_switch
-from art_otel.conventions.instrumentors import client_instrumentor as client_instrumentor
 from art_otel.conventions.rewards import EVALUATION as EVALUATION
 from art_otel.conventions.rewards import BadReward as BadReward
 from art_otel.conventions.rewards import RecordedReward as RecordedReward
@@ -62,7 +59,10 @@ from art_otel.conventions.rewards import evaluation_attributes as evaluation_att
 from art_otel.conventions.rewards import has_response as has_response
 from art_otel.conventions.rewards import rewards_of as rewards_of
 from art_otel.conventions.rewards import rewards_of_log as rewards_of_log
+from art_otel.conventions.roles import ANTHROPIC_SDK as ANTHROPIC_SDK
 from art_otel.conventions.roles import agent_name as agent_name
+from art_otel.conventions.roles import capture_switch as capture_switch
+from art_otel.conventions.roles import client_instrumentor as client_instrumentor
 from art_otel.conventions.roles import has_call_attributes as has_call_attributes
 from art_otel.conventions.roles import is_request_only as is_request_only
 from art_otel.conventions.roles import is_wrapper_method as is_wrapper_method

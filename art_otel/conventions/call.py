@@ -51,12 +51,8 @@ def parse_call(span: Span, logs: Sequence[LogRecord] = ()) -> InferenceCall:
         error_type = ERROR_FINISH_REASON
     choices = facts.choices
     if choices and (reasons or ended_in_error):
-        choices = _with_finish_reasons(choices, reasons)
-    if (
-        choices
-        and _stopped_with_tool_calls(choices)
-        and names_no_tool_calls(facts.provider, operation_name, facts.response_id)
-    ):
+        choices = tuple(_with_finish_reason(choice, _finish_reason(choice, reasons)) for choice in choices)
+    if choices and names_no_tool_calls(facts.provider, operation_name, facts.response_id):
         choices = tuple(map(_with_tool_calls_named, choices))
     call = InferenceCall(
         trace_id=span.trace_id,
@@ -155,23 +151,12 @@ def _ended_in_error(choices: Sequence[Choice] | None, reasons: Sequence[str | No
     return False
 
 
-def _with_finish_reasons(choices: Sequence[Choice], reasons: Sequence[str | None]) -> tuple[Choice, ...]:
-    """Give choices without a finish reason the one of the span. An error is not a finish reason."""
-    return tuple(_with_finish_reason(choice, _finish_reason(choice, reasons)) for choice in choices)
-
-
 def _finish_reason(choice: Choice, reasons: Sequence[str | None]) -> str | None:
+    """The finish reason of a choice, or the one that the span has for it. An error is not a finish reason."""
     reason = choice.finish_reason
     if reason is None and choice.index < len(reasons):
         reason = reasons[choice.index]
     return None if reason == ERROR_FINISH_REASON else reason
-
-
-def _stopped_with_tool_calls(choices: Sequence[Choice]) -> bool:
-    for choice in choices:  # noqa: SIM110 # any() costs twice as much
-        if choice.finish_reason == "stop" and choice.message.tool_calls:
-            return True
-    return False
 
 
 def _with_tool_calls_named(choice: Choice) -> Choice:

@@ -268,20 +268,18 @@ def _shows_thoughts_as_text(facts: CallFacts) -> str | None:
     """
     if "google_adk" in facts.conventions:
         return None
+    answers = [choice.message for choice in facts.choices or () if choice.message.reasoning is None]
+    return _has_thoughts_in_texts(facts, answers)
+
+
+def _has_thoughts_in_texts(facts: CallFacts, answers: Iterable[Message]) -> str | None:
+    """Whether a message was recorded as several texts, or a text of these answers may be thoughts that were counted."""
     is_counted = facts.usage is not None and bool(facts.usage.reasoning_tokens)
-    rewritten = any(message.reasoning is None and _has_texts(message) for message in _assistant_messages(facts)) or (
-        is_counted
-        and any(
-            choice.message.tool_calls and choice.message.content and choice.message.reasoning is None
-            for choice in facts.choices or ()
-        )
-    )
+    rewritten = any(
+        message.reasoning is None and message.parts is not None and message.parts.count('"type":"text"') > 1
+        for message in _assistant_messages(facts)
+    ) or (is_counted and any(answer.tool_calls and answer.content for answer in answers))
     return "call" if rewritten else None
-
-
-def _has_texts(message: Message) -> bool:
-    """Whether the message was recorded as several texts."""
-    return message.parts is not None and message.parts.count('"type":"text"') > 1
 
 
 def _shows_texts(facts: CallFacts) -> str | None:
@@ -291,11 +289,7 @@ def _shows_texts(facts: CallFacts) -> str | None:
     """
     if facts.operation_name != "generate_content":
         return None
-    is_counted = facts.usage is not None and bool(facts.usage.reasoning_tokens)
-    rewritten = any(message.reasoning is None and _has_texts(message) for message in _assistant_messages(facts)) or (
-        is_counted and any(choice.message.tool_calls and choice.message.content for choice in facts.choices or ())
-    )
-    return "call" if rewritten else None
+    return _has_thoughts_in_texts(facts, [choice.message for choice in facts.choices or ()])
 
 
 def _joins_streams(facts: CallFacts) -> str | None:

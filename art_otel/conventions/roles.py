@@ -9,6 +9,10 @@ Wrapper spans are LLM spans that are no request of their own: instrumentors of f
 class (LlamaIndex), write a stream's answer to a second span (Logfire), or repeat the response in one of its own
 (LiteLLM). A span whose content may have been hidden, dropped or cut is none of these: a call nobody may read stays a
 call.
+
+What to install beside an instrumentor that writes no span for a call, and what makes each record messages, is what they
+recorded, measured, their documentation, and docs/how-to/capture-content.md. Scopes are matched by prefix, of capture
+switches the longest first.
 """
 
 import re
@@ -25,10 +29,12 @@ from art_otel.conventions.dialects.art import ART_OTEL
 from art_otel.conventions.dialects.dialect import Role
 from art_otel.conventions.dialects.litellm import RAW_SPAN
 from art_otel.conventions.dialects.openinference import INPUT_VALUE, OUTPUT_VALUE, SPAN_KIND
-from art_otel.conventions.instrumentors import ANTHROPIC_SDK
 from art_otel.conventions.tool_spans import TOOL_NAME
 from art_otel.conventions.vocabulary import operation, operation_of_name
 from art_otel.spans import Attributes, Span
+
+ANTHROPIC_SDK: Final = "com.anthropic.sdk.python"
+"""The scope of Anthropic's client, which traces itself."""
 
 _AGENT_SPAN_PREFIX: Final = "invoke_agent "
 _EVALUATION_PREFIX: Final = "gen_ai.evaluation."
@@ -261,3 +267,48 @@ def recorder_of(span: Span) -> tuple[str, str]:
 def _has_no_answer(call: InferenceCall) -> bool:
     facts = (call.choices, call.response_id, call.usage, call.prompt_token_ids)
     return facts == (None,) * len(facts) and not call.gaps
+
+
+_OPENAI: Final = "openinference-instrumentation-openai or opentelemetry-instrumentation-openai"
+_LITELLM: Final = "openinference-instrumentation-litellm"
+_CREWAI: Final = f"{_OPENAI}, for a model that CrewAI reaches by LiteLLM {_LITELLM}"
+_SMOLAGENTS: Final = f"{_OPENAI}, for a LiteLLMModel {_LITELLM}"
+
+_CLIENTS: Final = {
+    "openinference.instrumentation.crewai": _CREWAI,
+    "opentelemetry.instrumentation.crewai": _CREWAI,
+    "opentelemetry.instrumentation.genai.crewai": _CREWAI,
+    "crewai": _CREWAI,
+    "autogen-core": _OPENAI,
+    "autogen ": _OPENAI,
+    "opentelemetry.instrumentation.genai.openai_agents": _OPENAI,
+    "opentelemetry.instrumentation.genai.smolagents": _SMOLAGENTS,
+}
+
+
+def client_instrumentor(scope: str) -> str | None:
+    """What to install beside the instrumentor of this scope, which leaves calls to that of the client; None if others.
+
+    A model of another vendor needs the instrumentor of its client instead.
+    """
+    return next((named for prefix, named in _CLIENTS.items() if scope.startswith(prefix)), None)
+
+
+_SWITCHES: Final[dict[str, str]] = {
+    ANTHROPIC_SDK: "ANTHROPIC_OPEN_TELEMETRY_TRACES_CONTENT_MODE=content",
+    "opentelemetry.instrumentation.genai.": "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=SPAN_ONLY",
+    "opentelemetry.instrumentation.google_genai": "OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental and"
+    " OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=SPAN_ONLY",
+    "opentelemetry.instrumentation.openai_v2": "OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental and"
+    " OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=SPAN_ONLY",
+    "opentelemetry.util.genai": "OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental and"
+    " OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=SPAN_ONLY",
+    "opentelemetry.instrumentation.": "TRACELOOP_TRACE_CONTENT=true",
+    "openinference.": "OPENINFERENCE_HIDE_INPUTS=false and OPENINFERENCE_HIDE_OUTPUTS=false",
+}
+
+
+def capture_switch(scope: str) -> str:
+    """The environment variables that make the instrumentor of this scope record messages."""
+    prefixes = [prefix for prefix in _SWITCHES if scope.startswith(prefix)]
+    return _SWITCHES[max(prefixes, key=len)] if prefixes else "its own switch for message content"

@@ -82,16 +82,6 @@ def read(recording: SpanRecording, _trusted_facts: CallFacts) -> CallFacts | Non
     return facts
 
 
-def read_listed(entries: Iterable[dict[str, Value]], convention: str) -> CallFacts:
-    """Read message events that are objects in a list, each with its `event.name`. Raises ParseError."""
-    events = [
-        _MessageEvent(position, name, entry)
-        for position, entry in enumerate(entries)
-        if (name := values.text(entry.get("event.name"))) in _EVENT_NAMES
-    ]
-    return CallFacts(conventions=(convention,), input_messages=_input_messages(events), choices=_choices(events))
-
-
 def _events(span: Span, logs: Sequence[LogRecord]) -> list[_MessageEvent]:
     """Collect the message events in the order of their times. A log record delivered twice is one event."""
     events = [
@@ -232,12 +222,22 @@ def read_list(recording: SpanRecording, trusted_facts: CallFacts) -> CallFacts |
         return None if not reader.gaps else CallFacts(conventions=(LIST_CONVENTION,), gaps=reader.gaps)
     try:
         is_items = _PARAMETERS not in reader.attributes and not any(entry.get(_NAME) == _CHOICE for entry in entries)
-        facts = _items(reader, entries) if is_items else read_listed(entries, LIST_CONVENTION)
+        facts = _items(reader, entries) if is_items else _listed(entries)
     except ParseError:
         reader.mark_invalid(_EVENTS)
         facts = CallFacts(conventions=(LIST_CONVENTION,))
     doubt_scrubbed(reader, (_EVENTS,))
     return msgspec.structs.replace(facts, gaps=reader.gaps)
+
+
+def _listed(entries: Sequence[dict[str, Value]]) -> CallFacts:
+    """Read message events, each with its name. Raises ParseError when one is no message."""
+    events = [
+        _MessageEvent(position, name, entry)
+        for position, entry in enumerate(entries)
+        if (name := values.text(entry.get(_NAME))) in _EVENT_NAMES
+    ]
+    return CallFacts(conventions=(LIST_CONVENTION,), input_messages=_input_messages(events), choices=_choices(events))
 
 
 def _items(reader: AttributeReader, entries: Sequence[dict[str, Value]]) -> CallFacts:

@@ -6,7 +6,6 @@ last answer and is no call. Invariant: `ai.prompt.messages` is what was sent; ar
 `input` or `args` is a text.
 """
 
-from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -157,17 +156,13 @@ def _answered_nothing(reader: AttributeReader) -> bool:
 
 def _tool_calls(reader: AttributeReader) -> list[Value] | None:
     """The tool calls; none where the attribute is absent, None where it cannot be read."""
-    name = next(iter(_present(reader, _TOOL_CALLS)), None)
+    name = next((name for name in _TOOL_CALLS if reader.attributes.get(name) is not None), None)
     if name is None:
         return []
     calls = values.items(reader.structured(name))
     if calls is None:
         reader.mark_invalid(name)
     return calls
-
-
-def _present(reader: AttributeReader, names: Iterable[str]) -> list[str]:
-    return [name for name in names if reader.attributes.get(name) is not None]
 
 
 def _usage(reader: AttributeReader) -> Usage | None:
