@@ -243,7 +243,7 @@ _LANGCHAIN: Final = "opentelemetry.instrumentation.langchain"
 _GENAI_OPENAI: Final = "opentelemetry.instrumentation.genai.openai"
 
 _BLOCK: Final = '"{\\"'
-"""How a JSON text that is a text in JSON begins."""
+"""The beginning of a JSON object that stands as a text inside of JSON, with its quotation marks escaped."""
 
 FRAMEWORKS: Final = frozenset({_PYDANTIC_AI, "ai", _LANGCHAIN, _GENAI_OPENAI})
 """The scopes whose spans this module reads, with OpenTelemetry's own of OpenAI, which writes refusals as texts."""
@@ -281,7 +281,7 @@ def read_blocks(reader: AttributeReader, name: str) -> tuple[Message, ...] | Non
 
 
 def with_blocks(entry: Value) -> Value:
-    """A message in whose parts texts that are blocks are those blocks."""
+    """Return a message in which each text part that is the JSON of a block is replaced by the block."""
     fields = values.mapping(entry) or {}
     content = values.items(fields.get("parts"))
     return entry if content is None else {**fields, "parts": [_block(part) for part in content]}

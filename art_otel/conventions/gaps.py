@@ -1,9 +1,9 @@
 """Gaps: what of a call's content is not, or may not be, what was sent and sampled, although it could be read.
 
-A gap is the reason for which its trajectory is incomplete and its completions are not trained; `calls.Gap` lists the
-kinds. Invariant: a dialect that does not say how it knows its content gives a gap; every other gap needs a sign in the
-recording: a count of dropped attributes, a mark of its recorder, a mask (`masks`), a length that is a limit
-(`value_limits`), a part of an unknown type, or a recorder that is known to lose or rewrite just this (`_JUDGES`).
+`calls.GapKind` lists the kinds of gaps, `trajectories.wholeness.REASONS` says what follows from each. Invariant: a
+dialect that does not say how it knows its content gives a gap; every other gap needs a sign in the recording: a count
+of dropped attributes, a mark of its recorder, a mask (`masks`), a length that is a limit (`value_limits`), a part of an
+unknown type, or a recorder that is known to lose or rewrite just this (`_JUDGES`).
 What the conversation itself shows is `trajectories.wholeness`' subject.
 
 A recorder is judged only with what its source or a recording beside the model's server shows, and where a call has the
@@ -76,7 +76,7 @@ def find_gaps(recording: SpanRecording, facts: CallFacts) -> tuple[Gap, ...]:
 
 
 def _masked(recording: SpanRecording, facts: CallFacts) -> list[Gap]:
-    """What is masked of a call of which one message is a mask, or a hash, or whose span shows a mask."""
+    """Find the masked messages of a call, if a message of it is a mask or a hash, or its span shows a mask."""
     prompt, choices = facts.input_messages or (), facts.choices or ()
     answers = [choice.message for choice in choices]
     return [
@@ -201,7 +201,7 @@ def _judges(scope: Scope, names: AttributeNames) -> Iterator[_Judge]:
 
 
 def is_error_unknown(scope: str, response_id: str | None) -> bool:
-    """Whether a finish reason `error` says nothing: genai-langchain has none of the Responses API's."""
+    """Whether a finish reason `error` means nothing: genai-langchain writes it for all answers of the Responses API."""
     return scope == "opentelemetry.instrumentation.genai.langchain" and is_responses_api_id(response_id)
 
 

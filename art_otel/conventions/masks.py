@@ -44,7 +44,7 @@ class Mask(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def evidence(self) -> str:
-        """What is said of a text that this mask replaced."""
+        """The evidence in the gap of a text that this mask replaced."""
         return f"{self.examples[0]} ({self.writer})"
 
 

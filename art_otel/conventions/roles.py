@@ -287,7 +287,7 @@ _CLIENTS: Final = {
 
 
 def client_instrumentor(scope: str) -> str | None:
-    """What to install beside the instrumentor of this scope, which leaves calls to that of the client; None if others.
+    """Name the client's instrumentor to install beside this scope's, if that records no LLM calls itself; else None.
 
     A model of another vendor needs the instrumentor of its client instead.
     """

@@ -24,7 +24,7 @@ _WORDS: Final = {
     "anthropic_messages": "chat",
     "agenerate_content": "generate_content",
 }
-"""Those of OpenLLMetry, then the methods of LiteLLM, of which the async ones begin with an `a`."""
+"""The operation for each word: OpenLLMetry's words, then LiteLLM's methods, of which async ones begin with `a`."""
 
 _NAMES: Final = {
     "chat": "chat",
@@ -57,7 +57,7 @@ def operation_of_name(span_name: str) -> str | None:
 
 
 ERROR_FINISH_REASON: Final = "error"
-"""What is written instead of a reason when a stream broke."""
+"""The words that recorders write in the place of a finish reason when a stream broke."""
 
 _RESPONSE_IDS: Final = "resp_"
 """The prefix of the ids of the Responses API, of OpenAI and of servers that offer it."""

@@ -70,7 +70,7 @@ def _require_manifest(folder: str) -> Manifest:
 def _moved(
     out: str, manifest: Manifest, workspace: Workspace, moved: dict[str, dict[int, tuple[str, int]]]
 ) -> tuple[KeptFile, ...]:
-    """What is kept, with the new places of rows."""
+    """Write the kept files anew, with the new places of the rows that they name."""
     kept = read_kept(out, manifest)
     if kept is None:
         return ()

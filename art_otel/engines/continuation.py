@@ -78,7 +78,7 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
 
     `slots`, `rollout_spans` and `rollout_traces` are settings that all rounds have in common. `round` is the number of
     the last round, `horizon` the time before which traces are closed (ns). `open_since` says, for each slot in which
-    something waits, when something last came of it.
+    traces wait, the time of the one that waited longest.
     """
 
     slots: int
@@ -246,7 +246,7 @@ def _index_name(data: bytes) -> str:
 
 
 def _count_to_merge(tiers: Sequence[Tier]) -> int:
-    """How many of the last tiers are to become one, 1: none. So there are as many as the logarithm of the records."""
+    """How many of the last tiers to merge into one (1: none), so that their number stays logarithmic in the records."""
     count, behind = 1, 0
     for number, tier in enumerate(reversed(tiers)):
         size = sum(file.size for file in tier.files)

@@ -129,7 +129,7 @@ def has_work(conversion: Conversion) -> bool:
 
 
 def _find_work(conversion: Conversion, job: Job) -> tuple[list[Unread], Continuation | None]:
-    """What is to be read, and the dataset that an incremental conversion adds to."""
+    """Find the inputs to read, and the dataset that an incremental conversion adds to."""
     out = os.fspath(conversion.out)
     inputs = identified(changed_since(conversion.since, without_dataset(find_inputs(conversion.sources), out)))
     check_out(out)

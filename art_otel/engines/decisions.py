@@ -90,8 +90,8 @@ class _Judged(NamedTuple):
 class Decisions:
     """The decisions of one assemble task.
 
-    `open_since` says, for each slot, when something last came of what waits there; `superseded` are rows that no longer
-    count.
+    `open_since` says, for each slot, since when the trace waits that has waited longest there; `superseded` are rows
+    that no longer count.
     """
 
     def __init__(self, round_: Round, slots: int, *, with_traces: bool) -> None:

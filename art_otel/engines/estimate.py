@@ -29,8 +29,8 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True):
 
     `core` and `link` are bytes a second, of a core and of a node's link, `requests` are a second and a node. `records`,
     `shuffled` and `written` are how many bytes a byte of input becomes in memory, in shuffle files and in the dataset.
-    `flushed` bytes of records become a block for each slot, or for each rollout of so many bytes of input, where those
-    are fewer.
+    A read task writes its records after every `flushed` bytes, as one block a slot, or one block a rollout where fewer
+    rollouts (of `rollout` bytes of input each) came.
     """
 
     core: float = 40e6
@@ -44,7 +44,7 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Estimate(msgspec.Struct, frozen=True, kw_only=True):
-    """What a conversion takes. Bytes are bytes, times are seconds, memory is the most at once."""
+    """The cost of a conversion. Sizes are in bytes, times in seconds; memory is the most at one time."""
 
     input_bytes: int
     read_tasks: int

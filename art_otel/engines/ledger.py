@@ -170,7 +170,8 @@ class _KnownFiles:
     def _beginning_like(self, head: bytes) -> Iterator[LedgerEntry]:
         """The files that begin with these bytes, but for those that stand under their own names too.
 
-        Of such a file no other is a continuation, but a copy where it is long enough to tell.
+        A file that stands under its own name is continued there; another file that begins like it is a copy, as far as
+        the beginning is long enough to tell.
         """
         lengths = sorted({length for length, _ in self._by_head if length <= len(head)}, reverse=True)
         for length in lengths:

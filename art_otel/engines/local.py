@@ -55,7 +55,7 @@ _COMPRESSED: Final = (".gz", ".zst", ".bz2", ".xz", ".parquet")
 
 
 def choose_workers(inputs: Sequence[Input], worker_bytes: int) -> int:
-    """As many processes as there are processors, fewer where each would have less than so many bytes to read."""
+    """The number of processes: one a processor, fewer where a process would have less than so many bytes to read."""
     total = sum((one.size or 0) * (_RATIO if one.name.endswith(_COMPRESSED) else 1) for one in inputs)
     useful = None if any(one.size is None for one in inputs) else total // worker_bytes
     if useful is not None and useful < 2:

@@ -39,10 +39,10 @@ from art_otel.trajectories import OVER_A_LIMIT, AssemblyStats, ExternalReward, S
 from art_otel.trajectories.rollout_attributes import is_marked_root
 
 _SPLITS: Final = 256
-"""So many splits are wanted, as far as their least and most bytes let."""
+"""The number of splits to aim for, within the least and the most bytes of a split."""
 
 _MAX_SPLITS: Final = 5_000
-"""Beyond a terabyte splits grow instead: of each the plan takes in sizes for thousands of slots."""
+"""The most splits: beyond a terabyte splits grow, because the plan holds thousands of sizes for each split."""
 
 _ItemT = TypeVar("_ItemT")
 
@@ -67,7 +67,7 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     worker_bytes: int = 256 << 20
 
     def split_bytes(self, total: int | None) -> int:
-        """How many bytes of so many, or of an unknown number, one task reads."""
+        """The bytes of input that one task reads, of a `total` that may be unknown (None)."""
         if total is None:
             return self.most_split
         return max(self.least_split, min(self.most_split, total // _SPLITS), total // _MAX_SPLITS)
@@ -76,7 +76,8 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
 class Round(msgspec.Struct, frozen=True, kw_only=True):
     """A round, by its number. Times are in nanoseconds.
 
-    What nothing came of for `grace` is given although it has not ended. What nothing came of since `horizon` is closed.
+    A rollout that has not ended gets its row when no span of it came for `grace`. A trace is closed, and later spans of
+    it are too late, when none came since `horizon`.
     """
 
     number: int
@@ -124,7 +125,7 @@ def plan_parts(sizes: Mapping[int, SlotSize], slots: Iterable[int], most: Sizes)
 
 
 def plan_regions(sizes: Mapping[int, SlotSize], regions: Iterable[int], most: int) -> list[tuple[int, ...]]:
-    """Those of these regions that have something, neighbors together up to so many bytes."""
+    """Group the regions that have records: neighbors together, up to so many bytes."""
     return _batches(sorted(sizes.keys() & set(regions)), lambda region: sizes[region].bytes, most)
 
 
@@ -220,7 +221,7 @@ def place(edges: Sequence[bytes], slots: int, folder: str) -> tuple[Placement, l
 
 
 _SHARED_BYTES: Final = 512 << 20
-"""As many bytes rollouts with one id may have together, where each has less than its limit."""
+"""The most bytes that rollouts with one id may have together, although each is within its own limit."""
 
 
 class PartitionRecords(NamedTuple):

@@ -1,6 +1,6 @@
 """Report: what all tasks counted becomes one report, with a hint where it gave less than its user hoped for.
 
-Invariant: the sums of law 6 hold.
+Invariant: every sum of `store.ConversionReport` holds: each span, call and reward is counted once, with a reason.
 """
 
 from collections import Counter

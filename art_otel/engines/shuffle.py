@@ -74,8 +74,8 @@ OutcomeState: TypeAlias = Literal["open", "given", "closed", "nothing"]
 class Outcome(msgspec.Struct, frozen=True, array_like=True):
     """What a round made of a trace, and when that was (ns); the last round counts.
 
-    `open`: more of it is expected. `given`: it has rows, or the traces that it is linked to have. `closed`: that was so
-    too long ago, and what comes now is too late. `nothing`: no rollout is in it.
+    `open`: more spans of it are expected. `given`: it has rows in the dataset, or the traces that it is linked to have.
+    `closed`: nothing came of it since the horizon, and spans that come now are too late. `nothing`: it has no rollout.
     """
 
     trace_id: str
@@ -167,7 +167,7 @@ class SlotSize(msgspec.Struct, frozen=True, array_like=True):
     bytes: int = 0
 
     def __add__(self, other: "SlotSize") -> "SlotSize":
-        """Both together."""
+        """Add the records and the bytes of another slot."""
         return SlotSize(self.records + other.records, self.bytes + other.bytes)
 
 
@@ -185,7 +185,7 @@ class Shuffled(msgspec.Struct, frozen=True, kw_only=True):
 NOTHING: Final = Shuffled(file=None, regions={})
 
 _NAME_REGIONS: Final = 256
-"""So many that who links the traces of a hundred million rollouts holds half a million at once."""
+"""The number of regions for rollout ids: of a hundred million rollouts, a link task holds half a million at once."""
 
 ROLLOUT_REGIONS: Final = range(-_NAME_REGIONS, 0)
 """The regions of what names a rollout id: memberships, and rewards whose trace is not known yet."""
@@ -432,7 +432,7 @@ class Shuffle(msgspec.Struct):
         return union
 
     def __or__(self, other: "Shuffle") -> "Shuffle":
-        """Both together."""
+        """Unite the entries and sizes of two shuffles."""
         return Shuffle.union((self, other))
 
     def add(self, shuffled: Shuffled) -> None:

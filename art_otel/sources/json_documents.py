@@ -336,7 +336,7 @@ def repair(data: bytes) -> tuple[bytes, int]:
 
 
 def split_torn(text: str, holders: frozenset[str]) -> tuple[list[Value], Value]:
-    """Parse a torn text: a list of the value without its element at the tear (empty if it is that), and the element.
+    """Parse a torn text to the whole values before the tear, and the element that the tear cut.
 
     Objects around records have the fields `holders`, which lead to them. Records have none of them.
     """

@@ -94,7 +94,7 @@ def size_of(location: str) -> int | None:
 
 
 def version_of(location: str) -> tuple[object, ...] | None:
-    """What is equal while a file is the same: its size, and its ETag, or time and inode. None where there is none."""
+    """The identity of a file: its size with its ETag, or with its time and inode; None where there is no file."""
     try:
         if not is_url(location):
             status = Path(location).stat()

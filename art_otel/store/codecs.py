@@ -231,7 +231,7 @@ class Record(msgspec.Struct, frozen=True, dict=True):
         return [one if valid else None for one, valid in zip(objects, _valid(column), strict=True)]
 
     def assemble(self, arrays: Mapping[str, pa.Array], count: int) -> list[Any]:
-        """As many objects, of the arrays of their fields by name. A field without an array is null."""
+        """Build `length` objects from the arrays of their fields by name; a field without an array is null."""
         decoded = [
             codec.decode(arrays[name] if name in arrays else pa.nulls(count, codec.type))
             for name, codec, _ in self.columns

@@ -1,7 +1,8 @@
 """Combining: the files of several sources, to be read together.
 
-Invariant: a rollout that several datasets hold is read once, from the first of them, and rollouts are one group only if
-one run recorded them. Sources that hold a rollout in common are of one run, all others are of several: what tells runs
+Invariant: a recording of a rollout (its id, attempt, trace and start) that several datasets hold is read once, from the
+first of them, and rollouts are one group only if one run recorded them.
+Sources that hold a rollout in common are of one run, all others are of several: what tells runs
 apart is where they were written to. A single dataset is not read for it: it has groups of one run, and several
 recordings of one rollout in it are attempts that nobody numbered.
 """

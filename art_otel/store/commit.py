@@ -120,7 +120,7 @@ class _Folder(NamedTuple):
 
 
 def _look_into(out: str) -> _Folder:
-    """What is in a folder. Raises UsageError for what is not ours."""
+    """List the files of a dataset in a folder. Raises UsageError for a file that this tool did not write."""
     if not storage.is_url(out) and Path(out).is_file():
         raise UsageError(f"{out}: is a file; write to a folder")
     files = storage.list_folder(out)

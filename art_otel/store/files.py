@@ -144,7 +144,7 @@ def _data_file(
 
 
 def _resolved(location: str) -> str:
-    """What is equal for two ways to name a file."""
+    """A key of a file that is equal for every way to name it."""
     return location if storage.is_url(location) else str(Path(location).resolve())
 
 

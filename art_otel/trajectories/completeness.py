@@ -75,7 +75,7 @@ class Losses(msgspec.Struct, frozen=True, kw_only=True):
     values: frozenset[SpanKey]
 
     def of(self, spans: Sequence[Span]) -> tuple[int, int]:
-        """How many spans of these spans' traces were lost, and how many of these spans lost a value."""
+        """Count the spans lost in the traces of these spans, and those of these spans that lost a value."""
         if not self.spans and not self.values:
             return 0, 0
         keys = {span.key for span in spans}
@@ -106,11 +106,11 @@ def find_losses(quarantine: Iterable[Quarantined]) -> Losses:
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of one rollout: its own span, its spans and its lineage.
+    """The records of one rollout, and what was lost of it: its own span, its spans and its lineage.
 
     `call_of` leads from each inference span to the span id of its call. `lost_spans` and `lost_values` count the spans
     and values that were quarantined. `unassigned` counts calls and tools that may be of this rollout or of another
-    attempt. `bad_rewards` counts the spans with a bad reward.
+    attempt. `bad_rewards` counts the bad rewards.
     """
 
     root: Span | None

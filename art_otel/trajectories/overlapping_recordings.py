@@ -154,12 +154,12 @@ class _Running:
             del group[bisect_left(group, one)]
 
     def enclosing(self, inner: DuplicateGroup) -> Iterator[_Ending]:
-        """Those that end no earlier, the shortest first."""
+        """The groups that end no earlier than the inner one, the shortest first."""
         end = (self._end_of(inner),)
         yield from merge(*(_from(group, bisect_left(group, end)) for group in self._candidates(inner)))
 
     def at_once(self, inner: DuplicateGroup) -> Iterator[_Ending]:
-        """Those that run when the inner one starts: first those that end no earlier, then the last to end."""
+        """The groups that run when the inner one starts: those that end no earlier first, then the last to end."""
         start, end = inner.outermost.start, (self._end_of(inner),)
         for one in islice(self.enclosing(inner), MAX_COMPARED):
             if one.end > start or one.group.outermost.start == start:

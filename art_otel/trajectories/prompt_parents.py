@@ -217,7 +217,7 @@ class _Repeats:
         self._behind.setdefault(prefix, []).append(message)
 
     def first(self, prefix: int, answer: Message) -> Message | None:
-        """The first message behind a prefix that is an answer but for the ids that this lacks."""
+        """The first message behind a prefix that equals the answer but for the tool call ids that the answer lacks."""
         lacking = tuple(call.id is None for call in answer.tool_calls)
         if not any(lacking):
             return None

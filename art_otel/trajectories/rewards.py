@@ -164,7 +164,7 @@ class Attribution:
 
     @property
     def delivered(self) -> int:
-        """How many rewards reached a target."""
+        """How many deliveries of rewards reached a target; a reward with several links is delivered to each."""
         return sum(map(len, self.by_rollout.values()))
 
     def of(self, rollout: RolloutSpans) -> tuple[Reward, ...]:

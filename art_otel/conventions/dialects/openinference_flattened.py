@@ -26,7 +26,7 @@ from art_otel.conventions.bodies import messages
 from art_otel.spans import Value
 
 _TEXTLESS: Final[dict[str, Value]] = {"type": "text"}
-"""What is left of a part whose text was taken out; an empty text is there."""
+"""The fields of a part whose text a collector removed; a part with an empty text still has its text."""
 
 _SAME: Final = ("role", "name", "content", "tool_call_id")
 
@@ -107,7 +107,7 @@ def _part(entry: Value, *, is_repeated: bool) -> Value:
 
 _SMOLAGENTS_ROLES: Final = {"tool-call": "assistant", "tool-response": "user"}
 _COUNTS_TOKENS: Final = "token_usage="
-"""What is printed of each message of smolagents from 1.17 on."""
+"""A field that smolagents prints for each message from 1.17 on."""
 
 
 def as_sent(scope: str, reader: AttributeReader, prompt: tuple[Message, ...] | None) -> tuple[Message, ...] | None:

@@ -22,7 +22,7 @@ _NAME: Final = "opencode"
 _MISSING: Final[Sequence[Missing]] = ("system instructions", "tools", "messages")
 _COMPACTED: Final = "What did we do so far?"
 _SAID_FOR: Final = {"compaction": _COMPACTED, "subtask": "The following tool was executed by the user"}
-"""What is sent for a part that is no text."""
+"""The text that opencode sends in the place of a part that is no text."""
 _INTERRUPTED: Final = "[Tool execution was interrupted]"
 
 

@@ -269,7 +269,7 @@ def document_reader(
 ) -> _Reads:
     """Make what reads the spans of every object in a stream, without secrets. `spans_of` may raise Refused.
 
-    A list of objects is read as the object that has it in `field_of_list`.
+    A document that is a list of objects is read as an object that holds the list in the field `field_of_list`.
     """
 
     def read(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:

@@ -100,7 +100,7 @@ _OWN_ID: Final = "mlflow.traceRequestId"
 _TRACE_PREFIX: Final = re.compile(r"^(?:trace:/.*/)?(?:tr-)?")
 """Before a trace's id, which as base64 has none of its marks."""
 _HEAD_BYTES: Final = 1 << 20
-"""As many as detection sees of a longer dump."""
+"""The bytes at the beginning of a dump that detection sees."""
 _VALUE: Final = msgspec.json.Decoder()
 
 

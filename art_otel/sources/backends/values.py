@@ -29,7 +29,7 @@ _UNITS: Final = (1, 1_000, 1_000_000, 1_000_000_000)
 
 _LEAST_NS: Final = 10**17
 _LEAST: Final = _LEAST_NS // _UNITS[-1]
-"""A number below it is such a time in no unit, and stays what it is."""
+"""A smaller number is no time since the epoch in any of these units, and stays a number."""
 _TIME: Final = re.compile(
     r"(?P<second>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,](?P<fraction>\d{1,9})\d*)?(?P<offset>Z|[+-]\d\d:?\d\d)?",
     re.ASCII,

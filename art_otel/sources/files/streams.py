@@ -139,7 +139,7 @@ class _Raw(io.RawIOBase):
         return True
 
     def readinto(self, buffer: object, /) -> int:
-        """As io.RawIOBase."""
+        """Fill the buffer; return the number of bytes written to it, 0 at the end (see io.RawIOBase)."""
         target = memoryview(cast(bytearray, buffer)).cast("B")
         filled = 0
         while filled < len(target) and (count := self._fill(target[filled:])):
