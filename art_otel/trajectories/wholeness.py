@@ -21,7 +21,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from art_otel.calls import Choice, Gap, GapKind, InferenceCall, Message, canonical_arguments
+from art_otel.calls import CONTENT_GAPS, Choice, Gap, GapKind, InferenceCall, Message, canonical_arguments
 from art_otel.trajectories.model import Prompt, Turn, Untrained
 from art_otel.trajectories.prompt_parents import CompletionRef, PrefixNumbers
 
@@ -160,7 +160,8 @@ def _with_gaps(call: InferenceCall, gaps: Iterable[Gap]) -> InferenceCall:
 
 def _unknown_content(call: InferenceCall) -> Iterator[Gap]:
     """The prompt or a successful call's completion is unknown, and no other gap says why."""
-    if call.gaps and any(gap.field in (*_CONTENT, "parameters") for gap in call.gaps):
+    fields = (*_CONTENT, "parameters")
+    if call.gaps and any(gap.field in fields and gap.kind in CONTENT_GAPS for gap in call.gaps):
         return
     if call.input_messages is None and call.prompt_token_ids is None:
         yield Gap(kind="off", field="prompt", evidence="no prompt")

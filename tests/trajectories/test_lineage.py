@@ -147,14 +147,15 @@ def test_untrained_names_its_reason(calls):
     trajectory = trajectory_of(calls)
     for turn in trajectory.turns:
         call = trajectory.calls[turn.call]
-        reasons = {
-            "failed": call.failed,
-            "content doubtful": call.has_gap("not understood"),
-            "stream broke": call.stream is True and turn.finish_reason is None,
-            "scrubbed": call.has_gap("scrubbed"),
-            "contradicting recordings": call.has_gap("contradicted"),
-        }
-        assert turn.untrained == next((reason for reason, holds in reasons.items() if holds), None)
+        reasons = [
+            ("failed", call.failed),
+            ("content doubtful", any(gap.field == f"answer[{call.choices[turn.choice].index}]" for gap in call.gaps)),
+            ("stream broke", call.stream is True and turn.finish_reason is None),
+            ("scrubbed", call.has_gap("scrubbed")),
+            ("content doubtful", any(gap.field == "prompt" for gap in call.gaps)),
+            ("contradicting recordings", call.has_gap("contradicted")),
+        ]
+        assert turn.untrained == next((reason for reason, holds in reasons if holds), None)
 
 
 @given(agent_calls())
