@@ -3,7 +3,7 @@
 import pytest
 
 from art_otel import storage
-from art_otel.storage.buckets import located
+from art_otel.storage import located
 
 
 @pytest.mark.parametrize(

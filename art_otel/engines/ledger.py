@@ -36,8 +36,16 @@ import msgspec
 from art_otel import storage
 from art_otel.errors import SourceError
 from art_otel.sources import ByteRange, Input, Limits, line_format
-from art_otel.sources.files.inputs import WHAT_READS_IT, has_own_name, is_dataset_file, stored_input
-from art_otel.sources.files.streams import HEAD_BYTES, compression_of, open_input, open_unbuffered
+from art_otel.sources.files.inputs import (
+    HEAD_BYTES,
+    WHAT_READS_IT,
+    compression_of,
+    has_own_name,
+    is_dataset_file,
+    open_input,
+    open_unbuffered,
+    stored_input,
+)
 from art_otel.store.report import LedgerEntry, is_part_name
 
 _MARK_BYTES: Final = 1_000

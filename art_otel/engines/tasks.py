@@ -33,7 +33,7 @@ from art_otel.engines.shuffle import (
     region_of,
 )
 from art_otel.errors import SourceError, WorkerError
-from art_otel.sources import FileStats, Input, Prefetcher, format_named, read_file
+from art_otel.sources import FileStats, Input, Prefetcher, format_named, read_file, stored_ranges
 from art_otel.sources.format import Record
 from art_otel.spans import LogRecord, Quarantined, Span, list_quarantined
 from art_otel.store import Part
@@ -118,7 +118,7 @@ def read_split(task: ReadTask) -> ReadSummary:
     split = _Split(task.job, summary)
     job = task.job
     chosen = None if job.format is None else format_named(job.format)
-    with Prefetcher(task.inputs) as prefetcher:
+    with Prefetcher(stored_ranges(task.inputs)) as prefetcher:
         for source in task.inputs:
             account = FileStats(path=source.name, note=source.note)
             summary.files.append(account)

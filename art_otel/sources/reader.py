@@ -16,9 +16,17 @@ import msgspec
 
 from art_otel.errors import SourceError
 from art_otel.scrubbing import Scrubbing
-from art_otel.sources.files.inputs import WHAT_READS_IT, ByteRange, Input, is_dataset_file
-from art_otel.sources.files.stores import read_range
-from art_otel.sources.files.streams import HEAD_BYTES, OpenInput, Prefetcher, compression_of, open_input
+from art_otel.sources.files.inputs import (
+    HEAD_BYTES,
+    WHAT_READS_IT,
+    ByteRange,
+    Input,
+    OpenInput,
+    compression_of,
+    is_dataset_file,
+    open_input,
+)
+from art_otel.sources.files.stores import Prefetcher, read_range
 from art_otel.sources.format import (
     UNKNOWN_FORMAT,
     FileStats,

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from art_otel.errors import StoreError
 from art_otel.store.report import Bounds, Part, part_name
 from art_otel.store.rows import row_source
-from art_otel.store.schema import LEAF_PATHS, ROW, SCHEMA, dictionary_columns
+from art_otel.store.schema import ROW, SCHEMA
 from art_otel.trajectories import Trajectory
 
 _PAGE_BYTES: Final = 1 << 16
@@ -31,6 +31,14 @@ _PAGE_BYTES: Final = 1 << 16
 
 _EMPTY_ROW: Final = 512
 """Bytes in memory."""
+
+_DICTIONARY_LEAVES: Final = frozenset((
+    "agent", "answer_known", "conventions", "error_type", "evidence", "field", "finish_reason", "first", "group_id",
+    "kind", "label", "last", "name", "operation_name", "parameters", "policy_version", "prompt_known", "provider",
+    "reason", "request_model", "response_model", "role", "source", "split", "status", "tools", "toolsets",
+    "trace_id", "untrained",
+))  # fmt: skip
+"""Leaf columns of few different values, which a dictionary shrinks; elsewhere it only costs."""
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 
@@ -179,7 +187,7 @@ class PartWriter:
 
 def _bounds(column: str, metadata: pq.FileMetaData) -> Bounds | None:
     """The least and the greatest number of a column; None where no row has one."""
-    position = LEAF_PATHS.index(column)
+    position = _LEAF_PATHS.index(column)
     groups = (metadata.row_group(index).column(position).statistics for index in range(metadata.num_row_groups))
     known = [statistics for statistics in groups if statistics.has_min_max]
     return Bounds(min(one.min for one in known), max(one.max for one in known)) if known else None
@@ -206,8 +214,23 @@ def _writer_options() -> dict[str, Any]:
         "version": "2.6",
         "compression": "zstd",
         "compression_level": 3,
-        "use_dictionary": dictionary_columns(),
+        "use_dictionary": _DICTIONARY_COLUMNS,
         "write_statistics": [field.name for field in SCHEMA if not pa.types.is_nested(field.type)],
         "store_schema": False,
         "data_page_size": _PAGE_BYTES,
     }
+
+
+def _leaf_paths(path: str, kind: pa.DataType) -> list[str]:
+    """Parquet's paths of the columns that hold the values of one column, in the order of a file."""
+    if pa.types.is_list(kind):
+        return _leaf_paths(f"{path}.list.element", kind.value_type)
+    if pa.types.is_struct(kind):
+        return [leaf for field in kind for leaf in _leaf_paths(f"{path}.{field.name}", field.type)]
+    return [path]
+
+
+_LEAF_PATHS: Final = tuple(path for field in SCHEMA for path in _leaf_paths(field.name, field.type))
+_DICTIONARY_COLUMNS: Final = [
+    path for path in _LEAF_PATHS if path.removesuffix(".list.element").rpartition(".")[2] in _DICTIONARY_LEAVES
+]

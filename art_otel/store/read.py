@@ -24,11 +24,10 @@ import pyarrow.parquet as pq
 
 from art_otel import storage
 from art_otel.errors import StorageError, StoreError
-from art_otel.store.codecs import Record
 from art_otel.store.files import DataFile, GroupKey, Rows, find_all_files, find_files
 from art_otel.store.report import SCHEMA_VERSION, VERSION_KEY, Part
 from art_otel.store.rows import Fields, restore_trajectory
-from art_otel.store.schema import CALL, PROMPT, READ_ROW, TRACES_ROW, TURN
+from art_otel.store.schema import CALL, PROMPT, READ_ROW, TRACES_ROW, TURN, Record
 from art_otel.trajectories import RolloutTrace, Trajectory
 
 _MESSAGES: Final = frozenset({"edits", "messages", "message"})

@@ -11,8 +11,7 @@ from pathlib import Path
 from art_otel.engines import Conversion, Sizes, convert
 from art_otel.errors import SourceError
 from art_otel.sources import FileStats, find_inputs, read_file
-from art_otel.sources.files.inputs import Input
-from art_otel.sources.files.streams import HEAD_BYTES
+from art_otel.sources.files.inputs import HEAD_BYTES, Input
 from art_otel.sources.format import Record, detect_format
 from art_otel.sources.reader import plan_splits
 from art_otel.store import ConversionReport, read_trajectories, write_trajectories

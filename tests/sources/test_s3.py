@@ -8,7 +8,7 @@ import pytest
 
 from art_otel.cli import main
 from art_otel.errors import SourceError
-from art_otel.sources import FileStats, Prefetcher, find_inputs, identity_of, plan_splits, read_file
+from art_otel.sources import FileStats, Prefetcher, find_inputs, identity_of, plan_splits, read_file, stored_ranges
 from tests.conversions import RECORDINGS, convert_files
 from tests.s3_server import credentials, running  # noqa: F401 # a fixture of every test here
 from tests.sources.requests import lines, numbers, span, spans_of, traces
@@ -80,7 +80,7 @@ def test_splits_of_an_object_are_read_in_several_processes(server):
 
 
 def numbers_of(split):
-    with Prefetcher(split) as prefetcher:
+    with Prefetcher(stored_ranges(split)) as prefetcher:
         return [number for source in split for number in numbers(read_file(source, FileStats(), prefetcher=prefetcher))]
 
 

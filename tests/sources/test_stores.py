@@ -5,8 +5,17 @@ import re
 import pytest
 
 from art_otel.errors import SourceError
-from art_otel.sources import FileStats, Input, Prefetcher, find_inputs, identity_of, plan_splits, read_file
-from art_otel.sources.files import stores, streams
+from art_otel.sources import (
+    FileStats,
+    Input,
+    Prefetcher,
+    find_inputs,
+    identity_of,
+    plan_splits,
+    read_file,
+    stored_ranges,
+)
+from art_otel.sources.files import stores
 from art_otel.sources.files.stores import StoredFile, _objects, list_store
 from art_otel.storage import is_url, open_bucket
 from tests.sources.requests import lines, numbers, read_bytes, span, traces
@@ -33,24 +42,24 @@ def records_of(inputs, prefetcher=None):
 
 @pytest.mark.parametrize("chunk", [100, 4 << 20])
 def test_files_that_are_fetched_ahead_are_the_files(tmp_path, chunk, monkeypatch):
-    monkeypatch.setattr(streams, "CHUNK_BYTES", chunk)
+    monkeypatch.setattr(stores, "CHUNK_BYTES", chunk)
     files = dumps(tmp_path, 40, 3)
-    with Prefetcher(files) as prefetcher:
+    with Prefetcher(stored_ranges(files)) as prefetcher:
         assert numbers(records_of(files, prefetcher)) == list(range(1, 121))
         assert not prefetcher._coming
     assert numbers(records_of(files[:2])) == list(range(1, 7))
 
 
 def test_files_may_be_left_at_any_place_and_few_chunks_are_held(tmp_path, monkeypatch):
-    monkeypatch.setattr(streams, "CHUNK_BYTES", 50)
+    monkeypatch.setattr(stores, "CHUNK_BYTES", 50)
     files = dumps(tmp_path, 9, 20)
-    with Prefetcher(files) as prefetcher:
-        for at, file in enumerate(files[:8]):
+    with Prefetcher(stored_ranges(files)) as prefetcher:
+        for at, file in enumerate(stored_ranges(files[:8])):
             chunks = prefetcher.chunks(file)
             assert next(chunks) + next(chunks) == (tmp_path / f"{at:03}.jsonl").read_bytes()[:100]
-            assert len(prefetcher._coming) <= streams.CHUNKS
+            assert len(prefetcher._coming) <= stores.CHUNKS
             chunks.close()
-        assert b"".join(prefetcher.chunks(files[8])) == (tmp_path / "008.jsonl").read_bytes()
+        assert b"".join(prefetcher.chunks(stored_ranges(files)[8])) == (tmp_path / "008.jsonl").read_bytes()
 
 
 def test_an_object_is_cut_and_read_in_parts(tmp_path):
@@ -59,7 +68,7 @@ def test_an_object_is_cut_and_read_in_parts(tmp_path):
     assert len(splits) > 3
     parts = [part for split in splits for part in split]
     assert numbers(records_of(parts)) == list(range(1, 201))
-    with Prefetcher(parts) as prefetcher:
+    with Prefetcher(stored_ranges(parts)) as prefetcher:
         assert numbers(records_of(parts, prefetcher)) == list(range(1, 201))
     assert identity_of(file) == (file.name, file.size, file.mtime_ns)
 

@@ -11,9 +11,8 @@ import pytest
 
 from art_otel.errors import StoreError, UsageError
 from art_otel.store import FileLimits, read_trajectories, write_trajectories
-from art_otel.store.codecs import Scalar
 from art_otel.store.report import SCHEMA_VERSION
-from art_otel.store.schema import ROW
+from art_otel.store.schema import ROW, Scalar
 from art_otel.trajectories import Trajectory, TrajectoryGroup
 from tests.store.test_columns import ANSWER, QUESTION, call, trajectory
 

@@ -22,7 +22,7 @@ from art_otel.sources.backends.store_spans import TranslatedSpan, Translator, pl
 from art_otel.sources.backends.values import as_ns, flatten
 from art_otel.sources.format import Format, Refused, Table
 from art_otel.sources.json_documents import head_detector
-from art_otel.sources.otlp import messages as otlp
+from art_otel.sources.otlp import records as otlp
 from art_otel.spans import Scope, Value
 
 _Time: TypeAlias = int | str

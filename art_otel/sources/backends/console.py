@@ -26,7 +26,7 @@ from art_otel.sources.backends.store_spans import (
 from art_otel.sources.backends.values import as_ns
 from art_otel.sources.format import Format, Reading, Record, Refused, converted
 from art_otel.sources.json_documents import head_detector, is_object
-from art_otel.sources.otlp import messages as otlp
+from art_otel.sources.otlp import records as otlp
 from art_otel.sources.otlp.records import Batch
 from art_otel.spans import Quarantined, Resource, Scope, Value
 

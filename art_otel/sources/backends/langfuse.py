@@ -19,7 +19,7 @@ from art_otel.sources.backends.store_spans import TranslatedSpan, Translator, pl
 from art_otel.sources.backends.values import as_ns
 from art_otel.sources.format import Format
 from art_otel.sources.json_documents import head_detector, is_list, is_object, text_or_json
-from art_otel.sources.otlp import messages as otlp
+from art_otel.sources.otlp import records as otlp
 from art_otel.spans import Value
 
 _PREFIX: Final = "langfuse.observation."

@@ -26,7 +26,7 @@ from art_otel.sources.json_documents import (
     text_or_json,
     text_or_none,
 )
-from art_otel.sources.otlp import messages as otlp
+from art_otel.sources.otlp import records as otlp
 from art_otel.spans import Value
 
 _OPERATIONS: Final = {"llm": "chat", "tool": "execute_tool"}

@@ -17,7 +17,7 @@ import msgspec
 from art_otel.sources.backends.store_spans import TranslatedSpan, Translator, plain, read_spans
 from art_otel.sources.format import Format, converted
 from art_otel.sources.json_documents import is_list, is_object, objects_in_head
-from art_otel.sources.otlp import messages as otlp
+from art_otel.sources.otlp import records as otlp
 from art_otel.spans import Value
 
 

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from art_otel.sources.otlp import messages as otlp
+from art_otel.sources.otlp import records as otlp
 from art_otel.spans import Scope, Value
 
 _CODE: Final = "otel.status_code"

@@ -29,7 +29,7 @@ from art_otel.sources.format import (
     too_long,
 )
 from art_otel.sources.json_documents import Piece, is_object, items_of, parse_values, read_documents, split_torn
-from art_otel.sources.otlp import messages as otlp
+from art_otel.sources.otlp import records as otlp
 from art_otel.sources.otlp.json_format import hex_id
 from art_otel.sources.otlp.records import Batch, SpanBuilder
 from art_otel.spans import Quarantined, Resource, Scope, Value

@@ -21,7 +21,7 @@ from art_otel.sources.backends.store_spans import TranslatedSpan, Translator, pl
 from art_otel.sources.backends.values import Number, decode_exactly, us_to_ns
 from art_otel.sources.format import Format
 from art_otel.sources.json_documents import head_detector
-from art_otel.sources.otlp import messages as otlp
+from art_otel.sources.otlp import records as otlp
 from art_otel.spans import Value
 
 _SPAN_BYTES: Final = 8

@@ -1,29 +1,52 @@
-"""Input: one file to read, found through a file name, a folder, a glob, a URL or `-`.
+"""Input: one file to read, found through a file name, a folder, a glob, a URL or `-`; and its bytes.
 
 Invariant: a file that several sources lead to is one Input, at the place of the first of them. What is there and cannot
 be read (a folder that cannot be listed, a link to nothing) is one too: reading it says why. A dataset that lies among
 dumps is passed over, and whoever names one is told what reads it.
+
+The bytes are counted as they are read, and decompressed by what they are and not by a name. A compressed stream that
+ends too early or is broken gives all bytes before that place and then ends; `OpenInput.failures` says what happened.
+Only a file that cannot be read at all raises SourceError. A piece is at most what a few KiB of a file decompress to
+(some 100 MiB).
 """
 
+import contextlib
 import glob
+import io
 import os
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+import sys
+import zlib
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final, NamedTuple, Protocol, TypeAlias, cast
 from urllib.parse import unquote
 
 import msgspec
+import zstandard
 
 from art_otel.errors import SourceError, UsageError
-from art_otel.sources.files.stores import StoredFile, folder_of, is_glob, list_store, matches, with_etags
+from art_otel.sources.files.stores import (
+    Prefetcher,
+    StoredFile,
+    StoredRange,
+    folder_of,
+    is_glob,
+    list_store,
+    matches,
+    with_etags,
+)
+from art_otel.sources.format import Limits, advice
+from art_otel.spans import QuarantineReason
 from art_otel.storage import is_url, shown
 
 REPORT_NAME: Final = "_report.json"
 PENDING_PREFIX: Final = "_pending-"
 KEPT_PREFIX: Final = "_kept-"
 SCHEMA_KEY: Final = b"art_otel.schema"
-MAX_FOOTER_BYTES: Final = 64 << 20
+_KEY_BYTES: Final = 64 << 10
+"""The keys and values of a Parquet file are the last but a few bytes of its footer, which is its end."""
+
 WHAT_READS_IT: Final = (
     "is a dataset of art-otel already, and no dump: `art-otel show` and `art-otel export` read it, and"
     " art_otel.read_trajectories does"
@@ -32,6 +55,18 @@ SCRATCH_PREFIX: Final = ".art-otel-scratch-"
 STDIN: Final = "-"
 FILE_SCHEME: Final = "file://"
 _DEEP: Final = "**"
+HEAD_BYTES: Final = 1 << 20
+GZIP_MAGIC: Final = b"\x1f\x8b"
+ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
+PARQUET_MAGICS: Final = (b"PAR1", b"PARE")
+"""The second one begins a file whose footer is encrypted."""
+
+_GZIP_BYTES: Final = 16 << 10
+_ZSTD_BYTES: Final = 4 << 10
+_GZIP_WINDOW: Final = 31
+_SKIPPABLE: Final = frozenset(bytes([low]) for low in range(0x50, 0x60))
+
+Consumed = Callable[[int], None]
 
 
 class ByteRange(msgspec.Struct, frozen=True, kw_only=True):
@@ -150,7 +185,7 @@ def _deep_matches(pattern: Path) -> Iterator[Path]:
     A folder that cannot be listed is a match, as nobody knows what is in it.
     """
     for path in _visible_files(Path(folder_of(pattern.as_posix()) or pattern.anchor)):
-        if matches(path.as_posix(), pattern.as_posix()) or _is_folder(path):
+        if matches(path.as_posix(), pattern.as_posix()) or os.path.isdir(path):  # noqa: PTH112 # it raises nothing
             yield path
 
 
@@ -161,7 +196,7 @@ def _stored(source: str) -> Iterator[Input]:
 
 
 def _files(path: Path) -> Iterator[Input]:
-    if not _is_folder(path):
+    if not os.path.isdir(path):  # noqa: PTH112 # it raises nothing
         yield _input(path, explicit=True)
         return
     for file in sorted(_visible_files(path)):
@@ -199,11 +234,6 @@ def _is_for_reading(path: Path) -> bool:
     return stats is None or stat.S_ISREG(stats.st_mode) or stat.S_ISDIR(stats.st_mode)
 
 
-def _is_folder(path: Path) -> bool:
-    stats = _stat(path)
-    return stats is not None and stat.S_ISDIR(stats.st_mode)
-
-
 def _stat(path: Path) -> os.stat_result | None:
     """Look at a file; None for one that cannot be looked at: reading it later says why."""
     try:
@@ -238,26 +268,233 @@ def has_own_name(name: str) -> bool:
 
 
 def is_dataset_file(path: Path) -> bool:
-    """Whether a file is no dump: it has one of our names, or we wrote it."""
-    return has_own_name(path.name) or _has_own_schema(path)
-
-
-def _has_own_schema(path: Path) -> bool:
-    """Whether it is Parquet with our schema key."""
+    """Whether a file is no dump: it has one of our names, or it is Parquet with our schema key near its end."""
+    if has_own_name(path.name):
+        return True
     try:
         with path.open("rb") as file:
-            return path.suffix == ".parquet" and SCHEMA_KEY in _parquet_footer(file)
+            file.seek(max(file.seek(0, os.SEEK_END) - _KEY_BYTES, 0))
+            return path.suffix == ".parquet" and SCHEMA_KEY in file.read()
     except OSError:
         return False
 
 
-def _parquet_footer(file: BinaryIO) -> bytes:
-    """The footer of a Parquet file: its length stands in 4 little-endian bytes before the closing magic PAR1."""
-    size = file.seek(0, os.SEEK_END)
-    file.seek(max(size - 8, 0))
-    tail = file.read(8)
-    length = int.from_bytes(tail[:4], "little")
-    if tail[4:] != b"PAR1" or length > min(size - 8, MAX_FOOTER_BYTES):
-        return b""
-    file.seek(size - 8 - length)
-    return file.read(length)
+class Failure(NamedTuple):
+    """What could not be read of a stream; `location` is inside the file, empty for its end."""
+
+    reason: QuarantineReason
+    detail: str
+    location: str = ""
+
+
+Fail: TypeAlias = Callable[[Failure], None]
+
+
+def stored_ranges(inputs: Iterable[Input]) -> list[StoredRange]:
+    """What is to be read of those inputs that are in stores, as a Prefetcher takes it."""
+    stored = ((one, one.stored) for one in inputs if one.stored is not None)
+    return [
+        StoredRange(file, 0, one.size or 0)
+        if one.byte_range is None
+        else StoredRange(file, one.byte_range.start, one.byte_range.end)
+        for one, file in stored
+    ]
+
+
+@contextlib.contextmanager
+def open_input(
+    source: Input, limits: Limits, consumed: Consumed, prefetcher: Prefetcher | None = None
+) -> "Generator[OpenInput]":
+    """Open an input; `consumed` is told how many (compressed) bytes each read took. Raises SourceError.
+
+    `prefetcher` fetches what is in a store, together with other files; without it this file is fetched alone.
+    """
+    with contextlib.ExitStack() as stack:
+        if source.stored is not None:
+            (wanted,) = stored_ranges([source])
+            prefetcher = prefetcher or stack.enter_context(Prefetcher([wanted]))
+            chunks = stack.enter_context(contextlib.closing(prefetcher.chunks(wanted)))
+            yield OpenInput(_Pieces(_counted(chunks, consumed)), limits)
+            return
+        file = _File(stack.enter_context(open_unbuffered(source)), source, consumed)
+        yield OpenInput(file, limits, source.byte_range)
+
+
+class OpenInput:
+    """An input that is read. `stream` gives its decompressed bytes; its first `peek` shows HEAD_BYTES of them.
+
+    `failures` says what could not be read. `became_shorter` is known when it was read to its end.
+    """
+
+    def __init__(self, raw: "_Raw", limits: Limits, byte_range: ByteRange | None = None) -> None:
+        self.stream: io.BufferedReader = io.BufferedReader(raw, HEAD_BYTES)
+        self.failures: list[Failure] = []
+        self.compression = compression_of(self.stream.peek())
+        self._raw = raw
+        if self.compression in ("gzip", "zstd"):
+            fail = self.failures.append
+            pieces = _bounded(_decompress(self.stream, fail), limits.max_decompressed_bytes, fail)
+            if byte_range is not None and byte_range.is_decompressed:
+                pieces = _behind(pieces, byte_range.start)
+            self.stream = io.BufferedReader(_Pieces(pieces), HEAD_BYTES)
+
+    @property
+    def became_shorter(self) -> bool:
+        """Whether it ended before the size that it had when it was found."""
+        return self._raw.became_shorter
+
+
+def compression_of(head: bytes) -> str | None:
+    """Name the compression of a file by its first bytes; None for none."""
+    if head.startswith(GZIP_MAGIC):
+        return "gzip"
+    if head.startswith(PARQUET_MAGICS):
+        return "parquet"
+    is_skippable = head[:1] in _SKIPPABLE and head[1:4] == b"\x2a\x4d\x18"  # pzstd begins so; RFC 8878, 3.1.2
+    return "zstd" if is_skippable or head.startswith(ZSTD_MAGIC) else None
+
+
+def open_unbuffered(source: Input) -> io.FileIO:
+    """An input of this machine, also standard input and pipes. Raises SourceError."""
+    if source.path is None:
+        return _standard_input()
+    try:
+        return source.path.open("rb", buffering=0)
+    except OSError as error:
+        raise SourceError(f"{source.name}: cannot be opened ({error.strerror}); check the path") from error
+
+
+def _standard_input() -> io.FileIO:
+    """Standard input as this process inherited it."""
+    closed = "standard input is closed; pipe a dump into the command, or name a file"
+    if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison] # it was closed, and 0 may be another file
+        raise SourceError(closed)
+    try:
+        if sys.platform != "win32":
+            os.set_blocking(0, True)  # else what comes late looks like the end
+        return open(0, "rb", buffering=0, closefd=False)
+    except OSError as error:
+        raise SourceError(f"{closed} ({error.strerror})") from error
+
+
+class _Raw(io.RawIOBase):
+    """Fills each buffer as far as the bytes go, so that the first bytes of all can be looked at together."""
+
+    became_shorter = False
+
+    def readable(self) -> bool:
+        """True: it is there to be read."""
+        return True
+
+    def readinto(self, buffer: object, /) -> int:
+        """Fill the buffer; return the number of bytes written to it, 0 at the end (see io.RawIOBase)."""
+        target = memoryview(cast(bytearray, buffer)).cast("B")
+        filled = 0
+        while filled < len(target) and (count := self._fill(target[filled:])):
+            filled += count
+        return filled
+
+    def _fill(self, target: memoryview) -> int:
+        raise NotImplementedError
+
+
+class _File(_Raw):
+    """A file of this machine, or the part of it that is to be read."""
+
+    def __init__(self, file: io.FileIO, source: Input, consumed: Consumed) -> None:
+        self._file = file
+        self._name = source.name
+        self._consumed = consumed
+        byte_range = source.byte_range
+        self._is_part = byte_range is not None and not byte_range.is_decompressed
+        self._left = source.size or 0
+        if byte_range is not None and self._is_part:
+            file.seek(byte_range.start)
+
+    def _fill(self, target: memoryview) -> int:
+        try:
+            count = self._file.readinto(target[: self._left] if self._is_part else target) or 0
+        except OSError as error:
+            raise SourceError(f"{self._name}: cannot be read ({error.strerror}); check the file") from error
+        self.became_shorter = not count and self._left > 0
+        self._left = max(self._left - count, 0)
+        self._consumed(count)
+        return count
+
+
+class _Pieces(_Raw):
+    """The pieces one after the other."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces = pieces
+        self._left = memoryview(b"")
+
+    def _fill(self, target: memoryview) -> int:
+        while not self._left:
+            piece = next(self._pieces, None)
+            if piece is None:
+                return 0
+            self._left = memoryview(piece)
+        count = min(len(target), len(self._left))
+        target[:count] = self._left[:count]
+        self._left = self._left[count:]
+        return count
+
+
+def _counted(chunks: Iterator[bytes], consumed: Consumed) -> Iterator[bytes]:
+    for chunk in chunks:
+        consumed(len(chunk))
+        yield chunk
+
+
+def _behind(pieces: Iterator[bytes], start: int) -> Iterator[bytes]:
+    """The bytes from `start` on."""
+    for piece in pieces:
+        if len(piece) > start:
+            yield piece[start:]
+        start = max(0, start - len(piece))
+
+
+def _decompress(stream: io.BufferedReader, fail: Fail) -> Iterator[bytes]:
+    """Decompress a gzip or zstd stream."""
+    if stream.peek(len(GZIP_MAGIC)).startswith(GZIP_MAGIC):
+        return _members(stream, _GZIP_BYTES, lambda: zlib.decompressobj(_GZIP_WINDOW), fail)
+    return _members(stream, _ZSTD_BYTES, zstandard.ZstdDecompressor().decompressobj, fail)
+
+
+class _Member(Protocol):
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes: ...
+    def decompress(self, data: bytes, /) -> bytes: ...
+
+
+def _members(stream: io.BufferedIOBase, size: int, make: Callable[[], _Member], fail: Fail) -> Iterator[bytes]:
+    """Decompress the members (frames) of a file one after the other; `size` compressed bytes are read at once."""
+    member: _Member | None = None
+    try:
+        while data := stream.read(size):
+            while data := data if member else data.lstrip(b"\0"):  # some fill a file up with zeros
+                member = member or make()
+                yield member.decompress(data)
+                data = member.unused_data if member.eof else b""
+                member = None if member.eof else member
+    except (zlib.error, zstandard.ZstdError) as error:
+        fail(Failure("torn", f"the compressed stream is broken here: {error}"))
+    else:
+        if member is not None:
+            fail(Failure("torn", "the compressed stream is cut here"))
+
+
+def _bounded(pieces: Iterator[bytes], limit: int, fail: Fail) -> Iterator[bytes]:
+    """Pass the pieces on, up to `limit` bytes."""
+    left = limit
+    for piece in pieces:
+        if len(piece) > left:
+            yield piece[:left]
+            detail = f"it decompresses to more than {limit} bytes; {advice('max_decompressed_bytes')}"
+            fail(Failure("over a limit", detail))
+            return
+        left -= len(piece)
+        yield piece

@@ -14,11 +14,12 @@ which is the same for files, `*`, `?` and `[…]` stay inside a folder; a part `
 # pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
 
 import re
+from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, cast
 
 import msgspec
 
@@ -55,6 +56,8 @@ _ADVICE: Final = (
 
 
 _ASKED_AT_ONCE: Final = 32
+CHUNK_BYTES: Final = 4 << 20
+CHUNKS: Final = 8
 _GLOB: Final = re.compile(r"[*?\[]")
 
 
@@ -72,6 +75,14 @@ class StoredFile(msgspec.Struct, frozen=True, kw_only=True):
     def name(self) -> str:
         """Its URL as people see it: without credentials and options."""
         return f"{self.store.partition(':')[0]}://{self.path}"
+
+
+class StoredRange(NamedTuple):
+    """The bytes of an object from `start` up to `end`."""
+
+    file: StoredFile
+    start: int
+    end: int
 
 
 class Listed(NamedTuple):
@@ -132,6 +143,52 @@ def read_range(file: StoredFile, start: int, end: int) -> bytes:
     if len(data) < end - start:
         raise SourceError(f"{file.name}: it became shorter while it was read; convert again when it is complete")
     return data
+
+
+class Prefetcher:
+    """Fetches the bytes of objects ahead of who reads them, in chunks of which at most `CHUNKS` are held.
+
+    While one chunk is worked on, the next ones, of this object or of those that follow it, are on their way. So many
+    small objects cost their bytes and not a round trip each. Use it as a context manager. The ranges are read in the
+    order they are given; each may be left at any place.
+    """
+
+    def __init__(self, ranges: Iterable[StoredRange]) -> None:
+        self._left: set[StoredRange] = set()
+        self._waiting = self._chunks(ranges)
+        self._coming: deque[tuple[StoredRange, Future[bytes]]] = deque()
+        self._pool = ThreadPoolExecutor(CHUNKS, "art-otel-prefetch")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def chunks(self, wanted: StoredRange) -> Generator[bytes]:
+        """Read the bytes of a range. Raises SourceError."""
+        try:
+            self._fetch()
+            while self._coming and self._coming[0][0] == wanted:
+                yield self._coming.popleft()[1].result()
+                self._fetch()
+        finally:
+            self._left.add(wanted)
+
+    def _fetch(self) -> None:
+        """Keep as many chunks coming as may be held, none of ranges that were left."""
+        while self._coming and self._coming[0][0] in self._left:
+            self._coming.popleft()[1].cancel()
+        while len(self._coming) < CHUNKS and (chunk := next(self._waiting, None)):
+            wanted, start = chunk
+            end = min(start + CHUNK_BYTES, wanted.end)
+            self._coming.append((wanted, self._pool.submit(read_range, wanted.file, start, end)))
+
+    def _chunks(self, ranges: Iterable[StoredRange]) -> Iterator[tuple[StoredRange, int]]:
+        for wanted in ranges:
+            for start in range(wanted.start, wanted.end, CHUNK_BYTES):
+                if wanted not in self._left:
+                    yield wanted, start
 
 
 def open_stored(file: StoredFile) -> Any:  # noqa: ANN401 # pyarrow ships no types

@@ -48,7 +48,7 @@ from art_otel.sources.json_documents import (
     read_documents_of,
     split_torn,
 )
-from art_otel.sources.otlp import messages as otlp
+from art_otel.sources.otlp import records as otlp
 from art_otel.sources.otlp.records import SpanBuilder, finite
 from art_otel.spans import Quarantined, Value
 from art_otel.spans.span import Kind

@@ -19,7 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, TypeAlias, cast
 
 from art_otel.sources.format import NO_IDS, DroppedFields, Format, Ids, Reading, Record, Refused, Site, advice
-from art_otel.sources.otlp import messages as otlp
+from art_otel.sources.otlp import records as otlp
 from art_otel.sources.otlp.records import Batch, SpanBuilder, finite, scope_of
 from art_otel.spans import Quarantined, QuarantineReason, Value
 

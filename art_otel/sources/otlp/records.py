@@ -1,19 +1,27 @@
-"""SpanBuilder: a decoded message becomes a Span, a LogRecord or a Quarantined, the same from every encoding.
+"""OTLP's messages, as they are decoded, and SpanBuilder: one becomes a Span, a LogRecord or a Quarantined.
 
-Invariant: what leaves here holds what `art_otel.spans` promises (good ids, finite numbers, ordered times), and each
-message gives exactly one record or one whole Quarantined; what a kept record lost is a partial Quarantined.
+The messages have every field that we read, and the field names of the protobuf messages, so that one builder serves
+every encoding; from JSON msgspec decodes them, and skips unknown fields. Absent and null are None. Decode them with
+`strict=False`: OTLP JSON writes 64-bit integers and odd doubles as strings. Enums are numbers, as protobuf has them, or
+names, as JSON may. What leaves here is of `art_otel.spans`, which has some of the same names.
 
-Source of the format: opentelemetry-proto, `trace.proto`, `logs.proto`, `common.proto`, version 1.
+Invariant: a record holds what `art_otel.spans` promises (good ids, finite numbers, ordered times), and each message
+gives exactly one record or one whole Quarantined; what a kept record lost is a partial Quarantined.
+
+Source of the format: https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding and opentelemetry-proto,
+`trace.proto`, `logs.proto`, `common.proto`, version 1.
 """
 
 import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from typing import Final, NoReturn
+from typing import Annotated, Final, NoReturn, TypeAlias
 
 import msgspec
+from msgspec import UNSET, Meta, UnsetType
 
+from art_otel import spans
 from art_otel.sources.format import (
     MAX_NAME,
     DroppedFields,
@@ -24,18 +32,206 @@ from art_otel.sources.format import (
     Site,
     attribute_path,
 )
-from art_otel.sources.otlp import messages as otlp
-from art_otel.sources.otlp.messages import SPAN_KINDS, STATUS_CODES
-from art_otel.spans import (
-    Event,
-    Link,
-    LogRecord,
-    Quarantined,
-    Resource,
-    Scope,
-    Span,
-    Value,
-)
+from art_otel.spans import Quarantined, Value
+
+_KIND_NAMES: Final[tuple[spans.SpanKind, ...]] = ("unspecified", "internal", "server", "client", "producer", "consumer")
+SPAN_KINDS: Final[dict[int | str | None, spans.SpanKind]] = {
+    None: "unspecified",
+    **dict(enumerate(_KIND_NAMES)),
+    **{f"SPAN_KIND_{name.upper()}": name for name in _KIND_NAMES},
+}
+_STATUS_NAMES: Final[tuple[spans.StatusCode, ...]] = ("unset", "ok", "error")
+STATUS_CODES: Final[dict[int | str | None, spans.StatusCode]] = {
+    None: "unset",
+    **dict(enumerate(_STATUS_NAMES)),
+    **{f"STATUS_CODE_{name.upper()}": name for name in _STATUS_NAMES},
+}
+
+Int64: TypeAlias = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+Time: TypeAlias = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Count: TypeAlias = Annotated[int, Meta(ge=0, le=2**32 - 1)]
+
+
+class Message(msgspec.Struct, rename="camel", gc=False):
+    """The base of all: without cycles, so the garbage collector need not look at them."""
+
+
+class AnyValue(Message):
+    """One value: at most one field is not None, and none for a null value."""
+
+    string_value: str | None = None
+    int_value: Int64 | None = None
+    double_value: float | None = None
+    bool_value: bool | None = None
+    array_value: "ArrayValue | None" = None
+    kvlist_value: "KeyValueList | None" = None
+    bytes_value: str | None = None
+
+
+class KeyValue(Message):
+    """A named value."""
+
+    key: str = ""
+    value: AnyValue | None = None
+
+
+class ArrayValue(Message):
+    """A list of values."""
+
+    values: list[AnyValue] | None = None
+
+
+class KeyValueList(Message):
+    """A dict of values."""
+
+    values: list[KeyValue] | None = None
+
+
+class Resource(Message):
+    """What produced the telemetry."""
+
+    attributes: list[KeyValue] | None = None
+
+
+class Scope(Message):
+    """The instrumentation scope."""
+
+    name: str | None = None
+    version: str | None = None
+
+
+class Status(Message):
+    """How a span ended."""
+
+    message: str | None = None
+    code: int | str | None = None
+
+
+class Event(Message):
+    """A moment in a span."""
+
+    time_unix_nano: Time | None = None
+    name: str | None = None
+    attributes: list[KeyValue] | None = None
+    dropped_attributes_count: Count | None = None
+
+
+class Link(Message):
+    """A pointer to another span."""
+
+    trace_id: str | None = None
+    span_id: str | None = None
+    attributes: list[KeyValue] | None = None
+
+
+class Span(Message):
+    """An operation."""
+
+    trace_id: str | None = None
+    span_id: str | None = None
+    parent_span_id: str | None = None
+    name: str | None = None
+    kind: int | str | None = None
+    start_time_unix_nano: Time | None = None
+    end_time_unix_nano: Time | None = None
+    attributes: list[KeyValue] | None = None
+    dropped_attributes_count: Count | None = None
+    events: list[Event] | None = None
+    dropped_events_count: Count | None = None
+    links: list[Link] | None = None
+    dropped_links_count: Count | None = None
+    status: Status | None = None
+
+
+class LogRecord(Message):
+    """A log record or event."""
+
+    time_unix_nano: Time | None = None
+    observed_time_unix_nano: Time | None = None
+    body: AnyValue | None = None
+    attributes: list[KeyValue] | None = None
+    dropped_attributes_count: Count | None = None
+    trace_id: str | None = None
+    span_id: str | None = None
+    event_name: str | None = None
+
+
+class ScopeSpans(Message):
+    """The spans of one scope. `instrumentation_library` is what scopes were called before OTLP 0.15; so below."""
+
+    scope: Scope | None = None
+    spans: list[Span] | None = None
+    instrumentation_library: Scope | None = None
+
+    def __post_init__(self) -> None:
+        self.scope = self.scope or self.instrumentation_library
+
+
+class ResourceSpans(Message):
+    """The spans of one resource."""
+
+    resource: Resource | None = None
+    scope_spans: list[ScopeSpans] | None = None
+    instrumentation_library_spans: list[ScopeSpans] | None = None
+
+    def __post_init__(self) -> None:
+        self.scope_spans = self.scope_spans or self.instrumentation_library_spans
+
+
+class ScopeLogs(Message):
+    """The log records of one scope."""
+
+    log_records: list[LogRecord] | None = None
+
+
+class ResourceLogs(Message):
+    """The log records of one resource."""
+
+    scope_logs: list[ScopeLogs] | None = None
+    instrumentation_library_logs: list[ScopeLogs] | None = None
+
+    def __post_init__(self) -> None:
+        self.scope_logs = self.scope_logs or self.instrumentation_library_logs
+
+
+class OtherSignal(Message):
+    """Metrics or profiles, of which nothing is decoded."""
+
+
+class Request(Message):
+    """An ExportTraceServiceRequest or ExportLogsServiceRequest; the other signals are only noticed.
+
+    `batches`, `trace` and `result` are the envelopes that Tempo's and Jaeger's query APIs put around one.
+    """
+
+    resource_spans: list[ResourceSpans] | UnsetType | None = UNSET
+    batches: list[ResourceSpans] | UnsetType | None = UNSET
+    resource_logs: list[ResourceLogs] | UnsetType | None = UNSET
+    resource_metrics: list[OtherSignal] | UnsetType | None = UNSET
+    resource_profiles: list[OtherSignal] | UnsetType | None = UNSET
+    trace: "Request | None" = None
+    result: "Request | None" = None
+
+    @property
+    def parts(self) -> tuple["Request", ...]:
+        """The request, and the one that it is an envelope of."""
+        inner = [part for part in (self.trace, self.result) if part is not None]
+        return (self, *(part for request in inner for part in request.parts))
+
+    @property
+    def is_otlp(self) -> bool:
+        """Whether it, or what it is an envelope of, holds any signal, even an empty one."""
+        return any(
+            signal is not UNSET
+            for part in self.parts
+            for signal in (part.resource_spans, part.batches, part.resource_logs)
+        ) or any(part.has_other_signal for part in self.parts)
+
+    @property
+    def has_other_signal(self) -> bool:
+        """Whether it holds metrics or profiles."""
+        return self.resource_metrics is not UNSET or self.resource_profiles is not UNSET
+
 
 _TRACE_DIGITS: Final = 32
 _SPAN_DIGITS: Final = 16
@@ -48,14 +244,14 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     """What the records of one ScopeSpans or ScopeLogs share. `location` is `file:line`."""
 
     location: str
-    resource: Resource
-    scope: Scope
+    resource: spans.Resource
+    scope: spans.Scope
 
 
 class SpanBuilder(ABC):
     """Builds records of decoded messages. A subclass says how an encoding writes ids and attribute values.
 
-    The messages of every encoding have the field names of `otlp.messages`, so those types stand for all.
+    The messages of every encoding have the field names of `messages`, so those types stand for all.
     """
 
     max_depth: Final = 32
@@ -76,43 +272,43 @@ class SpanBuilder(ABC):
         """Write an id of so many digits in lower-case hex, empty when there is none."""
 
     @abstractmethod
-    def attributes(self, pairs: Iterable[otlp.KeyValue] | None, owner: str, dropped: DroppedFields) -> dict[str, Value]:
+    def attributes(self, pairs: Iterable[KeyValue] | None, owner: str, dropped: DroppedFields) -> dict[str, Value]:
         """Read attributes by name; numbers that are not finite become None, noted in `dropped`. Raises Refused."""
 
     @abstractmethod
-    def value(self, value: otlp.AnyValue | None, site: Site, dropped: DroppedFields) -> Value:
+    def value(self, value: AnyValue | None, site: Site, dropped: DroppedFields) -> Value:
         """Read one value, as `attributes` does. Raises Refused."""
 
-    def traces(self, batches: Iterable[otlp.ResourceSpans] | None, location: str) -> Iterator[Record]:
+    def traces(self, batches: Iterable[ResourceSpans] | None, location: str) -> Iterator[Record]:
         """Read every span of one request."""
-        for spans in batches or ():
-            resource, quarantined = self.resource(spans.resource, location)
+        for shared in batches or ():
+            resource, quarantined = self.resource(shared.resource, location)
             yield from quarantined
-            for scoped in spans.scope_spans or ():
+            for scoped in shared.scope_spans or ():
                 batch = Batch(location=location, resource=resource, scope=scope_of(scoped.scope))
                 for span in scoped.spans or ():
                     yield from self.span(span, batch)
 
-    def logs(self, batches: Iterable[otlp.ResourceLogs] | None, location: str) -> Iterator[Record]:
+    def logs(self, batches: Iterable[ResourceLogs] | None, location: str) -> Iterator[Record]:
         """Read every log record of one request. A LogRecord has no resource, so that of the batch is not read."""
-        batch = Batch(location=location, resource=Resource(), scope=Scope())
+        batch = Batch(location=location, resource=spans.Resource(), scope=spans.Scope())
         for logs in batches or ():
             for scoped in logs.scope_logs or ():
                 for log_record in scoped.log_records or ():
                     yield from self.log_record(log_record, batch)
 
-    def resource(self, message: otlp.Resource | None, location: str) -> tuple[Resource, tuple[Quarantined, ...]]:
+    def resource(self, message: Resource | None, location: str) -> tuple[spans.Resource, tuple[Quarantined, ...]]:
         """Read the resource of a batch, with a partial Quarantined for what cannot be read of it."""
         if message is None:
-            return Resource(), ()
+            return spans.Resource(), ()
         dropped = DroppedFields()
         try:
             attributes = self.attributes(message.attributes, "resource.", dropped)
         except Refused as problem:
-            return Resource(), (problem.quarantine(location, partial=True),)
-        return Resource(attributes=attributes), tuple(dropped.quarantine(location))
+            return spans.Resource(), (problem.quarantine(location, partial=True),)
+        return spans.Resource(attributes=attributes), tuple(dropped.quarantine(location))
 
-    def span(self, message: otlp.Span, batch: Batch) -> tuple[Record, ...]:
+    def span(self, message: Span, batch: Batch) -> tuple[Record, ...]:
         """Read one span, with a partial Quarantined for each reason for which something of it was lost."""
         dropped = DroppedFields()
         try:
@@ -121,7 +317,7 @@ class SpanBuilder(ABC):
             return (problem.quarantine(batch.location, "span", self.known_ids(message.trace_id, message.span_id)),)
         return (span, *dropped.quarantine(batch.location, "span", span.key)) if dropped else (span,)
 
-    def log_record(self, message: otlp.LogRecord, batch: Batch) -> tuple[Record, ...]:
+    def log_record(self, message: LogRecord, batch: Batch) -> tuple[Record, ...]:
         """Read one log record. One that belongs to no span is counted, and returned only if it may be an event."""
         dropped = DroppedFields()
         try:
@@ -135,7 +331,7 @@ class SpanBuilder(ABC):
             return (problem.quarantine(batch.location, "log", self.known_ids(message.trace_id, message.span_id)),)
         return (record, *dropped.quarantine(batch.location, "log", record.key)) if dropped else (record,)
 
-    def _event_without_span(self, message: otlp.LogRecord) -> tuple[LogRecord, ...]:
+    def _event_without_span(self, message: LogRecord) -> tuple[spans.LogRecord, ...]:
         """Read a record without ids, which may name its subject in another way, as evaluations name responses."""
         if not message.event_name and not message.attributes:
             return ()
@@ -155,7 +351,7 @@ class SpanBuilder(ABC):
                 ids.append(None)
         return ids[0], ids[1]
 
-    def _span(self, message: otlp.Span, batch: Batch, dropped: DroppedFields) -> Span:
+    def _span(self, message: Span, batch: Batch, dropped: DroppedFields) -> spans.Span:
         raw, trace_id = self._last_trace  # spans of one trace, and children of one span, mostly stand together
         if message.trace_id != raw:
             raw = message.trace_id
@@ -174,7 +370,7 @@ class SpanBuilder(ABC):
             raw = message.parent_span_id
             parent = self._id(raw, _SPAN_DIGITS, "parentSpanId")
             self._last_parent = raw, parent
-        span = Span(
+        span = spans.Span(
             trace_id=trace_id,
             span_id=span_id,
             parent_span_id=parent,
@@ -199,15 +395,15 @@ class SpanBuilder(ABC):
             )
         return span
 
-    def _events(self, messages: Iterable[otlp.Event] | None, dropped: DroppedFields) -> tuple[Event, ...]:
-        events: list[Event] = []
+    def _events(self, messages: Iterable[Event] | None, dropped: DroppedFields) -> tuple[spans.Event, ...]:
+        events: list[spans.Event] = []
         for index, message in enumerate(messages or ()):
             field = f"events[{index}].timeUnixNano"
             time_ns = _time(message.time_unix_nano, field)
             if time_ns is None:
                 dropped.note(field, "bad field")
                 continue
-            event = Event(
+            event = spans.Event(
                 name=message.name or "",
                 time_ns=time_ns,
                 attributes=self.attributes(message.attributes, f"events[{index}].", dropped),
@@ -216,25 +412,25 @@ class SpanBuilder(ABC):
             events.append(event)
         return tuple(events)
 
-    def _links(self, messages: Iterable[otlp.Link] | None, dropped: DroppedFields) -> tuple[Link, ...]:
-        links: list[Link] = []
+    def _links(self, messages: Iterable[Link] | None, dropped: DroppedFields) -> tuple[spans.Link, ...]:
+        links: list[spans.Link] = []
         for index, message in enumerate(messages or ()):
             trace_id, span_id = self.known_ids(message.trace_id, message.span_id)
             if trace_id is None or span_id is None:
                 dropped.note(f"links[{index}]", "bad id")
                 continue
             attributes = self.attributes(message.attributes, f"links[{index}].", dropped)
-            links.append(Link(trace_id=trace_id, span_id=span_id, attributes=attributes))
+            links.append(spans.Link(trace_id=trace_id, span_id=span_id, attributes=attributes))
         return tuple(links)
 
-    def _log_record(self, message: otlp.LogRecord, trace_id: str, span_id: str, dropped: DroppedFields) -> LogRecord:
+    def _log_record(self, message: LogRecord, trace_id: str, span_id: str, dropped: DroppedFields) -> spans.LogRecord:
         time_ns = _time(message.time_unix_nano, "timeUnixNano")
         time_ns = time_ns or _time(message.observed_time_unix_nano, "observedTimeUnixNano")
         if time_ns is None:
             raise Refused("bad field", "timeUnixNano", "a log record must have its time or the time it was observed")
         attributes = self.attributes(message.attributes, "", dropped)
         event_name = attributes.get("event.name")
-        return LogRecord(
+        return spans.LogRecord(
             trace_id=trace_id,
             span_id=span_id,
             event_name=message.event_name or (event_name if isinstance(event_name, str) else ""),
@@ -257,9 +453,9 @@ class SpanBuilder(ABC):
         raise Refused("bad id", field, f"{text[:MAX_NAME]!r} is not {digits} hex digits")
 
 
-def scope_of(message: otlp.Scope | None) -> Scope:
+def scope_of(message: Scope | None) -> spans.Scope:
     """Make the scope of a batch."""
-    return Scope(name=message.name or "", version=message.version or "") if message else Scope()
+    return spans.Scope(name=message.name or "", version=message.version or "") if message else spans.Scope()
 
 
 def finite(number: float, site: Site, dropped: DroppedFields) -> float | None:
