@@ -19,6 +19,7 @@ PACKAGES = [
     "errors",
     "notebook",
     "durations",
+    "forks",
     "attributes",
     "storage",
     "scrubbing",

@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 NAME: Final = "live"
 
 Line: TypeAlias = SpooledLine | bytes
-"""Where a line stands, or, where the disk refused it, the line."""
+"""Where a line stands; the line itself where the disk refused it."""
 
 
 def assemble(lines: Iterable[Line], rollout_spans: Sequence[str] = ()) -> "tuple[Trajectory, ...]":

@@ -105,6 +105,17 @@ class RolloutBuffer:
                 rollout.count_only()
                 self._place(rollout_id, rollout)
 
+    def note_call(self, rollout_id: str) -> None:
+        """A span of the rollout is an LLM call."""
+        rollout = self._rollouts.get(rollout_id)
+        if rollout is not None:
+            rollout.has_llm_calls = True
+
+    def has_llm_calls(self, rollout_id: str) -> bool:
+        """As Recorder."""
+        rollout = self._rollouts.get(rollout_id)
+        return rollout is not None and rollout.has_llm_calls
+
     def keep(self, rollout_id: str) -> None:
         """As Recorder."""
         with self._changed:

@@ -24,8 +24,8 @@ class OpenRollout:
 
     `is_open` says that its root runs, here or, as the code that began it goes on here too, in the process that this one
     was forked from. `parent` is the rollout that it is nested in. `waiting` is how many wait for it. `is_counted_only`
-    says that no line of it is held. `calls` are its calls so far, for whoever asks while it runs, one at a time under
-    `reading`.
+    says that no line of it is held, `has_llm_calls` that a span of it is an LLM call. `calls` are its calls so far, for
+    whoever asks while it runs, one at a time under `reading`.
     """
 
     parent: str | None
@@ -37,6 +37,7 @@ class OpenRollout:
     ended: int = 0
     closed: float | None = None
     is_counted_only: bool = False
+    has_llm_calls: bool = False
     waiting: int = 0
     calls: RunningCalls | None = None
     reading: threading.Lock = field(default_factory=threading.Lock)

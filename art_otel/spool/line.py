@@ -1,4 +1,4 @@
-"""SpooledLine: where a line stands on the disk, so that memory need not hold it.
+"""SpooledLine: where a line stands, mostly on the disk, so that memory need not hold it.
 
 Invariant: a line that this process wrote can be read as long as somebody holds it, whatever becomes of the file's name.
 """
@@ -49,12 +49,9 @@ class SpooledLine:
 
 
 class WrittenFile:
-    """A file that this process writes to; it is closed when nobody holds it or a line of it any more.
+    """A file that this process writes to; it is closed when nobody holds it or a line of it any more."""
 
-    `path` is None for a file without a name, whose bytes are gone with it.
-    """
-
-    def __init__(self, descriptor: int, path: Path | None) -> None:
+    def __init__(self, descriptor: int, path: Path) -> None:
         self.descriptor = descriptor
         self.path = path
         finalize(self, _close, descriptor).atexit = False  # what ends at exit is still written
@@ -64,7 +61,23 @@ class WrittenFile:
         return os.pread(self.descriptor, size, offset)
 
     def __str__(self) -> str:
-        return "a temporary file" if self.path is None else str(self.path)
+        return str(self.path)
+
+
+class HeldText:
+    """A line that only memory has, as a file of its own."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: bytes) -> None:
+        self._text = text
+
+    def read(self, offset: int, size: int) -> bytes:
+        """As LineFile."""
+        return self._text[offset : offset + size]
+
+    def __str__(self) -> str:
+        return "memory"
 
 
 class RecentLines:

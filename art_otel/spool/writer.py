@@ -1,4 +1,4 @@
-"""SpoolWriter: appends lines to the files of one process.
+"""SpoolWriter appends lines to the files of one process; MemorySpool keeps them in memory.
 
 Invariant: what `write` took is in the file when it returns (the file system has it, also when the process is killed),
 or it is counted as dropped. A line is written whole or taken back. Nothing here raises for what the disk does.
@@ -7,14 +7,14 @@ or it is counted as dropped. A line is written whole or taken back. Nothing here
 import contextlib
 import logging
 import os
-import tempfile
 import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
-from art_otel.spool.line import SpooledLine, WrittenFile
+from art_otel.forks import after_fork
+from art_otel.spool.line import HeldText, SpooledLine, WrittenFile
 
 logger = logging.getLogger(__name__)
 
@@ -36,15 +36,64 @@ class SpoolCounts:
     bytes: int = 0
 
 
+class Spool(Protocol):
+    """Where the lines of one process go."""
+
+    @property
+    def counts(self) -> SpoolCounts:
+        """What became of the lines since this process began (a forked child counts anew)."""
+        ...
+
+    def write(self, line: bytes) -> SpooledLine | None:
+        """Take a line and say where it stands; None when it was dropped."""
+        ...
+
+    def flush(self, timeout: float | None = None) -> bool:
+        """Whether everything given so far is where it will be found: no line was dropped, and the disk has them."""
+        ...
+
+    def close(self) -> None:
+        """Let go of what is open; a later write is taken all the same."""
+        ...
+
+
+class MemorySpool:
+    """Keeps each line in memory as long as somebody holds it; nothing of it reaches a disk."""
+
+    def __init__(self) -> None:
+        self._start_anew()
+        after_fork(self._start_anew)
+
+    @property
+    def counts(self) -> SpoolCounts:
+        """The lines that were given, or about so many where threads gave some at once."""
+        return SpoolCounts(written=self._written, bytes=self._bytes)
+
+    def write(self, line: bytes) -> SpooledLine:
+        """Hold a line in the record that says where it stands."""
+        self._written += 1
+        self._bytes += len(line)
+        return SpooledLine(file=HeldText(line), offset=0, size=len(line))
+
+    def flush(self, timeout: float | None = None) -> bool:  # noqa: ARG002 # there is nothing to wait for
+        """True: there is no disk that could lack a line."""
+        return True
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def _start_anew(self) -> None:
+        self._written = self._bytes = 0
+
+
 class SpoolWriter:
     """Appends lines to files in `folder`, a new file every `max_file_bytes`.
 
-    Without a folder the files are temporary and have no name: the disk has their lines as long as somebody holds one,
-    and nothing is left when the process ends, however it ends. A line that the disk refuses is dropped and counted; so
-    are those of the second after it, then the disk is asked again.
+    A line that the disk refuses is dropped and counted; so are those of the second after it, then the disk is asked
+    again.
     """
 
-    def __init__(self, folder: Path | None, *, max_file_bytes: int = 64 << 20) -> None:
+    def __init__(self, folder: Path, *, max_file_bytes: int = 64 << 20) -> None:
         self.folder = folder
         self._max_file_bytes = max_file_bytes
         self._file: WrittenFile | None = None
@@ -53,8 +102,7 @@ class SpoolWriter:
         self._looked_at = 0.0
         self._refused_at: float | None = None
         self._start_anew()
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._start_anew)
+        after_fork(self._start_anew)
 
     @property
     def counts(self) -> SpoolCounts:
@@ -89,10 +137,10 @@ class SpoolWriter:
             for path in self._unsynced:
                 _sync(path)
             self._unsynced.clear()
-            if self._file is not None and self.folder is not None:
+            if self._file is not None:
                 os.fsync(self._file.descriptor)
         except OSError as error:
-            logger.warning("art-otel: the spool in %s cannot be flushed: %s", self._where, error)
+            logger.warning("art-otel: the spool in %s cannot be flushed: %s", self.folder, error)
             return False
         finally:
             self._lock.release()
@@ -116,17 +164,17 @@ class SpoolWriter:
         except OSError as error:
             self._close()
             if self._refused_at is None:
-                logger.warning("art-otel: spans are lost, the spool in %s cannot be written: %s", self._where, error)
+                logger.warning("art-otel: spans are lost, the spool in %s cannot be written: %s", self.folder, error)
             self._refused_at = time.monotonic()
             return None
         if self._refused_at is not None:
-            logger.warning("art-otel: the spool in %s can be written again, %d lost", self._where, self._dropped)
+            logger.warning("art-otel: the spool in %s can be written again, %d lost", self.folder, self._dropped)
             self._refused_at = None
         return written
 
     def _append(self, line: bytes) -> SpooledLine:
         if self._file is not None and self._size and self._size + len(line) > self._max_file_bytes:
-            self._unsynced += [] if self._file.path is None else [self._file.path]
+            self._unsynced.append(self._file.path)
             self._close()
         file = self._open() if self._file is None else self._file
         rest = memoryview(line)
@@ -141,29 +189,25 @@ class SpoolWriter:
         return written
 
     def _open(self) -> WrittenFile:
-        self._file = _temporary_file() if self.folder is None else _file_in(self.folder)
-        self._unsynced += [] if self.folder is None else [self.folder, self.folder.parent]
+        self._file = _file_in(self.folder)
+        self._unsynced += [self.folder, self.folder.parent]
         self._size = 0
         return self._file
 
-    @property
-    def _where(self) -> str:
-        return tempfile.gettempdir() if self.folder is None else str(self.folder)
-
     def _leave_removed(self) -> None:
         """Go on in a new file where somebody removed this one: what would be written to it is lost."""
-        if self._file is not None and self._file.path is not None and not self._file.path.exists():
+        if self._file is not None and not self._file.path.exists():
             self._close()
-            logger.warning("art-otel: a file of the spool in %s was removed with what was in it", self._where)
+            logger.warning("art-otel: a file of the spool in %s was removed with what was in it", self.folder)
 
     def _close(self, *, of_parent: bool = False) -> None:
         """Leave the file to those who hold lines of it; one that nothing could be written to goes, if it is ours."""
         file, self._file = self._file, None
-        if file is not None and file.path is not None and not self._size and not of_parent:
+        if file is not None and not self._size and not of_parent:
             try:
                 file.path.unlink(missing_ok=True)
             except OSError as error:
-                logger.warning("art-otel: a file of the spool in %s: %s", self._where, error)
+                logger.warning("art-otel: a file of the spool in %s: %s", self.folder, error)
         self._size = 0
 
     def _start_anew(self) -> None:
@@ -188,9 +232,3 @@ def _sync(path: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-
-
-def _temporary_file() -> WrittenFile:
-    descriptor, path = tempfile.mkstemp(prefix="art-otel-")
-    os.unlink(path)  # noqa: PTH108 # mkstemp gives a text
-    return WrittenFile(descriptor, None)

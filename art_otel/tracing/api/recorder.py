@@ -25,6 +25,10 @@ class Recorder(Protocol):
         """How many spans the rollout has so far; None for one that is not known here."""
         ...
 
+    def has_llm_calls(self, rollout_id: str) -> bool:
+        """Whether an LLM call of the rollout began here; no line is read for it."""
+        ...
+
     def calls(self, rollout_id: str) -> "tuple[InferenceCall, ...]":
         """The LLM calls recorded so far, the same object until there is more. Empty for one that is not known here."""
         ...

@@ -17,10 +17,10 @@ from opentelemetry.trace import INVALID_SPAN, Span
 
 from art_otel import attributes
 from art_otel.errors import UsageError
+from art_otel.forks import runs_here
 from art_otel.tracing.api import scalars
 from art_otel.tracing.api.config import Call, RolloutConfig
 from art_otel.tracing.api.context import detach, with_rollout
-from art_otel.tracing.api.forks import runs_here
 from art_otel.tracing.api.gather_scope import scope_in, with_scope
 from art_otel.tracing.api.outcome import record_outcome
 from art_otel.tracing.api.recorder import recorder

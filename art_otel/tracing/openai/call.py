@@ -25,7 +25,6 @@ from art_otel.tracing.openai.exchange import RAW_HEADER, Options, Response
 from art_otel.tracing.openai.openllmetry import is_openllmetry
 from art_otel.tracing.openai.request import fields_of, messages, parameters, prompt, request_attributes_of
 from art_otel.tracing.openai.response_tee import ResponseTee
-from art_otel.tracing.sdk import open_calls
 from art_otel.tracing.sdk.ancestors import path_up
 from art_otel.tracing.sdk.call_spans import is_call_by_now, runs_code
 from art_otel.tracing.sdk.token_attributes import without_tokens
@@ -112,12 +111,10 @@ class CapturedCall:
             ending.call = self  # the span asked again, and the last answer is the one
         else:
             vars(span)["end"] = _Ending(span, self)
-        open_calls.begin(str(attributes_of(span).get(names.ROLLOUT_ID)))
         self.when_over(partial(self._over, span))
 
     def _over(self, span: Span) -> None:
         """Nobody gets more of the answer. OpenLLMetry ends the span of a stream that was left late, or never."""
-        open_calls.end(str(attributes_of(span).get(names.ROLLOUT_ID)))
         if span.is_recording() and (self._is_own or (self._tee.was_left and is_openllmetry(span))):
             span.end()
 

@@ -1,4 +1,4 @@
-"""Hooks in openai's client: where a request is about to leave, and where its answer begins.
+"""Hooks in openai's client: where a request is about to leave, where its answer begins, and where a stream is made.
 
 Invariant: the places are private to openai, so their parameters are looked at first; where they are others, the client
 stays as it is and a problem says what cannot be had. They are reached whoever else wraps the client, in any order,
@@ -7,15 +7,20 @@ because everybody else wraps what stands around them.
 Source of the places: openai/_base_client.py of openai 1.66, 1.109, 2.8 and 3.52.
 """
 
+import copy
 import functools
 import inspect
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from art_otel.tracing.internal_errors import handle_internal_errors
 from art_otel.tracing.openai.patches import Patches
 
 _CLIENTS: Final = ("OpenAI", "AsyncOpenAI")
+_STREAMS: Final = ("Stream", "AsyncStream")
+_READ: Final = "__stream__"
+_READER: Final = "_iterator"
 _REQUEST: Final = "request"
 _PROCESS: Final = "_process_response"
 _BUILD: Final = "_build_request"
@@ -68,7 +73,29 @@ def hook(openai: ModuleType, patches: Patches, hooks: Hooks) -> list[str]:
         _place(client, _PROCESS, hooks.process, patches)
         _place(client, _BUILD, hooks.build, patches)  # around what asks: that is for a call that has a span
         _place(client, _REQUEST, hooks.request, patches)
+    for name in _STREAMS:
+        stream: object = getattr(openai, name, None)
+        if isinstance(stream, type) and hasattr(stream, _READ):
+            _place(stream, "__init__", _ending_when_dropped, patches)
     return problems
+
+
+def _ending_when_dropped(init: Method) -> Method:
+    """Wrap the initializer of streams, which read through a generator that holds its stream.
+
+    Let it hold a copy instead: then a stream that the app drops is gone at once, and with it the generator, which
+    closes the response. Else both wait for Python's garbage collector, and the rollout may end before.
+    """
+
+    def initialize(stream: Any, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 # as openai
+        init(stream, *args, **kwargs)
+        with handle_internal_errors:
+            if _READER in vars(stream):
+                reading = copy.copy(stream)
+                vars(reading)[_READER] = None
+                vars(stream)[_READER] = getattr(reading, _READ)()
+
+    return initialize
 
 
 def _hook_asking(openai: ModuleType, client: type, patches: Patches, asks: Asks) -> str | None:

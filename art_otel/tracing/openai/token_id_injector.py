@@ -15,6 +15,7 @@ import time
 import weakref
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, cast
+from urllib.parse import urlsplit
 
 from art_otel.tracing.internal_errors import InternalErrorHandler
 from art_otel.tracing.openai.call import current_call_span
@@ -144,7 +145,7 @@ class TokenIdInjector:
             logger.warning(
                 "art-otel: %s refuses to be asked for token ids and logprobs of %s (status %d); it is asked again in"
                 " some minutes",
-                target.server,
+                _for_log(target.server),
                 target.model,
                 refused.status_code,
             )
@@ -180,6 +181,12 @@ def _target(client: Any, options: Options) -> _Target:  # noqa: ANN401 # as open
     data = options.json_data
     body: Mapping[str, object] = cast(Mapping[str, object], data) if isinstance(data, Mapping) else {}
     return _Target(str(client.base_url), str(body.get("model")), bool(body.get("stream")))
+
+
+def _for_log(url: str) -> str:
+    """The URL without user and password."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
 class _Asked(NamedTuple):

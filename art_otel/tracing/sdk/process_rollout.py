@@ -15,6 +15,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Span, Tracer
 
 from art_otel import attributes
+from art_otel.forks import after_fork
 from art_otel.live import RolloutBuffer
 from art_otel.tracing.api.span_counts import record_span_counts
 from art_otel.tracing.internal_errors import handle_internal_errors
@@ -40,8 +41,7 @@ class ProcessRollout:
         self._id: str | None = None
         self._joined_ns = 0
         self._pid = os.getpid()
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._after_fork)
+        after_fork(self._after_fork)
 
     def join(self) -> str:
         """Begin the rollout if it has not begun, and give its id."""

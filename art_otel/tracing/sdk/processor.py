@@ -6,6 +6,7 @@ logged. What `on_end` took is in the spool when it returns. Spans outside rollou
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import takewhile
 from typing import Final, TypeAlias
 
@@ -13,14 +14,14 @@ from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 
 from art_otel import attributes
+from art_otel.forks import after_fork
 from art_otel.live import Line, RolloutBuffer
-from art_otel.spool import SpoolWriter
+from art_otel.spool import MemorySpool, Spool
 from art_otel.tracing.api.context import current_rollout_id
 from art_otel.tracing.internal_errors import InternalErrorHandler, warn_once
 from art_otel.tracing.sdk.ancestors import remember
 from art_otel.tracing.sdk.call_spans import is_call, was_call
 from art_otel.tracing.sdk.child_exit import at_child_exit
-from art_otel.tracing.sdk.open_calls import close_dropped
 from art_otel.tracing.sdk.otlp_json_encoder import OtlpJsonEncoder
 from art_otel.tracing.sdk.pending_spans import PendingSpans
 from art_otel.tracing.sdk.process_rollout import ProcessRollout
@@ -39,14 +40,14 @@ class RecordingSpanProcessor(SpanProcessor):
     """Give it to a TracerProvider, before its other processors.
 
     `rewrites` change each span of a rollout. `about` is put on each rollout's own span that does not say it itself.
-    Without a `spool` lines stand in temporary files, as long as their rollouts are open. `rollout_spans` are globs of
+    Without a `spool` lines are in memory, as long as their rollouts are open. `rollout_spans` are globs of
     span names that begin a rollout. `process_rollout` gathers calls that nothing is around.
     """
 
     def __init__(
         self,
         *,
-        spool: SpoolWriter | None = None,
+        spool: Spool | None = None,
         rollouts: RolloutBuffer | None = None,
         rewrites: Sequence[Rewrite] = (),
         rollout_spans: Sequence[str] = (),
@@ -55,17 +56,16 @@ class RecordingSpanProcessor(SpanProcessor):
     ) -> None:
         self._handle_internal_errors = InternalErrorHandler(_PROBLEM)
         self.rollouts = RolloutBuffer() if rollouts is None else rollouts
-        self.spool = SpoolWriter(None) if spool is None else spool
+        self.spool: Spool = MemorySpool() if spool is None else spool
         self.registry = RolloutRegistry(rollout_spans)
-        self._rewrites = tuple(rewrites)
+        self._rewritten: Rewrite = partial(_rewrite, tuple(rewrites))  # no method: it would hold the processor
         self._process_rollout = process_rollout
         self._about = dict(about or {})
         self._lines = OtlpJsonEncoder()
         self._starts = StartLines(self._lines, self._rewritten)
         self._pending = PendingSpans()
         self._is_asked = False
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._after_fork)
+        after_fork(self._after_fork)
 
     @property
     def faults(self) -> int:
@@ -187,6 +187,8 @@ class RecordingSpanProcessor(SpanProcessor):
             active.span.set_attribute(attributes.ROLLOUT_ID, active.rollout)
         certified = self.rollouts.started(active.rollout, is_root=active.is_root, parent=active.outer)
         active.counted = True
+        if calls:
+            self.rollouts.note_call(active.rollout)
         if calls or active.is_root or not certified or attributes.STEP_INDEX in (active.span.attributes or {}):
             self.rollouts.add(active.rollout, self._write(self._starts.line(active.span)))
 
@@ -198,8 +200,6 @@ class RecordingSpanProcessor(SpanProcessor):
 
     def _end(self, span: ReadableSpan) -> None:
         active = self.registry.of(span)
-        if active is not None and active.is_root and active.rollout is not None:
-            close_dropped(active.rollout)
         is_ours = active is not None and (active.rollout is not None or active.is_aside)
         if is_ours or attributes.ROLLOUT_ID in (span.attributes or {}):  # which a span of many attributes has lost
             span = self._rewritten(span)  # before anything else can fail: others see what is not rewritten
@@ -211,13 +211,15 @@ class RecordingSpanProcessor(SpanProcessor):
         if active.rollout is None and not active.is_aside:
             self._pending.add(span)
             return
-        self._record_end(self._lines.line(span), active)
+        self._record_end(span, active)
 
-    def _record_end(self, line: bytes, active: ActiveSpan) -> None:
-        written = self._write(line)
+    def _record_end(self, span: ReadableSpan, active: ActiveSpan) -> None:
+        written = self._write(self._lines.line(span))
         if active.is_aside:
             self.rollouts.add(active.rollout or "", written)
         elif active.rollout is not None:
+            if not self.rollouts.has_llm_calls(active.rollout) and was_call(span):
+                self.rollouts.note_call(active.rollout)
             self.rollouts.ended(active.rollout, written, is_root=active.is_root)
 
     def _write(self, line: bytes) -> Line:
@@ -229,11 +231,6 @@ class RecordingSpanProcessor(SpanProcessor):
 
     def _line(self, span: ReadableSpan) -> bytes:
         return self._lines.line(self._rewritten(span))
-
-    def _rewritten(self, span: ReadableSpan) -> ReadableSpan:
-        for rewrite in self._rewrites:
-            span = rewrite(span)
-        return span
 
     def _flush(self, timeout: float) -> bool:
         return self.spool.flush(timeout) and not self.faults
@@ -256,6 +253,12 @@ class RecordingSpanProcessor(SpanProcessor):
         self.rollouts.start_anew()
         self._handle_internal_errors.faults = 0
         self._is_asked = False
+
+
+def _rewrite(rewrites: Sequence[Rewrite], span: ReadableSpan) -> ReadableSpan:
+    for rewrite in rewrites:
+        span = rewrite(span)
+    return span
 
 
 def _make_root(active: ActiveSpan, mark: Mapping[str, str | bool]) -> str:

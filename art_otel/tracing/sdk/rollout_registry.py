@@ -84,8 +84,9 @@ class RolloutRegistry:
     def outermost(self, active: ActiveSpan) -> list[ActiveSpan]:
         """The running spans above this one, the outermost first, and itself."""
         path = [active]
-        while (above := path[-1].above) is not None and above in self._running:
-            path.append(self._running[above])
+        # Another thread may end a span at any time, so each is looked up once.
+        while (above := path[-1].above) is not None and (running := self._running.get(above)) is not None:
+            path.append(running)
         return path[::-1]
 
     def rollout_around(self, active: ActiveSpan) -> str | None:

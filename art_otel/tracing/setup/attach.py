@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, cast
 
 from opentelemetry.sdk.trace import ConcurrentMultiSpanProcessor, TracerProvider
@@ -49,7 +50,8 @@ def attach(provider: AnyTracerProvider, processor: RecordingSpanProcessor) -> At
     steps = [undo]
     if isinstance(provider, TracerProvider):
         for owner in _with_tracers(provider):
-            steps.extend(_record_rollouts(owner))
+            _record_all(owner)
+        steps.append(partial(_leave, provider))
     return Attachment(provider=provider, undo=tuple(steps))
 
 
@@ -111,12 +113,23 @@ def _with_tracers(provider: TracerProvider) -> Iterator[object]:
     yield from list(cast(Mapping[object, object], getattr(provider, _TRACERS, {})).values())
 
 
-def _record_rollouts(owner: object) -> Iterator[Callable[[], None]]:
+def _record_all(owner: Any) -> None:  # noqa: ANN401 # a provider or a tracer
+    """Let every span of it be recorded, with ids from the operating system."""
     sampler = getattr(owner, "sampler", None)
     if isinstance(sampler, Sampler):
-        setattr(owner, "sampler", RolloutSampler(sampler))  # noqa: B010 # a provider or a tracer
-        yield lambda: setattr(owner, "sampler", sampler)
+        owner.sampler = RolloutSampler(sampler)
     generator = getattr(owner, "id_generator", None)
     if type(generator) is RandomIdGenerator:
-        setattr(owner, "id_generator", SystemIdGenerator())  # noqa: B010 # as above
-        yield lambda: setattr(owner, "id_generator", generator)
+        owner.id_generator = SystemIdGenerator(generator)
+
+
+def _leave(provider: TracerProvider) -> None:
+    """Give the provider and its tracers, also those made meanwhile, what ours stood before."""
+    owner: Any
+    for owner in _with_tracers(provider):
+        sampler = getattr(owner, "sampler", None)
+        if isinstance(sampler, RolloutSampler):
+            owner.sampler = sampler.inner
+        generator = getattr(owner, "id_generator", None)
+        if isinstance(generator, SystemIdGenerator) and generator.inner is not None:
+            owner.id_generator = generator.inner

@@ -16,6 +16,7 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from art_otel.errors import UsageError
+from art_otel.forks import after_fork
 from art_otel.runlog.defaults import RunDefaults, use_run_defaults
 from art_otel.spool.runs import name_run
 from art_otel.tracing import switch
@@ -63,8 +64,7 @@ class Tracing:
         self._memory_users = 0
         self._memory_provider: TracerProvider | None = None
         self.client = Client(guarded(self._attach))
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._after_fork)
+        after_fork(self._after_fork)
 
     @property
     def is_set_up(self) -> bool:

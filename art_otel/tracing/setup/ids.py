@@ -13,7 +13,10 @@ SPAN_BYTES: Final = 8
 
 
 class SystemIdGenerator(IdGenerator):
-    """Trace and span ids from the operating system."""
+    """Trace and span ids from the operating system. `inner` is the generator in whose place it stands, if any."""
+
+    def __init__(self, inner: IdGenerator | None = None) -> None:
+        self.inner = inner
 
     def generate_span_id(self) -> int:
         """Eight random bytes, not all zero."""

@@ -19,6 +19,7 @@ from opentelemetry.metrics import NoOpMeterProvider
 from opentelemetry.trace import NoOpTracer, ProxyTracerProvider, Span, Tracer, TracerProvider
 from wrapt import wrap_function_wrapper
 
+from art_otel.forks import after_fork
 from art_otel.tracing.setup.client_libraries import BY_ENTRY_POINT, OPENAI, ClientLibrary
 from art_otel.tracing.setup.settings import MODULES, Instrumentor
 
@@ -121,8 +122,7 @@ class Instrumentation:
         self._started: dict[str, tuple[Any, _Pausable]] = {}
         self._starting: int | None = None
         self._by_app: set[str] = set()
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._after_fork)
+        after_fork(self._after_fork)
 
     def watch(self) -> None:
         """Learn of every instrumentor that starts. Call it once OTel's BaseInstrumentor has been imported."""

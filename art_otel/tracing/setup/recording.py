@@ -15,7 +15,7 @@ from opentelemetry.trace import TracerProvider
 from art_otel import attributes
 from art_otel.live import RolloutBuffer
 from art_otel.scrubbing import Scrubber
-from art_otel.spool import SpoolWriter, remove_old_runs, run_folder
+from art_otel.spool import Spool, SpoolWriter, remove_old_runs, run_folder
 from art_otel.tracing.api.recorder import use_recorder
 from art_otel.tracing.internal_errors import warn_once
 from art_otel.tracing.sdk.content import leave_content_out
@@ -73,7 +73,7 @@ class Recording:
 class RecordingParts(TypedDict):
     """What a processor is made of."""
 
-    spool: SpoolWriter | None
+    spool: Spool | None
     rollouts: RolloutBuffer
     rewrites: list[Rewrite]
     rollout_spans: tuple[str, ...]
@@ -108,7 +108,7 @@ def make_recording(settings: Settings) -> Recording:
     return Recording(processor=processor, process_rollout=parts["process_rollout"])
 
 
-def _spool(settings: Settings) -> SpoolWriter | None:
+def _spool(settings: Settings) -> Spool | None:
     folder = settings.spool_folder
     if folder is None:
         return None

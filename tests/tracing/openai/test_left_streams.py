@@ -222,6 +222,28 @@ def test_a_response_stream_that_is_dropped(app, server):
     assert [choice.finish_reason for choice in call.choices] == [None]
 
 
+def test_no_garbage_is_collected_for_a_stream(app):
+    """To collect the heap of a trainer takes seconds. What is dropped is gone by itself, what is held goes on."""
+    gc.collect()
+    gc.disable()
+    collected = []
+    gc.callbacks.append(lambda phase, _: collected.append(phase))
+    try:
+        with app.client() as client:
+            with app.rollout():
+                read_some(client.responses.create(model=MODEL, input="Hi", stream=True))
+            assert [span.name for span in app.exporter.get_finished_spans()][-1] == "rollout test"
+            with app.rollout():
+                held = client.responses.create(model=MODEL, input="Hi", stream=True)
+                read_some(held)
+            assert collected == []
+            read_some(held)
+            held.close()
+    finally:
+        gc.callbacks.pop()
+        gc.enable()
+
+
 def test_a_response_stream_that_is_cancelled(app):
     async def run(client, cancel):
         async for event in await client.responses.create(model=MODEL, input="Hi #pace=0.01", stream=True):

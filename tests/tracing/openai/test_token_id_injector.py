@@ -43,6 +43,15 @@ def test_a_server_that_refuses_is_told_once_and_asked_no_more(refused, strict, c
     assert all(call.choices[0].message.content for call in refused.calls())
 
 
+def test_a_refusal_is_logged_without_the_password_of_the_server(refused, strict, caplog):
+    address = strict.url.replace("://", "://alice:hunter2@")
+    with caplog.at_level(logging.WARNING, "art_otel"), refused.client() as client, refused.rollout():
+        client.with_options(base_url=address).chat.completions.create(**ASK)
+    assert f"{strict.url}/ refuses" in caplog.text
+    assert "alice" not in caplog.text
+    assert "hunter" not in caplog.text
+
+
 def test_a_refusal_is_of_one_model_and_kind_of_answer_and_for_some_minutes(refused, strict, monkeypatch):
     """A judge behind a shared gateway says nothing of the policy."""
     before = len(strict.exchanges())

@@ -2,9 +2,11 @@
 
 import random
 import threading
+from collections import OrderedDict
 
 import pytest
 from opentelemetry import baggage, trace
+from opentelemetry import context as otel_context
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -213,3 +215,46 @@ def test_what_is_done_is_let_go(tmp_path):
             app.call("q")
     assert app.rollouts.trajectory("r0") is None
     assert app.rollouts.wait("r0", 0) is True
+
+
+class EndsAtAnyTime(OrderedDict):
+    """Running spans, of which another thread ends one right after it was looked for."""
+
+    def __init__(self, running, span) -> None:
+        super().__init__(running)
+        self.span = span
+
+    def __contains__(self, key) -> bool:
+        is_there = super().__contains__(key)
+        if is_there and self.span is not None:
+            span, self.span = self.span, None
+            span.end()
+        return is_there
+
+
+def test_a_parent_that_ends_while_its_child_starts_costs_no_rollout(tmp_path):
+    traced = Traced(tmp_path)
+    with traced.rollout("innocent", "r1"):
+        outside = otel_context.attach(Context())
+        parent = traced.app.start_span("parent")
+        registry = traced.processor.registry
+        registry._running = EndsAtAnyTime(registry._running, parent)
+        with trace.use_span(parent, end_on_exit=False):
+            traced.call("one")
+        parent.end()
+        otel_context.detach(outside)
+    assert traced.processor.faults == 0
+    found, _ = traced.convert()
+    assert {one.rollout_id: one.complete for one in found}["r1"]
+
+
+def test_whether_a_rollout_has_calls_is_known_without_reading_lines(tmp_path, monkeypatch):
+    traced = Traced(tmp_path)
+    monkeypatch.setattr("art_otel.spool.SpooledLine.read", None)
+    with traced.rollout("agent", "r1"):
+        assert not traced.rollouts.has_llm_calls("r1")
+        traced.call("one")
+        assert traced.rollouts.has_llm_calls("r1")
+    with traced.rollout("late", "r2"), traced.app.start_as_current_span("only its end says so") as span:
+        span.set_attribute("openinference.span.kind", "LLM")
+    assert traced.rollouts.has_llm_calls("r2")

@@ -1,8 +1,10 @@
 """Tracing in memory: for who gathers where nothing is set up."""
 
 import asyncio
+import gc
 import os
 import string
+from pathlib import Path
 
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
@@ -11,8 +13,13 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from art_otel import RolloutSpanProcessor, convert, gather_trajectory, read_trajectories, rollout
 from art_otel.errors import UsageError
+from art_otel.live import RolloutBuffer
+from art_otel.spool import MemorySpool
+from art_otel.spool.line import HeldText
 from art_otel.tracing import internal_errors
 from art_otel.tracing.api.recorder import recorder, use_recorder
+from art_otel.tracing.sdk.process_rollout import ProcessRollout
+from art_otel.tracing.sdk.processor import RecordingSpanProcessor
 from tests.tracing.setup.test_setup import CHAT, call
 
 
@@ -98,3 +105,38 @@ def test_a_processor_that_is_added_by_hand(otel, tmp_path, monkeypatch):
     assert list(read_trajectories(tmp_path / "out")) == [found]
     with pytest.raises(UsageError, match="no such keyword"):
         RolloutSpanProcessor(folder="x")
+
+
+@pytest.mark.usefixtures("tracing")
+def test_gathering_again_and_again_leaves_nothing_open(otel):
+    """Each gathering sets up and takes away: descriptors, processors and buffers are as many as before."""
+
+    def held():
+        gc.collect()
+        kinds = (RecordingSpanProcessor, RolloutBuffer, MemorySpool, ProcessRollout)
+        return len(list(Path("/dev/fd").iterdir())), sum(isinstance(one, kinds) for one in gc.get_objects())
+
+    @rollout
+    async def agent():
+        call(otel)
+
+    async def main(times):
+        for _ in range(times):
+            assert len((await gather_trajectory(agent())).calls) == 1
+
+    asyncio.run(main(3))
+    before = held()
+    asyncio.run(main(30))
+    assert held() == before
+
+
+def test_without_a_spool_no_file_has_what_was_asked(tracing, otel, monkeypatch):
+    monkeypatch.setattr("tempfile.mkstemp", None)
+    monkeypatch.setattr("os.open", None)
+    with tracing.in_memory():
+        with rollout(name="agent") as trajectory:
+            call(otel)
+            recording = recorder()
+            lines = recording._rollouts[trajectory.rollout_id].lines
+            assert {type(line.file) for line in lines} == {HeldText}
+        assert len(recording.trajectory(trajectory.rollout_id).calls) == 1

@@ -4,6 +4,7 @@ import pytest
 from opentelemetry.sdk.trace import ConcurrentMultiSpanProcessor, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import NoOpTracerProvider
 
 from art_otel.tracing.sdk.processor import RecordingSpanProcessor
@@ -62,6 +63,19 @@ def test_ids_of_the_app_s_own_stay():
     attachment.detach()
     other.detach()
     assert type(plain.id_generator) is RandomIdGenerator
+
+
+def test_tracers_made_meanwhile_are_left_as_the_provider_was():
+    provider = TracerProvider(sampler=ALWAYS_OFF, shutdown_on_exit=False)
+    early = provider.get_tracer("early")
+    attachment = attach(provider, RecordingSpanProcessor())
+    late = provider.get_tracer("late")
+    assert early.start_span("x").is_recording()
+    assert late.start_span("x").is_recording()
+    attachment.detach()
+    for tracer in (early, late, provider.get_tracer("after")):
+        assert (tracer.sampler, type(tracer.id_generator)) == (ALWAYS_OFF, RandomIdGenerator)
+        assert not tracer.start_span("x").is_recording()
 
 
 def test_processors_that_run_side_by_side_are_warned_of(caplog):

@@ -11,8 +11,8 @@ from opentelemetry.trace import Span, SpanContext, TraceFlags
 
 from art_otel.calls import InferenceCall
 from art_otel.errors import UsageError
+from art_otel.forks import runs_here
 from art_otel.tracing.api.context import current_rollout_id, running_trajectory
-from art_otel.tracing.api.forks import runs_here
 from art_otel.tracing.api.rewards.rewarded import Rewarded
 from art_otel.tracing.api.running.running import RunningTrajectory
 from art_otel.tracing.api.step import Step, current_step

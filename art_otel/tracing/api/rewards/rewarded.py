@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, ClassVar
 from opentelemetry.trace import Span
 
 from art_otel import attributes
+from art_otel.forks import is_inherited
 from art_otel.tracing.api import scalars
-from art_otel.tracing.api.forks import is_inherited
 from art_otel.tracing.internal_errors import warn_once
 
 

@@ -12,9 +12,9 @@ from opentelemetry.trace import Span
 
 from art_otel import attributes
 from art_otel.errors import UsageError
+from art_otel.forks import is_inherited
 from art_otel.tracing.api import scalars
 from art_otel.tracing.api.context import running_trajectory
-from art_otel.tracing.api.forks import is_inherited
 from art_otel.tracing.api.recorder import recorder
 from art_otel.tracing.api.rewards.rewarded import Rewarded
 from art_otel.tracing.api.running import fields
@@ -183,7 +183,9 @@ class RunningTrajectory(Rewarded):
     def warn_of_lost_calls(self) -> None:
         """Say so where it has no call and others ran in no rollout meanwhile, as in a thread without its context."""
         recording = recorder()
-        if recording is None or recording.calls_outside == self._calls_outside or self.calls:
+        if recording is None or recording.calls_outside == self._calls_outside:
+            return
+        if recording.has_llm_calls(self._rollout_id):
             return
         warn_once(
             "rollout %s has no LLM calls, and %d began outside of every rollout while it ran: threads and pools start"
