@@ -31,7 +31,8 @@ def defer_imports(package: str) -> bool:
     def load(name: str) -> object:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}; it has {', '.join(names)}")
-        return getattr(import_module(homes[name]), name)
+        value = namespace[name] = getattr(import_module(homes[name]), name)
+        return value
 
     namespace |= {"__all__": names, "__dir__": lambda: names, "__getattr__": load}
     return True

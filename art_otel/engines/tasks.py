@@ -12,6 +12,7 @@ in the order of their rollout ids.
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 from uuid import uuid4
@@ -118,7 +119,8 @@ def read_split(task: ReadTask) -> ReadSummary:
     split = _Split(task.job, summary)
     job = task.job
     chosen = None if job.format is None else format_named(job.format)
-    with Prefetcher(stored_ranges(task.inputs)) as prefetcher:
+    stored = stored_ranges(task.inputs)
+    with Prefetcher(stored) if stored else nullcontext() as prefetcher:
         for source in task.inputs:
             account = FileStats(path=source.name, note=source.note)
             summary.files.append(account)
