@@ -54,6 +54,10 @@ _PRESIDIO: Final = (
     "|IT_(?:FISCAL_CODE|DRIVER_LICENSE|VAT_CODE|PASSPORT|IDENTITY_CARD)|PL_PESEL|SG_(?:NRIC_FIN|UEN)|KR_RRN|TH_TNIN"
     "|AU_(?:ABN|ACN|TFN|MEDICARE)|IN_(?:PAN|AADHAAR|VEHICLE_REGISTRATION|VOTER|PASSPORT)|FI_PERSONAL_IDENTITY_CODE"
 )
+_INFO_TYPES: Final = (
+    "NAME|EMAIL|PHONE|ADDRESS|AGE|USERNAME|PASSWORD|PERSON_NAME|EMAIL_ADDRESS|PHONE_NUMBER|STREET_ADDRESS|IP_ADDRESS"
+    "|CREDIT_CARD_NUMBER|CREDIT_DEBIT_CARD_NUMBER|US_SOCIAL_SECURITY_NUMBER|DATE_OF_BIRTH"
+)
 _STARS: Final = r"(?<!\*)\*{4}(?!\*)"
 _HEX: Final = r"(?<![0-9a-fA-F])(?:[0-9a-f]{128}|[0-9a-f]{64}|[0-9a-f]{40}|[0-9a-f]{32})(?![0-9a-fA-F])"
 
@@ -160,6 +164,21 @@ MASKS: Final = (
         inside="<REDACTED>",
         source="Claude Code docs: Monitoring (`OTEL_LOG_USER_PROMPTS`)",
     ),
+    Mask(
+        writer="Google Cloud Sensitive Data Protection, Amazon Bedrock Guardrails",
+        examples=("[EMAIL_ADDRESS]", "{EMAIL}"),
+        whole=rf"\[(?:{_INFO_TYPES})\]|\{{(?:{_INFO_TYPES})\}}",
+        inside=rf"\[(?:{_INFO_TYPES})\]|\{{(?:{_INFO_TYPES})\}}",
+        source="docs.cloud.google.com: De-identification (infoType replacement); docs.aws.amazon.com: Sensitive"
+        " information filters",
+    ),
+    Mask(
+        writer="a mask function of the app's own",
+        examples=("[MASKED]", "***REDACTED***"),
+        whole=r"(?i:[\[<({*_#-]{1,4} ?(?:[a-z]+[ _:-]{1,2})?(?:redacted|masked|scrubbed|anonymi[sz]ed|sanitized)"
+        r"(?:[ _:-]{1,2}[a-z]+)? ?[\]>)}*_#-]{1,4})",
+        source="what such functions write in examples of Langfuse's, LangSmith's, MLflow's and Traceloop's docs",
+    ),
 )
 """The masks that are known; what switches leave out entirely is missing content, not a mask."""
 
@@ -251,7 +270,7 @@ def signs_of(recording: SpanRecording) -> Signs:
 
 
 _LONGEST: Final = 120
-_FIRST: Final = frozenset('rR_<[{E* \t\r\n"')
+_FIRST: Final = frozenset('rR_<[({E*#- \t\r\n"')
 """What the masks begin with, and white space around them."""
 
 _WHOLE: Final = re.compile("|".join(f"({mask.whole})" for mask in MASKS))

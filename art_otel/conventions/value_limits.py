@@ -4,8 +4,10 @@ A limit cuts every text that is longer, so on a span that it cut no text is long
 are exactly as long. Invariant: only texts of the greatest length on a span (its attributes and those of its events and
 log records) are ever called cut, and only if the length is shown to be a limit in one of these ways:
 
-1. it is a limit of the table `LIMITS`, of 1,024 or more: 2,048 bytes is Tempo's, 4,095 characters New Relic's;
-2. one of several texts of that length is JSON that ends in the middle;
+1. it is a limit of the table `LIMITS`, of 1,024 or more: 2,048 bytes is Tempo's, 4,095 characters New Relic's; or a
+   power of two, or one less, from 2,048 on: people set such limits, and hardly a text that long has just that length;
+2. one of several texts of that length is JSON that ends in the middle; of one alone, if it is of an answer or the
+   arguments of a tool call and the length is a number that people choose (apps cut what their tools answer);
 3. several texts of that length differ, and chance does not make them: an answer and two other texts of 128 or more, or
    two texts of both kinds or three of one kind at a number that people choose (a multiple of 50 or 128, a power of two
    or one less), of 64 or more. Boards of a game, which are all of one length, are rarely that long, and rarely the
@@ -135,7 +137,12 @@ def cut_values(recording: SpanRecording) -> tuple[CutValue, ...]:
     longest = max(lengths, default=0)
     if longest < _SHORTEST:
         return ()
-    if longest not in _LENGTHS and lengths.count(longest) < 2 and all(map(str.isascii, values)):
+    if (
+        longest not in _LENGTHS
+        and lengths.count(longest) < 2
+        and not _is_chosen(longest)
+        and all(map(str.isascii, values))
+    ):
         return ()  # as on nearly all spans
     texts = [
         (name, value)
@@ -153,6 +160,9 @@ def cut_values(recording: SpanRecording) -> tuple[CutValue, ...]:
 _SHORTEST: Final = 64
 _ALONE: Final = 1024
 """The least limit that is believed where one text alone ends at it: of shorter texts many have just its length."""
+
+_ALONE_OF_ANY: Final = 2048
+"""The least power of two, or one less, that is believed like that although no row of the table has it."""
 
 _CERTAIN: Final = 128
 _WHOLE_CHARACTER: Final = 3
@@ -177,7 +187,16 @@ def _cut_at(texts: Sequence[tuple[str, str]], lengths: Sequence[int], unit: Unit
     ]
     open_texts = [(name, text) for name, text in at_top if not _is_whole_json(text)]
     limit = _documented(open_texts, top, unit) if open_texts else None
-    evidence = _shown_by(open_texts, top, unit) if limit is None else f"{limit.setter} cuts at {top:,} {unit}"
+    if limit is not None:
+        evidence = f"{limit.setter} cuts at {top:,} {unit}"
+    elif (
+        open_texts
+        and top >= _ALONE_OF_ANY
+        and any(map(_is_power_of_two, range(top, top + _spare(open_texts, unit) + 1)))
+    ):
+        evidence = f"it ends at {top:,} {unit}, and nothing is longer"
+    else:
+        evidence = _shown_by(open_texts, top, unit)
     if evidence is None:
         return ()
     return tuple(
@@ -189,7 +208,7 @@ def _cut_at(texts: Sequence[tuple[str, str]], lengths: Sequence[int], unit: Unit
 
 def _documented(texts: Sequence[tuple[str, str]], top: int, unit: Unit) -> ValueLimit | None:
     """The limit of the table that the greatest length is, or that a cut at a whole character leaves."""
-    spare = 0 if all(text.isascii() for _, text in texts) or unit == "characters" else _WHOLE_CHARACTER
+    spare = _spare(texts, unit)
     for limit in LIMITS:
         if limit.length is None or limit.length < _ALONE or limit.unit != unit:
             continue
@@ -199,11 +218,17 @@ def _documented(texts: Sequence[tuple[str, str]], top: int, unit: Unit) -> Value
     return None
 
 
+def _spare(texts: Sequence[tuple[str, str]], unit: Unit) -> int:
+    """How much a limit may leave free in these texts."""
+    return 0 if unit == "characters" or all(text.isascii() for _, text in texts) else _WHOLE_CHARACTER
+
+
 def _shown_by(texts: Sequence[tuple[str, str]], top: int, unit: Unit) -> str | None:
     """What shows that a length is a limit, where several texts have it; None where it may be chance."""
     different = {text for _, text in texts}
     if len(different) < 2:
-        return None
+        is_torn = _is_chosen(top) and any(_is_sampled(name) and _is_torn_json(text) for name, text in texts)
+        return f"JSON ends in the middle at {top:,} {unit}" if is_torn else None
     if any(_is_torn_json(text) for text in different):
         return f"JSON ends in the middle at {top:,} {unit}"
     answers = len({text for name, text in texts if _is_answer(name)})
@@ -216,7 +241,12 @@ def _shown_by(texts: Sequence[tuple[str, str]], top: int, unit: Unit) -> str | N
 
 def _is_chosen(length: int) -> bool:
     """Whether people choose such a number as a limit."""
-    return length % 50 == 0 or length % 128 == 0 or length & (length - 1) == 0 or length & (length + 1) == 0
+    return length % 50 == 0 or length % 128 == 0 or _is_power_of_two(length)
+
+
+def _is_power_of_two(length: int) -> bool:
+    """Whether the length is a power of two, or one less."""
+    return length & (length - 1) == 0 or length & (length + 1) == 0
 
 
 def _is_torn_json(text: str) -> bool:
@@ -272,3 +302,9 @@ def may_hold_content(name: str) -> bool:
 @lru_cache(maxsize=4096)
 def _is_answer(name: str) -> bool:
     return _ANSWER.search(name) is not None
+
+
+@lru_cache(maxsize=4096)
+def _is_sampled(name: str) -> bool:
+    """Whether an attribute of this name holds what a model sampled: an answer, or the arguments of a tool call."""
+    return _is_answer(name) or name.endswith("arguments")

@@ -31,6 +31,13 @@ FURTHER = {
     "Datadog LLM Observability": ["[This value has been dropped because this span's size exceeds the 5MB size limit.]"],
     COLLECTOR_REDACTION: ["****\n" * 80 + "****", " ****\n"],
     "Presidio": ["<US_SSN>"],
+    "a mask function of the app's own": [
+        "<masked>",
+        "[REDACTED: PII]",
+        "__MASKED__",
+        "(redacted)",
+        "[content redacted]",
+    ],
 }
 WHOLE = [(mask.writer, text) for mask in MASKS for text in (*mask.examples, *FURTHER.get(mask.writer, ()))]
 SAID = (
@@ -41,6 +48,10 @@ SAID = (
     "Dear <PERSON>, write to <EMAIL_ADDRESS>.",
     "<NO_ANSWER>",
     "<TASK_DONE>",
+    "[CITY]",
+    "(the name was redacted by the court)",
+    "- masked",
+    "**Redacted** is what they wrote.",
     "[redacted] said so",
     "Redacted",
     '{"password": "****"}',

@@ -141,3 +141,28 @@ def test_a_call_says_what_of_it_is_cut():
     }
     assert [(gap.kind, gap.field) for gap in call(attributes).gaps] == [("cut", "prompt"), ("cut", "answer")]
     assert call({**attributes, FLATTENED[0]: "Hello", FLATTENED[2]: "Hi"}).gaps == ()
+
+
+@pytest.mark.parametrize("limit", [8191, 8192, 16_384, 32_768, 65_535])
+@pytest.mark.parametrize("alphabet", ALPHABETS)
+@pytest.mark.parametrize("cutter", [cut_bytes, cut_characters])
+def test_a_long_text_that_ends_alone_at_a_power_of_two_is_cut(limit, alphabet, cutter):
+    answer = cutter(text_of(2 * limit, alphabet=alphabet), limit)
+    attributes = {FLATTENED[0]: "Hello", FLATTENED[2]: answer}
+    assert cut(attributes) == {FLATTENED[2]}
+    assert cut({**attributes, FLATTENED[0]: text_of(limit + 5000)}) == set()
+
+
+@pytest.mark.parametrize("limit", [1000, 1024, 512])
+def test_a_text_that_ends_alone_at_a_smaller_number_is_whole(limit):
+    assert cut({FLATTENED[0]: "Hello", FLATTENED[2]: text_of(limit)}) == set()
+
+
+@pytest.mark.parametrize("limit", [128, 256, 1000, 1024])
+def test_sampled_json_that_ends_in_the_middle_at_such_a_number_is_cut(limit):
+    torn = json.dumps({"q": text_of(2 * limit)})[:limit]
+    arguments, result = "gen_ai.prompt.1.tool_calls.0.arguments", "gen_ai.prompt.1.content"
+    assert cut({FLATTENED[0]: "Hello", FLATTENED[2]: torn}) == {FLATTENED[2]}
+    assert cut({FLATTENED[0]: "Hello", arguments: torn}) == {arguments}
+    assert cut({FLATTENED[0]: "Hello", FLATTENED[2]: torn[:-3]}) == set()
+    assert cut({FLATTENED[0]: "Hello", result: torn}) == set()
