@@ -19,12 +19,11 @@ import msgspec
 
 from art_otel.calls import Gap, GapKind, Message, canonical_arguments
 from art_otel.conventions import values
-from art_otel.conventions.attributes import AttributeNames, SpanRecording
+from art_otel.conventions.attributes import AttributeNames, PrefixCache, SpanRecording
 from art_otel.conventions.bodies.parts import is_known as is_known_part
 from art_otel.conventions.dialects import art
 from art_otel.conventions.facts import CallFacts
-from art_otel.conventions.masks import find_masked, is_hash, mask_of, signs_of
-from art_otel.conventions.prefix_cache import PrefixCache
+from art_otel.conventions.masks import find_masked, is_hash, is_plain, mask_of, signs_of
 from art_otel.conventions.value_limits import cut_values
 from art_otel.conventions.vocabulary import is_responses_api_id
 from art_otel.spans import Attributes, Scope, Value
@@ -49,28 +48,32 @@ _LAST_CHARACTERS: Final = frozenset(mark[-1] for mark in (*_MARKS, _REPLACED))
 
 def find_gaps(recording: SpanRecording, facts: CallFacts) -> tuple[Gap, ...]:
     """The gaps of a call, each once: those of its dialects and what its span and its messages show."""
-    span, gaps = recording.span, [*facts.gaps]
-    prompt = _judge_prompt(facts.input_messages) if facts.input_messages else _NOTHING_JUDGED
-    gaps += [Gap(kind=kind, field="prompt", evidence=sign) for kind, sign in prompt.signs]
-    has_hash = prompt.has_hash
+    span, logs, names = recording.span, recording.logs, recording.names
+    gaps = [*facts.gaps]
+    judged = _judge_prompt(facts.input_messages) if facts.input_messages else _NOTHING_JUDGED
+    has_hash = judged.has_hash
+    if judged.signs:
+        gaps += [Gap(kind=kind, field="prompt", evidence=sign) for kind, sign in judged.signs]
     for choice in facts.choices or ():
-        has_hash = has_hash or is_hash(choice.message)
-        if signs := _signs_of((choice.message,)):
-            gaps += [Gap(kind=kind, field=f"answer[{choice.index}]", evidence=sign) for kind, sign in signs]
+        judged = _judge((choice.message,), _NOTHING_JUDGED)
+        has_hash = has_hash or judged.has_hash
+        if judged.signs:
+            gaps += [Gap(kind=kind, field=f"answer[{choice.index}]", evidence=sign) for kind, sign in judged.signs]
     if has_hash or (gaps and any(gap.kind == "masked" for gap in gaps)) or signs_of(recording):
         gaps += _masked(recording, facts)
-    gaps += [Gap(kind="cut", field=value.field, evidence=value.evidence) for value in cut_values(recording)]
+    if cut := cut_values(recording):
+        gaps += [Gap(kind="cut", field=value.field, evidence=value.evidence) for value in cut]
     if "unknown" in (facts.prompt_known, facts.answer_known):
         gaps.append(Gap(kind="not understood", field="call", evidence=f"no source: {', '.join(facts.conventions)}"))
-    if dropped := span.dropped_attributes_count + sum([log.dropped_attributes_count for log in recording.logs]):
+    if dropped := sum([log.dropped_attributes_count for log in logs], span.dropped_attributes_count):
         gaps.append(Gap(kind="dropped", field=_field_of_dropped(facts), evidence=f"{dropped} attributes"))
-    if recording.names.memo(_truncation_flags) or span.events or recording.logs:
+    if names.memo(_truncation_flags) or span.events or logs:
         gaps += _flags(recording)
     if span.scope.name in _JUDGED_SCOPES:
-        gaps += find_losses(span.scope, recording.names, facts)
+        gaps += find_losses(span.scope, names, facts)
     if "n" in facts.parameters:
         gaps += _lost_choices(facts)
-    if recording.names.memo(art.has_extras) or recording.logs:
+    if names.memo(art.has_extras) or logs:
         gaps += art.read_gaps(recording)
     return tuple(dict.fromkeys(gaps)) if gaps else ()
 
@@ -127,44 +130,46 @@ class _Judged(NamedTuple):
 
 _NOTHING_JUDGED: Final = _Judged((), has_hash=False)
 
-_PROMPTS: Final[PrefixCache[tuple[Message, ...], _Judged]] = PrefixCache()
+_PROMPTS: Final[PrefixCache[tuple[Message, ...], _Judged]] = PrefixCache(
+    lambda prompt, piece, position: prompt[position : position + len(piece)] == piece
+)
 """What the prompts judged last showed."""
 
 
 def _judge_prompt(prompt: tuple[Message, ...]) -> _Judged:
     """Judge a prompt; its messages that were judged before are not judged again."""
     earlier = _PROMPTS.find(prompt)
-    if earlier is not None and earlier.length == len(prompt):
+    if earlier is None:
+        judged = _judge(prompt, _NOTHING_JUDGED)
+    elif earlier.length == len(prompt):
         return earlier.value
-    judged = _NOTHING_JUDGED if earlier is None else earlier.value
-    rest = prompt if earlier is None else prompt[earlier.length :]
-    judged = _Judged(judged.signs + _signs_of(rest), judged.has_hash or any(map(is_hash, rest)))
+    else:
+        judged = _judge(prompt[earlier.length :], earlier.value)
     _PROMPTS.keep(prompt, judged, earlier=earlier)
     return judged
 
 
-def _signs_of(messages: Iterable[Message]) -> tuple[_Sign, ...]:
-    """The signs of gaps in messages, most of which have nothing to judge."""
-    signs: tuple[_Sign, ...] = ()
+def _judge(messages: Iterable[Message], judged: _Judged) -> _Judged:
+    """Add to what was judged the signs of gaps in further messages, most of which have nothing to judge."""
     for message in messages:
-        if (mask := mask_of(message)) is not None:
-            signs = (*signs, ("masked", mask.evidence))
-        if message.content is None and message.role in _ASKING and message.is_unknown:
-            signs = (*signs, ("off", f"a message of role {message.role} without content"))
-        if message.parts is not None or ((text := message.content) is not None and text[-1:] in _LAST_CHARACTERS):
-            signs += _signs_of_one(message)
-    return signs
+        text = message.content
+        if text is None or text[-1:] in _LAST_CHARACTERS or not is_plain(message):
+            judged = _Judged(judged.signs + _signs_of(message), judged.has_hash or is_hash(message))
+    return judged
 
 
-def _signs_of_one(message: Message) -> tuple[_Sign, ...]:
+def _signs_of(message: Message) -> tuple[_Sign, ...]:
     text = message.content
-    unknown = () if message.parts is None else _unknown_types(message.parts)
-    is_cut = text is not None and (
-        text == _REPLACED or (message.role in ("assistant", "system") and text.endswith(_MARKS))
-    )
-    signs: list[_Sign] = [("not understood", f"parts of type {kind}") for kind in unknown]
-    if is_cut:
-        signs.append(("cut", (text or "")[-40:]))
+    signs: list[_Sign] = []
+    if (mask := mask_of(message)) is not None:
+        signs.append(("masked", mask.evidence))
+    if message.role in _ASKING and message.is_unknown:
+        signs.append(("off", f"a message of role {message.role} without content"))
+    if message.parts is not None:
+        for kind in _unknown_types(message.parts):
+            signs.append(("not understood", f"parts of type {kind}"))
+    if text is not None and (text == _REPLACED or (message.role in ("assistant", "system") and text.endswith(_MARKS))):
+        signs.append(("cut", text[-40:]))
     return tuple(signs)
 
 

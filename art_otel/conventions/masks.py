@@ -220,6 +220,20 @@ def find_masked(
     return (*masked, *_hashed(prompt, answers))
 
 
+def is_plain(message: Message) -> bool:
+    """Whether a message is one text that neither begins as a mask does nor is as long as a hash, as most are."""
+    text = message.content
+    return (
+        text is not None
+        and text[:1] not in _FIRST
+        and len(text) not in _HASH_LENGTHS
+        and message.parts is None
+        and message.reasoning is None
+        and message.refusal is None
+        and not message.tool_calls
+    )
+
+
 def is_hash(message: Message) -> bool:
     """Whether all that a message says is a hash, which `find_masked` believes only beside others."""
     text = message.content
@@ -231,8 +245,6 @@ def mask_of(message: Message, signs: Signs = NO_SIGNS) -> Mask | None:
     content = message.content
     if content is not None and (mask := mask_in(content, signs)) is not None:
         return mask
-    if message.reasoning is None and message.refusal is None and message.parts is None and not message.tool_calls:
-        return None  # as of most messages
     texts = [message.reasoning, message.refusal, *[call.arguments for call in message.tool_calls]]
     for text in texts:
         if text is not None and (mask := mask_in(text, signs)) is not None:

@@ -130,8 +130,7 @@ class CutValue(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 def cut_values(recording: SpanRecording) -> tuple[CutValue, ...]:
     """The attributes with content that a limit cut."""
-    span = recording.span
-    carriers = (span, *span.events, *recording.logs)
+    carriers = (recording.span, *recording.span.events, *recording.logs)
     values = [value for record in carriers for value in record.attributes.values() if type(value) is str]
     lengths = [*map(len, values)]
     longest = max(lengths, default=0)

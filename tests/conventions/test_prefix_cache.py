@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from art_otel.conventions.attributes import REMEMBERED_PREFIX_LENGTH as REMEMBERED_LENGTH
+from art_otel.conventions.attributes import REMEMBERED_PREFIXES as REMEMBERED
+from art_otel.conventions.attributes import PrefixCache
 from art_otel.conventions.bodies import messages
-from art_otel.conventions.prefix_cache import REMEMBERED, REMEMBERED_LENGTH, PrefixCache
 
 
 def told(found):
@@ -15,7 +17,7 @@ def told(found):
 
 
 def test_a_text_goes_on_with_the_last_one_or_else_with_the_longest():
-    known: PrefixCache[str, int] = PrefixCache()
+    known: PrefixCache[str, int] = PrefixCache(str.startswith)
     assert known.find("abc") is None
     for number, beginning in enumerate(["ab", "a", "abc"]):
         known.keep(beginning, number)
@@ -28,7 +30,7 @@ def test_a_text_goes_on_with_the_last_one_or_else_with_the_longest():
 
 
 def test_memory_has_an_end():
-    known: PrefixCache[str, int] = PrefixCache()
+    known: PrefixCache[str, int] = PrefixCache(str.startswith)
     for number in range(2 * REMEMBERED):
         known.keep(f"{number:03}", number)
     assert [known.find(f"{number:03}") for number in (0, REMEMBERED - 1)] == [None, None]
@@ -39,7 +41,7 @@ def test_memory_has_an_end():
 
 @given(st.text(alphabet="ab", max_size=6), st.lists(st.text(alphabet="ab", max_size=4), max_size=12))
 def test_what_is_found_is_a_beginning(text, beginnings):
-    known: PrefixCache[str, str] = PrefixCache()
+    known: PrefixCache[str, str] = PrefixCache(str.startswith)
     for beginning in beginnings:
         known.keep(beginning, beginning)
     found = known.find(text)
@@ -53,7 +55,7 @@ def test_what_is_found_is_a_beginning(text, beginnings):
 @given(st.lists(st.text(alphabet="ab", min_size=1, max_size=4), min_size=2, max_size=40), st.integers(0, 3))
 def test_a_long_text_that_goes_on_is_remembered_in_pieces(turns, start):
     turns = [turn * 9_000 for turn in turns]
-    known: PrefixCache[str, int] = PrefixCache()
+    known: PrefixCache[str, int] = PrefixCache(str.startswith)
     text = "x" * start
     for number, turn in enumerate(turns):
         earlier = known.find(text + turn, start)

@@ -22,9 +22,8 @@ from msgspec import Meta
 
 from art_otel.calls import Message, ToolCall, canonical_arguments
 from art_otel.conventions import values
-from art_otel.conventions.attributes import AttributeReader
+from art_otel.conventions.attributes import AttributeReader, PrefixCache
 from art_otel.conventions.bodies import parts
-from art_otel.conventions.prefix_cache import PrefixCache
 from art_otel.errors import ParseError
 from art_otel.spans import Value
 
@@ -369,7 +368,9 @@ REMEMBERED_BYTES: Final = 16_384
 
 _RAW_LIST: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _BLANKS: Final = " \t\r\n"
-_LISTS: Final[defaultdict[ResultWriter, PrefixCache[str, tuple[Message, ...]]]] = defaultdict(PrefixCache)
+_LISTS: Final[defaultdict[ResultWriter, PrefixCache[str, tuple[Message, ...]]]] = defaultdict(
+    lambda: PrefixCache(str.startswith)
+)
 """Parsed JSON lists, without their closing bracket, by how the results of tools in them were written."""
 
 

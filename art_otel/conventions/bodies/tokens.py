@@ -17,7 +17,7 @@ import msgspec
 
 from art_otel.calls import Logprobs, TokenIds
 from art_otel.conventions import values
-from art_otel.conventions.prefix_cache import PrefixCache
+from art_otel.conventions.attributes import PrefixCache
 from art_otel.errors import ParseError
 from art_otel.spans import Value
 
@@ -25,7 +25,7 @@ _GROUP: Final = 4
 _GROUP_BYTES: Final = 3
 """Base64 writes three bytes as four characters."""
 
-_IDS: Final[PrefixCache[str, bytes]] = PrefixCache()
+_IDS: Final[PrefixCache[str, bytes]] = PrefixCache(str.startswith)
 """Whole groups of base64 and the bytes they decode to: a prompt's ids mostly continue those of an earlier prompt."""
 
 
