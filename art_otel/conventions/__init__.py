@@ -13,8 +13,8 @@ How a span becomes a call:
 
 What dialects share: `attributes` reads attributes by their names, `values` narrows their values, `bodies/` reads the
 JSON of messages, parts, tools, tokens, requests and responses, `vocabulary` has the words for operations and finish
-reasons, `frameworks` knows what is sent otherwise than it is recorded. Beside calls, `rewards` reads rewards and `tool_spans` reads
-executions of tools; `roles` says what to install or switch on.
+reasons, `frameworks` knows what is sent otherwise than it is recorded. Beside calls, `rewards` reads rewards and
+`tool_spans` reads executions of tools; `roles` says what to install or switch on.
 
 To add a dialect: a module in `dialects/` with a `Dialect`, its line in `DIALECTS`, a recording in `tests/dialects/`.
 

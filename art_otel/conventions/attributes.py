@@ -359,7 +359,7 @@ class Prefix(msgspec.Struct, Generic[_SequenceT, _ValueT], frozen=True, gc=False
 
 
 class PrefixCache(Generic[_SequenceT, _ValueT]):
-    """What was parsed or judged last, the last kept first: of a sequence that begins with it only the rest is looked at.
+    """What was parsed or judged last, the last kept first: only the rest of what begins with it is looked at.
 
     Most bytes of a dump repeat the history of a conversation. A sequence is a text (the JSON of messages, base64 of
     ids), or a tuple (messages); `is_at` says whether a piece stands at a position of one. Invariant: memory holds at

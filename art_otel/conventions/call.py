@@ -2,7 +2,7 @@
 
 `parse_call` never raises for any content of attributes, events or log records: what cannot be read is unknown, and a
 gap says which attribute. `merge_calls` is told which recordings are one call by
-`art_otel.trajectories.duplicates`; a framework may show an answer otherwise than it was sampled: without its
+`art_otel.trajectories.inference_calls`; a framework may show an answer otherwise than it was sampled: without its
 leading `<think>` block, or a tool call as JSON text (structured output). That is still the same answer, and a call
 keeps it as the client recorded it; two answers with different thinking are not the same.
 """

@@ -49,18 +49,7 @@ _LAST_CHARACTERS: Final = frozenset(mark[-1] for mark in (*_MARKS, _REPLACED))
 def find_gaps(recording: SpanRecording, facts: CallFacts) -> tuple[Gap, ...]:
     """The gaps of a call, each once: those of its dialects and what its span and its messages show."""
     span, logs, names = recording.span, recording.logs, recording.names
-    gaps = [*facts.gaps]
-    judged = _judge_prompt(facts.input_messages) if facts.input_messages else _NOTHING_JUDGED
-    has_hash = judged.has_hash
-    if judged.signs:
-        gaps += [Gap(kind=kind, field="prompt", evidence=sign) for kind, sign in judged.signs]
-    for choice in facts.choices or ():
-        judged = _judge((choice.message,), _NOTHING_JUDGED)
-        has_hash = has_hash or judged.has_hash
-        if judged.signs:
-            gaps += [Gap(kind=kind, field=f"answer[{choice.index}]", evidence=sign) for kind, sign in judged.signs]
-    if has_hash or (gaps and any(gap.kind == "masked" for gap in gaps)) or signs_of(recording):
-        gaps += _masked(recording, facts)
+    gaps = [*facts.gaps, *_of_messages(recording, facts)]
     if cut := cut_values(recording):
         gaps += [Gap(kind="cut", field=value.field, evidence=value.evidence) for value in cut]
     if "unknown" in (facts.prompt_known, facts.answer_known):
@@ -76,6 +65,22 @@ def find_gaps(recording: SpanRecording, facts: CallFacts) -> tuple[Gap, ...]:
     if names.memo(art.has_extras) or logs:
         gaps += art.read_gaps(recording)
     return tuple(dict.fromkeys(gaps)) if gaps else ()
+
+
+def _of_messages(recording: SpanRecording, facts: CallFacts) -> list[Gap]:
+    """The gaps that messages show, and those of masks and hashes, which the rest of the call confirms."""
+    gaps: list[Gap] = []
+    judged = _judge_prompt(facts.input_messages) if facts.input_messages else _NOTHING_JUDGED
+    has_hash = judged.has_hash
+    if judged.signs:
+        gaps += [Gap(kind=kind, field="prompt", evidence=sign) for kind, sign in judged.signs]
+    for choice in facts.choices or ():
+        judged = _judge((choice.message,), _NOTHING_JUDGED)
+        has_hash = has_hash or judged.has_hash
+        if judged.signs:
+            gaps += [Gap(kind=kind, field=f"answer[{choice.index}]", evidence=sign) for kind, sign in judged.signs]
+    is_masked = has_hash or any(gap.kind == "masked" for gap in (*facts.gaps, *gaps))
+    return [*gaps, *_masked(recording, facts)] if is_masked or signs_of(recording) else gaps
 
 
 def _masked(recording: SpanRecording, facts: CallFacts) -> list[Gap]:
@@ -166,8 +171,7 @@ def _signs_of(message: Message) -> tuple[_Sign, ...]:
     if message.role in _ASKING and message.is_unknown:
         signs.append(("off", f"a message of role {message.role} without content"))
     if message.parts is not None:
-        for kind in _unknown_types(message.parts):
-            signs.append(("not understood", f"parts of type {kind}"))
+        signs.extend(("not understood", f"parts of type {kind}") for kind in _unknown_types(message.parts))
     if text is not None and (text == _REPLACED or (message.role in ("assistant", "system") and text.endswith(_MARKS))):
         signs.append(("cut", text[-40:]))
     return tuple(signs)

@@ -21,7 +21,7 @@ from art_otel.live.span_index import SpanTally
 from art_otel.spans import Quarantined, Span, extend_sorted
 from art_otel.trajectories import AssemblyStats, SpanGroup, Trajectory, Verdict, build_trajectories, distinct
 from art_otel.trajectories.reward_addresses import TOO_LATE
-from art_otel.trajectories.rollout_attributes import is_marked_root
+from art_otel.trajectories.span_context import is_marked_root
 
 LATE: Final = "too late"
 _ADVICE: Final = (

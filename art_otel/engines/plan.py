@@ -36,7 +36,7 @@ from art_otel.sources import Limits, advice, option_of
 from art_otel.spans import LogRecord, Quarantined, Span, SpanKey
 from art_otel.spans.tree import is_same
 from art_otel.trajectories import OVER_A_LIMIT, AssemblyStats, ExternalReward, SpanGroup, declared_id, distinct
-from art_otel.trajectories.rollout_attributes import is_marked_root
+from art_otel.trajectories.span_context import is_marked_root
 
 _SPLITS: Final = 256
 """The number of splits to aim for, within the least and the most bytes of a split."""

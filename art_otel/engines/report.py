@@ -21,7 +21,7 @@ from art_otel.store import (
     TrajectoryCounts,
 )
 from art_otel.trajectories import AssemblyStats
-from art_otel.trajectories.assembly_stats import UNASSIGNED, UNCAPTURED
+from art_otel.trajectories.accounting import UNASSIGNED, UNCAPTURED
 from art_otel.trajectories.reward_addresses import ADVICE
 
 _NOTHING_NEW = "nothing is new: all that the sources hold was converted into this folder before."

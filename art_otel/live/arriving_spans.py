@@ -14,7 +14,7 @@ from art_otel.live.assembly import read_records
 from art_otel.live.span_index import SpanIndex
 from art_otel.sources import Record
 from art_otel.spans import Span
-from art_otel.trajectories.rollout_attributes import is_marked_root, is_provisional
+from art_otel.trajectories.span_context import is_marked_root, is_provisional
 
 if TYPE_CHECKING:
     from art_otel.spool import SpooledLine

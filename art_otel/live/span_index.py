@@ -10,7 +10,7 @@ import msgspec
 
 from art_otel.sources import Record
 from art_otel.spans import Resource, Span
-from art_otel.trajectories.rollout_attributes import (
+from art_otel.trajectories.span_context import (
     is_marked_root,
     is_reward_span,
     may_be_one_process,

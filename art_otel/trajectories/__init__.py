@@ -6,31 +6,31 @@ Read `model` first: it says what a trajectory is. `build` then shows how a group
 from art_otel.lazy_names import defer_imports
 
 if not defer_imports(__name__):
-    from art_otel.trajectories.assembly_stats import AssemblyStats as AssemblyStats
-    from art_otel.trajectories.assembly_stats import Verdict as Verdict
+    from art_otel.trajectories.accounting import EXPLANATIONS as EXPLANATIONS
+    from art_otel.trajectories.accounting import AssemblyStats as AssemblyStats
+    from art_otel.trajectories.accounting import Verdict as Verdict
+    from art_otel.trajectories.accounting import explain as explain
     from art_otel.trajectories.build import Assembly as Assembly
     from art_otel.trajectories.build import SpanGroup as SpanGroup
     from art_otel.trajectories.build import build_trajectories as build_trajectories
-    from art_otel.trajectories.completeness import EXPLANATIONS as EXPLANATIONS
-    from art_otel.trajectories.completeness import explain as explain
+    from art_otel.trajectories.history import CompletionSpan as CompletionSpan
     from art_otel.trajectories.history import History as History
     from art_otel.trajectories.history import HistoryMessage as HistoryMessage
     from art_otel.trajectories.history import RebuiltPrompt as RebuiltPrompt
+    from art_otel.trajectories.history import TokenHistory as TokenHistory
     from art_otel.trajectories.history import histories as histories
     from art_otel.trajectories.history import history_of as history_of
     from art_otel.trajectories.history import main_history as main_history
     from art_otel.trajectories.history import rebuild_prompts as rebuild_prompts
     from art_otel.trajectories.history import text_only_histories as text_only_histories
-    from art_otel.trajectories.inference_calls import first_and_last_known as first_and_last_known
-    from art_otel.trajectories.inference_calls import version_of as version_of
-    from art_otel.trajectories.inference_calls import versions_in as versions_in
+    from art_otel.trajectories.history import token_histories as token_histories
+    from art_otel.trajectories.json_views import ChatMessage as ChatMessage
     from art_otel.trajectories.json_views import RolloutTrace as RolloutTrace
+    from art_otel.trajectories.json_views import chat_message as chat_message
+    from art_otel.trajectories.json_views import is_text as is_text
+    from art_otel.trajectories.json_views import message_json as message_json
     from art_otel.trajectories.json_views import rollout_traces as rollout_traces
     from art_otel.trajectories.json_views import trajectory_json as trajectory_json
-    from art_otel.trajectories.messages import ChatMessage as ChatMessage
-    from art_otel.trajectories.messages import chat_message as chat_message
-    from art_otel.trajectories.messages import is_text as is_text
-    from art_otel.trajectories.messages import message_json as message_json
     from art_otel.trajectories.model import AddedMessage as AddedMessage
     from art_otel.trajectories.model import Edit as Edit
     from art_otel.trajectories.model import PolicyVersions as PolicyVersions
@@ -44,6 +44,9 @@ if not defer_imports(__name__):
     from art_otel.trajectories.model import Untrained as Untrained
     from art_otel.trajectories.model import aggregate as aggregate
     from art_otel.trajectories.model import final_reward as final_reward
+    from art_otel.trajectories.model import first_and_last_known as first_and_last_known
+    from art_otel.trajectories.model import version_of as version_of
+    from art_otel.trajectories.model import versions_in as versions_in
     from art_otel.trajectories.reward_addresses import ADVICE as ADVICE
     from art_otel.trajectories.reward_addresses import NO_RESPONSE as NO_RESPONSE
     from art_otel.trajectories.reward_addresses import NO_ROLLOUT as NO_ROLLOUT
@@ -52,7 +55,4 @@ if not defer_imports(__name__):
     from art_otel.trajectories.reward_addresses import ExternalReward as ExternalReward
     from art_otel.trajectories.reward_addresses import distinct as distinct
     from art_otel.trajectories.reward_addresses import external_rewards as external_rewards
-    from art_otel.trajectories.rollout_attributes import declared_id as declared_id
-    from art_otel.trajectories.token_history import CompletionSpan as CompletionSpan
-    from art_otel.trajectories.token_history import TokenHistory as TokenHistory
-    from art_otel.trajectories.token_history import token_histories as token_histories
+    from art_otel.trajectories.span_context import declared_id as declared_id

@@ -29,16 +29,24 @@ import msgspec
 from art_otel.calls import InferenceCall
 from art_otel.conventions import RecordedMessage, Role, rewards_of, role_of
 from art_otel.spans import LogRecord, Quarantined, Span, SpanKey, SpanTree, Value, build_tree
-from art_otel.trajectories.assembly_stats import AssembledGroup, AssemblyStats, Verdict, count_group, count_idle_spans
-from art_otel.trajectories.completeness import Evidence, Losses, find_incomplete, find_losses
+from art_otel.trajectories.accounting import (
+    AssembledGroup,
+    AssemblyStats,
+    Evidence,
+    Losses,
+    Verdict,
+    count_group,
+    count_idle_spans,
+    find_incomplete,
+    find_losses,
+)
 from art_otel.trajectories.inference_calls import RecordedCalls, first_and_last, record_calls, with_versions
 from art_otel.trajectories.lineage import Lineage, build_lineage, find_tool_executions, turns_by_completion
 from art_otel.trajectories.model import AddedMessage, Trajectory
 from art_otel.trajectories.reward_addresses import ExternalReward
 from art_otel.trajectories.rewards import Attribution, AttributionContext, attribute
-from art_otel.trajectories.rollout_attributes import declared_id, is_named_rollout, read_rollout_attributes
 from art_otel.trajectories.rollouts import RolloutSpans, assign_rollouts
-from art_otel.trajectories.span_context import correlate_logs
+from art_otel.trajectories.span_context import correlate_logs, declared_id, is_named_rollout, read_rollout_attributes
 
 _NEW: Final[Verdict] = "new"
 

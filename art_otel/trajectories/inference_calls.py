@@ -1,17 +1,24 @@
 """Inference calls: the LLM calls of one rollout, each once, in the order of their start.
 
-`record_calls` parses the inference spans of a tree with the log records that belong to them, has `duplicates` find
-which are recordings of one request, and adds what the spans around a call say: its agent, its step and the step's data.
+`record_calls` parses the inference spans of a tree with the log records that belong to them, finds which are recordings
+of one request, and adds what the spans around a call say: its agent, its step and the step's data.
 
 Invariant: every inference span of a rollout is described by exactly one call. What several instrumentors recorded of
 one request is one call under the outermost span. A call that continues an earlier response by its id has the prompt
 that the server saw, whole, or no prompt. A policy version is what the call or its rollout says; that of one call is
 never taken for another's.
+
+Several instrumentors record one request, and some mark more than requests. `RULES` are applied one after another; each
+joins the recordings that it shows to be of one call, and nothing else decides it. `DuplicateGroups` lets no rule join
+recordings that contradict each other, or two recordings of one instrumentor. The rules for recordings around each other
+and for streams that are recorded on two spans stand here, those for recordings that overlap in time in
+`overlapping_recordings`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
-from typing import Final, NamedTuple
+from functools import partial
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -21,7 +28,10 @@ from art_otel.conventions import (
     Role,
     agent_name,
     integer,
+    is_request_only,
+    is_wrapper_method,
     parse_call,
+    recorder_of,
     retried_tool_call,
     span_env_state,
     span_extra,
@@ -30,8 +40,29 @@ from art_otel.conventions import (
     with_retried_tools,
 )
 from art_otel.spans import LogRecord, Span, SpanKey, SpanTree, Value
-from art_otel.trajectories.duplicates import find_calls
-from art_otel.trajectories.model import PolicyVersions, Trajectory
+from art_otel.trajectories.duplicate_groups import (
+    DuplicateGroups,
+    SpanRecording,
+    contradicts,
+    has_same_id,
+    have_same_answer,
+    have_same_choices,
+    ids_differ,
+    may_be_one,
+    models_differ,
+    prompts_differ,
+    read_recordings,
+    usage_differs,
+)
+from art_otel.trajectories.model import PolicyVersions
+from art_otel.trajectories.overlapping_recordings import (
+    LatestOpen,
+    attach_doubles,
+    join_enclosed,
+    join_late_streams,
+    join_one_response,
+    join_unsurrounded,
+)
 from art_otel.trajectories.rollouts import RolloutSpans
 from art_otel.trajectories.span_context import Ancestry
 
@@ -199,38 +230,202 @@ def first_and_last(calls: Iterable[InferenceCall], of_rollout: str | None) -> Po
     return PolicyVersions(first=versions[0], last=versions[-1]) if versions else None
 
 
-def version_of(trajectory: Trajectory, call: InferenceCall) -> str | None:
-    """The version that a call of a trajectory was sampled by, None where it is unknown.
+Rule: TypeAlias = Callable[[DuplicateGroups], None]
 
-    Where no call has a version, it is the rollout's first. If some call has a version, calls without one stay unknown.
+
+class DeduplicatedCall(NamedTuple):
+    """A call and its spans, the outermost recording first, the wrappers last."""
+
+    call: InferenceCall
+    spans: Sequence[Span]
+
+
+def find_calls(parsed: Mapping[SpanKey, InferenceCall], tree: SpanTree, ancestry: Ancestry) -> list[DeduplicatedCall]:
+    """Find the calls that the inference spans of a rollout describe; both are in the order of their start."""
+    if _is_each_one_call(parsed, tree, ancestry):
+        return [DeduplicatedCall(call, (tree.spans[key],)) for key, call in parsed.items()]
+    groups = DuplicateGroups(read_recordings(parsed, tree, ancestry), tree)
+    for rule in RULES:
+        rule(groups)
+    mark_contradicting(groups)
+    calls = [DeduplicatedCall(group.call, group.spans) for group in groups]
+    return sorted(calls, key=lambda call: tree.order(call.spans[0]))
+
+
+def _is_each_one_call(parsed: Mapping[SpanKey, InferenceCall], tree: SpanTree, ancestry: Ancestry) -> bool:
+    """Whether no two recordings can be of one call, as in most rollouts.
+
+    One instrumentor made all of them, none inside another, and no two have one response id.
     """
-    if call.policy_version is not None or trajectory.policy_version is None or _says_any(trajectory.calls):
-        return call.policy_version
-    return trajectory.policy_version.first
+    recorders = {recorder_of(tree.spans[key]) for key in parsed}
+    if len(recorders) > 1 or any(ancestry.context_above(key).call is not None for key in parsed):
+        return False
+    response_ids = [call.response_id for call in parsed.values() if call.response_id is not None]
+    return len(set(response_ids)) == len(response_ids)
 
 
-def versions_in(trajectory: Trajectory) -> set[str | None]:
-    """The versions of the rollout and of every call; with None where one is unknown.
+def mark_contradicting(groups: DuplicateGroups) -> None:
+    """Mark two nested recordings of one request that contradict each other, so that neither is trained.
 
-    A call that failed before anything was sampled needs none.
+    They are of one request by the response's id, or by the prompt where no tool or agent runs between them.
     """
-    versions = trajectory.policy_version
-    of_rollout: set[str | None] = set() if versions is None else {versions.first, versions.last}
-    if of_rollout and not _says_any(trajectory.calls):
-        return of_rollout
-    sampling = {turn.call for turn in trajectory.turns}
-    of_calls = {
-        call.policy_version
-        for position, call in enumerate(trajectory.calls)
-        if call.policy_version is not None or position in sampling or not call.failed
-    }
-    return of_rollout | of_calls
+    for inner in groups.recordings:
+        outer = groups.enclosing(inner)
+        if outer is None:
+            continue
+        first, second = groups.of(outer), groups.of(inner)
+        is_joined = first is second or not first.recorders.isdisjoint(second.recorders)
+        if is_joined or not (has_same_id(outer.call, inner.call) or _has_same_prompt(outer, inner)):
+            continue
+        if contradicts(first.call, second.call):
+            for group in (first, second):
+                gap = Gap(kind="contradicted", field="call", evidence="another recording of the call")
+                group.merged = msgspec.structs.replace(group.call, gaps=(*group.call.gaps, gap))
 
 
-def first_and_last_known(trajectory: Trajectory) -> PolicyVersions | None:
-    """The rollout's versions; None where that of a call is unknown, which may be any."""
-    return None if None in versions_in(trajectory) else trajectory.policy_version
+def _has_same_prompt(outer: SpanRecording, inner: SpanRecording) -> bool:
+    """Whether both know the prompt, nothing shows two requests, and the outer one passed it on itself."""
+    one, other = outer.call, inner.call
+    if outer.boundary_depth != inner.boundary_depth or ids_differ(one, other) or models_differ(one, other):
+        return False
+    return bool(one.input_messages and other.input_messages) and not prompts_differ(one, other)
 
 
-def _says_any(calls: Sequence[InferenceCall]) -> bool:
-    return any(call.policy_version is not None for call in calls)
+def attach_wrapper_methods(groups: DuplicateGroups) -> None:
+    """Attach each span of a method around calls of its instrumentor to the last of these calls (LlamaIndex)."""
+    last_calls: dict[SpanRecording, SpanRecording] = {}
+    for inner in groups.recordings:
+        outer = inner.outer
+        if outer is None or outer.span.scope.name != inner.span.scope.name:
+            continue
+        if is_wrapper_method(outer.span, outer.call) and not models_differ(outer.call, inner.call):
+            last_calls[outer] = inner
+    for method, call in reversed(last_calls.items()):  # the inner ones first: a method may be around a method
+        groups.attach(method, groups.of(call))
+
+
+def attach_request_only_spans(groups: DuplicateGroups) -> None:
+    """Attach a span that has only the request to the call around it that has the response.
+
+    An instrumentor may make one span when a request is sent and a second one when the answer has come (Logfire).
+    """
+    for inner in groups.recordings:
+        outer = groups.enclosing(inner)
+        if outer is None or outer.recorder == inner.recorder or outer.call.response_id is None:
+            continue
+        if is_request_only(inner.span, inner.call) and is_same_request(outer.call, inner.call):
+            groups.attach(inner, groups.of(outer))
+
+
+def attach_requests_in_one(groups: DuplicateGroups) -> None:
+    """Attach a recording of several choices to the last of the requests below it that sampled one of them each.
+
+    A client may ask for n choices by n requests. Each is a call, and what the outer recording has is in them.
+    """
+    for (outer, _), inners in _recordings_below(groups).items():
+        requests = [inner for inner in inners if not inner.call.failed and not prompts_differ(outer.call, inner.call)]
+        if len(requests) > 1 and have_same_choices(outer.call, [request.call for request in requests]):
+            rest = msgspec.structs.replace(outer.call, choices=None, usage=None, response_id=None, parameters={})
+            groups.attach(
+                msgspec.structs.replace(outer, call=rest), groups.of(max(requests, key=lambda request: request.start))
+            )
+
+
+def join_nested(groups: DuplicateGroups) -> None:
+    """Join a recording with the one below it, by another instrumentor, that it repeats, if it repeats any.
+
+    A call that failed for its caller and completed at a proxy is one failed call: the proxy's other attempts, and what
+    lies below them, are attached to it.
+    """
+    attached: set[SpanRecording] = set()
+    for (outer, _), inners in _recordings_below(groups).items():  # the outer ones first
+        repeated = find_repeated(outer, sorted(inners, key=lambda one: one.start))
+        if repeated is None:
+            continue
+        call = groups.of(outer)
+        if outer in attached:
+            attempts = [inner for inner in inners if _repeats_request(outer, inner)]
+        elif groups.join(call, groups.of(repeated)) and outer.call.failed and not repeated.call.failed:
+            attempts = [inner for inner in inners if inner is not repeated and _repeats_request(outer, inner)]
+        else:
+            continue
+        for attempt in attempts:
+            groups.attach(attempt, call)
+        attached.update(attempts)
+
+
+def _recordings_below(groups: DuplicateGroups) -> dict[tuple[SpanRecording, str], list[SpanRecording]]:
+    """The recordings right below another one, by that one and their instrumentor."""
+    below: dict[tuple[SpanRecording, str], list[SpanRecording]] = {}
+    for inner in groups.recordings:
+        outer = groups.enclosing(inner)
+        if outer is not None:
+            below.setdefault((outer, inner.span.scope.name), []).append(inner)
+    return below
+
+
+def find_repeated(outer: SpanRecording, inners: Sequence[SpanRecording]) -> SpanRecording | None:
+    """Find which of the recordings below it, ordered by their start, the outer recording repeats.
+
+    With the same request, any of them may be the one. With the same answer but another prompt (a framework may record
+    the prompt before it formats it), only the first that was answered may be, and no tool or agent may lie between.
+    Of several (a router tried again), the outer one repeats that with its answer, else the last that did not fail.
+    """
+    repeated: list[SpanRecording] = []
+    is_first_answer = True
+    for inner in inners:
+        is_passed_on = inner.boundary_depth == outer.boundary_depth
+        is_same_first = is_first_answer and is_passed_on and outer.recorder != inner.recorder
+        if _repeats_request(outer, inner) or (is_same_first and is_same_answer(outer.call, inner.call)):
+            repeated.append(inner)
+        is_first_answer = is_first_answer and inner.call.choices is None
+    if len(repeated) < 2:
+        return next(iter(repeated), None)
+    completed = [inner for inner in repeated if not inner.call.failed]
+    answered = [inner for inner in completed if have_same_answer(outer.call, inner.call)]
+    return (answered or completed or repeated)[-1]
+
+
+def _repeats_request(outer: SpanRecording, inner: SpanRecording) -> bool:
+    return outer.recorder != inner.recorder and is_same_request(outer.call, inner.call)
+
+
+def is_same_request(outer: InferenceCall, inner: InferenceCall) -> bool:
+    """Whether two nested recordings are of one request, by the response's id or else by the prompt."""
+    return may_be_one(outer, inner) and (has_same_id(outer, inner) or not prompts_differ(outer, inner))
+
+
+def is_same_answer(outer: InferenceCall, inner: InferenceCall) -> bool:
+    """Whether two nested recordings have the same answer and nothing in their token counts differs."""
+    return have_same_answer(outer, inner) and may_be_one(outer, inner) and not usage_differs(outer, inner)
+
+
+def join_split_streams(groups: DuplicateGroups) -> None:
+    """Join each request without an answer with the span that has the answer of its stream."""
+    requests = LatestOpen()
+    for recording in sorted(groups.recordings, key=lambda one: one.start):
+        beside = recording.span.scope.name, recording.span.parent_span_id
+        if is_request_only(recording.span, recording.call):
+            requests.add(recording, beside)
+        else:
+            requests.take(recording, beside, partial(_join_answer, groups, recording))
+
+
+def _join_answer(groups: DuplicateGroups, answer: SpanRecording, request: SpanRecording) -> bool:
+    is_answer = answer.call.choices is not None and _repeats_request(request, answer)
+    return is_answer and groups.join(groups.of(request), groups.of(answer))
+
+
+RULES: Final[tuple[Rule, ...]] = (
+    attach_doubles,
+    attach_wrapper_methods,
+    attach_request_only_spans,
+    attach_requests_in_one,
+    join_split_streams,
+    join_nested,
+    join_one_response,
+    join_unsurrounded,
+    join_enclosed,
+    join_late_streams,
+)
+"""The rules that join recordings, the surest first; each works with the groups that those before it left."""

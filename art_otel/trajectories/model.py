@@ -21,8 +21,8 @@ Who decides:
 - `InferenceCall.gaps` says what of a call is not whole; `wholeness.REASONS` says what follows from each kind of gap.
 - `wholeness.untrained_because` decides whether a completion is trained. `Turn.untrained` holds its answer, and every
   view, batch and exporter obeys it. A completion of a failed call is kept and never trained.
-- `completeness.find_incomplete` decides what is missing. `Trajectory.incomplete_reasons` holds its answer;
-  `completeness.EXPLANATIONS` lists the reasons. A failed call is a fact about the agent and no gap.
+- `accounting.find_incomplete` decides what is missing. `Trajectory.incomplete_reasons` holds its answer;
+  `accounting.EXPLANATIONS` lists the reasons. A failed call is a fact about the agent and no gap.
 
 `untrained` is of one completion, and nothing lifts it. `incomplete_reasons` are of the whole trajectory: batches leave
 it out, unless `allow_incomplete` names its reasons. Neither follows from the other: a failed call is untrained in a
@@ -336,3 +336,40 @@ class TrajectoryGroup:
         from art_otel.trajectories.display import group_html  # noqa: PLC0415 # as above
 
         return group_html(self)
+
+
+def version_of(trajectory: Trajectory, call: InferenceCall) -> str | None:
+    """The version that a call of a trajectory was sampled by, None where it is unknown.
+
+    Where no call has a version, it is the rollout's first. If some call has a version, calls without one stay unknown.
+    """
+    if call.policy_version is not None or trajectory.policy_version is None or _says_any(trajectory.calls):
+        return call.policy_version
+    return trajectory.policy_version.first
+
+
+def versions_in(trajectory: Trajectory) -> set[str | None]:
+    """The versions of the rollout and of every call; with None where one is unknown.
+
+    A call that failed before anything was sampled needs none.
+    """
+    versions = trajectory.policy_version
+    of_rollout: set[str | None] = set() if versions is None else {versions.first, versions.last}
+    if of_rollout and not _says_any(trajectory.calls):
+        return of_rollout
+    sampling = {turn.call for turn in trajectory.turns}
+    of_calls = {
+        call.policy_version
+        for position, call in enumerate(trajectory.calls)
+        if call.policy_version is not None or position in sampling or not call.failed
+    }
+    return of_rollout | of_calls
+
+
+def first_and_last_known(trajectory: Trajectory) -> PolicyVersions | None:
+    """The rollout's versions; None where that of a call is unknown, which may be any."""
+    return None if None in versions_in(trajectory) else trajectory.policy_version
+
+
+def _says_any(calls: Sequence[InferenceCall]) -> bool:
+    return any(call.policy_version is not None for call in calls)

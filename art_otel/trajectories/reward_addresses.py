@@ -20,7 +20,7 @@ import msgspec
 from art_otel import attributes
 from art_otel.conventions import BadReward, RecordedReward, has_response, integer, rewards_of, rewards_of_log, role_of
 from art_otel.spans import Attributes, LogRecord, Span, SpanKey
-from art_otel.trajectories.rollout_attributes import declared_id, is_marked_root, is_reward_span
+from art_otel.trajectories.span_context import declared_id, is_marked_root, is_reward_span
 
 NO_SPAN: Final = "linked span not in the sources"
 NO_RESPONSE: Final = "response not in the sources"

@@ -39,8 +39,8 @@ from art_otel.trajectories.reward_addresses import (
     addressed_rewards,
     distinct,
 )
-from art_otel.trajectories.rollout_attributes import attempt_of, is_reward_span
 from art_otel.trajectories.rollouts import RolloutAssignment, RolloutIndex, RolloutSpans
+from art_otel.trajectories.span_context import attempt_of, is_reward_span
 
 
 class EnclosingCallAndStep(NamedTuple):

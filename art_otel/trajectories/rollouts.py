@@ -24,7 +24,7 @@ from art_otel import attributes
 from art_otel.conventions import Role, integer
 from art_otel.spans import Span, SpanKey, SpanTree
 from art_otel.spans.tree import IntervalIndex
-from art_otel.trajectories.rollout_attributes import (
+from art_otel.trajectories.span_context import (
     attempt_of,
     declared_id,
     is_marked_root,

@@ -1,9 +1,9 @@
 """Wholeness: what of a rollout's calls is whole, and what follows from that.
 
 `InferenceCall.gaps` is the only record of it. `conventions.gaps` finds the gaps that one recording shows, and
-`duplicates` those of recordings that contradict each other; this module adds what the conversation itself shows. It
-says what follows: which completions must not be trained (`untrained_because`), and for which reasons the content of a
-trajectory is incomplete (`REASONS`). The kind of a gap says why, its `field` what it touches: gaps in `tools`,
+`inference_calls` those of recordings that contradict each other; this module adds what the conversation itself shows.
+It says what follows: which completions must not be trained (`untrained_because`), and for which reasons the content of
+a trajectory is incomplete (`REASONS`). The kind of a gap says why, its `field` what it touches: gaps in `tools`,
 `tokens` and `parameters` make a trajectory incomplete and leave its completions trained.
 
 Invariant: a completion is untrained because of its call's failure, its stream or its gaps, and of nothing else. No gap

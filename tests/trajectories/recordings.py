@@ -6,7 +6,7 @@ from art_otel.calls import Choice, InferenceCall, Message, ToolCall
 from art_otel.conventions import parse_call
 from art_otel.spans import Event, Scope, Span, build_tree
 from art_otel.trajectories.duplicate_groups import DuplicateGroups, read_recordings
-from art_otel.trajectories.duplicates import find_calls
+from art_otel.trajectories.inference_calls import find_calls
 from art_otel.trajectories.span_context import Ancestry
 
 TRACE = "1" * 32

@@ -6,7 +6,7 @@ from msgspec import structs
 from art_otel.calls import Usage
 from art_otel.spans import Scope, Span
 from art_otel.trajectories import SpanGroup, build_trajectories
-from art_otel.trajectories.duplicates import (
+from art_otel.trajectories.inference_calls import (
     RULES,
     attach_request_only_spans,
     attach_wrapper_methods,

@@ -12,7 +12,7 @@ from art_otel.calls import Message, TokenIds
 from art_otel.data.choosing.selection import Selection
 from art_otel.testing import SpanBuilder
 from art_otel.trajectories import PolicyVersions, SpanGroup, Trajectory, build_trajectories
-from art_otel.trajectories.inference_calls import first_and_last_known, version_of
+from art_otel.trajectories.model import first_and_last_known, version_of
 from tests.conversions import convert_spans
 from tests.dumps import chat_span, make_span
 from tests.trajectories.calls import choice

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from art_otel.tracing.api.gather_scope import TakenRollout, all_running
 from art_otel.tracing.api.recorder import Recorder
 from art_otel.trajectories import Trajectory
-from art_otel.trajectories.completeness import MISSING_ROOT
+from art_otel.trajectories.accounting import MISSING_ROOT
 
 if TYPE_CHECKING:
     from art_otel.tracing.api.running.running import RunningTrajectory
