@@ -17,8 +17,8 @@ if not defer_imports(__name__):
     from art_otel.data.conversations.sft import message_batches as message_batches
     from art_otel.exporting import export as export
     from art_otel.live.new_trajectories import NewTrajectories as NewTrajectories
-    from art_otel.receiver.client.connect import connect as connect
-    from art_otel.receiver.receive import receive as receive
+    from art_otel.receiver.client import connect as connect
+    from art_otel.receiver.receiver import receive as receive
     from art_otel.runlog import RunLog as RunLog
     from art_otel.store import read_rollout_traces as read_rollout_traces
     from art_otel.store import read_trajectories as read_trajectories

@@ -52,7 +52,6 @@ FOLDERS = {
     "data": ["choosing", "rewards", "sequences", "retokenize", "arranging", "conversations"],
     "tracing": ["api", "sdk", "openai", "setup", "gathering"],
     "viewer": ["snapshot", "rollout", "pages", "serving", "sharing"],
-    "receiver": ["protocol", "client", "ingest", "building", "delivery"],
 }
 """The folders of a package, from the ground up as well; what they share stands beside them."""
 
@@ -62,12 +61,12 @@ ALLOWED = {
         "tracing/setup",
         "testing",
     ),
-    "opentelemetry.proto": ("sources", "receiver/ingest"),
-    "google.protobuf": ("sources", "receiver/ingest"),
-    "google.rpc": ("receiver/ingest/otlp_grpc.py",),
-    "grpc": ("receiver/ingest/otlp_grpc.py",),
-    "httpx": ("receiver/client/remote_session.py",),
-    "starlette": ("http", "receiver/ingest", "receiver/delivery", "receiver/receiver.py", "viewer"),
+    "opentelemetry.proto": ("sources", "receiver/ingest.py"),
+    "google.protobuf": ("sources", "receiver/otlp_grpc.py"),
+    "google.rpc": ("receiver/otlp_grpc.py",),
+    "grpc": ("receiver/otlp_grpc.py",),
+    "httpx": ("receiver/client.py",),
+    "starlette": ("http", "receiver", "viewer"),
     "uvicorn": ("http",),
     "pyarrow": ("storage", "store", "engines", "exporting", "sources", "viewer"),
     "numpy": ("data", "demo", "viewer"),

@@ -57,7 +57,14 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         help="quiet time after which a rollout has ended that does not count its spans, or misses some: 90s, 5m"
         " (default: 60s)",
     )
-    parser.add_argument("--retain", type=seconds, metavar="TIME", help="remove runs older than this at the start: 7d")
+    parser.add_argument(
+        "--retain",
+        type=_retain,
+        default="30d",
+        metavar="TIME",
+        help="remove what is older and was acknowledged by a consumer, and no other waits for (default: 30d; off keeps"
+        " everything)",
+    )
     parser.add_argument(
         "--fsync", action="store_true", help="acknowledge what survives a power loss too, not only a crash"
     )
@@ -109,7 +116,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _options(arguments: argparse.Namespace) -> "ReceiverOptions":
     from art_otel.http import Address, BodyLimits  # noqa: PLC0415 # as above
-    from art_otel.receiver.ingest.intake import IntakeOptions  # noqa: PLC0415 # as above
+    from art_otel.receiver.ingest import IngestOptions  # noqa: PLC0415 # as above
     from art_otel.receiver.receiver import ReceiverOptions  # noqa: PLC0415 # as above
 
     if arguments.grpc is None:
@@ -131,8 +138,12 @@ def _options(arguments: argparse.Namespace) -> "ReceiverOptions":
             body_bytes=arguments.max_body * _MIB,
             all_bytes=max(limits.all_bytes, 2 * arguments.max_body * _MIB),
         ),
-        intake=IntakeOptions(fsync=arguments.fsync, scrubbing=arguments.scrub),
+        ingest=IngestOptions(fsync=arguments.fsync, scrubbing=arguments.scrub),
     )
+
+
+def _retain(text: str) -> float | None:
+    return None if text == "off" else seconds(text)
 
 
 def _token(file: Path | None) -> str | None:

@@ -91,7 +91,7 @@ def _serve(api: "Api", arguments: argparse.Namespace) -> int:
     if not arguments.no_open:
         import webbrowser  # noqa: PLC0415 # only who opens one
 
-        webbrowser.open(viewer.url)
+        webbrowser.open(viewer.one_time_url())
     ended.wait()
     viewer.stop()
     return 0

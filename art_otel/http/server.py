@@ -1,26 +1,58 @@
-"""HttpServer: an ASGI application served by uvicorn inside a loop that somebody else runs.
+"""HttpServer: an ASGI application served by uvicorn inside a loop that another program part runs.
 
-Invariant: when `start` returns it listens; when `stop` returns every request that had come was answered.
+Invariant: when `start` returns it listens; when `stop` returns every request that had come was answered. A connection
+on which a request has begun has its headers within `HEADER_SECONDS`, or gets 408 and is closed; one that is idle
+between two requests is left to uvicorn's own timer.
 """
 
 import asyncio
+import ipaddress
 import socket
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple, Self
 
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from art_otel.errors import UsageError
-from art_otel.http.address import Address
-from art_otel.http.timed_protocol import TimedProtocol
 
+_MAX_PORT = 65535
+HEADER_SECONDS: Final = 10.0
+
+_TOO_SLOW: Final = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 _MAX_HEADER_BYTES: Final = 64 << 10
 _MAX_CONNECTIONS: Final = 4096
 _BACKLOG: Final = 1024
 _KEEP_ALIVE_SECONDS: Final = 75
 _STOP_SECONDS: Final = 5
+
+
+class Address(NamedTuple):
+    """A host and a port; port 0 lets the system choose one."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read `HOST:PORT`, as `127.0.0.1:4318` or `[::1]:4318`. Raises UsageError for anything else."""
+        host, colon, port = text.rpartition(":")
+        if not colon or not host or not port.isdecimal() or int(port) > _MAX_PORT:
+            raise UsageError(f"{text!r} is no address: write HOST:PORT, as in 127.0.0.1:4318")
+        return cls(host.removeprefix("[").removesuffix("]"), int(port))
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine reaches it."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,6 +111,44 @@ class HttpServer:
             await self._task
         if self._socket is not None:
             self._socket.close()
+
+
+class TimedProtocol(H11Protocol):
+    """A connection of uvicorn with this timer; the methods are those of asyncio.Protocol."""
+
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn
+        """Wait for the first request."""
+        super().connection_made(transport)
+        self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        """Read on; the timer runs while no request is whole enough to be answered."""
+        super().data_received(data)
+        if self.cycle and not self.cycle.response_complete:
+            self._stop()
+        else:
+            self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait for nothing more."""
+        self._stop()
+        super().connection_lost(exc)
+
+    def _wait(self) -> None:
+        if self._timer is None:
+            self._timer = self.loop.call_later(HEADER_SECONDS, self._give_up)
+
+    def _stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _give_up(self) -> None:
+        if not self.transport.is_closing():
+            self.transport.write(_TOO_SLOW)
+            self.transport.close()
 
 
 def _listening(address: Address) -> socket.socket:

@@ -16,6 +16,9 @@ from art_otel.lazy_names import defer_imports
 if not defer_imports(__name__):
     from art_otel.live.arriving_rollouts import ArrivingRollouts as ArrivingRollouts
     from art_otel.live.arriving_rollouts import EndedRollout as EndedRollout
+    from art_otel.live.arriving_rollouts import Together as Together
+    from art_otel.live.arriving_spans import BelongsTo as BelongsTo
+    from art_otel.live.arriving_spans import GivenSpans as GivenSpans
     from art_otel.live.assembly import Line as Line
     from art_otel.live.assembly import assemble as assemble
     from art_otel.live.assembly import read_records as read_records

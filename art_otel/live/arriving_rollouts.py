@@ -11,7 +11,7 @@ from collections.abc import Set as AbstractSet
 from itertools import chain, islice, takewhile
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
-from art_otel.live.arriving_spans import ArrivingSpans, BelongsTo, belongs_to
+from art_otel.live.arriving_spans import ArrivingSpans, BelongsTo, GivenSpans, belongs_to
 from art_otel.sources import Record
 from art_otel.spool import SpooledLine
 
@@ -42,6 +42,18 @@ class Built(Protocol):
 Built_co = TypeVar("Built_co", bound=Built, covariant=True)
 
 
+class Archive(Protocol):
+    """Where spans that were given are kept, when memory is not the place."""
+
+    def find(self, to: BelongsTo) -> GivenSpans | None:
+        """Return the spans of a rollout or trace; None where it has none."""
+        ...
+
+    def find_of_trace(self, trace_id: str) -> Iterable[GivenSpans]:
+        """Return all spans that have spans of a trace among them."""
+        ...
+
+
 class Together(NamedTuple):
     """Rollouts that are built together, of which some are due, from the lines of all. `digests` are of their spans."""
 
@@ -66,21 +78,20 @@ class ArrivingRollouts:
     """Gathers arriving spans and says which rollouts have ended. Times are seconds of a clock that the caller reads.
 
     A rollout that has not ended counts as ended when nothing came for `grace`. Where the spans of one stand is known
-    until nothing came for `max_age`; what comes later stands for itself. `held` are ids of rollouts and traces that are
-    not due before `release` is called, and then after all others.
+    until nothing came for `max_age`; what comes later stands for itself, unless there is an `archive`: whoever writes
+    what `given` says there is told of late spans for ever.
     """
 
-    def __init__(self, *, grace: float, max_age: float = MAX_AGE, held: AbstractSet[str] = frozenset[str]()) -> None:
+    def __init__(self, *, grace: float, max_age: float = MAX_AGE, archive: Archive | None = None) -> None:
         self._grace = grace
         self._max_age = max_age
+        self._archive = archive
         self._spans: dict[BelongsTo, ArrivingSpans] = {}
+        """Those of one trace are all here, or all in the archive."""
         self._new: OrderedDict[BelongsTo, None] = OrderedDict()
         """Rollouts of which spans came that were not given yet, the longest quiet first."""
         self._ended: dict[BelongsTo, None] = {}
         """The rollouts of `_new` that have ended, the first to end first."""
-        self._held_ids: AbstractSet[str] = held
-        self._held: dict[BelongsTo, None] = {}
-        """Rollouts that are held back; once `release` was called, those of them that have ended."""
         self._forgot_at = 0.0
         self._of_trace: dict[str, set[BelongsTo]] = {}
 
@@ -89,31 +100,36 @@ class ArrivingRollouts:
         changed: dict[BelongsTo, ArrivingSpans] = {}
         for record in records:
             for to in belongs_to(record):
+                if self._archive is not None and to not in changed:
+                    self._recall(self._archive, to, record, now)
                 spans = self._spans.get(to)
                 if spans is None:
                     spans = self._spans[to] = ArrivingSpans(to)
                 if spans.add(record, line, now):
                     changed[to] = spans
         for to, spans in changed.items():
-            self._note_new(to, spans)
+            self._new[to] = None
+            self._new.move_to_end(to)
+            if spans.has_ended:
+                self._ended[to] = None
+            else:
+                self._ended.pop(to, None)
+            self._note_traces(to, spans)
 
     @property
     def open(self) -> int:
         """How many rollouts, or traces, have more than was given."""
-        return len(self._new.keys() | self._held.keys())
+        return len(self._new)
 
-    def release(self) -> None:
-        """Hold nothing back any more."""
-        self._held_ids = set[str]()
-        for to in self._held:
-            self._new[to] = None
-        self._held = {to: None for to in self._held if self._spans[to].has_ended}
+    @property
+    def open_lines(self) -> Iterator[SpooledLine]:
+        """The lines of those."""
+        return chain.from_iterable(self._spans[to].lines for to in self._new)
 
     def due(self, now: float, at_most: int | None = None) -> frozenset[BelongsTo]:
         """What has ended by now, or was quiet for the grace, and was not given as it is; the oldest `at_most` of it."""
         quiet = now - self._grace
-        past = () if self._held_ids else self._held
-        due = chain(self._ended, takewhile(lambda to: self._spans[to].changed <= quiet, self._new), past)
+        due = chain(self._ended, takewhile(lambda to: self._spans[to].changed <= quiet, self._new))
         return frozenset(islice(due, at_most))
 
     def together(self, due: AbstractSet[BelongsTo], now: float) -> list[Together]:
@@ -132,27 +148,44 @@ class ArrivingRollouts:
 
     def give(self, together: Together, built: Iterable[Built_co]) -> list[EndedRollout[Built_co]]:
         """Return the rollouts that were built, which are due again only when more of them came."""
-        ended = list(self._given(together, built))
+        ended = list(self._ended_of(together, built))
         for to in together.due:
             if self._spans[to].digest == together.digests[to]:
-                for waiting in (self._new, self._ended, self._held):
-                    waiting.pop(to, None)
+                self._new.pop(to, None)
+                self._ended.pop(to, None)
                 self._spans[to].forget_index()
         return ended
 
-    def _note_new(self, to: BelongsTo, spans: ArrivingSpans) -> None:
-        if to[1] in self._held_ids:
-            self._held[to] = None
-        else:
-            self._new[to] = None
-            self._new.move_to_end(to)
-            self._held.pop(to, None)
-            if spans.has_ended:
-                self._ended[to] = None
-            else:
-                self._ended.pop(to, None)
+    def given(self, together: Together) -> list[GivenSpans]:
+        """Return what an archive keeps of rollouts that were given and are not due again."""
+        return [self._spans[to].as_given() for to in together.digests if to not in self._new]
+
+    def lone_rewards(self, together: Together) -> dict[BelongsTo, int]:
+        """Return how many rewards there are by what they name, where nothing else came of it."""
+        return {to: count for to in together.digests if (count := self._spans[to].lone_rewards)}
+
+    def _note_traces(self, to: BelongsTo, spans: ArrivingSpans) -> None:
         for trace_id in spans.traces:
             self._of_trace.setdefault(trace_id, set()).add(to)
+
+    def _recall(self, archive: Archive, to: BelongsTo, record: Record, now: float) -> None:
+        """Take back from the archive what a record belongs to, and all that shares a trace with it."""
+        recalled: list[GivenSpans] = []
+        if to not in self._spans and (given := archive.find(to)) is not None:
+            recalled.append(given)
+        named = {to[1] if to[0] == "trace" else "", record.trace_id or ""} - {""}
+        traces = named - self._of_trace.keys()
+        while traces or recalled:
+            while recalled:
+                given = recalled.pop()
+                if given.to not in self._spans:
+                    spans = self._spans[given.to] = ArrivingSpans.of_given(given)
+                    spans.changed = now
+                    traces |= spans.traces - self._of_trace.keys()
+                    self._note_traces(given.to, spans)
+            for trace_id in traces:
+                recalled += archive.find_of_trace(trace_id)
+            traces = set[str]()
 
     def _clusters(self, due: Iterable[BelongsTo]) -> list[set[BelongsTo]]:
         """Group what is due with everything that is assembled with it; no rollout is in two groups."""
@@ -183,7 +216,7 @@ class ArrivingRollouts:
             else:
                 yield from (to for to in neighbors if any(map(self._spans[to].has, spans.enclosing)))
 
-    def _given(self, together: Together, built: Iterable[Built_co]) -> Iterator[EndedRollout[Built_co]]:
+    def _ended_of(self, together: Together, built: Iterable[Built_co]) -> Iterator[EndedRollout[Built_co]]:
         is_vague = any(self._spans[to].is_vague for to in together.due)
         for trajectory in built:
             to: BelongsTo = ("rollout", trajectory.rollout_id)
@@ -203,13 +236,11 @@ class ArrivingRollouts:
         return sum(together.digests.get(other, 0) for other in deciding) % (1 << _DIGEST_BITS)
 
     def _forget(self, before: float) -> None:
-        old = [
-            to
-            for to, spans in self._spans.items()
-            if spans.changed < before and to not in self._new and to not in self._held
-        ]
+        old = {to for to, spans in self._spans.items() if spans.changed < before and to not in self._new}
+        while kept := {
+            to for to in old if not all(self._of_trace[trace_id] <= old for trace_id in self._spans[to].traces)
+        }:
+            old -= kept
         for to in old:
             for trace_id in self._spans.pop(to).traces:
-                self._of_trace[trace_id].discard(to)
-                if not self._of_trace[trace_id]:
-                    del self._of_trace[trace_id]
+                self._of_trace.pop(trace_id, None)

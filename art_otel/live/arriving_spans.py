@@ -6,18 +6,18 @@ not there twice.
 
 from array import array
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
+
+import msgspec
 
 from art_otel import attributes
 from art_otel.conventions import rewards_of
 from art_otel.live.assembly import read_records
-from art_otel.live.span_index import SpanIndex
+from art_otel.live.span_index import SpanIndex, span_number
 from art_otel.sources import Record
 from art_otel.spans import Span
-from art_otel.trajectories.span_context import is_marked_root, is_provisional
-
-if TYPE_CHECKING:
-    from art_otel.spool import SpooledLine
+from art_otel.spool import SpooledLine
+from art_otel.trajectories.span_context import is_marked_root, is_provisional, is_reward_span
 
 BelongsTo: TypeAlias = tuple[Literal["rollout", "trace"], str]
 """The id of a rollout, or of a trace."""
@@ -36,12 +36,25 @@ def belongs_to(record: Record) -> Iterator[BelongsTo]:
             yield ("trace", trace_id)
 
 
+class GivenSpans(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of spans that were given, as an archive keeps it. The fields are those of ArrivingSpans."""
+
+    to: BelongsTo
+    is_vague: bool
+    traces: tuple[str, ...]
+    enclosing: tuple[int, ...]
+    revisions: tuple[tuple[tuple[str, int, str], int], ...]
+    digest: int
+    lines: tuple[SpooledLine, ...]
+    spans: bytes
+
+
 class ArrivingSpans:
     """`is_vague` says that others of their traces may be of the same rollout; `changed` is when the last one came.
 
     `revisions` are those of the trajectories that were given, by their `order`. `traces` are the ids of their traces.
     `enclosing` are the numbers of the spans that their roots are nested in. `digest` is of their contents, the same in
-    every process.
+    every process. `lone_rewards` is how many rewards name this rollout or trace, as long as nothing else is of it.
     """
 
     __slots__ = (
@@ -53,6 +66,7 @@ class ArrivingSpans:
         "enclosing",
         "is_vague",
         "lines",
+        "lone_rewards",
         "revisions",
         "traces",
     )
@@ -66,11 +80,37 @@ class ArrivingSpans:
         self.revisions: dict[tuple[str, int, str], int] = {}
         self.changed = 0.0
         self.digest = 0
+        self.lone_rewards: int | None = 0
         self._index: SpanIndex | None = SpanIndex()
         self._spans = array("q")
 
+    @classmethod
+    def of_given(cls, given: GivenSpans) -> "ArrivingSpans":
+        """Go on with what an archive kept."""
+        spans = cls(given.to)
+        spans.is_vague, spans.digest, spans.lone_rewards = given.is_vague, given.digest, None
+        spans.lines, spans.traces, spans.enclosing = list(given.lines), set(given.traces), set(given.enclosing)
+        spans.revisions = dict(given.revisions)
+        spans._index, spans._spans = None, array("q", given.spans)
+        return spans
+
+    def as_given(self) -> GivenSpans:
+        """Give what an archive keeps."""
+        return GivenSpans(
+            to=self._to,
+            is_vague=self.is_vague,
+            traces=tuple(self.traces),
+            enclosing=tuple(self.enclosing),
+            revisions=tuple(self.revisions.items()),
+            digest=self.digest,
+            lines=tuple(self.lines),
+            spans=(self._spans if self._index is None else array("q", self._index.spans)).tobytes(),
+        )
+
     def add(self, record: Record, line: "SpooledLine", now: float) -> bool:
         """Add a record of a line; return whether it is new."""
+        if self._index is None and line in self.lines:  # a spool that is read again
+            return False
         content = self._indexed().add(record)
         if content is None:
             return False
@@ -107,7 +147,11 @@ class ArrivingSpans:
 
     def _note(self, span: Span) -> None:
         self.is_vague = self.is_vague or is_provisional(span)
+        if not is_reward_span(span):
+            self.lone_rewards = None
+        elif self.lone_rewards is not None and (self._to != ("trace", span.trace_id) or not span.links):
+            self.lone_rewards += 1
         if self._to[0] == "rollout":
             self.traces.add(span.trace_id)
         if span.parent_span_id is not None and is_marked_root(span):
-            self.enclosing.add(hash((span.trace_id, span.parent_span_id)))
+            self.enclosing.add(span_number(span.trace_id, span.parent_span_id))

@@ -1,15 +1,18 @@
-"""Metrics: what the receiver did, in Prometheus' text form.
+"""Metrics: what the receiver did, in Prometheus' text form, and what it refused, also in its log.
 
 Invariant: counters only grow while the process lives; every refused request and every record that was set aside is
-counted under its reason.
+counted under its reason. The log has the first refusal of each kind, and then every tenth, hundredth, thousandth.
 
 Source of the format: https://prometheus.io/docs/instrumenting/exposition_formats/
 """
 
+import logging
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Final
+
+logger = logging.getLogger(__name__)
 
 _HELP: Final = {
     "art_otel_received_requests_total": ("counter", "Exports that came, by what became of them."),
@@ -18,6 +21,8 @@ _HELP: Final = {
     "art_otel_rejected_records_total": ("counter", "Records of stored exports that were set aside, by reason."),
     "art_otel_spool_bytes_total": ("counter", "Bytes written to the spool."),
     "art_otel_finished_rollouts_total": ("counter", "Trajectories of finished rollouts, with their revisions."),
+    "art_otel_refused_questions_total": ("counter", "Requests of consumers that were refused, by status."),
+    "art_otel_unmatched_rewards_total": ("counter", "Rewards for a rollout of which nothing else had come."),
     "art_otel_handed_out_total": ("counter", "Trajectories handed to consumers."),
     "art_otel_acknowledged_total": ("counter", "Trajectories that consumers acknowledged."),
     "art_otel_open_rollouts": ("gauge", "Rollouts, or traces, with spans that were not handed on yet."),
@@ -45,9 +50,16 @@ class Metrics:
         for reason, count in rejected.items():
             self.add("art_otel_rejected_records_total", count, f'{{reason="{reason}"}}')
 
-    def refused(self, status: int) -> None:
-        """Count an export that was not taken."""
-        self.add("art_otel_received_requests_total", labels=f'{{status="{status}"}}')
+    def refused(self, status: int, why: str, *, path: str = "/v1/traces") -> None:
+        """Count a request that was not taken; an export, unless the path is one of consumers."""
+        is_question = path.startswith("/v1/rollouts")
+        name = "art_otel_refused_questions_total" if is_question else "art_otel_received_requests_total"
+        labels = f'{{status="{status}"}}'
+        self.add(name, labels=labels)
+        count = self._counts[name, labels]
+        if count == 10 ** (len(str(count)) - 1):
+            what = "a question of a consumer" if is_question else "an export"
+            logger.warning("art-otel: %s is refused with %d (%d so far): %s", what, status, count, why)
 
     def text(self, gauges: Mapping[str, int]) -> str:
         """All of them as text."""

@@ -1,23 +1,24 @@
 """Receiver: OTLP in, finished rollouts out.
 
-    exporters ─► OTLP/HTTP, OTLP/gRPC ─► Intake ─► spool ─► FinishedRollouts ─► Deliveries ─► sessions of consumers
+    exporters ─► OTLP/HTTP, OTLP/gRPC ─► Ingest ─► spool ─► FinishedRollouts ─► RolloutIndex ─► Delivery ─► consumers
                                                                │    ▲
                                                                ▼    │
-                                                              Builder: a process
+                                                            Assembler: a process
 
 Invariant: FinishedRollouts hears of a span when it stands in the spool, or finds it there after a restart. So what was
 acknowledged is handed out, also after a crash, and a slow consumer slows nobody down. One receiver at a time uses a
-folder.
+folder. Without a token only programs are answered, no web pages.
 """
 
 import asyncio
 import os
 import threading
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from filelock import FileLock, Timeout
 from starlette.applications import Starlette
@@ -27,43 +28,47 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from art_otel.errors import UsageError
-from art_otel.http import Address, Bodies, BodyLimits, HttpServer, Tls, TokenCheck
-from art_otel.receiver.building.finished import Finished, FinishedRollouts
-from art_otel.receiver.delivery.acknowledged import acknowledged_ids
-from art_otel.receiver.delivery.deliveries import Deliveries
-from art_otel.receiver.delivery.local_session import LocalSession
-from art_otel.receiver.delivery.rollouts_http import RolloutRoutes
-from art_otel.receiver.ingest.intake import Intake, IntakeOptions
-from art_otel.receiver.ingest.otlp_http import otlp_routes
+from art_otel.http import Address, Bodies, BodyLimits, HttpServer, Tls, TokenCheck, WebPageCheck
+from art_otel.receiver.client import ReceivedRollouts
+from art_otel.receiver.delivery import Delivery, LocalSession, RolloutRoutes
+from art_otel.receiver.finished import FinishedRollouts
+from art_otel.receiver.index import RolloutIndex
+from art_otel.receiver.ingest import Ingest, IngestOptions, otlp_routes
 from art_otel.receiver.metrics import Metrics
-from art_otel.spool import SpoolWriter, remove_old_runs
+from art_otel.receiver.protocol import Selection, SelectionOptions
+from art_otel.spool import SpoolWriter
 
 if TYPE_CHECKING:
-    from art_otel.receiver.ingest.otlp_grpc import GrpcServer
+    from art_otel.receiver.otlp_grpc import GrpcServer
 
 RECEIVED: Final = Path("spool", "received")
 """Where, below the folder, what was received is kept: a dump that `art-otel convert` reads."""
 
-CONSUMERS: Final = "consumers"
+INDEX: Final = "received.sqlite"
+"""What consumers acknowledged, and where rollouts stand, in the folder."""
+
+RETAIN: Final = 30 * 24 * 3600.0
+"""Seconds that what was handed out is kept, unless somebody says otherwise."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReceiverOptions:
-    """`grace` seconds of quiet end a rollout whose spans are not counted; `retain` seconds are old runs kept.
+    """`grace` seconds of quiet end a rollout whose spans are not counted.
 
-    `grpc` is None for no gRPC. A `token` has to be sent with every request.
+    `retain` is how many seconds a file is kept that was handed out, None for ever. `grpc` is None for no gRPC. A
+    `token` has to be sent with every request.
     """
 
     http: Address = field(default=Address("127.0.0.1", 4318))
     grpc: Address | None = None
     folder: Path = Path(".art")
     grace: float = 60.0
-    retain: float | None = None
+    retain: float | None = RETAIN
     rollout_spans: tuple[str, ...] = ()
     token: str | None = None
     tls: Tls | None = None
     bodies: BodyLimits = field(default_factory=BodyLimits)
-    intake: IntakeOptions = field(default_factory=IntakeOptions)
+    ingest: IngestOptions = field(default_factory=IngestOptions)
 
 
 class Receiver:
@@ -74,20 +79,24 @@ class Receiver:
         self.metrics = Metrics()
         self._folder = options.folder / RECEIVED
         self._lock = _locked(self._folder)
-        if options.retain is not None:
-            remove_old_runs(self._folder, options.retain)
+        try:
+            self._index = RolloutIndex(options.folder / INDEX, self._folder)
+        except BaseException:
+            self._lock.release()
+            raise
         run = self._folder / f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.getpid()}"
         self.spool = SpoolWriter(run)
-        self._held_before = sum(file.stat().st_size for file in self._folder.rglob("*.otlp.jsonl"))
-        self.deliveries = Deliveries(options.folder / CONSUMERS)
+        self.delivery = Delivery(self._index)
         self.finished = FinishedRollouts(
             self._folder,
-            self._offer,
+            self._index,
+            self.metrics,
+            self.delivery.tell,
             grace=options.grace,
-            acknowledged=acknowledged_ids(options.folder / CONSUMERS),
+            retain=options.retain,
             rollout_spans=options.rollout_spans,
         )
-        self._intake = Intake(self.spool, options.intake, self.metrics, self.finished.add)
+        self._ingest = Ingest(self.spool, options.ingest, self.metrics, self.finished.add)
         self._bodies = Bodies(options.bodies)
         self._rollouts = RolloutRoutes(self.session, self._bodies)
         self._http = HttpServer(self._application(), options.http, options.tls)
@@ -123,48 +132,49 @@ class Receiver:
         self._run(self._http.stop())
         if self._grpc is not None:
             self._run(self._grpc.stop())
-        self._intake.close()
+        self._ingest.close()
         self.finished.close()
-        self.deliveries.close()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+        self._index.close()
         self._lock.release()
 
     def session(self, consumer: str) -> LocalSession:
         """Begin a session of a consumer in this process. Raises UsageError for a name that is none."""
-        return LocalSession(consumer, self.deliveries, self.finished, self.metrics)
+        return LocalSession(consumer, self.delivery, self.finished, self.metrics)
 
     def _run(self, coroutine: Coroutine[Any, Any, None]) -> None:
         asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
-    def _offer(self, finished: Sequence[Finished]) -> None:
-        self.metrics.add("art_otel_finished_rollouts_total", len(finished))
-        self.deliveries.offer(finished)
-
     def _make_grpc(self, address: Address) -> "GrpcServer":
         try:
-            from art_otel.receiver.ingest.otlp_grpc import GrpcServer  # noqa: PLC0415 # an extra
+            from art_otel.receiver.otlp_grpc import GrpcServer  # noqa: PLC0415 # an extra
         except ImportError as error:
             raise UsageError(f"OTLP/gRPC needs the extra: pip install 'art-otel[grpc]' ({error})") from error
         options = self.options
-        return GrpcServer(self._intake, self._bodies, self.metrics, address, token=options.token, tls=options.tls)
+        return GrpcServer(self._ingest, self._bodies, self.metrics, address, token=options.token, tls=options.tls)
 
     def _application(self) -> ASGIApp:
         routes = [
-            *otlp_routes(self._intake, self._bodies, self.metrics),
+            *otlp_routes(self._ingest, self._bodies, self.metrics),
             *self._rollouts.routes,
             Route("/healthz", _healthy),
             Route("/metrics", self._metrics),
         ]
         application = Starlette(routes=routes)
-        return application if self.options.token is None else TokenCheck(application, self.options.token)
+        if self.options.token is None:
+            return WebPageCheck(application, self.options.http, self._refused)
+        return TokenCheck(application, self.options.token, advice=_token_advice, when_refused=self._refused)
+
+    def _refused(self, path: str, status: int, why: str) -> None:
+        self.metrics.refused(status, why, path=path)
 
     async def _metrics(self, _: Request) -> PlainTextResponse:
         written = self.spool.counts.bytes
         gauges = {
             "art_otel_open_rollouts": self.finished.open,
-            "art_otel_lag_bytes": max(0, self._held_before + written - self.finished.read_bytes),
+            "art_otel_lag_bytes": max(0, self.finished.earlier_bytes + written - self.finished.read_bytes),
             "art_otel_spool_bytes_total": written,
         }
         return PlainTextResponse(self.metrics.text(gauges), media_type="text/plain; version=0.0.4")
@@ -172,6 +182,13 @@ class Receiver:
 
 async def _healthy(_: Request) -> PlainTextResponse:
     return PlainTextResponse("ok\n")
+
+
+def _token_advice(path: str) -> str:
+    """Say how a client sends the token that asks for a path."""
+    if path.startswith("/v1/rollouts"):
+        return "write art_otel.connect(…, token=TOKEN)"
+    return "send the header 'Authorization: Bearer TOKEN' (OTEL_EXPORTER_OTLP_HEADERS='authorization=Bearer%20TOKEN')"
 
 
 def _locked(folder: Path) -> FileLock:
@@ -182,3 +199,41 @@ def _locked(folder: Path) -> FileLock:
     except Timeout:
         raise UsageError(f"another receiver uses {folder}: stop it, or give another folder") from None
     return lock
+
+
+@asynccontextmanager
+async def receive(
+    *,
+    http: str = "127.0.0.1:4318",
+    grpc: str | None = None,
+    dir: str | Path = ".art",  # noqa: A002 # as the option of `art-otel serve`
+    grace: float = 60.0,
+    token: str | None = None,
+    rollout_spans: Iterable[str] = (),
+    consumer: str = "trainer",
+    **selection: Unpack[SelectionOptions],
+) -> AsyncGenerator[ReceivedRollouts]:
+    """Take OTLP at `http` (and `grpc`) and give the rollouts that end, as `art-otel serve` and `connect` do together.
+
+    async with art_otel.receive() as rollouts:
+        async for group in rollouts.groups(size=8, timeout=60):
+            ...
+
+    What arrives is kept below `dir`. A rollout whose spans are not counted has ended after `grace` seconds of quiet.
+    The other arguments are those of `connect`. Raises UsageError for an address that cannot be used.
+    """
+    options = ReceiverOptions(
+        http=Address.parse(http),
+        grpc=None if grpc is None else Address.parse(grpc),
+        folder=Path(dir),
+        grace=grace,
+        token=token,
+        rollout_spans=tuple(rollout_spans),
+    )
+    receiver = Receiver(options)
+    await asyncio.to_thread(receiver.start)
+    try:
+        async with ReceivedRollouts(receiver.url, receiver.session(consumer), Selection(**selection)) as rollouts:
+            yield rollouts
+    finally:
+        await asyncio.to_thread(receiver.stop)

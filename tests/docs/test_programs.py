@@ -8,7 +8,11 @@ from tests.docs.pages import DOCS, ROOT, text_of
 
 PROGRAM = re.compile(r'^```\w+ title="(?P<path>docs/[^"]+)"\n(?P<body>.*?)^```$', re.MULTILINE | re.DOTALL)
 PAGES = {
-    "docs/how-to/other-languages.md": {*(DOCS / "typescript").glob("*.ts"), *(DOCS / "typescript").glob("*.py")},
+    "docs/how-to/other-languages.md": {
+        *(DOCS / "typescript").glob("*.ts"),
+        *(DOCS / "typescript").glob("*.py"),
+        *(DOCS / "python").glob("*.py"),
+    },
     "docs/how-to/receive.md": set((DOCS / "loop").glob("*.py")),
 }
 

@@ -22,7 +22,9 @@ def raw(address: str, data: bytes) -> bytes:
         return answer
 
 
-HEAD = f"POST /v1/traces HTTP/1.1\r\nhost: a\r\nauthorization: Bearer t0ken\r\ncontent-type: {PROTOBUF}\r\n".encode()
+HEAD = (
+    f"POST /v1/traces HTTP/1.1\r\nhost: [::1]\r\nauthorization: Bearer t0ken\r\ncontent-type: {PROTOBUF}\r\n".encode()
+)
 
 
 def flood(address: str, requests: dict[int, bytes], rounds: int) -> list[int]:

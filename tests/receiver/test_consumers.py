@@ -261,7 +261,7 @@ def test_selection(server):
 
 def test_a_name_that_is_none_and_a_place_where_nobody_answers(server):
     async def run(url: str, consumer: str) -> None:
-        async with art_otel.connect(url, consumer=consumer):
+        async with art_otel.connect(url, consumer=consumer, wait=0):
             pass
 
     for url, consumer in ((server.url, "no name"), (server.url, "a/b"), ("http://127.0.0.1:1", "trainer")):

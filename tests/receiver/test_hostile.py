@@ -265,7 +265,8 @@ def test_overload_is_said_to_be_tried_again(tmp_path):
     with serving(tmp_path / "art", "--max-body", "128", grpc=True) as server:
         host, port = server.http.split(":")
         held: list[socket.socket] = []
-        head = f"POST /v1/traces HTTP/1.1\r\nhost: a\r\ncontent-type: {PROTOBUF}\r\ncontent-length: {120 * MIB}\r\n\r\n"
+        head = "POST /v1/traces HTTP/1.1\r\nhost: localhost\r\n"
+        head += f"content-type: {PROTOBUF}\r\ncontent-length: {120 * MIB}\r\n\r\n"
         body = as_body(request_of(make_span(7, attributes={"text": "x" * 17 * MIB})), PROTOBUF)
         for _ in range(2):
             held.append(socket.create_connection((host, int(port))))

@@ -34,7 +34,10 @@ _STATUSES: Final = ((NotFoundError, 404), (ReplacedError, 409), (UsageError, 400
 
 
 class Application:
-    """The ASGI application `asgi`, and the `token` that opens it. `stopping` ends answers that wait."""
+    """The ASGI application `asgi`, the `token` that opens it, and `code`, which gives one that does so once.
+
+    `stopping` ends answers that wait.
+    """
 
     def __init__(self, api: Api, address: Callable[[], Address]) -> None:
         self._api = api
@@ -47,6 +50,7 @@ class Application:
         ]
         guard = CookieToken(Starlette(routes=routes), "art-otel-view")
         self.token = guard.token
+        self.code = guard.code
         self.asgi: ASGIApp = SecurityHeaders(HostCheck(ReadOnly(guard), address))
 
     async def _file(self, request: Request) -> Response:

@@ -31,6 +31,10 @@ class Viewer:
         """The address to open, with its token."""
         return f"{self._server.url}/?token={self._application.token}"
 
+    def one_time_url(self) -> str:
+        """Give an address that opens the page once, within a minute: others may read the arguments of a browser."""
+        return f"{self._server.url}/?code={self._application.code()}"
+
     def start(self) -> None:
         """Listen. Raises UsageError where the port is taken."""
         self._thread.start()

@@ -20,9 +20,8 @@ from starlette.exceptions import HTTPException
 
 from art_otel.errors import UsageError
 from art_otel.http import Address, Bodies, Tls
-from art_otel.receiver.ingest.export import Export, ExportRefusedError, Signal
-from art_otel.receiver.ingest.intake import Intake
-from art_otel.receiver.ingest.otlp_http import encode_response
+from art_otel.receiver.export import Export, ExportRefusedError, Signal
+from art_otel.receiver.ingest import Ingest, encode_response
 from art_otel.receiver.metrics import Metrics
 
 # grpcio ships no types.
@@ -33,9 +32,12 @@ _SERVICES: Final[dict[str, Signal]] = {
     "opentelemetry.proto.collector.trace.v1.TraceService": "traces",
     "opentelemetry.proto.collector.logs.v1.LogsService": "logs",
 }
+_OVERLOADED: Final = 429
 _CODES: Final = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
-    429: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    401: grpc.StatusCode.UNAUTHENTICATED,
+    413: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    _OVERLOADED: grpc.StatusCode.RESOURCE_EXHAUSTED,
     503: grpc.StatusCode.UNAVAILABLE,
 }
 _STOP_SECONDS: Final = 5.0
@@ -45,9 +47,9 @@ class GrpcServer:
     """Serves at `address`, over TLS where its files are given."""
 
     def __init__(
-        self, intake: Intake, bodies: Bodies, metrics: Metrics, address: Address, *, token: str | None, tls: Tls | None
+        self, ingest: Ingest, bodies: Bodies, metrics: Metrics, address: Address, *, token: str | None, tls: Tls | None
     ) -> None:
-        self._intake = intake
+        self._ingest = ingest
         self._bodies = bodies
         self._metrics = metrics
         self._address = address
@@ -58,7 +60,10 @@ class GrpcServer:
 
     async def start(self) -> None:
         """Listen. Raises UsageError where the address cannot be used."""
-        options = [("grpc.max_receive_message_length", self._bodies.limits.body_bytes), ("grpc.so_reuseport", 0)]
+        most = (
+            2 * self._bodies.limits.body_bytes
+        )  # what is larger than one body is counted here, what is larger by far not
+        options = [("grpc.max_receive_message_length", most), ("grpc.so_reuseport", 0)]
         server = self._server = grpc.aio.server(options=options)
         for service, signal in _SERVICES.items():
             method = grpc.unary_unary_rpc_method_handler(self._export(signal))
@@ -79,23 +84,30 @@ class GrpcServer:
 
     def _export(self, signal: Signal) -> Callable[[bytes, Any], Awaitable[bytes]]:
         async def export(request: bytes, context: Any) -> bytes:  # noqa: ANN401 # grpcio has no types
-            if self._token is not None and not self._has_token(context):
-                await context.abort(grpc.StatusCode.UNAUTHENTICATED, "send the metadata 'authorization: Bearer TOKEN'")
             try:
+                self._check(request, context)
                 with self._bodies.hold(request):
-                    stored = await self._intake.take(Export(body=request, signal=signal, encoding="protobuf"))
+                    stored = await self._ingest.take(Export(body=request, signal=signal, encoding="protobuf"))
                     return encode_response(signal, stored)
             except ExportRefusedError as refused:
                 status, why = refused.status, str(refused)
             except HTTPException as refused:
                 status, why = refused.status_code, refused.detail
-            self._metrics.refused(status)
+            self._metrics.refused(status, why)
             code = _CODES.get(status, grpc.StatusCode.INTERNAL)
-            if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+            if status == _OVERLOADED:
                 context.set_trailing_metadata((("grpc-status-details-bin", _try_again(why)),))
             return await context.abort(code, why)
 
         return export
+
+    def _check(self, request: bytes, context: Any) -> None:  # noqa: ANN401 # as above
+        """Raise ExportRefusedError for a request without the token, or one that is too large."""
+        if self._token is not None and not self._has_token(context):
+            raise ExportRefusedError(401, "send the metadata 'authorization: Bearer TOKEN'")
+        most = self._bodies.limits.body_bytes
+        if len(request) > most:
+            raise ExportRefusedError(413, f"the request is larger than {most} bytes; send smaller batches")
 
     def _has_token(self, context: Any) -> bool:  # noqa: ANN401 # as above
         authorization = dict(context.invocation_metadata()).get("authorization", "")

@@ -1,4 +1,4 @@
-"""Builder: trajectories, built by a process of their own.
+"""Assembler: trajectories, built by a process of their own.
 
 Invariant: what it gives is what `assemble` gives here; but building takes no time from the exports and consumers, which
 share an interpreter. It ends with the process that began it, however that ends; if it dies itself, another one begins.
@@ -10,20 +10,23 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import IO, Final, TypeAlias, TypeVar
 
 import msgspec
 
-from art_otel.receiver.protocol.receipt import Key
-from art_otel.receiver.protocol.selection import Facts
-from art_otel.spool import SpooledLine
+from art_otel.live import assemble
+from art_otel.receiver.protocol import Facts, Key, facts_of
+from art_otel.spool import FoundFile, SpooledLine
+from art_otel.store import encode_trajectory
 
 logger = logging.getLogger(__name__)
 
-_PROGRAM: Final = "art_otel.receiver.building.builder_process"
+_PROGRAM: Final = "art_otel.receiver.assembler"
 _SIZE: Final = 8
 _AUTOLOAD: Final = "ART_OTEL_ENABLED"
-"""The builder makes no calls that anybody could trace."""
+"""The process makes no calls that anybody could trace."""
 
 _Frame = TypeVar("_Frame")
 
@@ -46,10 +49,10 @@ class Built(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 Tasks: TypeAlias = tuple[Task, ...]
 Results: TypeAlias = tuple[tuple[Built, ...] | None, ...]
-"""None for a task that nobody can do; the builder's log says why."""
+"""None for a task that nobody can do; the assembler's log says why."""
 
 
-class Builder:
+class Assembler:
     """Any threads may use it, one at a time. `rollout_spans` are globs of span names that count as rollouts."""
 
     def __init__(self, rollout_spans: Sequence[str]) -> None:
@@ -122,3 +125,39 @@ def read_frame(stream: IO[bytes], kind: type[_Frame]) -> _Frame:
     if len(size) < _SIZE or len(data) < int.from_bytes(size):
         raise EOFError
     return msgspec.msgpack.decode(data, type=kind)
+
+
+logger = logging.getLogger(__name__)
+
+
+def main() -> None:
+    """Build until the other side ends. `sys.argv` are globs of span names that count as rollouts."""
+    output = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    sys.stdout = sys.stderr  # what is printed is no answer
+    assemble(())  # loads what builds trajectories, which the first rollout need not wait for
+    with suppress(EOFError, BrokenPipeError):
+        while True:
+            tasks = read_frame(sys.stdin.buffer, Tasks)
+            write_frame(output, tuple(_build(task, sys.argv[1:]) for task in tasks))
+
+
+def _build(task: Task, rollout_spans: list[str]) -> tuple[Built, ...] | None:
+    lines = [SpooledLine(file=FoundFile(Path(path)), offset=offset, size=size) for path, offset, size in task.lines]
+    try:
+        return tuple(
+            Built(
+                rollout_id=trajectory.rollout_id,
+                trace_id=trajectory.trace_id,
+                order=trajectory.order,
+                facts=facts_of(trajectory),
+                encoded=encode_trajectory(trajectory),
+            )
+            for trajectory in assemble(lines, rollout_spans)
+        )
+    except Exception:  # one rollout that nobody can build must not end them all
+        logger.exception("art-otel: a rollout cannot be built; its spans are in the spool")
+        return None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,1 +1,0 @@
-"""Building: which rollouts of the spool have ended, and their trajectories, built by a process of their own."""

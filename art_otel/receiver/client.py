@@ -1,0 +1,414 @@
+"""The trainer's side: it asks a receiver for finished rollouts, and loads nothing of a server.
+
+    connect ─► RemoteSession: questions over HTTP ─► ReceivedRollouts: what a trainer iterates over ─► PartialGroups
+
+Invariant: asking for the next acknowledges the one before, on the receiver's disk; so does leaving the block without an
+exception. What was not acknowledged is handed out again. A receiver that is restarted, or out of reach for a while,
+costs nothing: a new session begins, and says what was handled.
+"""
+
+import asyncio
+import logging
+import ssl
+import time
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Final, NamedTuple, Self, Unpack
+
+import httpx
+import msgspec
+
+from art_otel.errors import UsageError
+from art_otel.receiver.protocol import (
+    Acknowledgment,
+    Ask,
+    GroupKey,
+    Key,
+    Lease,
+    Question,
+    Received,
+    Selection,
+    SelectionOptions,
+    Session,
+    check_consumer,
+    decode_answer,
+)
+from art_otel.trajectories import Trajectory, TrajectoryGroup
+
+logger = logging.getLogger(__name__)
+
+_TOGETHER: Final = 16
+"""Trajectories of groups that are fetched with one question."""
+_WAIT: Final = 20.0
+"""Seconds that a question waits at the receiver before it is asked again."""
+_MOST: Final = 1024
+"""Trajectories that wait for others. Beyond, the group that waits longest is given as it is."""
+_REMEMBERED: Final = 10_000
+_CONNECT: Final = 10.0
+_TIMEOUT: Final = httpx.Timeout(60.0, connect=_CONNECT)
+_SILENCE: Final = 45.0
+"""Seconds without a sign of the receiver after which the connection counts as broken."""
+_PAUSE: Final = 0.5
+_GONE: Final = 410
+_TRY_AGAIN: Final = (429, 503)
+_ANY: Final = Selection()
+
+
+class ReceivedRollouts:
+    """Finished rollouts, the moment they have ended, each once. `url` is where the receiver listens.
+
+    async for trajectory in rollouts:
+        ...
+    async for group in rollouts.groups(size=8, timeout=60):
+        ...
+    """
+
+    def __init__(self, url: str, session: Session, selection: Selection) -> None:
+        self.url = url
+        self._selection = selection
+        self._session = session
+        self._handling: list[Acknowledgment] = []
+        self._handled: list[Acknowledgment] = []
+
+    def select(self, **selection: Unpack[SelectionOptions]) -> None:
+        """Choose anew which rollouts are wanted from now on, as after an update of the policy: as `connect` does."""
+        self._selection = Selection(**selection)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Trajectory:
+        """The next one that ends. It waits as long as there is none."""
+        self._finish_handling()
+        while True:
+            for acknowledgment, trajectory in await self._ask(1, _WAIT):
+                self._handling = [acknowledgment]
+                return trajectory
+
+    async def groups(self, *, size: int, timeout: float | None = None) -> AsyncGenerator[TrajectoryGroup]:
+        """Give groups of `size` trajectories that say the same `group_id` and training step.
+
+        A group that is not full `timeout` seconds after its first trajectory is given as it is. A rollout without a
+        group is one of its own. A revision of a rollout whose group was given already is acknowledged and left out.
+        """
+        partial = PartialGroups(size=size, timeout=timeout)
+        while True:
+            self._finish_handling()
+            ready = partial.take()
+            if ready is not None:
+                self._handling = list(ready.acknowledgments)
+                while self._handled:
+                    await self._ask(0, 0.0, partial.acknowledgments, whole_groups=True)
+                yield ready.group
+                continue
+            wait = min(_WAIT, partial.next_timeout())
+            for received in await self._ask(_TOGETHER, wait, partial.acknowledgments, whole_groups=True):
+                self._handled += partial.add(received)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Acknowledge what was handled, but what raised, and leave the rest to the consumer's next session."""
+        if error is None:
+            self._finish_handling()
+        await self._session.close(self._handled)
+
+    def _finish_handling(self) -> None:
+        self._handled += self._handling
+        self._handling = []
+
+    async def _ask(
+        self, count: int, wait: float, holds: Sequence[Acknowledgment] = (), *, whole_groups: bool = False
+    ) -> list[Received]:
+        handled = list(self._handled)
+        question = Question(
+            handled=handled,
+            holds=[*holds, *self._handling],
+            selection=self._selection,
+            count=count,
+            wait=wait,
+            whole_groups=whole_groups,
+        )
+        leases = await self._session.take(question)
+        del self._handled[: len(handled)]
+        return [lease.unpack() for lease in leases]
+
+
+@asynccontextmanager
+async def connect(
+    url: str = "http://127.0.0.1:4318",
+    *,
+    token: str | None = None,
+    certificate: str | Path | None = None,
+    consumer: str = "trainer",
+    wait: float | None = 60.0,
+    **selection: Unpack[SelectionOptions],
+) -> AsyncGenerator[ReceivedRollouts]:
+    """Give the rollouts that end at a running `art-otel serve`.
+
+    async with art_otel.connect("http://127.0.0.1:4318") as rollouts:
+        async for trajectory in rollouts:
+            ...
+
+    Each `consumer`, by its name, gets every rollout once; programs with the same name share them. Asking for the next
+    acknowledges the one before, and so does leaving the block without an exception; what a program that died did not
+    acknowledge is given again. A rollout is left to others unless all that is asked about it holds: its `split`, the
+    `model` of any of its calls, the `policy_version` of its first, at least `min_policy_version`, and that it ended at
+    most `max_age` seconds ago. `certificate` is a PEM file to trust. A receiver that is not up yet is waited for, for
+    `wait` seconds, None for ever. Raises UsageError where none answers by then, or it refuses.
+    """
+    session = RemoteSession(url, consumer, token, None if certificate is None else str(certificate))
+    async with ReceivedRollouts(url, await session.open(wait), Selection(**selection)) as rollouts:
+        yield rollouts
+
+
+class ReadyGroup(NamedTuple):
+    """A group, and what acknowledges its rollouts."""
+
+    group: TrajectoryGroup
+    acknowledgments: tuple[Acknowledgment, ...]
+
+
+class PartialGroups:
+    """Collects received into groups of `size`, for at most `timeout` seconds."""
+
+    def __init__(self, *, size: int, timeout: float | None) -> None:
+        self._size = size
+        self._timeout = timeout
+        self._groups: OrderedDict[GroupKey, dict[Key, Received]] = OrderedDict()
+        self._began: dict[GroupKey, float] = {}
+        self._given: OrderedDict[GroupKey, None] = OrderedDict()
+
+    @property
+    def acknowledgments(self) -> list[Acknowledgment]:
+        """The acknowledgments of all rollouts that wait."""
+        return [received.acknowledgment for group in self._groups.values() for received in group.values()]
+
+    def add(self, received: Received) -> list[Acknowledgment]:
+        """Add a trajectory, and return the acknowledgments of what is too old or too late for its group."""
+        key = _key_of(received.trajectory)
+        if key in self._given and received.acknowledgment.revision:
+            logger.warning("art-otel: %s has more, but its group was given", received.trajectory.rollout_id)
+            return [received.acknowledgment]
+        group = self._groups.setdefault(key, {})
+        self._began.setdefault(key, time.monotonic())
+        earlier = group.get(received.acknowledgment.key)
+        group[received.acknowledgment.key] = received
+        return (
+            []
+            if earlier is None or earlier.acknowledgment.digest == received.acknowledgment.digest
+            else [earlier.acknowledgment]
+        )
+
+    def take(self) -> ReadyGroup | None:
+        """A group that is full or has waited long enough; None where there is none."""
+        key = next(self._ready(), None)
+        if key is None:
+            return None
+        del self._began[key]
+        self._given[key] = None
+        if len(self._given) > _REMEMBERED:
+            self._given.popitem(last=False)
+        received = list(self._groups.pop(key).values())
+        group = TrajectoryGroup(group_id=key[1], trajectories=[received.trajectory for received in received])
+        return ReadyGroup(group, tuple(received.acknowledgment for received in received))
+
+    def next_timeout(self) -> float:
+        """Seconds until the first group has waited long enough."""
+        if self._timeout is None or not self._began:
+            return float("inf")
+        return max(0.0, min(self._began.values()) + self._timeout - time.monotonic())
+
+    def _ready(self) -> Iterator[GroupKey]:
+        now = time.monotonic()
+        for key, group in self._groups.items():
+            is_late = self._timeout is not None and now - self._began[key] >= self._timeout
+            is_alone = all(received.trajectory.group_id is None for received in group.values())
+            if len(group) >= self._size or is_alone or is_late:
+                yield key
+        if sum(map(len, self._groups.values())) > _MOST:
+            key = next(iter(self._groups))
+            logger.warning("art-otel: group %r is given with %d rollouts", key[1], len(self._groups[key]))
+            yield key
+
+
+def _key_of(trajectory: Trajectory) -> GroupKey:
+    return (trajectory.training_step, trajectory.rollout_id if trajectory.group_id is None else trajectory.group_id)
+
+
+class RemoteSession:
+    """A session of the consumer `consumer` with the receiver at `url`.
+
+    An open connection says that this process lives, also while it does nothing else. Raises UsageError for a name, an
+    address or a certificate that is none.
+    """
+
+    def __init__(self, url: str, consumer: str, token: str | None, certificate: str | None) -> None:
+        check_consumer(consumer)
+        if not url.startswith(("http://", "https://")):
+            raise UsageError(f"connect({url!r}): write the address with http:// or https://, as in 'http://{url}'")
+        self._url = url
+        self._path = f"/v1/rollouts/{consumer}"
+        headers = {} if token is None else {"authorization": f"Bearer {token}"}
+        verify = True if certificate is None else _trusting(certificate)
+        self._client = httpx.AsyncClient(base_url=url, headers=headers, timeout=_TIMEOUT, verify=verify)
+        self._holding: asyncio.Task[None] | None = None
+        self._id: asyncio.Future[str] | None = None
+
+    async def open(self, wait: float | None) -> Self:
+        """Begin, within `wait` seconds. Raises UsageError where there is no receiver, or it refuses."""
+        deadline = time.monotonic() + (float("inf") if wait is None else wait)
+        is_told = False
+        try:
+            while True:
+                try:
+                    await self._session()
+                except httpx.TransportError as error:
+                    why = _explained(error, self._url)
+                    if not _may_come_up(error) or time.monotonic() >= deadline:
+                        raise UsageError(f"{self._url}: {why}") from error
+                    if not is_told:
+                        logger.warning("art-otel: waiting for the receiver at %s: %s", self._url, why)
+                    is_told = True
+                    await asyncio.sleep(_PAUSE)
+                else:
+                    return self
+        except BaseException:
+            await self._leave()
+            await self._client.aclose()
+            raise
+
+    async def take(self, question: Question) -> list[Lease]:
+        """Answer a question, as Session. It tries until the receiver answers."""
+        failures = 0
+        while True:
+            try:
+                answer = await self._ask(question)
+                if answer is not None:
+                    return answer
+            except httpx.TransportError as error:
+                failures += 1
+                if failures & (failures - 1) == 0:  # at 1, 2, 4, 8, …
+                    logger.warning("art-otel: %s: %s; trying again", self._url, _explained(error, self._url))
+                await asyncio.sleep(_PAUSE)
+
+    async def close(self, handled: Sequence[Acknowledgment]) -> None:
+        """Acknowledge what was handled, and leave. What the receiver does not hear of is handed out again."""
+        try:
+            if handled:
+                last = Question(handled=handled, holds=(), selection=_ANY, count=0, wait=0.0)
+                async with asyncio.timeout(_CONNECT):
+                    await self.take(last)
+        except (TimeoutError, UsageError) as error:
+            why = str(error) or f"the receiver did not take it within {_CONNECT:.0f} seconds"
+            message = "art-otel: %s: %d rollouts could not be acknowledged, so they are handed out again: %s"
+            logger.warning(message, self._url, len(handled), why)
+        finally:
+            await self._leave()
+            await self._client.aclose()
+
+    async def _ask(self, question: Question) -> list[Lease] | None:
+        """Return the answer; None where the session had ended."""
+        ask = Ask(
+            session=await self._session(),
+            handled=list(question.handled),
+            holds=list(question.holds),
+            selection=question.selection,
+            count=question.count,
+            wait=question.wait,
+            whole_groups=question.whole_groups,
+        )
+        response = await self._client.post(self._path, content=msgspec.json.encode(ask))
+        if response.status_code == _GONE:
+            await self._leave()
+            return None
+        _check(response)
+        return decode_answer(response.content)
+
+    async def _session(self) -> str:
+        """Return the id of the session; a new one where there is none."""
+        if self._holding is None or self._holding.done() or self._id is None:
+            self._id = asyncio.get_running_loop().create_future()
+            self._holding = asyncio.create_task(self._hold(self._id))
+        return await asyncio.shield(self._id)
+
+    async def _hold(self, session: "asyncio.Future[str]") -> None:
+        """Hold the connection that keeps the session alive."""
+        timeout = httpx.Timeout(_SILENCE, connect=_CONNECT)
+        try:
+            async with self._client.stream("POST", f"{self._path}/session", timeout=timeout) as response:
+                if not response.is_success:
+                    await response.aread()
+                _check(response)
+                async for line in response.aiter_lines():
+                    if line and not session.done():
+                        session.set_result(line)
+        except (httpx.HTTPError, UsageError) as error:
+            if not session.done():
+                session.set_exception(error)
+        finally:
+            session.cancel()
+
+    async def _leave(self) -> None:
+        if self._holding is not None:
+            self._holding.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._holding
+            self._holding = None
+
+
+class _BusyError(httpx.TransportError):
+    """The receiver answered that it cannot take a question now."""
+
+
+def _check(response: httpx.Response) -> None:
+    """Raise _BusyError for what can be tried again, as where the receiver's disk is full, else UsageError."""
+    if response.is_success:
+        return
+    text = response.text.strip()
+    if response.status_code in _TRY_AGAIN:
+        raise _BusyError(f"it answers {response.status_code}: {text}")
+    if response.status_code == 404:
+        raise UsageError(f"{response.url}: 404: no receiver of art-otel answers there")
+    raise UsageError(f"{response.url}: {response.status_code}: {text}")
+
+
+def _trusting(certificate: str) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=certificate)
+    except (OSError, ssl.SSLError) as error:
+        raise UsageError(f"connect(certificate={certificate!r}): give a PEM file: {error}") from error
+
+
+def _may_come_up(error: httpx.TransportError) -> bool:
+    """Whether waiting may help: nothing listens yet, or it is busy."""
+    is_of_tls = isinstance(_cause_of(error), ssl.SSLError)
+    return isinstance(error, (httpx.ConnectError, httpx.TimeoutException, _BusyError)) and not is_of_tls
+
+
+def _explained(error: httpx.TransportError, url: str) -> str:
+    """Say what went wrong, and what to write instead."""
+    cause = _cause_of(error)
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted ({cause.verify_message}): give connect(…, certificate='ca.pem')"
+    if isinstance(cause, ssl.SSLError):
+        return f"it speaks no TLS there ({cause.reason}): write http://, or the port of its HTTPS"
+    if isinstance(error, (httpx.RemoteProtocolError, httpx.ReadError)):
+        instead = " or TLS (https://)" if url.startswith("http://") else ""
+        return f"it speaks no HTTP there, maybe gRPC{instead}: write the address that `serve` printed for OTLP/HTTP"
+    if isinstance(error, _BusyError):
+        return str(error)
+    return f"no receiver answers ({error or type(error).__name__})"
+
+
+def _cause_of(error: BaseException) -> BaseException:
+    """Return what was raised first, below what httpx made of it."""
+    while (below := error.__cause__ or error.__context__) is not None:
+        error = below
+    return error

@@ -1,1 +1,0 @@
-"""Client: the trainer's side. It asks a receiver for finished rollouts, and loads nothing of a server."""

@@ -1,1 +1,0 @@
-"""Delivery: finished rollouts are handed out to consumers until they acknowledge them."""

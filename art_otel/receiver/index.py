@@ -1,0 +1,367 @@
+"""RolloutIndex: what a receiver knows of rollouts that are over, in a database beside the spool.
+
+Invariant: memory does not grow with what was received. For each rollout that has ended the index says where its lines
+stand, which consumers wait for it, and which acknowledged it; for each rollout or trace that was given, what late spans
+of it need. It is written in the same step, so a receiver that starts again goes on where it was: what the index has is
+given again only when more of it comes. Without the index the spool gives everything anew.
+"""
+
+# ruff: noqa: S608 # statements are put together from constants of this module; values are parameters
+
+import errno
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from art_otel.errors import UsageError
+from art_otel.live import BelongsTo, GivenSpans
+from art_otel.receiver.protocol import Acknowledgment, Facts, Key, Selection
+from art_otel.spool import FoundFile, SpooledLine
+
+_VERSION: Final = 1
+_TABLES: Final = """
+CREATE TABLE finished (
+    number INTEGER PRIMARY KEY AUTOINCREMENT, rollout_id TEXT, attempt INTEGER, trace_id TEXT, revision INTEGER,
+    digest TEXT, facts BLOB, split TEXT, policy_version TEXT, policy_number REAL, ended_at REAL, lines BLOB,
+    given_at REAL, UNIQUE (rollout_id, attempt, trace_id)
+);
+CREATE TABLE model (number INTEGER, name TEXT, PRIMARY KEY (number, name)) WITHOUT ROWID;
+CREATE TABLE consumer (name TEXT PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE pending (consumer TEXT, number INTEGER, PRIMARY KEY (consumer, number)) WITHOUT ROWID;
+CREATE INDEX pending_number ON pending (number);
+CREATE TABLE acknowledged (
+    consumer TEXT, rollout_id TEXT, attempt INTEGER, trace_id TEXT, revision INTEGER, digest TEXT,
+    PRIMARY KEY (rollout_id, attempt, trace_id, consumer)
+) WITHOUT ROWID;
+CREATE TABLE given (kind TEXT, id TEXT, spans BLOB, given_at REAL, PRIMARY KEY (kind, id)) WITHOUT ROWID;
+CREATE TABLE trace (trace_id TEXT, kind TEXT, id TEXT, PRIMARY KEY (trace_id, kind, id)) WITHOUT ROWID;
+CREATE INDEX trace_of ON trace (kind, id);
+CREATE TABLE file (path TEXT PRIMARY KEY) WITHOUT ROWID;
+"""
+_NUMBER_OF: Final = "(SELECT number FROM finished WHERE rollout_id = ? AND attempt = ? AND trace_id = ? AND digest = ?)"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finished:
+    """A rollout that has ended. `digest` is that of its spans."""
+
+    key: Key
+    revision: int
+    digest: str
+    facts: Facts
+    lines: tuple[SpooledLine, ...]
+
+    @property
+    def acknowledgment(self) -> Acknowledgment:
+        """What acknowledges it."""
+        rollout_id, attempt, trace_id = self.key
+        return Acknowledgment(
+            rollout_id=rollout_id, attempt=attempt, trace_id=trace_id, revision=self.revision, digest=self.digest
+        )
+
+
+class _Spans(msgspec.Struct, frozen=True, array_like=True):
+    """GivenSpans as they are stored. `lines` are offsets and sizes by the name of their file."""
+
+    is_vague: bool
+    traces: tuple[str, ...]
+    enclosing: tuple[int, ...]
+    revisions: tuple[tuple[Key, int], ...]
+    digest: int
+    lines: dict[str, list[int]]
+    spans: bytes
+
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode_spans: Final = msgspec.msgpack.Decoder(_Spans).decode
+_decode_facts: Final = msgspec.msgpack.Decoder(Facts).decode
+_decode_lines: Final = msgspec.msgpack.Decoder(dict[str, list[int]]).decode
+
+
+class RolloutIndex:
+    """Any thread may use it. `spool` is the folder that its lines stand in. Raises OSError where the disk refuses."""
+
+    def __init__(self, path: Path, spool: Path) -> None:
+        self._path = path
+        self._spool = spool
+        self._lock = threading.RLock()
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        try:
+            self._database.execute("PRAGMA locking_mode = EXCLUSIVE")
+            self._database.execute("PRAGMA journal_mode = WAL")
+            self._database.execute("PRAGMA synchronous = NORMAL")
+            (version,) = self._database.execute("PRAGMA user_version").fetchone()
+            if version == 0:
+                self._database.executescript(f"BEGIN; {_TABLES} PRAGMA user_version = {_VERSION}; COMMIT;")
+        except sqlite3.DatabaseError as error:
+            self._database.close()
+            raise UsageError(_unusable(path, str(error))) from error
+        if version not in (0, _VERSION):
+            self._database.close()
+            raise UsageError(_unusable(path, f"its version is {version}, not {_VERSION}"))
+
+    def close(self) -> None:
+        """Leave the file."""
+        with self._lock:
+            self._database.close()
+
+    # What arriving spans ask: `live.arriving_rollouts.Archive`.
+
+    def find(self, to: BelongsTo) -> GivenSpans | None:
+        """Return the spans of a rollout or trace that were given; None where none were."""
+        with self._lock:
+            row = self._database.execute("SELECT spans FROM given WHERE kind = ? AND id = ?", to).fetchone()
+        return None if row is None else self._given(to, row[0])
+
+    def find_of_trace(self, trace_id: str) -> list[GivenSpans]:
+        """Return all spans that were given and have spans of a trace among them."""
+        query = "SELECT kind, id, spans FROM trace JOIN given USING (kind, id) WHERE trace_id = ?"
+        with self._lock:
+            rows = self._database.execute(query, (trace_id,)).fetchall()
+        return [self._given((kind, id_), spans) for kind, id_, spans in rows]
+
+    def has_read(self, path: Path) -> bool:
+        """Whether all of a file of the spool was given."""
+        with self._lock:
+            return self._has("SELECT 1 FROM file WHERE path = ?", (self._name(path),))
+
+    # What finished rollouts tell.
+
+    def add(self, finished: Iterable[Finished], given: Iterable[GivenSpans]) -> None:
+        """Let every consumer wait for rollouts that have ended, and note what late spans of them need."""
+        now = time.time()
+        with self._changing():
+            for spans in given:
+                self._add_given(spans, now)
+            for rollout in finished:
+                self._add_finished(rollout, now)
+
+    def note_read(self, paths: Iterable[Path]) -> None:
+        """Note files of the spool of which everything was given: the next receiver need not read them."""
+        with self._changing():
+            self._database.executemany("INSERT OR IGNORE INTO file VALUES (?)", [(self._name(path),) for path in paths])
+
+    # What consumers ask.
+
+    def add_consumer(self, name: str) -> None:
+        """Let a consumer that is new wait for everything that the index has."""
+        with self._changing():
+            if not self._has("SELECT 1 FROM consumer WHERE name = ?", (name,)):
+                self._database.execute("INSERT INTO consumer VALUES (?)", (name,))
+                self._database.execute("INSERT INTO pending SELECT ?, number FROM finished", (name,))
+
+    @contextmanager
+    def pending(self, consumer: str, selection: Selection) -> Generator[Iterator[Finished]]:
+        """Give what a consumer waits for, the oldest first."""
+        conditions, values = ["pending.consumer = ?"], [consumer, consumer]
+        for condition, value in _conditions(selection):
+            conditions.append(condition)
+            values.append(value)
+        query = (
+            "SELECT f.rollout_id, f.attempt, f.trace_id, max(f.revision, coalesce(a.revision + 1, 0)), f.digest,"
+            " f.facts, f.lines FROM pending JOIN finished f USING (number) LEFT JOIN acknowledged a ON"
+            " a.rollout_id = f.rollout_id AND a.attempt = f.attempt AND a.trace_id = f.trace_id AND a.consumer = ?"
+            f" WHERE {' AND '.join(conditions)} ORDER BY pending.number"
+        )
+        with self._lock:
+            rows = self._database.execute(query, values)
+            try:
+                yield map(self._finished, rows)
+            finally:
+                rows.close()
+
+    def facts(self, key: Key, digest: str) -> Facts | None:
+        """Return what is asked about a rollout; None where the index has it not."""
+        query = f"SELECT facts FROM finished WHERE number = {_NUMBER_OF}"
+        with self._lock:
+            row = self._database.execute(query, (*key, digest)).fetchone()
+        return None if row is None else _decode_facts(row[0])
+
+    def acknowledge(self, consumer: str, acknowledgments: Iterable[Acknowledgment]) -> int:
+        """Note what a consumer has handled, and say how much of it is new."""
+        with self._changing():
+            return sum([self._acknowledge(consumer, each) for each in acknowledgments])
+
+    def remove_before(self, before: float) -> None:
+        """Remove what was given before a time and acknowledged since, and is nowhere waited for."""
+        with self._changing():
+            self._database.execute(
+                "DELETE FROM finished WHERE given_at < ? AND NOT EXISTS (SELECT 1 FROM pending WHERE"
+                " pending.number = finished.number) AND EXISTS (SELECT 1 FROM acknowledged a WHERE"
+                " a.rollout_id = finished.rollout_id AND a.attempt = finished.attempt AND"
+                " a.trace_id = finished.trace_id)",
+                (before,),
+            )
+            self._database.execute("DELETE FROM model WHERE number NOT IN (SELECT number FROM finished)")
+            self._database.execute("DELETE FROM given WHERE given_at < ?", (before,))
+            self._database.execute(
+                "DELETE FROM trace WHERE NOT EXISTS (SELECT 1 FROM given WHERE given.kind = trace.kind"
+                " AND given.id = trace.id)"
+            )
+            self._database.execute(
+                "DELETE FROM acknowledged WHERE NOT EXISTS (SELECT 1 FROM finished f WHERE"
+                " f.rollout_id = acknowledged.rollout_id AND f.attempt = acknowledged.attempt AND"
+                " f.trace_id = acknowledged.trace_id)"
+            )
+
+    def files_in_use(self) -> set[Path]:
+        """Return the files of the spool that finished rollouts of the index stand in."""
+        with self._lock:
+            return {
+                self._spool / name
+                for (lines,) in self._database.execute("SELECT lines FROM finished")
+                for name in _decode_lines(lines)
+            }
+
+    @contextmanager
+    def _changing(self) -> Generator[None]:
+        """Change all or nothing."""
+        with self._lock:
+            try:
+                self._database.execute("BEGIN IMMEDIATE")
+                yield
+                self._database.execute("COMMIT")
+            except BaseException as error:
+                if self._database.in_transaction:
+                    self._database.execute("ROLLBACK")
+                if isinstance(error, sqlite3.OperationalError):
+                    raise OSError(errno.EIO, str(error), str(self._path)) from error
+                raise
+
+    def _add_given(self, spans: GivenSpans, now: float) -> None:
+        stored = _Spans(
+            spans.is_vague,
+            spans.traces,
+            spans.enclosing,
+            spans.revisions,
+            spans.digest,
+            self._grouped(spans.lines),
+            spans.spans,
+        )
+        self._database.execute("INSERT OR REPLACE INTO given VALUES (?, ?, ?, ?)", (*spans.to, _encode(stored), now))
+        self._database.executemany(
+            "INSERT OR IGNORE INTO trace VALUES (?, ?, ?)", [(trace_id, *spans.to) for trace_id in spans.traces]
+        )
+
+    def _add_finished(self, finished: Finished, now: float) -> None:
+        facts = finished.facts
+        version = facts.policy_version
+        execute = self._database.execute
+        condition = "rollout_id = ? AND attempt = ? AND trace_id = ?"
+        replaced = execute(f"DELETE FROM finished WHERE {condition} RETURNING number", finished.key).fetchall()
+        execute_many = self._database.executemany
+        execute_many("DELETE FROM pending WHERE number = ?", replaced)
+        execute_many("DELETE FROM model WHERE number = ?", replaced)
+        number = execute(
+            "INSERT INTO finished VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                *finished.key,
+                finished.revision,
+                finished.digest,
+                _encode(facts),
+                facts.split,
+                version,
+                _number(version),
+                facts.ended_at,
+                _encode(self._grouped(finished.lines)),
+                now,
+            ),
+        ).lastrowid
+        execute_many("INSERT INTO model VALUES (?, ?)", [(number, model) for model in facts.models])
+        execute(
+            f"INSERT INTO pending SELECT name, ? FROM consumer WHERE NOT EXISTS (SELECT 1 FROM acknowledged WHERE"
+            f" consumer = name AND {condition} AND digest = ?)",
+            (number, *finished.key, finished.digest),
+        )
+
+    def _acknowledge(self, consumer: str, acknowledgment: Acknowledgment) -> bool:
+        key, digest = acknowledgment.key, acknowledgment.digest
+        condition = "consumer = ? AND rollout_id = ? AND attempt = ? AND trace_id = ?"
+        is_old = self._has(
+            f"SELECT 1 FROM acknowledged WHERE {condition} AND revision >= ?",
+            (consumer, *key, acknowledgment.revision),
+        )
+        if not is_old:
+            values = (consumer, *key, acknowledgment.revision, digest)
+            self._database.execute("INSERT OR REPLACE INTO acknowledged VALUES (?, ?, ?, ?, ?, ?)", values)
+        query = f"DELETE FROM pending WHERE consumer = ? AND number = {_NUMBER_OF}"
+        self._database.execute(query, (consumer, *key, digest))
+        return not is_old
+
+    def _has(self, query: str, values: Sequence[Any]) -> bool:
+        return self._database.execute(query, values).fetchone() is not None
+
+    def _given(self, to: BelongsTo, stored: bytes) -> GivenSpans:
+        spans = _decode_spans(stored)
+        return GivenSpans(
+            to=to,
+            is_vague=spans.is_vague,
+            traces=spans.traces,
+            enclosing=spans.enclosing,
+            revisions=spans.revisions,
+            digest=spans.digest,
+            lines=self._lines(spans.lines),
+            spans=spans.spans,
+        )
+
+    def _finished(self, row: tuple[Any, ...]) -> Finished:
+        rollout_id, attempt, trace_id, revision, digest, facts, lines = row
+        return Finished(
+            key=(rollout_id, attempt, trace_id),
+            revision=revision,
+            digest=digest,
+            facts=_decode_facts(facts),
+            lines=self._lines(_decode_lines(lines)),
+        )
+
+    def _grouped(self, lines: Iterable[SpooledLine]) -> dict[str, list[int]]:
+        by_file: dict[str, list[int]] = {}
+        for line in lines:
+            by_file.setdefault(self._name(Path(str(line.file))), []).extend((line.offset, line.size))
+        return by_file
+
+    def _lines(self, by_file: dict[str, list[int]]) -> tuple[SpooledLine, ...]:
+        return tuple(
+            SpooledLine(file=FoundFile(self._spool / name), offset=offset, size=size)
+            for name, numbers in by_file.items()
+            for offset, size in zip(numbers[::2], numbers[1::2], strict=True)
+        )
+
+    def _name(self, path: Path) -> str:
+        """The name of a file in the spool, which may be moved with the index."""
+        return os.path.relpath(path, self._spool)
+
+
+def _conditions(selection: Selection) -> Iterator[tuple[str, Any]]:
+    """Give what has to hold of a finished rollout `f`, as SQL and its value."""
+    if selection.split is not None:
+        yield "f.split = ?", selection.split
+    if selection.model is not None:
+        yield "EXISTS (SELECT 1 FROM model WHERE model.number = f.number AND model.name = ?)", selection.model
+    if selection.policy_version is not None:
+        yield "f.policy_version = ?", selection.policy_version
+    if selection.min_policy_version is not None:
+        yield "f.policy_number >= ?", selection.min_policy_version
+    if selection.max_age is not None:
+        yield "f.ended_at >= ?", time.time() - selection.max_age
+
+
+def _number(version: str | None) -> float | None:
+    try:
+        return None if version is None else float(version)
+    except ValueError:
+        return None
+
+
+def _unusable(path: Path, why: str) -> str:
+    return f"{path}: {why}; remove it, and consumers get again all that the spool holds"

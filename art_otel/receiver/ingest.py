@@ -1,0 +1,211 @@
+"""Ingest: exports on their way to the spool, and OTLP/HTTP, by which most of them come.
+
+Invariant: an export is acknowledged only after its lines are in the spool file (with `fsync`, on the disk); one that
+cannot be written is refused. Exports wait in no more memory than the budget of bodies allows. OTLP/HTTP answers 200
+stored (with `partial_success` where spans were set aside), 400 no OTLP, 401 no token, 403 a web page, 408 too slow,
+413 too large, 415 a type that is no OTLP, 429 and 503 to be sent again.
+
+Source of the protocol: https://opentelemetry.io/docs/specs/otlp/#otlphttp
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+import queue
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from opentelemetry.proto.collector.logs.v1 import logs_service_pb2  # pyright: ignore[reportMissingTypeStubs] # it has none
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from art_otel.http import Bodies
+from art_otel.receiver.export import Encoding, Export, ExportRefusedError, Signal, Stored, read_export
+from art_otel.receiver.metrics import Metrics
+from art_otel.receiver.otlp_lines import encode_lines
+from art_otel.receiver.secrets import RecordScrubber
+from art_otel.scrubbing import Scrubbing
+from art_otel.sources import Record
+from art_otel.spool import SpooledLine, SpoolWriter
+
+logger = logging.getLogger(__name__)
+
+_MAX_WAITING: Final = 1024
+"""Exports that wait for the writer; who comes then is told to try again."""
+WhenWritten: TypeAlias = Callable[[Sequence[tuple[Sequence[Record], SpooledLine]]], None]
+"""Told of records and the line that they stand in now."""
+
+_MAX_TOGETHER: Final = 64
+"""Exports that share one flush to the disk."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IngestOptions:
+    """`max_bytes` of one export, decompressed. `fsync` acknowledges only what the disk itself has."""
+
+    max_bytes: int = 256 << 20
+    fsync: bool = False
+    scrubbing: Scrubbing = "on"
+
+
+class Ingest:
+    """Writes exports to a spool, in a thread of its own. `when_written` is told of each that was."""
+
+    def __init__(self, spool: SpoolWriter, options: IngestOptions, metrics: Metrics, when_written: WhenWritten) -> None:
+        self._spool = spool
+        self._options = options
+        self._metrics = metrics
+        self._when_written = when_written
+        self._scrubber = RecordScrubber(options.scrubbing)
+        self._waiting: queue.Queue[tuple[Export, Future[Stored]] | None] = queue.Queue(_MAX_WAITING)
+        self._thread = threading.Thread(target=self._run, name="art-otel ingest", daemon=True)
+        self._thread.start()
+
+    async def take(self, export: Export) -> Stored:
+        """Write an export, and say what of it was set aside. Raises ExportRefusedError for one that is not taken."""
+        done: Future[Stored] = Future()
+        try:
+            self._waiting.put_nowait((export, done))
+        except queue.Full:
+            raise ExportRefusedError(429, "more is being sent than can be written") from None
+        return await asyncio.shield(asyncio.wrap_future(done))
+
+    def close(self) -> None:
+        """Write what waits, and end."""
+        self._waiting.put(None)
+        self._thread.join()
+        self._spool.close()
+
+    def _run(self) -> None:
+        while (first := self._waiting.get()) is not None:
+            together = [first]
+            ends = False
+            with contextlib.suppress(queue.Empty):
+                while len(together) < _MAX_TOGETHER and not ends:
+                    more = self._waiting.get_nowait()
+                    if more is None:
+                        ends = True
+                    else:
+                        together.append(more)
+            self._write(together)
+            if ends:
+                return
+
+    def _write(self, exports: list[tuple[Export, "Future[Stored]"]]) -> None:
+        written: list[tuple[Stored, Future[Stored]]] = []
+        for export, done in exports:
+            try:
+                written.append((self._write_one(export), done))
+            except ExportRefusedError as refused:
+                done.set_exception(refused.with_traceback(None))  # its frames hold what was decompressed
+            except Exception as error:  # whatever is wrong with one export, the next one is written
+                logger.exception("art-otel: an export could not be read; it is refused")
+                done.set_exception(ExportRefusedError(500, f"it could not be read: {type(error).__name__}"))
+        is_safe = not self._options.fsync or self._spool.sync()
+        for stored, done in written:
+            if is_safe:
+                self._metrics.stored(spans=stored.spans, log_records=stored.log_records, rejected=stored.rejected)
+                done.set_result(stored)
+            else:
+                done.set_exception(_unwritable())
+
+    def _write_one(self, export: Export) -> Stored:
+        received = read_export(export, self._options.max_bytes)
+        lines = encode_lines(self._scrubber.scrub(received.records))
+        if lines:
+            written = self._spool.write(b"".join(line.text for line in lines))
+            if written is None:
+                raise _unwritable()
+            spooled_lines = written.cut([len(line.text) for line in lines])
+            self._when_written([(line.records, spooled) for line, spooled in zip(lines, spooled_lines, strict=True)])
+        return received.counts()
+
+
+def _unwritable() -> ExportRefusedError:
+    return ExportRefusedError(503, "the spool cannot be written: the disk may be full")
+
+
+_ENCODINGS: Final[dict[str, Encoding]] = {"application/x-protobuf": "protobuf", "application/json": "json"}
+_TYPES: Final = {encoding: kind for kind, encoding in _ENCODINGS.items()}
+
+
+def otlp_routes(ingest: Ingest, bodies: Bodies, metrics: Metrics) -> list[Route]:
+    """`POST /v1/traces` and `POST /v1/logs`."""
+
+    def route(signal: Signal) -> Callable[[Request], Awaitable[Response]]:
+        async def post(request: Request) -> Response:
+            try:
+                encoding = _encoding_of(request)
+                async with bodies.read(request) as body:
+                    compression = request.headers.get("content-encoding", "").strip().lower()
+                    export = Export(body=body, signal=signal, encoding=encoding, compression=compression)
+                    return _answer(signal, encoding, await ingest.take(export))
+            except HTTPException as refused:
+                metrics.refused(refused.status_code, refused.detail)
+                return _refusal(request, refused.status_code, refused.detail)
+            except ExportRefusedError as refused:
+                metrics.refused(refused.status, str(refused))
+                return _refusal(request, refused.status, str(refused))
+
+        return post
+
+    return [
+        Route("/v1/traces", route("traces"), methods=["POST"]),
+        Route("/v1/logs", route("logs"), methods=["POST"]),
+    ]
+
+
+def encode_response(signal: Signal, stored: Stored) -> bytes:
+    """The answer in protobuf."""
+    count = sum(stored.rejected.values())
+    if signal == "traces":
+        response = trace_service_pb2.ExportTraceServiceResponse()
+        if count:
+            response.partial_success.rejected_spans = count
+    else:
+        response = logs_service_pb2.ExportLogsServiceResponse()
+        if count:
+            response.partial_success.rejected_log_records = count
+    if count:
+        response.partial_success.error_message = stored.why
+    return response.SerializeToString()
+
+
+def _encoding_of(request: Request) -> Encoding:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind not in _ENCODINGS:
+        raise HTTPException(415, f"Content-Type {kind!r}: send {' or '.join(_ENCODINGS)}")
+    return _ENCODINGS[kind]
+
+
+def _answer(signal: Signal, encoding: Encoding, stored: Stored) -> Response:
+    if encoding == "protobuf":
+        return Response(encode_response(signal, stored), media_type=_TYPES[encoding])
+    count = sum(stored.rejected.values())
+    field = "rejectedSpans" if signal == "traces" else "rejectedLogRecords"
+    partial = {"partialSuccess": {field: str(count), "errorMessage": stored.why}} if count else {}
+    return Response(json.dumps(partial), media_type=_TYPES[encoding])
+
+
+def _refusal(request: Request, status: int, why: str) -> Response:
+    """An error as OTLP wants it: a google.rpc.Status in the encoding of the request."""
+    headers = {"retry-after": "1"} if status in (429, 503) else {}
+    if request.headers.get("content-type", "").startswith("application/x-protobuf"):
+        text = why.encode()
+        return Response(b"\x12" + _varint(len(text)) + text, status, headers, "application/x-protobuf")
+    return Response(json.dumps({"message": why}), status, headers, "application/json")
+
+
+def _varint(number: int) -> bytes:
+    digits = bytearray()
+    while number > 0x7F:
+        digits.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*digits, number])

@@ -1,0 +1,187 @@
+"""Protocol: what a receiver and its consumers say to each other, in one process or over HTTP.
+
+A consumer's program has a session. Each question of it acknowledges what it handled, says what it still holds, and asks
+for more; the answer is leases: trajectories, each beside what acknowledges it.
+
+Invariant: what is not acknowledged when a session closes, or when its connection breaks, waits for the consumer's next
+session. A trajectory is one of this version's; another version is refused by name.
+"""
+
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Final, NamedTuple, Protocol, TypeAlias, TypedDict
+
+import msgspec
+from msgspec import Meta
+
+from art_otel.errors import UsageError
+from art_otel.store import decode_trajectory
+from art_otel.trajectories import Trajectory
+from art_otel.version import __version__
+
+_CONSUMER: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+Key: TypeAlias = tuple[str, int, str]
+"""A trajectory's rollout id, attempt and trace id, as its `order`."""
+
+GroupKey: TypeAlias = tuple[int | None, str]
+"""The training step, because a task comes again in later ones, and the group's id."""
+
+
+class SessionEndedError(Exception):
+    """The session has ended, or another server began it: begin a new one."""
+
+
+class Acknowledgment(msgspec.Struct, frozen=True, kw_only=True):
+    """Says that a consumer has a rollout: which, with which revision, and the digest of the spans that it had."""
+
+    rollout_id: str
+    attempt: int
+    trace_id: str
+    revision: int
+    digest: str
+
+    @property
+    def key(self) -> Key:
+        """The rollout's key, which is a trajectory's `order`."""
+        return (self.rollout_id, self.attempt, self.trace_id)
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What selections ask about a rollout. `ended_at` is in seconds since the epoch."""
+
+    split: str | None
+    models: tuple[str, ...]
+    policy_version: str | None
+    ended_at: float
+    group: GroupKey | None
+
+
+class Selection(msgspec.Struct, frozen=True, kw_only=True):
+    """Which finished rollouts a consumer wants: all of it has to hold; what is None is not asked about.
+
+    A rollout that does not say what is asked about is not wanted.
+
+    - `split`: as the rollout says, `train` or `val`.
+    - `model`: the requested model of any of its calls.
+    - `policy_version`: that of its first call; `min_policy_version` compares as a number.
+    - `max_age`: seconds since the rollout ended.
+    """
+
+    split: str | None = None
+    model: str | None = None
+    policy_version: str | None = None
+    min_policy_version: float | None = None
+    max_age: Annotated[float, Meta(gt=0)] | None = None
+
+
+class SelectionOptions(TypedDict, total=False):
+    """The fields of a Selection as arguments."""
+
+    split: str | None
+    model: str | None
+    policy_version: str | None
+    min_policy_version: float | None
+    max_age: float | None
+
+
+class Received(NamedTuple):
+    """A trajectory, and what acknowledges it."""
+
+    acknowledgment: Acknowledgment
+    trajectory: Trajectory
+
+
+class Lease(msgspec.Struct, frozen=True, gc=False):
+    """A rollout on its way to a session. `encoded` is the trajectory as `encode_trajectory` gave it, unrevised."""
+
+    acknowledgment: Acknowledgment
+    encoded: bytes
+
+    def unpack(self) -> Received:
+        """Return the trajectory. Raises StoreError for what is none."""
+        trajectory = decode_trajectory(self.encoded)
+        return Received(self.acknowledgment, replace(trajectory, revision=self.acknowledgment.revision))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Question:
+    """What a session asks: it has handled some, holds others, and wants up to `count` more within `wait` seconds.
+
+    With `whole_groups` no other session gets rollouts of a group of which this one has some.
+    """
+
+    handled: Sequence[Acknowledgment]
+    holds: Sequence[Acknowledgment]
+    selection: Selection
+    count: int
+    wait: float
+    whole_groups: bool = False
+
+
+class Session(Protocol):
+    """A session with a receiver in this process, or in another one."""
+
+    async def take(self, question: Question) -> list[Lease]:
+        """Acknowledge what was handled, and take more; none where none comes in time. Raises SessionEndedError."""
+        ...
+
+    async def close(self, handled: Sequence[Acknowledgment]) -> None:
+        """Acknowledge what was handled, and leave."""
+        ...
+
+
+class Ask(msgspec.Struct, frozen=True, kw_only=True):
+    """A question of the session `session` of another process."""
+
+    session: str
+    handled: list[Acknowledgment] = []
+    holds: list[Acknowledgment] = []
+    selection: Selection = Selection()
+    count: Annotated[int, Meta(ge=0)] = 0
+    wait: float = 0.0
+    whole_groups: bool = False
+
+
+class _Answer(msgspec.Struct, frozen=True, kw_only=True):
+    version: str
+    leases: list[Lease]
+
+
+def check_consumer(name: str) -> None:
+    """Raise UsageError for a name of a consumer that is none."""
+    if _CONSUMER.fullmatch(name) is None:
+        raise UsageError(
+            f"consumer={name!r:.120} is no name of a consumer: write up to 100 letters, digits, '.', '_' and '-', of"
+            " which the first is a letter or a digit"
+        )
+
+
+def facts_of(trajectory: Trajectory) -> Facts:
+    """Return what selections ask about a trajectory."""
+    versions = trajectory.policy_version
+    return Facts(
+        split=trajectory.split,
+        models=tuple({call.request_model: None for call in trajectory.calls if call.request_model is not None}),
+        policy_version=None if versions is None else versions.first,
+        ended_at=time.time() if trajectory.ended_at is None else trajectory.ended_at / 1e9,
+        group=None if trajectory.group_id is None else (trajectory.training_step, trajectory.group_id),
+    )
+
+
+def encode_answer(leases: list[Lease]) -> bytes:
+    """Encode the body of an answer."""
+    return msgspec.msgpack.encode(_Answer(version=__version__, leases=leases))
+
+
+def decode_answer(body: bytes) -> list[Lease]:
+    """Read what `encode_answer` gave. Raises UsageError for what another version gave."""
+    try:
+        answer = msgspec.msgpack.decode(body, type=_Answer)
+    except msgspec.DecodeError as error:
+        raise UsageError(f"this is no art-otel server of version {__version__}: {error}") from error
+    if answer.version != __version__:
+        raise UsageError(f"the server is art-otel {answer.version}, this is {__version__}: install the same version")
+    return answer.leases
