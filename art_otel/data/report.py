@@ -18,6 +18,7 @@ from typing import Final
 
 import numpy as np
 
+from art_otel.data.choosing.selection import Selection
 from art_otel.data.rewards.usable import UNUSABLE
 from art_otel.data.sequences.builder import NO_IDS, TOO_LONG, BuiltSequences, Verdict
 from art_otel.data.sequences.sequence import TokenSequence
@@ -135,6 +136,13 @@ class BatchReport:
                 " messages, without logprobs",
                 stacklevel=2,
             )
+
+    def warn_of_no_match(self, selection: Selection) -> None:
+        """Warn if nothing is trained because no trajectory has the split and training step that were asked for."""
+        asked = {"split": selection.split, "training_step": selection.training_step}
+        filters = ", ".join(f"{name}={sorted(map(str, value))}" for name, value in asked.items() if value is not None)
+        if filters and not self.trajectories_used and self.trajectories_skipped.keys() <= {"split", "training step"}:
+            warnings.warn(f"there are no batches, because no trajectory has {filters}", stacklevel=2)
 
     def _skip(self, sequence: TokenSequence, reason: str) -> None:
         self.sequences_skipped[reason] += 1

@@ -164,10 +164,15 @@ class RolloutTrace:
     extra: JsonObject | None = None
 
 
-def rollout_traces(trajectory: Trajectory) -> tuple[RolloutTrace, ...]:
-    """Give a RolloutTrace for each call, in the order of the calls."""
-    components = RewardComponents(trajectory)
-    return tuple(_trace(trajectory.rollout_id, call, components.of(call)) for call in trajectory.calls)
+def rollout_traces(trajectories: Trajectory | Iterable[Trajectory]) -> tuple[RolloutTrace, ...]:
+    """Give a RolloutTrace for each call of a trajectory, or of several, in the order of the calls."""
+    given = [trajectories] if isinstance(trajectories, Trajectory) else trajectories
+    return tuple(
+        _trace(trajectory.rollout_id, call, components.of(call))
+        for trajectory in given
+        for components in [RewardComponents(trajectory)]
+        for call in trajectory.calls
+    )
 
 
 def _trace(rollout_id: str, call: InferenceCall, reward_data: Mapping[str, float]) -> RolloutTrace:

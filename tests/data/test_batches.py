@@ -255,3 +255,8 @@ def test_what_a_notebook_shows_is_short():
     shown = [repr(made), repr(next(made.sequences())), repr(next(iter(made)))]
     assert [text.split()[0] for text in shown] == ["<Batches", "<TokenSequence", "<Batch"]
     assert max(map(len, shown)) < 200
+
+
+def test_a_split_that_no_trajectory_has_is_said():
+    with pytest.warns(UserWarning, match=r"no trajectory has split=\['eval'\]"):
+        assert list(art_otel.batches([rollout([], split="train")], split="eval")) == []

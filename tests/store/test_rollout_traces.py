@@ -23,7 +23,7 @@ def test_they_are_written_on_request_and_read_without_the_trajectories(tmp_path)
     traced, _ = convert_files(tmp_path / "traced", *DUMPS, rollout_traces=True)
     assert traced == plain
     found = list(art_otel.read_rollout_traces(tmp_path / "traced"))
-    assert found == traces_of(tmp_path / "traced")
+    assert found == traces_of(tmp_path / "traced") == list(art_otel.rollout_traces(plain))
     assert len(found) == sum(len(one.calls) for one in plain) > 3
     with pytest.raises(StoreError, match="convert its dumps with --rollout-traces"):
         next(art_otel.read_rollout_traces(tmp_path / "plain"))

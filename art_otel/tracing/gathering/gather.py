@@ -9,9 +9,11 @@ in memory while it runs, and taken away afterwards.
 import asyncio
 import inspect
 import logging
+import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
@@ -20,6 +22,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, cast, overload
 from opentelemetry import context as otel_context
 
 from art_otel.errors import UsageError
+from art_otel.forks import after_fork
 from art_otel.tracing.api.context import detach
 from art_otel.tracing.api.gather_scope import GatherScope, TakenRollout, all_running, with_scope
 from art_otel.tracing.api.recorder import Recorder
@@ -36,6 +39,50 @@ Work: TypeAlias = Awaitable[object] | Callable[[], object]
 
 _FIRST_PAUSE: Final = 0.001
 _LONGEST_PAUSE: Final = 0.05
+
+
+class _Builder:
+    """The thread that builds trajectories, one at a time, while anybody gathers: asyncio's pool is the app's."""
+
+    def __init__(self) -> None:
+        self._users = 0
+        self._start_anew()
+        after_fork(self._start_anew)
+
+    def __enter__(self) -> None:
+        """Somebody begins to gather."""
+        with self._lock:
+            self._users += 1
+
+    def __exit__(self, *_: object) -> None:
+        """Somebody has gathered; the thread ends with the last."""
+        with self._lock:
+            self._users -= 1
+            if not self._users and self._thread is not None:
+                self._thread.shutdown(wait=False)
+                self._thread = None
+
+    async def run(self, build: Callable[[], Trajectory]) -> Trajectory:
+        """Give what `build` builds."""
+        with self._lock:
+            self._thread = self._thread or ThreadPoolExecutor(1, "art-otel-build")
+            building = asyncio.get_running_loop().run_in_executor(self._thread, build)
+        return await building
+
+    def _start_anew(self) -> None:
+        """Also after a fork, in which the thread is not."""
+        self._lock = threading.Lock()
+        self._thread: ThreadPoolExecutor | None = None
+
+
+_builder: Final = _Builder()
+
+
+@contextmanager
+def gathering() -> Generator[None]:
+    """Have what gathering needs while the block runs: tracing, in memory if nothing is set up, and a thread."""
+    with tracing.in_memory(), _builder:
+        yield
 
 
 class Gathered(NamedTuple):
@@ -65,7 +112,7 @@ async def gather_trajectory(
     An exception of the rollout is `trajectory.status`, `.error` and `.exception`, and is logged; `raise_errors` raises
     it instead. Raises UsageError where tracing is turned off or no rollout began.
     """
-    with tracing.in_memory():
+    with gathering():
         trajectory, error = await gather_one(work, GatherScope(), grace_seconds)
     if error is not None:
         if raise_errors:
@@ -91,7 +138,7 @@ async def gather_one(work: Work, scope: GatherScope, grace_seconds: float | None
             raise UsageError("no rollout began: decorate the function that is gathered with @art_otel.rollout")
         taken = scope.rollouts[-1]
         await _wait([taken], scope.recorder, grace_seconds)
-        trajectory = await asyncio.to_thread(recorded_trajectory, taken, scope.recorder)
+        trajectory = await _builder.run(partial(recorded_trajectory, taken, scope.recorder))
     finally:
         scope.release()
         if inspect.iscoroutine(work) and inspect.getcoroutinestate(work) == inspect.CORO_CREATED:

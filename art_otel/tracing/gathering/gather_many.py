@@ -13,9 +13,8 @@ from typing import Any, TypeAlias, TypeVar, cast, overload
 
 from art_otel.errors import UsageError
 from art_otel.tracing.api.gather_scope import GatherScope
-from art_otel.tracing.gathering.gather import Gathered, Work, gather_one, log_failure
+from art_otel.tracing.gathering.gather import Gathered, Work, gather_one, gathering, log_failure
 from art_otel.tracing.gathering.progress import RolloutProgress, show_progress
-from art_otel.tracing.setup.configure import tracing
 from art_otel.trajectories import Trajectory, TrajectoryGroup
 
 Groups: TypeAlias = Iterable[Iterable[Work]] | Mapping[str, Iterable[Work]]
@@ -124,7 +123,7 @@ async def _gather(
             async with gate:
                 return await gather_one(work, GatherScope(group_id), grace_seconds)
 
-        with tracing.in_memory(), show_progress(len(works), enabled=progress) as bar:
+        with gathering(), show_progress(len(works), enabled=progress) as bar:
             tasks = [asyncio.create_task(gather(*work)) for work in works]
             try:
                 await _all_done(tasks, allowed, bar)

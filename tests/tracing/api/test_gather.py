@@ -275,3 +275,21 @@ def test_rollouts_inside_are_children(app):
     assert {child.parent_rollout_id for child in found.children} == {found.rollout_id}
     assert found.children[0] == found.result
     assert (questions(found), stored[found.rollout_id]) == (["own"], found)
+
+
+def test_building_leaves_the_app_its_pool_and_no_thread(app):
+    @rollout
+    async def agent():
+        await app.ask_later("one")
+
+    async def main():
+        gathered = [await gather_trajectory(agent()) for _ in range(3)]
+        return gathered, asyncio.get_running_loop()._default_executor
+
+    before = threading.active_count()
+    gathered, pool = asyncio.run(main())
+    assert (len(gathered), pool) == (3, None)
+    for thread in threading.enumerate():
+        if thread.name.startswith("art-otel-build"):
+            thread.join(5)
+    assert threading.active_count() == before

@@ -11,6 +11,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from art_otel import get_current_trajectory, reward, rollout, score_group, step
 from art_otel.errors import UsageError
+from art_otel.tracing import internal_errors
 from art_otel.trajectories import Trajectory
 
 
@@ -142,9 +143,17 @@ def test_choice_and_tokens_need_a_call(app):
     assert app.stored()["agent"].rewards == ()
 
 
+@pytest.mark.usefixtures("nothing_set_up")
+def test_outside_of_every_rollout_rewards_and_steps_warn_once_and_never_raise(caplog, monkeypatch):
+    monkeypatch.setattr(internal_errors, "_warned", set())
+    for _ in range(2):
+        with step():
+            reward(1.0)
+    assert caplog.text.count("step() outside of every rollout") == 1
+    assert caplog.text.count("reward() outside of every rollout") == 1
+
+
 def test_what_cannot_be_judged_is_said(app):
-    with pytest.raises(UsageError, match="rollout_id"):
-        reward(1.0)
     with rollout(name="agent"), pytest.raises(UsageError, match="response's id"):
         reward(1.0, target=3)
     assert app.stored()["agent"].rewards == ()

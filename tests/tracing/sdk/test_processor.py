@@ -14,6 +14,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased
 
 from art_otel.live import RolloutBuffer
+from art_otel.tracing.sdk.pending_spans import MAX_BYTES
 from art_otel.tracing.setup.ids import SystemIdGenerator
 from art_otel.tracing.setup.sampler import RolloutSampler
 from tests.tracing.sdk.spans import INSTRUMENTOR, Traced
@@ -258,3 +259,13 @@ def test_whether_a_rollout_has_calls_is_known_without_reading_lines(tmp_path, mo
     with traced.rollout("late", "r2"), traced.app.start_as_current_span("only its end says so") as span:
         span.set_attribute("openinference.span.kind", "LLM")
     assert traced.rollouts.has_llm_calls("r2")
+
+
+def test_spans_that_wait_for_a_rollout_are_bounded_by_their_text(tmp_path):
+    traced = Traced(tmp_path)
+    with traced.app.start_as_current_span("a worker's loop"):
+        for _ in range(3 * MAX_BYTES // 1_000_000):
+            with traced.app.start_as_current_span("job", attributes={"document": "x" * 1_000_000}):
+                pass
+    pending = traced.processor._pending
+    assert sum(len(spans) for spans in pending._traces.values()) * 1_000_000 <= MAX_BYTES

@@ -46,7 +46,7 @@ class RewardTarget:
 
 
 def resolve_target(target: Target | None, rollout_id: str | None = None, step: int | None = None) -> RewardTarget:
-    """Resolve the arguments of `reward` to its target. Raises UsageError where nothing says what is judged."""
+    """Resolve the arguments of `reward` to its target. Raises UsageError for a target of a wrong type."""
     if isinstance(target, Trajectory):
         return RewardTarget(rollout_id=target.rollout_id, attempt=target.attempt, trace_id=target.trace_id, step=step)
     if isinstance(target, RunningTrajectory):
@@ -69,10 +69,7 @@ def _around(response_id: str | None, rollout_id: str | None, step: int | None) -
     """Resolve to the named rollout, else to the one that the calling code runs in."""
     running = running_trajectory()
     if running is None or rollout_id not in (None, running.rollout_id):
-        named = rollout_id or current_rollout_id()
-        if named is None and response_id is None:
-            raise UsageError("reward(): no rollout is running here: say what is judged by target=… or rollout_id=…")
-        return RewardTarget(rollout_id=named, response_id=response_id, step=step)
+        return RewardTarget(rollout_id=rollout_id or current_rollout_id(), response_id=response_id, step=step)
     if response_id is not None:
         return replace(_of_run(running), span=running.span, response_id=response_id)
     inside = current_step(running) if step is None and rollout_id is None else None

@@ -20,6 +20,7 @@ from art_otel.conventions import EVALUATION, evaluation_attributes
 from art_otel.conventions.rewards import is_part, part_attributes
 from art_otel.errors import UsageError
 from art_otel.tracing.api import scalars
+from art_otel.tracing.api.context import current_rollout_id
 from art_otel.tracing.api.rewards.reward_target import RewardTarget, Target, resolve_target
 from art_otel.tracing.internal_errors import handle_internal_errors, warn_once
 from art_otel.tracing.switch import ENABLED, is_off
@@ -50,13 +51,17 @@ def reward(  # noqa: PLR0913 # each says another thing about the reward, by its 
     `rollout_id` names a rollout that may run elsewhere, `step` a step of the rollout by its index. Where the target is
     a call, `choice` is one of several choices by its index, and `tokens` a range (start, end) of its completion's token
     ids, the end exclusive. `value` may be None where there is a `label`; what is no finite number, and a range that is
-    empty or negative, is refused with a warning. Raises UsageError where nothing says what is judged.
+    empty or negative, is refused with a warning. So is a reward outside of every rollout that names none.
+    Raises UsageError for a target of a wrong type.
     """
     number = None if value is None else scalars.reward(value, name)
     if number is None and (value is not None or label is None):
         return
     part = _part(name, target, choice, tokens)
     if part is None:
+        return
+    if target is None and rollout_id is None and current_rollout_id() is None:
+        warn_once("reward() outside of every rollout records nothing: say what is judged by target=… or rollout_id=…")
         return
     index_of_step = None if step is None else scalars.whole(step)
     if step is not None and index_of_step is None:
