@@ -50,7 +50,7 @@ class Scrubber:
 
     def __init__(self, mode: Mode = "on") -> None:
         self.alters = mode != "mark"
-        patterns = (*PATTERNS, *(CONTENT_PATTERNS if mode == "content" else ()))
+        self.patterns = patterns = (*PATTERNS, *(CONTENT_PATTERNS if mode == "content" else ()))
         self._unsigned = [pattern for pattern in patterns if pattern.sign is None]
         groups = {sign: [pattern for pattern in patterns if pattern.sign is sign] for sign in SIGNS}
         self._signed = [(sign, tuple(pattern.mark for pattern in group), group) for sign, group in groups.items()]

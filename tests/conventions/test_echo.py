@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from art_otel.tracing.openai.answer import answer_attributes
-from art_otel.tracing.openai.request import fields_of, parameters
+from art_otel.tracing.openai.bodies import answer_attributes, fields_of, parameters
 from tests.conventions.builders import call, openinference
 
 PROMPT, IDS = "2 + 2 =", [1, 2, 3]

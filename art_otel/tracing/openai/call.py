@@ -1,43 +1,57 @@
-"""CapturedCall: one call, its span and what passed of its answer.
+"""Call: one request of the client with all its tries, from where it leaves to the end of the span that records it.
 
-Invariant: everything is written at the moment the span ends, whoever ends it, while it still records; then nothing of
-ours is left on it. What comes later is for a call span around it that still runs. What the app or the instrumentor
-wrote is never overwritten, but for an error they did not see.
+Invariant: a request that no span of a call surrounds gets a standard inference span of art-otel, which begins where the
+request leaves, is current until the client is done, and ends with the answer. Everything is written at the moment the
+span ends, whoever ends it, while it still records; then nothing of ours is left on it. What comes later is for a call
+span around it that still runs. What the app or the instrumentor wrote is never overwritten, but for an error they did
+not see. The call that this code is part of stands in a ContextVar.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from contextvars import ContextVar, Token
 from functools import partial
 from time import time_ns
 from typing import Any, Final, cast
 
+from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.semconv.attributes.error_attributes import ERROR_TYPE
-from opentelemetry.trace import Span, StatusCode
+from opentelemetry.trace import Span, SpanKind, StatusCode
 
 from art_otel import attributes as names
 from art_otel.conventions import response_attributes
 from art_otel.conventions.dialects.art import lost_input
+from art_otel.conventions.dialects.genai import API_TYPE, OPERATION_NAME, PROVIDERS, REQUEST_MODEL, RESPONSES
 from art_otel.scrubbing import Scrubber
 from art_otel.spans import Attributes
 from art_otel.tracing.internal_errors import InternalErrorHandler
-from art_otel.tracing.openai.answer import answer_attributes, failure
-from art_otel.tracing.openai.exchange import RAW_HEADER, Options, Response
-from art_otel.tracing.openai.openllmetry import is_openllmetry
-from art_otel.tracing.openai.request import fields_of, messages, parameters, prompt, request_attributes_of
-from art_otel.tracing.openai.response_tee import ResponseTee
-from art_otel.tracing.sdk.ancestors import path_up
-from art_otel.tracing.sdk.call_spans import is_call_by_now, runs_code
+from art_otel.tracing.openai.bodies import (
+    answer_attributes,
+    failed_status,
+    fields_of,
+    messages,
+    parameters,
+    prompt,
+    read_answer,
+    request_attributes_of,
+)
+from art_otel.tracing.openai.client import RAW_HEADER, Options, Request, Response, model_of
+from art_otel.tracing.openai.openllmetry import is_client_s, is_openllmetry
+from art_otel.tracing.openai.stream import ResponseTee
+from art_otel.tracing.sdk.rollout_registry import is_call_by_now, path_up, runs_code
+from art_otel.tracing.sdk.scrub_spans import texts_are_clean
 from art_otel.tracing.sdk.token_attributes import without_tokens
+from art_otel.tracing.tracer import tracer
 
 CAPTURING: Final = InternalErrorHandler("a call could not be captured; its span has no exact tokens")
-_WAITING: Final = InternalErrorHandler("the span of a call could not wait for its answer")
 
 _RESPONSES: Final = "/responses"
 _COMPLETIONS: Final = ("/completions", _RESPONSES)
 """Where a model is asked for a completion; Chat Completions' path ends as that of Completions does."""
 
-_FAILED: Final = "failed"
-"""What a body of the Responses API may have as its status."""
+_SUPPRESSED: Final = ("suppress_instrumentation", getattr(otel_context, "_SUPPRESS_INSTRUMENTATION_KEY", ""))
+"""What an app, or an instrumentor that records the call itself, sets in the context, under either name of OTel's."""
 
 
 def asks_for_completion(options: Options) -> bool:
@@ -45,9 +59,208 @@ def asks_for_completion(options: Options) -> bool:
     return options.url.endswith(_COMPLETIONS) and options.method.lower() == "post"
 
 
-def asks_responses(options: Options) -> bool:
-    """Whether a request goes to the Responses API."""
-    return options.url.endswith(_RESPONSES)
+class Call:
+    """One call. As a context manager it is what surrounds the client's request.
+
+    `span` records it: the instrumentor's that was around the request as it left, or one of ours (`is_own`). It is None
+    before the first try leaves, and where nothing records the call.
+    """
+
+    __slots__ = (
+        "_current_span",
+        "_has_begun",
+        "_policy_version",
+        "_request",
+        "_response",
+        "_scrubber",
+        "_tee",
+        "_token",
+        "is_own",
+        "span",
+    )
+
+    def __init__(self) -> None:
+        self.span: Span | None = None
+        self.is_own = False
+        self._has_begun = False
+        self._request: Request | None = None
+        self._response: Response | None = None
+        self._tee: ResponseTee | None = None
+        self._policy_version: str | None = None
+        self._scrubber: Scrubber | None = None
+        self._current_span: ExitStack | None = None
+        self._token: Token[Call | None] | None = None
+
+    def __enter__(self) -> None:
+        """The client begins with the request."""
+        self._token = _current.set(self)
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        """The client is done with the request, by an answer or by an error."""
+        if self._token is not None:
+            _current.reset(self._token)
+        if self._current_span is not None or error is not None:
+            with CAPTURING:
+                self._leave(error)
+
+    def begin(self, client: Any, options: Options, *, may_record: bool) -> None:  # noqa: ANN401 # as openai
+        """Before the first try is sent, look for the span around it, and create one where there is none."""
+        if self._has_begun:
+            return
+        self._has_begun = True
+        self.span = current_call_span()
+        if self.span is not None or not may_record or any(map(otel_context.get_value, _SUPPRESSED)):
+            return
+        if is_call_by_now(trace.get_current_span()):  # of a provider that is not recorded
+            return
+        self.span, self.is_own = _start(client, options), True
+        self._current_span = ExitStack()
+        self._current_span.enter_context(
+            trace.use_span(self.span, record_exception=False, set_status_on_exception=False)
+        )
+
+    def sent(self, request: Request) -> None:
+        """Keep the request of a try, whose body is recorded if the call fails."""
+        self._request = request
+
+    def answer(
+        self,
+        options: Options,
+        response: Response,
+        policy_version: Callable[[Response], str | None],
+        scrubber: Scrubber | None,
+    ) -> bool:
+        """Take the response that has begun, and write to the span as soon as that ends. False where none records it.
+
+        `policy_version` is asked for the version of the weights. `scrubber` reads what was asked and answered here,
+        because ids spell what an instrumentor need not have recorded.
+        """
+        span = self.span
+        if span is None or not span.is_recording():
+            span = self.span = current_call_span()
+            self.is_own = False
+        if span is None or not self.is_in_rollout:
+            return False
+        self._response = response
+        self._policy_version, self._scrubber = policy_version(response), scrubber
+        self._tee = ResponseTee(response, responses=_asks_responses(options))
+        self._write_at_end_of(span)
+        return True
+
+    @property
+    def is_in_rollout(self) -> bool:
+        """Whether the span that records the call is in a rollout."""
+        return self.span is not None and names.ROLLOUT_ID in attributes_of(self.span)
+
+    @property
+    def is_to_come(self) -> bool:
+        """Whether the app got the response before its body, and has not begun to read that."""
+        tee, response = self._tee, self._response
+        return tee is not None and response is not None and tee.is_to_come and RAW_HEADER in response.request.headers
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the app has all of the answer that it will get."""
+        return self._tee is None or self._tee.is_over
+
+    def when_over(self, act: Callable[[], None]) -> None:
+        """Do something once the app has the answer, or will not get more of it."""
+        if self._tee is not None:
+            self._tee.when_over(act)
+
+    def _leave(self, error: BaseException | None) -> None:
+        if self._current_span is not None:
+            self._current_span.close()
+        span = self.span
+        if span is None:
+            return
+        if self.is_own and error is not None and span.is_recording():
+            if self._request is not None:
+                span.set_attributes(cast(Any, request_attributes_of(self._request.content)))
+            _fail(span, error)
+        elif self.is_own and self._tee is None:
+            span.end()
+        elif error is None or isinstance(error, Exception) or not span.is_recording():
+            return
+        elif not self.is_own and is_openllmetry(span):  # it catches Exception only, and would never end its span
+            _fail(span, error)
+
+    def _write_at_end_of(self, span: Span) -> None:
+        """Write to the span as soon as it ends. One of ours ends with the answer, as does one that nobody would end."""
+        ending = vars(span).get("end")
+        if isinstance(ending, _Ending):
+            ending.call = self  # the span asked again, and the last answer is the one
+        else:
+            vars(span)["end"] = _Ending(span, self)
+        if self._tee is None or self.is_over:
+            self._over(span)
+        else:
+            self._tee.when_over(partial(self._over, span))
+
+    def _over(self, span: Span) -> None:
+        """Nobody gets more of the answer. OpenLLMetry ends the span of a stream that was left late, or never."""
+        is_left = self._tee is not None and self._tee.was_left and is_openllmetry(span)
+        if (self.is_own or is_left) and span.is_recording():
+            span.end()
+
+    def write(self, span: Span) -> bool:
+        """Set the captured attributes on a span that still records. Whether a scan of all of them found no secret."""
+        tee, response = self._tee, self._response
+        if tee is None or response is None:
+            return False
+        existing = attributes_of(span)
+        content = response.request.content
+        request = fields_of(content)
+        joined = tee.joined()
+        if joined is None:
+            answered, failed = read_answer(tee.content())
+        else:
+            answered, failed = answer_attributes(joined), failed_status(joined)
+        added: dict[str, str | bool] = {**parameters(request), **answered}
+        own = self.is_own
+        if not own and lost_input(existing):
+            added |= messages(request)
+        is_clean = False
+        if self._scrubber is not None:
+            added, is_clean = _scanned(self._scrubber, prompt(request), added)
+        if self._policy_version is not None:
+            added[names.POLICY_VERSION] = self._policy_version
+        added = {name: value for name, value in added.items() if name not in existing}
+        if own:
+            body = tee.body() if joined is None else joined
+            added |= cast(Any, {**request_attributes_of(content), **response_attributes(body or {})})
+        span.set_attributes(added)
+        error = tee.error or failed
+        if error is not None and ERROR_TYPE not in existing:
+            _tell_error(span, error)
+        return is_clean
+
+    def end(self, span: Span, end_time: int | None) -> None:
+        """Write to the span and end it. The span processor that is told so need not scan the same texts again."""
+        is_clean = False
+        with CAPTURING:
+            is_clean = self.write(span)
+            if not self.is_over:
+                self._hand_on(span)
+        if not is_clean or self._scrubber is None or not (self.is_own or is_client_s(span)):
+            span.end(end_time)
+            return
+        with texts_are_clean(span.get_span_context(), self._scrubber):
+            span.end(end_time)
+
+    def _hand_on(self, span: Span) -> None:
+        """Let a call span around this one, which may run longer, be written with the rest of the answer."""
+        around = next((outer for outer in _call_spans(span) if outer is not span), None)
+        if around is not None:
+            self._write_at_end_of(around)
+
+
+_current: Final[ContextVar[Call | None]] = ContextVar("art-otel-call", default=None)
+
+
+def current_call() -> Call | None:
+    """The call that this code is part of."""
+    return _current.get()
 
 
 def current_call_span() -> Span | None:
@@ -55,109 +268,17 @@ def current_call_span() -> Span | None:
     return next(_call_spans(trace.get_current_span()), None)
 
 
-def is_call_of_rollout(span: Span) -> bool:
-    """Whether a span is that of an LLM call in a rollout."""
-    return names.ROLLOUT_ID in attributes_of(span) and is_call_by_now(span)
-
-
 def attributes_of(span: Span) -> Attributes:
     """The attributes so far; the API has no word for them, the SDK has."""
     return cast(Attributes, getattr(span, "attributes", None) or {})
 
 
-class CapturedCall:
-    """A call whose response has begun. `policy_version` is None where nobody told it.
-
-    `scrubber` reads what was asked and answered here, because ids spell what an instrumentor need not have recorded.
-    `is_own` says that nobody else records the call.
-    """
-
-    def __init__(
-        self,
-        options: Options,
-        response: Response,
-        policy_version: str | None,
-        scrubber: Scrubber | None,
-        *,
-        is_own: bool,
-    ) -> None:
-        self.response = response
-        self._policy_version = policy_version
-        self._scrubber = scrubber
-        self._is_own = is_own
-        self._tee = ResponseTee(response, responses=asks_responses(options))
-
-    @property
-    def is_to_come(self) -> bool:
-        """Whether the app got the response before its body, and has not begun to read that."""
-        return self._tee.is_to_come and RAW_HEADER in self.response.request.headers
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the app has all of the answer that it will get."""
-        return self.response.is_closed or self._tee.error is not None
-
-    def when_over(self, act: Callable[[], None]) -> None:
-        """Do something once the app has the answer, or will not get more of it."""
-        if self.response.is_closed:
-            act()
-        else:
-            self._tee.when_over(act)
-
-    def write_at_end_of(self, span: Span) -> None:
-        """Write to the span as soon as it ends. One of ours ends with the answer, as does one that nobody would end."""
-        ending = vars(span).get("end")
-        if isinstance(ending, _Ending):
-            ending.call = self  # the span asked again, and the last answer is the one
-        else:
-            vars(span)["end"] = _Ending(span, self)
-        self.when_over(partial(self._over, span))
-
-    def _over(self, span: Span) -> None:
-        """Nobody gets more of the answer. OpenLLMetry ends the span of a stream that was left late, or never."""
-        if span.is_recording() and (self._is_own or (self._tee.was_left and is_openllmetry(span))):
-            span.end()
-
-    def write(self, span: Span) -> None:
-        """Set the captured attributes on a span that still records."""
-        existing = attributes_of(span)
-        content, body = self.response.request.content, self._tee.body() or {}
-        request = fields_of(content)
-        added: dict[str, str | bool] = {**parameters(request), **answer_attributes(body)}
-        if self._scrubber is not None:
-            added = _scanned(self._scrubber, prompt(request), added)
-        if self._policy_version is not None:
-            added[names.POLICY_VERSION] = self._policy_version
-        if self._is_own:
-            span.set_attributes(cast(Any, {**request_attributes_of(content), **response_attributes(body)}))
-        elif lost_input(existing):
-            added |= messages(request)
-        span.set_attributes({name: value for name, value in added.items() if name not in existing})
-        error = self._tee.error or (failure(body) if body.get("status") == _FAILED else None)
-        if error is not None and ERROR_TYPE not in existing:
-            tell_error(span, error)
-
-
-def tell_error(span: Span, error: str) -> None:
-    """Let the span be that of a call that failed."""
-    span.set_attribute(ERROR_TYPE, error)
-    span.set_status(StatusCode.ERROR, error)
-
-
-def _scanned(scrubber: Scrubber, asked: list[str], answer: dict[str, str | bool]) -> dict[str, str | bool]:
-    """The attributes of an answer: without tokens and marked where a secret was asked or answered.
-
-    The ids of a prompt that nobody can read are left out as well.
-    """
-    if any(map(scrubber.holds_secret, (*asked, str(answer.get(names.RESPONSE_CHOICES, ""))))):
-        return {**(without_tokens(answer) if scrubber.alters else answer), names.SCRUBBED_CONTENT: True}
-    return {name: value for name, value in answer.items() if asked or name != names.PROMPT_TOKENS}
-
-
 class _Ending:
     """`span.end` of a span that a call writes to."""
 
-    def __init__(self, span: Span, call: CapturedCall) -> None:
+    __slots__ = ("_is_held", "_span", "call")
+
+    def __init__(self, span: Span, call: Call) -> None:
         self.call = call
         self._span = span
         self._is_held = False
@@ -166,7 +287,7 @@ class _Ending:
         """End the span. One whose answer the app has yet to read ends with the response, at the time it was told."""
         if self._is_held:
             return
-        with _WAITING:
+        with CAPTURING:
             if self.call.is_to_come:
                 self.call.when_over(partial(self._end, time_ns() if end_time is None else end_time))
                 self._is_held = True
@@ -174,19 +295,8 @@ class _Ending:
         self._end(end_time)
 
     def _end(self, end_time: int | None) -> None:
-        if vars(self._span).pop("end", None) is None:
-            return
-        with CAPTURING:
-            self.call.write(self._span)
-            if not self.call.is_over:
-                self._hand_on()
-        self._span.end(end_time)
-
-    def _hand_on(self) -> None:
-        """Let a call span around this one, which may run longer, be written with the rest of the answer."""
-        around = next((span for span in _call_spans(self._span) if span is not self._span), None)
-        if around is not None:
-            self.call.write_at_end_of(around)
+        if vars(self._span).pop("end", None) is not None:
+            self.call.end(self._span, end_time)
 
 
 def _call_spans(span: Span) -> Iterator[Span]:
@@ -194,12 +304,57 @@ def _call_spans(span: Span) -> Iterator[Span]:
 
     What a tool or an agent asks is not what the call around it asks.
     """
-    rollouts: set[object] = set()
+    rollout: object = None
+    is_first = True
     for around in path_up(span.get_span_context()):
-        rollouts.add(attributes_of(around).get(names.ROLLOUT_ID))
-        if len(rollouts) > 1:
+        its_rollout = attributes_of(around).get(names.ROLLOUT_ID)
+        if not is_first and its_rollout != rollout:
             return
-        if around.is_recording() and is_call_of_rollout(around):
+        rollout, is_first = its_rollout, False
+        if rollout is not None and around.is_recording() and is_call_by_now(around):
             yield around
         elif runs_code(around):
             return
+
+
+def _scanned(scrubber: Scrubber, asked: list[str], answer: dict[str, str | bool]) -> tuple[dict[str, str | bool], bool]:
+    """Return the attributes of an answer, and whether no secret was asked or answered.
+
+    Where one was, tokens are left out and the call is marked. The ids of a prompt that nobody can read are left out.
+    """
+    texts = [*asked, str(answer.get(names.RESPONSE_CHOICES, ""))]
+    if scrubber.may_hold_secret(texts) and any(map(scrubber.holds_secret, texts)):
+        return {**(without_tokens(answer) if scrubber.alters else answer), names.SCRUBBED_CONTENT: True}, False
+    if not asked:
+        answer.pop(names.PROMPT_TOKENS, None)
+    return answer, bool(asked)
+
+
+def _asks_responses(options: Options) -> bool:
+    return options.url.endswith(_RESPONSES)
+
+
+def _start(client: Any, options: Options) -> Span:  # noqa: ANN401 # as openai
+    asked = model_of(options)
+    operation = "chat" if _asks_responses(options) or options.url.endswith("/chat/completions") else "text_completion"
+    attributes: dict[str, str] = {OPERATION_NAME: operation, PROVIDERS[0]: "openai"}
+    if asked is not None:
+        attributes[REQUEST_MODEL] = asked
+    if _asks_responses(options):
+        attributes[API_TYPE] = RESPONSES
+    if host := getattr(client.base_url, "host", None):
+        attributes["server.address"] = str(host)
+    return tracer().start_span(
+        operation if asked is None else f"{operation} {asked}", kind=SpanKind.CLIENT, attributes=attributes
+    )
+
+
+def _tell_error(span: Span, error: str) -> None:
+    """Let the span be that of a call that failed."""
+    span.set_attribute(ERROR_TYPE, error)
+    span.set_status(StatusCode.ERROR, error)
+
+
+def _fail(span: Span, error: BaseException) -> None:
+    _tell_error(span, type(error).__name__)
+    span.end()

@@ -1,8 +1,9 @@
-"""Hooks in openai's client: where a request is about to leave, where its answer begins, and where a stream is made.
+"""Client: what is used of openai's client, of httpx's requests and responses, and where hooks are put into it.
 
 Invariant: the places are private to openai, so their parameters are looked at first; where they are others, the client
 stays as it is and a problem says what cannot be had. They are reached whoever else wraps the client, in any order,
-because everybody else wraps what stands around them.
+because everybody else wraps what stands around them. `undo` leaves every place as it was found, but for those where
+somebody else has put something since.
 
 Source of the places: openai/_base_client.py of openai 1.66, 1.109, 2.8 and 3.52.
 """
@@ -10,12 +11,11 @@ Source of the places: openai/_base_client.py of openai 1.66, 1.109, 2.8 and 3.52
 import copy
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from types import ModuleType
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, cast
 
 from art_otel.tracing.internal_errors import handle_internal_errors
-from art_otel.tracing.openai.patches import Patches
 
 _CLIENTS: Final = ("OpenAI", "AsyncOpenAI")
 _STREAMS: Final = ("Stream", "AsyncStream")
@@ -35,8 +35,33 @@ _PARAMETERS: Final = {
     _PREPARE: {"request"},
 }
 
+_ABSENT: Final = object()
+
 Method: TypeAlias = Callable[..., Any]
 Wrap: TypeAlias = Callable[[Method], Method]
+
+
+class Patches:
+    """What was put where, and what was there before."""
+
+    def __init__(self) -> None:
+        self._placed: list[tuple[type | ModuleType, str, object, object]] = []
+
+    def set(self, owner: type | ModuleType, name: str, value: object) -> None:
+        """Put a value in the place of whatever `owner` itself has there."""
+        self._placed.append((owner, name, value, vars(owner).get(name, _ABSENT)))
+        setattr(owner, name, value)
+
+    def undo(self) -> None:
+        """Take everything back, the last first."""
+        while self._placed:
+            owner, name, value, before = self._placed.pop()
+            if vars(owner).get(name) is not value:
+                continue
+            if before is _ABSENT:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, before)
 
 
 class Asks(NamedTuple):
@@ -128,3 +153,77 @@ def _changed(client: type, name: str) -> str | None:
         return f"{client.__name__}.{name} is gone"
     missing = _PARAMETERS[name] - set(inspect.signature(method).parameters)
     return f"{client.__name__}.{name} has no {', '.join(sorted(missing))}" if missing else None
+
+
+RAW_HEADER: Final = "x-stainless-raw-response"
+"""Tells the client to hand out the response itself: `true` and `raw` when it was read, `stream` before."""
+
+
+class Options(Protocol):
+    """openai's FinalRequestOptions."""
+
+    method: str
+    url: str
+    json_data: object
+    extra_json: Mapping[str, object] | None
+    headers: object
+
+
+def model_of(options: Options) -> str | None:
+    """The model that is asked, as far as the options say."""
+    body = options.json_data
+    model = cast(Mapping[str, object], body).get("model") if isinstance(body, Mapping) else None
+    return model if isinstance(model, str) else None
+
+
+class Request(Protocol):
+    """httpx's Request."""
+
+    headers: Mapping[str, str]
+
+    @property
+    def content(self) -> bytes:
+        """The body."""
+        ...
+
+
+class Response(Protocol):
+    """httpx's Response."""
+
+    headers: Mapping[str, str]
+    status_code: int
+    is_closed: bool
+
+    @property
+    def request(self) -> Request:
+        """What it answers."""
+        ...
+
+    @property
+    def content(self) -> bytes:
+        """The body, once it was read."""
+        ...
+
+    def iter_bytes(self, *args: Any, **kwargs: Any) -> Iterator[bytes]:  # noqa: ANN401 # as httpx has them
+        """The body as it comes."""
+        ...
+
+    def aiter_bytes(self, *args: Any, **kwargs: Any) -> AsyncIterator[bytes]:  # noqa: ANN401 # as httpx has them
+        """The body as it comes."""
+        ...
+
+    def read(self) -> bytes:
+        """Read the body, which is kept."""
+        ...
+
+    async def aread(self) -> bytes:
+        """Read the body, which is kept."""
+        ...
+
+    def close(self) -> None:
+        """Give the connection back."""
+        ...
+
+    async def aclose(self) -> None:
+        """Give the connection back."""
+        ...

@@ -14,9 +14,10 @@ from typing import Any, Final, TypeAlias
 from opentelemetry.trace import Span
 
 from art_otel.tracing.internal_errors import InternalErrorHandler
-from art_otel.tracing.openai.patches import Patches
+from art_otel.tracing.openai.client import Patches
 
 _PACKAGE: Final = "opentelemetry.instrumentation.openai"
+_OTEL_S: Final = "opentelemetry.instrumentation.genai.openai"
 _UNGIVEN: Final = ("Omit", "NotGiven")
 _READING_CHUNK: Final = InternalErrorHandler("OpenLLMetry could not read a chunk, and may miss something of the answer")
 
@@ -26,8 +27,16 @@ Repair: TypeAlias = Callable[[Function], Function]
 
 def is_openllmetry(span: Span) -> bool:
     """Whether OpenLLMetry's instrumentor of the openai client made the span."""
-    scope = getattr(span, "instrumentation_scope", None)
-    return str(getattr(scope, "name", "")).startswith(f"{_PACKAGE}.")
+    return _scope(span).startswith(f"{_PACKAGE}.")
+
+
+def is_client_s(span: Span) -> bool:
+    """Whether an instrumentor made the span that writes as messages what the client sent and got, and nothing else."""
+    return _scope(span).startswith((f"{_PACKAGE}.", _OTEL_S))
+
+
+def _scope(span: Span) -> str:
+    return str(getattr(getattr(span, "instrumentation_scope", None), "name", ""))
 
 
 def _forgiving(accumulate: Function) -> Function:
@@ -43,12 +52,29 @@ def _forgiving(accumulate: Function) -> Function:
 def _leaving_out_ungiven(write: Function) -> Function:
     """Fault: a parameter that stands for one that was not given is written; OTel's SDK logs a warning for each."""
 
-    def writing(span: Span, name: str, value: object) -> None:
-        kind = type(value)
-        if kind.__name__ not in _UNGIVEN or kind.__module__.partition(".")[0] != "openai":
-            write(span, name, value)
+    def writing(span: Span, kwargs: dict[str, Any], *rest: Any) -> None:  # noqa: ANN401 # as OpenLLMetry
+        write(span, {name: value for name, value in kwargs.items() if not _is_ungiven(value)}, *rest)
 
     return writing
+
+
+def _leaving_out_ungiven_of_chat(handle: Function) -> Function:
+    """The same fault in chats, where the parameters are also changed by what reads them."""
+
+    async def handling(span: Span, kwargs: dict[str, Any], *rest: Any) -> None:  # noqa: ANN401 # as OpenLLMetry
+        if not any(map(_is_ungiven, kwargs.values())):
+            await handle(span, kwargs, *rest)
+            return
+        given = {name: value for name, value in kwargs.items() if not _is_ungiven(value)}
+        await handle(span, given, *rest)
+        kwargs.update(given)
+
+    return handling
+
+
+def _is_ungiven(value: object) -> bool:
+    kind = type(value)
+    return kind.__name__ in _UNGIVEN and kind.__module__.partition(".")[0] == "openai"
 
 
 def _leaving_out_reasoning(sanitize: Function) -> Function:
@@ -62,11 +88,12 @@ def _leaving_out_reasoning(sanitize: Function) -> Function:
 
 
 REPAIRS: Final[dict[str, dict[str, Repair]]] = {
-    f"{_PACKAGE}.shared": {"_set_span_attribute": _leaving_out_ungiven},
     f"{_PACKAGE}.shared.chat_wrappers": {
-        "_set_span_attribute": _leaving_out_ungiven,
+        "_handle_request": _leaving_out_ungiven_of_chat,
         "_accumulate_stream_items": _forgiving,
     },
+    f"{_PACKAGE}.shared.completion_wrappers": {"_set_request_attributes": _leaving_out_ungiven},
+    f"{_PACKAGE}.shared.embeddings_wrappers": {"_set_request_attributes": _leaving_out_ungiven},
     f"{_PACKAGE}.v1.responses_wrappers": {"_sanitize_sentinel_values": _leaving_out_reasoning},
 }
 """By the module that has the fault and the name of its function."""

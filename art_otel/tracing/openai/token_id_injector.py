@@ -18,9 +18,8 @@ from typing import Any, Final, NamedTuple, cast
 from urllib.parse import urlsplit
 
 from art_otel.tracing.internal_errors import InternalErrorHandler
-from art_otel.tracing.openai.call import current_call_span
-from art_otel.tracing.openai.client import Method
-from art_otel.tracing.openai.exchange import Options, Request, Response
+from art_otel.tracing.openai.call import current_call, current_call_span
+from art_otel.tracing.openai.client import Method, Options, Request, Response
 
 logger = logging.getLogger(__name__)
 
@@ -116,7 +115,7 @@ class TokenIdInjector:
     def _ask(self, client: Any, options: Options) -> _Ask:  # noqa: ANN401 # as openai
         """What to ask for with a request."""
         path = next((path for path in _ASKS if options.url.endswith(path)), None)
-        if path is None or not isinstance(options.json_data, Mapping) or not self.is_on or current_call_span() is None:
+        if path is None or not isinstance(options.json_data, Mapping) or not self.is_on or not _is_recorded():
             return _NOTHING
         accepted = self._accepted.get(_target(client, options))
         is_remembered = accepted is not None and time.monotonic() < accepted.at + _REMEMBERED
@@ -150,6 +149,12 @@ class TokenIdInjector:
                 refused.status_code,
             )
         self._accepted[target] = _Accepted(asked.ask, time.monotonic())
+
+
+def _is_recorded() -> bool:
+    """Whether the call that this code is part of is recorded in a rollout."""
+    call = current_call()
+    return current_call_span() is not None if call is None else call.is_in_rollout
 
 
 def _with(options: Options, ask: _Ask) -> Options:

@@ -19,15 +19,12 @@ from art_otel.live import Line, RolloutBuffer
 from art_otel.spool import MemorySpool, Spool
 from art_otel.tracing.api.context import current_rollout_id
 from art_otel.tracing.internal_errors import InternalErrorHandler, warn_once
-from art_otel.tracing.sdk.ancestors import remember
-from art_otel.tracing.sdk.call_spans import is_call, was_call
 from art_otel.tracing.sdk.child_exit import at_child_exit
-from art_otel.tracing.sdk.otlp_json_encoder import OtlpJsonEncoder
 from art_otel.tracing.sdk.pending_spans import PendingSpans
 from art_otel.tracing.sdk.process_rollout import ProcessRollout
-from art_otel.tracing.sdk.rollout_registry import ActiveSpan, RolloutRegistry, key_of
+from art_otel.tracing.sdk.rollout_registry import ActiveSpan, RolloutRegistry, is_call, key_of, remember, was_call
+from art_otel.tracing.sdk.span_lines import OtlpJsonEncoder, StartLines, start_of
 from art_otel.tracing.sdk.span_parts import with_attributes
-from art_otel.tracing.sdk.start_lines import StartLines, start_of
 
 _NAMED: Final = 5
 _PROBLEM: Final = "a fault while recording spans; the app is not affected, but its trace may miss something"
@@ -97,13 +94,13 @@ class RecordingSpanProcessor(SpanProcessor):
         return False
 
     def _start(self, span: Span, context: Context | None) -> None:
-        remember(span)
+        calls = is_call(span)
+        remember(span, is_call=calls)
         active = self.registry.begin(span, context)
         if active.is_aside:
             if active.rollout is not None:
                 span.set_attribute(attributes.ROLLOUT_ID, active.rollout)
             return
-        calls = is_call(span)
         if active.rollout is None:
             self._begin_rollout(active, calls=calls)
         self._record_start(active, calls=calls)
@@ -176,7 +173,8 @@ class RecordingSpanProcessor(SpanProcessor):
     def _record_start(self, active: ActiveSpan, *, calls: bool) -> None:
         """Mark and count a start, and write it where it would be missed: a crash leaves it unfinished.
 
-        That is a root's, step's and call's, and any in a process whose counts no rollout span has.
+        That is a root's, step's and call's, and any in a process whose counts no rollout span has. That of a call also
+        shows it in its rollout while it runs, and in one that does not wait for it.
         """
         if active.rollout is None:
             return

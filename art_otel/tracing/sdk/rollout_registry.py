@@ -4,20 +4,28 @@ Invariant: a span belongs to the rollout its own id names, else to that of its l
 that started it (context, then baggage). Of spans in no rollout those that match a glob begin one, and so does an LLM
 call: the outermost running span of its trace becomes the rollout, as in dumps; a call without a parent joins the
 process's own rollout. Where the outermost span has a parent (of another process, or ended), its id is provisional.
+
+Which spans are calls: one that ended is a call exactly when a dump's is. Instrumentors of clients say so when a span
+starts; those of frameworks may say so only by what they put on it before it ends.
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, cast
+from weakref import WeakValueDictionary
 
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span
+from opentelemetry.trace import Span as ApiSpan
+from opentelemetry.trace import SpanContext
 from opentelemetry.util.types import Attributes
 
-from art_otel import attributes
+from art_otel import attributes, spans
+from art_otel.conventions import Role, may_be_call, may_have_role, role_of
 from art_otel.tracing.api.context import current_rollout_id
+from art_otel.tracing.sdk.span_parts import as_dict
 from art_otel.tracing.tracer import SCOPE
 
 Key: TypeAlias = tuple[int, int]
@@ -161,3 +169,75 @@ def _is_reward(span: Span) -> bool:
 def _declared(span_attributes: Attributes) -> str | None:
     value = (span_attributes or {}).get(attributes.ROLLOUT_ID)
     return value if isinstance(value, str) and value else None
+
+
+_spans: Final[WeakValueDictionary[Key, Span]] = WeakValueDictionary()
+"""Spans of this process by their ids, so that they are found where a proxy of one is current; none is kept alive."""
+
+_IS_CALL: Final = "_art_otel_is_call"
+"""What a span has that was seen to be a call as it started."""
+
+
+def remember(span: Span, *, is_call: bool) -> None:
+    """Remember a span that starts, and whether it is a call."""
+    _spans[key_of(span)] = span
+    vars(span)[_IS_CALL] = is_call
+
+
+def path_up(context: SpanContext | None) -> Iterator[Span]:
+    """The span with these ids and those around it, the innermost first, as long as somebody holds them.
+
+    The parent of a request that this process got is none of them: it may be of this process too, and waits elsewhere.
+    """
+    while context is not None and not context.is_remote:
+        span = _spans.get((context.trace_id, context.span_id))
+        if span is None:
+            return
+        yield span
+        context = span.parent
+
+
+def is_call(span: ReadableSpan) -> bool:
+    """Whether a span that has just started will be an LLM call."""
+    return may_be_call(_scope(span), span.name, span.attributes or {})
+
+
+def was_call(span: ReadableSpan) -> bool:
+    """Whether a span is an LLM call by all that it says."""
+    return _role(span) == "inference"
+
+
+def runs_code(span: ApiSpan) -> bool:
+    """Whether a span is a tool's or an agent's, whose calls are its own."""
+    return isinstance(span, ReadableSpan) and _role(span) in ("tool", "agent")
+
+
+def _role(span: ReadableSpan) -> Role:
+    """Return the role of a span. Most spans have no attribute that could decide it, so these are not converted."""
+    attributes = span.attributes or {}
+    if not span.dropped_attributes and not may_have_role(attributes):
+        return "other"
+    snapshot = spans.Span(
+        trace_id="",
+        span_id="",
+        name=span.name,
+        kind=cast(spans.SpanKind, span.kind.name.lower()),
+        start_ns=0,
+        end_ns=None,
+        attributes=as_dict(attributes),
+        scope=spans.Scope(name=_scope(span)),
+        dropped_attributes_count=span.dropped_attributes,
+    )
+    return role_of(snapshot)
+
+
+def is_call_by_now(span: ApiSpan) -> bool:
+    """Whether a span that runs is an LLM call, by how it began or by what it has come to say."""
+    if vars(span).get(_IS_CALL):
+        return True
+    return isinstance(span, ReadableSpan) and (is_call(span) or was_call(span))
+
+
+def _scope(span: ReadableSpan) -> str:
+    scope = span.instrumentation_scope
+    return "" if scope is None else scope.name

@@ -8,8 +8,10 @@ span loses its contents; they never leave unread. Nothing raises into the app.
 
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import chain
@@ -18,8 +20,16 @@ from typing import Any, Final, cast
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+from opentelemetry.trace import SpanContext
 
-from art_otel.attributes import REQUEST_PARAMETERS, ROLLOUT_ID, SCRUBBED, SCRUBBED_CONTENT
+from art_otel.attributes import (
+    REQUEST_MESSAGES,
+    REQUEST_PARAMETERS,
+    RESPONSE_CHOICES,
+    ROLLOUT_ID,
+    SCRUBBED,
+    SCRUBBED_CONTENT,
+)
 from art_otel.scrubbing import PIECES, Hits, Scrubber, may_name_secrets, replacement, secret_name
 from art_otel.spans import Attributes, Value
 from art_otel.tracing.sdk.content_names import MESSAGE_EVENT, SPOKEN, names_content
@@ -39,11 +49,29 @@ _ERROR: Final = "exception."
 _PARAMETERS: Final = frozenset({REQUEST_PARAMETERS, "llm.invocation_parameters"})
 _TOOLS: Final = ("tools", "functions")
 
-_SHORT: Final = 64
+_SCANNED: Final = frozenset(
+    {REQUEST_MESSAGES, RESPONSE_CHOICES, "gen_ai.input.messages", "gen_ai.output.messages", "gen_ai.tool.definitions"}
+)
+"""What instrumentors of clients write of the bodies of a request and its response, and of nothing else."""
+
+_SHORT: Final = 256
 """Characters of a text that is remembered as clean, with the name of its attribute."""
 _MAX_CLEAN: Final = 4096
 _MAX_SHARED: Final = 256
 """Resources and scopes that are remembered; a process has a few."""
+
+
+_clean: Final[ContextVar[tuple[SpanContext, Scrubber] | None]] = ContextVar("art-otel-clean-texts", default=None)
+
+
+@contextmanager
+def texts_are_clean(context: SpanContext, scrubber: Scrubber) -> Generator[None]:
+    """While the span ends here, no scrubber need look for what this one has not found in the bodies of its call."""
+    token = _clean.set((context, scrubber))
+    try:
+        yield
+    finally:
+        _clean.reset(token)
 
 
 @dataclass(slots=True)
@@ -105,10 +133,13 @@ class SpanScrubber:
         events: Sequence[Any] = span.events
         texts = {span.name, span.status.description or "", *(event.name for event in events)}
         unread = [("", text) for text in texts if ("", text) not in self._clean_texts]
+        scanned = self._scanned(span)
         events = [event for event in events if event.attributes]  # a stream has one without for each chunk
         unread += (("", "".join(pieces)) for pieces in _pieces(events).values())
         for name, value in chain(*(as_dict(part.attributes).items() for part in (span, *events, *span.links))):
-            if isinstance(value, str) and len(value) <= _SHORT and (name, value) in self._clean_texts:
+            if name in scanned or (
+                isinstance(value, str) and len(value) <= _SHORT and (name, value) in self._clean_texts
+            ):
                 continue
             if not self._is_clean_name(name):
                 return None
@@ -118,6 +149,13 @@ class SpanScrubber:
                 return None
             unread.append((name, value if isinstance(value, str) else "".join(cast(Sequence[str], value))))
         return unread
+
+    def _scanned(self, span: ReadableSpan) -> AbstractSet[str]:
+        """Return the names of attributes whose texts were scanned where the call was captured, for the same secrets."""
+        clean = _clean.get()
+        if clean is None or clean[0] != span.get_span_context() or clean[1].patterns != self._scrubber.patterns:
+            return frozenset()
+        return _SCANNED
 
     def _remember(self, clean: list[tuple[str, str]]) -> None:
         """Remember short texts with their names: most stand on every call, as its model and its parameters do."""

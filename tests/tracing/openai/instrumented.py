@@ -16,8 +16,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from art_otel.conventions import parse_call, role_of
 from art_otel.sources import FileStats, Limits, Reading, read_lines_of
-from art_otel.tracing.sdk.otlp_json_encoder import OtlpJsonEncoder
 from art_otel.tracing.sdk.processor import RecordingSpanProcessor
+from art_otel.tracing.sdk.span_lines import OtlpJsonEncoder
 from art_otel.trajectories import SpanGroup, build_trajectories
 
 with warnings.catch_warnings():

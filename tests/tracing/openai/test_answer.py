@@ -11,9 +11,8 @@ from art_otel.calls import Message
 from art_otel.conventions import parse_call
 from art_otel.conventions.bodies.chunks import JoinedChunks, join, whole
 from art_otel.testing import SpanBuilder
-from art_otel.tracing.openai.answer import answer_attributes, decode
-from art_otel.tracing.openai.events import JoinedEvents
-from art_otel.tracing.openai.request import fields_of, messages, parameters
+from art_otel.tracing.openai.bodies import answer_attributes, decode, fields_of, messages, parameters
+from art_otel.tracing.openai.stream import JoinedEvents
 from tests.gaps import unread
 from tests.tracing import wire
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from art_otel.tracing.openai.event_stream import EventStream, split
+from art_otel.tracing.openai.stream import EventStream, split
 from tests.examples import examples
 
 

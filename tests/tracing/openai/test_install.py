@@ -14,9 +14,8 @@ from opentelemetry.sdk.trace import SpanProcessor
 
 from art_otel.tracing import openai as capture
 from art_otel.tracing.openai import install, uninstall
-from art_otel.tracing.openai.client import Asks, Hooks, hook
-from art_otel.tracing.openai.patches import Patches
-from art_otel.tracing.openai.response_tee import ResponseTee
+from art_otel.tracing.openai.client import Asks, Hooks, Patches, hook
+from art_otel.tracing.openai.stream import ResponseTee
 from tests.tracing.openai.expected import check_whole
 from tests.tracing.openai.instrumented import MODEL, Instrumented, instrumented
 
@@ -180,20 +179,24 @@ def test_a_version_that_the_app_set_stands(server):
 @pytest.mark.parametrize(
     ("place", "name"),
     [
-        (capture, "CapturedCall"),
-        (capture, "current_call_span"),
-        (capture, "current_request"),
-        (ResponseTee, "body"),
+        (capture.call.Call, "begin"),
+        (capture.call.Call, "answer"),
+        (capture.call.Call, "_leave"),
+        (capture.capture, "current_call"),
+        (ResponseTee, "joined"),
+        (ResponseTee, "content"),
+        (capture.call, "read_answer"),
         (ResponseTee, "is_to_come"),
         (capture.call, "answer_attributes"),
         (capture.call, "attributes_of"),
-        (capture.event_stream, "decode"),
-        (capture.token_id_injector, "current_call_span"),
+        (capture.stream, "decode"),
+        (capture.token_id_injector, "current_call"),
         (capture.token_id_injector.copy, "copy"),
-        (capture.exchange, "vars"),
-        (capture.request_span, "current_call_span"),
-        (capture.request_span, "_start"),
-        (capture.request_span, "request_attributes_of"),
+        (capture.stream, "vars"),
+        (capture.call, "current_call_span"),
+        (capture.call, "_start"),
+        (capture.call, "texts_are_clean"),
+        (capture.call, "request_attributes_of"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -7,7 +7,7 @@ import openai
 import pytest
 
 from art_otel.tracing.openai import install, openllmetry
-from art_otel.tracing.openai.patches import Patches
+from art_otel.tracing.openai.client import Patches
 from tests.tracing.openai.instrumented import MODEL, Instrumented, instrumented
 
 ASK = {"model": MODEL, "messages": [{"role": "user", "content": "Hi #order=reversed"}]}
@@ -16,7 +16,7 @@ ASK = {"model": MODEL, "messages": [{"role": "user", "content": "Hi #order=rever
 @pytest.fixture(params=["faulty", "repaired"])
 def is_repaired(request, monkeypatch):
     if request.param == "faulty":
-        monkeypatch.setattr("art_otel.tracing.openai.REPAIRS", {})
+        monkeypatch.setattr("art_otel.tracing.openai.capture.REPAIRS", {})
     return request.param == "repaired"
 
 

@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, SpanProcessor, Tra
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter, SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from art_otel.tracing.sdk.otlp_json_encoder import OtlpJsonEncoder
+from art_otel.tracing.sdk.span_lines import OtlpJsonEncoder
 
 
 class Rewriting(SpanProcessor):

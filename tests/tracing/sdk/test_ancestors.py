@@ -9,9 +9,9 @@ from opentelemetry.context import Context
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import NonRecordingSpan, SpanContext
 
-from art_otel.tracing.sdk import ancestors
-from art_otel.tracing.sdk.ancestors import path_up
+from art_otel.tracing.sdk import rollout_registry as ancestors
 from art_otel.tracing.sdk.processor import RecordingSpanProcessor
+from art_otel.tracing.sdk.rollout_registry import path_up
 
 
 def make_tracer():

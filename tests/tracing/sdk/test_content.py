@@ -13,7 +13,7 @@ from art_otel.sources import FileStats, Limits, Reading, read_lines_of
 from art_otel.spans import Span
 from art_otel.tracing.sdk.content import content_environment, content_free, without_content
 from art_otel.tracing.sdk.content_names import names_content
-from art_otel.tracing.sdk.otlp_json_encoder import OtlpJsonEncoder
+from art_otel.tracing.sdk.span_lines import OtlpJsonEncoder
 from tests.conventions.recorded import MODES, spans
 from tests.gaps import unread
 from tests.tracing.sdk.rewritten import App, Torn, messages

@@ -9,7 +9,7 @@ from opentelemetry.context import Context
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
 
 from art_otel.tracing.sdk.content import without_content
-from art_otel.tracing.sdk.otlp_json_encoder import OtlpJsonEncoder
+from art_otel.tracing.sdk.span_lines import OtlpJsonEncoder
 from tests.conversions import convert_files
 from tests.tracing.sdk.spans import Traced
 

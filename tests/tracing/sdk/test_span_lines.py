@@ -11,7 +11,7 @@ from opentelemetry.trace import Link, SpanContext, Status, StatusCode
 
 from art_otel.sources import FileStats, Limits, Reading, read_lines_of
 from art_otel.spans import Quarantined, Span
-from art_otel.tracing.sdk.otlp_json_encoder import OtlpJsonEncoder
+from art_otel.tracing.sdk.span_lines import OtlpJsonEncoder
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)

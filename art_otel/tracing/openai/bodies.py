@@ -1,0 +1,260 @@
+"""Bodies: what was asked and answered, as attributes of the call's span.
+
+Invariant: a request is read from the bytes that were sent, so nothing the app does to its messages later changes it.
+What is written of an answer is what the server sent: ids and logprobs are those of the choice they stand beside, and
+what is no list of ids or logprobs is left out. `art_otel.conventions.dialects.art` reads it back.
+"""
+
+from collections.abc import Callable
+from typing import Final, TypeAlias, TypeVar
+
+import msgspec
+
+from art_otel import attributes as names
+from art_otel.conventions import request_attributes, values
+from art_otel.conventions.bodies.chunks import place_of
+from art_otel.conventions.bodies.tokens import (
+    choice_tokens,
+    choices_with_ids,
+    encode_ids,
+    encode_logprobs,
+    parse_ids,
+    parse_logprobs,
+    prompt_ids,
+)
+from art_otel.conventions.dialects.genai import RESPONSE_ID
+from art_otel.errors import ParseError
+from art_otel.spans import Value
+
+_ASKED: Final = frozenset({"messages", "input", "instructions", "prompt"})
+_PROMPT: Final = _ASKED | {"tools", "functions"}
+_NULL: Final = msgspec.Raw(b"null")
+Fields: TypeAlias = dict[str, msgspec.Raw]
+_FIELDS: Final = msgspec.json.Decoder(Fields)
+
+
+def fields_of(body: bytes) -> Fields:
+    """The fields of a request body, as they stand in it; none where it is no JSON object."""
+    try:
+        return _FIELDS.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return {}
+
+
+def parameters(fields: Fields) -> dict[str, str]:
+    """The request without its messages.
+
+    Instructions stand among the messages; here `null` says that they do. A template on the server is a parameter.
+    """
+    kept = {name: value for name, value in fields.items() if name not in _ASKED}
+    if _has_instructions(fields):
+        kept["instructions"] = _NULL
+    if bytes(fields.get("prompt", b"")).startswith(b"{"):
+        kept["prompt"] = fields["prompt"]
+    return {names.REQUEST_PARAMETERS: msgspec.json.encode(kept).decode()} if kept else {}
+
+
+def messages(fields: Fields) -> dict[str, str]:
+    """The messages of a Chat Completions request; of a Responses request its instructions and its input items."""
+    asked = fields.get("messages") or _input(fields)
+    return {} if asked is None else {names.REQUEST_MESSAGES: bytes(asked).decode()}
+
+
+def prompt(fields: Fields) -> list[str]:
+    """What a model reads of a request: JSON texts, each of which a later request of the conversation goes on from."""
+    return [bytes(value).decode(errors="replace") for name, value in fields.items() if name in _PROMPT]
+
+
+def request_attributes_of(body: bytes) -> dict[str, Value]:
+    """The request as an instrumentor writes it, and its parameters exactly."""
+    asked = decode(body) or {}
+    return {**request_attributes(asked), **parameters(fields_of(body))}
+
+
+def _input(fields: Fields) -> bytes | None:
+    asked = bytes(fields.get("input", b""))
+    if asked.startswith(b'"'):
+        items = [b'{"role":"user","content":%b}' % asked]
+    elif asked.startswith(b"["):
+        items = [bytes(item) for item in msgspec.json.decode(asked, type=list[msgspec.Raw])]
+    else:
+        return None
+    if _has_instructions(fields):
+        items.insert(0, b'{"role":"system","content":%b}' % bytes(fields["instructions"]))
+    return b"[%b]" % b",".join(items)
+
+
+def _has_instructions(fields: Fields) -> bool:
+    return bytes(fields.get("instructions", _NULL)) not in (bytes(_NULL), b'""')
+
+
+_NUMBERS: Final = frozenset({"logprobs", "token_ids", "response_token_ids", "prompt_token_ids", "prompt_logprobs"})
+"""What stands in attributes of its own, or (vLLM's `prompt_logprobs`) is not about the completion."""
+
+_FAILED: Final = "failed"
+"""What a body of the Responses API may have as its status."""
+
+_END: Final = ("status", "incomplete_details", "usage")
+_FAILURE: Final = "APIError"
+"""What openai's client raises for an error in the middle of a stream."""
+
+_Tokens = TypeVar("_Tokens")
+
+
+def decode(body: bytes) -> dict[str, Value] | None:
+    """The JSON object of a body or of a stream's event; None for anything else."""
+    try:
+        return values.mapping(msgspec.json.decode(body))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass
+    try:
+        return values.mapping(values.decode(body.decode(errors="replace"))[0])
+    except ParseError:
+        return None
+
+
+def failure(body: dict[str, Value]) -> str | None:
+    """Return the error code of a failed Responses body, or of an error event."""
+    error = values.mapping((values.mapping(body.get("response")) or body).get("error")) or body
+    return values.text(error.get("code")) or _FAILURE
+
+
+def read_answer(content: bytes) -> tuple[dict[str, str], str | None]:
+    """Return the body of a response as span attributes, and why it failed, None where it did not."""
+    plain = _plain_answer(content)
+    if plain is not None:
+        return plain, None
+    body = decode(content) or {}
+    return answer_attributes(body), failed_status(body)
+
+
+def failed_status(body: dict[str, Value]) -> str | None:
+    """Return the error code of a body of the Responses API that says that it failed; None for any other."""
+    return failure(body) if body.get("status") == _FAILED else None
+
+
+class _PlainEntry(msgspec.Struct, gc=False):
+    """The logprob of a token, and SGLang's of the distribution that was sampled from."""
+
+    logprob: float
+    sampling_logprob: float | None = None
+
+
+class _PlainLogprobs(msgspec.Struct, gc=False):
+    content: list[_PlainEntry] | None
+
+
+_RAW_CHOICES: Final = msgspec.json.Decoder(list[Fields])
+_PLAIN_LOGPROBS: Final = msgspec.json.Decoder(_PlainLogprobs | None)
+_PLAIN_IDS: Final = msgspec.json.Decoder(list[int])
+_EXTENDED: Final = frozenset({"sglext", "response_token_ids"})
+_EXTENDED_CHOICE: Final = frozenset(
+    {"meta_info", "raw_output", "provider_specific_fields", "response_token_ids", "prompt_token_ids", "text"}
+)
+"""Where some servers have ids: such bodies, and those of Completions, are decoded whole."""
+
+
+def _plain_answer(content: bytes) -> dict[str, str] | None:
+    """Return what `answer_attributes` does of a plain Chat Completion, a third as slow; None for any other body.
+
+    Messages are copied as they were sent. Where they have escapes that may spell ASCII, they are decoded instead: no
+    scan for secrets would see what they say.
+    """
+    body = fields_of(content)
+    if "choices" not in body or not _EXTENDED.isdisjoint(body):
+        return None
+    try:
+        choices = _RAW_CHOICES.decode(body["choices"])
+        if not all(map(_EXTENDED_CHOICE.isdisjoint, choices)):
+            return None
+        attributes = {} if "id" not in body else {RESPONSE_ID: msgspec.json.decode(body["id"], type=str)}
+        if "prompt_token_ids" in body and bytes(body["prompt_token_ids"]) != bytes(_NULL):
+            attributes[names.PROMPT_TOKENS] = encode_ids(parse_ids(_PLAIN_IDS.decode(body["prompt_token_ids"])))
+        for position, choice in enumerate(choices):
+            attributes |= _plain_tokens(position, choice)
+        kept = [{name: value for name, value in choice.items() if name not in _NUMBERS} for choice in choices]
+        answer = msgspec.json.encode(kept).decode()
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ParseError):
+        return None
+    if "\\u" in answer or "\\/" in answer:
+        return None
+    return {**attributes, names.RESPONSE_CHOICES: answer} if kept else attributes
+
+
+def _plain_tokens(position: int, choice: Fields) -> dict[str, str]:
+    """Return the ids and logprobs of a choice. Raises ParseError where they are not where OpenAI and vLLM have them."""
+    logprobs = _PLAIN_LOGPROBS.decode(choice["logprobs"]) if "logprobs" in choice else None
+    if "token_ids" not in choice:
+        if logprobs is not None:
+            raise ParseError("", "has logprobs without ids")
+        return {}
+    index = msgspec.json.decode(choice["index"], type=int) if "index" in choice else position
+    ids = parse_ids(_PLAIN_IDS.decode(choice["token_ids"]))
+    attributes = {f"{names.COMPLETION_TOKENS_PREFIX}{index}": encode_ids(ids)}
+    entries = None if logprobs is None else logprobs.content
+    if entries is None or len(entries) != len(ids):
+        return attributes
+    if entries and entries[0].sampling_logprob is not None:
+        raise ParseError("", "has logprobs of two kinds")
+    numbers = parse_logprobs([entry.logprob for entry in entries])
+    return attributes | {f"{names.COMPLETION_LOGPROBS_PREFIX}{index}": encode_logprobs(numbers)}
+
+
+def answer_attributes(body: dict[str, Value]) -> dict[str, str]:
+    """Return the id, choices, token ids and logprobs of a response body as span attributes."""
+    named = values.text(body.get("id"))
+    attributes = {} if named is None else {RESPONSE_ID: named}
+    choices = values.items(choices_with_ids(body)) if "choices" in body else None
+    if choices is None:
+        return attributes | _response(body)
+    entries = [values.mapping(entry) or {} for entry in choices]
+    if entries:
+        attributes[names.RESPONSE_CHOICES] = _json([_without_numbers(entry) for entry in entries])
+    if (prompt := _parsed(parse_ids, prompt_ids(body, entries))) is not None:
+        attributes[names.PROMPT_TOKENS] = encode_ids(prompt)
+    for position, entry in enumerate(entries):
+        attributes |= _tokens(place_of(entry, position), entry)
+    return attributes
+
+
+def _response(body: dict[str, Value]) -> dict[str, str]:
+    """Return the items of a Responses body, and how it ended, as span attributes."""
+    items = values.items(body.get("output")) or []
+    ended = {name: body[name] for name in _END if body.get(name) is not None}
+    attributes = {names.RESPONSE_CHOICES: _json([_item(item) for item in items])} if items else {}
+    return attributes | ({names.RESPONSE_END: _json(ended)} if ended else {})
+
+
+def _tokens(index: int, choice: dict[str, Value]) -> dict[str, str]:
+    raw_ids, raw_logprobs = choice_tokens(choice)
+    ids, logprobs = _parsed(parse_ids, raw_ids), _parsed(parse_logprobs, raw_logprobs)
+    attributes: dict[str, str] = {}
+    if ids is not None:
+        attributes[f"{names.COMPLETION_TOKENS_PREFIX}{index}"] = encode_ids(ids)
+    if logprobs is not None and (ids is None or len(ids) == len(logprobs)):
+        attributes[f"{names.COMPLETION_LOGPROBS_PREFIX}{index}"] = encode_logprobs(logprobs)
+    return attributes
+
+
+def _parsed(parse: Callable[[Value], _Tokens], numbers: Value) -> _Tokens | None:
+    try:
+        return None if numbers is None else parse(numbers)
+    except ParseError:
+        return None
+
+
+def _item(item: Value) -> Value:
+    """An output item of the Responses API; the logprobs stand in the parts of its content."""
+    fields = values.mapping(item)
+    parts = None if fields is None else values.items(fields.get("content"))
+    if fields is None or parts is None:
+        return item
+    return {**fields, "content": [_without_numbers(values.mapping(part) or {}) for part in parts]}
+
+
+def _without_numbers(fields: dict[str, Value]) -> dict[str, Value]:
+    return {name: value for name, value in fields.items() if name not in _NUMBERS}
+
+
+def _json(value: Value) -> str:
+    return msgspec.json.encode(value).decode()

@@ -1,0 +1,181 @@
+"""Capture: exact tokens, choices and request parameters onto the live spans of LLM calls.
+
+`Capture` puts three hooks around the client's methods: around a whole request, which makes a `Call` current; around the
+making of each try's request, where the call finds its span; around the answer, which the call reads as the app does.
+
+Invariant: it works whichever instrumentor makes the spans and whenever it was put in place; it imports neither openai
+nor an instrumentor; what goes wrong in it is logged and never raised into the app.
+"""
+
+import inspect
+import logging
+import sys
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from art_otel.scrubbing import Scrubber
+from art_otel.tracing.import_hooks import after_import
+from art_otel.tracing.internal_errors import InternalErrorHandler
+from art_otel.tracing.openai.call import CAPTURING, Call, asks_for_completion, current_call
+from art_otel.tracing.openai.client import Asks, Hooks, Method, Options, Patches, Request, Response, hook
+from art_otel.tracing.openai.openllmetry import REPAIRS, Repair, repair
+from art_otel.tracing.openai.token_id_injector import TokenIdInjector
+
+__all__ = ["Capture", "install", "uninstall"]
+
+logger = logging.getLogger(__name__)
+
+_ASKING_VERSION: Final = InternalErrorHandler("the policy version could not be asked for")
+
+_lock: Final = threading.Lock()
+_installed: "Capture | None" = None
+
+
+def install(
+    *,
+    request_tokens: bool = False,
+    policy_version_header: str | None = None,
+    policy_version: Callable[[], str] | None = None,
+    scrubber: Scrubber | None = None,
+    makes_spans: bool = True,
+) -> "Capture":
+    """Capture calls of openai's clients from now on. What was installed before is replaced.
+
+    `request_tokens` asks servers for token ids and logprobs where the app does not. The version of the weights that
+    sampled is read from the response header `policy_version_header`, else asked of `policy_version`.
+    Token ids are written only where `scrubber` finds no secret in what they spell. Without `makes_spans` only calls
+    that somebody else records are captured.
+    """
+    global _installed  # noqa: PLW0603 # the client's classes are the process's, and so are their hooks
+    with _lock:
+        if _installed is not None:
+            _installed.remove()
+        _installed = Capture(
+            request_tokens=request_tokens,
+            policy_version_header=policy_version_header,
+            policy_version=policy_version,
+            scrubber=scrubber,
+            makes_spans=makes_spans,
+        )
+        _installed.place()
+        return _installed
+
+
+def uninstall() -> None:
+    """Leave openai and the instrumentors as they were found."""
+    global _installed  # noqa: PLW0603 # as above
+    with _lock:
+        if _installed is not None:
+            _installed.remove()
+        _installed = None
+
+
+class Capture:
+    """What is captured and how. `problems` says what cannot be had of the modules that are imported."""
+
+    def __init__(
+        self,
+        *,
+        request_tokens: bool,
+        policy_version_header: str | None,
+        policy_version: Callable[[], str] | None,
+        scrubber: Scrubber | None,
+        makes_spans: bool,
+    ) -> None:
+        self.problems: tuple[str, ...] = ()
+        self.calls = 0
+        self._injector = TokenIdInjector() if request_tokens else None
+        self._header = policy_version_header
+        self._version = policy_version
+        self._scrubber = scrubber
+        self._makes_spans = makes_spans
+        self._patches = Patches()
+        self._is_removed = False
+
+    def place(self) -> None:
+        """Hook what is imported, and what will be as soon as it is."""
+        after_import("openai", self._hook_client)
+        for name, repairs in REPAIRS.items():
+            after_import(name, partial(self._repair, name, repairs))
+
+    def remove(self) -> None:
+        """Undo everything."""
+        self._is_removed = True
+        self._patches.undo()
+        if self._injector is not None:
+            self._injector.is_on = False
+
+    def _hook_client(self) -> None:
+        if self._is_removed:
+            return
+        openai = sys.modules["openai"]
+        injector = self._injector
+        asks = (
+            None if injector is None else Asks(build=injector.build, send=injector.send, async_send=injector.async_send)
+        )
+        hooks = Hooks(request=self._request, build=self._build, process=self._process, asks=asks)
+        problems = hook(openai, self._patches, hooks)
+        self.problems += tuple(problems)
+        for problem in problems:
+            logger.warning("art-otel: %s", problem)
+
+    def _repair(self, name: str, repairs: dict[str, Repair]) -> None:
+        if not self._is_removed:
+            repair(sys.modules[name], repairs, self._patches)
+
+    def _request(self, method: Method) -> Method:
+        """Wrap `request` of a client, sync or async, which makes one call with all its tries."""
+
+        def request(client: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 # as openai
+            with Call():
+                return method(client, *args, **kwargs)
+
+        async def async_request(client: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 # as openai
+            with Call():
+                return await method(client, *args, **kwargs)
+
+        return async_request if inspect.iscoroutinefunction(method) else request
+
+    def _build(self, method: Method) -> Method:
+        """Wrap `_build_request` of a client, which makes the request of one try."""
+
+        def build(client: Any, options: Options, *args: Any, **kwargs: Any) -> Request:  # noqa: ANN401 # as openai
+            call = None
+            with CAPTURING:
+                call = current_call() if asks_for_completion(options) else None
+                if call is not None:
+                    call.begin(client, options, may_record=self._makes_spans and not self._is_removed)
+            request: Request = method(client, options, *args, **kwargs)
+            if call is not None:
+                call.sent(request)
+            return request
+
+        return build
+
+    def _process(self, method: Method) -> Method:
+        """Wrap `_process_response` of a client, sync or async: an async client's coroutine is returned as it is."""
+
+        def process(client: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 # as openai
+            with CAPTURING:
+                self._begin(kwargs["options"], kwargs["response"])
+            return method(client, *args, **kwargs)
+
+        return process
+
+    def _begin(self, options: Options, response: Response) -> None:
+        """Begin to capture the response to a request."""
+        if self._is_removed or not asks_for_completion(options):
+            return
+        call = current_call() or Call()
+        if call.answer(options, response, self._policy_version_of, self._scrubber):
+            self.calls += 1
+
+    def _policy_version_of(self, response: Response) -> str | None:
+        version = None if self._header is None else response.headers.get(self._header)
+        if version is not None or self._version is None:
+            return version
+        with _ASKING_VERSION:
+            return str(self._version())
+        return None
