@@ -4,12 +4,12 @@ Invariant: it converts as the command does, with the same defaults and the same 
 """
 
 import os
+import re
 from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, cast, get_args
 
-from art_otel.durations import seconds_of
 from art_otel.engines import Conversion, Times
 from art_otel.engines import convert as run_conversion
 from art_otel.errors import UsageError
@@ -19,6 +19,17 @@ if TYPE_CHECKING:
     from art_otel.store import ConversionReport
 
 SCRUBBINGS: Final[tuple[str, ...]] = get_args(Scrubbing)
+
+_UNITS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
+
+
+def seconds_of(text: str) -> float:
+    """Read `90`, `90s`, `15m`, `2h` or `30d`. Raises UsageError for anything else."""
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        raise UsageError(f"{text!r} is no time: write 90s, 15m, 2h or 30d")
+    return float(match[1]) * _UNITS[match[2]]
 
 
 def since_ns(text: str | None) -> int | None:

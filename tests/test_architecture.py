@@ -18,7 +18,6 @@ PACKAGES = [
     "version",
     "errors",
     "notebook",
-    "durations",
     "forks",
     "attributes",
     "storage",
@@ -74,7 +73,7 @@ ALLOWED = {
     "torch": ("data/torch_dataset.py",),
     "rich": ("cli", "tracing/gathering/progress.py"),
     "hypothesis": ("testing",),
-    "loky": ("engines/local.py",),
+    "loky": ("engines/run.py",),
     "filelock": ("store/commit.py", "receiver/receiver.py"),
 }
 """Who may import what from outside."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def follow_until_told(conversion: "Conversion", *, every: float, as_json: bool) -> int:
     """Follow until SIGINT or SIGTERM; what was committed stays, so the exit code is 0."""
-    from art_otel.engines.follow import follow  # noqa: PLC0415 # loads only for who follows
+    from art_otel.engines.incremental import follow  # noqa: PLC0415 # loads only for who follows
 
     signal.signal(signal.SIGTERM, _interrupt)
     signal.signal(signal.SIGINT, _interrupt)

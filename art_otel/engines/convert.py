@@ -17,29 +17,38 @@ were delivered, the engine or the workers. Until the commit the dataset that was
 """
 
 import os
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from art_otel.engines.continuation import Continuation, Times
-from art_otel.engines.ledger import Unread, all_of, as_file, changed_since, ledger_after, unread, without_dataset
-from art_otel.engines.local import Engine, choose_workers, local_engine
-from art_otel.engines.plan import Job, Sizes, place, plan_parts
-from art_otel.engines.route import reroute_all, route_all
-from art_otel.engines.shuffle import Shuffle
-from art_otel.engines.tasks import (
-    AssembledPart,
-    AssembleTask,
+from art_otel.engines.assemble import AssembledPart, AssembleTask, assemble, plan_parts
+from art_otel.engines.read import (
     ReadSummary,
     ReadTask,
-    assemble,
+    all_of,
+    as_file,
+    changed_since,
+    ledger_after,
     read_split,
     unread_split,
+    without_dataset,
 )
-from art_otel.engines.workspace import Runner, open_workspace, run_identity
+from art_otel.engines.report import describe_conversion
+from art_otel.engines.route import Placement, place, reroute_all, route_all
+from art_otel.engines.run import (
+    Engine,
+    Job,
+    Runner,
+    Sizes,
+    choose_workers,
+    local_engine,
+    open_workspace,
+    run_identity,
+)
+from art_otel.engines.shuffle import Shuffle
 from art_otel.errors import UsageError
 from art_otel.scrubbing import Scrubbing
 from art_otel.sources import Input, Limits, find_inputs, format_named, identified, identity_of, plan_splits
@@ -50,6 +59,21 @@ from art_otel.version import __version__
 
 if TYPE_CHECKING:
     from art_otel.store import ConversionReport
+
+
+class Times(msgspec.Struct, frozen=True, kw_only=True):
+    """When rollouts are given and closed, in seconds; `now` (ns) where it is not the clock that says it."""
+
+    grace: float = 15 * 60.0
+    retain: float = 30 * 24 * 3600.0
+    now: int | None = None
+
+    def __post_init__(self) -> None:
+        """Raise UsageError for times that do not fit."""
+        if not 0 <= self.grace <= self.retain:
+            raise UsageError(
+                f"--grace {self.grace:g}s, --retain {self.retain:g}s: what waits is kept, so retain at least the grace"
+            )
 
 
 class Conversion(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,55 +115,39 @@ def convert(conversion: Conversion, engine: Engine | None = None) -> "Conversion
     Without an `engine` the tasks run on this machine. A conversion that was ended early goes on where it was when one
     of the same inputs and settings is started.
     """
+    if conversion.incremental:
+        from art_otel.engines.incremental import convert_round  # noqa: PLC0415 # no other conversion needs it
+
+        return convert_round(conversion, engine)
+    job = job_of(conversion)
+    new = all_of(find_sources(conversion))
+    inputs = [one.source for one in new]
+    with prepared(conversion, job, inputs, (), engine) as runner:
+        counts, read = read_all(conversion, runner, inputs)
+        routes = route_all(runner, read)
+        placement, leaving = place(routes.edges, job.sizes.slots, runner.job.scratch)
+        shuffle = read | routes.shuffle
+        shuffle |= reroute_all(runner, shuffle, placement, leaving)
+        parts, stats = assemble_all(runner, shuffle, placement, shuffle.sizes)
+        report = describe_conversion(counts, stats)
+        commit(os.fspath(conversion.out), runner.name, staged(parts), report, ledger=ledger_after((), new, report))
+        return report
+
+
+def find_sources(conversion: Conversion) -> list[Input]:
+    """Find the inputs of a conversion, and check that it may write where it is to."""
+    out = os.fspath(conversion.out)
+    inputs = identified(changed_since(conversion.since, without_dataset(find_inputs(conversion.sources), out)))
+    check_out(out)
+    return inputs
+
+
+def job_of(conversion: Conversion) -> Job:
+    """What its tasks have in common. Raises UsageError for what no conversion can be."""
     if conversion.workers is not None and conversion.workers < 1:
         raise UsageError(f"--workers {conversion.workers}: needs at least one worker")
     if conversion.format is not None:
         format_named(conversion.format)
-    out = os.fspath(conversion.out)
-    job = _job(conversion)
-    new, continued = _find_work(conversion, job)
-    inputs = [one.source for one in new]
-    total = _total(inputs)
-    if conversion.on_start is not None:
-        conversion.on_start(total)
-    settings = (__version__, SCHEMA_VERSION, job, conversion.times, continued and continued.run)
-    identity = run_identity(map(identity_of, inputs), settings)
-    scratch = None if conversion.scratch is None else os.fspath(conversion.scratch)
-    chosen = nullcontext(engine) if engine is not None else _engine(conversion, inputs)
-    with open_workspace(out, identity, scratch) as workspace, chosen as started:
-        round_ = None if continued is None else continued.begin(conversion.times, workspace.folder)
-        runner = Runner(msgspec.structs.replace(job, scratch=workspace.folder, round=round_), workspace, started)
-        counts, read = _read(conversion, runner, inputs)
-        parts, stats = _bring_together(runner, read, continued)
-        from art_otel.engines.report import describe_conversion  # noqa: PLC0415 # loads while the workers work
-
-        report = describe_conversion(counts, stats)
-        failed = {file.path for file in report.unread}
-        before = () if continued is None else continued.ledger
-        ledger = ledger_after(before, (one for one in new if one.source.name not in failed))
-        addition = None if continued is None else continued.addition(read, runner)
-        commit(out, workspace.run, parts, report, addition=addition, ledger=ledger)
-        return report
-
-
-def has_work(conversion: Conversion) -> bool:
-    """Whether an incremental conversion has something to do: new input, or rollouts that waited long enough."""
-    new, continued = _find_work(conversion, _job(conversion))
-    return bool(new) or continued is None or bool(continued.due(conversion.times))
-
-
-def _find_work(conversion: Conversion, job: Job) -> tuple[list[Unread], Continuation | None]:
-    """Find the inputs to read, and the dataset that an incremental conversion adds to."""
-    out = os.fspath(conversion.out)
-    inputs = identified(changed_since(conversion.since, without_dataset(find_inputs(conversion.sources), out)))
-    check_out(out)
-    if not conversion.incremental:
-        return all_of(inputs), None
-    continued = Continuation(out, job)
-    return unread(inputs, continued.ledger, follows=conversion.follows), continued
-
-
-def _job(conversion: Conversion) -> Job:
     return Job(
         sizes=conversion.sizes,
         limits=conversion.limits,
@@ -148,6 +156,20 @@ def _job(conversion: Conversion) -> Job:
         rollout_spans=tuple(conversion.rollout_spans),
         rollout_traces=conversion.rollout_traces,
     )
+
+
+@contextmanager
+def prepared(
+    conversion: Conversion, job: Job, inputs: Sequence[Input], settings: tuple[object, ...], engine: Engine | None
+) -> Generator[Runner]:
+    """A runner of the job, with a workspace: that of a conversion of the same inputs and settings that ended early."""
+    if conversion.on_start is not None:
+        conversion.on_start(_total(inputs))
+    identity = run_identity(map(identity_of, inputs), (__version__, SCHEMA_VERSION, job, *settings))
+    scratch = None if conversion.scratch is None else os.fspath(conversion.scratch)
+    chosen = nullcontext(engine) if engine is not None else _engine(conversion, inputs)
+    with open_workspace(os.fspath(conversion.out), identity, scratch) as workspace, chosen as started:
+        yield Runner(msgspec.structs.replace(job, scratch=workspace.folder), workspace, started)
 
 
 def _engine(conversion: Conversion, inputs: Sequence[Input]) -> AbstractContextManager[Engine]:
@@ -160,7 +182,8 @@ def _engine(conversion: Conversion, inputs: Sequence[Input]) -> AbstractContextM
     return local_engine(conversion.workers or choose_workers(inputs, conversion.sizes.worker_bytes))
 
 
-def _read(conversion: Conversion, runner: Runner, inputs: Sequence[Input]) -> tuple[ReadSummary, Shuffle]:
+def read_all(conversion: Conversion, runner: Runner, inputs: Sequence[Input]) -> tuple[ReadSummary, Shuffle]:
+    """Read all inputs."""
     regular = [as_file(source, runner.job.scratch) for source in inputs]
     chosen = None if conversion.format is None else format_named(conversion.format)
     splits = plan_splits(regular, runner.job.sizes.split_bytes(_total(regular)), chosen)
@@ -175,36 +198,27 @@ def _read(conversion: Conversion, runner: Runner, inputs: Sequence[Input]) -> tu
     return counts, read
 
 
-def _bring_together(
-    runner: Runner, read: Shuffle, continued: Continuation | None
-) -> tuple[list[tuple[str, Part]], AssemblyStats]:
-    """Bring the records together that belong together, and assemble them."""
-    routes = route_all(runner, read, Shuffle() if continued is None else continued.records)
-    placement, leaving = place(routes.edges, runner.job.sizes.slots, runner.job.scratch)
-    shuffle = read | routes.shuffle
-    if continued is not None:
-        continued.touch((*shuffle.sizes, *routes.touched), placement, leaving)
-        shuffle |= Shuffle.union((routes.again, continued.records, continued.outcomes))
-    shuffle |= reroute_all(runner, shuffle, placement, leaving)
+def assemble_all(
+    runner: Runner, shuffle: Shuffle, placement: Placement, slots: Iterable[int], first: int = 0
+) -> tuple[list[AssembledPart], AssemblyStats]:
+    """Assemble these slots, into parts from number `first` on."""
     files = shuffle.write_catalog(runner.job.scratch)
-    first, slots = (0, shuffle.sizes.keys()) if continued is None else (continued.next_part, continued.touched)
     tasks = [
         AssembleTask(number=number, partitions=partitions, files=files, placement=placement, job=runner.job)
         for number, partitions in enumerate(plan_parts(shuffle.sizes, slots, runner.job.sizes), first)
     ]
     stats = AssemblyStats()
-    assembled: list[tuple[str, Part]] = []
+    parts: list[AssembledPart] = []
     for part in runner.run(assemble, tasks, AssembledPart):
         stats.add(part.stats)
-        assembled.append((part.location, part.part))
-        if continued is not None:
-            continued.take(part)
-    return _with_rows(assembled, is_first=not first), stats
+        parts.append(part)
+    return parts, stats
 
 
-def _with_rows(assembled: Sequence[tuple[str, Part]], *, is_first: bool) -> list[tuple[str, Part]]:
-    """The parts that have rows, or one that has none: a dataset has a file, and thereby columns."""
-    return [(location, part) for location, part in assembled if part.rows] or list(assembled[:is_first])
+def staged(parts: Sequence[AssembledPart], *, is_new: bool = True) -> list[tuple[str, Part]]:
+    """The parts that have rows, and where they lie; of a new dataset one at least, for it has a file and columns."""
+    chosen = [one for one in parts if one.part.rows] or parts[:is_new]
+    return [(one.location, one.part) for one in chosen]
 
 
 def _total(inputs: Iterable[Input]) -> int | None:

@@ -5,23 +5,28 @@ when it had ended or was quiet last. A trajectory has ended by the rule of `live
 closed is counted as too late, and no row is made of it.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
 from art_otel.calls import Logprobs, TokenIds
-from art_otel.engines.plan import RecordGroup, Round
-from art_otel.engines.shuffle import GivenRow, Outcome, OutcomeState, State, hash_of
+from art_otel.engines.assemble import RecordGroup
+from art_otel.engines.run import Round
+from art_otel.engines.shuffle import GivenRow, Outcome, OutcomeState, Shuffled, ShuffleWriter, State, hash_of
 from art_otel.live.arriving_spans import BelongsTo, belongs_to
 from art_otel.live.span_index import SpanTally
 from art_otel.spans import Quarantined, Span, extend_sorted
+from art_otel.store import RowKey
 from art_otel.trajectories import AssemblyStats, SpanGroup, Trajectory, Verdict, build_trajectories, distinct
 from art_otel.trajectories.reward_addresses import TOO_LATE
 from art_otel.trajectories.span_context import is_marked_root
+
+Order: TypeAlias = tuple[str, int, str]
+"""What `Trajectory.order` says."""
 
 LATE: Final = "too late"
 _ADVICE: Final = (
@@ -73,41 +78,38 @@ def _histories(states: Iterable[State], number: int) -> dict[str, _TraceHistory]
     return traces
 
 
-def _is_due(traces: Mapping[str, _TraceHistory], round_: Round) -> bool:
-    """Whether a round assembles a group: something of it came, or it waited long enough."""
-    return any(one.is_touched or (one.is_open and one.is_quiet(round_)) for one in traces.values())
-
-
 class _Judged(NamedTuple):
-    """A trajectory of a group, its verdict and the row that it has; `row` is what it would get, in no part yet."""
+    """A verdict on the trajectories of a group that have one order, and what they say.
 
-    trajectory: Trajectory
+    `changed` is when something last came of their `traces`.
+    """
+
     verdict: Verdict
-    earlier: GivenRow | None
-    row: GivenRow
+    digest: bytes
+    traces: Collection[str]
+    changed: int
 
 
 class Decisions:
-    """The decisions of one assemble task.
+    """The decisions of one assemble task, whose rows go to the part of this number.
 
-    `open_since` says, for each slot, since when the trace waits that has waited longest there; `superseded` are rows
-    that no longer count.
+    `open_since` says, for each slot, since when the trace waits that has waited longest there; `superseded` are the
+    keys of rows that no longer count.
     """
 
-    def __init__(self, round_: Round, slots: int, *, with_traces: bool) -> None:
+    def __init__(self, round_: Round, slots: int, part: int, *, with_traces: bool) -> None:
         self._round = round_
+        self._part = part
         self._slots = slots
         self._with_traces = with_traces
         self._outcomes: list[Outcome] = []
-        self._new: dict[int, GivenRow] = {}  # by the id of the trajectory
-        self._placed: list[GivenRow] = []
-        self.superseded: list[GivenRow] = []
+        self.superseded: list[RowKey] = []
         self.open_since: dict[int, int] = {}
 
     def is_wanted(self, states: Sequence[State]) -> bool:
-        """Whether a group is assembled in this round."""
+        """Whether a group is assembled in this round: something of it came, or it waited long enough."""
         traces = _histories(states, self._round.number)
-        if _is_due(traces, self._round):
+        if any(one.is_touched or (one.is_open and one.is_quiet(self._round)) for one in traces.values()):
             return True
         self._note_open(traces, [one.changed for one in traces.values() if one.is_open])
         return False
@@ -115,123 +117,110 @@ class Decisions:
     def trajectories(self, group: RecordGroup, rollout_spans: Sequence[str], stats: AssemblyStats) -> list[Trajectory]:
         """The trajectories of a group that get a row."""
         traces = _histories(group.states, self._round.number)
-        records = group.records
-        closed = {trace_id for trace_id, one in traces.items() if one.is_closed(self._round)}
-        if closed:
-            current = _without(records, closed)
-            if not any(map(is_marked_root, current.spans)):  # all of it is of the closed rollout
-                closed, current = set(traces), SpanGroup()
-            _count_late(records, {trace_id: traces[trace_id] for trace_id in closed}, stats)
-            self._outcomes += [self._outcome(trace_id, "closed") for trace_id in sorted(closed)]
-            traces = {trace_id: one for trace_id, one in traces.items() if trace_id not in closed}
-            group = RecordGroup(current, group.states, len(current.spans), len(current.logs))
-            records = current
+        group = self._without_closed(group, traces, stats)
         stats.again += group.spans - sum(one.spans for one in traces.values())
         stats.logs_again += group.logs - sum(one.logs for one in traces.values())
-        return self._decide(self._judged(records, traces, rollout_spans, stats), traces)
+        tallies = _tallies(group.records.spans)
+        earlier = {row.key[:3]: row for one in traces.values() if one.outcome for row in one.outcome.rows}
+        judged: dict[Order, _Judged] = {}
 
-    def place(self, trajectory: Trajectory, number: int) -> None:
-        """Take note of which row of the part the trajectory is."""
-        row = self._new.pop(id(trajectory))
-        row.row = number
-        self._placed.append(row)
+        def verdicts_of(trajectories: Sequence[Trajectory]) -> list[Verdict]:
+            together: dict[Order, list[Trajectory]] = defaultdict(list)
+            for trajectory in trajectories:
+                together[trajectory.order].append(trajectory)
+            for order, several in together.items():
+                judged[order] = self._judge(several, earlier.get(order), tallies, traces)
+            return [judged[one.order].verdict for one in trajectories]
 
-    def outcomes(self, part: str) -> list[Outcome]:
-        """What was made of each trace, once every trajectory has its row in the part."""
-        for row in self._placed:
-            row.part = part
-        return self._outcomes
+        built = build_trajectories(group.records, rollout_spans, stats, verdicts_of).trajectories
+        revisions = self._decide(judged, earlier, traces)
+        return [replace(one, revision=revisions[one.order]) for one in built if one.order in revisions]
+
+    def write_outcomes(self, folder: str) -> Shuffled:
+        """Write down what was made of each trace."""
+        writer = ShuffleWriter(folder, self._slots)
+        for outcome in self._outcomes:
+            writer.add(outcome)
+        return writer.finish()
+
+    def _without_closed(
+        self, group: RecordGroup, traces: dict[str, _TraceHistory], stats: AssemblyStats
+    ) -> RecordGroup:
+        """A group without its closed traces, which also leave `traces`. What came of them in this round is too late."""
+        closed = {trace_id for trace_id, one in traces.items() if one.is_closed(self._round)}
+        if not closed:
+            return group
+        records = group.records
+        current = _without(records, closed)
+        if not any(map(is_marked_root, current.spans)):  # all of it is of the closed rollout
+            closed, current = set(traces), SpanGroup()
+        _count_late(records, {trace_id: traces.pop(trace_id) for trace_id in closed}, stats)
+        self._outcomes += [self._outcome(trace_id, "closed") for trace_id in sorted(closed)]
+        return RecordGroup(current, group.states, len(current.spans), len(current.logs))
 
     def _outcome(self, trace_id: str, state: OutcomeState, rows: Iterable[GivenRow] = ()) -> Outcome:
         return Outcome(trace_id, self._round.number, self._round.now, state, tuple(rows))
 
-    def _judged(
+    def _judge(
         self,
-        records: SpanGroup,
+        trajectories: Sequence[Trajectory],
+        earlier: GivenRow | None,
+        tallies: Mapping[BelongsTo, SpanTally],
         traces: Mapping[str, _TraceHistory],
-        rollout_spans: Sequence[str],
-        stats: AssemblyStats,
-    ) -> list[_Judged]:
-        """Build the trajectories of a group, and say what becomes of each."""
-        tallies = _tallies(records.spans)
-        outcomes = (one.outcome for one in traces.values() if one.outcome is not None)
-        earlier = {(outcome.trace_id, row.key): row for outcome in outcomes for row in outcome.rows}
-        judged: list[_Judged] = []
-        repeated = Counter[tuple[str, int, str]]()
+    ) -> _Judged:
+        """Judge the trajectories of one order, of which several are attempts that nothing tells apart."""
+        first, digest = trajectories[0], self._digest(trajectories)
+        own = {first.trace_id, *(call.trace_id for one in trajectories for call in one.calls)} & traces.keys()
+        tally = tallies.get(("rollout", first.rollout_id)) or tallies.get(("trace", first.trace_id))
+        verdict: Verdict = "waiting"
+        if earlier is not None and earlier.digest == digest:
+            verdict = "known"
+        elif (tally is not None and tally.has_ended) or all(traces[one].is_quiet(self._round) for one in own):
+            verdict = "new"
+        return _Judged(verdict, digest, own, max(traces[one].changed for one in own))
 
-        def verdict_of(trajectory: Trajectory) -> Verdict:
-            rollout_id, attempt, trace_id = trajectory.order
-            key = (rollout_id, attempt, repeated[trajectory.order])
-            repeated[trajectory.order] += 1
-            row, digest = earlier.get((trace_id, key)), self._digest(trajectory)
-            verdict: Verdict = "waiting"
-            if row is not None and row.digest == digest:
-                verdict = "known"
-            elif self._is_over(trajectory, tallies, traces):
-                verdict = "new"
-            revision = 0 if row is None else row.revision + 1
-            judged.append(_Judged(trajectory, verdict, row, GivenRow(key, revision, digest)))
-            return verdict
-
-        build_trajectories(records, rollout_spans, stats, verdict_of)
-        return judged
-
-    def _decide(self, judged: Sequence[_Judged], traces: Mapping[str, _TraceHistory]) -> list[Trajectory]:
-        """Note what becomes of the traces and their rows, and give the trajectories that get a row."""
-        rows: dict[str, list[GivenRow]] = defaultdict(list)
-        new: list[Trajectory] = []
-        waiting: set[str] = set()
-        changed: list[int] = []
-        current = {id(one.earlier) for one in judged if one.verdict != "new"}
-        outcomes = (one.outcome for one in traces.values() if one.outcome is not None)
-        superseded = [row for outcome in outcomes for row in outcome.rows if id(row) not in current]
-        revisions = {row.key: row.revision for row in superseded}
-        for one in judged:
-            row = one.earlier
-            if one.verdict == "waiting":
-                of_rollout = _traces_of(one.trajectory) & traces.keys()
-                waiting |= of_rollout
-                changed.append(max(traces[trace_id].changed for trace_id in of_rollout))
-            elif one.verdict == "new":
-                row = one.row
-                if one.earlier is None and row.key in revisions:  # its root came, in another trace
-                    row.revision = revisions[row.key] + 1
-                new.append(replace(one.trajectory, revision=row.revision))
-                self._new[id(new[-1])] = row
-            if row is not None:
-                rows[one.trajectory.trace_id].append(row)
+    def _decide(
+        self, judged: Mapping[Order, _Judged], earlier: Mapping[Order, GivenRow], traces: Mapping[str, _TraceHistory]
+    ) -> dict[Order, int]:
+        """Note what becomes of the traces and their rows, and give the revisions of the new ones."""
+        superseded = [
+            row.key for order, row in earlier.items() if order not in judged or judged[order].verdict == "new"
+        ]
         self.superseded += superseded
+        before: dict[tuple[str, int], int] = {}  # also of a row whose root came since, in another trace
+        for key in superseded:
+            before[key[:2]] = max(key.revision, before.get(key[:2], 0))
+        revisions: dict[Order, int] = {}
+        rows: dict[str, list[GivenRow]] = defaultdict(list)
+        waiting = [one for one in judged.values() if one.verdict == "waiting"]
+        for order, one in judged.items():
+            row = earlier.get(order)
+            if one.verdict == "new":
+                revisions[order] = before.get(order[:2], -1) + 1
+                row = GivenRow(RowKey(*order, revisions[order], self._part), one.digest)
+            if row is not None:
+                rows[order[2]].append(row)
+        open_traces = {trace_id for one in waiting for trace_id in one.traces}
         for trace_id in traces:
-            state = "open" if trace_id in waiting else "given" if rows else "nothing"
+            state = "open" if trace_id in open_traces else "given" if rows else "nothing"
             self._outcomes.append(self._outcome(trace_id, state, rows.get(trace_id, ())))
-        self._note_open(traces, changed)
-        return new
+        self._note_open(traces, [one.changed for one in waiting])
+        return revisions
 
-    def _is_over(
-        self, trajectory: Trajectory, tallies: Mapping[BelongsTo, SpanTally], traces: Mapping[str, _TraceHistory]
-    ) -> bool:
-        """Whether a rollout has ended, or nothing came of it for the grace."""
-        tally = tallies.get(("rollout", trajectory.rollout_id)) or tallies.get(("trace", trajectory.trace_id))
-        if tally is not None and tally.has_ended:
-            return True
-        return all(traces[trace_id].is_quiet(self._round) for trace_id in _traces_of(trajectory) & traces.keys())
-
-    def _digest(self, trajectory: Trajectory) -> bytes:
+    def _digest(self, trajectories: Sequence[Trajectory]) -> bytes:
         from art_otel.store.part_writer import flatten_row  # noqa: PLC0415 # loads pyarrow
 
-        row, _ = flatten_row(trajectory, with_traces=self._with_traces)
-        encoded = msgspec.msgpack.encode(row, enc_hook=_packed, order="deterministic")
-        return blake2b(encoded, digest_size=12).digest()
+        digest = blake2b(digest_size=12)
+        for trajectory in trajectories:
+            row, _ = flatten_row(trajectory, with_traces=self._with_traces)
+            digest.update(msgspec.msgpack.encode(row, enc_hook=_packed, order="deterministic"))
+        return digest.digest()
 
     def _note_open(self, traces: Mapping[str, _TraceHistory], changed: Sequence[int]) -> None:
         """Take note of when something last came of each rollout that waits."""
         if changed:
             slot = hash_of(min(traces)) % self._slots
             self.open_since[slot] = min(*changed, self.open_since.get(slot, changed[0]))
-
-
-def _traces_of(trajectory: Trajectory) -> set[str]:
-    return {trajectory.trace_id, *(call.trace_id for call in trajectory.calls)}
 
 
 def _tallies(spans: Iterable[Span]) -> Mapping[BelongsTo, SpanTally]:

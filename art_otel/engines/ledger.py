@@ -19,37 +19,20 @@ and spans that are known change nothing.
 What bytes cannot tell stands in the report as the note of the file that is read, see `_note`.
 """
 
-import os
-import stat
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from hashlib import blake2b
-from io import FileIO
 from pathlib import Path
 from typing import Final, NamedTuple
-from uuid import uuid4
 
 import msgspec
 
-from art_otel import storage
+from art_otel.engines.read import MARK_BYTES, Unread, entry_of, mark, marks_of, name_of, read_bytes
 from art_otel.errors import SourceError
 from art_otel.sources import ByteRange, Input, Limits, line_format
-from art_otel.sources.files.inputs import (
-    HEAD_BYTES,
-    WHAT_READS_IT,
-    compression_of,
-    has_own_name,
-    is_dataset_file,
-    open_input,
-    open_unbuffered,
-    stored_input,
-)
-from art_otel.store.report import LedgerEntry, is_part_name
-
-_MARK_BYTES: Final = 1_000
-"""So many bytes at the beginning and at the end of what was read are compared."""
+from art_otel.sources.files.inputs import HEAD_BYTES, compression_of, open_input
+from art_otel.store.report import LedgerEntry
 
 _BLOCK: Final = 1 << 16
 _COMPRESSED: Final = ("gzip", "zstd")
@@ -59,22 +42,6 @@ _QUIET: Final = 10 * 60 * 10**9
 
 _STILL: Final = 30 * 10**9
 """The same for a file that is read as a whole while others write to it."""
-
-
-class Unread(NamedTuple):
-    """An input that is to be read, the entry of the ledger that says so afterwards, and the one that it replaces.
-
-    A pipe has no entry: nobody can say what it gave before.
-    """
-
-    source: Input
-    entry: LedgerEntry | None = None
-    replaces: LedgerEntry | None = None
-
-
-def all_of(inputs: Iterable[Input]) -> list[Unread]:
-    """The inputs, each to be read as a whole."""
-    return [Unread(source, _entry(source, source.size or 0)) for source in inputs]
 
 
 def unread(inputs: Sequence[Input], ledger: Sequence[LedgerEntry], *, follows: bool = False) -> list[Unread]:
@@ -92,17 +59,8 @@ def unread(inputs: Sequence[Input], ledger: Sequence[LedgerEntry], *, follows: b
         rest = _rest(source, match, follows=follows)
         if rest is not None:
             noted = msgspec.structs.replace(rest, note=_note(rest, match, known))
-            new.append(Unread(noted, _entry(noted, _end(noted)), known.replaced_by(match)))
+            new.append(Unread(noted, entry_of(noted, _end(noted)), known.replaced_by(match)))
     return new
-
-
-def ledger_after(ledger: Iterable[LedgerEntry], read: Iterable[Unread]) -> tuple[LedgerEntry, ...]:
-    """The ledger when these inputs were read. One that became another while it was read has no entry."""
-    entries = {
-        one.entry: one.replaces for one in read if one.entry and _entry(one.source, one.entry.bytes) == one.entry
-    }
-    replaced = set(entries.values())
-    return (*(entry for entry in ledger if entry not in replaced and entry not in entries), *entries)
 
 
 class _Match(NamedTuple):
@@ -130,11 +88,11 @@ class _KnownFiles:
             if entry.head is None:
                 self._by_etag.setdefault((entry.bytes, entry.etag), entry)
             else:
-                self._by_head[min(entry.bytes, _MARK_BYTES), entry.head].append(entry)
+                self._by_head[min(entry.bytes, MARK_BYTES), entry.head].append(entry)
 
     def by_name(self, source: Input) -> _Match | None:
         """Match a file with what was read under its name."""
-        for entry in self._by_name.get(_name(source) or "", ()):
+        for entry in self._by_name.get(name_of(source) or "", ()):
             if _is_unchanged(source, entry) or (source.path is not None and _continues(source, entry)):
                 return self._match(entry)
         return None
@@ -146,7 +104,7 @@ class _KnownFiles:
             return entry and self._match(entry, is_renamed=True)
         if source.path is None or not source.size:
             return None
-        head = _read(source.path, 0, _MARK_BYTES)
+        head = read_bytes(source.path, 0, MARK_BYTES)
         for entry in self._beginning_like(head):
             if _continues(source, entry):
                 return self._match(entry, is_renamed=True)
@@ -159,15 +117,15 @@ class _KnownFiles:
         match: _Match | None = None
         position = line_start = 0
         with suppress(SourceError), open_input(source, Limits(), lambda _: None) as opened:
-            head = opened.stream.peek(HEAD_BYTES)[:_MARK_BYTES]
+            head = opened.stream.peek(HEAD_BYTES)[:MARK_BYTES]
             last = b""
             for entry in sorted(self._beginning_like(head), key=lambda entry: entry.bytes):
                 while position < entry.bytes and (block := opened.stream.read(min(entry.bytes - position, _BLOCK))):
                     newline = block.rfind(b"\n")
                     line_start = position + newline + 1 if newline >= 0 else line_start
                     position += len(block)
-                    last = (last + block)[-_MARK_BYTES:]
-                if position == entry.bytes and _mark(last) == entry.tail:
+                    last = (last + block)[-MARK_BYTES:]
+                if position == entry.bytes and mark(last) == entry.tail:
                     match = _Match(entry, is_renamed=True, rest=(line_start, position))
             while match is not None and (block := opened.stream.read(_BLOCK)):
                 position += len(block)
@@ -183,8 +141,8 @@ class _KnownFiles:
         """
         lengths = sorted({length for length, _ in self._by_head if length <= len(head)}, reverse=True)
         for length in lengths:
-            for entry in self._by_head.get((length, _mark(head[:length])), ()):
-                if length == _MARK_BYTES or entry not in self._matched:
+            for entry in self._by_head.get((length, mark(head[:length])), ()):
+                if length == MARK_BYTES or entry not in self._matched:
                     yield entry
 
     def _match(self, entry: LedgerEntry, *, is_renamed: bool = False) -> _Match:
@@ -197,19 +155,19 @@ class _KnownFiles:
 
     def missing(self, source: Input) -> LedgerEntry | None:
         """What was read last under the name of a file, if that is now another file, and no source leads to it."""
-        entry = next(iter(self._by_name.get(_name(source) or "", ())), None)
+        entry = next(iter(self._by_name.get(name_of(source) or "", ())), None)
         return entry if entry is not None and entry not in self._matched else None
 
 
 def _rest(source: Input, match: _Match | None, *, follows: bool) -> Input | None:
     """What of an input is to be read now; None for nothing."""
     size = source.size
-    if size is None or _name(source) is None:
+    if size is None or name_of(source) is None:
         return source
     if size == 0 or (match is not None and (match.rest[1] if match.rest else size) == match.entry.bytes):
         return None
     dump_format = line_format(source) if source.path is not None else None
-    if source.path is not None and dump_format is not None and compression_of(_read(source.path, 0, 8)) is None:
+    if source.path is not None and dump_format is not None and compression_of(read_bytes(source.path, 0, 8)) is None:
         start = 0 if match is None else _end_of_lines(source.path, 0, match.entry.bytes)
         is_quiet = _is_quiet(source, _QUIET)
         end = size if is_quiet else _end_of_lines(source.path, start, size)
@@ -228,7 +186,7 @@ def _rest(source: Input, match: _Match | None, *, follows: bool) -> Input | None
 
 def _note(source: Input, match: _Match | None, known: _KnownFiles) -> str | None:
     """What the bytes cannot tell of a file that is read."""
-    if match is not None and match.is_renamed and source.byte_range is not None and match.entry.bytes < _MARK_BYTES:
+    if match is not None and match.is_renamed and source.byte_range is not None and match.entry.bytes < MARK_BYTES:
         return (
             f"its first {match.entry.bytes} bytes were read before as {match.entry.name}: taken for the same file,"
             " though another may begin like that"
@@ -240,18 +198,6 @@ def _note(source: Input, match: _Match | None, known: _KnownFiles) -> str | None
         "is not what was read under this name before, or was changed inside, and is read from its beginning; what was"
         f" added to the other behind its byte {gone.bytes:,}, if anything, is in no source"
     )
-
-
-def _entry(source: Input, end: int) -> LedgerEntry | None:
-    """The entry for an input that was read up to this byte; None where nobody can say what that was."""
-    name = _name(source)
-    if name is None or not end:
-        return None
-    if source.stored is not None:
-        etag = source.stored.etag
-        return LedgerEntry(name=name, bytes=end, etag=etag, mtime_ns=None if etag else source.mtime_ns)
-    marks = _marks(source.path, end) if source.path is not None else None
-    return marks and LedgerEntry(name=name, bytes=end, head=marks[0], tail=marks[1], mtime_ns=source.mtime_ns)
 
 
 def _end(source: Input) -> int:
@@ -273,32 +219,14 @@ def _continues(source: Input, entry: LedgerEntry) -> bool:
     """Whether a file of this machine begins with what was read, as far as its marks tell."""
     if source.path is None or source.size is None or source.size < entry.bytes:
         return False
-    return _marks(source.path, entry.bytes) == (entry.head, entry.tail)
-
-
-def _marks(path: Path, end: int) -> tuple[str, str] | None:
-    """What the first bytes of a file are known by, and the last ones before `end`; None where it is shorter."""
-    head, tail = _read(path, 0, min(end, _MARK_BYTES)), _read(path, max(0, end - _MARK_BYTES), end)
-    return (_mark(head), _mark(tail)) if len(tail) == min(end, _MARK_BYTES) else None
-
-
-def _mark(data: bytes) -> str:
-    return blake2b(data, digest_size=12).hexdigest()
-
-
-def _read(path: Path, start: int, end: int) -> bytes:
-    """Bytes of a file, fewer where it is shorter; none of one that cannot be opened: reading it says why."""
-    with suppress(OSError), path.open("rb", buffering=0) as file:
-        file.seek(start)
-        return file.read(end - start) or b""
-    return b""
+    return marks_of(source.path, entry.bytes) == (entry.head, entry.tail)
 
 
 def _end_of_lines(path: Path, start: int, end: int) -> int:
     """Where the last whole line between two places ends; `start` where there is none."""
     while end > start:
         begin = max(start, end - _BLOCK)
-        newline = _read(path, begin, end).rfind(b"\n")
+        newline = read_bytes(path, begin, end).rfind(b"\n")
         if newline >= 0:
             return begin + newline + 1
         end = begin
@@ -308,70 +236,3 @@ def _end_of_lines(path: Path, start: int, end: int) -> int:
 def _is_quiet(source: Input, time_ns: int) -> bool:
     """Whether nobody changed it for so long, or nobody knows. An object is put whole."""
     return source.stored is not None or source.mtime_ns is None or time.time_ns() - source.mtime_ns > time_ns
-
-
-def _name(source: Input) -> str | None:
-    if source.stored is not None:
-        return source.stored.name
-    if source.path is None or source.size is None:
-        return None
-    return os.fsencode(os.path.realpath(source.path)).decode(errors="backslashreplace")  # a name need not be text
-
-
-def without_dataset(inputs: Sequence[Input], out: str) -> list[Input]:
-    """The inputs but for the dataset that is to be replaced, where the sources lead to it too."""
-    if storage.is_url(out):
-        others = [source for source in inputs if not _is_of_stored_dataset(source, out)]
-    else:
-        folder = Path(os.path.realpath(out))
-        others = [source for source in inputs if not _is_of_dataset(source, folder)]
-    if inputs and not others:
-        raise SourceError(f"{inputs[0].name}: {WHAT_READS_IT}")
-    return others
-
-
-def _is_of_dataset(source: Input, folder: Path) -> bool:
-    if source.path is None:
-        return False
-    path = Path(os.path.realpath(source.path))
-    return path.parent == folder and is_dataset_file(path)
-
-
-def _is_of_stored_dataset(source: Input, out: str) -> bool:
-    """By its place and name: no other part may lie there, see `store.commit`."""
-    if source.stored is None:
-        return False
-    folder, _, name = source.stored.path.rpartition("/")
-    return folder == storage.located(out)[1] and (is_part_name(name) or has_own_name(name))
-
-
-def changed_since(since: int | None, inputs: Sequence[Input]) -> list[Input]:
-    """The inputs that were changed at this time (ns) or later, and those of which nobody knows when they were."""
-    return [one for one in inputs if since is None or one.mtime_ns is None or one.mtime_ns >= since]
-
-
-def as_file(source: Input, folder: str) -> Input:
-    """The input; of standard input and pipes a copy in this folder. Raises SourceError for what cannot be read."""
-    if source.stored is not None or (source.path is not None and not _is_pipe(source.path)):
-        return source
-    location = storage.join(folder, f"input-{uuid4().hex}")
-    with storage.staged(location) as path, open_unbuffered(source) as pipe, path.open("wb") as target:
-        while block := _next_block(pipe, source.name):
-            target.write(block)
-    if storage.is_url(location):
-        return stored_input(location, source.name)
-    return msgspec.structs.replace(source, path=Path(location), size=storage.size_of(location))
-
-
-def _next_block(pipe: FileIO, name: str) -> bytes | None:
-    try:
-        return pipe.read(_BLOCK)
-    except OSError as error:
-        raise SourceError(f"{name}: cannot be read: {error}") from error
-
-
-def _is_pipe(path: Path) -> bool:
-    try:
-        return stat.S_ISFIFO(path.stat().st_mode)
-    except OSError:  # reading it says why
-        return False

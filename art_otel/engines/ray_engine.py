@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
-from art_otel.engines.local import Engine, SummaryT, TaskT, prepare_worker
+from art_otel.engines.run import Engine, SummaryT, TaskT, prepare_worker
 from art_otel.errors import UsageError, WorkerError
 
 ATTEMPTS: Final = 3

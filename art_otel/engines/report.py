@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from art_otel.conventions import ANTHROPIC_SDK, capture_switch, client_instrumentor
-from art_otel.engines.tasks import ReadSummary
+from art_otel.engines.read import ReadSummary
 from art_otel.sources import FileStats
 from art_otel.spans import first_sorted, list_quarantined
 from art_otel.store import (

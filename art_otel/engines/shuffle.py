@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import ExitStack
 from functools import lru_cache
 from hashlib import blake2b
-from typing import BinaryIO, Final, Literal, TypeAlias
+from typing import BinaryIO, Final, Literal, TypeAlias, TypeVar
 from uuid import uuid4
 
 import msgspec
@@ -29,6 +29,7 @@ import zstandard
 from art_otel import storage
 from art_otel.errors import StorageError
 from art_otel.spans import LogRecord, Quarantined, Resource, Span
+from art_otel.store import RowKey
 from art_otel.trajectories import ExternalReward
 
 
@@ -55,17 +56,11 @@ class Arrival(msgspec.Struct, frozen=True, array_like=True):
     logs: int = 0
 
 
-class GivenRow(msgspec.Struct, array_like=True):
-    """A row that a trace has in the dataset. `key` is unique in the trace, `digest` is of what the row says.
+class GivenRow(msgspec.Struct, frozen=True, array_like=True):
+    """What a trace has in the dataset: the rows with this key, and a digest of what they say."""
 
-    `part` and `row` are set when the part is written, and when its rows are moved to another.
-    """
-
-    key: tuple[str, int, int]
-    revision: int
+    key: RowKey
     digest: bytes
-    part: str = ""
-    row: int = 0
 
 
 OutcomeState: TypeAlias = Literal["open", "given", "closed", "nothing"]
@@ -92,6 +87,8 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True):
 Record: TypeAlias = Span | LogRecord | Quarantined | ExternalReward
 State: TypeAlias = Arrival | Outcome
 Stored: TypeAlias = Record | Membership | State
+
+_ItemT = TypeVar("_ItemT")
 
 _HEADER: Final = struct.Struct("<cI")
 """Kind, bytes behind the header."""
@@ -478,3 +475,22 @@ def _bits(regions: Iterable[int]) -> bytes:
             bits.extend(bytes(byte + 1 - len(bits)))
         bits[byte] |= 1 << bit
     return bytes(bits)
+
+
+def plan_regions(sizes: Mapping[int, SlotSize], regions: Iterable[int], most: int) -> list[tuple[int, ...]]:
+    """Group the regions that have records: neighbors together, up to so many bytes."""
+    return in_batches(sorted(sizes.keys() & set(regions)), lambda region: sizes[region].bytes, most)
+
+
+def in_batches(items: Iterable[_ItemT], size_of: Callable[[_ItemT], int], most: int) -> list[tuple[_ItemT, ...]]:
+    """The items in their order, each batch as long as it stays within `most` bytes; one item may be larger."""
+    batches: list[list[_ItemT]] = []
+    total = most
+    for item in items:
+        size = size_of(item)
+        if not batches or total + size > most:
+            batches.append([])
+            total = 0
+        batches[-1].append(item)
+        total += size
+    return [tuple(batch) for batch in batches]

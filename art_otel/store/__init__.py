@@ -30,6 +30,7 @@ if not defer_imports(__name__):
     from art_otel.store.report import Part as Part
     from art_otel.store.report import QuarantineEntry as QuarantineEntry
     from art_otel.store.report import RewardCounts as RewardCounts
+    from art_otel.store.report import RowKey as RowKey
     from art_otel.store.report import SpanCounts as SpanCounts
     from art_otel.store.report import TrajectoryCounts as TrajectoryCounts
     from art_otel.store.report import read_manifest as read_manifest

@@ -49,6 +49,24 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     training_step: Bounds | None
     splits: tuple[str | None, ...]
 
+    @property
+    def number(self) -> int:
+        """The number in its name."""
+        return int(self.name.split("-")[1])
+
+
+class RowKey(NamedTuple):
+    """What a row is known by: what `Trajectory.order` says of it, and its revision.
+
+    `part` is the number of the part that it was written to. Where that was compacted, the row is in a later one.
+    """
+
+    rollout_id: str
+    attempt: int
+    trace_id: str
+    revision: int
+    part: int
+
 
 class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How many bytes of an input are in a dataset: the first ones of what has this path or URL, or had it.
@@ -84,7 +102,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def next_number(self) -> int:
         """The number of the next part."""
-        return max((int(part.name.split("-")[1]) for part in self.parts), default=-1) + 1
+        return max((part.number for part in self.parts), default=-1) + 1
 
     @property
     def names(self) -> frozenset[str]:

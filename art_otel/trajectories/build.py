@@ -76,25 +76,25 @@ def build_trajectories(
     group: SpanGroup,
     rollout_spans: Sequence[str] = (),
     stats: AssemblyStats | None = None,
-    verdict_of: Callable[[Trajectory], Verdict] | None = None,
+    verdicts_of: Callable[[Sequence[Trajectory]], Sequence[Verdict]] | None = None,
 ) -> Assembly:
     """Build the trajectories of a group. `rollout_spans` are globs of span names that count as rollouts.
 
-    Where every record went is added to `stats`; to new ones when there are none. `verdict_of` says which trajectories
+    Where every record went is added to `stats`; to new ones when there are none. `verdicts_of` says which trajectories
     count as given, None that all do.
     """
     stats = AssemblyStats() if stats is None else stats
     if _has_nothing_to_build(group, rollout_spans):
         count_idle_spans(stats, group.spans)
         return Assembly(trajectories=(), stats=stats)
-    return Assembly(trajectories=_assemble(group, rollout_spans, stats, verdict_of), stats=stats)
+    return Assembly(trajectories=_assemble(group, rollout_spans, stats, verdicts_of), stats=stats)
 
 
 def _assemble(
     group: SpanGroup,
     rollout_spans: Sequence[str],
     stats: AssemblyStats,
-    verdict_of: Callable[[Trajectory], Verdict] | None,
+    verdicts_of: Callable[[Sequence[Trajectory]], Sequence[Verdict]] | None,
 ) -> tuple[Trajectory, ...]:
     tree = build_tree(group.spans)
     roles: dict[SpanKey, Role] = {key: role_of(span) for key, span in tree.spans.items()}
@@ -126,7 +126,7 @@ def _assemble(
         assignment=assignment,
         attribution=attribution,
         trajectories=trajectories,
-        verdicts=[_NEW if verdict_of is None else verdict_of(trajectory) for trajectory in trajectories],
+        verdicts=[_NEW for _ in trajectories] if verdicts_of is None else verdicts_of(trajectories),
     )
     count_group(stats, assembled, group.logs, group.quarantine)
     return trajectories

@@ -21,11 +21,13 @@ from random import Random
 
 import msgspec
 
+from art_otel.cli.plan import Rates, estimate
 from art_otel.engines import Conversion, Sizes
+from art_otel.engines.assemble import AssembledPart, AssembleTask
 from art_otel.engines.convert import convert
-from art_otel.engines.estimate import Rates, estimate
-from art_otel.engines.plan import Job
+from art_otel.engines.read import ReadSummary, ReadTask
 from art_otel.engines.route import RerouteTask, Routed, RouteTask, route
+from art_otel.engines.run import Job
 from art_otel.engines.shuffle import (
     NOTHING,
     ROLLOUT_REGIONS,
@@ -37,7 +39,6 @@ from art_otel.engines.shuffle import (
     SlotSize,
     region_of,
 )
-from art_otel.engines.tasks import AssembledPart, AssembleTask, ReadSummary, ReadTask
 from art_otel.sources import FileStats
 from art_otel.store import Part
 from art_otel.trajectories import AssemblyStats

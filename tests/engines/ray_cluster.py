@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from art_otel.engines import Conversion, Sizes
-from art_otel.engines.local import Engine
 from art_otel.engines.ray_engine import ray_engine
+from art_otel.engines.run import Engine
 from tests.dumps import chat_span, make_span, request_of, write_lines
 from tests.trajectories.reward_spans import evaluation, link_to
 

@@ -14,7 +14,7 @@ import pytest
 
 from art_otel import read_trajectories
 from art_otel.engines import Conversion, Times
-from art_otel.engines.follow import follow
+from art_otel.engines.incremental import follow
 from art_otel.errors import StoreError
 from art_otel.store import read_manifest
 from tests.conversions import convert_files
@@ -123,7 +123,7 @@ def test_what_cannot_be_read_is_told_once_and_the_rest_goes_on(tmp_path):
 
 
 def test_small_parts_are_put_together(tmp_path, monkeypatch):
-    monkeypatch.setattr("art_otel.engines.follow._MOST_SMALL", 3)
+    monkeypatch.setattr("art_otel.engines.incremental._MOST_SMALL", 3)
     spool, out = tmp_path / "spool", tmp_path / "out"
     for number in range(1, 10):
         append(spool / "a.otlp.jsonl", counted(number, 1))

@@ -7,9 +7,9 @@ import pytest
 
 from art_otel import batches, read_trajectories
 from art_otel.engines import Times
-from art_otel.engines.compact import compact
 from art_otel.errors import UsageError
 from art_otel.store import read_keys, read_manifest, row_groups
+from art_otel.store.superseded import compact
 from tests.conversions import RECORDINGS, convert_files
 from tests.dumps import chat_span, make_span, request_of, write_lines
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from art_otel import Trajectory, read_trajectories
 from art_otel.engines import Sizes, Times
-from art_otel.engines.compact import compact
 from art_otel.store import read_manifest
+from art_otel.store.superseded import compact
 from tests.conversions import RECORDINGS, SMALL, convert_files
 from tests.dumps import chat_span, explode, make_span, request_of, write_lines
 from tests.engines.test_reward_delivery import result_log

@@ -5,7 +5,7 @@ import tempfile
 from hypothesis import given
 from hypothesis import strategies as st
 
-from art_otel.engines.plan import Links, place
+from art_otel.engines.route import Links, place
 from art_otel.engines.shuffle import hash_of
 
 SLOTS = 7

@@ -10,7 +10,7 @@ import art_otel
 from art_otel import storage
 from art_otel.cli import main
 from art_otel.engines import Conversion, Sizes, Times, convert
-from art_otel.engines.follow import follow
+from art_otel.engines.incremental import follow
 from art_otel.errors import SourceError
 from art_otel.sources import FileStats, find_inputs, identified, identity_of, read_file
 from art_otel.store import read_manifest

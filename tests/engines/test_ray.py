@@ -15,10 +15,10 @@ from msgspec.structs import replace
 from art_otel import storage
 from art_otel.cli.convert import exit_code
 from art_otel.engines import Sizes, Times, convert
-from art_otel.engines.compact import compact
-from art_otel.engines.local import Engine
+from art_otel.engines.run import Engine
 from art_otel.errors import UsageError, WorkerError
 from art_otel.store import read_trajectories
+from art_otel.store.superseded import compact
 from tests.conversions import RECORDINGS, SMALL, check_sums
 from tests.dumps import write_lines
 from tests.engines.ray_cluster import (

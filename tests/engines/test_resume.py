@@ -17,7 +17,7 @@ from random import Random
 import pytest
 
 from art_otel.engines import Conversion, Sizes, convert
-from art_otel.engines.workspace import open_workspace
+from art_otel.engines.run import open_workspace
 from art_otel.errors import SourceError, UsageError
 from tests.benchmarks.dumps import write_conversations
 from tests.conversions import convert_files

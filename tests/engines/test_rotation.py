@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from art_otel import read_trajectories
 from art_otel.engines import Conversion, Times
-from art_otel.engines.follow import follow
+from art_otel.engines.incremental import follow
 from tests.conversions import convert_files
 from tests.dumps import chat_span, request_of
 from tests.examples import examples

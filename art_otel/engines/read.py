@@ -1,57 +1,166 @@
-"""Tasks: the first and the last. Inputs become records in the slots of their traces, and those trajectories in a part.
+"""Read: the inputs of a conversion, and what is in them as records in the slots of their traces.
 
     read_split  inputs of a split  -> a shuffle file
-    assemble    partitions         -> a part file
 
 Invariant: every record that is read is in the slot of its trace, or counted because it belongs to no trace. Rewards for
 a span of another trace are copied to that trace's slot; what names a rollout id is copied once to the region of that
-id. Partitions are assembled one after the other, so memory holds the trajectories of one of them; the rows of each are
-in the order of their rollout ids.
+id. The ledger of a dataset says what of each input is in it, as far as its bytes tell.
 """
 
-import hashlib
+import os
+import stat
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
-from contextlib import nullcontext
-from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext, suppress
+from hashlib import blake2b
+from io import FileIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import uuid4
 
 import msgspec
 
 from art_otel import storage
-from art_otel.engines.plan import Job, Partition, PartitionRecords, Placement, Round, groups_of
+from art_otel.engines.run import Job, Round
 from art_otel.engines.shuffle import (
     NOTHING,
     RESPONSE_REGIONS,
     ROLLOUT_REGIONS,
     Arrival,
     Membership,
-    Shards,
-    ShuffleCatalog,
     Shuffled,
     ShuffleWriter,
     region_of,
 )
 from art_otel.errors import SourceError, WorkerError
 from art_otel.sources import FileStats, Input, Prefetcher, format_named, read_file, stored_ranges
+from art_otel.sources.files.inputs import (
+    WHAT_READS_IT,
+    has_own_name,
+    is_dataset_file,
+    open_unbuffered,
+    stored_input,
+)
 from art_otel.sources.format import Record
 from art_otel.spans import LogRecord, Quarantined, Span, list_quarantined
-from art_otel.store import Part
-from art_otel.trajectories import (
-    AssemblyStats,
-    ExternalReward,
-    Trajectory,
-    build_trajectories,
-    declared_id,
-    external_rewards,
-)
+from art_otel.store.report import LedgerEntry, is_part_name
+from art_otel.trajectories import ExternalReward, declared_id, external_rewards
 
 if TYPE_CHECKING:
-    from art_otel.engines.decisions import Decisions
+    from art_otel.store import ConversionReport
 
 _NOW: Final = (1 << 63) - 1
 """When a file was changed of which nobody knows it."""
+
+
+MARK_BYTES: Final = 1_000
+"""So many bytes at the beginning and at the end of what was read are compared."""
+
+_BLOCK: Final = 1 << 16
+
+
+class Unread(NamedTuple):
+    """An input that is to be read, the entry of the ledger that says so afterwards, and the one that it replaces.
+
+    A pipe has no entry: nobody can say what it gave before.
+    """
+
+    source: Input
+    entry: LedgerEntry | None = None
+    replaces: LedgerEntry | None = None
+
+
+def all_of(inputs: Iterable[Input]) -> list[Unread]:
+    """The inputs, each to be read as a whole."""
+    return [Unread(source, entry_of(source, source.size or 0)) for source in inputs]
+
+
+def without_dataset(inputs: Sequence[Input], out: str) -> list[Input]:
+    """The inputs but for the dataset that is to be replaced, where the sources lead to it too."""
+    if storage.is_url(out):
+        others = [source for source in inputs if not _is_of_stored_dataset(source, out)]
+    else:
+        folder = Path(os.path.realpath(out))
+        others = [source for source in inputs if not _is_of_dataset(source, folder)]
+    if inputs and not others:
+        raise SourceError(f"{inputs[0].name}: {WHAT_READS_IT}")
+    return others
+
+
+def _is_of_dataset(source: Input, folder: Path) -> bool:
+    if source.path is None:
+        return False
+    path = Path(os.path.realpath(source.path))
+    return path.parent == folder and is_dataset_file(path)
+
+
+def _is_of_stored_dataset(source: Input, out: str) -> bool:
+    """By its place and name: no other part may lie there, see `store.commit`."""
+    if source.stored is None:
+        return False
+    folder, _, name = source.stored.path.rpartition("/")
+    return folder == storage.located(out)[1] and (is_part_name(name) or has_own_name(name))
+
+
+def changed_since(since: int | None, inputs: Sequence[Input]) -> list[Input]:
+    """The inputs that were changed at this time (ns) or later, and those of which nobody knows when they were."""
+    return [one for one in inputs if since is None or one.mtime_ns is None or one.mtime_ns >= since]
+
+
+def ledger_after(
+    ledger: Iterable[LedgerEntry], inputs: Iterable[Unread], report: "ConversionReport"
+) -> tuple[LedgerEntry, ...]:
+    """The ledger when these inputs were read, but for those that could not be.
+
+    One that became another while it was read has no entry.
+    """
+    failed = {file.path for file in report.unread}
+    read = (one for one in inputs if one.source.name not in failed)
+    entries = {
+        one.entry: one.replaces for one in read if one.entry and entry_of(one.source, one.entry.bytes) == one.entry
+    }
+    replaced = set(entries.values())
+    return (*(entry for entry in ledger if entry not in replaced and entry not in entries), *entries)
+
+
+def entry_of(source: Input, end: int) -> LedgerEntry | None:
+    """The entry for an input that was read up to this byte; None where nobody can say what that was."""
+    name = name_of(source)
+    if name is None or not end:
+        return None
+    if source.stored is not None:
+        etag = source.stored.etag
+        return LedgerEntry(name=name, bytes=end, etag=etag, mtime_ns=None if etag else source.mtime_ns)
+    marks = marks_of(source.path, end) if source.path is not None else None
+    return marks and LedgerEntry(name=name, bytes=end, head=marks[0], tail=marks[1], mtime_ns=source.mtime_ns)
+
+
+def marks_of(path: Path, end: int) -> tuple[str, str] | None:
+    """What the first bytes of a file are known by, and the last ones before `end`; None where it is shorter."""
+    head, tail = read_bytes(path, 0, min(end, MARK_BYTES)), read_bytes(path, max(0, end - MARK_BYTES), end)
+    return (mark(head), mark(tail)) if len(tail) == min(end, MARK_BYTES) else None
+
+
+def mark(data: bytes) -> str:
+    """What bytes are known by."""
+    return blake2b(data, digest_size=12).hexdigest()
+
+
+def read_bytes(path: Path, start: int, end: int) -> bytes:
+    """Bytes of a file, fewer where it is shorter; none of one that cannot be opened: reading it says why."""
+    with suppress(OSError), path.open("rb", buffering=0) as file:
+        file.seek(start)
+        return file.read(end - start) or b""
+    return b""
+
+
+def name_of(source: Input) -> str | None:
+    """The name of an input in the ledger; None for a pipe."""
+    if source.stored is not None:
+        return source.stored.name
+    if source.path is None or source.size is None:
+        return None
+    return os.fsencode(os.path.realpath(source.path)).decode(errors="backslashreplace")  # a name need not be text
 
 
 class ReadTask(msgspec.Struct, frozen=True, kw_only=True):
@@ -215,91 +324,28 @@ class _Split:
             self.writer.add(Arrival(trace_id, round_.number, changed, arrived.spans, arrived.logs))
 
 
-class AssembleTask(msgspec.Struct, frozen=True, kw_only=True):
-    """Partitions that become the part of this `number`.
-
-    `files` hold what was read, the rewards that were delivered, and what came from other slots, as `placement` says. In
-    a round only what it touches is assembled, and what it decides is written to a shuffle file.
-    """
-
-    number: int
-    partitions: tuple[Partition, ...]
-    files: ShuffleCatalog
-    placement: Placement
-    job: Job
-
-
-class AssembledPart(msgspec.Struct, frozen=True, kw_only=True):
-    """A part that waits in the scratch folder, under `location`, and the account of what became of the records.
-
-    `outcomes` says what became of each trace in a round, `superseded` which rows no longer count, by the name of their
-    part, and `open_since` when something last came of what waits in a slot.
-    """
-
-    part: Part
-    location: str
-    stats: AssemblyStats
-    outcomes: Shuffled = NOTHING
-    superseded: tuple[tuple[str, int], ...] = ()
-    open_since: dict[int, int] = {}
-
-    def is_intact(self) -> bool:
-        """Whether the part is there as it was written."""
-        if storage.size_of(self.location) != self.part.bytes or not self.outcomes.is_intact():
-            return False
-        return hashlib.sha256(storage.read(self.location)).hexdigest() == self.part.sha256
+def as_file(source: Input, folder: str) -> Input:
+    """The input; of standard input and pipes a copy in this folder. Raises SourceError for what cannot be read."""
+    if source.stored is not None or (source.path is not None and not _is_pipe(source.path)):
+        return source
+    location = storage.join(folder, f"input-{uuid4().hex}")
+    with storage.staged(location) as path, open_unbuffered(source) as pipe, path.open("wb") as target:
+        while block := _next_block(pipe, source.name):
+            target.write(block)
+    if storage.is_url(location):
+        return stored_input(location, source.name)
+    return msgspec.structs.replace(source, path=Path(location), size=storage.size_of(location))
 
 
-def assemble(task: AssembleTask) -> AssembledPart:
-    """Assemble the partitions into a part."""
-    from art_otel.store.part_writer import write_part  # noqa: PLC0415 # loads pyarrow, which no other task needs
-
-    stats = AssemblyStats()
-    location = storage.join(task.job.scratch, f"part-{uuid4().hex}")
-    decisions = _decisions_of(task)
-    with storage.staged(location) as path:
-        trajectories = _trajectories(task, stats, decisions)
-        part = write_part(trajectories, path, task.number, with_traces=task.job.rollout_traces)
-    if decisions is None:
-        return AssembledPart(part=part, location=location, stats=stats)
-    writer = ShuffleWriter(task.job.scratch, task.job.sizes.slots)
-    for outcome in decisions.outcomes(part.name):
-        writer.add(outcome)
-    return AssembledPart(
-        part=part,
-        location=location,
-        stats=stats,
-        outcomes=writer.finish(),
-        superseded=tuple((row.part, row.row) for row in decisions.superseded),
-        open_since=decisions.open_since,
-    )
+def _next_block(pipe: FileIO, name: str) -> bytes | None:
+    try:
+        return pipe.read(_BLOCK)
+    except OSError as error:
+        raise SourceError(f"{name}: cannot be read: {error}") from error
 
 
-def _decisions_of(task: AssembleTask) -> "Decisions | None":
-    if task.job.round is None:
-        return None
-    from art_otel.engines.decisions import Decisions  # noqa: PLC0415 # only rounds need it
-
-    return Decisions(task.job.round, task.job.sizes.slots, with_traces=task.job.rollout_traces)
-
-
-def _trajectories(task: AssembleTask, stats: AssemblyStats, decisions: "Decisions | None") -> Iterator[Trajectory]:
-    regions = [slot for partition in task.partitions for slot in partition.slots]
-    shards = Shards(task.files.files_with(regions), regions)
-    representatives = task.placement.representatives(regions)
-    row = 0
-    for partition in task.partitions:
-        trajectories: list[Trajectory] = []
-        where = PartitionRecords(partition, shards, representatives, task.job.sizes)
-        if decisions is None:
-            for group in groups_of(where, task.job.limits, stats):
-                trajectories += build_trajectories(group.records, task.job.rollout_spans, stats).trajectories
-        else:
-            for group in groups_of(where, task.job.limits, stats, decisions.is_wanted):
-                trajectories += decisions.trajectories(group, task.job.rollout_spans, stats)
-        trajectories.sort(key=attrgetter("order"))
-        for trajectory in trajectories:
-            if decisions is not None:
-                decisions.place(trajectory, row)
-            row += 1
-            yield trajectory
+def _is_pipe(path: Path) -> bool:
+    try:
+        return stat.S_ISFIFO(path.stat().st_mode)
+    except OSError:  # reading it says why
+        return False

@@ -1,106 +1,62 @@
-"""Plan: what is divided among tasks, decided from their summaries alone, and which records are assembled together.
+"""Assemble: the records of neighboring slots become the trajectories of a part.
 
-Invariant: a plan follows from the summaries, so every engine makes the same one. Whoever assembles a slot has all that
-belongs there. A plan knows sizes by region only, and tasks name files that say more: it fits in a small process.
+    assemble    partitions         -> a part file
 
-Every record of a partition is in one group or set aside, and linked traces are in one group. A rollout beyond the
-limits is set aside whole, before its records fill the memory; others with its id are not. A partition that is larger
-than memory should hold, which has a single slot, is read in passes, each for some of its traces.
+Partitions are assembled one after the other, so memory holds the trajectories of one of them; the rows of each are in
+the order of their rollout ids.
+
+Invariant: every record of a partition is in one group or set aside, and linked traces are in one group. A rollout
+beyond the limits is set aside whole, before its records fill the memory; others with its id are not. A partition that
+is larger than memory should hold, which has a single slot, is read in passes, each for some of its traces.
 """
 
 import hashlib
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple, TypeVar
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, NamedTuple
+from uuid import uuid4
 
 import msgspec
 
+from art_otel import storage
+from art_otel.engines.route import Placement
+from art_otel.engines.run import Job, Sizes
 from art_otel.engines.shuffle import (
+    NOTHING,
     Arrival,
-    Membership,
     Outcome,
     Shards,
-    Shuffle,
     ShuffleCatalog,
-    ShuffleWriter,
+    Shuffled,
     SlotSize,
     State,
     Stored,
     encode,
     hash_of,
+    in_batches,
+    plan_regions,
     size_of,
 )
-from art_otel.scrubbing import Scrubbing
 from art_otel.sources import Limits, advice, option_of
 from art_otel.spans import LogRecord, Quarantined, Span, SpanKey
 from art_otel.spans.tree import is_same
-from art_otel.trajectories import OVER_A_LIMIT, AssemblyStats, ExternalReward, SpanGroup, declared_id, distinct
+from art_otel.store import Part, RowKey
+from art_otel.trajectories import (
+    OVER_A_LIMIT,
+    AssemblyStats,
+    ExternalReward,
+    SpanGroup,
+    Trajectory,
+    build_trajectories,
+    declared_id,
+    distinct,
+)
 from art_otel.trajectories.span_context import is_marked_root
 
-_SPLITS: Final = 256
-"""The number of splits to aim for, within the least and the most bytes of a split."""
-
-_MAX_SPLITS: Final = 5_000
-"""The most splits: beyond a terabyte splits grow, because the plan holds thousands of sizes for each split."""
-
-_ItemT = TypeVar("_ItemT")
-
-
-class Sizes(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of a conversion stands together. The defaults fit a laptop and a terabyte.
-
-    They decide where parts end and how much memory a task takes, never which trajectories come out. All are numbers of
-    bytes, but for `slots`: records are divided among so many by their trace ids; more are needed beyond a terabyte, and
-    empty ones cost nothing. A task reads from `least_split` to `most_split` bytes of input, more where the input is
-    beyond a terabyte. Neighboring slots are assembled together up to `partition_bytes`, and written into one part up to
-    `part_bytes`, both of records that are not compressed. A process is worth starting for `worker_bytes` of input that
-    is not compressed: two took 2.5 s where one took 1.8 s for 200 MB, 4.5 s where one took 5 s for 500 MB, and always
-    twice the memory.
-    """
-
-    slots: int = 4096
-    least_split: int = 16 << 20
-    most_split: int = 128 << 20
-    partition_bytes: int = 64 << 20
-    part_bytes: int = 128 << 20
-    worker_bytes: int = 256 << 20
-
-    def split_bytes(self, total: int | None) -> int:
-        """The bytes of input that one task reads, of a `total` that may be unknown (None)."""
-        if total is None:
-            return self.most_split
-        return max(self.least_split, min(self.most_split, total // _SPLITS), total // _MAX_SPLITS)
-
-
-class Round(msgspec.Struct, frozen=True, kw_only=True):
-    """A round, by its number. Times are in nanoseconds.
-
-    A rollout that has not ended gets its row when no span of it came for `grace`. A trace is closed, and later spans of
-    it are too late, when none came since `horizon`.
-    """
-
-    number: int
-    now: int
-    grace: int
-    horizon: int
-
-
-class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """What all tasks of a conversion have in common.
-
-    They write into the folder or URL `scratch`, which is made when the conversion begins. `format` names a dump format,
-    None detects it by content. `scrub` is for secrets in logs of agents. `round` is that of an incremental conversion.
-    """
-
-    scratch: str = ""
-    sizes: Sizes
-    limits: Limits = Limits()
-    format: str | None = None
-    scrub: Scrubbing = "on"
-    rollout_spans: tuple[str, ...] = ()
-    rollout_traces: bool = False
-    round: Round | None = None
+if TYPE_CHECKING:
+    from art_otel.engines.decisions import Decisions
 
 
 class Partition(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,103 +77,89 @@ def plan_parts(sizes: Mapping[int, SlotSize], slots: Iterable[int], most: Sizes)
         )
         for batch in plan_regions(sizes, (slot for slot in slots if slot >= 0), most.partition_bytes)
     ]
-    return _batches(partitions, lambda partition: partition.bytes, most.part_bytes) or [()]
+    return in_batches(partitions, lambda partition: partition.bytes, most.part_bytes) or [()]
 
 
-def plan_regions(sizes: Mapping[int, SlotSize], regions: Iterable[int], most: int) -> list[tuple[int, ...]]:
-    """Group the regions that have records: neighbors together, up to so many bytes."""
-    return _batches(sorted(sizes.keys() & set(regions)), lambda region: sizes[region].bytes, most)
+class AssembleTask(msgspec.Struct, frozen=True, kw_only=True):
+    """Partitions that become the part of this `number`.
 
-
-def _batches(items: Iterable[_ItemT], size_of: Callable[[_ItemT], int], most: int) -> list[tuple[_ItemT, ...]]:
-    """The items in their order, each batch as long as it stays within `most` bytes; one item may be larger."""
-    batches: list[list[_ItemT]] = []
-    total = most
-    for item in items:
-        size = size_of(item)
-        if not batches or total + size > most:
-            batches.append([])
-            total = 0
-        batches[-1].append(item)
-        total += size
-    return [tuple(batch) for batch in batches]
-
-
-_ID_BYTES: Final = 16
-
-
-class Links:
-    """Traces, and for each the smallest that it is linked to: a disjoint set.
-
-    An edge is the bytes of two trace ids; several may stand in one value.
+    `files` hold what was read, the rewards that were delivered, and what came from other slots, as `placement` says. In
+    a round only what it touches is assembled, and what it decides is written to a shuffle file.
     """
 
-    def __init__(self, edges: Iterable[bytes]) -> None:
-        self._parents: dict[bytes, bytes] = {}
-        for several in edges:
-            for at in range(0, len(several), 2 * _ID_BYTES):
-                middle = at + _ID_BYTES
-                self._join(several[at:middle], several[middle : middle + _ID_BYTES])
-
-    def __len__(self) -> int:
-        return len(self._parents)
-
-    def linked(self) -> Iterator[tuple[bytes, bytes]]:
-        """The traces that are linked to a smaller one, each with the smallest."""
-        for trace in self._parents:
-            if (root := self._root(trace)) != trace:
-                yield trace, root
-
-    def _join(self, first: bytes, second: bytes) -> None:
-        low, high = sorted((self._root(first), self._root(second)))
-        self._parents[high] = low
-
-    def _root(self, trace: bytes) -> bytes:
-        parents = self._parents
-        parent = parents.setdefault(trace, trace)
-        while parent != trace:
-            parents[trace] = parents[parent]
-            trace, parent = parents[trace], parents[parents[trace]]
-        return trace
-
-
-class Placement(msgspec.Struct, frozen=True, kw_only=True):
-    """Where linked traces go: each, with its representative, is named in its own slot and in that of the other."""
-
+    number: int
+    partitions: tuple[Partition, ...]
     files: ShuffleCatalog
-    slots: int
-
-    def slot_of(self, trace_id: str) -> int:
-        """The slot of a trace."""
-        return hash_of(trace_id) % self.slots
-
-    def representatives(self, slots: Collection[int]) -> dict[str, str]:
-        """For each linked trace of these slots, or that comes to them, the smallest that it is linked to."""
-        records = Shards(self.files.files_with(slots), slots).records(slots)
-        return {record.trace_id: record.name for record in records if isinstance(record, Membership)}
-
-    def leaving(self, slots: Collection[int]) -> dict[str, int]:
-        """The traces that leave these slots, with their new ones."""
-        wanted = frozenset(slots)
-        targets = {trace: self.slot_of(first) for trace, first in self.representatives(wanted).items()}
-        return {trace: to for trace, to in targets.items() if (slot := self.slot_of(trace)) in wanted and slot != to}
+    placement: Placement
+    job: Job
 
 
-def place(edges: Sequence[bytes], slots: int, folder: str) -> tuple[Placement, list[int]]:
-    """Write down where linked traces go. Also gives the slots that any of them leaves."""
-    digest = hashlib.sha256()
-    for several in edges:
-        digest.update(several)
-    writer = ShuffleWriter(folder, slots, f"placement-{digest.hexdigest()[:32]}")  # the same where a conversion goes on
-    leaving: set[int] = set()
-    for trace, representative in Links(edges).linked():
-        record = Membership(representative.hex(), trace.hex())
-        slot, target = hash_of(record.trace_id) % slots, hash_of(record.name) % slots
-        for region in {slot, target}:
-            writer.put(region, record)
-        if slot != target:
-            leaving.add(slot)
-    return Placement(files=Shuffle.of([writer.finish()]).write_catalog(folder), slots=slots), sorted(leaving)
+class AssembledPart(msgspec.Struct, frozen=True, kw_only=True):
+    """A part that waits in the scratch folder, under `location`, and the account of what became of the records.
+
+    `outcomes` says what became of each trace in a round, `superseded` which rows no longer count, and `open_since` when
+    something last came of what waits in a slot.
+    """
+
+    part: Part
+    location: str
+    stats: AssemblyStats
+    outcomes: Shuffled = NOTHING
+    superseded: tuple[RowKey, ...] = ()
+    open_since: dict[int, int] = {}
+
+    def is_intact(self) -> bool:
+        """Whether the part is there as it was written."""
+        if storage.size_of(self.location) != self.part.bytes or not self.outcomes.is_intact():
+            return False
+        return hashlib.sha256(storage.read(self.location)).hexdigest() == self.part.sha256
+
+
+def assemble(task: AssembleTask) -> AssembledPart:
+    """Assemble the partitions into a part."""
+    from art_otel.store.part_writer import write_part  # noqa: PLC0415 # loads pyarrow, which no other task needs
+
+    stats = AssemblyStats()
+    location = storage.join(task.job.scratch, f"part-{uuid4().hex}")
+    decisions = _decisions_of(task)
+    with storage.staged(location) as path:
+        trajectories = _trajectories(task, stats, decisions)
+        part = write_part(trajectories, path, task.number, with_traces=task.job.rollout_traces)
+    if decisions is None:
+        return AssembledPart(part=part, location=location, stats=stats)
+    return AssembledPart(
+        part=part,
+        location=location,
+        stats=stats,
+        outcomes=decisions.write_outcomes(task.job.scratch),
+        superseded=tuple(decisions.superseded),
+        open_since=decisions.open_since,
+    )
+
+
+def _decisions_of(task: AssembleTask) -> "Decisions | None":
+    if task.job.round is None:
+        return None
+    from art_otel.engines.decisions import Decisions  # noqa: PLC0415 # only rounds need it
+
+    return Decisions(task.job.round, task.job.sizes.slots, task.number, with_traces=task.job.rollout_traces)
+
+
+def _trajectories(task: AssembleTask, stats: AssemblyStats, decisions: "Decisions | None") -> Iterator[Trajectory]:
+    regions = [slot for partition in task.partitions for slot in partition.slots]
+    shards = Shards(task.files.files_with(regions), regions)
+    representatives = task.placement.representatives(regions)
+    for partition in task.partitions:
+        trajectories: list[Trajectory] = []
+        where = PartitionRecords(partition, shards, representatives, task.job.sizes)
+        if decisions is None:
+            for group in groups_of(where, task.job.limits, stats):
+                trajectories += build_trajectories(group.records, task.job.rollout_spans, stats).trajectories
+        else:
+            for group in groups_of(where, task.job.limits, stats, decisions.is_wanted):
+                trajectories += decisions.trajectories(group, task.job.rollout_spans, stats)
+        trajectories.sort(key=attrgetter("order"))
+        yield from trajectories
 
 
 _SHARED_BYTES: Final = 512 << 20

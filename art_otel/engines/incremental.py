@@ -1,0 +1,360 @@
+"""Incremental conversion: a round that adds to a dataset what no round before has read.
+
+A round reads what is new into shuffle files like those of earlier rounds, which are kept beside the parts, and
+assembles again what it touches, by the tasks of every conversion. So all rounds together give the rows of one
+conversion; `decisions` says which rows a round adds, and which no longer count.
+
+Kept files stand in tiers, the oldest first, and are merged as log-structured stores do: so their number stays
+logarithmic. Where all are merged, the records of closed rollouts are left out.
+
+Invariant: a round has the settings of the rounds before it, or is refused by name. The files that the manifest names
+are all that a round needs besides its inputs, and they are never changed. A dataset that keeps nothing, as after a full
+conversion, has closed traces only: their rows stay as they are.
+"""
+
+import hashlib
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+import zstandard
+
+from art_otel import storage
+from art_otel.engines.assemble import AssembledPart
+from art_otel.engines.convert import (
+    Conversion,
+    Times,
+    assemble_all,
+    find_sources,
+    job_of,
+    prepared,
+    read_all,
+    staged,
+)
+from art_otel.engines.ledger import unread
+from art_otel.engines.read import Unread, ledger_after
+from art_otel.engines.report import describe_conversion
+from art_otel.engines.route import place, reroute_all, route_all
+from art_otel.engines.run import Job, Round, Runner
+from art_otel.engines.shuffle import (
+    ROLLOUT_REGIONS,
+    Membership,
+    Outcome,
+    Shards,
+    Shuffle,
+    ShuffleCatalog,
+    Shuffled,
+    ShuffleFile,
+    ShuffleWriter,
+    plan_regions,
+    region_of,
+)
+from art_otel.errors import BusyError, SourceError, StorageError, StoreError, UsageError
+from art_otel.sources.files.inputs import KEPT_PREFIX, STDIN
+from art_otel.store import Manifest, read_manifest
+from art_otel.store.commit import Addition, KeptFile, commit
+
+if TYPE_CHECKING:
+    from art_otel.engines.run import Engine
+    from art_otel.store import ConversionReport
+
+_FACTOR: Final = 2
+"""A tier is merged with those behind it when it has not more bytes than so many times theirs."""
+
+_MOST_SMALL: Final = 64
+"""So many small parts come together before those who follow put them together."""
+
+
+class Kept(msgspec.Struct, frozen=True, kw_only=True):
+    """The index of what a dataset keeps for later rounds: the files of each tier, by their names.
+
+    `slots`, `rollout_spans` and `rollout_traces` are settings that all rounds have in common. `round` is the number of
+    the last round, `horizon` the time before which traces are closed (ns). `open_since` says, for each slot in which
+    traces wait, the time of the one that waited longest.
+    """
+
+    slots: int
+    rollout_spans: tuple[str, ...]
+    rollout_traces: bool
+    round: int = 0
+    horizon: int = 0
+    open_since: dict[int, int] = {}
+    tiers: tuple[Shuffle, ...] = ()
+
+
+_DECODER: Final = msgspec.msgpack.Decoder(Kept)
+
+
+class _Work(NamedTuple):
+    """What a round begins with: the dataset so far (None: there is none), what it keeps, and what is new."""
+
+    manifest: Manifest | None
+    kept: Kept
+    new: list[Unread]
+
+
+def convert_round(conversion: Conversion, engine: "Engine | None" = None) -> "ConversionReport":
+    """Convert what is new, and add it to the dataset."""
+    out, job = os.fspath(conversion.out), job_of(conversion)
+    work = _find_work(conversion, job)
+    manifest, inputs = work.manifest, [one.source for one in work.new]
+    with prepared(conversion, job, inputs, (conversion.times, manifest and manifest.run), engine) as prepared_runner:
+        if read_manifest(out) != manifest:
+            raise UsageError(f"{storage.shown(out)}: was written to by another process meanwhile; start again")
+        round_ = _begin(work.kept, conversion.times, prepared_runner.job.scratch)
+        runner = prepared_runner.in_round(round_)
+        tiers = _tiers(out, work, runner.job.scratch)
+        kept = Shuffle.union(tiers)
+        counts, read = read_all(conversion, runner, inputs)
+        routes = route_all(runner, read, kept)
+        placement, leaving = place(routes.edges, job.sizes.slots, runner.job.scratch)
+        arrived = read | routes.shuffle
+        touched = {slot for slot in arrived.sizes if slot >= 0} | routes.touched | _due(work.kept, round_)
+        touched.update(placement.leaving(touched.intersection(leaving)).values())
+        shuffle = Shuffle.union((arrived, routes.again, kept))
+        shuffle |= reroute_all(runner, shuffle, placement, leaving)
+        first = 0 if manifest is None else manifest.next_number
+        parts, stats = assemble_all(runner, shuffle, placement, touched, first)
+        report = describe_conversion(counts, stats)
+        ledger = ledger_after(() if manifest is None else manifest.ledger, work.new, report)
+        tiers.append(read | Shuffle.of(part.outcomes for part in parts))
+        addition = Addition(
+            parts=() if manifest is None else manifest.parts,
+            superseded={} if manifest is None else _superseded(out, manifest, parts),
+            kept=_stage(_after(work.kept, round_, touched, parts), _merged(runner, tiers), runner.job.scratch),
+        )
+        new = staged(parts, is_new=not first)
+        commit(out, runner.name, new, report, addition=addition, ledger=ledger)
+        return report
+
+
+def follow(
+    conversion: Conversion,
+    *,
+    every: float,
+    tell: "Callable[[ConversionReport], None]",
+    warn: Callable[[str], None],
+    rounds: int | None = None,
+) -> None:
+    """Convert what is new every so many seconds, until something is raised, as by Ctrl+C, or for so many `rounds`.
+
+    It may be killed at any moment and started again: what was committed stays, and the rest is read again. `tell` gets
+    the report of each round that had something to do, `warn` what cannot be read at the moment: a source may come
+    later. Raises UsageError for what no round could do.
+    """
+    if STDIN in conversion.sources:
+        raise UsageError("standard input cannot be followed; name files or folders")
+    conversion = msgspec.structs.replace(conversion, incremental=True, follows=True)
+    warned = ""
+    while rounds is None or rounds > 0:
+        began = time.monotonic()
+        try:
+            if _has_work(conversion):
+                tell(convert_round(conversion))
+                _compact_many(conversion)
+            warned = ""
+        except (SourceError, StorageError, BusyError) as error:
+            if str(error) != warned:
+                warned = str(error)
+                warn(warned)
+        rounds = None if rounds is None else rounds - 1
+        time.sleep(max(0.0, every - (time.monotonic() - began)) if rounds != 0 else 0.0)
+
+
+def _has_work(conversion: Conversion) -> bool:
+    """Whether a round has something to do: new input, or rollouts that waited long enough."""
+    work = _find_work(conversion, job_of(conversion))
+    return bool(work.new) or work.manifest is None or bool(_due(work.kept, _round(work.kept, conversion.times)))
+
+
+def _compact_many(conversion: Conversion) -> None:
+    """Keep the number of files small."""
+    from art_otel.store.superseded import compact, count_small_parts  # noqa: PLC0415 # loads pyarrow
+
+    if count_small_parts(conversion.out) > _MOST_SMALL:
+        compact(conversion.out)
+
+
+def _find_work(conversion: Conversion, job: Job) -> _Work:
+    """Find what is new, and the dataset that it is added to. Raises UsageError where that has other settings."""
+    out, inputs = os.fspath(conversion.out), find_sources(conversion)
+    manifest = read_manifest(out)
+    settings = Kept(slots=job.sizes.slots, rollout_spans=job.rollout_spans, rollout_traces=job.rollout_traces)
+    kept = settings if manifest is None or not manifest.kept else _read_kept(out, manifest.kept[0])
+    _require_settings(out, kept, settings)
+    ledger = () if manifest is None else manifest.ledger
+    return _Work(manifest, kept, unread(inputs, ledger, follows=conversion.follows))
+
+
+def _read_kept(out: str, name: str) -> Kept:
+    location = storage.join(out, name)
+    data = storage.read(location)
+    if _index_name(data) != name:
+        raise StoreError(f"{storage.shown(location)}: is not as it was written; convert everything anew")
+    return _DECODER.decode(zstandard.ZstdDecompressor().decompress(data))
+
+
+def _require_settings(out: str, before: Kept, settings: Kept) -> None:
+    globs = " ".join(f"--rollout-span {glob!r}" for glob in before.rollout_spans)
+    for name, made in {
+        "slots": f"with {before.slots} slots",
+        "rollout_spans": f"with {globs}" if globs else "without --rollout-span",
+        "rollout_traces": f"{'with' if before.rollout_traces else 'without'} --rollout-traces",
+    }.items():
+        if getattr(before, name) != getattr(settings, name):
+            raise UsageError(
+                f"{storage.shown(out)}: was converted {made}, and its rollouts may go on; convert with the same"
+                " settings, or everything anew into another folder"
+            )
+
+
+def _round(kept: Kept, times: Times) -> Round:
+    """The round that would begin now."""
+    now = time.time_ns() if times.now is None else times.now
+    horizon = max(kept.horizon, now - int(times.retain * 1e9))
+    return Round(number=kept.round + 1, now=now, grace=int(times.grace * 1e9), horizon=horizon)
+
+
+def _begin(kept: Kept, times: Times, scratch: str) -> Round:
+    """Begin a round. One that is taken up again goes on at its time, so that its tasks are the same."""
+    location = storage.join(scratch, "started")
+    if storage.size_of(location) is not None:
+        times = msgspec.structs.replace(times, now=int(storage.read(location)))
+    round_ = _round(kept, times)
+    storage.write(location, str(round_.now).encode())
+    return round_
+
+
+def _due(kept: Kept, round_: Round) -> set[int]:
+    """The slots in which something waited for the grace."""
+    return {slot for slot, changed in kept.open_since.items() if changed + round_.grace <= round_.now}
+
+
+def _tiers(out: str, work: _Work, scratch: str) -> list[Shuffle]:
+    """What earlier rounds kept. Of a dataset that keeps nothing these are its rows, as closed traces."""
+    if work.manifest is None or work.manifest.kept:
+        return [tier.renamed(lambda file: storage.join(out, file.location)) for tier in work.kept.tiers]
+    from art_otel.store import read_keys, row_groups  # noqa: PLC0415 # loads pyarrow, and is needed once
+
+    writer = ShuffleWriter(scratch, work.kept.slots)
+    for keys in read_keys(row_groups(out)):
+        for rollout_id, _, trace_id in keys:
+            writer.add(Outcome(trace_id, 0, 0, "closed"))
+            writer.put(region_of(rollout_id, ROLLOUT_REGIONS), Membership(rollout_id, trace_id))
+    return [Shuffle.of([writer.finish()])]
+
+
+def _superseded(out: str, manifest: Manifest, parts: Iterable[AssembledPart]) -> dict[str, tuple[int, ...]]:
+    """The rows of the parts so far that no longer count."""
+    keys = [key for part in parts for key in part.superseded]
+    if not keys:
+        return manifest.superseded
+    from art_otel.store.superseded import with_superseded  # noqa: PLC0415 # loads pyarrow
+
+    return with_superseded(out, manifest, keys)
+
+
+def _after(kept: Kept, round_: Round, touched: Iterable[int], parts: Iterable[AssembledPart]) -> Kept:
+    """The index after a round, but for the tiers."""
+    open_since = dict(kept.open_since)
+    for slot in touched:
+        open_since.pop(slot, None)
+    for part in parts:
+        open_since |= part.open_since
+    return msgspec.structs.replace(kept, round=round_.number, horizon=round_.horizon, open_since=open_since)
+
+
+def _stage(kept: Kept, tiers: Sequence[Shuffle], scratch: str) -> tuple[KeptFile, ...]:
+    """Write the index of these tiers, and say which files become files of the dataset; the index is the first."""
+    files = [KeptFile(_name_of(file), file.size, file.location) for tier in tiers for file in tier.files]
+    kept = msgspec.structs.replace(kept, tiers=tuple(tier.renamed(_name_of) for tier in tiers))
+    data = zstandard.ZstdCompressor().compress(msgspec.msgpack.encode(kept))
+    location = storage.join(scratch, _index_name(data))
+    storage.write(location, data)
+    return (KeptFile(_index_name(data), len(data), location), *files)
+
+
+def _name_of(file: ShuffleFile) -> str:
+    """The name that a shuffle file has in the dataset."""
+    name = Path(file.location.partition("?")[0] if storage.is_url(file.location) else file.location).name
+    return name if name.startswith(KEPT_PREFIX) else f"{KEPT_PREFIX}{name.removeprefix('shuffle-')}"
+
+
+def _index_name(data: bytes) -> str:
+    return f"{KEPT_PREFIX}index-{hashlib.sha256(data).hexdigest()[:32]}"
+
+
+class MergeTask(msgspec.Struct, frozen=True, kw_only=True):
+    """Regions of kept files to merge. `is_all` says that these are all files that are kept."""
+
+    regions: tuple[int, ...]
+    files: ShuffleCatalog
+    is_all: bool
+    job: Job
+
+
+def merge(task: MergeTask) -> Shuffled:
+    """Write what files have in these regions into one.
+
+    Of all that is kept, the last outcome of each trace is left, and the records of those that are not closed. Names of
+    rollouts, and rewards that name no trace, stay.
+    """
+    writer = ShuffleWriter(task.job.scratch, task.job.sizes.slots)
+    shards = Shards(task.files.files_with(task.regions), task.regions)
+    horizon = task.job.round.horizon if task.job.round is not None else 0
+    for region in task.regions:
+        last = _last_outcomes(shards.records((region,))) if task.is_all else {}
+        closed = {trace_id for trace_id, outcome in last.items() if outcome.is_over(horizon)}
+        names: set[Membership] = set()
+        for record in shards.records((region,)):
+            if isinstance(record, Membership):
+                if record not in names:
+                    names.add(record)
+                    writer.put(region, record)
+            elif region < 0 or (not (isinstance(record, Outcome) and last) and record.trace_id not in closed):
+                writer.put(region, record)
+        for trace_id, outcome in last.items():
+            if trace_id not in closed:
+                writer.put(region, outcome)
+            elif outcome.state != "nothing":
+                writer.put(region, msgspec.structs.replace(outcome, state="closed", rows=()))
+    return writer.finish()
+
+
+def _last_outcomes(records: Iterable[object]) -> dict[str, Outcome]:
+    """The last outcome of each trace."""
+    last: dict[str, Outcome] = {}
+    for record in records:
+        if isinstance(record, Outcome):
+            earlier = last.get(record.trace_id)
+            if earlier is None or earlier.round < record.round:
+                last[record.trace_id] = record
+    return last
+
+
+def _merged(runner: Runner, tiers: list[Shuffle]) -> list[Shuffle]:
+    """The tiers, the last of them merged into one where they are as large as the one before."""
+    count = _count_to_merge(tiers)
+    if count == 1:
+        return tiers
+    union = Shuffle.union(tiers[-count:])
+    files = union.write_catalog(runner.job.scratch)
+    tasks = [
+        MergeTask(regions=regions, files=files, is_all=count == len(tiers), job=runner.job)
+        for regions in plan_regions(union.sizes, union.sizes, runner.job.sizes.part_bytes)
+    ]
+    return [*tiers[:-count], Shuffle.of(runner.run(merge, tasks, Shuffled))]
+
+
+def _count_to_merge(tiers: Sequence[Shuffle]) -> int:
+    """How many of the last tiers to merge into one (1: none), so that their number stays logarithmic in the records."""
+    count, behind = 1, 0
+    for number, tier in enumerate(reversed(tiers)):
+        size = sum(file.size for file in tier.files)
+        if number and size <= _FACTOR * behind:
+            count = number + 1
+        behind += size
+    return count
