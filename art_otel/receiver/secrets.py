@@ -14,16 +14,16 @@ from typing import Final, Literal, cast
 import msgspec
 
 from art_otel.attributes import ROLLOUT_ID, SCRUBBED, SCRUBBED_CONTENT
-from art_otel.scrubbing import Hits, Scrubber, Scrubbing, may_name_secrets, secret_name
-from art_otel.spans import Attributes, Event, LogRecord, Resource, Span, Value
-from art_otel.tracing.sdk.content_names import MESSAGE_EVENT, SPOKEN, names_content
-from art_otel.tracing.sdk.token_attributes import (
+from art_otel.conventions.content_names import MESSAGE_EVENT, SPOKEN, names_content
+from art_otel.conventions.token_attributes import (
     TOKENS,
     may_hold_prompt_ids,
     spells_unread_prompt,
     without_prompt_ids,
     without_tokens,
 )
+from art_otel.scrubbing import Hits, Scrubber, Scrubbing, may_name_secrets, secret_name
+from art_otel.spans import Attributes, Event, LogRecord, Resource, Span, Value
 
 _LEFT_ALONE: Final = (ROLLOUT_ID, *TOKENS)
 _ERROR: Final = "exception."

@@ -13,8 +13,8 @@ from typing import Any, Final, cast
 from opentelemetry.sdk.trace import ReadableSpan
 
 from art_otel import attributes
+from art_otel.conventions.content_names import MESSAGE_LISTS, is_text, names_content
 from art_otel.spans import Attributes, Value
-from art_otel.tracing.sdk.content_names import MESSAGE_LISTS, is_text, names_content
 from art_otel.tracing.sdk.span_parts import SpanParts, as_dict, can_put, event_with, link_with
 
 logger = logging.getLogger(__name__)

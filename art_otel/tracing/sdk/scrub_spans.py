@@ -30,17 +30,17 @@ from art_otel.attributes import (
     SCRUBBED,
     SCRUBBED_CONTENT,
 )
-from art_otel.scrubbing import PIECES, Hits, Scrubber, may_name_secrets, replacement, secret_name
-from art_otel.spans import Attributes, Value
-from art_otel.tracing.sdk.content_names import MESSAGE_EVENT, SPOKEN, names_content
-from art_otel.tracing.sdk.span_parts import SpanParts, as_dict, can_put, event_with, link_with
-from art_otel.tracing.sdk.token_attributes import (
+from art_otel.conventions.content_names import MESSAGE_EVENT, SPOKEN, names_content
+from art_otel.conventions.token_attributes import (
     TOKENS,
     may_hold_prompt_ids,
     spells_unread_prompt,
     without_prompt_ids,
     without_tokens,
 )
+from art_otel.scrubbing import PIECES, Hits, Scrubber, may_name_secrets, replacement, secret_name
+from art_otel.spans import Attributes, Value
+from art_otel.tracing.sdk.span_parts import SpanParts, as_dict, can_put, event_with, link_with
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Final, cast
 
 from art_otel import attributes
-from art_otel.conventions import CONTENT_ATTRIBUTES
+from art_otel.conventions.dialects import CONTENT_ATTRIBUTES
 from art_otel.spans import Value
 
 MESSAGE_LISTS: Final = frozenset({"gen_ai.content.prompt", "gen_ai.content.completion"})
