@@ -38,6 +38,14 @@ _WRAPPED = {
     "openai.resources.responses": ("Responses", "AsyncResponses"),
 }
 
+_UNWRAPPED = {
+    each: dict(vars(each))
+    for module, names in _WRAPPED.items()
+    if module.startswith("openai.resources.")
+    for each in (getattr(importlib.import_module(module), name) for name in names)
+}
+"""What instrumentors wrap, as it is while tests are collected."""
+
 
 class Instrumented:
     """Clients of a server, and the calls that were recorded of them."""
@@ -92,9 +100,13 @@ def parsed(span: ReadableSpan):
 @contextmanager
 def instrumented(name: str | None, provider: TracerProvider) -> Iterator[None]:
     """openai's classes under an instrumentor, and afterwards as they were: not every instrumentor undoes all it did."""
+    instrumentor = INSTRUMENTORS[name]() if name else None
+    if instrumentor is not None and instrumentor.is_instrumented_by_opentelemetry:
+        instrumentor.uninstrument()  # a test that set tracing up left it on, for another provider
+        for each, known in _UNWRAPPED.items():
+            _restore(each, known)
     classes = [getattr(importlib.import_module(module), each) for module, found in _WRAPPED.items() for each in found]
     before = [dict(vars(each)) for each in classes]
-    instrumentor = INSTRUMENTORS[name]() if name else None
     if instrumentor is not None:
         instrumentor.instrument(tracer_provider=provider)
     try:
