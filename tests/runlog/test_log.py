@@ -219,7 +219,10 @@ def test_anything_that_is_a_trajectory_can_be_logged(tmp_path_factory, batch):
     run_log = RunLog("p", "m", tmp_path_factory.mktemp("any"), report_metrics=[])
     entry = run_log.log(batch, "train", 0)
     files = [file for file in (entry.file, entry.unrewarded) if file is not None]
-    assert sorted(read_trajectories(files), key=lambda t: t.order) == sorted(batch, key=lambda t: t.order)
+    missing = list(batch)
+    for trajectory in read_trajectories(files):
+        missing.remove(trajectory)  # each once; which file has it depends on its reward
+    assert missing == []
     (line,) = run_log.folder.history.read_text().splitlines()
     assert json.loads(line)["step"] == 0
 
