@@ -12,7 +12,7 @@ from art_otel.spool.reader import NewLine as NewLine
 from art_otel.spool.reader import NewLines as NewLines
 from art_otel.spool.reader import lines_of as lines_of
 from art_otel.spool.reader import spool_files as spool_files
-from art_otel.spool.retention import remove_old_runs as remove_old_runs
+from art_otel.spool.runs import remove_old_runs as remove_old_runs
 from art_otel.spool.runs import run_folder as run_folder
 from art_otel.spool.writer import MemorySpool as MemorySpool
 from art_otel.spool.writer import Spool as Spool
