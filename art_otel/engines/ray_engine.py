@@ -9,6 +9,7 @@ Ray retries tasks without telling, and those that were killed for memory without
 # Ray is not installed where the types are checked.
 # pyright: reportMissingImports=false, reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
+import logging
 import os
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -70,10 +71,23 @@ def _connect(ray: Any, address: str, workers: int | None) -> None:  # noqa: ANN4
     if address == "local":
         options |= {"num_cpus": workers, "include_dashboard": False, "object_store_memory": _OBJECT_STORE}
     try:
-        ray.init(**options)
+        with _without_advice():
+            ray.init(**options)
     except (OSError, RuntimeError, ValueError) as error:
         problem = "Ray cannot start" if address == "local" else "no Ray answers there"
         raise UsageError(f"--ray-address {address}: {problem}: {_line(error)}") from error
+
+
+@contextmanager
+def _without_advice() -> Generator[None]:
+    """Keep what Ray advises about the tokens of clusters, each time it starts, out of the app's log; not its errors."""
+    logger = logging.getLogger("ray._private.authentication")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 class _RayEngine:

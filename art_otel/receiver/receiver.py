@@ -85,7 +85,7 @@ class Receiver:
             self._lock.release()
             raise
         run = self._folder / f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.getpid()}"
-        self.spool = SpoolWriter(run)
+        self.spool = SpoolWriter(run, sent_again=True)
         self.delivery = Delivery(self._index)
         self.finished = FinishedRollouts(
             self._folder,

@@ -23,6 +23,9 @@ _MODE: Final = 0o600
 _FOLDER_MODE: Final = 0o700
 _LONGEST_WAIT: Final = 5.0
 """Seconds that a line waits for another thread whose write hangs."""
+_LOST: Final = ("spans are lost", "lines were lost")
+_REFUSED: Final = ("exports are refused, and their senders send them again", "exports were refused")
+"""What the log says while the disk refuses, and behind the number once it does no more."""
 _PAUSE: Final = 1.0
 """Seconds between two tries to write to a disk that refused, and between two looks whether the file is still there."""
 
@@ -90,12 +93,13 @@ class SpoolWriter:
     """Appends lines to files in `folder`, a new file every `max_file_bytes`.
 
     A line that the disk refuses is dropped and counted; so are those of the second after it, then the disk is asked
-    again.
+    again. `sent_again` is for a caller that refuses what was dropped, so that its sender keeps it: the log says so.
     """
 
-    def __init__(self, folder: Path, *, max_file_bytes: int = 64 << 20) -> None:
+    def __init__(self, folder: Path, *, max_file_bytes: int = 64 << 20, sent_again: bool = False) -> None:
         self.folder = folder
         self._max_file_bytes = max_file_bytes
+        self._costs, self._cost = _REFUSED if sent_again else _LOST
         self._file: WrittenFile | None = None
         self._size = 0
         self._unsynced: list[Path] = []
@@ -164,11 +168,13 @@ class SpoolWriter:
         except OSError as error:
             self._close()
             if self._refused_at is None:
-                logger.warning("art-otel: spans are lost, the spool in %s cannot be written: %s", self.folder, error)
+                logger.warning("art-otel: %s: the spool in %s cannot be written: %s", self._costs, self.folder, error)
             self._refused_at = time.monotonic()
             return None
         if self._refused_at is not None:
-            logger.warning("art-otel: the spool in %s can be written again, %d lost", self.folder, self._dropped)
+            logger.warning(
+                "art-otel: the spool in %s can be written again; %d %s", self.folder, self._dropped, self._cost
+            )
             self._refused_at = None
         return written
 

@@ -5,7 +5,8 @@ that was killed at any point and is repeated ends the same. Only files that a ma
 replaced or removed; a part of somebody else's is refused by name before anything is written.
 
 One writer at a time. Who writes on this machine holds a lock, so other pending files were abandoned. A store has no
-lock, so there the files of others, and those that readers may still read, stay for a day.
+lock, so there the files of others, and those that readers may still read, stay for a day. Of two writers the one whose
+manifest is not the dataset's takes its files away and raises BusyError.
 """
 
 # pyarrow ships no types.
@@ -61,7 +62,8 @@ def commit(
     With an `addition` they come behind parts that are in the folder already. `ledger` says what of the inputs is in the
     dataset now. Parts that are replaced stay for `linger` seconds, for those who read them, and then until the next
     commit. `run` names the writing, the same when it is repeated. Raises UsageError for files that are not ours,
-    StorageError for what the disk or store refuses and for a staged file that is neither there nor in place.
+    BusyError where another process became the dataset meanwhile, StorageError for what the disk or store refuses and
+    for a staged file that is neither there nor in place.
     """
     folder = _look_into(out)
     addition = addition or Addition()
@@ -83,8 +85,10 @@ def commit(
     _place(out, [(path, part.name, part.bytes) for path, part in staged], folder.files)
     _place(out, [(file.path, file.name, file.bytes) for file in addition.kept], folder.files)
     storage.sync_folder(out)
+    _check_alone(out, manifest, previous)
     storage.write(storage.join(out, REPORT_NAME), _report_json(report, manifest))
     storage.sync_folder(out)
+    _check_alone(out, manifest, previous)
     _clean(out)
     return tuple(storage.join(out, part.name) for _, part in staged)
 
@@ -168,6 +172,27 @@ def _place(out: str, staged: Iterable[tuple[str, str, int]], files: Mapping[str,
             raise StorageError(
                 f"{storage.shown(location)}: is missing, and so is {storage.shown(path)}, which was to become it"
             )
+
+
+def _check_alone(out: str, ours: Manifest, previous: Manifest | None) -> None:
+    """On a store, see that the dataset is what it was or ours already; else take what is ours away.
+
+    A store has no condition on replacing an object, so a dataset that comes between this look and the next write is
+    only seen by the look behind that.
+    """
+    if not storage.is_url(out):
+        return
+    current = read_manifest(out)
+    if current is previous is None or (current is not None and current.run in (ours.run, previous and previous.run)):
+        return
+    others = frozenset[str]().union(*(one.names for one in (current, previous) if one is not None))
+    for name in sorted(ours.names - others):
+        storage.remove(storage.join(out, name))
+    storage.remove(storage.join(out, pending_name(ours.run)))
+    raise BusyError(
+        f"{storage.shown(out)}: another process wrote there at the same time, and its dataset stands; what this one"
+        " read is not in it. Convert again, one process at a time"
+    )
 
 
 def _report_json(report: ConversionReport | Mapping[str, object] | None, manifest: Manifest) -> bytes:

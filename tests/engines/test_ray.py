@@ -232,6 +232,7 @@ def test_through_a_store_at_both_ends_the_parts_are_those_of_the_local_engine(li
         command = [sys.executable, "-c", program, sources, out]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
+        assert "Token authentication" not in done.stdout + done.stderr
         report = json.loads(storage.read(storage.join(out, "_report.json")))
     assert report["parts"] == expected
 

@@ -67,6 +67,8 @@ def test_a_full_disk(tmp_path, options):
                 return taken + await take_all(rollouts, 3)
 
         taken = asyncio.run(run())
+        assert "exports are refused, and their senders send them again" in server.log.read_text()
+        assert "lost" not in server.log.read_text()
         assert sorted(one.rollout_id for one in taken) == sorted(acknowledged)
         assert all(one.complete for one in taken)
         found, _ = convert_files(tmp_path / "out", disk / "spool" / "received")

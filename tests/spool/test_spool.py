@@ -99,7 +99,21 @@ def test_a_full_disk_costs_whole_lines_and_is_counted(tmp_path, monkeypatch, cap
     assert lines(tmp_path) == [b"%063d\n" % number for number in (0, 1, 2, 8)]
     assert len(list(tmp_path.iterdir())) == 2, "no file that nothing could be written to"
     assert "spans are lost" in caplog.text
-    assert "6 lost" in caplog.text
+    assert "6 lines were lost" in caplog.text
+
+
+def test_no_span_is_said_to_be_lost_that_its_sender_keeps(tmp_path, monkeypatch, caplog):
+    disk = FullDisk(0)
+    monkeypatch.setattr(writer.os, "write", disk)
+    monkeypatch.setattr(writer, "_PAUSE", 0.0)
+    spool = SpoolWriter(tmp_path, sent_again=True)
+    assert spool.write(b"export\n") is None
+    disk.left = 1 << 20
+    assert spool.write(b"export\n")
+    assert "lost" not in caplog.text
+    refused, again = [record.getMessage() for record in caplog.records]
+    assert "exports are refused, and their senders send them again" in refused
+    assert again.endswith("1 exports were refused")
 
 
 def test_a_folder_that_cannot_be_made_costs_spans_and_no_app(tmp_path):

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from art_otel import storage
-from art_otel.errors import StoreError, UsageError
+from art_otel.errors import BusyError, StoreError, UsageError
 from art_otel.store import commit as commits
 from art_otel.store import read_manifest, read_row_group, read_trajectories, row_groups, write_trajectories
 from tests.s3_server import credentials, running
@@ -59,3 +59,25 @@ def test_what_is_not_ours_stays_on_a_store(server):
         storage.remove(storage.join(out, name))
     with pytest.raises(StoreError, match=r"s3://data/nothing: no \*\.parquet in this folder"):
         read_trajectories(f"s3://data/nothing{server.options}")
+
+
+@pytest.mark.parametrize("at", ["before its report", "behind its report"])
+def test_of_two_writers_the_loser_says_so_and_leaves_nothing(server, monkeypatch, at):
+    out = f"s3://data/{at.split()[0]}{server.options}"
+    write_trajectories(rollouts(1, "a"), out)
+    write = storage.write
+
+    def other_writes_too(location, data, **options):
+        if not location.partition("?")[0].endswith("_report.json" if at == "behind its report" else ".json"):
+            write(location, data, **options)
+            return
+        monkeypatch.setattr(storage, "write", write)
+        write(location, data, **options)
+        write_trajectories(rollouts(2, "b"), out)
+
+    monkeypatch.setattr(storage, "write", other_writes_too)
+    with pytest.raises(BusyError, match="another process wrote there at the same time, and its dataset stands"):
+        write_trajectories(rollouts(1, "c"), out)
+    assert ids(out) == ["b00000", "b00001"]
+    left = [name.partition("-")[0] for name in storage.list_folder(out)]
+    assert left == ["_pending", "_report.json", "part", "part"]  # the winner's, and what readers of the first may be at
