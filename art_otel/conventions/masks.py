@@ -55,8 +55,19 @@ _PRESIDIO: Final = (
     "|AU_(?:ABN|ACN|TFN|MEDICARE)|IN_(?:PAN|AADHAAR|VEHICLE_REGISTRATION|VOTER|PASSPORT)|FI_PERSONAL_IDENTITY_CODE"
 )
 _INFO_TYPES: Final = (
-    "NAME|EMAIL|PHONE|ADDRESS|AGE|USERNAME|PASSWORD|PERSON_NAME|EMAIL_ADDRESS|PHONE_NUMBER|STREET_ADDRESS|IP_ADDRESS"
-    "|CREDIT_CARD_NUMBER|CREDIT_DEBIT_CARD_NUMBER|US_SOCIAL_SECURITY_NUMBER|DATE_OF_BIRTH"
+    "ADVERTISING_ID|AGE|AUTH_TOKEN|BLOOD_TYPE|CREDIT_CARD_(?:TRACK_)?NUMBER|DATE|DATE_OF_BIRTH|DOMAIN_NAME"
+    "|EMAIL_ADDRESS|ENCRYPTION_KEY|ETHNIC_GROUP|FINANCIAL_(?:ACCOUNT_NUMBER|ID)|(?:FIRST|LAST|PERSON)_NAME|GENDER"
+    "|GENERIC_ID|GOVERNMENT_ID|IBAN_CODE|IMEI_HARDWARE_ID|IP_ADDRESS|JSON_WEB_TOKEN|LOCATION|MAC_ADDRESS"
+    "|MEDICAL_(?:RECORD_NUMBER|TERM)|ORGANIZATION_NAME|PASSPORT|PASSWORD|PHONE_NUMBER|STREET_ADDRESS|SWIFT_CODE|TIME"
+    "|URL|VEHICLE_IDENTIFICATION_NUMBER|(?:CANADA|FRANCE|GERMANY|INDIA|UK|US)_[A-Z]+(?:_[A-Z]+)*"
+)
+_PII_ENTITIES: Final = (
+    "ADDRESS|AGE|AWS_(?:ACCESS|SECRET)_KEY|CA_(?:HEALTH|SOCIAL_INSURANCE)_NUMBER"
+    "|CREDIT_DEBIT_CARD_(?:CVV|EXPIRY|NUMBER)|DRIVER_ID|EMAIL|INTERNATIONAL_BANK_ACCOUNT_NUMBER|IP_ADDRESS"
+    "|LICENSE_PLATE|MAC_ADDRESS|NAME|PASSWORD|PHONE|PIN|SWIFT_CODE|UK_NATIONAL_(?:HEALTH_SERVICE|INSURANCE)_NUMBER"
+    "|UK_UNIQUE_TAXPAYER_REFERENCE_NUMBER|URL|USERNAME|US_BANK_(?:ACCOUNT|ROUTING)_NUMBER"
+    "|US_INDIVIDUAL_TAX_IDENTIFICATION_NUMBER|US_PASSPORT_NUMBER|US_SOCIAL_SECURITY_NUMBER"
+    "|VEHICLE_IDENTIFICATION_NUMBER"
 )
 _STARS: Final = r"(?<!\*)\*{4}(?!\*)"
 _HEX: Final = r"(?<![0-9a-fA-F])(?:[0-9a-f]{128}|[0-9a-f]{64}|[0-9a-f]{40}|[0-9a-f]{32})(?![0-9a-fA-F])"
@@ -74,7 +85,7 @@ MASKS: Final = (
         writer="OpenInference",
         examples=("__REDACTED__",),
         whole="__REDACTED__",
-        source="Arize-ai/openinference: openinference-instrumentation/config.py, and its specification of settings",
+        source="Arize-ai/openinference: spec/configuration.md; python/openinference-instrumentation, config.py",
     ),
     Mask(
         writer="Langfuse",
@@ -87,7 +98,7 @@ MASKS: Final = (
         examples=("REDACTED", "[REDACTED EMAIL]"),
         whole=r"REDACTED|\[REDACTED[ _](?:EMAIL|PHONE|CREDIT CARD|SSN|[A-Z]+_\d+)\]",
         inside=r"\[REDACTED[ _](?:EMAIL|PHONE|CREDIT CARD|SSN|[A-Z]+_\d+)\]",
-        source="langfuse.com/docs: Masking of sensitive LLM data",
+        source="langfuse.com/docs/observability/features/masking",
     ),
     Mask(
         writer="LangSmith",
@@ -101,7 +112,7 @@ MASKS: Final = (
         examples=("<email-address>", "<REDACTED_API_KEY>"),
         whole=r"<(?:email-address|ssn|REDACTED_[A-Z_]+)>",
         inside=r"<(?:email-address|ssn|REDACTED_[A-Z_]+)>",
-        source="docs.langchain.com/langsmith: Mask inputs and outputs, Redact secrets",
+        source="docs.langchain.com/langsmith/mask-inputs-outputs",
     ),
     Mask(
         writer="Logfire",
@@ -127,7 +138,7 @@ MASKS: Final = (
         examples=("[sensitive_data]",),
         whole=r"\[sensitive_data\]",
         inside=r"\[sensitive_data\]",
-        source="docs.datadoghq.com: Set Up Sensitive Data Scanner for Telemetry Data",
+        source="docs.datadoghq.com/security/sensitive_data_scanner/setup/telemetry_data",
     ),
     Mask(
         writer=COLLECTOR_REDACTION,
@@ -148,7 +159,7 @@ MASKS: Final = (
         examples=("[Filtered]",),
         whole=r"\[Filtered\]",
         inside=r"\[Filtered\]",
-        source="docs.sentry.io: Server-Side Data Scrubbing; sentry-python: sentry_sdk/utils.py",
+        source="docs.sentry.io/security-legal-pii/scrubbing/server-side-scrubbing; sentry-python: sentry_sdk/utils.py",
     ),
     Mask(
         writer="Codex, and mask functions of MLflow's docs",
@@ -162,15 +173,23 @@ MASKS: Final = (
         examples=("<REDACTED>",),
         whole="<REDACTED>",
         inside="<REDACTED>",
-        source="Claude Code docs: Monitoring (`OTEL_LOG_USER_PROMPTS`)",
+        source="code.claude.com/docs/en/monitoring-usage (`OTEL_LOG_USER_PROMPTS`)",
     ),
     Mask(
-        writer="Google Cloud Sensitive Data Protection, Amazon Bedrock Guardrails",
-        examples=("[EMAIL_ADDRESS]", "{EMAIL}"),
-        whole=rf"\[(?:{_INFO_TYPES})\]|\{{(?:{_INFO_TYPES})\}}",
-        inside=rf"\[(?:{_INFO_TYPES})\]|\{{(?:{_INFO_TYPES})\}}",
-        source="docs.cloud.google.com: De-identification (infoType replacement); docs.aws.amazon.com: Sensitive"
-        " information filters",
+        writer="Google Cloud Sensitive Data Protection",
+        examples=("[PERSON_NAME]", "[EMAIL_ADDRESS]"),
+        whole=rf"\[(?:{_INFO_TYPES})\]",
+        inside=rf"\[(?:{_INFO_TYPES})\]",
+        source="docs.cloud.google.com/sensitive-data-protection/docs/deidentify-sensitive-data (`replaceWithInfoType`),"
+        " /infotypes-reference",
+    ),
+    Mask(
+        writer="Amazon Bedrock Guardrails",
+        examples=("{NAME}", "{EMAIL}"),
+        whole=rf"\{{(?:{_PII_ENTITIES})\}}",
+        inside=rf"\{{(?:{_PII_ENTITIES})\}}",
+        source="docs.aws.amazon.com/bedrock: userguide/guardrails-sensitive-filters.html (Mask),"
+        " APIReference/API_GuardrailPiiEntity.html (types)",
     ),
     Mask(
         writer="a mask function of the app's own",

@@ -31,6 +31,8 @@ FURTHER = {
     "Datadog LLM Observability": ["[This value has been dropped because this span's size exceeds the 5MB size limit.]"],
     COLLECTOR_REDACTION: ["****\n" * 80 + "****", " ****\n"],
     "Presidio": ["<US_SSN>"],
+    "Google Cloud Sensitive Data Protection": ["[US_SOCIAL_SECURITY_NUMBER]", "[STREET_ADDRESS]"],
+    "Amazon Bedrock Guardrails": ["{CREDIT_DEBIT_CARD_NUMBER}", "{US_SOCIAL_SECURITY_NUMBER}"],
     "a mask function of the app's own": [
         "<masked>",
         "[REDACTED: PII]",
@@ -49,6 +51,8 @@ SAID = (
     "<NO_ANSWER>",
     "<TASK_DONE>",
     "[CITY]",
+    "[NAME]",
+    "{PERSON_NAME}",
     "(the name was redacted by the court)",
     "- masked",
     "**Redacted** is what they wrote.",
