@@ -24,20 +24,14 @@ if not defer_imports(__name__):
     from art_otel.store import read_trajectories as read_trajectories
     from art_otel.store import write_trajectories as write_trajectories
     from art_otel.tracing.api.context import in_context as in_context
-    from art_otel.tracing.api.rewards.group_rewards import rank_group as rank_group
-    from art_otel.tracing.api.rewards.group_rewards import score_group as score_group
-    from art_otel.tracing.api.rewards.rewards import reward as reward
+    from art_otel.tracing.api.group_rewards import rank_group as rank_group
+    from art_otel.tracing.api.group_rewards import score_group as score_group
+    from art_otel.tracing.api.rewards import reward as reward
     from art_otel.tracing.api.rollout import rollout as rollout
-    from art_otel.tracing.api.running.running import get_current_trajectory as get_current_trajectory
+    from art_otel.tracing.api.running import get_current_trajectory as get_current_trajectory
     from art_otel.tracing.api.step import Step as Step
     from art_otel.tracing.api.step import step as step
     from art_otel.tracing.api.tool import tool as tool
-    from art_otel.tracing.api.workflows.workflows import (
-        AsyncRewardPropagationWorkflow as AsyncRewardPropagationWorkflow,
-    )
-    from art_otel.tracing.api.workflows.workflows import AsyncStepWiseRewardWorkflow as AsyncStepWiseRewardWorkflow
-    from art_otel.tracing.api.workflows.workflows import RewardPropagationWorkflow as RewardPropagationWorkflow
-    from art_otel.tracing.api.workflows.workflows import StepWiseRewardWorkflow as StepWiseRewardWorkflow
     from art_otel.tracing.gathering.gather import gather_trajectory as gather_trajectory
     from art_otel.tracing.gathering.gather_many import gather_trajectories as gather_trajectories
     from art_otel.tracing.gathering.gather_many import gather_trajectory_groups as gather_trajectory_groups

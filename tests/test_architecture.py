@@ -36,6 +36,7 @@ PACKAGES = [
     "engines",
     "conversion",
     "tracing",
+    "workflows",
     "http",
     "receiver",
     "viewer",

@@ -14,7 +14,7 @@ import sys
 
 import openai
 import art_otel
-from art_otel import {base} as Base
+from art_otel.workflows import {base} as Base
 
 tracing = art_otel.configure(dir="traces")
 

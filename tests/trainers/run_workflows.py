@@ -6,7 +6,7 @@ import sys
 
 from openai import OpenAI
 
-import art_otel
+import art_otel.workflows
 from tests.trainers.plan import reward_of
 
 
@@ -38,7 +38,7 @@ class _Planned:
         return self.plan["steps"][step_num]["goes_on"]
 
 
-class StepWise(_Planned, art_otel.StepWiseRewardWorkflow):
+class StepWise(_Planned, art_otel.workflows.StepWiseRewardWorkflow):
     def step(self, step_num):
         return self.ask(step_num)
 
@@ -46,7 +46,7 @@ class StepWise(_Planned, art_otel.StepWiseRewardWorkflow):
         return reward_of(completions(exps), step_num)
 
 
-class AsyncStepWise(_Planned, art_otel.AsyncStepWiseRewardWorkflow):
+class AsyncStepWise(_Planned, art_otel.workflows.AsyncStepWiseRewardWorkflow):
     async def step_async(self, step_num):
         return self.ask(step_num)
 
@@ -54,7 +54,7 @@ class AsyncStepWise(_Planned, art_otel.AsyncStepWiseRewardWorkflow):
         return reward_of(completions(exps), step_num)
 
 
-class Propagation(_Planned, art_otel.RewardPropagationWorkflow):
+class Propagation(_Planned, art_otel.workflows.RewardPropagationWorkflow):
     def step(self, step_num):
         return self.ask(step_num)
 
@@ -62,7 +62,7 @@ class Propagation(_Planned, art_otel.RewardPropagationWorkflow):
         return reward_of(completions(exps))
 
 
-class AsyncPropagation(_Planned, art_otel.AsyncRewardPropagationWorkflow):
+class AsyncPropagation(_Planned, art_otel.workflows.AsyncRewardPropagationWorkflow):
     async def step_async(self, step_num):
         return self.ask(step_num)
 

@@ -1,25 +1,29 @@
-"""Context: which rollout the running code belongs to.
+"""Context: which rollout the running code belongs to, and who waits for the rollouts that begin in it.
 
 Invariant: what travels is OTel's own Context and W3C baggage, so a rollout crosses tasks, threads that were given the
-context, and HTTP. Nothing here needs the SDK.
+context, and HTTP. A rollout that begins in a GatherScope is taken by it, and opens a nested scope, which takes the
+rollouts that begin inside that rollout. The recorder keeps all of them until `release`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from contextvars import Token
 from functools import wraps
-from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, ParamSpec, TypeVar, cast
 
 from opentelemetry import baggage
 from opentelemetry import context as otel_context
 from opentelemetry.context import Context
 
 from art_otel import attributes
+from art_otel.errors import UsageError
+from art_otel.tracing.api.recorder import Recorder, recorder
 
 if TYPE_CHECKING:
-    from art_otel.tracing.api.running.running import RunningTrajectory
+    from art_otel.tracing.api.running import RunningTrajectory
 
 _RUNNING: Final = otel_context.create_key("art-otel-running")
+_SCOPE: Final = otel_context.create_key("art-otel-gather-scope")
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -71,3 +75,73 @@ def in_context(function: Callable[_P, _R]) -> Callable[_P, _R]:
             detach(token)
 
     return run
+
+
+class TakenRollout(NamedTuple):
+    """A rollout, and the scope of the rollouts that begin inside it."""
+
+    running: "RunningTrajectory"
+    nested: "GatherScope"
+
+
+class GatherScope:
+    """`group_id` is for rollouts that name no group. `rollouts` are those taken, in the order they began.
+
+    `is_nested` says that the scope is inside a rollout: nobody waits for one to begin there.
+    """
+
+    def __init__(self, group_id: str | None = None, *, is_nested: bool = False) -> None:
+        self.group_id = group_id
+        self.is_nested = is_nested
+        self.rollouts: list[TakenRollout] = []
+        self.recorder: Recorder | None = None
+        self.refusal: UsageError | None = None
+        outer = scope_in(otel_context.get_current())
+        self._outer = outer if outer is not None and outer.is_nested and not is_nested else None
+
+    def take(self, running: "RunningTrajectory") -> "GatherScope":
+        """Keep a rollout that begins, and return its nested scope. Raises UsageError where nothing records."""
+        self.recorder = recorder()
+        nested = GatherScope(is_nested=True)
+        if self.recorder is None:
+            if self.is_nested:  # the recording ended meanwhile; nobody asked for this rollout
+                return nested
+            self.refusal = UsageError(
+                "nothing records, so there is no trajectory to gather: tracing is turned off (ART_OTEL_ENABLED=0,"
+                " OTEL_SDK_DISABLED=true or configure(enabled=False)), or the tracer provider takes no span processors"
+            )
+            raise self.refusal
+        self.hold(TakenRollout(running, nested), self.recorder)
+        if self._outer is not None:  # gathered inside a rollout that is gathered as well
+            self._outer.hold(self.rollouts[-1], self.recorder)
+        return nested
+
+    def hold(self, taken: TakenRollout, recorder: Recorder) -> None:
+        """Keep a rollout until `release`."""
+        self.recorder = recorder
+        recorder.keep(taken.running.rollout_id)
+        self.rollouts.append(taken)
+
+    def release(self) -> None:
+        """Let the recorder drop the rollouts: nobody waits for them any more."""
+        if self.recorder is not None:
+            for running, nested in self.rollouts:
+                self.recorder.release(running.rollout_id)
+                nested.release()
+
+
+def all_running(rollouts: Sequence[TakenRollout]) -> "Iterator[RunningTrajectory]":
+    """The rollouts and those nested in them, at any depth."""
+    for running, nested in list(rollouts):
+        yield running
+        yield from all_running(nested.rollouts)
+
+
+def scope_in(context: Context) -> GatherScope | None:
+    """The scope that takes what begins in the context."""
+    return cast(GatherScope | None, otel_context.get_value(_SCOPE, context))
+
+
+def with_scope(scope: GatherScope, context: Context | None = None) -> Context:
+    """The context (else the current one), in which what begins is taken by the scope."""
+    return otel_context.set_value(_SCOPE, scope, context)

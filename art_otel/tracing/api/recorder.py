@@ -7,7 +7,11 @@ means) the API still makes its spans and knows nothing of what became of them.
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from art_otel import attributes
+
 if TYPE_CHECKING:
+    from opentelemetry.trace import Span
+
     from art_otel.calls import InferenceCall
     from art_otel.live import SpanCounts
     from art_otel.trajectories import Trajectory
@@ -51,7 +55,7 @@ class Recorder(Protocol):
         ...
 
     def release(self, rollout_id: str) -> None:
-        """The opposite of keep."""
+        """Let a rollout go that `keep` holds."""
         ...
 
 
@@ -67,3 +71,10 @@ def use_recorder(recorder: Recorder | None) -> None:
 def recorder() -> Recorder | None:
     """The one in use."""
     return _in_use
+
+
+def record_span_counts(span: "Span", counts: "SpanCounts | None") -> None:
+    """Put on a rollout's span how many others it has, so that who reads a dump knows whether all are there."""
+    if counts is not None:
+        span.set_attribute(attributes.SPANS_STARTED, counts.started)
+        span.set_attribute(attributes.SPANS_ENDED, counts.ended)

@@ -1,20 +1,25 @@
 """Rollout: what an app calls one, by a decorator or a block.
 
-Invariant: each call, or each entering of the block, is a rollout with an id of its own from the operating system.
+Invariant: each call, or each entering of the block, is a rollout with an id of its own from the operating system. What
+is said of it is checked where the decorator stands. A function stays of its kind (plain, async, generator, async
+generator), with its signature, values and exceptions. A generator's rollout begins with its first step and ends with
+its last; between steps its context is not attached, so what reads it is not part of the rollout.
 """
 
-from collections.abc import Callable, Mapping
+import inspect
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping
 from dataclasses import replace
+from functools import partial, wraps
 from types import TracebackType
-from typing import TYPE_CHECKING, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeAlias, TypeVar, cast, overload
 
 from art_otel import attributes
 from art_otel.errors import UsageError
-from art_otel.tracing.api.config import GroupId, RolloutConfig, make_config, refuse_class
+from art_otel.tracing.api import scalars
 from art_otel.tracing.api.context import detach, running_trajectory
-from art_otel.tracing.api.decorated import decorate
-from art_otel.tracing.api.run import Run, begin
-from art_otel.tracing.api.running.running import RunningTrajectory
+from art_otel.tracing.api.run import Call, RolloutConfig, Run, begin
+from art_otel.tracing.api.running import RunningTrajectory, field_attributes
+from art_otel.tracing.internal_errors import warn_once
 
 if TYPE_CHECKING:
     from contextvars import Token
@@ -24,8 +29,15 @@ if TYPE_CHECKING:
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
-_BLOCK = "rollout"
+GroupId: TypeAlias = str | Callable[..., str]
+"""A group id, or a function of the rollout's own arguments that returns one."""
+
+_BLOCK: Final = "rollout"
 """The name of a block that was given none."""
+
+_OUTSIDE: Final = (
+    "what that does when it is read is not in the rollout; put @rollout right above the generator function"
+)
 
 
 class Rollout:
@@ -38,14 +50,14 @@ class Rollout:
 
     def __call__(self, function: Callable[_P, _R], /) -> Callable[_P, _R]:
         """Wrap the function so that each call is a rollout, by default of the function's name."""
-        refuse_class(function)
+        _refuse_class(function)
         config = self._config
         if not self._is_named:
             name = getattr(function, "__qualname__", type(function).__qualname__)
             config = replace(
                 config, name=name, span_attributes={**config.span_attributes, attributes.ROLLOUT_NAME: name}
             )
-        return decorate(config, function)
+        return _decorate(config, function)
 
     def __enter__(self) -> RunningTrajectory:
         if self._config.group_id is not None:
@@ -117,7 +129,7 @@ def rollout(  # noqa: PLR0913 # each says another thing about the rollout, by it
     An exception makes the rollout's status `error` (a cancellation `cancelled`) and is raised as it is. Raises
     UsageError that names the parameter for a value of a wrong type.
     """
-    config = make_config(
+    config = _make_config(
         _BLOCK if name is None else name,
         group_id=group_id,
         split=split,
@@ -129,3 +141,141 @@ def rollout(  # noqa: PLR0913 # each says another thing about the rollout, by it
     )
     settings = Rollout(config, is_named=name is not None)
     return settings if function is None else settings(function)
+
+
+def _make_config(
+    name: str,
+    *,
+    group_id: GroupId | None,
+    split: str | None,
+    attempt: int | None,
+    training_step: int | None,
+    metadata: Mapping[str, object] | None,
+    **capture: bool,
+) -> RolloutConfig:
+    """Build the config from the arguments of `rollout()`. Raises UsageError that names a parameter of a wrong type."""
+    span_attributes = field_attributes(
+        name=name,
+        group_id=None if callable(group_id) else group_id,
+        split=split,
+        attempt=attempt,
+        training_step=training_step,
+    )
+    if metadata is None or not scalars.is_mapping(metadata, "metadata"):
+        metadata = {}
+    return RolloutConfig(
+        name=str(span_attributes[attributes.ROLLOUT_NAME]),
+        span_attributes=span_attributes,
+        group_id=group_id if callable(group_id) else None,
+        metadata=dict(metadata),
+        **capture,
+    )
+
+
+def _refuse_class(function: object) -> None:
+    """Raise UsageError for what is no function: a class would no longer be one, a classmethod cannot be called."""
+    if inspect.isclass(function):
+        raise UsageError(
+            f"@rollout goes on a function, and not on the class {function.__qualname__}; put it on the method that runs"
+            " one episode"
+        )
+    if not callable(function):
+        raise UsageError(
+            f"@rollout goes on a function, and not on {function!r}; put it below @classmethod and the like"
+        )
+
+
+def _decorate(config: RolloutConfig, function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """The function with a rollout around each call."""
+    if inspect.iscoroutinefunction(function):
+        return cast(Callable[_P, _R], _coroutine(config, function))
+    if inspect.isasyncgenfunction(function):
+        return cast(Callable[_P, _R], _async_generator(config, function))
+    if inspect.isgeneratorfunction(function):
+        return cast(Callable[_P, _R], _generator(config, function))
+    return _plain(config, function)
+
+
+def _plain(config: RolloutConfig, function: Callable[_P, _R]) -> Callable[_P, _R]:
+    @wraps(function)
+    def run(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        with begin(config, Call(function, args, kwargs)) as running:
+            result = running.inside(function, *args, **kwargs)
+            if not inspect.iscoroutine(result):
+                if running.running.span.is_recording() and (inspect.isgenerator(result) or inspect.isasyncgen(result)):
+                    warn_once("rollout %s gives a generator: %s", running.running.name, _OUTSIDE)
+                running.returned(config, result)
+                return result
+            # Another decorator's plain function around an async one: the rollout is what it gives to be awaited.
+            later = _awaited(config, running.postpone(), cast(Coroutine[Any, Any, Any], result))
+        return cast(_R, later)
+
+    return run
+
+
+async def _awaited(config: RolloutConfig, run: Run, coroutine: Coroutine[Any, Any, _R]) -> _R:
+    with run:
+        result = await run.inside_async(coroutine)
+        run.returned(config, result)
+        return result
+
+
+def _coroutine(
+    config: RolloutConfig, function: Callable[_P, Coroutine[Any, Any, _R]]
+) -> Callable[_P, Coroutine[Any, Any, _R]]:
+    @wraps(function)
+    async def run(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        with begin(config, Call(function, args, kwargs)) as running:
+            result = await running.inside_async(function(*args, **kwargs))
+            running.returned(config, result)
+            return result
+
+    return run
+
+
+def _generator(
+    config: RolloutConfig, function: Callable[_P, Generator[Any, Any, _R]]
+) -> Callable[_P, Generator[Any, Any, _R]]:
+    @wraps(function)
+    def run(*args: _P.args, **kwargs: _P.kwargs) -> Generator[Any, Any, _R]:
+        with begin(config, Call(function, args, kwargs)) as running:
+            body = function(*args, **kwargs)
+            advance: Callable[[], Any] = body.__next__
+            while True:
+                try:
+                    item: object = running.inside(advance)
+                except StopIteration as stop:
+                    return stop.value
+                try:
+                    advance = partial(body.send, (yield item))
+                except GeneratorExit:
+                    running.inside(body.close)
+                    raise
+                except BaseException as thrown:  # noqa: BLE001 # whatever the reader throws is the body's
+                    advance = partial(body.throw, thrown)
+
+    return run
+
+
+def _async_generator(
+    config: RolloutConfig, function: Callable[_P, AsyncGenerator[Any, Any]]
+) -> Callable[_P, AsyncGenerator[Any, Any]]:
+    @wraps(function)
+    async def run(*args: _P.args, **kwargs: _P.kwargs) -> AsyncGenerator[Any, Any]:
+        with begin(config, Call(function, args, kwargs)) as running:
+            body = function(*args, **kwargs)
+            advance: Callable[[], Coroutine[Any, Any, Any]] = partial(body.asend, None)
+            while True:
+                try:
+                    item = await running.inside_async(advance())
+                except StopAsyncIteration:
+                    return
+                try:
+                    advance = partial(body.asend, (yield item))
+                except GeneratorExit:
+                    await running.inside_async(body.aclose())
+                    raise
+                except BaseException as thrown:  # noqa: BLE001 # as above
+                    advance = partial(body.athrow, thrown)
+
+    return run

@@ -1,36 +1,85 @@
-"""Run: one run of a rollout, from its span's start to its end.
+"""Run: one run of a rollout, from its span's start to its end, and how it ended.
 
 Invariant: the context that says so is attached only while code of the rollout runs, and each run ends once. The app's
-exceptions pass through unchanged. Where no SDK records, the code runs as it would without us.
+exceptions pass through unchanged; one makes the span an error that carries the exception's type, which is how readers
+tell a cancellation from a failure. A generator that nobody reads on (GeneratorExit) and an exit with success did not
+fail; a coroutine that is closed before its end was cancelled. Where no SDK records, the code runs as without us.
 """
 
+import inspect
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextvars import Token
+from dataclasses import dataclass
+from dataclasses import field as with_default
+from traceback import walk_tb
 from types import TracebackType
-from typing import ParamSpec, Self, TypeVar
+from typing import Any, Final, NamedTuple, ParamSpec, Self, TypeVar, cast
 
 from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.trace import INVALID_SPAN, Span
+from opentelemetry.trace import INVALID_SPAN, Span, StatusCode
 
 from art_otel import attributes
 from art_otel.errors import UsageError
 from art_otel.forks import runs_here
 from art_otel.tracing.api import scalars
-from art_otel.tracing.api.config import Call, RolloutConfig
-from art_otel.tracing.api.context import detach, with_rollout
-from art_otel.tracing.api.gather_scope import scope_in, with_scope
-from art_otel.tracing.api.outcome import record_outcome
-from art_otel.tracing.api.recorder import recorder
-from art_otel.tracing.api.running.running import RunningTrajectory
-from art_otel.tracing.api.span_counts import record_span_counts
+from art_otel.tracing.api.context import detach, scope_in, with_rollout, with_scope
+from art_otel.tracing.api.recorder import record_span_counts, recorder
+from art_otel.tracing.api.running import RunningTrajectory, field_attributes
 from art_otel.tracing.internal_errors import handle_internal_errors
 from art_otel.tracing.tracer import tracer
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
+
+_CLOSED: Final = ("asyncio.CancelledError", "CancelledError: nobody waits for it any more")
+
+
+class Call(NamedTuple):
+    """One call of a decorated function."""
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+
+    def arguments(self) -> dict[str, object]:
+        """The arguments by name, without those that were not given. Raises TypeError or ValueError as `inspect`."""
+        bound = inspect.signature(self.function).bind(*self.args, **self.kwargs)
+        named = {name: value for name, value in bound.arguments.items() if name not in ("self", "cls")}
+        for parameter in bound.signature.parameters.values():
+            if parameter.kind is parameter.VAR_KEYWORD:
+                named |= named.pop(parameter.name, {})
+        return named
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RolloutConfig:
+    """What an app says of its rollouts before they run. `group_id` computes the group id from a call.
+
+    `span_attributes` go on the rollout's span.
+    """
+
+    name: str
+    span_attributes: Mapping[str, scalars.Scalar] = with_default(default_factory=dict[str, scalars.Scalar])
+    group_id: Callable[..., str] | None = None
+    metadata: Mapping[str, object] = with_default(default_factory=dict[str, object])
+    capture_args: bool = False
+    capture_result: bool = False
+
+    def attributes_of(self, call: Call | None) -> dict[str, scalars.Scalar]:
+        """Return the attributes of one rollout's span, without its id.
+
+        Raises UsageError if the app's group id function returns no text; what that function raises is passed on.
+        """
+        span_attributes = {**self.span_attributes, **scalars.metadata(self.metadata)}
+        if call is not None and self.group_id is not None:
+            span_attributes |= field_attributes(group_id=self.group_id(*call.args, **call.kwargs))
+        if call is not None and self.capture_args:
+            with handle_internal_errors:
+                span_attributes[attributes.ROLLOUT_ARGUMENTS] = scalars.json_text(call.arguments())
+        return span_attributes
 
 
 class Run:
@@ -144,3 +193,65 @@ def _inside(running: RunningTrajectory, around: Context) -> Context:
     span = running.span
     context = with_rollout(running, around, tell_others=span.is_recording())
     return trace.set_span_in_context(span, context) if span.get_span_context().is_valid else context
+
+
+def record_outcome(span: Span, error: BaseException | None) -> None:
+    """Record what a body raised, None for nothing."""
+    if error is None or _is_success(error) or not span.is_recording():
+        return
+    if isinstance(error, GeneratorExit):
+        _set_error(span, *_CLOSED)
+        return
+    meant = _meant(error)
+    description = _description(meant)
+    _set_error(span, _known_as(meant), type(meant).__name__ if description is None else description)
+    if description is not None:  # the SDK asks for the words too
+        span.record_exception(meant)
+
+
+def _set_error(span: Span, error_type: str, description: str) -> None:
+    from art_otel.conventions import ERROR_TYPE  # noqa: PLC0415 # loads all conventions; only failures need it
+
+    span.set_attribute(ERROR_TYPE, error_type)
+    span.set_status(StatusCode.ERROR, description)
+
+
+def _known_as(error: BaseException) -> str:
+    kind = type(error)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _meant(error: BaseException) -> BaseException:
+    """The error; of a group of nothing but cancellations, as a nursery of trio raises, the first of them."""
+    from art_otel.conventions import is_cancellation  # noqa: PLC0415 # as above
+
+    raised = list(_raised(error))
+    return raised[0] if all(is_cancellation(_known_as(one)) for one in raised) else error
+
+
+def _raised(error: BaseException) -> Iterator[BaseException]:
+    """The exceptions in a group, or the one that is none."""
+    if isinstance(error, BaseExceptionGroup):
+        for inner in cast("BaseExceptionGroup[BaseException]", error).exceptions:
+            yield from _raised(inner)
+    else:
+        yield error
+
+
+def _description(error: BaseException) -> str | None:
+    """As the SDK describes an exception; None where its words cannot be had."""
+    try:
+        return f"{type(error).__name__}: {error}".removesuffix(": ")
+    except Exception:  # noqa: BLE001 # the app's own code
+        return None
+
+
+def _is_success(error: BaseException) -> bool:
+    if isinstance(error, GeneratorExit):
+        return not _is_of_coroutine(error)
+    return isinstance(error, SystemExit) and error.code in (None, 0)
+
+
+def _is_of_coroutine(closed: GeneratorExit) -> bool:
+    """Whether a coroutine was closed while it waited, and not only a generator between two steps."""
+    return any(frame.f_code.co_flags & inspect.CO_COROUTINE for frame, _ in walk_tb(closed.__traceback__))

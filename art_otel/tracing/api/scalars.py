@@ -1,12 +1,14 @@
-"""Scalars: what an app gives as reward, metric or metadata, as attribute values.
+"""Scalars: what an app gives as reward, metric, metadata or field, as attribute values.
 
-Invariant: nothing here raises for what was given. What is no number where one belongs is refused, or kept as text, and
-logged once, by its name and type: the value may be a secret, and a log is not scrubbed.
+Invariant: of rewards, metrics and metadata nothing raises; what is no number where one belongs is refused, or kept as
+text, and logged once. A field or a step's state of a wrong type raises UsageError where it is set. Both say the name
+and the type only: the value may be a secret, and a log is not scrubbed.
 """
 
 import json
 import math
 import operator
+from collections import UserDict
 from collections.abc import Mapping
 from contextlib import suppress
 from numbers import Integral, Real
@@ -14,6 +16,7 @@ from types import NoneType
 from typing import Any, Final, TypeAlias, cast
 
 from art_otel import attributes
+from art_otel.errors import UsageError
 from art_otel.tracing.internal_errors import handle_internal_errors, warn_once
 
 Scalar: TypeAlias = str | bool | int | float
@@ -38,6 +41,24 @@ def whole(value: object) -> int | None:
     except Exception:  # noqa: BLE001 # a foreign __index__ may raise anything
         return None
     return number if -(2**63) <= number < 2**63 else None
+
+
+def text(value: object, field: str) -> str:
+    """The text; a whole number as text, because ids of tasks often are numbers. Raises UsageError."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    number = None if isinstance(value, bool) else whole(value)
+    if number is None:
+        raise UsageError(f"{field} is of type {type(value).__qualname__}: give a text")
+    return str(number)
+
+
+def whole_number(value: object, field: str) -> int:
+    """The whole number, also one of NumPy or of an enum. Raises UsageError."""
+    number = None if isinstance(value, bool) else whole(value)
+    if number is None:
+        raise UsageError(f"{field} is of type {type(value).__qualname__}: give a whole number of at most 64 bits")
+    return number
 
 
 def reward(value: object, name: str) -> float | None:
@@ -108,6 +129,26 @@ def json_text(value: object) -> str:
         return json.dumps(value, ensure_ascii=False, allow_nan=False, default=_short_repr)
     except Exception:  # noqa: BLE001 # odd keys, not finite, too deep, holds itself, or a foreign __repr__
         return json.dumps(_short_repr(value), ensure_ascii=False)
+
+
+class JsonObject(UserDict[str, Any]):
+    """Texts to JSON values. `field` is what errors call it."""
+
+    def __init__(self, field: str) -> None:
+        self._field = field
+        super().__init__()
+
+    def __setitem__(self, key: str, value: Any) -> None:  # noqa: ANN401 # any JSON value
+        if not isinstance(key, str):  # pyright: ignore[reportUnnecessaryIsInstance] # not every app is typed
+            raise UsageError(f"a key of {self._field} is of type {type(key).__qualname__}: give a text")
+        try:
+            json.dumps(value, allow_nan=False)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise UsageError(
+                f"{self._field}[{key!r}] of type {type(value).__qualname__} is no JSON value: give texts, finite"
+                " numbers, booleans, None, lists and objects of them"
+            ) from error
+        super().__setitem__(key, value)
 
 
 def _short_repr(value: object) -> str:

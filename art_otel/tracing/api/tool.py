@@ -16,9 +16,8 @@ from opentelemetry.trace import INVALID_SPAN, Span
 
 from art_otel.errors import UsageError
 from art_otel.tracing.api import scalars
-from art_otel.tracing.api.config import Call
 from art_otel.tracing.api.context import detach
-from art_otel.tracing.api.outcome import record_outcome
+from art_otel.tracing.api.run import Call, record_outcome
 from art_otel.tracing.internal_errors import handle_internal_errors
 from art_otel.tracing.tracer import tracer
 

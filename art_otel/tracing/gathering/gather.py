@@ -23,8 +23,7 @@ from opentelemetry import context as otel_context
 
 from art_otel.errors import UsageError
 from art_otel.forks import after_fork
-from art_otel.tracing.api.context import detach
-from art_otel.tracing.api.gather_scope import GatherScope, TakenRollout, all_running, with_scope
+from art_otel.tracing.api.context import GatherScope, TakenRollout, all_running, detach, with_scope
 from art_otel.tracing.api.recorder import Recorder
 from art_otel.tracing.gathering.recorded import recorded_trajectory
 from art_otel.tracing.setup.configure import tracing

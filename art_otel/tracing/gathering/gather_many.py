@@ -12,7 +12,7 @@ from inspect import isawaitable, iscoroutine
 from typing import Any, TypeAlias, TypeVar, cast, overload
 
 from art_otel.errors import UsageError
-from art_otel.tracing.api.gather_scope import GatherScope
+from art_otel.tracing.api.context import GatherScope
 from art_otel.tracing.gathering.gather import Gathered, Work, gather_one, gathering, log_failure
 from art_otel.tracing.gathering.progress import RolloutProgress, show_progress
 from art_otel.trajectories import Trajectory, TrajectoryGroup

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from art_otel.tracing.api.gather_scope import TakenRollout, all_running
+from art_otel.tracing.api.context import TakenRollout, all_running
 from art_otel.tracing.api.recorder import Recorder
 from art_otel.trajectories import Trajectory
 from art_otel.trajectories.accounting import MISSING_ROOT
 
 if TYPE_CHECKING:
-    from art_otel.tracing.api.running.running import RunningTrajectory
+    from art_otel.tracing.api.running import RunningTrajectory
 
 
 def recorded_trajectory(taken: TakenRollout, recorder: Recorder) -> Trajectory:

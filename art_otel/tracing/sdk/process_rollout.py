@@ -17,7 +17,7 @@ from opentelemetry.trace import Span, Tracer
 from art_otel import attributes
 from art_otel.forks import after_fork
 from art_otel.live import RolloutBuffer
-from art_otel.tracing.api.span_counts import record_span_counts
+from art_otel.tracing.api.recorder import record_span_counts
 from art_otel.tracing.internal_errors import handle_internal_errors
 
 

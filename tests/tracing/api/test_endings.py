@@ -8,8 +8,7 @@ from opentelemetry import trace
 from opentelemetry.trace import StatusCode
 
 from art_otel import rollout
-from art_otel.tracing.api.config import RolloutConfig
-from art_otel.tracing.api.run import begin
+from art_otel.tracing.api.run import RolloutConfig, begin
 
 
 @pytest.mark.parametrize(

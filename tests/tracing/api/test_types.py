@@ -12,8 +12,9 @@ APP = """
 from collections.abc import AsyncGenerator, Generator
 from typing_extensions import assert_type
 import art_otel
-from art_otel.tracing.api.workflows.experience import Experience
-from art_otel.tracing.api.running.running import RunningTrajectory
+import art_otel.workflows
+from art_otel.workflows import Experience
+from art_otel.tracing.api.running import RunningTrajectory
 
 @art_otel.rollout
 def plain(question: str, *, loud: bool = False) -> int: return 1
@@ -37,12 +38,12 @@ class Agent:
     @art_otel.rollout
     def make(cls, question: str) -> "Agent": return cls()
 
-class StepWise(art_otel.StepWiseRewardWorkflow):
+class StepWise(art_otel.workflows.StepWiseRewardWorkflow):
     max_step_num = 3
     def step(self, step_num: int) -> bool: return step_num < 2
     def reward(self, exps: list[Experience], step_num: int) -> float: return len(exps) / (1 + step_num)
 
-class Propagation(art_otel.AsyncRewardPropagationWorkflow):
+class Propagation(art_otel.workflows.AsyncRewardPropagationWorkflow):
     def __init__(self, most: int) -> None:
         self._most = most
     @property

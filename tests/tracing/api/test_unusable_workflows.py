@@ -1,20 +1,19 @@
-"""Workflow classes without set-up, without a method or with a wrong one, or without a client: each is told."""
+"""Workflow classes where tracing is off, without a method or with a wrong one, or without a client: each is told."""
 
 import pytest
 
-from art_otel import StepWiseRewardWorkflow
 from art_otel.errors import UsageError
+from art_otel.workflows import StepWiseRewardWorkflow
 from tests.tracing.api.test_workflows import EACH, STEP_WISE, Propagation, StepWise, run
 
-NOTHING_RECORDS = (
-    "art-otel: nothing records, so workflows have no experiences and reward() is given none: call art_otel.configure()"
-    " first, or gather the run"
-)
+NOTHING_RECORDS = "art-otel: workflows have no experiences, and reward() is given none: tracing is turned off"
 
 
 @pytest.mark.usefixtures("nothing_set_up")
 @pytest.mark.parametrize("kind", EACH)
-def test_without_set_up_the_loop_runs_and_a_warning_says_so_once(kind, caplog):
+def test_where_tracing_is_off_the_loop_runs_and_a_warning_says_so_once(kind, caplog, monkeypatch):
+    monkeypatch.setenv("ART_OTEL_ENABLED", "0")
+
     class Silent(kind):
         def ask(self, step_num):
             return step_num < 2
@@ -43,7 +42,7 @@ def test_async_methods_of_the_sync_class_are_refused(kind, method):
         return False
 
     base = kind.__bases__[1]
-    with pytest.raises(TypeError, match=f"art_otel.Async{base.__name__} and call the method {method}_async"):
+    with pytest.raises(TypeError, match=f"art_otel.workflows.Async{base.__name__} and call the method {method}_async"):
         type("Wrong", (kind,), {method: later})
 
 

@@ -6,16 +6,12 @@ from functools import partial
 
 import pytest
 
-from art_otel import (
+from art_otel import gather_trajectories, gather_trajectory, gather_trajectory_groups, rollout, step
+from art_otel.workflows import (
     AsyncRewardPropagationWorkflow,
     AsyncStepWiseRewardWorkflow,
     RewardPropagationWorkflow,
     StepWiseRewardWorkflow,
-    gather_trajectories,
-    gather_trajectory,
-    gather_trajectory_groups,
-    rollout,
-    step,
 )
 from tests.tracing.api.app import questions
 

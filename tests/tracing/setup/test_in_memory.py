@@ -11,7 +11,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from art_otel import RolloutSpanProcessor, convert, gather_trajectory, read_trajectories, rollout
+from art_otel import RolloutSpanProcessor, convert, gather_trajectory, read_trajectories, rollout, workflows
 from art_otel.errors import UsageError
 from art_otel.live import RolloutBuffer
 from art_otel.spool import MemorySpool
@@ -20,6 +20,7 @@ from art_otel.tracing import internal_errors
 from art_otel.tracing.api.recorder import recorder, use_recorder
 from art_otel.tracing.sdk.process_rollout import ProcessRollout
 from art_otel.tracing.sdk.processor import RecordingSpanProcessor
+from tests.tracing.api.app import messages
 from tests.tracing.setup.test_setup import CHAT, call
 
 
@@ -36,6 +37,27 @@ def test_nothing_of_it_stays(tracing, otel, tmp_path):
         assert isinstance(otel.get_tracer_provider(), otel.ProxyTracerProvider)
         assert not otel.get_tracer("app").start_span("after").is_recording()
     assert dict(os.environ) == before
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_workflow_is_recorded_as_gathering_records(tracing, otel, tmp_path, monkeypatch):
+    monkeypatch.setattr(workflows, "tracing", tracing)
+
+    class Asking(workflows.StepWiseRewardWorkflow):
+        max_step_num = 2
+
+        def step(self, step_num):
+            answer = {**CHAT, "gen_ai.output.messages": messages("assistant", f"{step_num}")}
+            otel.get_tracer("openai.test").start_span("chat m", attributes=answer).end()
+            return True
+
+        def reward(self, exps, step_num):
+            return float(exps[0].response_text == f"{step_num}")
+
+    assert [(one.step, one.reward) for one in Asking().run()] == [(0, 1.0), (1, 1.0)]
+    with rollout(name="that nothing records"):
+        assert [one.step for one in Asking().run()] == [0, 1]
+    assert recorder() is None
     assert list(tmp_path.iterdir()) == []
 
 

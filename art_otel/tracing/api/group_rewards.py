@@ -17,8 +17,7 @@ from art_otel.attributes import REWARD_NAME
 from art_otel.conventions import evaluation_attributes
 from art_otel.errors import UsageError
 from art_otel.tracing.api import scalars
-from art_otel.tracing.api.rewards.reward_target import resolve_target
-from art_otel.tracing.api.rewards.rewards import give
+from art_otel.tracing.api.rewards import give, resolve_target
 from art_otel.tracing.internal_errors import handle_internal_errors
 from art_otel.trajectories import Reward, Trajectory, TrajectoryGroup
 from art_otel.trajectories.model import with_rewards

@@ -1,30 +1,123 @@
-"""RunningTrajectory: the rollout that the running code is part of.
+"""RunningTrajectory: the rollout that the running code is part of, with its fields and its histories.
 
 Invariant: any thread and task may use it at once. It holds only what the app told it; what was recorded is asked of the
-recorder, so it costs nothing until somebody looks. Without a set-up everything works and nothing is recorded.
+recorder, so it costs nothing until somebody looks. Without a set-up everything works and nothing is recorded. Of
+rewards that are assigned and given by `reward()` the last counts, as it does for whoever reads the spans.
 """
 
 import threading
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Self, TypeVar, cast, overload
 
 from opentelemetry.trace import Span
 
 from art_otel import attributes
-from art_otel.errors import UsageError
+from art_otel.errors import ParseError, UsageError
 from art_otel.forks import is_inherited
 from art_otel.tracing.api import scalars
 from art_otel.tracing.api.context import running_trajectory
 from art_otel.tracing.api.recorder import recorder
-from art_otel.tracing.api.rewards.rewarded import Rewarded
-from art_otel.tracing.api.running import fields
 from art_otel.tracing.internal_errors import handle_internal_errors, warn_once
 
 if TYPE_CHECKING:
     from art_otel.calls import InferenceCall, Message
-    from art_otel.tracing.api.running.running_history import RunningHistory
     from art_otel.tracing.api.step import Step
-    from art_otel.trajectories import Turn
+    from art_otel.trajectories import History, HistoryMessage, Turn
+
+_T = TypeVar("_T", str, int)
+
+
+class Rewarded:
+    """What runs and can be rewarded. Setting anything that is no field of it raises AttributeError."""
+
+    FIELDS: ClassVar[tuple[str, ...]] = ("reward",)
+
+    def __init__(self, span: Span) -> None:
+        self._span = span
+        self._ended = False
+        self._reward: float | None = None
+        self._assigned = False
+        self._names: set[str] = set()
+
+    if not TYPE_CHECKING:  # a type checker knows the fields, and takes any name where it sees this
+
+        def __setattr__(self, name: str, value: object) -> None:
+            if not name.startswith("_") and name not in self.FIELDS:
+                kind = type(self).__name__
+                raise AttributeError(f"{kind} has no field {name!r} that can be set; it has {', '.join(self.FIELDS)}")
+            super().__setattr__(name, value)
+
+    @property
+    def span(self) -> Span:
+        """The span of what is rewarded."""
+        return self._span
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended."""
+        return self._ended
+
+    @property
+    def reward(self) -> float | None:
+        """The reward so far, None until one is given. A value that is no finite number is refused with a warning."""
+        return self._reward
+
+    @reward.setter
+    def reward(self, value: float) -> None:
+        if self.ended or is_inherited(self.span):
+            why = "runs in the process that forked this one" if not self.ended else "has ended"
+            warn_once(f"%s {why}: give its reward by art_otel.reward(value, target=…)", self.span)
+            return
+        number = scalars.reward(value, "reward")
+        if number is not None:
+            self.note_given(number)
+            self._assigned = True
+
+    def note_given(self, value: float) -> None:
+        """An event on its span gave it this reward, which goes before an earlier assigned one."""
+        self._reward, self._assigned = value, False
+
+    def note_name(self, name: str) -> None:
+        """An event on its span gave it a reward of this name."""
+        self._names.add(name)
+
+    def settle(self) -> None:
+        """It ends: write what is known only now."""
+        self._ended = True
+        if len(self._names) > 1 and self.reward is None:
+            warn_once(
+                "rewards named %s were given and none is the final one, which stays None: give it by"
+                " art_otel.reward(value) without a name, or by trajectory.reward = value",
+                ", ".join(sorted(self._names)),
+            )
+        if self._assigned and self.reward is not None:
+            self.span.set_attribute(attributes.REWARD, self.reward)
+
+
+class Field(Generic[_T]):
+    """A field of a running trajectory, None until it is set. Setting it writes the attribute on the rollout's span."""
+
+    def __init__(self, attribute: str, check: Callable[[object, str], _T]) -> None:
+        self.attribute: Final = attribute
+        self._check: Final = check
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def check(self, value: object) -> _T:
+        """The value as it is recorded. Raises UsageError for a wrong type."""
+        return self._check(value, self.name)
+
+    @overload
+    def __get__(self, running: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, running: "RunningTrajectory", owner: type) -> _T | None: ...
+    def __get__(self, running: "RunningTrajectory | None", owner: type) -> Self | _T | None:
+        return self if running is None else cast(_T | None, running.span_attributes.get(self.attribute))
+
+    def __set__(self, running: "RunningTrajectory", value: _T | None) -> None:
+        if value is not None or running.span_attributes.get(self.attribute) is not None:
+            running.write_field(self.name, self.attribute, self.check(value))
 
 
 class RunningTrajectory(Rewarded):
@@ -40,11 +133,11 @@ class RunningTrajectory(Rewarded):
         *("group_id", "split", "name", "training_step", "attempt"),
         *("metadata", "metrics", "reward"),
     )
-    group_id = fields.GROUP_ID
-    split = fields.SPLIT
-    name = fields.NAME
-    training_step = fields.TRAINING_STEP
-    attempt = fields.ATTEMPT
+    group_id = Field(attributes.GROUP_ID, scalars.text)
+    split = Field(attributes.SPLIT, scalars.text)
+    name = Field(attributes.ROLLOUT_NAME, scalars.text)
+    training_step = Field(attributes.TRAINING_STEP, scalars.whole_number)
+    attempt = Field(attributes.ROLLOUT_ATTEMPT, scalars.whole_number)
 
     def __init__(
         self,
@@ -129,7 +222,6 @@ class RunningTrajectory(Rewarded):
         `completion_id` is the id of its response, `choice` the index of one of its choices. Append tool results with
         `history.append(…)`, and send the messages with `history.to_openai()`.
         """
-        from art_otel.tracing.api.running.running_history import RunningHistory  # noqa: PLC0415 # loads the trajectories
         from art_otel.trajectories import AddedMessage, history_of  # noqa: PLC0415 # as above
         from art_otel.trajectories.lineage import turns_by_completion  # noqa: PLC0415 # as above
 
@@ -226,6 +318,62 @@ class RunningTrajectory(Rewarded):
             lineage = build_lineage(recorded)
             self._turns = (recorded, lineage.calls, lineage.turns)
         return self._turns[1:]
+
+
+class RunningHistory(Sequence["HistoryMessage"]):
+    """The messages up to and with `completion_id`, a completion, to be continued; what is appended is recorded.
+
+    Append the result of a tool with `history.append({"role": "tool", "tool_call_id": call.id, "content": result})`, and
+    ask again with `client.chat.completions.create(model=model, messages=history.to_openai())`.
+    """
+
+    def __init__(self, running: RunningTrajectory, completion_id: str, choice: int, history: "History") -> None:
+        self.completion_id = completion_id
+        self.choice = choice
+        self._running = running
+        self._messages = list(history)
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    @overload
+    def __getitem__(self, index: int) -> "HistoryMessage": ...
+    @overload
+    def __getitem__(self, index: slice) -> "list[HistoryMessage]": ...
+    def __getitem__(self, index: int | slice) -> "HistoryMessage | list[HistoryMessage]":
+        return self._messages[index]
+
+    def __repr__(self) -> str:
+        return f"<RunningHistory of {self.completion_id}: {len(self)} messages>"
+
+    def append(self, message: Mapping[str, Any]) -> None:
+        """Put a message of OpenAI's chat format behind the last one, as the result of a tool, and record it.
+
+        Raises UsageError for what is no message.
+        """
+        from art_otel.conventions import history_messages  # noqa: PLC0415 # loads all conventions
+        from art_otel.trajectories import HistoryMessage  # noqa: PLC0415 # loads the trajectories
+
+        try:
+            messages = history_messages(message)
+        except (ParseError, TypeError, ValueError) as error:
+            raise UsageError(
+                'history.append(): give a message as {"role": "tool", "tool_call_id": …, "content": …}'
+            ) from error
+        if not isinstance(message.get("content"), str | list | None):
+            raise UsageError("history.append(): the content of a message is text; write other values as json.dumps(…)")
+        self._running.add_message(self.completion_id, self.choice, message, messages)
+        self._messages.extend(HistoryMessage(message=one) for one in messages)
+
+    def to_openai(self) -> list[Any]:
+        """The messages as plain dicts, for `client.chat.completions.create(messages=…)`."""
+        return [entry.to_openai() for entry in self]
+
+
+def field_attributes(**values: object) -> dict[str, scalars.Scalar]:
+    """Return the fields as span attributes, without those that are None. Raises UsageError for a wrong type."""
+    fields: dict[str, Field[Any]] = {name: getattr(RunningTrajectory, name) for name in values}
+    return {fields[name].attribute: fields[name].check(value) for name, value in values.items() if value is not None}
 
 
 def get_current_trajectory() -> RunningTrajectory:

@@ -1,1 +1,0 @@
-"""Workflows: step-wise classes as Trinity names them, and what their steps give."""
