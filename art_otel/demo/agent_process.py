@@ -36,6 +36,7 @@ class AgentProcess:
             "OTEL_PROPAGATORS": "tracecontext,baggage",  # as `ask` writes them
             "ART_OTEL_DIR": str(folder),
             "ART_OTEL_REQUEST_TOKENS": "1",
+            "ART_OTEL_TRUST_ROLLOUT_IDS": "any",  # nobody else knows its port
             "ART_OTEL_POLICY_VERSION_HEADER": VERSION_HEADER,
         }
         self._url = ""

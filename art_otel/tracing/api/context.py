@@ -1,15 +1,17 @@
 """Context: which rollout the running code belongs to, and who waits for the rollouts that begin in it.
 
 Invariant: what travels is OTel's own Context and W3C baggage, so a rollout crosses tasks, threads that were given the
-context, and HTTP. A rollout that begins in a GatherScope is taken by it, and opens a nested scope, which takes the
-rollouts that begin inside that rollout. The recorder keeps all of them until `release`.
+context, and HTTP. An id in the baggage is believed as `trust_rollout_ids` says. A rollout that begins in a GatherScope
+is taken by it, and opens a nested scope, which takes the rollouts that begin inside that rollout. The recorder keeps
+all of them until `release`.
 """
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from contextvars import Token
 from functools import wraps
-from typing import TYPE_CHECKING, Final, NamedTuple, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, ParamSpec, TypeAlias, TypeVar, cast
 
 from opentelemetry import baggage
 from opentelemetry import context as otel_context
@@ -17,22 +19,37 @@ from opentelemetry.context import Context
 
 from art_otel import attributes
 from art_otel.errors import UsageError
+from art_otel.spool.runs import RUN, name_run
 from art_otel.tracing.api.recorder import Recorder, recorder
 
 if TYPE_CHECKING:
     from art_otel.tracing.api.running import RunningTrajectory
 
+Trust: TypeAlias = Literal["own", "any", "none"]
+"""Whose rollout ids are believed where they come with a request: those of this run's processes, anybody's, nobody's."""
+
 _RUNNING: Final = otel_context.create_key("art-otel-running")
 _SCOPE: Final = otel_context.create_key("art-otel-gather-scope")
+_RUN_ENTRY: Final = "art_otel.run"
+"""The entry of the baggage that says which run the rollout is of."""
+
+_trust: Trust = "own"
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
+
+
+def trust_rollout_ids(trust: Trust) -> None:
+    """Set whose rollout ids this process believes."""
+    global _trust  # noqa: PLW0603 # one a process, as the settings are
+    _trust = trust
 
 
 def with_rollout(running: "RunningTrajectory", context: Context | None = None, *, tell_others: bool = True) -> Context:
     """A context in which code belongs to a rollout; `tell_others`: also the code of other services that it calls."""
     if tell_others:
         context = baggage.set_baggage(attributes.ROLLOUT_ID, running.rollout_id, context)
+        context = baggage.set_baggage(_RUN_ENTRY, os.environ.get(RUN) or name_run(), context)
     return otel_context.set_value(_RUNNING, running, context)
 
 
@@ -42,12 +59,23 @@ def running_trajectory(context: Context | None = None) -> "RunningTrajectory | N
 
 
 def current_rollout_id(context: Context | None = None) -> str | None:
-    """The id of the rollout that the code belongs to, also of one that another service runs."""
+    """The id of the rollout that the code belongs to, also of one that another service runs and that is believed."""
     running = running_trajectory(context)
     if running is not None:
         return running.rollout_id
+    remote = remote_rollout_id(context)
+    return remote if remote is not None and _is_believed(context) else None
+
+
+def remote_rollout_id(context: Context | None = None) -> str | None:
+    """The id that came with a request, whoever sent it."""
     remote = baggage.get_baggage(attributes.ROLLOUT_ID, context)
     return remote if isinstance(remote, str) and remote else None
+
+
+def _is_believed(context: Context | None) -> bool:
+    run = os.environ.get(RUN)
+    return _trust == "any" or (_trust == "own" and run is not None and baggage.get_baggage(_RUN_ENTRY, context) == run)
 
 
 def detach(token: Token[Context]) -> None:

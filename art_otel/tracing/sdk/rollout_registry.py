@@ -24,7 +24,7 @@ from opentelemetry.util.types import Attributes
 
 from art_otel import attributes, spans
 from art_otel.conventions import Role, may_be_call, may_have_role, role_of
-from art_otel.tracing.api.context import current_rollout_id
+from art_otel.tracing.api.context import current_rollout_id, remote_rollout_id
 from art_otel.tracing.sdk.span_parts import as_dict
 from art_otel.tracing.tracer import SCOPE
 
@@ -68,6 +68,8 @@ class RolloutRegistry:
         active = ActiveSpan(span=span, above=None if above is None else (above.trace_id, above.span_id))
         around = self._of_parent(active.above) or current_rollout_id(context)
         declared = _declared(span.attributes)
+        if around is None and declared is not None and declared == remote_rollout_id(context):
+            declared = None  # the app copies baggage onto its spans, also where it is not believed
         if declared is None or declared == around:
             active.rollout = around
             if around is None and _is_reward(span):

@@ -149,8 +149,7 @@ class Tracing:
                     self._attach(provider)
 
     def _set_up(self) -> None:
-        if self.settings.spool_folder is not None:
-            name_run()  # before the app starts processes, which are of the same run
+        name_run()  # before the app starts processes, which are of the same run
         self.client.begin(self.settings)
         if self._is_hooked:
             self._attach_what_is_set()

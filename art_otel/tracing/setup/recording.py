@@ -16,6 +16,7 @@ from art_otel import attributes
 from art_otel.live import RolloutBuffer
 from art_otel.scrubbing import Scrubber
 from art_otel.spool import Spool, SpoolWriter, remove_old_runs, run_folder
+from art_otel.tracing.api.context import trust_rollout_ids
 from art_otel.tracing.api.recorder import use_recorder
 from art_otel.tracing.internal_errors import warn_once
 from art_otel.tracing.sdk.content import leave_content_out
@@ -63,6 +64,7 @@ class Recording:
     def end(self) -> list[TracerProvider]:
         """End the process's rollout, close the spool, and leave the providers, which it gives, as they were."""
         use_recorder(None)
+        trust_rollout_ids("own")
         atexit.unregister(self.process_rollout.end)
         self.processor.shutdown()
         for attachment in self.attachments:
@@ -83,6 +85,7 @@ class RecordingParts(TypedDict):
 
 def recording_parts(settings: Settings) -> RecordingParts:
     """The parts that the settings ask for."""
+    trust_rollout_ids(settings.trust_rollout_ids)
     rollouts = RolloutBuffer(
         grace=settings.grace_seconds,
         max_open=settings.max_open_rollouts,

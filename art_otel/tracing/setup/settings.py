@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias, TypedD
 from art_otel.errors import UsageError
 from art_otel.live import MAX_AGE, MAX_OPEN
 from art_otel.scrubbing import Scrubbing
+from art_otel.tracing.api.context import Trust
 from art_otel.tracing.setup import setting_values as values
 from art_otel.tracing.switch import ENABLED
 
@@ -63,6 +64,7 @@ class Settings:
     request_tokens: Annotated[bool, Source("ART_OTEL_REQUEST_TOKENS", values.switch)] = False
     scrub: Annotated[Scrubbing, Source("ART_OTEL_SCRUB", values.one_of(Scrubbing), instead=lambda: "content")] = "on"
     rollout_spans: Annotated[tuple[str, ...], Source("ART_OTEL_ROLLOUT_SPANS", values.names)] = ()
+    trust_rollout_ids: Annotated[Trust, Source("ART_OTEL_TRUST_ROLLOUT_IDS", values.one_of(Trust))] = "own"
     grace_seconds: Annotated[float, Source("ART_OTEL_GRACE_SECONDS", values.seconds)] = 2.0
     max_open_rollouts: Annotated[int, Source("ART_OTEL_MAX_OPEN_ROLLOUTS", values.count)] = MAX_OPEN
     max_rollout_hours: Annotated[float, Source("ART_OTEL_MAX_ROLLOUT_HOURS", values.hours)] = MAX_AGE / 3600
@@ -103,6 +105,7 @@ class Keywords(TypedDict, total=False):
     request_tokens: bool | str
     scrub: Scrubbing
     rollout_spans: str | list[str] | tuple[str, ...]
+    trust_rollout_ids: Trust
     grace_seconds: float | str
     max_open_rollouts: int | str
     max_rollout_hours: float | str

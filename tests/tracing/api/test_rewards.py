@@ -3,8 +3,8 @@
 import math
 
 import pytest
-from opentelemetry import baggage, trace
 from opentelemetry import context as otel_context
+from opentelemetry import propagate, trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -179,9 +179,10 @@ def test_what_is_no_number_is_refused(app, caplog):
 
 
 def test_in_a_service_that_the_rollout_calls(app):
-    with rollout(name="agent") as running:
-        pass
-    token = otel_context.attach(baggage.set_baggage("art.rollout.id", running.rollout_id))
+    headers: dict[str, str] = {}
+    with rollout(name="agent"):
+        propagate.inject(headers)
+    token = otel_context.attach(propagate.extract({"baggage": headers["baggage"]}))
     try:
         reward(0.5)
         with pytest.raises(UsageError):

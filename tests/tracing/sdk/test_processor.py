@@ -80,10 +80,12 @@ def test_nested_rollouts_keep_their_own(tmp_path):
     assert (outer.name, len(outer.calls), outer.complete) == ("outer", 1, True)
 
 
-def test_baggage_brings_a_rollout_from_another_service(tmp_path):
+def test_baggage_brings_a_rollout_from_another_service(tmp_path, monkeypatch):
+    monkeypatch.setenv("ART_OTEL_RUN", "run")
     app = Traced(tmp_path)
     remote = trace.NonRecordingSpan(trace.SpanContext(7, 8, is_remote=True, trace_flags=trace.TraceFlags(1)))
     context = trace.set_span_in_context(remote, baggage.set_baggage("art.rollout.id", "far", Context()))
+    context = baggage.set_baggage("art_otel.run", "run", context)
     with app.app.start_as_current_span("GET /tool", context=context):
         app.call("one")
     (found,), _ = app.convert()

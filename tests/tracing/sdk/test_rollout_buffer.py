@@ -82,17 +82,19 @@ def test_rollouts_that_are_counted_are_bounded(app_with, monkeypatch):
     assert [known for known in ids if app.rollouts.counts(known) is not None] == ids[-4:]
 
 
-def test_rollouts_of_other_services_are_let_go(app_with, caplog):
+def test_rollouts_of_other_services_are_let_go(app_with, caplog, monkeypatch):
+    monkeypatch.setenv("ART_OTEL_RUN", "run")
     app = app_with(grace=0, max_open=4)
     for number in range(20):
-        token = context.attach(baggage.set_baggage("art.rollout.id", f"far{number}", Context()))
+        far = baggage.set_baggage("art_otel.run", "run", Context())
+        token = context.attach(baggage.set_baggage("art.rollout.id", f"far{number}", far))
         with app.app.start_as_current_span("GET /ask"):
             app.ask("one")
         assert app.rollouts.counts(f"far{number}") is None
         context.detach(token)
     assert (app.rollouts.evicted, caplog.text) == (0, "")
     trajectories, _ = app.convert()
-    assert len(trajectories) == 20
+    assert {one.rollout_id for one in trajectories} == {f"far{number}" for number in range(20)}
 
 
 PLACE = SpooledLine(file=FoundFile(Path("spool")), offset=0, size=10)
