@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from art_otel.cli.printable import printable
-from art_otel.tracing.switch import ENABLED
+from art_otel.tracing.autoload import ENABLED
 
 NAME: Final = "zz_art_otel_autoload.pth"
 """Python reads such files by the order of their names: this one after that of an editable art_otel."""

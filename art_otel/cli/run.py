@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from art_otel.errors import UsageError
+from art_otel.tracing.autoload import ENABLED
 from art_otel.tracing.setup.settings import DIR
-from art_otel.tracing.switch import ENABLED
 
 STARTUP: Final = Path(__file__).parent.parent / "tracing" / "startup"
 """The folder whose sitecustomize starts tracing in every Python program below."""

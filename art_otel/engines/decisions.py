@@ -17,8 +17,7 @@ from art_otel.calls import Logprobs, TokenIds
 from art_otel.engines.assemble import RecordGroup
 from art_otel.engines.run import Round
 from art_otel.engines.shuffle import GivenRow, Outcome, OutcomeState, Shuffled, ShuffleWriter, State, hash_of
-from art_otel.live.arriving_spans import BelongsTo, belongs_to
-from art_otel.live.span_index import SpanTally
+from art_otel.live.arriving_spans import BelongsTo, SpanTally, belongs_to
 from art_otel.spans import Quarantined, Span, extend_sorted
 from art_otel.store import RowKey
 from art_otel.trajectories import AssemblyStats, SpanGroup, Trajectory, Verdict, build_trajectories, distinct

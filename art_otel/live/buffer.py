@@ -1,23 +1,25 @@
 """RolloutBuffer: the rollouts that this process records, until their trajectories are asked for.
 
-Invariant: memory holds where lines stand, the spool holds the lines. What somebody waits for is never let go; the rest
-is bounded in number and age, and what is let go is counted and logged. The spans of a rollout whose root runs here are
-counted to its end all the same: its own span says how many there are.
+Invariant: memory holds where lines stand, the spool holds the lines. While somebody waits for a rollout it is not let
+go and no line of it is lost: the disk has each, or, where it refused one, memory. The rest is bounded in number and
+age, and what is let go is counted and logged. The spans of a rollout whose root runs here are counted to its end all
+the same: its own span says how many there are.
 """
 
 import logging
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from art_otel.live.assembly import Line, assemble, by_rollout_id
-from art_otel.live.open_rollout import OpenRollout, SpanCounts
-from art_otel.live.running_calls import RunningCalls
+from art_otel.live.assembly import Line, assemble, by_rollout_id, read_spans
 
 if TYPE_CHECKING:
     from art_otel.calls import InferenceCall
+    from art_otel.spans import Span, SpanKey
     from art_otel.trajectories import Trajectory
+
 
 logger = logging.getLogger(__name__)
 
@@ -139,7 +141,7 @@ class RolloutBuffer:
             else:
                 self._place(rollout_id, rollout)
 
-    def counts(self, rollout_id: str) -> SpanCounts | None:
+    def counts(self, rollout_id: str) -> "SpanCounts | None":
         """As Recorder."""
         rollout = self._rollouts.get(rollout_id)
         return None if rollout is None else rollout.counts
@@ -186,14 +188,14 @@ class RolloutBuffer:
         self._assembling = threading.Lock()
         """What is read of one rollout is much more than what its trajectory holds: one at a time."""
 
-    def _open(self, rollout_id: str, parent: str | None) -> OpenRollout:
+    def _open(self, rollout_id: str, parent: str | None) -> "OpenRollout":
         """One that nothing is known of here."""
         rollout = OpenRollout(parent=parent, opened=time.monotonic(), is_open=rollout_id in self._of_parent)
         self._rollouts[rollout_id] = rollout
         self._running[rollout_id] = None
         return rollout
 
-    def _close(self, rollout_id: str, rollout: OpenRollout) -> None:
+    def _close(self, rollout_id: str, rollout: "OpenRollout") -> None:
         """Begin its grace, if nobody waits. Of one whose root runs elsewhere nobody here asks."""
         rollout.closed = time.monotonic()
         if rollout.is_here or rollout.waiting:
@@ -201,7 +203,7 @@ class RolloutBuffer:
         else:
             self._drop(rollout_id)
 
-    def _place(self, rollout_id: str, rollout: OpenRollout) -> None:
+    def _place(self, rollout_id: str, rollout: "OpenRollout") -> None:
         """Put it where its turn comes to be let go; nowhere while somebody waits for it."""
         self._take_out(rollout_id)
         if rollout.waiting:
@@ -217,7 +219,7 @@ class RolloutBuffer:
         rollout = self._rollouts.get(rollout_id)
         return rollout is None or rollout.has_ended
 
-    def _with_parents(self, rollout_id: str | None) -> Iterator[OpenRollout]:
+    def _with_parents(self, rollout_id: str | None) -> "Iterator[OpenRollout]":
         seen: set[str] = set()
         while rollout_id is not None and rollout_id not in seen and rollout_id in self._rollouts:
             seen.add(rollout_id)
@@ -269,3 +271,126 @@ class RolloutBuffer:
     def _take_out(self, rollout_id: str) -> None:
         for rollouts in (self._ended, self._running, self._counted):
             rollouts.pop(rollout_id, None)
+
+
+class SpanCounts(NamedTuple):
+    """Spans of a rollout besides its root, in this process."""
+
+    started: int
+    ended: int
+
+
+@dataclass(kw_only=True, slots=True)
+class OpenRollout:
+    """The lines and counts of one rollout that this process records. `is_here` says that its root started here.
+
+    `is_open` says that its root runs, here or, as the code that began it goes on here too, in the process that this one
+    was forked from. `parent` is the rollout that it is nested in. `waiting` is how many wait for it. `is_counted_only`
+    says that no line of it is held, `has_llm_calls` that a span of it is an LLM call. `calls` are its calls so far, for
+    whoever asks while it runs, one at a time under `reading`.
+    """
+
+    parent: str | None
+    opened: float
+    is_here: bool = False
+    is_open: bool = False
+    lines: list[Line] = field(default_factory=list[Line])
+    started: int = 0
+    ended: int = 0
+    closed: float | None = None
+    is_counted_only: bool = False
+    has_llm_calls: bool = False
+    waiting: int = 0
+    calls: "RunningCalls | None" = None
+    reading: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether all that started here has ended, and nobody's code runs in it any more."""
+        return not self.is_open and self.ended >= self.started
+
+    @property
+    def counts(self) -> SpanCounts:
+        """How many spans it has so far."""
+        return SpanCounts(self.started, self.ended)
+
+    def hold(self, line: Line) -> None:
+        """Hold a line. What the disk refused is held only while somebody waits: there may be no end to it."""
+        if not self.is_counted_only and (self.waiting or not isinstance(line, bytes)):
+            self.lines.append(line)
+
+    def release(self) -> None:
+        """Nobody waits any more: let go what only memory has."""
+        self.lines = [line for line in self.lines if not isinstance(line, bytes)]
+        self.calls = None
+
+    def count_only(self) -> None:
+        """Hold no line any more."""
+        self.lines, self.is_counted_only, self.calls = [], True, None
+
+
+class RunningCalls:
+    """The LLM calls of a rollout that runs, read as its lines come: `update` gives those of the lines so far.
+
+    Each look reads the lines that are new and builds the calls that had not ended at the look before, so it costs what
+    is new. A call that has ended while none ran is settled: whatever recorded it has been read.
+    """
+
+    def __init__(self, rollout_id: str) -> None:
+        self._rollout_id = rollout_id
+        self._lines_read = 0
+        self._settled: tuple[InferenceCall, ...] = ()
+        self._unsettled: dict[SpanKey, Span] = {}
+        """Spans of calls that are not settled."""
+        self._others: dict[SpanKey, Span] = {}
+        """Spans of steps, agents, tools and whatever else calls lie in."""
+        self._calls: tuple[InferenceCall, ...] = ()
+
+    def update(self, lines: Sequence[Line]) -> "tuple[InferenceCall, ...]":
+        """The calls of all these lines, of which the first are those of the update before."""
+        new_lines = lines[self._lines_read :]
+        if not new_lines:
+            return self._calls
+        self._lines_read += len(new_lines)
+        self._sort(read_spans(new_lines))
+        if not self._unsettled:
+            return self._calls
+        new = self._built(list(self._unsettled.values()))
+        if any(call.previous_response_id is not None for call in new):  # its prompt is that of an earlier call too
+            self._calls = _calls_of(self._rollout_id, read_spans(lines[: self._lines_read]))
+            return self._calls
+        self._calls = (*self._settled, *new)
+        if all(span.end_ns is not None for span in self._unsettled.values()):
+            self._settled = self._calls
+            self._unsettled.clear()
+        return self._calls
+
+    def _sort(self, spans: "Sequence[Span]") -> None:
+        from art_otel.conventions import role_of  # noqa: PLC0415 # only who looks loads the conventions
+
+        for span in spans:
+            by_key = self._unsettled if role_of(span) == "inference" else self._others
+            earlier = by_key.get(span.key)
+            if earlier is None or earlier.end_ns is None:
+                by_key[span.key] = span
+            if by_key is self._unsettled:
+                self._others.pop(span.key, None)
+
+    def _built(self, calls: "list[Span]") -> "tuple[InferenceCall, ...]":
+        """The calls of these spans, which need the spans that they lie in."""
+        around: dict[SpanKey, Span] = {}
+        for call in calls:
+            span: Span | None = call
+            while span is not None and span.parent_span_id is not None:
+                key = (span.trace_id, span.parent_span_id)
+                span = None if key in around else self._others.get(key)
+                if span is not None:
+                    around[key] = span
+        return _calls_of(self._rollout_id, [*around.values(), *calls])
+
+
+def _calls_of(rollout_id: str, spans: "Sequence[Span]") -> "tuple[InferenceCall, ...]":
+    from art_otel.trajectories import SpanGroup, build_trajectories  # noqa: PLC0415 # as above
+
+    trajectory = by_rollout_id(build_trajectories(SpanGroup(spans=spans)).trajectories).get(rollout_id)
+    return () if trajectory is None else trajectory.calls

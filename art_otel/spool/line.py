@@ -1,17 +1,19 @@
-"""SpooledLine: where a line stands, mostly on the disk, so that memory need not hold it.
+"""SpooledLine: where a line stands, mostly on the disk, so that memory need not hold it; NewLines: what a spool got.
 
 Invariant: a line that this process wrote can be read as long as somebody holds it, whatever becomes of the file's name.
+Of lines that other processes write, each is given once, whole: one that is still being written is left for the next
+time, and a file that is removed meanwhile gives what was read of it.
 """
 
 import logging
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
-from typing import Protocol
+from typing import Final, NamedTuple, Protocol
 from weakref import finalize
 
 logger = logging.getLogger(__name__)
@@ -129,3 +131,55 @@ def _close(descriptor: int) -> None:
         os.close(descriptor)
     except OSError as error:
         logger.warning("art-otel: a file of the spool cannot be closed: %s", error)
+
+
+SUFFIX: Final = ".otlp.jsonl"
+_RECENT_BYTES: Final = 16 << 20
+
+
+class NewLine(NamedTuple):
+    """The text of a line, and its location in the spool."""
+
+    text: bytes
+    location: SpooledLine
+
+
+class NewLines:
+    """Looks at the files below `folder`, of one run or of all, which traced processes go on writing to."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self._folder = Path(folder)
+        self._read: dict[Path, int] = {}
+        self._recent = RecentLines(_RECENT_BYTES)
+
+    def take(self) -> Iterator[NewLine]:
+        """Give what is new, file by file; what is given counts as taken. Raises OSError for what cannot be read."""
+        for path in spool_files(self._folder):
+            for line in lines_of(path, self._read.get(path, 0), self._recent):
+                self._read[path] = line.location.offset + line.location.size
+                yield line
+
+
+def spool_files(folder: Path) -> list[Path]:
+    """The files below `folder`, of one run or of all, the oldest first."""
+    return sorted(folder.rglob(f"*{SUFFIX}"))
+
+
+def lines_of(path: Path, offset: int = 0, recent: RecentLines | None = None) -> Iterator[NewLine]:
+    """Read the whole lines of a file from an offset on; none if the file was removed. Raises OSError."""
+    file = FoundFile(path, recent)
+    try:
+        end = path.stat().st_size  # what is written meanwhile waits, or the look might never end
+        if end <= offset:
+            return
+        lines = path.open("rb")
+    except FileNotFoundError:  # an old run, removed since the folder was listed
+        return
+    with lines:
+        lines.seek(offset)
+        while offset < end and (text := lines.readline()).endswith(b"\n"):
+            location = SpooledLine(file=file, offset=offset, size=len(text))
+            if recent is not None:
+                recent.keep(path, offset, text)
+            yield NewLine(text, location)
+            offset += len(text)

@@ -1,17 +1,18 @@
-"""Autoload: tracing begins by the environment.
+"""Autoload: whether this process is traced, and how tracing begins by the environment.
 
 The ways in are an import of art_otel (which `art-otel run` and `art-otel autoload install` cause at the start of a
 program) and opentelemetry-instrument.
 
-Invariant: without ART_OTEL_ENABLED nothing happens. Several ways in at once are one. Nothing here raises.
+Invariant: without ART_OTEL_ENABLED nothing happens. Several ways in at once are one. Nothing here raises. That nobody
+said anything is neither on nor off: what is not recorded then may have been forgotten.
 """
 
 import logging
 import os
+from collections.abc import Mapping
+from typing import Final
 
-from art_otel.tracing.import_hooks import guarded
-from art_otel.tracing.setup.settings import read_settings
-from art_otel.tracing.switch import ENABLED
+from art_otel.tracing.internal_errors import guarded
 
 logger = logging.getLogger(__name__)
 
@@ -21,7 +22,9 @@ def start() -> None:
     """Trace this process if ART_OTEL_ENABLED says so, and nobody has said otherwise by `configure()`."""
     if not os.environ.get(ENABLED):
         return
-    from art_otel.tracing.setup.configure import tracing  # noqa: PLC0415 # nothing is loaded where the variable is not set
+    # Nothing is loaded where the variable is not set.
+    from art_otel.tracing.setup.configure import tracing  # noqa: PLC0415 # as above
+    from art_otel.tracing.setup.settings import read_settings  # noqa: PLC0415 # as above
 
     if tracing.is_set_up:
         return
@@ -49,3 +52,36 @@ def post_instrument() -> None:
         from art_otel.tracing.setup.configure import tracing  # noqa: PLC0415 # as above
 
         tracing.client.release()
+
+
+ENABLED: Final = "ART_OTEL_ENABLED"
+_SDK_DISABLED: Final = "OTEL_SDK_DISABLED"
+
+_ON: Final = frozenset({"1", "true", "yes", "on"})
+_OFF: Final = frozenset({"0", "false", "no", "off"})
+
+_off_by_app = False
+
+
+def as_switch(value: object) -> bool | None:
+    """Parse a value as on or off; None if it is neither."""
+    if isinstance(value, bool):
+        return value
+    word = value.strip().lower() if isinstance(value, str) else value
+    return True if word in _ON else False if word in _OFF else None
+
+
+def is_sdk_off(environ: Mapping[str, str]) -> bool:
+    """Whether OTel makes no span, whoever asks."""
+    return environ.get(_SDK_DISABLED, "").strip().lower() == "true"
+
+
+def turn_tracing(*, off: bool) -> None:
+    """The app says that it is not traced, or no longer says so."""
+    global _off_by_app  # noqa: PLW0603 # one a process, as the set-up is
+    _off_by_app = off
+
+
+def is_off() -> bool:
+    """Whether the app or the environment says that nothing is to be recorded."""
+    return _off_by_app or as_switch(os.environ.get(ENABLED)) is False or is_sdk_off(os.environ)

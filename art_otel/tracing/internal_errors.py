@@ -1,14 +1,18 @@
 """InternalErrorHandler: faults of our own code stay out of the app it runs in.
 
 Invariant: what goes wrong in ours is counted and logged, never raised, and never a flood; the app's own exceptions, and
-what stops it, go through.
+what stops it, go through. So it is with what runs after an import of the app's, or in a call that it makes.
 """
 
 import logging
 import os
 import threading
+from collections.abc import Callable
+from functools import wraps
 from types import TracebackType
-from typing import Final
+from typing import Final, ParamSpec
+
+from wrapt import register_post_import_hook
 
 logger = logging.getLogger(__name__)
 
@@ -56,3 +60,25 @@ def warn_once(what: str, *about: object) -> None:
     if warning not in _warned and len(_warned) < _MAX_WARNED:
         _warned.add(warning)
         logger.warning(f"art-otel: {what}", *about)
+
+
+_P = ParamSpec("_P")
+
+
+def after_import(module: str, act: Callable[[], None]) -> None:
+    """Act after the import of the module, at once where it has been imported."""
+    safe = guarded(act)
+    register_post_import_hook(lambda _: safe(), module)
+
+
+def guarded(act: Callable[_P, None]) -> Callable[_P, None]:
+    """The act, which logs what goes wrong."""
+
+    @wraps(act)
+    def safely(*args: _P.args, **kwargs: _P.kwargs) -> None:
+        try:
+            act(*args, **kwargs)
+        except Exception:  # the app imports or sets something up here; no fault of ours may stop it
+            logger.warning("art-otel: tracing is not set up as it should be; the app runs on", exc_info=True)
+
+    return safely

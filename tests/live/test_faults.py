@@ -13,8 +13,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from art_otel import attributes
 from art_otel.live import RolloutBuffer
 from art_otel.spool import SpoolWriter
-from art_otel.tracing.sdk.process_rollout import ProcessRollout, record_span_counts
 from art_otel.tracing.sdk.processor import RecordingSpanProcessor
+from art_otel.tracing.sdk.rollout_registry import ProcessRollout, record_span_counts
 from tests.conversions import convert_files
 
 FAULTS = 10_000

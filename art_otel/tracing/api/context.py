@@ -1,4 +1,4 @@
-"""Context: which rollout the running code belongs to, and who waits for the rollouts that begin in it.
+"""Context: which rollout the running code belongs to, who waits for those that begin in it, and who makes their spans.
 
 Invariant: what travels is OTel's own Context and W3C baggage, so a rollout crosses tasks, threads that were given the
 context, and HTTP. An id in the baggage is believed as `trust_rollout_ids` says. A rollout that begins in a GatherScope
@@ -13,13 +13,14 @@ from contextvars import Token
 from functools import wraps
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, ParamSpec, TypeAlias, TypeVar, cast
 
-from opentelemetry import baggage
+from opentelemetry import baggage, trace
 from opentelemetry import context as otel_context
 from opentelemetry.context import Context
+from opentelemetry.trace import Tracer, TracerProvider
 
 from art_otel import attributes
 from art_otel.errors import UsageError
-from art_otel.spool.runs import RUN, name_run
+from art_otel.spool.writer import RUN, name_run
 from art_otel.tracing.api.recorder import Recorder, recorder
 
 if TYPE_CHECKING:
@@ -173,3 +174,19 @@ def scope_in(context: Context) -> GatherScope | None:
 def with_scope(scope: GatherScope, context: Context | None = None) -> Context:
     """The context (else the current one), in which what begins is taken by the scope."""
     return otel_context.set_value(_SCOPE, scope, context)
+
+
+SCOPE: Final = "art_otel"
+
+_cached: tuple[TracerProvider | None, Tracer | None] = (None, None)
+
+
+def tracer() -> Tracer:
+    """Return the tracer of art-otel from the current provider; without OTel's SDK its spans record nothing."""
+    global _cached  # noqa: PLW0603 # one a provider; making a tracer costs more than a span
+    provider = trace.get_tracer_provider()
+    cached_provider, cached_tracer = _cached
+    if cached_tracer is None or cached_provider is not provider:
+        cached_tracer = provider.get_tracer(SCOPE)
+        _cached = (provider, cached_tracer)
+    return cached_tracer

@@ -22,12 +22,11 @@ from art_otel.conventions.rewards import is_part, part_attributes
 from art_otel.errors import UsageError
 from art_otel.forks import runs_here
 from art_otel.tracing.api import scalars
-from art_otel.tracing.api.context import current_rollout_id, running_trajectory
+from art_otel.tracing.api.context import current_rollout_id, running_trajectory, tracer
 from art_otel.tracing.api.running import Rewarded, RunningTrajectory
 from art_otel.tracing.api.step import Step, current_step
+from art_otel.tracing.autoload import ENABLED, is_off
 from art_otel.tracing.internal_errors import handle_internal_errors, warn_once
-from art_otel.tracing.switch import ENABLED, is_off
-from art_otel.tracing.tracer import tracer
 from art_otel.trajectories import Trajectory
 
 _LOST: Final = (

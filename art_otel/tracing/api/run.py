@@ -25,11 +25,10 @@ from art_otel import attributes
 from art_otel.errors import UsageError
 from art_otel.forks import runs_here
 from art_otel.tracing.api import scalars
-from art_otel.tracing.api.context import detach, scope_in, with_rollout, with_scope
+from art_otel.tracing.api.context import detach, scope_in, tracer, with_rollout, with_scope
 from art_otel.tracing.api.recorder import record_span_counts, recorder
 from art_otel.tracing.api.running import RunningTrajectory, field_attributes
 from art_otel.tracing.internal_errors import handle_internal_errors
-from art_otel.tracing.tracer import tracer
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")

@@ -14,12 +14,11 @@ from opentelemetry.trace import INVALID_SPAN, NonRecordingSpan, Span
 from art_otel import attributes
 from art_otel.errors import UsageError
 from art_otel.tracing.api import scalars
-from art_otel.tracing.api.context import detach, running_trajectory
+from art_otel.tracing.api.context import detach, running_trajectory, tracer
 from art_otel.tracing.api.run import record_outcome
 from art_otel.tracing.api.running import Rewarded, RunningTrajectory
 from art_otel.tracing.api.scalars import JsonObject
 from art_otel.tracing.internal_errors import handle_internal_errors, warn_once
-from art_otel.tracing.tracer import tracer
 
 if TYPE_CHECKING:
     from contextvars import Token

@@ -16,10 +16,9 @@ from opentelemetry.trace import INVALID_SPAN, Span
 
 from art_otel.errors import UsageError
 from art_otel.tracing.api import scalars
-from art_otel.tracing.api.context import detach
+from art_otel.tracing.api.context import detach, tracer
 from art_otel.tracing.api.run import Call, record_outcome
 from art_otel.tracing.internal_errors import handle_internal_errors
-from art_otel.tracing.tracer import tracer
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")

@@ -26,6 +26,7 @@ from art_otel.conventions.dialects.genai import API_TYPE, OPERATION_NAME, PROVID
 from art_otel.conventions.token_attributes import without_tokens
 from art_otel.scrubbing import Scrubber
 from art_otel.spans import Attributes
+from art_otel.tracing.api.context import tracer
 from art_otel.tracing.internal_errors import InternalErrorHandler
 from art_otel.tracing.openai.bodies import (
     answer_attributes,
@@ -42,7 +43,6 @@ from art_otel.tracing.openai.openllmetry import is_client_s, is_openllmetry
 from art_otel.tracing.openai.stream import ResponseTee
 from art_otel.tracing.sdk.rollout_registry import is_call_by_now, path_up, runs_code
 from art_otel.tracing.sdk.scrub_spans import texts_are_clean
-from art_otel.tracing.tracer import tracer
 
 CAPTURING: Final = InternalErrorHandler("a call could not be captured; its span has no exact tokens")
 

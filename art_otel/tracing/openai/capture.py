@@ -16,8 +16,7 @@ from functools import partial
 from typing import Any, Final
 
 from art_otel.scrubbing import Scrubber
-from art_otel.tracing.import_hooks import after_import
-from art_otel.tracing.internal_errors import InternalErrorHandler
+from art_otel.tracing.internal_errors import InternalErrorHandler, after_import
 from art_otel.tracing.openai.call import CAPTURING, Call, asks_for_completion, current_call
 from art_otel.tracing.openai.client import Asks, Hooks, Method, Options, Patches, Request, Response, hook
 from art_otel.tracing.openai.openllmetry import REPAIRS, Repair, repair

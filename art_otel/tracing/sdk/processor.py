@@ -1,28 +1,38 @@
 """RecordingSpanProcessor: the spans of rollouts, recorded as they start and end.
 
 Invariant: nothing here raises into the app, whatever its spans hold and whatever the disk does: a fault is counted and
-logged. What `on_end` took is in the spool when it returns. Spans outside rollouts are left alone.
+logged. What `on_end` took is in the spool when it returns. Spans outside rollouts are left alone. A process that
+multiprocessing or Celery made leaves by os._exit and runs no exit handlers, so there the spool ends with what these run
+instead.
 """
 
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import takewhile
-from typing import Final, TypeAlias
+from types import MethodType
+from typing import Any, Final, TypeAlias
 
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 
 from art_otel import attributes
-from art_otel.forks import after_fork
+from art_otel.forks import WeakMethods, after_fork
 from art_otel.live import Line, RolloutBuffer
 from art_otel.spool import MemorySpool, Spool
 from art_otel.tracing.api.context import current_rollout_id
 from art_otel.tracing.internal_errors import InternalErrorHandler, warn_once
-from art_otel.tracing.sdk.child_exit import at_child_exit
-from art_otel.tracing.sdk.pending_spans import PendingSpans
-from art_otel.tracing.sdk.process_rollout import ProcessRollout
-from art_otel.tracing.sdk.rollout_registry import ActiveSpan, RolloutRegistry, is_call, key_of, remember, was_call
+from art_otel.tracing.sdk.rollout_registry import (
+    ActiveSpan,
+    PendingSpans,
+    ProcessRollout,
+    RolloutRegistry,
+    is_call,
+    key_of,
+    remember,
+    was_call,
+)
 from art_otel.tracing.sdk.span_lines import OtlpJsonEncoder, StartLines, start_of
 from art_otel.tracing.sdk.span_parts import with_attributes
 
@@ -274,3 +284,47 @@ def _named(active: ActiveSpan) -> dict[str, str | bool]:
 def _outermost(active: ActiveSpan) -> dict[str, str | bool]:
     """The mark of a span that nothing runs around here. What its parent belongs to, others may know."""
     return _named(active) if active.above is None else {attributes.ROLLOUT_PROVISIONAL: True}
+
+
+_LAST: Final = -1000
+"""After the app's finalizers and after the children of the child, which may all make calls."""
+
+_at_exit: Final = WeakMethods()
+_finalized_pid: int | None = None
+"""The process whose end by multiprocessing is known to call them."""
+
+
+def at_child_exit(method: MethodType) -> None:
+    """Call a method of an object at the end of this process, if that is such a child and the object still lives."""
+    _at_exit.add(method)
+    if not _is_finalized():
+        _when_signalled()
+
+
+def _is_finalized() -> bool:
+    global _finalized_pid  # noqa: PLW0603 # one a process
+    parent_process = _loaded("multiprocessing.process", "parent_process")
+    if parent_process is None or parent_process() is None:
+        return False
+    if _finalized_pid != os.getpid():
+        from multiprocessing.util import Finalize  # noqa: PLC0415 # it is loaded already
+
+        Finalize(None, _at_exit.call, exitpriority=_LAST)
+        _finalized_pid = os.getpid()
+    return True
+
+
+def _when_signalled() -> None:
+    """By Celery, which sends this in the workers of its pools only."""
+    signal = _loaded("celery.signals", "worker_process_shutdown")
+    if signal is not None:
+        signal.connect(_receive, weak=False)  # again is once
+
+
+def _receive(**_: object) -> None:
+    _at_exit.call()
+
+
+def _loaded(module: str, name: str) -> Any:  # noqa: ANN401 # whatever it is there
+    """What a module has by a name; None where it is not loaded, or another thread is about to."""
+    return getattr(sys.modules.get(module), name, None)

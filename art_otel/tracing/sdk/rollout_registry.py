@@ -1,4 +1,4 @@
-"""RolloutRegistry: which rollout each running span belongs to.
+"""RolloutRegistry: which rollout each running span belongs to, and what belongs to none yet.
 
 Invariant: a span belongs to the rollout its own id names, else to that of its local parent, else to that of the code
 that started it (context, then baggage). Of spans in no rollout those that match a glob begin one, and so does an LLM
@@ -6,27 +6,36 @@ call: the outermost running span of its trace becomes the rollout, as in dumps; 
 process's own rollout. Where the outermost span has a parent (of another process, or ended), its id is provisional.
 
 Which spans are calls: one that ended is a call exactly when a dump's is. Instrumentors of clients say so when a span
-starts; those of frameworks may say so only by what they put on it before it ends.
+starts; those of frameworks may say so only by what they put on it before it ends. So spans that ended in no rollout
+wait as long as the outermost span of their trace runs (`PendingSpans`). `ProcessRollout` is the process's own.
 """
 
+import os
+import sys
+import threading
+import time
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Final, TypeAlias, cast
 from weakref import WeakValueDictionary
 
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span
 from opentelemetry.trace import Span as ApiSpan
-from opentelemetry.trace import SpanContext
+from opentelemetry.trace import SpanContext, Tracer
 from opentelemetry.util.types import Attributes
 
 from art_otel import attributes, spans
 from art_otel.conventions import Role, may_be_call, may_have_role, role_of
-from art_otel.tracing.api.context import current_rollout_id, remote_rollout_id
+from art_otel.forks import after_fork
+from art_otel.live import RolloutBuffer
+from art_otel.tracing.api.context import SCOPE, current_rollout_id, remote_rollout_id
+from art_otel.tracing.api.recorder import record_span_counts
+from art_otel.tracing.internal_errors import handle_internal_errors
 from art_otel.tracing.sdk.span_parts import as_dict
-from art_otel.tracing.tracer import SCOPE
 
 Key: TypeAlias = tuple[int, int]
 
@@ -243,3 +252,111 @@ def is_call_by_now(span: ApiSpan) -> bool:
 def _scope(span: ReadableSpan) -> str:
     scope = span.instrumentation_scope
     return "" if scope is None else scope.name
+
+
+MAX_SPANS: Final = 2_000
+MAX_BYTES: Final = 16 << 20
+
+
+class PendingSpans:
+    """Ended spans by trace, whose outermost span still runs: at most `MAX_SPANS`, with `MAX_BYTES` of text.
+
+    Beyond that the oldest traces go: they are none of a rollout's business as far as anybody knows.
+    """
+
+    def __init__(self) -> None:
+        self._traces: OrderedDict[int, list[ReadableSpan]] = OrderedDict()
+        self._count = 0
+        self._bytes = 0
+
+    def add(self, span: ReadableSpan) -> None:
+        """Keep a span until its trace becomes a rollout or its outermost span ends."""
+        context = span.get_span_context()
+        trace_id = 0 if context is None else context.trace_id
+        if span.parent is None or span.parent.is_remote:
+            self.pop(trace_id)
+            return
+        self._traces.setdefault(trace_id, []).append(span)
+        self._count += 1
+        self._bytes += _size(span)
+        while self._count > MAX_SPANS or (self._bytes > MAX_BYTES and self._traces):
+            self.pop(next(iter(self._traces)))
+
+    def pop(self, trace_id: int) -> list[ReadableSpan]:
+        """The spans of a trace, which wait no longer."""
+        spans = self._traces.pop(trace_id, [])
+        self._count -= len(spans)
+        self._bytes -= sum(map(_size, spans))
+        return spans
+
+
+def _size(span: ReadableSpan) -> int:
+    """About how much text a span holds; what has ended does not change."""
+    mappings = [span.attributes or {}, *(event.attributes or {} for event in span.events)]
+    return sum(_length(value) for attributes in mappings for value in attributes.values())
+
+
+def _length(value: object) -> int:
+    if isinstance(value, str | bytes):
+        return len(value)
+    return sum(map(_length, cast(Sequence[object], value))) if isinstance(value, Sequence) else 8
+
+
+class ProcessRollout:
+    """The process's own rollout, which gathers the calls that nothing is around.
+
+    It begins with the first such call, so a process without any leaves no trace of it, and ends once, in the process
+    that began it: a forked child's calls carry its id, and the child does not end it. `tracer` makes its span,
+    `rollouts` knows how many spans it has.
+
+    Nobody asks for its trajectory while it runs, which is as long as the process does, so `rollouts` only counts it.
+    """
+
+    def __init__(
+        self,
+        tracer: Callable[[], Tracer],
+        rollouts: RolloutBuffer,
+        name: str | None = None,
+    ) -> None:
+        self._tracer = tracer
+        self._rollouts = rollouts
+        self._name = name or Path(sys.argv[0] if sys.argv else "").name or "python"
+        self._lock = threading.RLock()
+        self._span: ApiSpan | None = None
+        self._id: str | None = None
+        self._joined_ns = 0
+        self._pid = os.getpid()
+        after_fork(self._after_fork)
+
+    def join(self) -> str:
+        """Begin the rollout if it has not begun, and give its id."""
+        with self._lock:
+            self._joined_ns = time.time_ns()
+            if self._id is None:
+                self._id = os.urandom(16).hex()
+                named = {attributes.ROLLOUT_ID: self._id, attributes.ROLLOUT_NAME: self._name}
+                self._span = self._tracer().start_span(
+                    f"{attributes.ROLLOUT_SPAN_PREFIX}{self._name}", context=Context(), attributes=named
+                )
+                self._rollouts.count_only(self._id)
+                self._pid = os.getpid()
+            return self._id
+
+    def was_joined_since(self, time_ns: int) -> bool:
+        """Whether a call joined it at that time or later."""
+        return self._id is not None and self._joined_ns >= time_ns
+
+    def end(self) -> None:
+        """End it, with its span counts; a call that comes later begins another."""
+        with self._lock:
+            span, rollout_id = self._span, self._id
+            self._span = self._id = None
+            if span is None or rollout_id is None or self._pid != os.getpid():
+                return
+            with handle_internal_errors:
+                record_span_counts(span, self._rollouts.counts(rollout_id))
+            with handle_internal_errors:  # the app's span processors may raise
+                span.end()
+
+    def _after_fork(self) -> None:
+        self._lock = threading.RLock()

@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.sdk.trace.sampling import Sampler
 from opentelemetry.trace import TracerProvider as AnyTracerProvider
 
-from art_otel.tracing.import_hooks import guarded
+from art_otel.tracing.internal_errors import guarded
 from art_otel.tracing.sdk.processor import RecordingSpanProcessor
 from art_otel.tracing.setup.ids import SystemIdGenerator
 from art_otel.tracing.setup.sampler import RolloutSampler

@@ -10,13 +10,13 @@ from importlib.metadata import PackageNotFoundError, entry_points, version
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
-from art_otel.tracing.sdk.content import content_environment
+from art_otel.tracing.autoload import ENABLED, is_sdk_off
+from art_otel.tracing.sdk.span_parts import content_environment
 from art_otel.tracing.setup.client_libraries import CLIENT_LIBRARIES, OPENAI, ClientLibrary
 from art_otel.tracing.setup.exporters import GROUP, entry_points_of, exporter_names
 from art_otel.tracing.setup.instrument import DISABLED, Installed, installed_instrumentors, is_disabled
 from art_otel.tracing.setup.probe import Probe, probe
 from art_otel.tracing.setup.settings import Problem, Settings, read_settings
-from art_otel.tracing.switch import ENABLED, is_sdk_off
 
 Level: TypeAlias = Literal["ok", "note", "warning", "problem"]
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, MutableMapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from art_otel.tracing.import_hooks import after_import
+from art_otel.tracing.internal_errors import after_import
 from art_otel.tracing.setup.client_libraries import CLIENT_LIBRARIES, OPENAI, ClientLibrary
 from art_otel.tracing.setup.settings import Settings
 
@@ -109,7 +109,7 @@ class Client:
 
     def _switch_content(self) -> None:
         if self._settings.enabled:
-            from art_otel.tracing.sdk.content import content_environment  # noqa: PLC0415 # loads the SDK
+            from art_otel.tracing.sdk.span_parts import content_environment  # noqa: PLC0415 # loads the SDK
 
             self._switches.apply(content_environment(self._settings.capture_content))
 

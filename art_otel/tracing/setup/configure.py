@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 from art_otel.errors import UsageError
 from art_otel.forks import after_fork
 from art_otel.runlog.defaults import RunDefaults, use_run_defaults
-from art_otel.spool.runs import name_run
-from art_otel.tracing import switch
+from art_otel.spool.writer import name_run
+from art_otel.tracing import autoload
 from art_otel.tracing.api.recorder import recorder
-from art_otel.tracing.import_hooks import after_import, guarded
-from art_otel.tracing.internal_errors import InternalErrorHandler, warn_once
+from art_otel.tracing.internal_errors import InternalErrorHandler, after_import, guarded, warn_once
 from art_otel.tracing.setup.client import Client
 from art_otel.tracing.setup.settings import Keywords, Settings, read_settings
 from art_otel.tracing.setup.unknown import warn_of_unknown
@@ -81,7 +80,7 @@ class Tracing:
         with self._lock:
             self._let_go()
             self.settings, self._keywords = _OFF, {}
-            switch.turn(off=False)
+            autoload.turn_tracing(off=False)
             use_run_defaults(RunDefaults())
 
     @contextmanager
@@ -142,7 +141,7 @@ class Tracing:
             self._require_nothing_recorded(settings)
             providers = self._let_go()
             self.settings = settings
-            switch.turn(off=not settings.enabled)
+            autoload.turn_tracing(off=not settings.enabled)
             if settings.enabled:
                 self._set_up()
                 for provider in providers:

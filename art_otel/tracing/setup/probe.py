@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from art_otel.tracing.autoload import ENABLED
 from art_otel.tracing.setup.settings import DIR
-from art_otel.tracing.switch import ENABLED
 
 _SECONDS: Final = 120
 _LEFT_OUT: Final = ("ART_OTEL_SPOOL", "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")

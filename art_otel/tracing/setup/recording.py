@@ -16,17 +16,16 @@ from art_otel import attributes
 from art_otel.live import RolloutBuffer
 from art_otel.scrubbing import Scrubber
 from art_otel.spool import Spool, SpoolWriter, remove_old_runs, run_folder
-from art_otel.tracing.api.context import trust_rollout_ids
+from art_otel.tracing.api.context import tracer, trust_rollout_ids
 from art_otel.tracing.api.recorder import use_recorder
+from art_otel.tracing.autoload import is_sdk_off
 from art_otel.tracing.internal_errors import warn_once
-from art_otel.tracing.sdk.content import leave_content_out
-from art_otel.tracing.sdk.process_rollout import ProcessRollout
 from art_otel.tracing.sdk.processor import RecordingSpanProcessor, Rewrite
+from art_otel.tracing.sdk.rollout_registry import ProcessRollout
 from art_otel.tracing.sdk.scrub_spans import SpanScrubber
+from art_otel.tracing.sdk.span_parts import leave_content_out
 from art_otel.tracing.setup.attach import Attachment, attach, behind, follow
 from art_otel.tracing.setup.settings import Settings
-from art_otel.tracing.switch import is_sdk_off
-from art_otel.tracing.tracer import tracer
 
 _HOUR: Final = 3600.0
 _DAY: Final = 24 * _HOUR

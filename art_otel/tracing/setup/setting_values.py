@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, cast, get_args
 
-from art_otel.tracing.switch import as_switch
+from art_otel.tracing.autoload import as_switch
 
 
 def switch(value: object) -> bool:

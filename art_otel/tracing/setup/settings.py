@@ -15,8 +15,8 @@ from art_otel.errors import UsageError
 from art_otel.live import MAX_AGE, MAX_OPEN
 from art_otel.scrubbing import Scrubbing
 from art_otel.tracing.api.context import Trust
+from art_otel.tracing.autoload import ENABLED
 from art_otel.tracing.setup import setting_values as values
-from art_otel.tracing.switch import ENABLED
 
 Instrumentor: TypeAlias = Literal["auto", "none", "openllmetry", "genai-openai", "openinference", "openai-v2"]
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Final
 
-from art_otel.spool.runs import RUN
+from art_otel.spool.writer import RUN
 from art_otel.tracing.internal_errors import warn_once
 from art_otel.tracing.setup.settings import sources
 

@@ -1,7 +1,7 @@
 import pytest
 from opentelemetry import trace
 
-from art_otel.tracing import internal_errors, switch
+from art_otel.tracing import autoload, internal_errors
 from art_otel.tracing.api.recorder import recorder, use_recorder
 from art_otel.tracing.internal_errors import handle_internal_errors
 from tests.tracing.api.app import App
@@ -32,7 +32,7 @@ def nothing_set_up(monkeypatch):
     """A process without OTel's SDK, of which nobody said whether it is traced."""
     before = recorder()
     use_recorder(None)
-    monkeypatch.setattr(switch, "_off_by_app", False)
+    monkeypatch.setattr(autoload, "_off_by_app", False)
     monkeypatch.delenv("ART_OTEL_ENABLED", raising=False)
     monkeypatch.delenv("OTEL_SDK_DISABLED", raising=False)
     monkeypatch.setattr(trace, "_TRACER_PROVIDER", None)

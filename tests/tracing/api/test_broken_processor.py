@@ -5,7 +5,7 @@ from opentelemetry.sdk.trace import SpanProcessor
 
 from art_otel import get_current_trajectory, reward, rollout, step
 from art_otel.tracing.internal_errors import handle_internal_errors
-from art_otel.tracing.sdk.process_rollout import ProcessRollout
+from art_otel.tracing.sdk.rollout_registry import ProcessRollout
 
 
 class Broken(SpanProcessor):

@@ -77,12 +77,12 @@ def test_the_images_of_a_message_are_sent_again(app):
 
 
 def test_calls_cost_what_is_new(app, monkeypatch):
-    from art_otel.live import running_calls  # noqa: PLC0415 # to count what it reads
+    from art_otel.live import buffer  # noqa: PLC0415 # to count what it reads
 
     lines, built = [], []
-    read, build = running_calls.read_spans, running_calls._calls_of
-    monkeypatch.setattr(running_calls, "read_spans", lambda new: lines.extend(new) or read(new))
-    monkeypatch.setattr(running_calls, "_calls_of", lambda one, spans: built.extend(spans) or build(one, spans))
+    read, build = buffer.read_spans, buffer._calls_of
+    monkeypatch.setattr(buffer, "read_spans", lambda new: lines.extend(new) or read(new))
+    monkeypatch.setattr(buffer, "_calls_of", lambda one, spans: built.extend(spans) or build(one, spans))
     with rollout(name="agent") as trajectory:
         for number in range(30):
             app.ask(f"{number}", "a", f"r{number}")

@@ -7,7 +7,7 @@ import warnings
 import openai
 import pytest
 
-from art_otel.tracing.tracer import SCOPE
+from art_otel.tracing.api.context import SCOPE
 from tests.tracing.openai.expected import check_whole, exchange_of
 from tests.tracing.openai.instrumented import MODEL
 from tests.tracing.openai.test_request_span import raw_stream, scopes

@@ -11,8 +11,8 @@ import pytest
 from opentelemetry import trace
 from opentelemetry.instrumentation.utils import suppress_instrumentation
 
+from art_otel.tracing.api.context import SCOPE
 from art_otel.tracing.openai import install
-from art_otel.tracing.tracer import SCOPE
 from tests.tracing.openai.expected import check_whole, exchange_of
 from tests.tracing.openai.instrumented import MODEL, Instrumented, instrumented
 

@@ -8,8 +8,8 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from art_otel.live import RolloutBuffer
 from art_otel.spool import SpoolWriter
-from art_otel.tracing.sdk.process_rollout import ProcessRollout
 from art_otel.tracing.sdk.processor import RecordingSpanProcessor
+from art_otel.tracing.sdk.rollout_registry import ProcessRollout
 from tests.conversions import convert_files
 
 INSTRUMENTOR = "opentelemetry.instrumentation.openai.v1"

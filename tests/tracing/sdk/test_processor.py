@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased
 
 from art_otel.live import RolloutBuffer
-from art_otel.tracing.sdk.pending_spans import MAX_BYTES
+from art_otel.tracing.sdk.rollout_registry import MAX_BYTES
 from art_otel.tracing.setup.ids import SystemIdGenerator
 from art_otel.tracing.setup.sampler import RolloutSampler
 from tests.tracing.sdk.spans import INSTRUMENTOR, Traced
