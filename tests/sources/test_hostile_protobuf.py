@@ -94,13 +94,13 @@ def test_a_number_that_is_not_finite_is_lost_and_its_span_kept(tmp_path):
     assert spans_of(in_json) == spans_of(records)
 
 
-def test_a_bad_resource_or_scope_costs_no_span(tmp_path):
+def test_a_resource_that_does_not_decode_costs_its_batch(tmp_path):
     bad = field(1, field(1, b"\xff") + field(2, INT))
-    scoped = field(2, field(1, field(1, b"\xff")) + field(2, good(1)) + field(2, good(2)))
-    records, account = read_bytes(tmp_path, prefixed(field(1, field(1, bad) + scoped)))
+    scoped = field(2, field(2, good(1)) + field(2, good(2)))
+    records, account = read_bytes(tmp_path, prefixed(field(1, field(1, bad) + scoped) + batch_of(good(3))))
     assert reasons_of(records) == ["invalid UTF-8", "invalid UTF-8"]
-    assert all(damage.partial and damage.kind == "unknown" for damage in damages_of(records))
-    assert (account.spans, account.quarantined, account.partly_quarantined) == (2, 0, 2)
+    assert all(damage.kind == "span" and damage.trace_id == TRACE for damage in damages_of(records))
+    assert (account.spans, account.quarantined) == (1, 2)
 
 
 def test_bad_log_records_in_a_message(tmp_path):

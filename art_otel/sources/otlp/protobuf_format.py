@@ -1,38 +1,39 @@
-"""OTLP protobuf: one request a file, or requests with a 4-byte big-endian length before each, or answers of Tempo.
+"""OTLP protobuf: one request a file, or requests with a 4-byte big-endian length before each.
 
 The first is what object-store exporters write, the second a collector's file exporter with `format: proto`. Traces
 and logs are told apart on the wire. A request without a length before it is read one ResourceSpans at a time, because
-that is what protobuf's concatenation of messages means; each counts as a message. So is an answer of Tempo's v2 API,
-which has a whole request in its field 1 and says more about it in others.
+that is what protobuf's concatenation of messages means; each counts as a message.
 
-Invariant: a message that is broken or over the limit costs no other, unless nothing says where the next one begins.
+Invariant: a message that is broken or over the limit costs no other, unless nothing says where the next one begins. Of
+a message that does not decode each record is decoded alone, with its resource and scope: a bad one costs itself.
 
-Source of the format: https://opentelemetry.io/docs/specs/otlp/#binary-protobuf-encoding, and for Tempo's answers
-`TraceByIDResponse` in its `pkg/tempopb/tempo.proto`.
+Source of the format: https://opentelemetry.io/docs/specs/otlp/#binary-protobuf-encoding
 """
 
 import io
 import re
 import sys
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, TypeAlias, cast
 
 from art_otel.sources.format import NO_IDS, DroppedFields, Format, Ids, Reading, Record, Refused, Site, advice
 from art_otel.sources.otlp import records as otlp
-from art_otel.sources.otlp.records import Batch, SpanBuilder, finite, scope_of
-from art_otel.spans import Quarantined, QuarantineReason, Value
+from art_otel.sources.otlp.records import SpanBuilder, finite
+from art_otel.spans import QuarantineReason, Value
 
 if TYPE_CHECKING:
     from opentelemetry.proto.common.v1.common_pb2 import AnyValue, ArrayValue, KeyValue
 
-Signal: TypeAlias = Literal["traces", "logs", "other"]
-LENGTH: Final = 2
-FIRST: Final = 1
-"""In every container: the resource or the scope; in a request: a batch."""
+    from art_otel.spans.span import Kind
 
-SECOND: Final = 2
-"""In a batch: the records of one scope; in those: a record."""
+Signal: TypeAlias = Literal["traces", "logs", "other"]
+_LENGTH: Final = 2
+_SHARED: Final = 1
+"""In a batch: its resource; in what is of one scope: the scope."""
+
+_RECORD_PATH: Final = (1, 2, 2)
+"""The fields that lead to a record: in a request to its batches, in these to what is of one scope, in that to it."""
 
 _VARINT: Final = 0
 _FIXED64: Final = 1
@@ -41,16 +42,12 @@ _MAX_VARINT_BYTES: Final = 10
 _SIZES: Final = {_FIXED64: 8, _FIXED32: 4}
 _ONLY_SPANS: Final = frozenset({(6, _VARINT), (7, _FIXED64), (8, _FIXED64)})  # kind, start, end
 _ONLY_LOGS: Final = frozenset({(1, _FIXED64), (11, _FIXED64), (2, _VARINT), (8, _FIXED32)})  # times, severity, flags
-_METRIC_DATA: Final = frozenset({(5, LENGTH), (7, LENGTH), (9, LENGTH), (10, LENGTH), (11, LENGTH)})
+_METRIC_DATA: Final = frozenset({(5, _LENGTH), (7, _LENGTH), (9, _LENGTH), (10, _LENGTH), (11, _LENGTH)})
 _ID_FIELDS: Final = {"traces": (1, 2), "logs": (9, 10), "other": (1, 2)}
 _TRACE_BYTES: Final = 16
 _SPAN_BYTES: Final = 8
-_Name: TypeAlias = Literal["TracesData", "LogsData", "Span", "LogRecord", "Resource", "InstrumentationScope"]
 _PREFIX_BYTES: Final = 4
 _TAG: Final = b"\x0a"
-_ANSWER_TAGS: Final = _TAG + b"\x12\x18\x22"
-"""The trace, and Tempo's metrics, status and message."""
-
 _NO_TEXT: Final = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 _TEXT_BYTES: Final = 256
 """A request has tags and lengths that are no text among its first bytes; blank lines before a text have none."""
@@ -84,14 +81,14 @@ def _is_request(head: bytes) -> bool:
     if not head.startswith(_TAG) or not _NO_TEXT.search(head, 0, _TEXT_BYTES) or header is None:
         return False
     size, start = header
-    tags = [field[:2] for field in read_fields(head, start, min(start + size, len(head)))]
-    return bool(tags) and all(number in (1, 2, 3, 1000) and wire == LENGTH for number, wire in tags)
+    tags = [field[:2] for field in _fields(head[start : start + size])]
+    return bool(tags) and all(number in (1, 2, 3, 1000) and wire == _LENGTH for number, wire in tags)
 
 
 def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
     builder = ProtobufSpanBuilder(reading)
     head = stream.peek()
-    read_frames = partial(_bare_frames, is_answer=Split(head).is_answer) if _is_request(head) else _prefixed_frames
+    read_frames = _bare_frames if _is_request(head) else _prefixed_frames
     number = 0
     for message, problem in read_frames(stream, reading.limits.max_message_bytes):
         number += 1  # noqa: SIM113 # enumerate() would hold the message
@@ -99,7 +96,7 @@ def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
         if problem is None:
             yield from builder.read(message, location)
         else:
-            yield from builder.read_split(Split(message), location, problem)
+            yield from builder.read_each(message, location, problem)
 
 
 FORMAT: Final = Format(name="otlp-protobuf", detects=_detects, reads=_reads)
@@ -119,11 +116,10 @@ def _prefixed_frames(stream: io.BufferedReader, limit: int) -> Iterator[_Frame]:
         yield _read_body(stream, b"", int.from_bytes(prefix), limit)
 
 
-def _bare_frames(stream: io.BufferedReader, limit: int, *, is_answer: bool) -> Iterator[_Frame]:
-    """Read what stands in field 1: a batch, which with its tag and length is a request; in an answer, a request."""
-    tags = _ANSWER_TAGS if is_answer else _TAG
+def _bare_frames(stream: io.BufferedReader, limit: int) -> Iterator[_Frame]:
+    """Read what stands in field 1: a batch, which with its tag and length is a request."""
     while tag := stream.read(1):
-        if tag not in tags:
+        if tag != _TAG:
             _skip(stream, sys.maxsize)  # nothing says where the next message begins
             yield b"", Refused("not OTLP", detail="no request begins here; the rest of the file cannot be read")
             return
@@ -131,10 +127,7 @@ def _bare_frames(stream: io.BufferedReader, limit: int, *, is_answer: bool) -> I
         if size is None:
             yield b"", Refused("torn", detail="the file ends inside a message's length")
             return
-        if tag == _TAG:
-            yield _read_body(stream, b"" if is_answer else tag + header, size, limit)
-        elif tag[0] & 7 == LENGTH:
-            _skip(stream, size)
+        yield _read_body(stream, tag + header, size, limit)
 
 
 def _read_size(stream: io.BufferedReader) -> tuple[int | None, bytes]:
@@ -169,11 +162,15 @@ def _skip(stream: io.BufferedReader, size: int) -> None:
         pass
 
 
-class Field(NamedTuple):
-    """One field, whose value is `data[start:end]`. It is not `whole` where its message ends or breaks inside it."""
+class _Field(NamedTuple):
+    """One field of a message, from `begin`, with its value in `start` to `end`.
+
+    It is not `whole` where its message ends or breaks inside it.
+    """
 
     number: int
     wire_type: int
+    begin: int
     start: int
     end: int
     whole: bool = True
@@ -189,87 +186,101 @@ def read_varint(data: bytes, position: int, end: int) -> tuple[int, int] | None:
     return None
 
 
-def read_fields(data: bytes, start: int, end: int) -> Iterator[Field]:
-    """Find the fields of the message `data[start:end]`; the last is of number 0 and not whole where none follows."""
-    while start < end:
-        tag, position = read_varint(data, start, end) or (0, end)
+def _varint(number: int) -> bytes:
+    """Write a number as `read_varint` reads it."""
+    low, rest = number & 0x7F, number >> 7
+    return bytes([low | 0x80]) + _varint(rest) if rest else bytes([low])
+
+
+def _fields(data: bytes) -> Iterator[_Field]:
+    """Find the fields of a message; the last is of number 0 and not whole where none follows."""
+    begin, end = 0, len(data)
+    while begin < end:
+        tag, position = read_varint(data, begin, end) or (0, end)
         number, wire_type = tag >> 3, tag & 7
-        if wire_type == LENGTH:
+        if wire_type == _LENGTH:
             size, position = read_varint(data, position, end) or (end, end)
             stop = position + size
         elif wire_type == _VARINT:
             stop = (read_varint(data, position, end) or (0, end + 1))[1]
         else:
             stop = position + _SIZES.get(wire_type, end)
-        if not number or (wire_type not in _SIZES and wire_type not in (LENGTH, _VARINT)):
-            yield Field(0, wire_type, start, end, whole=False)
+        if not number or (wire_type not in _SIZES and wire_type not in (_LENGTH, _VARINT)):
+            yield _Field(0, wire_type, begin, begin, end, whole=False)
             return
-        yield Field(number, wire_type, position, min(stop, end), stop <= end)
-        start = stop
+        yield _Field(number, wire_type, begin, position, min(stop, end), stop <= end)
+        begin = stop
 
 
-class Split:
-    """One request. `is_broken` says whether some length or tag in what was walked so far cannot be followed."""
+class _WireRecord(NamedTuple):
+    """A span or log record on the wire, and a request that holds it alone, with its resource and scope.
 
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.root = Field(0, LENGTH, 0, len(data))
-        self.is_broken = False
+    One that is not `whole`, maybe without any `data`, stands where a length or a tag cannot be followed.
+    """
 
-    def inside(self, container: Field, number: int) -> Iterator[Field]:
-        """Find the messages in field `number` of a container."""
-        for field in read_fields(self.data, container.start, container.end):
-            self.is_broken = self.is_broken or not field.whole
-            if field.number == number and field.wire_type == LENGTH:
-                yield field
+    request: bytes
+    data: bytes
+    whole: bool
 
-    def records(self) -> Iterator[Field]:
-        """Find the spans or log records of all batches."""
-        for batch in self.inside(self.root, FIRST):
-            for scoped in self.inside(batch, SECOND):
-                yield from self.inside(scoped, SECOND)
 
-    def tags(self, message: Field) -> set[tuple[int, int]]:
-        """Collect the numbers and wire types of the fields of a message."""
-        return {field[:2] for field in read_fields(self.data, message.start, message.end)}
+def _wire_records(message: bytes, path: Sequence[int] = _RECORD_PATH) -> Iterator[_WireRecord]:
+    """Split a request into its records. `path` are the fields that lead to these from the message."""
+    number, *below = path
+    fields = [*_fields(message)]
+    shared = b"".join(message[field.begin : field.end] for field in fields if field.whole and field.number != number)
+    for field in fields:
+        is_on_path = (field.number, field.wire_type) == (number, _LENGTH)
+        value = message[field.start : field.end]
+        if is_on_path and not below:
+            records: Iterable[_WireRecord] = (_WireRecord(value, value, field.whole),)
+        else:
+            records = _wire_records(value, below) if is_on_path else ()
+        for record in records:
+            container = bytes([number << 3 | _LENGTH]) + _varint(len(record.request)) + record.request
+            yield record._replace(request=shared + container)
+        if not field.whole and (below or not is_on_path):
+            yield _WireRecord(b"", b"", whole=False)
 
-    @property
-    def signal(self) -> Signal | None:
-        """What it holds, by the wire types of its records' fields; None when it holds no batch.
 
-        A Span's field 1 is its trace id (bytes), a LogRecord's a time (fixed64), a Metric's its name.
-        """
-        for record in self.records():
-            tags = self.tags(record)
-            if tags & _ONLY_SPANS:
-                return "traces"
-            if tags & _ONLY_LOGS:
-                return "logs"
-            if tags & _METRIC_DATA and self.ids(record, "traces") == (None, None):
-                return "other"
-        return "traces" if any(self.inside(self.root, FIRST)) else None
+def _signal(request: bytes) -> Signal | None:
+    """Say what a request holds, by the wire types of its records' fields; None when it is no request.
 
-    @property
-    def is_answer(self) -> bool:
-        """Whether field 1 holds a whole request, as in Tempo's answers, and no batch.
+    A Span's field 1 is its trace id (bytes), a LogRecord's a time (fixed64), a Metric's its name.
+    """
+    for record in _wire_records(request):
+        tags = _tags(record.data)
+        if tags & _ONLY_SPANS:
+            return "traces"
+        if tags & _ONLY_LOGS:
+            return "logs"
+        if tags & _METRIC_DATA and _ids(record.data, "traces") == NO_IDS:
+            return "other"
+    batches = [request[field.start : field.end] for field in _fields(request) if field[:2] == (1, _LENGTH)]
+    return "traces" if batches and not any(map(_holds_batch, batches)) else None
 
-        A batch has its resource where a request has a batch, and in a resource field 2 is a number.
-        """
-        first = next(self.inside(self.root, FIRST), None)
-        inner = self.inside(first, FIRST) if first else ()
-        return any((SECOND, LENGTH) in self.tags(message) for message in inner)
 
-    def ids(self, record: Field, signal: Signal) -> Ids:
-        """Read the ids of a record that cannot be decoded, as far as they can be read."""
-        values: dict[int, bytes] = {}
-        for field in read_fields(self.data, record.start, record.end):
-            if field.wire_type == LENGTH and field.end - field.start in (_TRACE_BYTES, _SPAN_BYTES):
-                values[field.number] = self.data[field.start : field.end]
-        trace, span = (values.get(number, b"") for number in _ID_FIELDS[signal])
-        return (
-            trace.hex() if len(trace) == _TRACE_BYTES and any(trace) else None,
-            span.hex() if len(span) == _SPAN_BYTES and any(span) else None,
-        )
+def _tags(message: bytes) -> set[tuple[int, int]]:
+    """Collect the numbers and wire types of the fields of a message."""
+    return {field[:2] for field in _fields(message)}
+
+
+def _holds_batch(message: bytes) -> bool:
+    """Whether a batch stands where one has its resource, as in the answers of Tempo: there field 2 is a number."""
+    inner = (message[field.start : field.end] for field in _fields(message) if field[:2] == (_SHARED, _LENGTH))
+    return any((2, _LENGTH) in _tags(one) for one in inner)
+
+
+def _ids(record: bytes, signal: Signal) -> Ids:
+    """Read the ids of a record that cannot be decoded, as far as they can be read."""
+    values: dict[int, bytes] = {}
+    for field in _fields(record):
+        if field.wire_type == _LENGTH and field.end - field.start in (_TRACE_BYTES, _SPAN_BYTES):
+            values[field.number] = record[field.start : field.end]
+    trace, span = (values.get(number, b"") for number in _ID_FIELDS[signal])
+    return (
+        trace.hex() if len(trace) == _TRACE_BYTES and any(trace) else None,
+        span.hex() if len(span) == _SPAN_BYTES and any(span) else None,
+    )
 
 
 class _MessageType(Protocol):
@@ -277,11 +288,7 @@ class _MessageType(Protocol):
 
 
 class ProtobufSpanBuilder(SpanBuilder):
-    """Builds records of requests: decoded whole, and of one that does not decode record by record.
-
-    A record that is sound alone is kept, a bad one is quarantined, and what no record explains (a torn tail, rubbish)
-    is one Quarantined of kind "unknown". Protobuf itself allows no deeper nesting than Python does.
-    """
+    """Builds records of requests. Protobuf itself allows no deeper nesting than Python does."""
 
     def __init__(self, reading: Reading) -> None:
         super().__init__(reading)
@@ -289,78 +296,56 @@ class ProtobufSpanBuilder(SpanBuilder):
 
     def read(self, data: bytes, location: str) -> Iterable[Record]:
         """Read every record of one request, which `location` names."""
-        try:
-            batches = self._traces(data)
-        except Refused:
-            batches = None
-        if batches and _begins_with_span(batches):  # as most requests do, and to split one first costs a multiple
-            return self.traces(batches, location)
-        split = Split(data)
-        if split.is_answer:
-            problem = Refused("not OTLP", detail="an answer of Tempo amid requests; give it in a file of its own")
-            return (problem.quarantine(location),)
-        if split.signal == "other":
+        with suppress(Refused):
+            batches = self._decode(data, "traces").resource_spans
+            if batches and _begins_with_span(batches):  # as most requests do, and to split one takes a multiple
+                return self.traces(batches, location)
+        signal = _signal(data)
+        if signal == "other":
             self.reading.stats.other_signals += 1
             return ()
-        try:
-            if split.signal == "logs":
-                return self.logs(cast("otlp.Request", self._decode(data, "LogsData")).resource_logs or None, location)
-            if split.signal == "traces" or not data:
-                return self.traces(self._traces(data), location)
-        except Refused:
-            pass
-        return self.read_split(split, location)
+        with suppress(Refused):
+            if signal or not data:
+                return self._records(self._decode(data, signal or "traces"), signal, location)
+        return self.read_each(data, location)
 
-    def _traces(self, data: bytes) -> list[otlp.ResourceSpans]:
-        return cast("list[otlp.ResourceSpans]", cast("otlp.Request", self._decode(data, "TracesData")).resource_spans)
+    def read_each(self, data: bytes, location: str, problem: Refused | None = None) -> Iterator[Record]:
+        """Read every whole record of a request that does not decode; `problem` says why it has no end.
 
-    def read_split(self, split: Split, location: str, problem: Refused | None = None) -> Iterator[Record]:
-        """Read every record of a request that does not decode, each by itself; `problem` says why it has no end."""
-        signal, torn_ids = split.signal, NO_IDS
+        What is no record (a torn tail, rubbish) is one Quarantined of kind "unknown".
+        """
+        signal, ids = _signal(data), NO_IDS
         if signal == "other":
             return  # a torn request of metrics costs nothing
-        for batch in split.inside(split.root, FIRST):
-            message = yield from self._shared(split, batch, "Resource", location)
-            resource, quarantined = self.resource(cast("otlp.Resource | None", message), location)
-            yield from quarantined
-            for scoped in split.inside(batch, SECOND):
-                message = yield from self._shared(split, scoped, "InstrumentationScope", location)
-                shared = Batch(location=location, resource=resource, scope=scope_of(cast("otlp.Scope | None", message)))
-                for record in split.inside(scoped, SECOND):
-                    if record.whole:
-                        yield from self._record(split, record, signal or "traces", shared)
-                    else:
-                        torn_ids = split.ids(record, signal or "traces")
-        if problem is None and (split.is_broken or signal is None):
-            problem = Refused("not OTLP", detail="no request, or a length goes beyond its message")
-        if problem is not None:
-            yield problem.quarantine(location, ids=torn_ids)
-
-    def _shared(
-        self, split: Split, container: Field, name: _Name, location: str
-    ) -> Generator[Quarantined, None, object]:
-        """Decode what records share; when it is bad it is a partial Quarantined and its records do without it."""
-        field = next((field for field in split.inside(container, FIRST) if field.whole), None)
-        try:
-            return field and self._decode(split.data[field.start : field.end], name)
-        except Refused as problem:
-            yield problem.quarantine(location, partial=True)
-            return None
-
-    def _record(self, split: Split, record: Field, signal: Signal, batch: Batch) -> Iterator[Record]:
-        data = split.data[record.start : record.end]
-        try:
-            if signal == "logs":
-                yield from self.log_record(cast("otlp.LogRecord", self._decode(data, "LogRecord")), batch)
+        kind: Kind = "log" if signal == "logs" else "span"
+        is_broken = signal is None
+        for record in _wire_records(data):
+            if not record.whole:
+                is_broken = True
+                ids = _ids(record.data, signal or "traces") if record.data else ids
+                continue
+            try:
+                request = self._decode(record.request, signal or "traces")
+            except Refused as refused:
+                yield refused.quarantine(location, kind, _ids(record.data, signal or "traces"))
             else:
-                yield from self.span(cast("otlp.Span", self._decode(data, "Span")), batch)
-        except Refused as problem:
-            yield problem.quarantine(batch.location, "log" if signal == "logs" else "span", split.ids(record, signal))
+                yield from self._records(request, signal, location)
+        if problem is None and is_broken:
+            problem = Refused(
+                "not OTLP", detail="no request (answers of Tempo are read as JSON), or a length that lies"
+            )
+        if problem is not None:
+            yield problem.quarantine(location, ids=ids)
 
-    def _decode(self, data: bytes, name: _Name) -> object:
-        """Decode one message. Raises Refused."""
+    def _records(self, request: otlp.Request, signal: Signal | None, location: str) -> Iterator[Record]:
+        if signal == "logs":
+            return self.logs(request.resource_logs or None, location)
+        return self.traces(request.resource_spans or None, location)
+
+    def _decode(self, data: bytes, signal: Signal) -> otlp.Request:
+        """Decode a request. Raises Refused."""
         try:
-            return self._types[name].FromString(data)
+            return cast("otlp.Request", self._types[signal].FromString(data))
         except self._error as error:
             raise Refused(_reason(str(error)), detail=str(error)) from error
 
@@ -419,20 +404,13 @@ def _reason(problem: str) -> QuarantineReason:
     return "nested too deep" if "MaxDepth" in problem else "bad field"
 
 
-def _message_types() -> tuple[dict[_Name, _MessageType], type[Exception]]:
+def _message_types() -> tuple[dict[Signal, _MessageType], type[Exception]]:
     """Import the message types, and the error that decoding raises; only protobuf dumps need them."""
     from google.protobuf.message import DecodeError  # noqa: PLC0415
-    from opentelemetry.proto.common.v1 import common_pb2  # noqa: PLC0415
-    from opentelemetry.proto.logs.v1 import logs_pb2  # noqa: PLC0415 # pyright: ignore[reportMissingTypeStubs] # it comes without
-    from opentelemetry.proto.resource.v1 import resource_pb2  # noqa: PLC0415
-    from opentelemetry.proto.trace.v1 import trace_pb2  # noqa: PLC0415
+    from opentelemetry.proto.logs.v1.logs_pb2 import (  # noqa: PLC0415
+        LogsData,  # pyright: ignore[reportMissingTypeStubs] # it comes without
+    )
+    from opentelemetry.proto.trace.v1.trace_pb2 import TracesData  # noqa: PLC0415
 
-    types = {
-        "TracesData": trace_pb2.TracesData,
-        "LogsData": logs_pb2.LogsData,
-        "Span": trace_pb2.Span,
-        "LogRecord": logs_pb2.LogRecord,
-        "Resource": resource_pb2.Resource,
-        "InstrumentationScope": common_pb2.InstrumentationScope,
-    }
-    return cast("dict[_Name, _MessageType]", types), cast("type[Exception]", DecodeError)
+    types = {"traces": TracesData, "logs": LogsData}
+    return cast("dict[Signal, _MessageType]", types), cast("type[Exception]", DecodeError)
