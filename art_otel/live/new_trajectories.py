@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from art_otel.live.arriving_rollouts import ArrivingRollouts
 from art_otel.live.assembly import assemble, read_records
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from art_otel.trajectories import Trajectory
 
 logger = logging.getLogger(__name__)
+
+MAX_AGE: Final = 3600.0
+"""Seconds after which nothing more is expected of a rollout that was given: memory holds where its spans stand."""
 
 
 class NewTrajectories:
@@ -41,12 +44,13 @@ class NewTrajectories:
         """The folder until it was there, or was missed once."""
         self._lines = NewLines(folder)
         self._rollout_spans = tuple(rollout_spans)
-        self._arriving = ArrivingRollouts(grace=grace)
+        self._arriving = ArrivingRollouts(grace=grace, max_age=MAX_AGE)
 
     def take(self) -> "list[Trajectory]":
         """The trajectories of rollouts that have ended since the last time, in the order of their ids.
 
-        One that was given before comes again, with a higher `revision`, where late spans or rewards belong to it.
+        One that was given before comes again, with a higher `revision`, where late spans or rewards belong to it that
+        come within an hour.
         A warning says once if the folder does not exist. Raises OSError for what cannot be read, as a folder that is a
         file.
         """

@@ -1,0 +1,1 @@
+"""What an app does often, done often: nothing is left over of it."""
