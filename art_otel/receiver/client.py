@@ -256,7 +256,8 @@ class RemoteSession:
         self._url = url
         self._path = f"/v1/rollouts/{consumer}"
         headers = {} if token is None else {"authorization": f"Bearer {token}"}
-        verify = _trusting(certificate) if url.startswith("https://") else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        is_tls = certificate is not None or url.startswith("https://")
+        verify = _trusting(certificate) if is_tls else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self._client = httpx.AsyncClient(base_url=url, headers=headers, timeout=_TIMEOUT, verify=verify)
         self._holding: asyncio.Task[None] | None = None
         self._id: asyncio.Future[str] | None = None

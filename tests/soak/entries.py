@@ -22,6 +22,7 @@ from art_otel.http import Address
 from art_otel.viewer.serving.api import Api
 from art_otel.viewer.serving.viewer import Viewer
 from art_otel.viewer.snapshot import ViewedData
+from art_otel.workflows import StepWiseRewardWorkflow
 from tests.receiver.otlp import send
 from tests.receiver.rollouts import rollout as request_of_rollout
 from tests.receiver.serving import serving
@@ -198,7 +199,7 @@ def new_trajectories(work: Path) -> Iterator[Once]:
         tracing.shutdown()
 
 
-class _Step(art_otel.StepWiseRewardWorkflow):
+class _Step(StepWiseRewardWorkflow):
     max_step_num = 2
 
     def step(self, step_num: int) -> bool:
