@@ -36,7 +36,7 @@ if not defer_imports(__name__):
     from art_otel.tracing.gathering.gather_many import gather_trajectories as gather_trajectories
     from art_otel.tracing.gathering.gather_many import gather_trajectory_groups as gather_trajectory_groups
     from art_otel.tracing.setup.configure import configure as configure
-    from art_otel.tracing.setup.span_processor import RolloutSpanProcessor as RolloutSpanProcessor
+    from art_otel.tracing.setup.recording import RolloutSpanProcessor as RolloutSpanProcessor
     from art_otel.trajectories import RolloutTrace as RolloutTrace
     from art_otel.trajectories import Trajectory as Trajectory
     from art_otel.trajectories import TrajectoryGroup as TrajectoryGroup

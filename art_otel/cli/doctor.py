@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _of_environment() -> Iterable[_Finding]:
     from art_otel.cli.autoload import find_autoload  # noqa: PLC0415
-    from art_otel.tracing.setup.checks import inspect_environment, run_checks  # noqa: PLC0415 # loads the SDK
+    from art_otel.tracing.setup.doctor import inspect_environment, run_checks  # noqa: PLC0415 # loads the SDK
 
     for check in run_checks(inspect_environment(os.environ)):
         yield _Finding(check.level, check.name, check.text)

@@ -7,9 +7,8 @@ from importlib.metadata import EntryPoint
 import pytest
 
 from art_otel.cli import main
-from art_otel.tracing.setup.checks import Environment, inspect_environment, run_checks
+from art_otel.tracing.setup.doctor import Environment, Probe, inspect_environment, probe, run_checks
 from art_otel.tracing.setup.instrument import Installed
-from art_otel.tracing.setup.probe import Probe, probe
 from art_otel.tracing.setup.settings import read_settings
 from tests.conversions import RECORDINGS
 from tests.dumps import chat_span, make_span, request_of, write_lines

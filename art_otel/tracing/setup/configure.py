@@ -12,8 +12,9 @@ import sys
 import threading
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Final, Unpack
+
+from msgspec.structs import replace
 
 from art_otel.errors import UsageError
 from art_otel.forks import after_fork
@@ -22,9 +23,8 @@ from art_otel.spool.writer import name_run
 from art_otel.tracing import autoload
 from art_otel.tracing.api.recorder import recorder
 from art_otel.tracing.internal_errors import InternalErrorHandler, after_import, guarded, warn_once
-from art_otel.tracing.setup.client import Client
-from art_otel.tracing.setup.settings import Keywords, Settings, read_settings
-from art_otel.tracing.setup.unknown import warn_of_unknown
+from art_otel.tracing.setup.clients import Client
+from art_otel.tracing.setup.settings import VARIABLES, Keywords, Settings, read_settings, warn_of_unknown
 
 if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
@@ -185,7 +185,7 @@ class Tracing:
             is_memory = self.settings is self._memory
             provider = self._own_provider or (self._memory_provider if is_memory else None)
             if provider is None:
-                from art_otel.tracing.setup.own_provider import make_provider  # noqa: PLC0415 # loads the SDK
+                from art_otel.tracing.setup.providers import make_provider  # noqa: PLC0415 # loads the SDK
 
                 provider = make_provider(self.settings, os.environ)
             if is_memory:
@@ -215,8 +215,7 @@ class Tracing:
     def _require_nothing_recorded(self, settings: Settings) -> None:
         if self._recording is None or not self._recording.begun or self.settings is self._memory:
             return
-        names = [entry.name for entry in fields(settings)]
-        changed = [name for name in names if getattr(settings, name) != getattr(self.settings, name)]
+        changed = [name for name in VARIABLES if getattr(settings, name) != getattr(self.settings, name)]
         raise UsageError(
             f"{', '.join(changed)}: spans were recorded by other settings already; call art_otel.configure() before the"
             " first span, or shutdown() what it gave"

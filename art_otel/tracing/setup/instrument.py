@@ -20,8 +20,8 @@ from opentelemetry.trace import NoOpTracer, ProxyTracerProvider, Span, Tracer, T
 from wrapt import wrap_function_wrapper
 
 from art_otel.forks import after_fork
-from art_otel.tracing.setup.client_libraries import BY_ENTRY_POINT, OPENAI, ClientLibrary
-from art_otel.tracing.setup.settings import MODULES, Instrumentor
+from art_otel.tracing.setup.clients import BY_ENTRY_POINT, OPENAI, OPENAI_INSTRUMENTORS, ClientLibrary
+from art_otel.tracing.setup.settings import Instrumentor
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ class Installed:
 
 def installed_instrumentors() -> list[Installed]:
     """List the instrumentors of client libraries that are installed, the preferred of each first."""
-    kinds: dict[str, Instrumentor] = {module: kind for kind, module in MODULES.items()}
+    kinds: dict[str, Instrumentor] = {module: kind for kind, module in OPENAI_INSTRUMENTORS.items()}
     unique = {entry.value: entry for entry in entry_points(group=GROUP) if entry.name in BY_ENTRY_POINT}
     installed = [Installed(kind=kinds.get(entry.module), entry_point=entry) for entry in unique.values()]
     return sorted(installed, key=lambda one: one.rank)

@@ -1,31 +1,33 @@
 """Recording: what is made once a span needs it: spool, live assembler, the process's own rollout, processor.
 
 Invariant: made from settings alone, and nothing of it exists before the first span, so a program without any pays
-nothing. The own rollout ends before any provider shuts down.
+nothing. The own rollout ends before any provider shuts down. An app that adds RolloutSpanProcessor to its provider
+itself records the same, scrubbed in the same way; then neither OTel's globals nor the openai client are touched.
 """
 
 import atexit
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final, TypedDict
+from typing import Final, TypedDict, Unpack
 
 from opentelemetry.trace import TracerProvider
 
 from art_otel import attributes
+from art_otel.errors import UsageError
 from art_otel.live import RolloutBuffer
 from art_otel.scrubbing import Scrubber
 from art_otel.spool import Spool, SpoolWriter, remove_old_runs, run_folder
 from art_otel.tracing.api.context import tracer, trust_rollout_ids
-from art_otel.tracing.api.recorder import use_recorder
+from art_otel.tracing.api.recorder import recorder, use_recorder
 from art_otel.tracing.autoload import is_sdk_off
 from art_otel.tracing.internal_errors import warn_once
 from art_otel.tracing.sdk.processor import RecordingSpanProcessor, Rewrite
 from art_otel.tracing.sdk.rollout_registry import ProcessRollout
 from art_otel.tracing.sdk.scrub_spans import SpanScrubber
 from art_otel.tracing.sdk.span_parts import leave_content_out
-from art_otel.tracing.setup.attach import Attachment, attach, behind, follow
-from art_otel.tracing.setup.settings import Settings
+from art_otel.tracing.setup.providers import Attachment, add_processor, on_set_provider, unwrap_provider
+from art_otel.tracing.setup.settings import Keywords, Settings, read_settings
 
 _HOUR: Final = 3600.0
 _DAY: Final = 24 * _HOUR
@@ -48,12 +50,12 @@ class Recording:
         """Record the provider's spans too; one that is recorded already stays as it is."""
         if any(attached.provider is provider for attached in self.attachments):
             return
-        inner = behind(provider)
+        inner = unwrap_provider(provider)
         if inner is not None:
-            self.attachments.append(follow(provider, self.attach))
+            self.attachments.append(on_set_provider(provider, self.attach))
             self.attach(inner)
             return
-        attachment = attach(provider, self.processor)
+        attachment = add_processor(provider, self.processor)
         if attachment is not None:
             self.attachments.append(attachment)
         # Exit handlers run the last first: the process's rollout ends before this provider, made earlier, shuts down.
@@ -128,3 +130,31 @@ def _rewrites(settings: Settings) -> Iterator[Rewrite]:
         yield leave_content_out()
     if settings.scrub != "off":
         yield SpanScrubber(Scrubber(settings.scrub))
+
+
+class RolloutSpanProcessor(RecordingSpanProcessor):
+    """A span processor that records rollouts, to be added to a TracerProvider by hand.
+
+    provider = TracerProvider()
+    provider.add_span_processor(RolloutSpanProcessor(dir=".art"))
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+
+    Add it before processors that export, so that they see spans after secrets were taken out. The keywords, and the
+    environment variables beside them, are those of `configure()` about recording: `dir`, `spool`, `split`,
+    `rollout_spans`, … The app instruments the openai client itself. Of several, the first gives trajectories to the
+    code that runs. Raises UsageError for a setting that cannot be.
+    """
+
+    def __init__(self, **keywords: Unpack[Keywords]) -> None:
+        settings, problems = read_settings(os.environ, keywords)
+        if problems:
+            raise UsageError("; ".join(problem.text for problem in problems))
+        super().__init__(**recording_parts(settings))
+        if recorder() is None:
+            use_recorder(self.rollouts)
+
+    def shutdown(self) -> None:
+        """End the process's own rollout and close the spool."""
+        super().shutdown()
+        if recorder() is self.rollouts:
+            use_recorder(None)

@@ -1,79 +1,135 @@
 """Settings: what may be set about tracing, each by an environment variable or by a keyword of `configure()`.
 
-Invariant: a variable and its keyword mean the same and go through the same parser; a keyword comes before a variable, a
-variable before the default. A variable that says something impossible never captures more than was asked for.
-docs/spec/settings.md owns the table.
+Invariant: a setting is a field of Settings and a row of docs/spec/settings.md. Its variable and its keyword mean the
+same and go through the same parser, which raises ValueError that says what would be right. A keyword comes before a
+variable, a variable before the default. A variable that says something impossible never captures more than was asked
+for, and one that begins as ours do and that nobody reads is warned about once.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
-from functools import cache
+import math
+from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias, TypedDict, cast, get_type_hints
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias, TypedDict, cast, get_args, get_type_hints
+
+import msgspec
 
 from art_otel.errors import UsageError
 from art_otel.live import MAX_AGE, MAX_OPEN
 from art_otel.scrubbing import Scrubbing
+from art_otel.spool.writer import RUN
 from art_otel.tracing.api.context import Trust
-from art_otel.tracing.autoload import ENABLED
-from art_otel.tracing.setup import setting_values as values
+from art_otel.tracing.autoload import as_switch
+from art_otel.tracing.internal_errors import warn_once
 
 Instrumentor: TypeAlias = Literal["auto", "none", "openllmetry", "genai-openai", "openinference", "openai-v2"]
 
-MODULES: Final[Mapping[Instrumentor, str]] = {
-    "openllmetry": "opentelemetry.instrumentation.openai",
-    "genai-openai": "opentelemetry.instrumentation.genai.openai",
-    "openinference": "openinference.instrumentation.openai",
-    "openai-v2": "opentelemetry.instrumentation.openai_v2",
-}
-"""Where the class of each instrumentor of the openai client is, the preferred first."""
-
-DIR: Final = "ART_OTEL_DIR"
+_PREFIX: Final = "ART_OTEL_"
+_NO_SETTINGS: Final = frozenset({RUN, "ART_OTEL_RUN_PID"})
+"""The name of the run, and what `art-otel run` says to the program that it starts."""
 
 
-class Problem(NamedTuple):
-    """A setting that says something impossible. `name` is its field, `text` says where and what would be right."""
-
-    name: str
-    text: str
-
-
-class Source(NamedTuple):
-    """Where a setting comes from. `parse` raises ValueError that says what would be right.
-
-    `instead` makes what stands for an impossible value of the variable; None: the default does.
-    """
-
-    variable: str
-    parse: Callable[[object], object]
-    instead: Callable[[], object] | None = None
+def _switch(value: object) -> bool:
+    is_on = as_switch(value)
+    if is_on is None:
+        raise ValueError("write 1 or 0")
+    return is_on
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Settings:
-    """Everything that may be set. None is what nobody said."""
+def _text(value: object) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError("write a text that is not empty")
+    return value
 
-    enabled: Annotated[bool, Source(ENABLED, values.switch, instead=bool)] = True
-    dir: Annotated[Path, Source(DIR, values.path)] = Path(".art")
-    project: Annotated[str | None, Source("ART_OTEL_PROJECT", values.text)] = None
-    model: Annotated[str | None, Source("ART_OTEL_MODEL", values.text)] = None
-    split: Annotated[str | None, Source("ART_OTEL_SPLIT", values.text)] = None
-    spool: Annotated[bool | Path, Source("ART_OTEL_SPOOL", values.switch_or_path)] = True
-    spool_days: Annotated[float | None, Source("ART_OTEL_SPOOL_DAYS", values.days)] = None
-    capture_content: Annotated[bool, Source("ART_OTEL_CAPTURE_CONTENT", values.switch, instead=bool)] = True
-    request_tokens: Annotated[bool, Source("ART_OTEL_REQUEST_TOKENS", values.switch)] = False
-    scrub: Annotated[Scrubbing, Source("ART_OTEL_SCRUB", values.one_of(Scrubbing), instead=lambda: "content")] = "on"
-    rollout_spans: Annotated[tuple[str, ...], Source("ART_OTEL_ROLLOUT_SPANS", values.names)] = ()
-    trust_rollout_ids: Annotated[Trust, Source("ART_OTEL_TRUST_ROLLOUT_IDS", values.one_of(Trust))] = "own"
-    grace_seconds: Annotated[float, Source("ART_OTEL_GRACE_SECONDS", values.seconds)] = 2.0
-    max_open_rollouts: Annotated[int, Source("ART_OTEL_MAX_OPEN_ROLLOUTS", values.count)] = MAX_OPEN
-    max_rollout_hours: Annotated[float, Source("ART_OTEL_MAX_ROLLOUT_HOURS", values.hours)] = MAX_AGE / 3600
-    policy_version: Annotated[
-        str | Callable[[], str] | None, Source("ART_OTEL_POLICY_VERSION", values.text_or_function)
-    ] = None
-    policy_version_header: Annotated[str | None, Source("ART_OTEL_POLICY_VERSION_HEADER", values.text)] = None
-    instrumentor: Annotated[Instrumentor, Source("ART_OTEL_INSTRUMENTOR", values.one_of(Instrumentor))] = "auto"
-    exporters: Annotated[tuple[str, ...] | None, Source("OTEL_TRACES_EXPORTER", values.exporters)] = None
+
+def _text_or_function(value: object) -> str | Callable[[], str] | None:
+    return cast("Callable[[], str]", value) if callable(value) else _text(value)
+
+
+def _path(value: object) -> Path:
+    """Make a path absolute, so that it stays the same when the app changes its folder."""
+    if not isinstance(value, str | Path) or not str(value).strip():
+        raise ValueError("write a path")
+    try:
+        return Path(value).expanduser().absolute()
+    except RuntimeError as error:
+        raise ValueError("write a path; its ~ leads to no home folder") from error
+
+
+def _switch_or_path(value: object) -> bool | Path:
+    is_on = as_switch(value)
+    return _path(value) if is_on is None else is_on
+
+
+def _number(value: object) -> float:
+    try:
+        number = float(cast(Any, value))
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number) or number < 0 or isinstance(value, bool):
+        raise ValueError("write a number, 0 or more")
+    return number
+
+
+def _number_or_none(value: object) -> float | None:
+    return None if value is None else _number(value)
+
+
+def _count(value: object) -> int:
+    number = _number(value)
+    if number < 1 or not number.is_integer():
+        raise ValueError("write a whole number, 1 or more")
+    return int(number)
+
+
+def _names(value: object) -> tuple[str, ...]:
+    parts = value.split(",") if isinstance(value, str) else value
+    names = list(cast(Iterable[object], parts)) if isinstance(parts, Iterable) else [parts]
+    if not all(isinstance(name, str) for name in names):
+        raise ValueError("write names with commas between them")
+    return tuple(name.strip() for name in cast(list[str], names) if name.strip())
+
+
+def _exporters(value: object) -> tuple[str, ...] | None:
+    return None if value is None else tuple(name for name in _names(value) if name.lower() != "none")
+
+
+def _one_of(literal: Any) -> Callable[[object], Any]:  # noqa: ANN401 # a Literal has no type of its own
+    words = get_args(literal)
+
+    def choose(value: object) -> Any:  # noqa: ANN401 # one of the words
+        if value not in words:
+            raise ValueError(f"write one of {', '.join(words)}")
+        return value
+
+    return choose
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that may be set, each with its parser. None is what nobody said."""
+
+    enabled: Annotated[bool, _switch] = True
+    dir: Annotated[Path, _path] = Path(".art")
+    project: Annotated[str | None, _text] = None
+    model: Annotated[str | None, _text] = None
+    split: Annotated[str | None, _text] = None
+    spool: Annotated[bool | Path, _switch_or_path] = True
+    spool_days: Annotated[float | None, _number_or_none] = None
+    capture_content: Annotated[bool, _switch] = True
+    request_tokens: Annotated[bool, _switch] = False
+    scrub: Annotated[Scrubbing, _one_of(Scrubbing)] = "on"
+    rollout_spans: Annotated[tuple[str, ...], _names] = ()
+    trust_rollout_ids: Annotated[Trust, _one_of(Trust)] = "own"
+    grace_seconds: Annotated[float, _number] = 2.0
+    max_open_rollouts: Annotated[int, _count] = MAX_OPEN
+    max_rollout_hours: Annotated[float, _number] = MAX_AGE / 3600
+    policy_version: Annotated[str | Callable[[], str] | None, _text_or_function] = None
+    policy_version_header: Annotated[str | None, _text] = None
+    instrumentor: Annotated[Instrumentor, _one_of(Instrumentor)] = "auto"
+    exporters: Annotated[tuple[str, ...] | None, _exporters] = None
+    """Names of span exporters, as OTel has them; None leaves it to OTEL_EXPORTER_OTLP_*."""
 
     @property
     def spool_folder(self) -> Path | None:
@@ -115,31 +171,54 @@ class Keywords(TypedDict, total=False):
     exporters: str | list[str] | tuple[str, ...] | None
 
 
+VARIABLES: Final[Mapping[str, str]] = {
+    name: "OTEL_TRACES_EXPORTER" if name == "exporters" else f"{_PREFIX}{name.upper()}"
+    for name in Settings.__struct_fields__
+}
+"""The variable of each setting, in the order of the table."""
+
+DIR: Final = VARIABLES["dir"]
+_PARSERS: Final[Mapping[str, Callable[[object], object]]] = {
+    name: hint.__metadata__[0] for name, hint in get_type_hints(Settings, include_extras=True).items()
+}
+_IMPOSSIBLE: Final[Mapping[str, object]] = {"enabled": False, "capture_content": False, "scrub": "content"}
+"""What holds where the variable says something impossible, if that is not the default."""
+
+
+class Problem(NamedTuple):
+    """A setting that says something impossible. `name` is its field, `text` says where and what would be right."""
+
+    name: str
+    text: str
+
+
 def read_settings(environ: Mapping[str, str], keywords: Mapping[str, object]) -> tuple[Settings, list[Problem]]:
     """Read the settings from keywords and variables, and list what is wrong with them."""
-    sources_by_name = sources()
     problems = [
-        Problem(name, f"{name}: configure() has no such keyword; it has {', '.join(sources_by_name)}")
+        Problem(name, f"{name}: configure() has no such keyword; it has {', '.join(VARIABLES)}")
         for name in keywords
-        if name not in sources_by_name
+        if name not in VARIABLES
     ]
-    chosen: dict[str, Any] = {"dir": values.path(".art")}
-    for name, source in sources_by_name.items():
+    chosen: dict[str, Any] = {"dir": _path(".art")}
+    for name, variable in VARIABLES.items():
         # An empty variable says nothing, as OTel has it.
-        if name not in keywords and not environ.get(source.variable):
+        if name not in keywords and not environ.get(variable):
             continue
-        value: object = keywords[name] if name in keywords else environ[source.variable]
+        value: object = keywords[name] if name in keywords else environ[variable]
         try:
-            chosen[name] = source.parse(value)
+            chosen[name] = _PARSERS[name](value)
         except ValueError as error:
-            problems.append(Problem(name, f"{name if name in keywords else source.variable}={value!r}: {error}"))
-            if source.instead is not None:
-                chosen[name] = source.instead()
+            problems.append(Problem(name, f"{name if name in keywords else variable}={value!r}: {error}"))
+            if name in _IMPOSSIBLE:
+                chosen[name] = _IMPOSSIBLE[name]
     return Settings(**chosen), problems
 
 
-@cache
-def sources() -> Mapping[str, Source]:
-    """Where each field comes from, in the order of the table."""
-    hints = get_type_hints(Settings, include_extras=True)
-    return {entry.name: cast(tuple[Source], hints[entry.name].__metadata__)[0] for entry in fields(Settings)}
+def warn_of_unknown(environ: Mapping[str, str]) -> None:
+    """Warn of variables that begin with ART_OTEL_ and are no setting, with the name that was probably meant."""
+    for name in sorted(environ):
+        if not name.startswith(_PREFIX) or name in VARIABLES.values() or name in _NO_SETTINGS:
+            continue
+        nearest = get_close_matches(name, VARIABLES.values(), n=1)
+        advice = f"did you mean {nearest[0]}?" if nearest else "docs/spec/settings.md lists the settings"
+        warn_once(f"%s is no setting and is ignored: {advice}", name)

@@ -9,7 +9,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 
 from art_otel.tracing.api.recorder import use_recorder
-from art_otel.tracing.setup.ids import SystemIdGenerator
+from art_otel.tracing.setup.providers import SystemIdGenerator
 from tests.tracing.sdk.spans import Traced
 
 

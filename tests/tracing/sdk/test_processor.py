@@ -15,8 +15,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased
 
 from art_otel.live import RolloutBuffer
 from art_otel.tracing.sdk.rollout_registry import MAX_BYTES
-from art_otel.tracing.setup.ids import SystemIdGenerator
-from art_otel.tracing.setup.sampler import RolloutSampler
+from art_otel.tracing.setup.providers import RolloutSampler, SystemIdGenerator
 from tests.tracing.sdk.spans import INSTRUMENTOR, Traced
 
 

@@ -7,7 +7,7 @@ from opentelemetry.util._once import Once
 
 from art_otel.tracing.api.recorder import recorder, use_recorder
 from art_otel.tracing.setup.configure import Tracing
-from art_otel.tracing.setup.settings import sources
+from art_otel.tracing.setup.settings import VARIABLES
 
 
 @pytest.fixture
@@ -18,8 +18,8 @@ def otel(monkeypatch):
     monkeypatch.setattr(trace, "_set_tracer_provider", trace._set_tracer_provider)
     monkeypatch.setattr(trace.ProxyTracer, "_tracer", trace.ProxyTracer._tracer)
     monkeypatch.setattr(BaseInstrumentor, "instrument", BaseInstrumentor.instrument)
-    for source in sources().values():
-        monkeypatch.delenv(source.variable, raising=False)
+    for variable in VARIABLES.values():
+        monkeypatch.delenv(variable, raising=False)
     before = recorder()
     use_recorder(None)
     yield trace

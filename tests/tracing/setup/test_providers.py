@@ -8,10 +8,13 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import NoOpTracerProvider
 
 from art_otel.tracing.sdk.processor import RecordingSpanProcessor
-from art_otel.tracing.setup.attach import attach
-from art_otel.tracing.setup.exporters import entry_points_of, exporter_names
-from art_otel.tracing.setup.ids import SystemIdGenerator
-from art_otel.tracing.setup.own_provider import make_provider
+from art_otel.tracing.setup.providers import (
+    SystemIdGenerator,
+    add_processor,
+    entry_points_of,
+    exporter_names,
+    make_provider,
+)
 from art_otel.tracing.setup.recording import make_recording
 from art_otel.tracing.setup.settings import Settings
 
@@ -55,10 +58,10 @@ def processors(provider: TracerProvider) -> tuple[SpanProcessor, ...]:
 
 def test_ids_of_the_app_s_own_stay():
     provider = TracerProvider(id_generator=OwnIds(), shutdown_on_exit=False)
-    attachment = attach(provider, RecordingSpanProcessor())
+    attachment = add_processor(provider, RecordingSpanProcessor())
     assert isinstance(provider.id_generator, OwnIds)
     plain = TracerProvider(shutdown_on_exit=False)
-    other = attach(plain, RecordingSpanProcessor())
+    other = add_processor(plain, RecordingSpanProcessor())
     assert isinstance(plain.id_generator, SystemIdGenerator)
     attachment.detach()
     other.detach()
@@ -68,7 +71,7 @@ def test_ids_of_the_app_s_own_stay():
 def test_tracers_made_meanwhile_are_left_as_the_provider_was():
     provider = TracerProvider(sampler=ALWAYS_OFF, shutdown_on_exit=False)
     early = provider.get_tracer("early")
-    attachment = attach(provider, RecordingSpanProcessor())
+    attachment = add_processor(provider, RecordingSpanProcessor())
     late = provider.get_tracer("late")
     assert early.start_span("x").is_recording()
     assert late.start_span("x").is_recording()
@@ -81,7 +84,7 @@ def test_tracers_made_meanwhile_are_left_as_the_provider_was():
 def test_processors_that_run_side_by_side_are_warned_of(caplog):
     several = ConcurrentMultiSpanProcessor(1)
     provider = TracerProvider(active_span_processor=several, shutdown_on_exit=False)
-    attachment = attach(provider, RecordingSpanProcessor())
+    attachment = add_processor(provider, RecordingSpanProcessor())
     assert "side by side" in caplog.text
     attachment.detach()
     several._executor.shutdown()
@@ -89,7 +92,7 @@ def test_processors_that_run_side_by_side_are_warned_of(caplog):
 
 def test_a_provider_that_wraps_the_sdk_s_gets_the_processor_last_and_a_warning(caplog):
     provider, processor = Wrapper(), RecordingSpanProcessor()
-    attachment = attach(provider, processor)
+    attachment = add_processor(provider, processor)
     assert provider.processors == [processor]
     assert "before they are scrubbed" in caplog.text
     attachment.detach()
@@ -127,7 +130,7 @@ def test_a_fault_while_following_does_not_stop_the_app(caplog, tmp_path, monkeyp
     handing = Handing(TracerProvider(shutdown_on_exit=False))
     recording = make_recording(Settings(dir=tmp_path))
     recording.attach(handing)
-    monkeypatch.setattr("art_otel.tracing.setup.recording.attach", lambda *_: 1 / 0)
+    monkeypatch.setattr("art_otel.tracing.setup.recording.add_processor", lambda *_: 1 / 0)
     provider = TracerProvider(shutdown_on_exit=False)
     handing.set_provider(provider=provider)
     assert handing.provider is provider

@@ -11,10 +11,8 @@ from hypothesis import strategies as st
 
 from art_otel.errors import UsageError
 from art_otel.tracing.setup import settings as module
-from art_otel.tracing.setup.settings import Keywords, Settings, read_settings, sources
+from art_otel.tracing.setup.settings import VARIABLES, Keywords, Settings, read_settings
 from tests.docs.pages import text_of
-
-VARIABLES = {name: source.variable for name, source in sources().items()}
 
 EXAMPLES = [
     ("enabled", "0", False),

@@ -169,7 +169,7 @@ def test_many_threads_make_one_provider(tracing, otel):
 
 def test_a_set_up_that_fails_at_the_first_span_leaves_the_app_without(tracing, otel, caplog, monkeypatch):
     tracing.change({}, {})
-    monkeypatch.setattr("art_otel.tracing.setup.own_provider.make_provider", lambda *_: 1 / 0)
+    monkeypatch.setattr("art_otel.tracing.setup.providers.make_provider", lambda *_: 1 / 0)
     call(otel)
     assert "the app runs without it" in caplog.text
 

@@ -1,0 +1,299 @@
+"""Doctor: how a program of this environment would be traced, what is missing and what collides.
+
+Invariant: looking changes nothing here: the probe, a program that makes one call that nobody asked for, is a process of
+its own and writes below a folder of its own. Judging what was seen is done on data alone.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, entry_points, version
+from pathlib import Path
+from typing import Final, Literal, TypeAlias
+
+from art_otel.tracing.autoload import ENABLED, is_sdk_off
+from art_otel.tracing.sdk.span_parts import content_environment
+from art_otel.tracing.setup.clients import CLIENT_LIBRARIES, OPENAI, ClientLibrary
+from art_otel.tracing.setup.instrument import DISABLED, Installed, installed_instrumentors, is_disabled
+from art_otel.tracing.setup.providers import EXPORTERS, entry_points_of, exporter_names
+from art_otel.tracing.setup.settings import DIR, Problem, Settings, read_settings
+
+Level: TypeAlias = Literal["ok", "note", "warning", "problem"]
+Findings: TypeAlias = Iterator[tuple[Level, str]]
+
+_LENGTH_LIMITS: Final = ("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", "OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT")
+_COUNT_LIMITS: Final = ("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "OTEL_ATTRIBUTE_COUNT_LIMIT")
+_DISTRO: Final = "opentelemetry_distro"
+_PROBE_SECONDS: Final = 120
+_NOT_PROBED: Final = ("ART_OTEL_SPOOL", "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+_PROBE: Final = """
+import contextlib, json
+import art_otel
+with contextlib.suppress(ImportError):
+    import openai
+from opentelemetry import trace  # after openai, as in most apps
+
+from art_otel.tracing.setup.clients import OPENAI
+from art_otel.tracing.setup.instrument import installed_instrumentors
+
+call = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "probe"}
+trace.get_tracer("gen_ai.probe").start_span("chat probe", attributes=call, kind=trace.SpanKind.CLIENT).end()
+print(json.dumps([one.label for one in installed_instrumentors() if one.library is OPENAI and one.active]))
+"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Check:
+    """The result of one check. A `problem` makes tracing useless, a `warning` costs something."""
+
+    name: str
+    level: Level
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Probe:
+    """`lines` are in the spool, `active` instruments the client, `messages` are what was logged or went wrong."""
+
+    lines: int
+    active: list[str]
+    messages: list[str]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Environment:
+    """What the checks judge.
+
+    `clients` has the version of each client library that is installed, by module; `exporters` are those that are
+    installed, by name.
+    """
+
+    environ: Mapping[str, str]
+    settings: Settings
+    problems: Sequence[Problem]
+    clients: Mapping[str, str]
+    instrumentors: Sequence[Installed]
+    exporters: frozenset[str]
+    has_distro: bool
+    probe: Probe
+
+    def of_library(self, library: ClientLibrary) -> list[Installed]:
+        """The instrumentors of a client library, the preferred first."""
+        return [one for one in self.instrumentors if one.library is library]
+
+    @property
+    def candidates(self) -> list[Installed]:
+        """The instrumentors of openai that may be used, the first one first."""
+        wanted = self.settings.instrumentor
+        return [one for one in self.of_library(OPENAI) if wanted in ("auto", one.kind)]
+
+    def name(self, variable: str) -> str:
+        """Name a variable with its value."""
+        return f"{variable}={self.environ[variable]}"
+
+
+def inspect_environment(environ: Mapping[str, str]) -> Environment:
+    """Inspect this environment; the probe runs a process of its own."""
+    settings, problems = read_settings(environ, {})
+    versions = {library.module: _version(library.distribution) for library in CLIENT_LIBRARIES}
+    return Environment(
+        environ=environ,
+        settings=settings,
+        problems=problems,
+        clients={module: installed for module, installed in versions.items() if installed is not None},
+        instrumentors=installed_instrumentors(),
+        exporters=frozenset(entry_point.name for entry_point in entry_points(group=EXPORTERS)),
+        has_distro=bool(entry_points(group=_DISTRO)),
+        probe=probe(environ),
+    )
+
+
+def probe(environ: Mapping[str, str]) -> Probe:
+    """Run the probe with tracing on and nothing exported."""
+    with tempfile.TemporaryDirectory(prefix="art-otel-doctor-") as folder:
+        kept = {name: value for name, value in environ.items() if name not in _NOT_PROBED}
+        changed = {ENABLED: "1", DIR: folder, "OTEL_TRACES_EXPORTER": "none"}
+        command = [sys.executable, "-c", _PROBE]
+        try:
+            done = subprocess.run(  # noqa: S603 # our own words
+                command,
+                env=kept | changed,
+                cwd=folder,
+                capture_output=True,
+                text=True,
+                timeout=_PROBE_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return Probe(lines=0, active=[], messages=[f"nothing came within {_PROBE_SECONDS} seconds"])
+        lines = sum(file.read_bytes().count(b"\n") for file in Path(folder, "spool").rglob("*.jsonl"))
+    messages = [line for line in done.stderr.splitlines() if line.strip()]
+    return Probe(lines=lines, active=json.loads(done.stdout) if done.returncode == 0 else [], messages=messages)
+
+
+def run_checks(about: Environment) -> list[Check]:
+    """Run every check, in the order in which tracing needs things."""
+    return [Check(name=name, level=level, text=text) for name, check in _CHECKS.items() for level, text in check(about)]
+
+
+def _settings(about: Environment) -> Findings:
+    for problem in about.problems:
+        yield "warning", f"{problem.text}; {getattr(about.settings, problem.name)!r} is used"
+
+
+def _enabled(about: Environment) -> Findings:
+    if not about.environ.get(ENABLED):
+        yield "note", f"{ENABLED} is not set here: set it to 1, or use `art-otel run`"
+    elif not about.settings.enabled:
+        yield "problem", f"{about.name(ENABLED)} turns tracing off"
+    else:
+        yield "ok", about.name(ENABLED)
+    if is_sdk_off(about.environ):
+        yield "problem", "OTEL_SDK_DISABLED=true: OTel makes no span"
+
+
+def _client(about: Environment) -> Findings:
+    if not about.clients:
+        names = ", ".join(library.distribution for library in CLIENT_LIBRARIES)
+        yield "problem", f"none of {names} is installed in this environment"
+    for library in CLIENT_LIBRARIES:
+        if library.module in about.clients:
+            yield "ok", f"{library.distribution} {about.clients[library.module]}"
+
+
+def _instrumentor(about: Environment) -> Findings:
+    for library in CLIENT_LIBRARIES:
+        if library.module not in about.clients:
+            continue
+        yield _openai_instrumentor(about) if library is OPENAI else _instrumentor_of(library, about)
+        installed = about.of_library(library)
+        if len(installed) > 1:
+            names = ", ".join(one.label for one in installed)
+            text = (
+                f"{len(installed)} are installed ({names}): art-otel starts one, but opentelemetry-instrument starts"
+                " all, and then each call has a span of each, read as one call; keep one"
+            )
+            yield "warning", text
+
+
+def _instrumentor_of(library: ClientLibrary, about: Environment) -> tuple[Level, str]:
+    installed = about.of_library(library)
+    if is_disabled(about.environ, library):
+        return "warning", f"{about.name(DISABLED)}: no call of {library.distribution} is recorded"
+    if about.settings.instrumentor == "none":
+        return "note", f"ART_OTEL_INSTRUMENTOR=none: calls of {library.distribution} are left to the app"
+    if installed:
+        return "ok", f"{installed[0].label} will be used for {library.distribution}, unless the app starts another"
+    lost = "its calls to models are not recorded, or not whole"
+    advice = f"none is installed for {library.distribution}: {lost}; pip install 'art-otel[{library.extra}]'"
+    return "note" if library.is_general else "warning", advice
+
+
+def _openai_instrumentor(about: Environment) -> tuple[Level, str]:
+    wanted, installed = about.settings.instrumentor, about.of_library(OPENAI)
+    if is_disabled(about.environ):
+        return "problem", f"{about.name(DISABLED)}: no LLM call is recorded"
+    if wanted == "none":
+        return "note", "ART_OTEL_INSTRUMENTOR=none: calls that the app does not record get spans of art-otel"
+    if about.candidates:
+        return "ok", f"{about.candidates[0].label} will be used, unless the app starts another"
+    others = ", ".join(one.label for one in installed)
+    missing = f"{wanted} is not installed, only {others}" if installed else "none is installed"
+    return "warning", f"{missing}: calls get spans of art-otel; pip install opentelemetry-instrumentation-openai"
+
+
+def _content(about: Environment) -> Findings:
+    if not about.settings.capture_content:
+        yield (
+            "warning",
+            "ART_OTEL_CAPTURE_CONTENT=0: structure is kept, messages are not; nothing can be learnt from it",
+        )
+        return
+    against = [
+        f"{about.name(variable)} (art-otel would set {value})"
+        for variable, value in content_environment(capture=True).items()
+        if about.environ.get(variable) and about.environ[variable].lower() != value.lower()
+    ]
+    if against:
+        yield "warning", f"calls or messages may be missing: {', '.join(against)}"
+    else:
+        yield "ok", "messages are captured"
+
+
+def _limits(about: Environment) -> Findings:
+    cut = [about.name(variable) for variable in _LENGTH_LIMITS if about.environ.get(variable)]
+    if cut:
+        yield "problem", f"{', '.join(cut)} cuts messages in the middle: unset it"
+    counts = [about.environ[variable] for variable in _COUNT_LIMITS if about.environ.get(variable)]
+    if counts and counts[0].isdecimal() and int(counts[0]) < 128:
+        yield "warning", f"spans keep {counts[0]} attributes only; the default is 128"
+    elif not counts and [one.kind for one in about.candidates[:1]] == ["openinference"]:
+        advice = f"set {_COUNT_LIMITS[0]}=100000"
+        yield "warning", f"OpenInference writes several attributes a message, spans keep 128: {advice}"
+
+
+def _exporters(about: Environment) -> Findings:
+    wanted = exporter_names(about.settings.exporters, about.environ)
+    for name in wanted:
+        if about.exporters & set(entry_points_of(name, about.environ)):
+            yield "ok", f"spans go to {name}"
+        else:
+            yield "warning", f"{name} is asked for and not installed: pip install opentelemetry-exporter-otlp"
+    if not wanted:
+        yield "note", "spans go to the spool only; OTEL_EXPORTER_OTLP_ENDPOINT would send them on"
+    by_distro = about.has_distro and not about.environ.get("OTEL_TRACES_EXPORTER")
+    if by_distro and not about.exporters & set(entry_points_of("otlp", about.environ)):
+        why = "its distro exports to otlp, which is not installed; set OTEL_TRACES_EXPORTER=none or install it"
+        yield "warning", f"opentelemetry-instrument would start nothing at all: {why}"
+
+
+def _spool(about: Environment) -> Findings:
+    folder = about.settings.spool_folder
+    if folder is None:
+        yield "warning", "ART_OTEL_SPOOL=0: what ended is lost when the program is killed"
+        return
+    nearest = next((path for path in (folder, *folder.parents) if path.exists()), Path("/"))
+    try:
+        with tempfile.TemporaryFile(dir=nearest):
+            yield "ok", f"{folder}"
+    except OSError as error:
+        yield "problem", f"{folder} cannot be written: {nearest}: {error.strerror}"
+
+
+def _probe(about: Environment) -> Findings:
+    """Judge how the probe's call was traced."""
+    result = about.probe
+    for line in result.messages:
+        if not any(problem.text in line for problem in about.problems):
+            yield "warning", line
+    if about.settings.spool_folder is not None and not result.lines:
+        yield "problem", "a span that was made to try it is not in the spool"
+    elif OPENAI.module not in about.clients:
+        yield "ok", "a new process records"
+    elif len(result.active) == 1:
+        yield "ok", f"a new process records; {result.active[0]} instruments its client"
+    else:
+        yield "warning", "a new process records, but nothing instruments its client"
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+_CHECKS: Final[Mapping[str, Callable[[Environment], Findings]]] = {
+    "settings": _settings,
+    "enabled": _enabled,
+    "client": _client,
+    "instrumentor": _instrumentor,
+    "content": _content,
+    "limits": _limits,
+    "exporters": _exporters,
+    "spool": _spool,
+    "probe": _probe,
+}

@@ -1,0 +1,263 @@
+"""Providers: the spans of whichever tracer provider an app has go through our processor before anybody else's.
+
+Invariant: a provider of the app keeps everything it had: processors, exporters, sampler, resource; `detach` gives back
+exactly that. What its sampler lets through stays as it decided; what it drops is recorded without the sampled flag, so
+exporters leave it out and other services are told the same as before. Only ids of the SDK's own generator come from
+elsewhere: agents seed `random` for each episode, and two spans must not share an id. An app without a provider has ours
+(`make_provider`), by the OTEL_* variables; an exporter that is missing or broken costs only itself.
+"""
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import entry_points
+from typing import Any, Final, cast
+
+from opentelemetry.context import Context
+from opentelemetry.sdk.environment_variables import OTEL_EXPERIMENTAL_RESOURCE_DETECTORS
+from opentelemetry.sdk.resources import SERVICE_NAME, OTELResourceDetector, Resource
+from opentelemetry.sdk.trace import ConcurrentMultiSpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
+from opentelemetry.sdk.trace.id_generator import IdGenerator, RandomIdGenerator
+from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
+from opentelemetry.trace import Link, SpanKind
+from opentelemetry.trace import TracerProvider as AnyTracerProvider
+from opentelemetry.trace.span import TraceState
+from opentelemetry.util.types import Attributes
+
+from art_otel.tracing.internal_errors import guarded
+from art_otel.tracing.sdk.processor import RecordingSpanProcessor
+from art_otel.tracing.setup.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+EXPORTERS: Final = "opentelemetry_traces_exporter"
+"""The group of entry points of span exporters."""
+OTLP: Final = "otlp"
+_GRPC: Final = "otlp_proto_grpc"
+_HTTP: Final = "otlp_proto_http"
+_PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+_ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+_BY_PROTOCOL: Final = {"grpc": (_GRPC,), "http/protobuf": (_HTTP,)}
+_UNNAMED: Final = {SERVICE_NAME: "unknown_service"}
+_ACTIVE: Final = "_active_span_processor"
+_ALL: Final = "_span_processors"
+_TRACERS: Final = "_tracers"
+_BEFORE: Final = "spans that other processors export may be seen before they are scrubbed"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Attachment:
+    """The art-otel processor as it is attached to one provider."""
+
+    provider: AnyTracerProvider
+    undo: tuple[Callable[[], None], ...]
+
+    def detach(self) -> None:
+        """Give the provider back what it had."""
+        for step in reversed(self.undo):
+            step()
+
+
+def add_processor(provider: AnyTracerProvider, processor: RecordingSpanProcessor) -> Attachment | None:
+    """Let the provider's spans go through the processor first. None, and a warning, where it takes no processors."""
+    undo = _put_first(provider, processor)
+    if undo is None:
+        return None
+    steps = [undo]
+    if isinstance(provider, TracerProvider):
+        for owner in _with_tracers(provider):
+            _record_all(owner)
+        steps.append(partial(_leave, provider))
+    return Attachment(provider=provider, undo=tuple(steps))
+
+
+def unwrap_provider(provider: AnyTracerProvider) -> AnyTracerProvider | None:
+    """The provider that this one hands everything to, as Logfire's does; None for one that makes spans itself."""
+    inner: object = getattr(provider, "provider", None)
+    return inner if isinstance(inner, AnyTracerProvider) else None
+
+
+def on_set_provider(provider: AnyTracerProvider, on_next: Callable[[AnyTracerProvider], None]) -> Attachment:
+    """Call `on_next` when the provider gets another to delegate to, as Logfire's does whenever it is configured."""
+    set_next = cast(Callable[..., None] | None, getattr(provider, "set_provider", None))
+    if set_next is None:
+        return Attachment(provider=provider, undo=())
+
+    def setting(*args: Any, **kwargs: Any) -> None:  # noqa: ANN401 # as it has them
+        guarded(lambda: on_next((*args, *kwargs.values())[0]))()
+        set_next(*args, **kwargs)
+
+    vars(provider)["set_provider"] = setting
+    return Attachment(provider=provider, undo=(lambda: vars(provider).pop("set_provider", None),))
+
+
+def _put_first(provider: AnyTracerProvider, processor: RecordingSpanProcessor) -> Callable[[], None] | None:
+    several = getattr(provider, _ACTIVE, None)
+    processors: object = getattr(several, _ALL, None)
+    if isinstance(processors, tuple):
+        with _lock_of(several):
+            setattr(several, _ALL, (processor, *getattr(several, _ALL)))
+        if isinstance(several, ConcurrentMultiSpanProcessor):
+            logger.warning("art-otel: this provider runs its span processors side by side; %s", _BEFORE)
+        return lambda: _take_out(several, processor)
+    add = cast(Callable[[object], None] | None, getattr(provider, "add_span_processor", None))
+    if add is None:
+        logger.warning(
+            "art-otel: nothing is recorded: the tracer provider %s takes no span processors; use the provider of"
+            " opentelemetry-sdk",
+            type(provider).__qualname__,
+        )
+        return None
+    add(processor)
+    logger.warning("art-otel: %s is not as it was in opentelemetry-sdk; %s", type(provider).__qualname__, _BEFORE)
+    return lambda: None
+
+
+def _take_out(several: object, processor: RecordingSpanProcessor) -> None:
+    with _lock_of(several):
+        setattr(several, _ALL, tuple(attached for attached in getattr(several, _ALL) if attached is not processor))
+
+
+def _lock_of(several: object) -> Any:  # noqa: ANN401 # a lock
+    """The lock under which the SDK adds processors."""
+    return getattr(several, "_lock", None) or nullcontext()
+
+
+def _with_tracers(provider: TracerProvider) -> Iterator[object]:
+    """The provider and the tracers it gave out, which hold their own sampler; older SDKs do not know theirs."""
+    yield provider
+    yield from list(cast(Mapping[object, object], getattr(provider, _TRACERS, {})).values())
+
+
+def _record_all(owner: Any) -> None:  # noqa: ANN401 # a provider or a tracer
+    """Let every span of it be recorded, with ids from the operating system."""
+    sampler = getattr(owner, "sampler", None)
+    if isinstance(sampler, Sampler):
+        owner.sampler = RolloutSampler(sampler)
+    generator = getattr(owner, "id_generator", None)
+    if type(generator) is RandomIdGenerator:
+        owner.id_generator = SystemIdGenerator(generator)
+
+
+def _leave(provider: TracerProvider) -> None:
+    """Give the provider and its tracers, also those made meanwhile, what ours stood before."""
+    owner: Any
+    for owner in _with_tracers(provider):
+        sampler = getattr(owner, "sampler", None)
+        if isinstance(sampler, RolloutSampler):
+            owner.sampler = sampler.inner
+        generator = getattr(owner, "id_generator", None)
+        if isinstance(generator, SystemIdGenerator) and generator.inner is not None:
+            owner.id_generator = generator.inner
+
+
+class RolloutSampler(Sampler):
+    """`inner` decides what is exported."""
+
+    def __init__(self, inner: Sampler) -> None:
+        self.inner = inner
+
+    def should_sample(
+        self,
+        parent_context: Context | None,
+        trace_id: int,
+        name: str,
+        kind: SpanKind | None = None,
+        attributes: Attributes = None,
+        links: Sequence[Link] | None = None,
+        trace_state: TraceState | None = None,
+    ) -> SamplingResult:
+        """The inner sampler's decision, or to record only."""
+        result = self.inner.should_sample(parent_context, trace_id, name, kind, attributes, links, trace_state)
+        if result.decision is Decision.DROP:
+            return SamplingResult(Decision.RECORD_ONLY, attributes, result.trace_state)
+        return result
+
+    def get_description(self) -> str:
+        """The inner sampler's."""
+        return self.inner.get_description()
+
+
+class SystemIdGenerator(IdGenerator):
+    """Trace and span ids from the operating system. `inner` is the generator in whose place it stands, if any."""
+
+    def __init__(self, inner: IdGenerator | None = None) -> None:
+        self.inner = inner
+
+    def generate_span_id(self) -> int:
+        """Eight random bytes, not all zero."""
+        return _random_number(8)
+
+    def generate_trace_id(self) -> int:
+        """Sixteen random bytes, not all zero."""
+        return _random_number(16)
+
+    def is_trace_id_random(self) -> bool:
+        """True: W3C's random flag may be set."""
+        return True
+
+
+def _random_number(size: int) -> int:
+    while not (number := int.from_bytes(os.urandom(size), "big")):
+        pass
+    return number
+
+
+def make_provider(settings: Settings, environ: Mapping[str, str]) -> TracerProvider:
+    """A provider with the exporters that are asked for."""
+    provider = TracerProvider(resource=_resource(environ))
+    for name in exporter_names(settings.exporters, environ):
+        exporter = _make_exporter(name, environ)
+        if exporter is not None:
+            provider.add_span_processor(BatchSpanProcessor(exporter))
+    return provider
+
+
+def _resource(environ: Mapping[str, str]) -> Resource:
+    """The process's. Its detectors run in a pool, which is to be had only while the main thread runs."""
+    try:
+        return Resource.create()
+    except RuntimeError as error:
+        if environ.get(OTEL_EXPERIMENTAL_RESOURCE_DETECTORS):
+            logger.warning(
+                "art-otel: the resource is what OTEL_RESOURCE_ATTRIBUTES and OTEL_SERVICE_NAME say: its detectors do"
+                " not run (%s); make a first span before the main thread ends",
+                error,
+            )
+        return Resource(_UNNAMED).merge(OTELResourceDetector().detect())
+
+
+def _make_exporter(name: str, environ: Mapping[str, str]) -> SpanExporter | None:
+    candidates = entry_points_of(name, environ)
+    installed = {entry_point.name: entry_point for entry_point in entry_points(group=EXPORTERS)}
+    entry_point = next((installed[candidate] for candidate in candidates if candidate in installed), None)
+    if entry_point is None:
+        cure = "pip install opentelemetry-exporter-otlp" if name == OTLP else "install the package that brings it"
+        logger.warning("art-otel: spans are not exported to %s: its exporter is not installed; %s", name, cure)
+        return None
+    try:
+        return entry_point.load()()
+    except Exception as error:  # noqa: BLE001 # an exporter may fail in any way; the app and our spool go on
+        logger.warning("art-otel: spans are not exported to %s: %s: %s", name, type(error).__name__, error)
+        return None
+
+
+def exporter_names(names: Sequence[str] | None, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the names of the exporters; if `names` is None, OTLP when there is an endpoint for it."""
+    if names is not None:
+        return tuple(names)
+    return (OTLP,) if any(environ.get(name) for name in _ENDPOINTS) else ()
+
+
+def entry_points_of(name: str, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The entry points that can be the exporter, the wanted first. `otlp` without a protocol may be either."""
+    if name != OTLP:
+        return (name,)
+    protocol = next((environ[variable].strip() for variable in _PROTOCOLS if environ.get(variable)), None)
+    if protocol is None:
+        return (_GRPC, _HTTP)
+    return _BY_PROTOCOL.get(protocol, (f"otlp ({protocol})",))
