@@ -4,13 +4,22 @@ Invariant: what any convention of `art_otel.conventions` reads messages, tools o
 attributes those are whose names say so. Numbers and booleans never are.
 """
 
+import json
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final, cast
 
 from art_otel import attributes
 from art_otel.conventions.dialects import CONTENT_ATTRIBUTES
-from art_otel.spans import Value
+from art_otel.conventions.token_attributes import (
+    TOKENS,
+    may_hold_prompt_ids,
+    spells_unread_prompt,
+    without_prompt_ids,
+    without_tokens,
+)
+from art_otel.scrubbing import ContentNames, Reading, Scrubber
+from art_otel.spans import Attributes, Value
 
 MESSAGE_LISTS: Final = frozenset({"gen_ai.content.prompt", "gen_ai.content.completion"})
 """Events that are nothing but content."""
@@ -82,12 +91,17 @@ _WORDS: Final = frozenset(
 )
 """Whole segments of a name that say that it holds content, in conventions nobody has told us of."""
 
-SPOKEN: Final = ("gen_ai.", "llm.", "art.", "input.value", "output.value")
+_SPOKEN: Final = ("gen_ai.", "llm.", "art.", "input.value", "output.value")
 """How the names begin of what models read and write, and of what the app gives to us: there a secret is a word of a
 game, and a password is what an agent works with, so that no name makes them secrets."""
 
-MESSAGE_EVENT: Final = "gen_ai."
+_MESSAGE_EVENT: Final = "gen_ai."
 """How events begin that are messages."""
+_LEFT_ALONE: Final = (attributes.ROLLOUT_ID, *TOKENS)
+"""What is no text: by the rollout's id spans are brought together, and packed tokens are numbers."""
+_ERROR: Final = "exception."
+PARAMETERS: Final = frozenset({attributes.REQUEST_PARAMETERS, "llm.invocation_parameters"})
+_TOOLS: Final = ("tools", "functions")
 
 _STRUCTURE: Final = frozenset({"gen_ai.output.type", "input.mime_type", "output.mime_type"})
 _OURS: Final = "art."
@@ -112,3 +126,43 @@ def is_text(value: Value, depth: int = _MAX_DEPTH) -> bool:
     if isinstance(value, Mapping):
         return any(is_text(inner, depth - 1) for inner in cast(Mapping[str, Value], value).values())
     return isinstance(value, (list, tuple)) and any(is_text(inner, depth - 1) for inner in cast(list[Value], value))
+
+
+class _Names:
+    """What is scrubbed where, in spans and log records of any convention."""
+
+    def reading(self, name: str) -> Reading:
+        if name.startswith(_LEFT_ALONE):
+            return "not"
+        return "spoken" if name.startswith(_SPOKEN) else "named"
+
+    def is_message(self, event: str) -> bool:
+        return event.startswith(_MESSAGE_EVENT)
+
+    def is_content(self, name: str, value: Value, scrubber: Scrubber) -> bool:
+        """Whether it is said. Errors only quote it; of the parameters of a request the tools are in the prompt."""
+        if name in PARAMETERS:
+            return scrubber.holds_secret(_tools(value))
+        return names_content(name) and not name.startswith(_ERROR)
+
+    def may_spell_prompt(self, text: str) -> bool:
+        return may_hold_prompt_ids(text)
+
+    def without_tokens(self, attributes: Attributes, *, in_content: bool) -> Attributes:
+        if in_content:
+            return without_tokens(attributes)
+        return without_prompt_ids(attributes) if spells_unread_prompt(attributes) else attributes
+
+
+def _tools(parameters: Value) -> str:
+    """The tools among the parameters of a request as text."""
+    try:
+        fields: Value = json.loads(parameters) if isinstance(parameters, str) else parameters
+    except (ValueError, RecursionError):
+        return str(parameters)
+    named = cast(dict[str, Value], fields) if isinstance(fields, dict) else {}
+    return json.dumps([named.get(name) for name in _TOOLS], default=str)
+
+
+CONTENT_NAMES: Final[ContentNames] = _Names()
+"""For RecordScrubber: what the names of all conventions say."""

@@ -26,13 +26,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from art_otel.conventions.content_names import CONTENT_NAMES
 from art_otel.http import Bodies
 from art_otel.receiver.export import Encoding, Export, ExportRefusedError, Signal, Stored, read_export
 from art_otel.receiver.metrics import Metrics
 from art_otel.receiver.otlp_lines import encode_lines
-from art_otel.receiver.secrets import RecordScrubber
-from art_otel.scrubbing import Scrubbing
+from art_otel.scrubbing import RecordScrubber, Scrubber, Scrubbing
 from art_otel.sources import Record
+from art_otel.spans import scrub_records
 from art_otel.spool import SpooledLine, SpoolWriter
 
 logger = logging.getLogger(__name__)
@@ -63,7 +64,8 @@ class Ingest:
         self._options = options
         self._metrics = metrics
         self._when_written = when_written
-        self._scrubber = RecordScrubber(options.scrubbing)
+        scrubbing = options.scrubbing
+        self._scrubber = None if scrubbing == "off" else RecordScrubber(Scrubber(scrubbing), CONTENT_NAMES)
         self._waiting: queue.Queue[tuple[Export, Future[Stored]] | None] = queue.Queue(_MAX_WAITING)
         self._thread = threading.Thread(target=self._run, name="art-otel ingest", daemon=True)
         self._thread.start()
@@ -118,7 +120,8 @@ class Ingest:
 
     def _write_one(self, export: Export) -> Stored:
         received = read_export(export, self._options.max_bytes)
-        lines = encode_lines(self._scrubber.scrub(received.records))
+        records = received.records
+        lines = encode_lines(records if self._scrubber is None else scrub_records(records, self._scrubber))
         if lines:
             written = self._spool.write(b"".join(line.text for line in lines))
             if written is None:

@@ -1,16 +1,25 @@
 """Scrubbing: secrets in texts, found by their form or by their name. docs/how-to/scrub.md is its page."""
 
+from typing import Literal, TypeAlias
+
 from art_otel.lazy_names import defer_imports
-from art_otel.scrubbing.modes import Mode as Mode
-from art_otel.scrubbing.modes import Scrubbing as Scrubbing
+
+Mode: TypeAlias = Literal["on", "content", "mark"]
+"""`on` replaces what has a precise form or a secret name, `content` also e-mail addresses and passwords in URLs.
+`mark` finds what `on` replaces and alters nothing."""
+
+Scrubbing: TypeAlias = Literal["on", "content", "mark", "off"]
+"""What may be chosen: a mode, or that nothing is looked for."""
 
 if not defer_imports(__name__):
-    from art_otel.scrubbing.names import may_name_secrets as may_name_secrets
-    from art_otel.scrubbing.names import secret_name as secret_name
     from art_otel.scrubbing.patterns import CONTENT_PATTERNS as CONTENT_PATTERNS
     from art_otel.scrubbing.patterns import PATTERNS as PATTERNS
     from art_otel.scrubbing.patterns import SecretPattern as SecretPattern
-    from art_otel.scrubbing.scrubber import PIECES as PIECES
+    from art_otel.scrubbing.records import Attributes as Attributes
+    from art_otel.scrubbing.records import ContentNames as ContentNames
+    from art_otel.scrubbing.records import Part as Part
+    from art_otel.scrubbing.records import Reading as Reading
+    from art_otel.scrubbing.records import RecordScrubber as RecordScrubber
     from art_otel.scrubbing.scrubber import Hits as Hits
     from art_otel.scrubbing.scrubber import Scrubber as Scrubber
     from art_otel.scrubbing.scrubber import replacement as replacement

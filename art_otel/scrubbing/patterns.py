@@ -1,8 +1,9 @@
-r"""SecretPattern: the form of one kind of secret.
+r"""SecretPattern: the form of one kind of secret; and the names under which a text is one, whatever it looks like.
 
 Invariant: what matches is a secret and nothing else that people write: a provider's prefix with the real length and
 alphabet of its keys. Only such forms can be replaced in content without taking away what a model learns from. No match
-crosses a quote, so JSON stays valid JSON, however deep it stands in other JSON.
+crosses a quote, so JSON stays valid JSON, however deep it stands in other JSON. Of a name only the last segment counts,
+and it has to be one of the secret names, exactly.
 
 Sources: the providers' documentation, gitleaks' rules, RFC 7519 (JWT), RFC 7468 (PEM), RFC 3986 (URLs).
 """
@@ -13,6 +14,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 _MIN_DISTINCT: Final = 8
@@ -178,3 +180,23 @@ CONTENT_PATTERNS: Final[tuple[SecretPattern, ...]] = (
     ),
 )
 """What content is full of, so that it is looked for on request only."""
+
+_NAMES: Final = frozenset(
+    {"authorization", "cookie", "set_cookie", "api_key", "x_api_key", "password", "secret", "client_secret"}
+    | {"private_key", "access_token", "refresh_token"}
+)
+"""With `_` for `-`, because OpenTelemetry's instrumentors write the names of headers either way."""
+
+_KEY: Final = re.compile(rf'[".](?:{"|".join(sorted(_NAMES)).replace("_", "[-_]")})\\*+"\s*+:', re.IGNORECASE)
+
+
+@lru_cache(maxsize=4096)
+def secret_name(name: str) -> str | None:
+    """The kind of secret that stands under this name; None for any other name."""
+    last = name.rpartition(".")[2].lower().replace("-", "_")
+    return last.replace("_", " ") if last in _NAMES else None
+
+
+def may_name_secrets(text: str) -> bool:
+    """Whether a JSON text, or one inside of it, may have a key that is a secret name."""
+    return _KEY.search(text) is not None

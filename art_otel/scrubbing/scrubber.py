@@ -12,9 +12,15 @@ from functools import partial
 from itertools import accumulate
 from typing import Final, cast
 
-from art_otel.scrubbing.modes import Mode
-from art_otel.scrubbing.names import may_name_secrets, secret_name
-from art_otel.scrubbing.patterns import CONTENT_PATTERNS, PATTERNS, SIGNS, SecretPattern
+from art_otel.scrubbing import Mode
+from art_otel.scrubbing.patterns import (
+    CONTENT_PATTERNS,
+    PATTERNS,
+    SIGNS,
+    SecretPattern,
+    may_name_secrets,
+    secret_name,
+)
 
 _LONG: Final = 4096
 """Characters from which on a text is remembered."""

@@ -27,10 +27,11 @@ import zstandard
 
 from art_otel import attributes as names
 from art_otel.calls import Logprobs, Packed, TokenIds
-from art_otel.scrubbing import Hits, Scrubber
+from art_otel.scrubbing import Reading as ScrubReading
+from art_otel.scrubbing import RecordScrubber, Scrubber
 from art_otel.sources.format import Reading, Record, Refused, advice
 from art_otel.sources.json_documents import encode, is_list, object_of, read_documents, text_or_json
-from art_otel.spans import Attributes, Event, Quarantined, Scope, Span, Value
+from art_otel.spans import Attributes, Event, Quarantined, Scope, Span, Value, scrub_records
 
 ROOT: Final = "rollout"
 """The key of the session's own span."""
@@ -257,9 +258,12 @@ def without_secrets(reads: _Reads) -> _Reads:
     """Make what gives the records of `reads` without secrets."""
 
     def read(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
-        scrubber = None if reading.scrub == "off" else Scrubber(reading.scrub)
+        if reading.scrub == "off":
+            yield from reads(stream, reading)
+            return
+        scrubber = RecordScrubber(Scrubber(reading.scrub), _NAMES)
         for record in reads(stream, reading):
-            yield _scrubbed(record, scrubber) if scrubber is not None and isinstance(record, Span) else record
+            yield from scrub_records([record], scrubber) if isinstance(record, Span) else (record,)
 
     return read
 
@@ -367,28 +371,24 @@ def _unpacked(packed: bytes, method: int, limit: int) -> bytes:
     return zlib.decompressobj(-zlib.MAX_WBITS).decompress(packed, limit) if method == zipfile.ZIP_DEFLATED else packed
 
 
-def _scrubbed(span: Span, scrubber: Scrubber) -> Span:
-    in_content, elsewhere = Hits(), Hits()
-    content = {name: value for name, value in span.attributes.items() if name in _CONTENT}
-    others = {name: value for name, value in span.attributes.items() if name not in _CONTENT}
-    attributes = _attributes(others, scrubber, elsewhere) | _attributes(content, scrubber, in_content)
-    events = tuple(
-        msgspec.structs.replace(event, attributes=_attributes(event.attributes, scrubber, elsewhere))
-        for event in span.events
-    )
-    message = scrubber.text(span.status_message, elsewhere)
-    if in_content.count and scrubber.alters:
-        attributes = {name: value for name, value in attributes.items() if not name.startswith(_TOKENS)}
-    if in_content.count:
-        attributes[names.SCRUBBED_CONTENT] = True
-    if not in_content.count + elsewhere.count:
-        return span
-    attributes[names.SCRUBBED] = in_content.count + elsewhere.count
-    return msgspec.structs.replace(span, attributes=attributes, events=events, status_message=message)
+class _NamesInLogs:
+    """What the attributes that a Session writes say: bodies and tokens, and no name makes a text of a log a secret."""
+
+    def reading(self, name: str) -> ScrubReading:
+        return "not" if name.startswith(_LEFT_ALONE) else "spoken"
+
+    def is_message(self, event: str) -> bool:  # noqa: ARG002 # a log has no events but scores
+        return False
+
+    def is_content(self, name: str, value: Value, scrubber: Scrubber) -> bool:  # noqa: ARG002 # the name says it
+        return name in _CONTENT
+
+    def may_spell_prompt(self, text: str) -> bool:  # noqa: ARG002 # tokens stand in attributes of their own
+        return False
+
+    def without_tokens(self, attributes: Attributes, *, in_content: bool) -> Attributes:
+        kept = {name: value for name, value in attributes.items() if not name.startswith(_TOKENS)}
+        return kept if in_content else attributes
 
 
-def _attributes(attributes: Attributes, scrubber: Scrubber, hits: Hits) -> dict[str, Value]:
-    return {
-        name: value if name.startswith(_LEFT_ALONE) else scrubber.value(name, value, hits, by_name=False)
-        for name, value in attributes.items()
-    }
+_NAMES: Final = _NamesInLogs()

@@ -22,9 +22,8 @@ from opentelemetry.sdk.util import BoundedList
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Link, Status
 
-from art_otel import attributes
 from art_otel.attributes import ROLLOUT_ID
-from art_otel.conventions.content_names import MESSAGE_LISTS, is_text, names_content
+from art_otel.conventions.content_names import MESSAGE_LISTS, PARAMETERS, is_text, names_content
 from art_otel.spans import Attributes, Value
 
 _NAMES: Final = ("name", "attributes", "events", "links", "status", "resource", "instrumentation_scope")
@@ -162,7 +161,6 @@ def _listed(entries: Sequence[Any], dropped: int) -> Sequence[Any]:
 
 logger = logging.getLogger(__name__)
 
-_PARAMETERS: Final = frozenset({attributes.REQUEST_PARAMETERS, "llm.invocation_parameters"})
 _KEPT_TEXTS: Final = frozenset({"model", "previous_response_id", "reasoning_effort", "service_tier"})
 """Parameters of a request that are text and tell nothing of what was said."""
 
@@ -246,7 +244,7 @@ def _event(event: Any) -> Any:  # noqa: ANN401 # the SDK's Event is deprecated a
 def _kept(unfiltered: Attributes) -> dict[str, Value]:
     kept: dict[str, Value] = {}
     for name, value in unfiltered.items():
-        if name in _PARAMETERS:
+        if name in PARAMETERS:
             kept[name] = _numbers_of(value)
         elif not (names_content(name) and is_text(value)):
             kept[name] = value
