@@ -9,9 +9,10 @@ the same: its own span says how many there are.
 import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
+from weakref import WeakMethod
 
 from art_otel.live.assembly import Line, assemble, by_rollout_id, read_spans
 
@@ -47,7 +48,15 @@ class RolloutBuffer:
         self._running: dict[str, None] = {}
         self._counted: dict[str, None] = {}
         self._of_parent: frozenset[str] = frozenset()
+        self._show_running: WeakMethod[Callable[[str], None]] | None = None
         self._start_threads_anew()
+
+    def on_look(self, show_running: Callable[[str], None]) -> None:
+        """Call a method, whose object is not kept alive, before a rollout is read of which spans run.
+
+        It gives the lines of their starts, which are written only for those who look.
+        """
+        self._show_running = WeakMethod(show_running)
 
     def started(self, rollout_id: str, *, is_root: bool, parent: str | None = None) -> bool:
         """A span of the rollout started. `parent` is the rollout that a rollout's own span is nested in.
@@ -156,6 +165,7 @@ class RolloutBuffer:
         rollout = self._rollouts.get(rollout_id)
         if rollout is None:
             return ()
+        self._look(rollout_id, rollout)
         with rollout.reading:
             if rollout.calls is None:
                 rollout.calls = RunningCalls(rollout_id)
@@ -163,6 +173,9 @@ class RolloutBuffer:
 
     def trajectories(self, rollout_ids: Sequence[str]) -> "Mapping[str, Trajectory]":
         """As Recorder. The lines of rollouts around them are read too, because they hold their spans' parents."""
+        for rollout_id in rollout_ids:
+            if (rollout := self._rollouts.get(rollout_id)) is not None:
+                self._look(rollout_id, rollout)
         with self._changed:
             around = {id(rollout): rollout for each in rollout_ids for rollout in self._with_parents(each)}
             lines = [line for rollout in around.values() for line in rollout.lines]
@@ -182,6 +195,12 @@ class RolloutBuffer:
         self._of_parent |= {rollout_id for rollout_id, rollout in self._rollouts.items() if rollout.is_open}
         for rollouts in (self._rollouts, self._ended, self._running, self._counted):
             rollouts.clear()
+
+    def _look(self, rollout_id: str, rollout: "OpenRollout") -> None:
+        """Have the starts of what runs among the lines."""
+        show_running = None if self._show_running is None else self._show_running()
+        if show_running is not None and rollout.ended < rollout.started:
+            show_running(rollout_id)
 
     def _start_threads_anew(self) -> None:
         self._changed = threading.Condition()

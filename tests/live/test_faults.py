@@ -90,7 +90,6 @@ def faulty_processor(folder, faults: Faults, provider: TracerProvider) -> Record
     )
     processor.registry = Faulty(processor.registry, faults)
     processor._lines = Faulty(processor._lines, faults)
-    processor._starts = Faulty(processor._starts, faults)
     return processor
 
 

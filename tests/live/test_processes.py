@@ -72,17 +72,15 @@ def test_signals(server, tmp_path, python, number, way: Way):
     assert run.only.status in {"unfinished", "ok"}
 
 
-def test_a_killed_app_leaves_the_call_it_was_in(server, tmp_path, python):
+def test_an_app_killed_in_a_call_leaves_its_rollout_unfinished(server, tmp_path, python):
     request = "model='m', messages=[{'role': 'user', 'content': '#delay=30'}]"
     code = f"import openai; openai.OpenAI().chat.completions.create({request})"
     process = subprocess.Popen(by_run(python, "-c", code), env=environment(server, tmp_path), cwd=tmp_path)
     spool = tmp_path / "art" / "spool"
-    while sum(len(path.read_bytes().splitlines()) for path in spool.rglob("*.jsonl")) < 2:
+    while not sum(len(path.read_bytes().splitlines()) for path in spool.rglob("*.jsonl")):
         assert process.poll() is None
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     run = collect(tmp_path)
     assert run.only.status == "unfinished"
-    assert len(run.only.calls) == 1
-    assert run.only.calls[0].end_ns is None
     assert not run.only.complete

@@ -33,7 +33,7 @@ from art_otel.tracing.sdk.rollout_registry import (
     remember,
     was_call,
 )
-from art_otel.tracing.sdk.span_lines import OtlpJsonEncoder, StartLines, start_of
+from art_otel.tracing.sdk.span_lines import OtlpJsonEncoder, start_of
 from art_otel.tracing.sdk.span_parts import with_attributes
 
 _NAMED: Final = 5
@@ -69,9 +69,9 @@ class RecordingSpanProcessor(SpanProcessor):
         self._process_rollout = process_rollout
         self._about = dict(about or {})
         self._lines = OtlpJsonEncoder()
-        self._starts = StartLines(self._lines, self._rewritten)
         self._pending = PendingSpans()
         self._is_asked = False
+        self.rollouts.on_look(self.show_running)
         after_fork(self._after_fork)
 
     @property
@@ -98,10 +98,17 @@ class RecordingSpanProcessor(SpanProcessor):
             self._shut_down()
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Whether everything that ended so far is on the disk, not only with the file system."""
+        """Whether everything so far is on the disk, not only with the file system."""
+        self.show_running()
         with self._handle_internal_errors:
             return self._flush(timeout_millis / 1000)
         return False
+
+    def show_running(self, rollout_id: str | None = None) -> None:
+        """Record that the calls of a rollout, or of all, have begun that run now: somebody looks before they end."""
+        with self._handle_internal_errors:
+            for active in self.registry.running_calls(rollout_id):
+                self._write_start(active)
 
     def _start(self, span: Span, context: Context | None) -> None:
         calls = is_call(span)
@@ -183,8 +190,8 @@ class RecordingSpanProcessor(SpanProcessor):
     def _record_start(self, active: ActiveSpan, *, calls: bool) -> None:
         """Mark and count a start, and write it where it would be missed: a crash leaves it unfinished.
 
-        That is a root's, step's and call's, and any in a process whose counts no rollout span has. That of a call also
-        shows it in its rollout while it runs, and in one that does not wait for it.
+        That is a root's and a step's, and any in a process whose counts no rollout span has. That of a call is written
+        when somebody looks while it runs.
         """
         if active.rollout is None:
             return
@@ -196,15 +203,21 @@ class RecordingSpanProcessor(SpanProcessor):
         certified = self.rollouts.started(active.rollout, is_root=active.is_root, parent=active.outer)
         active.counted = True
         if calls:
+            active.is_call = True
             self.rollouts.note_call(active.rollout)
-        if calls or active.is_root or not certified or attributes.STEP_INDEX in (active.span.attributes or {}):
-            self.rollouts.add(active.rollout, self._write(self._starts.line(active.span)))
+        if active.is_root or not certified or attributes.STEP_INDEX in (active.span.attributes or {}):
+            self._write_start(active)
+
+    def _write_start(self, active: ActiveSpan, rollout: str | None = None) -> None:
+        """Write that a span has begun, for its own rollout or another."""
+        active.is_written = True
+        self.rollouts.add(rollout or active.rollout or "", self._write(self._line(start_of(active.span))))
 
     def _record_ancestors(self, active: ActiveSpan, rollout: str) -> None:
         """Record that the spans around a nested rollout began: it may end long before they do."""
         for above in self.registry.outermost(active)[:-1]:
             if above.rollout is not None:
-                self.rollouts.add(rollout, self._write(self._starts.line(above.span)))
+                self._write_start(above, rollout)
 
     def _end(self, span: ReadableSpan) -> None:
         active = self.registry.of(span)
@@ -246,6 +259,7 @@ class RecordingSpanProcessor(SpanProcessor):
     def _shut_down(self) -> None:
         if self._process_rollout is not None:
             self._process_rollout.end()
+        self.show_running()
         self._tell_running()
         self.spool.close()
 

@@ -51,7 +51,8 @@ class ActiveSpan:
     """A span that runs. `rollout` is None while it is in none; `is_root` says that it is a rollout's own span.
 
     `outer` is the rollout that a rollout's own span is nested in; `counted` says that it is in the span counts;
-    `is_aside` that it gives a reward and is no part of what it judges.
+    `is_aside` that it gives a reward and is no part of what it judges; `is_call` that it is an LLM call; `is_written`
+    that its start is.
     """
 
     span: Span
@@ -61,6 +62,8 @@ class ActiveSpan:
     outer: str | None = None
     counted: bool = False
     is_aside: bool = False
+    is_call: bool = False
+    is_written: bool = False
 
 
 class RolloutRegistry:
@@ -119,6 +122,14 @@ class RolloutRegistry:
                 return ancestor.rollout
             above = ancestor.above
         return None
+
+    def running_calls(self, rollout: str | None) -> list[ActiveSpan]:
+        """The calls of a rollout, or of all, that run and whose starts are not written."""
+        return [
+            active
+            for active in list(self._running.values())
+            if active.is_call and not active.is_written and rollout in (active.rollout, None)
+        ]
 
     def still_running(self) -> list[Span]:
         """The spans of rollouts that have not ended, one of each name."""

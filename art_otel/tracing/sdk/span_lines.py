@@ -2,7 +2,7 @@
 
 Invariant: a span that any attribute value can be on becomes a line that any OTLP reader takes; writing it never raises
 for what stands in the span. So live and dump are the same bytes, read by the same reader. The line of a start, which a
-crash leaves as the only trace of a span, says what `start_of` gives, rewritten as ended spans are.
+crash leaves as the only trace of a span, says what `start_of` gives.
 
 Source of the format: https://opentelemetry.io/docs/specs/otel/protocol/file-exporter/
 """
@@ -10,8 +10,8 @@ Source of the format: https://opentelemetry.io/docs/specs/otel/protocol/file-exp
 import base64
 import math
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias, cast
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, TypeAlias, cast
 
 import msgspec
 from opentelemetry.sdk.resources import Resource
@@ -19,7 +19,6 @@ from opentelemetry.sdk.trace import ReadableSpan, Span
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Status
 
-from art_otel.spans import Value
 from art_otel.tracing.sdk.span_parts import as_dict
 
 Json: TypeAlias = dict[str, Any]
@@ -30,27 +29,10 @@ MAX_DEPTH: Final = 24
 _ENCODER: Final = msgspec.json.Encoder()
 
 
-_IDS: Final = '{"traceId":"%s","spanId":"%s","parentSpanId":"%s","startTimeUnixNano":"%d",'
+_IDS: Final = b'{"traceId":"%032x","spanId":"%016x",%b"startTimeUnixNano":"%d",'
+_NO_IDS: Final = b'{"traceId":"","spanId":"",%b"startTimeUnixNano":"%d",'
+_PARENT: Final = b'"parentSpanId":"%016x",'
 _MAX_HEADS: Final = 256
-
-
-class LineTemplate(NamedTuple):
-    """The line of a span but for its ids and its start: what stands before them and, without `{`, what follows."""
-
-    head: bytes
-    body: bytes
-
-    def line(self, span: ReadableSpan) -> bytes:
-        """The line of a span that says this. It ends with its CRC-32, a field that OTLP readers do not know."""
-        context, parent = span.get_span_context(), span.parent
-        ids = _IDS % (
-            f"{context.trace_id:032x}" if context else "",
-            f"{context.span_id:016x}" if context else "",
-            f"{parent.span_id:016x}" if parent else "",
-            span.start_time or 0,
-        )
-        body = b"%b%b%b]}]}]}" % (self.head, ids.encode(), self.body)
-        return b'%b,"crc32":"%08x"}\n' % (memoryview(body)[:-1], zlib.crc32(body))
 
 
 class OtlpJsonEncoder:
@@ -60,12 +42,16 @@ class OtlpJsonEncoder:
         self._heads: dict[tuple[int, int], tuple[object, bytes]] = {}
 
     def line(self, span: ReadableSpan) -> bytes:
-        """The line of a span; one that has not ended has no end time."""
-        return self.template(span).line(span)
+        """The line of a span; one that has not ended has no end time.
 
-    def template(self, span: ReadableSpan) -> LineTemplate:
-        """The line of a span but for its ids and its start."""
-        return LineTemplate(self._head(span.resource, span.instrumentation_scope), _encode(_body(span))[1:])
+        It ends with its CRC-32, a field that OTLP readers do not know.
+        """
+        context, parent = span.get_span_context(), span.parent
+        rest = (b"" if parent is None else _PARENT % parent.span_id, span.start_time or 0)
+        ids = _NO_IDS % rest if context is None else _IDS % (context.trace_id, context.span_id, *rest)
+        head = self._head(span.resource, span.instrumentation_scope)
+        line = b"%b%b%b]}]}]" % (head, ids, memoryview(_encode(_body(span)))[1:])
+        return b'%b,"crc32":"%08x"}\n' % (line, zlib.crc32(b"}", zlib.crc32(line)))
 
     def _head(self, resource: Resource, scope: InstrumentationScope | None) -> bytes:
         key = (id(resource), id(scope))
@@ -194,33 +180,6 @@ _START_ATTRIBUTES: Final = (
     *("art.rollout.", "art.group.", "art.split", "art.training.", "art.policy.", "art.step.", "art.metadata."),
     *("gen_ai.operation.name", "gen_ai.request.model", "openinference.span.kind", "llm.request.type"),
 )
-_MAX_TEMPLATES: Final = 256
-
-
-class StartLines:
-    """Encodes the starts of spans with `encoder`, after `rewrite`.
-
-    Spans of one rollout begin alike, but for their ids and times: what they share is rewritten and encoded once.
-    """
-
-    def __init__(self, encoder: OtlpJsonEncoder, rewrite: Callable[[ReadableSpan], ReadableSpan]) -> None:
-        self._encoder = encoder
-        self._rewrite = rewrite
-        self._templates: dict[object, tuple[LineTemplate, object]] = {}
-
-    def line(self, span: Span) -> bytes:
-        """Return the line of a span that has begun."""
-        attributes, shared = _start_attributes(span), (span.resource, span.instrumentation_scope)
-        if any(type(value) is not str for value in attributes.values()):  # 1, 1.0 and True would be one key
-            return self._encoder.line(self._rewrite(start_of(span)))
-        key = (span.name, span.kind, *map(id, shared), *attributes.items())
-        cached = self._templates.get(key)
-        if cached is None:
-            if len(self._templates) >= _MAX_TEMPLATES:
-                self._templates.clear()
-            cached = (self._encoder.template(self._rewrite(start_of(span))), shared)  # held: no other gets their ids
-            self._templates[key] = cached
-        return cached[0].line(span)
 
 
 def start_of(span: Span) -> ReadableSpan:
@@ -233,12 +192,10 @@ def start_of(span: Span) -> ReadableSpan:
         context=span.get_span_context(),
         parent=span.parent,
         resource=span.resource,
-        attributes=_start_attributes(span),
+        attributes={
+            name: value for name, value in as_dict(span.attributes).items() if name.startswith(_START_ATTRIBUTES)
+        },
         kind=span.kind,
         start_time=span.start_time,
         instrumentation_scope=span.instrumentation_scope,
     )
-
-
-def _start_attributes(span: Span) -> dict[str, Value]:
-    return {name: value for name, value in as_dict(span.attributes).items() if name.startswith(_START_ATTRIBUTES)}
