@@ -58,11 +58,8 @@ class RolloutBuffer:
         """
         self._show_running = WeakMethod(show_running)
 
-    def started(self, rollout_id: str, *, is_root: bool, parent: str | None = None) -> bool:
-        """A span of the rollout started. `parent` is the rollout that a rollout's own span is nested in.
-
-        Gives whether its root started here, so that its own span will say how many spans there are.
-        """
+    def started(self, rollout_id: str, *, is_root: bool, parent: str | None = None) -> "OpenRollout":
+        """A span of the rollout started. `parent` is the rollout that a rollout's own span is nested in."""
         with self._changed:
             rollout = self._rollouts.get(rollout_id)
             if rollout is None:
@@ -75,7 +72,7 @@ class RolloutBuffer:
                 rollout.started += 1
             if rollout_id in self._ended:
                 self._place(rollout_id, rollout)
-            return rollout.is_here
+            return rollout
 
     def add(self, rollout_id: str, line: Line) -> None:
         """Hold a line that ends nothing: of a start, of a span around the rollout, of a reward given later."""
@@ -301,8 +298,9 @@ class SpanCounts(NamedTuple):
 
 @dataclass(kw_only=True, slots=True)
 class OpenRollout:
-    """The lines and counts of one rollout that this process records. `is_here` says that its root started here.
+    """The lines and counts of one rollout that this process records.
 
+    `is_here` says that its root started here, `is_counted` that this will say at its end how many spans there are.
     `is_open` says that its root runs, here or, as the code that began it goes on here too, in the process that this one
     was forked from. `parent` is the rollout that it is nested in. `waiting` is how many wait for it. `is_counted_only`
     says that no line of it is held, `has_llm_calls` that a span of it is an LLM call. `calls` are its calls so far, for
@@ -312,6 +310,7 @@ class OpenRollout:
     parent: str | None
     opened: float
     is_here: bool = False
+    is_counted: bool = False
     is_open: bool = False
     lines: list[Line] = field(default_factory=list[Line])
     started: int = 0

@@ -57,7 +57,7 @@ def measure(
     rounds: int, cases: dict[str, tuple[SpanProcessor | None, bool]], call: Callable[[], object], switch: Switch
 ) -> dict:
     """CPU seconds of every call, the cases in turn."""
-    tracer = trace.get_tracer("benchmark")
+    tracer = trace.get_tracer("art_otel")
     found: dict[str, list[float]] = {name: [] for name in cases}
     for number in range(rounds):
         for name, (processor, captures) in cases.items():

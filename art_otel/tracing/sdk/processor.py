@@ -21,7 +21,7 @@ from art_otel import attributes
 from art_otel.forks import WeakMethods, after_fork
 from art_otel.live import Line, RolloutBuffer
 from art_otel.spool import MemorySpool, Spool
-from art_otel.tracing.api.context import current_rollout_id
+from art_otel.tracing.api.context import SCOPE, current_rollout_id
 from art_otel.tracing.internal_errors import InternalErrorHandler, warn_once
 from art_otel.tracing.sdk.rollout_registry import (
     ActiveSpan,
@@ -31,6 +31,7 @@ from art_otel.tracing.sdk.rollout_registry import (
     is_call,
     key_of,
     remember,
+    scope_of,
     was_call,
 )
 from art_otel.tracing.sdk.span_lines import OtlpJsonEncoder, start_of
@@ -190,8 +191,8 @@ class RecordingSpanProcessor(SpanProcessor):
     def _record_start(self, active: ActiveSpan, *, calls: bool) -> None:
         """Mark and count a start, and write it where it would be missed: a crash leaves it unfinished.
 
-        That is a root's and a step's, and any in a process whose counts no rollout span has. That of a call is written
-        when somebody looks while it runs.
+        That is a root's and a step's, any in a process whose counts no rollout span has, and a call's whose rollout's
+        own span does not count its spans. That of any other call is written when somebody looks while it runs.
         """
         if active.rollout is None:
             return
@@ -200,12 +201,14 @@ class RecordingSpanProcessor(SpanProcessor):
             active.span.set_attributes({name: value for name, value in self._about.items() if name not in existing})
         else:
             active.span.set_attribute(attributes.ROLLOUT_ID, active.rollout)
-        certified = self.rollouts.started(active.rollout, is_root=active.is_root, parent=active.outer)
-        active.counted = True
+        recorded = self.rollouts.started(active.rollout, is_root=active.is_root, parent=active.outer)
+        active.counted, active.is_call = True, calls
+        if active.is_root:
+            recorded.is_counted = scope_of(active.span) == SCOPE
         if calls:
-            active.is_call = True
-            self.rollouts.note_call(active.rollout)
-        if active.is_root or not certified or attributes.STEP_INDEX in (active.span.attributes or {}):
+            recorded.has_llm_calls = True
+        is_missed = active.is_root or not recorded.is_here or (calls and not recorded.is_counted)
+        if is_missed or attributes.STEP_INDEX in (active.span.attributes or {}):
             self._write_start(active)
 
     def _write_start(self, active: ActiveSpan, rollout: str | None = None) -> None:

@@ -181,10 +181,8 @@ def key_of(span: ReadableSpan) -> Key:
 
 def _is_reward(span: Span) -> bool:
     """Whether the span gives a reward: it names a rollout, or art-otel made it."""
-    scope = span.instrumentation_scope
-    is_art_otel = scope is not None and scope.name == SCOPE
     return span.name.startswith(attributes.REWARD_SPAN_PREFIX) and (
-        is_art_otel or _declared(span.attributes) is not None
+        scope_of(span) == SCOPE or _declared(span.attributes) is not None
     )
 
 
@@ -221,7 +219,7 @@ def path_up(context: SpanContext | None) -> Iterator[Span]:
 
 def is_call(span: ReadableSpan) -> bool:
     """Whether a span that has just started will be an LLM call."""
-    return may_be_call(_scope(span), span.name, span.attributes or {})
+    return may_be_call(scope_of(span), span.name, span.attributes or {})
 
 
 def was_call(span: ReadableSpan) -> bool:
@@ -247,7 +245,7 @@ def _role(span: ReadableSpan) -> Role:
         start_ns=0,
         end_ns=None,
         attributes=as_dict(attributes),
-        scope=spans.Scope(name=_scope(span)),
+        scope=spans.Scope(name=scope_of(span)),
         dropped_attributes_count=span.dropped_attributes,
     )
     return role_of(snapshot)
@@ -260,7 +258,8 @@ def is_call_by_now(span: ApiSpan) -> bool:
     return isinstance(span, ReadableSpan) and (is_call(span) or was_call(span))
 
 
-def _scope(span: ReadableSpan) -> str:
+def scope_of(span: ReadableSpan) -> str:
+    """The name of the scope that the span was made in: its instrumentor's."""
     scope = span.instrumentation_scope
     return "" if scope is None else scope.name
 
