@@ -13,13 +13,13 @@ entries look like.
 import re
 from collections.abc import Callable, Collection
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
-from art_otel.calls import InferenceCall, Message
+from art_otel.calls import Gap, InferenceCall, Message
 from art_otel.conventions import values
-from art_otel.conventions.attributes import AttributeReader
+from art_otel.conventions.attributes import AttributeReader, SpanRecording, names_of
 from art_otel.conventions.bodies import parts
 from art_otel.conventions.bodies.messages import (
     ResultWriter,
@@ -29,6 +29,8 @@ from art_otel.conventions.bodies.messages import (
     sent_result,
     with_instructions,
 )
+from art_otel.conventions.masks import mask_in, signs_of
+from art_otel.conventions.value_limits import cut_values
 from art_otel.conventions.vocabulary import is_responses_api_id
 from art_otel.errors import ParseError
 from art_otel.spans import Span, Value
@@ -306,18 +308,33 @@ _STRANDS: Final = "strands.telemetry.tracer"
 _SYSTEM_PROMPT: Final = "system_prompt"
 
 
-def agent_instructions(span: Span) -> str | None:
-    """The system prompt that an agent's span has for the calls below it."""
-    return values.text(span.attributes.get(_SYSTEM_PROMPT)) if span.scope.name == _STRANDS else None
+class AgentInstructions(NamedTuple):
+    """The system prompt that an agent's span has for the calls below it, and why it may not be what was sent."""
+
+    message: Message
+    gaps: tuple[Gap, ...]
 
 
-def with_agent_instructions(call: InferenceCall, span: Span, instructions: str) -> InferenceCall:
+def agent_instructions(span: Span) -> AgentInstructions | None:
+    """The instructions on an agent's span; None where it has none."""
+    text = values.text(span.attributes.get(_SYSTEM_PROMPT)) if span.scope.name == _STRANDS else None
+    if text is None:
+        return None
+    recording = SpanRecording(span, (), names_of(span.attributes))
+    mask = mask_in(text, signs_of(recording))
+    gaps = [] if mask is None else [Gap(kind="masked", field="prompt", evidence=mask.evidence)]
+    cut = (value for value in cut_values(recording) if value.name == _SYSTEM_PROMPT)
+    gaps += [Gap(kind="cut", field="prompt", evidence=value.evidence) for value in cut]
+    return AgentInstructions(Message(role="system", content=text), tuple(gaps))
+
+
+def with_agent_instructions(call: InferenceCall, span: Span, instructions: AgentInstructions) -> InferenceCall:
     """The call that a span recorded, its prompt behind the instructions of the agent above it where it has none."""
     prompt = call.input_messages
     if span.scope.name != _STRANDS or prompt is None or any(message.role == "system" for message in prompt):
         return call
-    system = Message(role="system", content=instructions)
-    return msgspec.structs.replace(call, input_messages=(system, *prompt))
+    sent = (instructions.message, *prompt)
+    return msgspec.structs.replace(call, input_messages=sent, gaps=(*call.gaps, *instructions.gaps))
 
 
 _AGENT_FRAMEWORK: Final = "agent_framework"

@@ -22,6 +22,7 @@ import msgspec
 
 from art_otel import attributes
 from art_otel.conventions import (
+    AgentInstructions,
     RecordedMessage,
     Role,
     agent_conversation,
@@ -244,7 +245,7 @@ class AncestorContext(NamedTuple):
     call: SpanKey | None = None
     call_depth: int = 0
     boundary_depth: int = 0
-    instructions: str | None = None
+    instructions: AgentInstructions | None = None
     conversation: str | None = None
 
 

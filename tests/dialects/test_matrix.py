@@ -5,7 +5,7 @@ recording in one of `FOLDERS`; a new mask or limit by being in its table.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -151,6 +151,15 @@ def word_of(one: Recorded) -> str:
     return max(words, key=lambda word: (word.istitle(), words[word], word), default="nobody")
 
 
+def with_roles_masked(one: Recorded, roles: Collection[str]) -> Sequence[Record]:
+    """A recording in which the messages of some roles alone are masked, wherever they stand."""
+    calls = [call for trajectory in built(one.records) for call in trajectory.calls]
+    messages = [message for call in calls for message in call.input_messages or ()]
+    others = {message.content for message in messages if message.role not in roles}
+    texts = {message.content for message in messages if message.role in roles and message.content} - others
+    return mutations.with_texts_masked(one.records, texts, MASKS[0].examples[0], answers_only=False) if texts else ()
+
+
 ANY_LENGTH = (1000, 512, 777)
 """Limits that people set where a limit may be any number. An odd one shows itself by three texts."""
 
@@ -200,6 +209,8 @@ WAYS: Mapping[str, Mapping[str, Mutation]] = {
             else mutations.with_attributes_masked(one.records, one.texts, "{}", only_json=True),
             one.known,
         ),
+        "system prompts": lambda one: (with_roles_masked(one, ("system", "developer")), one.known),
+        "answers of tools": lambda one: (with_roles_masked(one, ("tool",)), one.known),
         **{way: mutation for mask in (*MASKS, HASH) for way, mutation in mask_ways(mask).items()},
     },
     "limits": {way: mutation for limit in LIMITS for way, mutation in limit_ways(limit).items()},

@@ -46,6 +46,19 @@ def test_strands_prompts_have_the_instructions_and_results_as_they_were_sent(tmp
     assert not any("[{" in content for content in answered)
 
 
+@pytest.mark.parametrize(
+    ("prompt", "reason"), [("redacted-by-litellm", "content masked"), ("You are kind. " * 146 + "Bye.", "content cut")]
+)
+def test_a_system_prompt_on_the_agents_span_is_judged_as_any_other(tmp_path, prompt, reason):
+    recording = Path(__file__).parent.parent / "dialects" / "strands_v130_native.jsonl"
+    dump = tmp_path / "in.jsonl"
+    dump.write_text(recording.read_text().replace("You are a weather agent.", prompt))
+    (trajectory,), _ = convert_files(tmp_path / "out", dump)
+    assert [said(call)[0] for call in trajectory.calls] == [("system", prompt)] * 2
+    assert set(trajectory.incomplete_reasons) == {reason}
+    assert all(turn.untrained is not None for turn in trajectory.turns)
+
+
 def test_smolagents_prompts_have_the_messages_as_they_were_sent(tmp_path):
     (trajectory,), _ = convert(tmp_path, "smolagents")
     assert [message.role for message in trajectory.calls[-1].input_messages] == ["system", "user", "assistant", "user"]
