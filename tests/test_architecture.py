@@ -72,7 +72,7 @@ ALLOWED = {
     "numpy": ("data", "demo", "viewer"),
     "openai": ("tracing", "demo"),
     "torch": ("data/torch_dataset.py",),
-    "rich": ("cli", "tracing/gathering/progress.py"),
+    "rich": ("cli", "tracing/gathering/gather_many.py"),
     "hypothesis": ("testing",),
     "loky": ("engines/run.py",),
     "filelock": ("store/commit.py", "receiver/receiver.py"),

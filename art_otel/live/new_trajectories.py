@@ -1,42 +1,54 @@
 """NewTrajectories: what is new in a spool, for loops that train on what other processes record.
 
 Invariant: a rollout is given once it has ended, whole, whichever files its spans are in; what comes later gives it
-again, as its next revision. No line is read twice to find out what is new.
+again, as its next revision. No line is read twice to find out what is new. What a loop that ends early was not given is
+given to the next one.
 """
 
+import asyncio
 import logging
+import threading
 import time
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 from art_otel.live.arriving_rollouts import ArrivingRollouts
 from art_otel.live.assembly import assemble, read_records
+from art_otel.live.groups import PartialGroups, grouped
 from art_otel.spool import NewLines
 
 if TYPE_CHECKING:
-    from art_otel.trajectories import Trajectory
+    from art_otel.trajectories import Trajectory, TrajectoryGroup
 
 logger = logging.getLogger(__name__)
 
-MAX_AGE: Final = 3600.0
-"""Seconds after which nothing more is expected of a rollout that was given: memory holds where its spans stand."""
+_PAUSE: Final = 0.2
+"""Seconds after which a spool without anything new is looked at again."""
 
 
 class NewTrajectories:
     """Give the trajectories that come into a spool while traced processes go on writing to it.
 
     new = art_otel.NewTrajectories(".art/spool")
-    while training:
-        for batch in art_otel.batches(new.take()):
-            ...
+    async for trajectory in new:
+        ...
+    async for group in new.groups(size=8, timeout=60):
+        ...
+    for batch in art_otel.batches(new.take()):
+        ...
 
-    `folder` is the spool, or the folder of one run in it; it may not exist yet. What it holds already is given by the
-    first `take`. A rollout that has not ended is held back until it has, or until nothing of it came for `grace`
-    seconds, as after a crash: let that be longer than your longest LLM call. Spans from processes that do not count
-    them (other languages) are given after `grace` too. `rollout_spans` are globs of the names of spans that count as
-    rollouts where no span carries a rollout id.
+    The loops go on until they are left, waiting for what comes; `take` gives what is there. `folder` is the spool, or
+    the folder of one run in it; it may not exist yet. What it holds already comes first. A rollout that has not ended
+    is held back until it has, or until nothing of it came for `grace` seconds, as after a crash: let that be longer
+    than your longest LLM call. Spans from processes that do not count them (other languages) are given after `grace`
+    too. `rollout_spans` are globs of the names of spans that count as rollouts where no span carries a rollout id.
+
+    A rollout that was given before comes again, with a higher `revision`, where late spans or rewards belong to it. A
+    warning says once if the folder does not exist. Raises OSError for what cannot be read, as a folder that is a file.
     """
 
     def __init__(self, folder: str | Path, *, grace: float = 60.0, rollout_spans: Iterable[str] = ()) -> None:
@@ -44,27 +56,57 @@ class NewTrajectories:
         """The folder until it was there, or was missed once."""
         self._lines = NewLines(folder)
         self._rollout_spans = tuple(rollout_spans)
-        self._arriving = ArrivingRollouts(grace=grace, max_age=MAX_AGE)
+        self._arriving = ArrivingRollouts(grace=grace)
+        self._lock = threading.Lock()
+        self._waiting: deque[Trajectory] = deque()
 
     def take(self) -> "list[Trajectory]":
-        """The trajectories of rollouts that have ended since the last time, in the order of their ids.
+        """The trajectories of rollouts that have ended since the last time, in the order of their ids."""
+        self._read()
+        with self._lock:
+            taken = list(self._waiting)
+            self._waiting.clear()
+        return taken
 
-        One that was given before comes again, with a higher `revision`, where late spans or rewards belong to it that
-        come within an hour.
-        A warning says once if the folder does not exist. Raises OSError for what cannot be read, as a folder that is a
-        file.
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> "Trajectory":
+        """The next one that ends. It waits as long as there is none."""
+        while not self._waiting:
+            await asyncio.to_thread(self._read)
+            if not self._waiting:
+                await asyncio.sleep(_PAUSE)
+        return self._waiting.popleft()
+
+    async def groups(self, *, size: int, timeout: float | None = None) -> "AsyncGenerator[TrajectoryGroup]":
+        """Give groups of `size` trajectories that say the same `group_id` and training step.
+
+        A group that is not full `timeout` seconds after its first trajectory is given as it is. A rollout without a
+        group is one of its own. A revision of a rollout whose group was given already is left out.
         """
-        self._check_folder()
-        self._look()
-        due = self._arriving.due(time.monotonic())
-        self._look()  # what had ended may have spans in files that were read before
-        now = time.monotonic()
-        taken = [
-            replace(ended.trajectory, revision=ended.revision)
-            for together in self._arriving.together(due & self._arriving.due(now), now)
-            for ended in self._arriving.give(together, assemble(together.lines, self._rollout_spans))
-        ]
-        return sorted(taken, key=lambda trajectory: trajectory.order)
+        partial = PartialGroups[None](size=size, timeout=timeout)
+        try:
+            async with aclosing(grouped(self, partial)) as groups:
+                async for group in groups:
+                    yield group
+        finally:
+            self._waiting.extendleft(reversed(partial.trajectories))
+
+    def _read(self) -> None:
+        """Let what has ended wait; whoever asked may be gone by then."""
+        with self._lock:
+            self._check_folder()
+            self._look()
+            due = self._arriving.due(time.monotonic())
+            self._look()  # what had ended may have spans in files that were read before
+            now = time.monotonic()
+            ended = [
+                replace(ended.trajectory, revision=ended.revision)
+                for together in self._arriving.together(due & self._arriving.due(now), now)
+                for ended in self._arriving.give(together, assemble(together.lines, self._rollout_spans))
+            ]
+            self._waiting.extend(sorted(ended, key=lambda trajectory: trajectory.order))
 
     def _check_folder(self) -> None:
         folder, self._folder = self._folder, None

@@ -11,22 +11,20 @@ import asyncio
 import logging
 import ssl
 import time
-from collections import OrderedDict
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Final, NamedTuple, Self, Unpack
+from typing import Final, Self, Unpack
 
 import httpx
 import msgspec
 
 from art_otel.errors import UsageError
+from art_otel.live.groups import PartialGroups
 from art_otel.receiver.protocol import (
     Acknowledgment,
     Ask,
-    GroupKey,
-    Key,
     Lease,
     Question,
     Received,
@@ -44,9 +42,6 @@ _TOGETHER: Final = 16
 """Trajectories of groups that are fetched with one question."""
 _WAIT: Final = 20.0
 """Seconds that a question waits at the receiver before it is asked again."""
-_MOST: Final = 1024
-"""Trajectories that wait for others. Beyond, the group that waits longest is given as it is."""
-_REMEMBERED: Final = 10_000
 _CONNECT: Final = 10.0
 _TIMEOUT: Final = httpx.Timeout(60.0, connect=_CONNECT)
 _SILENCE: Final = 45.0
@@ -94,19 +89,22 @@ class ReceivedRollouts:
         A group that is not full `timeout` seconds after its first trajectory is given as it is. A rollout without a
         group is one of its own. A revision of a rollout whose group was given already is acknowledged and left out.
         """
-        partial = PartialGroups(size=size, timeout=timeout)
+        partial = PartialGroups[Acknowledgment](size=size, timeout=timeout)
         while True:
             self._finish_handling()
             ready = partial.take()
             if ready is not None:
-                self._handling = list(ready.acknowledgments)
+                self._handling = ready.acknowledgments
                 while self._handled:
                     await self._ask(0, 0.0, partial.acknowledgments, whole_groups=True)
                 yield ready.group
                 continue
             wait = min(_WAIT, partial.next_timeout())
             for received in await self._ask(_TOGETHER, wait, partial.acknowledgments, whole_groups=True):
-                self._handled += partial.add(received)
+                added = received.acknowledgment
+                left_out = partial.add(received.trajectory, added)
+                if left_out is not None and (left_out is added or left_out.digest != added.digest):
+                    self._handled.append(left_out)
 
     async def __aenter__(self) -> Self:
         return self
@@ -166,80 +164,6 @@ async def connect(
     session = RemoteSession(url, consumer, token, None if certificate is None else str(certificate))
     async with ReceivedRollouts(url, await session.open(wait), Selection(**selection)) as rollouts:
         yield rollouts
-
-
-class ReadyGroup(NamedTuple):
-    """A group, and what acknowledges its rollouts."""
-
-    group: TrajectoryGroup
-    acknowledgments: tuple[Acknowledgment, ...]
-
-
-class PartialGroups:
-    """Collects received into groups of `size`, for at most `timeout` seconds."""
-
-    def __init__(self, *, size: int, timeout: float | None) -> None:
-        self._size = size
-        self._timeout = timeout
-        self._groups: OrderedDict[GroupKey, dict[Key, Received]] = OrderedDict()
-        self._began: dict[GroupKey, float] = {}
-        self._given: OrderedDict[GroupKey, None] = OrderedDict()
-
-    @property
-    def acknowledgments(self) -> list[Acknowledgment]:
-        """The acknowledgments of all rollouts that wait."""
-        return [received.acknowledgment for group in self._groups.values() for received in group.values()]
-
-    def add(self, received: Received) -> list[Acknowledgment]:
-        """Add a trajectory, and return the acknowledgments of what is too old or too late for its group."""
-        key = _key_of(received.trajectory)
-        if key in self._given and received.acknowledgment.revision:
-            logger.warning("art-otel: %s has more, but its group was given", received.trajectory.rollout_id)
-            return [received.acknowledgment]
-        group = self._groups.setdefault(key, {})
-        self._began.setdefault(key, time.monotonic())
-        earlier = group.get(received.acknowledgment.key)
-        group[received.acknowledgment.key] = received
-        return (
-            []
-            if earlier is None or earlier.acknowledgment.digest == received.acknowledgment.digest
-            else [earlier.acknowledgment]
-        )
-
-    def take(self) -> ReadyGroup | None:
-        """A group that is full or has waited long enough; None where there is none."""
-        key = next(self._ready(), None)
-        if key is None:
-            return None
-        del self._began[key]
-        self._given[key] = None
-        if len(self._given) > _REMEMBERED:
-            self._given.popitem(last=False)
-        received = list(self._groups.pop(key).values())
-        group = TrajectoryGroup(group_id=key[1], trajectories=[received.trajectory for received in received])
-        return ReadyGroup(group, tuple(received.acknowledgment for received in received))
-
-    def next_timeout(self) -> float:
-        """Seconds until the first group has waited long enough."""
-        if self._timeout is None or not self._began:
-            return float("inf")
-        return max(0.0, min(self._began.values()) + self._timeout - time.monotonic())
-
-    def _ready(self) -> Iterator[GroupKey]:
-        now = time.monotonic()
-        for key, group in self._groups.items():
-            is_late = self._timeout is not None and now - self._began[key] >= self._timeout
-            is_alone = all(received.trajectory.group_id is None for received in group.values())
-            if len(group) >= self._size or is_alone or is_late:
-                yield key
-        if sum(map(len, self._groups.values())) > _MOST:
-            key = next(iter(self._groups))
-            logger.warning("art-otel: group %r is given with %d rollouts", key[1], len(self._groups[key]))
-            yield key
-
-
-def _key_of(trajectory: Trajectory) -> GroupKey:
-    return (trajectory.training_step, trajectory.rollout_id if trajectory.group_id is None else trajectory.group_id)
 
 
 class RemoteSession:

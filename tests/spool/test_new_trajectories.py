@@ -3,6 +3,7 @@
 import asyncio
 import json
 import tempfile
+from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -14,6 +15,7 @@ from opentelemetry import trace
 
 import art_otel
 from art_otel import NewTrajectories
+from art_otel.errors import UsageError
 from art_otel.spool import SpoolWriter
 from art_otel.tracing.api.recorder import recorder, use_recorder
 from tests.conversions import RECORDINGS, convert_files
@@ -53,6 +55,43 @@ def test_a_rollout_is_given_once_it_has_ended_and_again_where_more_comes(app, tm
     (again,) = new.take()
     assert (ids([again]), again.reward) == ([("b", 1, 1, True)], 0.5)
     assert NewTrajectories(tmp_path / "spool").take() == app.convert()[0]
+
+
+def test_loops_are_given_what_comes_and_keep_the_rest_for_later(app, tmp_path):
+    new = NewTrajectories(tmp_path / "spool")
+
+    def roll(name: str, group_id: str) -> None:
+        with art_otel.rollout(name=name, group_id=group_id):
+            app.ask("one")
+
+    async def first_of(stream):
+        async with asyncio.timeout(30), aclosing(stream):
+            return await anext(stream)
+
+    async def run():
+        async with asyncio.timeout(30):
+            coming = asyncio.create_task(anext(new))
+            await asyncio.sleep(0)
+            roll("a", "g")
+            assert (await coming).name == "a"
+        for name, group_id in (("b", "g"), ("c", "h"), ("d", "g"), ("e", "h")):
+            roll(name, group_id)
+        group = await first_of(new.groups(size=2))
+        assert len({one.group_id for one in group}) == 1
+        other = await first_of(new.groups(size=2))
+        assert {one.name for one in (*group, *other)} == {"b", "c", "d", "e"}
+        roll("f", "i")
+        late = await first_of(new.groups(size=2, timeout=0.01))
+        assert [one.name for one in late] == ["f"]
+        with pytest.raises(UsageError, match=r"groups\(size=0\)"):
+            await first_of(new.groups(size=0))
+        roll("g", "i")
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.5), aclosing(new.groups(size=2)) as groups:
+                await anext(groups)
+
+    asyncio.run(run())
+    assert ids(new.take()) == [("g", 0, 1, True)]
 
 
 def test_a_folder_that_does_not_exist_is_told_once_and_may_come_later(app, tmp_path, caplog):

@@ -1,9 +1,9 @@
-"""Gather: run a decorated function and have its trajectory.
+"""Gather: run a decorated function and have its trajectory, with those of the rollouts that began inside it.
 
 Invariant: what a rollout raises becomes its trajectory's status, error and exception, with the calls it made until
 then; only what no trajectory tells is raised: that nothing was recorded, what failed outside of the rollout, and that
-the caller itself is cancelled. The event loop is never blocked by waiting. Where nothing is set up, tracing is set up
-in memory while it runs, and taken away afterwards.
+the caller itself is cancelled. The event loop is never blocked by waiting. What is built of what the recorder keeps is
+what a dump gives. Where nothing is set up, tracing is set up in memory while it runs, and taken away afterwards.
 """
 
 import asyncio
@@ -11,13 +11,13 @@ import inspect
 import logging
 import threading
 import time
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, cast, overload
+from typing import Any, Final, TypeAlias, TypeVar, cast, overload
 
 from opentelemetry import context as otel_context
 
@@ -25,9 +25,10 @@ from art_otel.errors import UsageError
 from art_otel.forks import after_fork
 from art_otel.tracing.api.context import GatherScope, TakenRollout, all_running, detach, with_scope
 from art_otel.tracing.api.recorder import Recorder
-from art_otel.tracing.gathering.recorded import recorded_trajectory
+from art_otel.tracing.api.running import RunningTrajectory
 from art_otel.tracing.setup.configure import tracing
 from art_otel.trajectories import Trajectory
+from art_otel.trajectories.accounting import MISSING_ROOT
 
 logger = logging.getLogger(__name__)
 
@@ -84,13 +85,6 @@ def gathering() -> Generator[None]:
         yield
 
 
-class Gathered(NamedTuple):
-    """A trajectory, and what its function raised."""
-
-    trajectory: Trajectory[Any]
-    error: BaseException | None
-
-
 @overload
 async def gather_trajectory(
     work: Awaitable[_R] | Callable[[], Awaitable[_R]], *, grace_seconds: float | None = None, raise_errors: bool = False
@@ -112,21 +106,22 @@ async def gather_trajectory(
     it instead. Raises UsageError where tracing is turned off or no rollout began.
     """
     with gathering():
-        trajectory, error = await gather_one(work, GatherScope(), grace_seconds)
-    if error is not None:
+        trajectory = await gather_one(work, GatherScope(), grace_seconds)
+    if trajectory.exception is not None:
         if raise_errors:
-            raise error
-        log_failure(trajectory, error)
+            raise trajectory.exception
+        log_failure(trajectory)
     return trajectory
 
 
-def log_failure(trajectory: Trajectory[Any], error: BaseException) -> None:
+def log_failure(trajectory: Trajectory[Any]) -> None:
     """Log what a rollout raised, with its traceback: its trajectory tells it, and nobody may look."""
-    logger.warning("art-otel: rollout %s raised; its trajectory says so", trajectory.name, exc_info=error)
+    message = "art-otel: rollout %s raised; its trajectory says so"
+    logger.warning(message, trajectory.name, exc_info=trajectory.exception)
 
 
-async def gather_one(work: Work, scope: GatherScope, grace_seconds: float | None) -> Gathered:
-    """As `gather_trajectory`, with what was raised. Of several rollouts (a retried one) it is the last."""
+async def gather_one(work: Work, scope: GatherScope, grace_seconds: float | None) -> Trajectory[Any]:
+    """Gather one, whatever it raises. Of several rollouts (a retried one) it is the last."""
     cancelled = _cancellations()
     try:
         # A task of its own: a TaskGroup that fails in the rollout may leave its task counted as cancelled for good.
@@ -144,7 +139,7 @@ async def gather_one(work: Work, scope: GatherScope, grace_seconds: float | None
             work.close()  # cancelled before it began, which Python would warn of
     if error is not None and not taken.running.failed:
         raise error
-    return Gathered(replace(trajectory, result=result, exception=error), error)
+    return replace(trajectory, result=result, exception=error)
 
 
 async def _outcome(work: Work, scope: GatherScope) -> tuple[object, BaseException | None]:
@@ -213,3 +208,26 @@ async def _wait(taken: Sequence[TakenRollout], recorder: Recorder, grace_seconds
             return
         await asyncio.sleep(pause)
         pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+def recorded_trajectory(taken: TakenRollout, recorder: Recorder) -> Trajectory:
+    """Build the trajectory of a rollout, with its children."""
+    ids = [running.rollout_id for running in all_running([taken])]
+    return _with_children(taken, recorder.trajectories(ids))
+
+
+def _with_children(taken: TakenRollout, trajectories: Mapping[str, Trajectory]) -> Trajectory:
+    trajectory = trajectories.get(taken.running.rollout_id) or _unrecorded(taken.running)
+    children = tuple(_with_children(nested, trajectories) for nested in list(taken.nested.rollouts))
+    return replace(trajectory, children=children) if children else trajectory
+
+
+def _unrecorded(running: RunningTrajectory) -> Trajectory:
+    """Build an unfinished trajectory for a rollout whose spans the recorder no longer holds."""
+    return Trajectory(
+        rollout_id=running.rollout_id,
+        trace_id=f"{running.span.get_span_context().trace_id:032x}",
+        name=running.name,
+        status="unfinished",
+        incomplete_reasons={MISSING_ROOT: 1},
+    )

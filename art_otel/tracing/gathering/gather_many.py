@@ -1,78 +1,165 @@
-"""GatherMany: run many decorated functions at once and have their trajectories.
+"""GatherMany: run many decorated functions at once and have their trajectories, together or each as it ends.
 
-Invariant: trajectories come in the order of what was given, each from a task of its own; at most `max_concurrent` run
-at a time. When it ends early, what runs is cancelled and what has not begun is closed, and nothing is left behind.
+Invariant: each rollout is a task of its own; at most `max_concurrent` run at a time. What a rollout raises is told by
+its trajectory, as for one, and more failures than `max_exceptions` end the whole. When it ends early, what runs is
+cancelled and what has not begun is closed, and nothing is left behind.
 """
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Awaitable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager, nullcontext
+import sys
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterable,
+    Mapping,
+    Sequence,
+)
+from contextlib import aclosing, contextmanager, nullcontext
 from inspect import isawaitable, iscoroutine
-from typing import Any, TypeAlias, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, cast, overload
 
 from art_otel.errors import UsageError
+from art_otel.live.groups import PartialGroups, grouped
 from art_otel.tracing.api.context import GatherScope
-from art_otel.tracing.gathering.gather import Gathered, Work, gather_one, gathering, log_failure
-from art_otel.tracing.gathering.progress import RolloutProgress, show_progress
+from art_otel.tracing.gathering.gather import Work, gather_one, gathering, log_failure
 from art_otel.trajectories import Trajectory, TrajectoryGroup
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
 
 Groups: TypeAlias = Iterable[Iterable[Work]] | Mapping[str, Iterable[Work]]
 
 _R = TypeVar("_R")
 
 
+class Gathering(Coroutine[Any, Any, list[Trajectory[_R]]]):
+    """Rollouts that run once they are awaited or iterated over.
+
+    trajectories = await gathering
+    async for trajectory in gathering:
+        ...
+    async for group in gathering.groups(size=8):
+        ...
+
+    Awaited, the trajectories are in the order of what was given; the loops give them as they end. A loop that is left
+    early cancels the rest.
+    """
+
+    def __init__(self, run: Callable[[], "AsyncGenerator[_Gathered]"]) -> None:
+        self._run = run
+        self._awaited: Coroutine[Any, Any, list[Trajectory[_R]]] | None = None
+
+    async def __aiter__(self) -> AsyncGenerator[Trajectory[_R]]:
+        async with aclosing(self._run()) as gathered:
+            async for one in gathered:
+                yield one.trajectory
+
+    async def groups(self, *, size: int, timeout: float | None = None) -> AsyncGenerator[TrajectoryGroup]:
+        """Give groups of `size` trajectories that say the same `group_id` and training step, as they end.
+
+        A group that is not full `timeout` seconds after its first trajectory, or when all have ended, is given as it
+        is. A rollout without a group is one of its own.
+        """
+        partial = PartialGroups[None](size=size, timeout=timeout)
+        async with aclosing(aiter(self)) as trajectories, aclosing(grouped(trajectories, partial)) as groups:
+            async for group in groups:
+                yield group
+
+    # asyncio.run() and asyncio.create_task() take a coroutine and nothing else, so this is one.
+
+    def __await__(self) -> Generator[Any, Any, list[Trajectory[_R]]]:
+        return self._all().__await__()
+
+    def send(self, value: Any, /) -> Any:  # noqa: ANN401 # as Coroutine
+        """As a coroutine has it."""
+        self._awaited = self._awaited or self._all()
+        return self._awaited.send(value)
+
+    def throw(self, error: Any, value: Any = None, traceback: Any = None, /) -> Any:  # noqa: ANN401 # as Coroutine
+        """As a coroutine has it."""
+        self._awaited = self._awaited or self._all()
+        return self._awaited.throw(error, value, traceback)
+
+    def close(self) -> None:
+        """As a coroutine has it."""
+        if self._awaited is not None:
+            self._awaited.close()
+
+    async def _all(self) -> list[Trajectory[_R]]:
+        async with aclosing(self._run()) as gathered:
+            ended = [one async for one in gathered]
+        return [one.trajectory for one in sorted(ended, key=lambda one: one.position)]
+
+
+class _Gathered(NamedTuple):
+    position: int
+    trajectory: Trajectory[Any]
+
+
+class _Options(NamedTuple):
+    max_concurrent: int | None
+    max_exceptions: float | None
+    grace_seconds: float | None
+    progress: bool
+
+
 @overload
-async def gather_trajectories(
+def gather_trajectories(
     works: Iterable[Awaitable[_R]],
     *,
     max_concurrent: int | None = None,
-    max_exceptions: float = 0,
+    max_exceptions: float | None = None,
     grace_seconds: float | None = None,
     progress: bool = True,
-) -> list[Trajectory[_R]]: ...
+) -> Gathering[_R]: ...
 @overload
-async def gather_trajectories(
+def gather_trajectories(
     works: Iterable[Work],
     *,
     max_concurrent: int | None = None,
-    max_exceptions: float = 0,
+    max_exceptions: float | None = None,
     grace_seconds: float | None = None,
     progress: bool = True,
-) -> list[Trajectory]: ...
-async def gather_trajectories(
+) -> Gathering[Any]: ...
+def gather_trajectories(
     works: Iterable[Work],
     *,
     max_concurrent: int | None = None,
-    max_exceptions: float = 0,
+    max_exceptions: float | None = None,
     grace_seconds: float | None = None,
     progress: bool = True,
-) -> list[Trajectory[Any]]:
+) -> Gathering[Any]:
     """Gather each as `gather_trajectory` does, at once.
 
-    `await gather_trajectories(agent(task) for task in tasks)`. `max_exceptions` is how many may fail, as a number or,
-    below 1, as a part of all; with one more the first of their exceptions is raised and the rest is cancelled. Those
-    that may fail are trajectories like the others, whose `status` and `exception` say so; the first exception is
-    logged. `progress` shows a bar where standard error is a terminal.
+    trajectories = await art_otel.gather_trajectories(agent(task) for task in tasks)
+    async for trajectory in art_otel.gather_trajectories([agent(task) for task in tasks]):
+        ...
+    async for group in art_otel.gather_trajectories([agent(task) for task in tasks for _ in range(8)]).groups(size=8):
+        ...
+
+    Awaited, they come in the order of what was given; the loops give them as they end. One that fails is a trajectory
+    like the others, whose `status` and `exception` say so; the first exception is logged. `max_exceptions` is how many
+    may fail, as a number or, below 1, as a part of all: with one more the first of their exceptions is raised and the
+    rest is cancelled. `progress` shows a bar where standard error is a terminal.
     """
     if isawaitable(works):
         if iscoroutine(works):
             works.close()
         raise UsageError("gather_trajectories() takes several rollouts, as a list; gather_trajectory() takes one")
-    return await _gather(
-        [(work, None) for work in works],
-        max_concurrent=max_concurrent,
-        max_exceptions=max_exceptions,
-        grace_seconds=grace_seconds,
-        progress=progress,
-    )
+    listed = [(work, None) for work in works]
+    options = _Options(max_concurrent, max_exceptions, grace_seconds, progress)
+    return Gathering(lambda: _run(listed, options))
 
 
 async def gather_trajectory_groups(
     groups: Groups,
     *,
     max_concurrent: int | None = None,
-    max_exceptions: float = 0,
+    max_exceptions: float | None = None,
     grace_seconds: float | None = None,
     progress: bool = True,
 ) -> list[TrajectoryGroup]:
@@ -82,15 +169,10 @@ async def gather_trajectory_groups(
     all groups.
     """
     listed = _named(groups)
-    trajectories = await _gather(
-        [(work, group_id) for group_id, works in listed for work in works],
-        max_concurrent=max_concurrent,
-        max_exceptions=max_exceptions,
-        grace_seconds=grace_seconds,
-        progress=progress,
-    )
-    rest = iter(trajectories)
-    return [_group(group_id, [next(rest) for _ in works]) for group_id, works in listed]
+    works = [(work, group_id) for group_id, members in listed for work in members]
+    options = _Options(max_concurrent, max_exceptions, grace_seconds, progress)
+    trajectories = iter(await Gathering[Any](lambda: _run(works, options)))
+    return [_group(group_id, [next(trajectories) for _ in members]) for group_id, members in listed]
 
 
 def _named(groups: Groups) -> list[tuple[str, list[Work]]]:
@@ -107,79 +189,63 @@ def _group(group_id: str, trajectories: Sequence[Trajectory]) -> TrajectoryGroup
     return TrajectoryGroup(group_id=agreed or group_id, trajectories=trajectories)
 
 
-async def _gather(
-    works: Sequence[tuple[Work, str | None]],
-    *,
-    max_concurrent: int | None,
-    max_exceptions: float,
-    grace_seconds: float | None,
-    progress: bool,
-) -> list[Trajectory[Any]]:
-    async with _closing(works):
-        allowed = _Allowed(max_exceptions, len(works))
-        gate = _gate(max_concurrent)
+async def _run(works: Sequence[tuple[Work, str | None]], options: _Options) -> AsyncGenerator[_Gathered]:
+    """Run all, and give each when it has ended. Works are beside the ids of their groups."""
+    tasks: list[asyncio.Task[_Gathered]] = []
+    try:
+        failures = _Failures(options.max_exceptions, len(works))
+        gate = _gate(options.max_concurrent)
 
-        async def gather(work: Work, group_id: str | None) -> Gathered:
+        async def gather(position: int, work: Work, group_id: str | None) -> _Gathered:
             async with gate:
-                return await gather_one(work, GatherScope(group_id), grace_seconds)
+                return _Gathered(position, await gather_one(work, GatherScope(group_id), options.grace_seconds))
 
-        with gathering(), show_progress(len(works), enabled=progress) as bar:
-            tasks = [asyncio.create_task(gather(*work)) for work in works]
+        with gathering(), _show_progress(len(works), enabled=options.progress) as bar:
+            tasks += [asyncio.create_task(gather(position, *work)) for position, work in enumerate(works)]
             try:
-                await _all_done(tasks, allowed, bar)
+                for ending in asyncio.as_completed(tasks):
+                    gathered = await ending
+                    bar.advance(gathered.trajectory)
+                    failures.note(gathered.trajectory)
+                    yield gathered
             finally:
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
-        return [task.result().trajectory for task in tasks]
+    finally:
+        for work, _ in works:
+            if iscoroutine(work):
+                work.close()  # never begun, which Python would warn of
 
 
-async def _all_done(tasks: Sequence[asyncio.Task[Gathered]], allowed: "_Allowed", bar: RolloutProgress) -> None:
-    failed: list[BaseException] = []
-    for done in asyncio.as_completed(tasks):
-        trajectory, error = await done
-        bar.advance(trajectory)
-        if error is None:
-            continue
-        failed.append(error)
-        if not allowed.permits(len(failed)):
-            failed[0].add_note(allowed.explain(len(failed)))
-            raise failed[0]
-        if len(failed) == 1:
-            log_failure(trajectory, error)
-
-
-class _Allowed:
+class _Failures:
     """How many of `total` rollouts may fail; counted as ART's `gather_trajectory_groups` counts (0.5.18)."""
 
-    def __init__(self, max_exceptions: float, total: int) -> None:
-        if not max_exceptions >= 0:
+    def __init__(self, max_exceptions: float | None, total: int) -> None:
+        self._most = total if max_exceptions is None else max_exceptions
+        if not self._most >= 0:
             raise UsageError(f"max_exceptions={max_exceptions}: a number from 0 on, or a part of all below 1")
-        self._most = max_exceptions
         self._total = total
+        self._errors: list[BaseException] = []
+
+    def note(self, trajectory: Trajectory[Any]) -> None:
+        """Count a trajectory if it failed. Raises the first exception of all where too many did."""
+        if trajectory.exception is None:
+            return
+        self._errors.append(trajectory.exception)
+        failed = len(self._errors)
+        if not self.permits(failed):
+            self._errors[0].add_note(
+                f"art-otel: {failed} of {self._total} rollouts failed, and max_exceptions={self._most:g} allows no"
+                " more. Without max_exceptions failed rollouts are trajectories whose status and exception say so."
+            )
+            raise self._errors[0]
+        if failed == 1:
+            log_failure(trajectory)
 
     def permits(self, failed: int) -> bool:
         """Whether so many may fail."""
         return failed <= self._most or (0 < self._most < 1 and failed / self._total <= self._most)
-
-    def explain(self, failed: int) -> str:
-        """What to do for who did not mean it."""
-        return (
-            f"art-otel: {failed} of {self._total} rollouts failed, and max_exceptions={self._most:g} allows no more."
-            " With a greater max_exceptions (a number, or below 1 a part of all) failed rollouts are returned as"
-            " trajectories whose status and exception say so."
-        )
-
-
-@asynccontextmanager
-async def _closing(works: Sequence[tuple[Work, str | None]]) -> AsyncGenerator[None]:
-    """Close the coroutines that were never begun, which Python would warn of."""
-    try:
-        yield
-    finally:
-        for work, _ in works:
-            if iscoroutine(work):
-                work.close()
 
 
 def _gate(max_concurrent: int | None) -> "asyncio.Semaphore | nullcontext[None]":
@@ -188,3 +254,46 @@ def _gate(max_concurrent: int | None) -> "asyncio.Semaphore | nullcontext[None]"
     if max_concurrent < 1:
         raise UsageError(f"max_concurrent={max_concurrent}: at least 1 has to run at a time")
     return asyncio.Semaphore(max_concurrent)
+
+
+class _RolloutProgress:
+    """Counts finished trajectories on a bar; without a bar it shows nothing."""
+
+    def __init__(self, bar: "Progress | None" = None, task: "TaskID | None" = None) -> None:
+        self._bar = bar
+        self._task = task
+        self._failed = 0
+        self._rewards: list[float] = []
+
+    def advance(self, trajectory: Trajectory) -> None:
+        """Count one more finished trajectory."""
+        self._failed += trajectory.status != "ok"
+        if trajectory.reward is not None:
+            self._rewards.append(trajectory.reward)
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, advance=1, summary=self._summary())
+
+    def _summary(self) -> str:
+        failed = [f"{self._failed} failed"] if self._failed else []
+        mean = [f"reward {sum(self._rewards) / len(self._rewards):.3g}"] if self._rewards else []
+        return " · ".join([*failed, *mean])
+
+
+@contextmanager
+def _show_progress(total: int, *, enabled: bool) -> Generator[_RolloutProgress]:
+    """Show a bar on standard error while the block runs, if that is a terminal."""
+    if not enabled or not sys.stderr.isatty():
+        yield _RolloutProgress()
+        return
+    from rich.console import Console  # noqa: PLC0415 # loaded only where somebody watches
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
+
+    columns = (
+        TextColumn("rollouts"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[summary]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        yield _RolloutProgress(bar, bar.add_task("rollouts", total=total, summary=""))

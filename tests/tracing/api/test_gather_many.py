@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
 from art_otel import gather_trajectories, gather_trajectory, gather_trajectory_groups, rollout
 from art_otel.errors import UsageError
-from art_otel.tracing.gathering.gather_many import _Allowed
+from art_otel.tracing.gathering.gather_many import _Failures
 from tests.tracing.api.app import questions
 from tests.tracing.api.test_gather import agent_of
 
@@ -34,6 +34,55 @@ def test_many_keep_their_order_and_their_bound(app):
     assert asyncio.run(gather_trajectories([])) == []
 
 
+def test_a_loop_is_given_each_as_it_ends(app):
+    may_end = {}
+
+    @rollout(name="agent")
+    async def agent(number):
+        await may_end.setdefault(number, asyncio.Event()).wait()
+        return await app.ask_later(f"{number}")
+
+    async def run():
+        order = []
+        async with asyncio.timeout(30):
+            gathering = gather_trajectories([agent(number) for number in range(3)])
+            may_end[2] = asyncio.Event()
+            may_end[2].set()
+            async for trajectory in gathering:
+                order.append(questions(trajectory)[0])
+                may_end[2 - len(order)].set()
+                if len(order) == 2:
+                    break
+            return order
+
+    assert asyncio.run(run()) == ["2", "1"]
+    assert [trajectory.status for trajectory in app.convert()[0]].count("ok") == 2
+
+
+def test_groups_are_given_as_they_fill(app):
+    @rollout(group_id=str)
+    async def agent(task):
+        return await app.ask_later(f"{task}")
+
+    async def run(**options):
+        works = [agent(task) for task in (1, 2, 1, 2, 3)]
+        groups = gather_trajectories(works, max_concurrent=1).groups(**options)
+        return [(group.group_id, len(group.trajectories)) async for group in groups]
+
+    assert asyncio.run(run(size=2)) == [("1", 2), ("2", 2), ("3", 1)]
+    assert [count for _, count in asyncio.run(run(size=1))] == [1] * 5
+
+
+def test_it_is_a_coroutine_for_asyncio(app):
+    async def run():
+        agent = agent_of(app)
+        task = asyncio.create_task(gather_trajectories([agent("1"), agent("2")]))
+        both = await asyncio.gather(task, gather_trajectories([agent("3")]))
+        return [[questions(one) for one in trajectories] for trajectories in both]
+
+    assert asyncio.run(run()) == [[["1"], ["2"]], [["3"]]]
+
+
 def test_only_so_many_may_fail(app):
     agent = agent_of(app)
 
@@ -47,10 +96,11 @@ def test_only_so_many_may_fail(app):
     assert asyncio.run(run(set())) == 0
     assert asyncio.run(run({1, 2, 3}, max_exceptions=3)) == 3
     assert asyncio.run(run({1, 2, 3}, max_exceptions=0.3)) == 3
-    for options in ({}, {"max_exceptions": 2}, {"max_exceptions": 0.2}):
+    assert asyncio.run(run({1, 2, 3, 5, 8})) == 5
+    for options in ({"max_exceptions": 0}, {"max_exceptions": 2}, {"max_exceptions": 0.2}):
         with pytest.raises(ValueError, match="1") as caught:
             asyncio.run(run({1, 5, 7}, **options, max_concurrent=1))
-        assert f"max_exceptions={options.get('max_exceptions', 0)} allows no more" in caught.value.__notes__[0]
+        assert f"max_exceptions={options['max_exceptions']} allows no more" in caught.value.__notes__[0]
 
 
 def test_what_is_no_bound_is_refused(app):
@@ -137,8 +187,8 @@ def test_the_first_failure_is_logged_and_every_one_is_kept(app, caplog):
 
 def test_failures_are_counted_as_art_counts_them():
     for most, total, permitted in ((0, 8, 0), (0.29, 100, 29), (0.5, 3, 1), (1, 8, 1), (2.5, 8, 2), (9, 8, 8)):
-        allowed = _Allowed(most, total)
-        assert [failed for failed in range(total + 1) if allowed.permits(failed)] == list(range(permitted + 1))
+        failures = _Failures(most, total)
+        assert [failed for failed in range(total + 1) if failures.permits(failed)] == list(range(permitted + 1))
 
 
 def test_a_group_is_a_sequence_of_its_trajectories(app):
