@@ -108,7 +108,7 @@ class _Options(NamedTuple):
 
 
 @overload
-def gather_trajectories(
+def gather_trajectories(  # pyright: ignore[reportOverlappingOverload] # only here the type of the results is known
     works: Iterable[Awaitable[_R]],
     *,
     max_concurrent: int | None = None,
@@ -124,7 +124,7 @@ def gather_trajectories(
     max_exceptions: float | None = None,
     grace_seconds: float | None = None,
     progress: bool = True,
-) -> Gathering[Any]: ...
+) -> Gathering[object]: ...
 def gather_trajectories(
     works: Iterable[Work],
     *,

@@ -82,6 +82,17 @@ async def use() -> None:
     found = await art_otel.gather_trajectory(later("a"))
     assert_type(found, art_otel.Trajectory[int])
     assert_type(await art_otel.gather_trajectories([later("a"), lambda: plain("b")]), list[art_otel.Trajectory])
+    gathering = art_otel.gather_trajectories([later("a")])
+    async for one in gathering:
+        assert_type(one, art_otel.Trajectory[int])
+    async with art_otel.connect("http://127.0.0.1:4318") as connected, art_otel.receive() as received:
+        new = art_otel.NewTrajectories(".art/spool")
+        for door in (new, connected, received):
+            async for one in door:
+                assert_type(one, art_otel.Trajectory)
+        for door in (gathering, new, connected, received):
+            async for group in door.groups(size=8, timeout=60):
+                assert_type(group, art_otel.TrajectoryGroup)
     groups = await art_otel.gather_trajectory_groups({"g": [later("a")]})
     assert_type(groups, list[art_otel.TrajectoryGroup])
     await art_otel.gather_trajectory_groups((later("a") for _ in range(3)) for _ in range(2))
