@@ -13,14 +13,11 @@ from art_otel.version import __version__ as __version__
 if not defer_imports(__name__):
     from art_otel.conversion import convert as convert
     from art_otel.data.batches import batches as batches
-    from art_otel.data.conversations.preferences import preference_batches as preference_batches
-    from art_otel.data.conversations.sft import message_batches as message_batches
     from art_otel.exporting import export as export
     from art_otel.live.new_trajectories import NewTrajectories as NewTrajectories
     from art_otel.receiver.client import connect as connect
     from art_otel.receiver.receiver import receive as receive
     from art_otel.runlog import RunLog as RunLog
-    from art_otel.store import read_rollout_traces as read_rollout_traces
     from art_otel.store import read_trajectories as read_trajectories
     from art_otel.store import write_trajectories as write_trajectories
     from art_otel.tracing.api.context import in_context as in_context

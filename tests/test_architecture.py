@@ -207,6 +207,11 @@ def test_no_name_says_nothing():
     assert not [path for path in sources() if path.stem in FORBIDDEN_NAMES]
 
 
+def test_the_package_itself_has_few_names():
+    names = importlib.import_module("art_otel").__all__
+    assert len(names) <= 30, names
+
+
 def test_importing_the_package_costs_little():
     heavy = "pyarrow numpy openai opentelemetry google rich hypothesis torch"
     code = f"import sys, art_otel; print([n for n in '{heavy}'.split() if n in sys.modules])"

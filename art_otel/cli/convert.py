@@ -64,8 +64,8 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser.add_argument(
         "--rollout-traces",
         action="store_true",
-        help="also write what each LLM call saw, did and was worth, which art_otel.read_rollout_traces reads; whole"
-        " prompts take much space",
+        help="also write what each LLM call saw, did and was worth, which art_otel.store.read_rollout_traces reads;"
+        " whole prompts take much space",
     )
     _add_rounds(parser)
     parser.add_argument(

@@ -1,12 +1,14 @@
 """Data: what trainers compute on, as numpy arrays, and conversations for those that take messages.
 
-`art_otel.batches`, `art_otel.message_batches` and `art_otel.preference_batches` begin here.
+`art_otel.batches`, `message_batches` and `preference_batches` begin here.
 """
 
 from art_otel.lazy_names import defer_imports
 
 if not defer_imports(__name__):
     from art_otel.data.arranging.collate import Batch as Batch
+    from art_otel.data.conversations.preferences import preference_batches as preference_batches
+    from art_otel.data.conversations.sft import message_batches as message_batches
     from art_otel.data.loader import Batches as Batches
     from art_otel.data.report import BatchReport as BatchReport
     from art_otel.data.rewards.advantages import ADVANTAGES as ADVANTAGES

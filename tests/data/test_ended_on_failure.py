@@ -4,8 +4,8 @@ import pytest
 from msgspec import structs
 
 import art_otel
-from art_otel import message_batches, preference_batches
 from art_otel.calls import Message, TokenIds
+from art_otel.data import message_batches, preference_batches
 from tests.conversions import convert_spans
 from tests.data.rollouts import assistant, call, rollout, user
 from tests.dumps import chat_span, make_span

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given as for_all
 
 import art_otel
+import art_otel.data
 from art_otel.data.conversations.sft import message_batches
 from art_otel.errors import StoreError, UsageError
 from art_otel.store import FileLimits, write_trajectories
@@ -241,7 +242,7 @@ def test_files_give_what_memory_gives(tmp_path):
     in_order = sorted(rollouts, key=lambda one: one.order)
     for options in ({}, {"best_of_group": True}, {"min_reward": 1}):
         assert examples(tmp_path / "out", **options) == examples(in_order, **options)
-    assert len(list(art_otel.message_batches(str(tmp_path / "out" / "*.parquet")))) == 3
+    assert len(list(art_otel.data.message_batches(str(tmp_path / "out" / "*.parquet")))) == 3
 
 
 def test_real_recordings(tmp_path):

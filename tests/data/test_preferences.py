@@ -11,6 +11,7 @@ from hypothesis import given as for_all
 from hypothesis import strategies as st
 
 import art_otel
+import art_otel.data
 from art_otel.data.conversations.pairing import Member, Pairs, pair_up
 from art_otel.data.conversations.preferences import preference_batches
 from art_otel.errors import StoreError, UsageError
@@ -131,7 +132,7 @@ def test_files_give_what_memory_gives(tmp_path):
     write_trajectories(rollouts, tmp_path / "out", limits=FileLimits(group_rows=3))
     for pairs in PAIRS:
         assert pairs_of(tmp_path / "out", pairs=pairs) == pairs_of(rollouts, pairs=pairs)
-    assert len(list(art_otel.preference_batches(tmp_path / "out"))) == 1
+    assert len(list(art_otel.data.preference_batches(tmp_path / "out"))) == 1
 
 
 def test_a_file_that_changes_in_between_is_an_error(tmp_path):

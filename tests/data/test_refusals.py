@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import art_otel
+import art_otel.data
 from art_otel.data import Credit, discounted, outcome_reward, reward_function, weighted
 from art_otel.errors import StoreError, UsageError
 from art_otel.store import write_trajectories
@@ -84,7 +85,7 @@ CONVERSATIONS = [
 ]
 
 
-@pytest.mark.parametrize("make", [art_otel.message_batches, art_otel.preference_batches])
+@pytest.mark.parametrize("make", [art_otel.data.message_batches, art_otel.data.preference_batches])
 @pytest.mark.parametrize(("options", "problem"), CONVERSATIONS)
 def test_options_of_conversations_that_make_no_sense_are_refused(make, options, problem):
     with refuse(problem):
@@ -94,9 +95,9 @@ def test_options_of_conversations_that_make_no_sense_are_refused(make, options, 
 def test_options_of_one_kind_of_conversations():
     for wrong, problem in (("a", "Expected `float | null`"), (math.nan, "give a finite number"), (True, "Expected ")):
         with refuse(f"min_reward={wrong!r}: {problem}"):
-            art_otel.message_batches([], min_reward=wrong)
+            art_otel.data.message_batches([], min_reward=wrong)
     with refuse("pairs='most': use one of best_worst"):
-        art_otel.preference_batches([], pairs="most")
+        art_otel.data.preference_batches([], pairs="most")
 
 
 ANSWERS = [
@@ -117,7 +118,7 @@ def test_functions_that_give_something_else_are_named(options, problem):
 
 
 def test_a_reward_of_a_conversation_is_a_number():
-    for make in (art_otel.message_batches, art_otel.preference_batches):
+    for make in (art_otel.data.message_batches, art_otel.data.preference_batches):
         made = make(talk("r", 1, group_id="g"), reward=lambda _: "1")
         with refuse("reward: of rollout 'r' it gave '1' as a reward"):
             list(made)

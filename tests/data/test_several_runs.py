@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import art_otel
+import art_otel.data
 from art_otel.exporting import Exporter
 from art_otel.exporting.streams import REPEATED, SHARED_GROUP_IDS
 from art_otel.store import FileLimits, write_trajectories
@@ -84,10 +85,10 @@ def test_conversations_and_exports_follow(tmp_path):
         write_trajectories(members, tmp_path / name)
     write_trajectories([replace(said("no", "r-no", 0.0), trace_id="a-no")], tmp_path / "c")
     sources = [tmp_path / name for name in "abc"]
-    pairs = art_otel.preference_batches(sources, batch_size=9)
+    pairs = art_otel.data.preference_batches(sources, batch_size=9)
     (batch,) = pairs
     assert [pair.group_id for pair in batch] == ["g (source 1)", "g (source 2)"]
-    best = art_otel.message_batches(sources, best_of_group=True, batch_size=9)
+    best = art_otel.data.message_batches(sources, best_of_group=True, batch_size=9)
     (examples,) = best
     assert [example.group_id for example in examples] == ["g (source 1)", "g (source 2)"]
     for report in (pairs.report, best.report):

@@ -18,6 +18,7 @@ from openai import APIConnectionError, AsyncOpenAI, BadRequestError, OpenAI
 from opentelemetry import trace
 
 import art_otel
+import art_otel.data
 from art_otel.http import Address
 from art_otel.viewer.serving.api import Api
 from art_otel.viewer.serving.viewer import Viewer
@@ -278,7 +279,7 @@ def convert(work: Path) -> Iterator[Once]:
         art_otel.convert([spool], growing, incremental=True)
         assert len(list(art_otel.read_trajectories(out))) == 4
         assert list(art_otel.batches(out, advantage="grpo"))
-        assert list(art_otel.message_batches(out)) is not None
+        assert list(art_otel.data.message_batches(out)) is not None
         shutil.rmtree(out)
 
     yield _sync(do)
