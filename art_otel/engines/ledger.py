@@ -11,7 +11,8 @@ and spans that are known change nothing.
     it is copied and truncated                 the same
     it is compressed after it was read         what stands behind the lines that were read
     it is replaced, by a file of any size      all of the new one
-    its last line is torn                      the line once it is whole; 10 minutes after the last write, as it is
+    its last line is torn                      the line once it is whole JSON; 10 minutes after the last write, as it is
+    it was read inside of a document           all of it again
     a line that was read torn goes on          that line again, and what follows
     it is no file of lines, and changes        all of it again
     it is an object of a store                 all of it, when no object with its ETag was read: objects are put whole
@@ -36,6 +37,9 @@ from art_otel.store.report import LedgerEntry
 
 _BLOCK: Final = 1 << 16
 _COMPRESSED: Final = ("gzip", "zstd")
+
+_BEGINNINGS: Final = (b"", b"{", b"[", b"\x1e", b"\xef")
+"""How a line begins with which a document does, behind a mark maybe; b"" at the end of a file."""
 
 _QUIET: Final = 10 * 60 * 10**9
 """Nanoseconds without a change after which a last line without an end is all that comes."""
@@ -169,8 +173,11 @@ def _rest(source: Input, match: _Match | None, *, follows: bool) -> Input | None
     dump_format = line_format(source) if source.path is not None else None
     if source.path is not None and dump_format is not None and compression_of(read_bytes(source.path, 0, 8)) is None:
         start = 0 if match is None else _end_of_lines(source.path, 0, match.entry.bytes)
-        is_quiet = _is_quiet(source, _QUIET)
-        end = size if is_quiet else _end_of_lines(source.path, start, size)
+        if read_bytes(source.path, start, start + 1) not in _BEGINNINGS:  # inside of a document over several lines
+            start = 0
+        end = _end_of_lines(source.path, start, size)
+        is_quiet = _is_quiet(source, _QUIET) or _is_document(source.path, end, size)
+        end = size if is_quiet else end
         if start == 0 and is_quiet:
             return source
         byte_range = ByteRange(start=start, end=end, format=dump_format.name)
@@ -231,6 +238,18 @@ def _end_of_lines(path: Path, start: int, end: int) -> int:
             return begin + newline + 1
         end = begin
     return start
+
+
+def _is_document(path: Path, start: int, end: int) -> bool:
+    """Whether the last bytes of a file are JSON, or end a document: so nothing is to come but the end of their line."""
+    if read_bytes(path, end - 1, end) not in (b"}", b"]"):
+        return False
+    last = read_bytes(path, start, end)
+    try:
+        msgspec.json.decode(last, type=msgspec.Raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return len(last) == 1
+    return True
 
 
 def _is_quiet(source: Input, time_ns: int) -> bool:

@@ -1,6 +1,7 @@
 """An incremental conversion takes what no earlier one into the folder took: the whole is as if converted at once."""
 
 import gzip
+import json
 import os
 
 import pytest
@@ -58,10 +59,24 @@ def test_a_line_that_is_still_written_waits(tmp_path):
     assert take(out, file)[1].spans.read == 3
     file.write_bytes(whole)
     assert take(out, file)[1].spans.read == 1
-    file.write_bytes(whole + whole.splitlines()[0])
+    last = whole.splitlines()[0]
+    file.write_bytes(whole + last[:-1])
     assert take(out, file)[1].spans.read == 0
     os.utime(file, (1, 1))
-    assert take(out, file)[1].spans.read == 1
+    assert take(out, file)[1].spans.quarantined == {"torn": 1}
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+def test_a_document_without_an_end_of_line_does_not_wait(tmp_path, indent):
+    """What an API answers to curl, as it is or as jq prints it, which grows while it is printed."""
+    file, out = tmp_path / "in.json", tmp_path / "out"
+    whole = json.dumps({"batches": [part for line in rollout(1) for part in line["resourceSpans"]]}, indent=indent)
+    for size in (len(whole) // 2, len(whole)):
+        file.write_text(whole[:size])
+        rows, report = take(out, file)
+    assert ([len(row.calls) for row in rows], report.spans.quarantined) == ([1], {})
+    file.write_text(whole + "\n")
+    assert take(out, file)[0] == rows
 
 
 def test_what_a_full_conversion_took_is_not_taken_again(tmp_path):
