@@ -1,7 +1,8 @@
 """Combining: the files of several sources, to be read together.
 
-Invariant: a recording of a rollout (its id, attempt, trace and start) that several datasets hold is read once, from the
-first of them, and rollouts are one group only if one run recorded them.
+Invariant: a recording of a rollout (its id, attempt, trace and start, to the millisecond, as some formats have no more)
+that several datasets hold is read once, from the first of them, and rollouts are one group only if one run recorded
+them.
 Sources that hold a rollout in common are of one run, all others are of several: what tells runs
 apart is where they were written to. A single dataset is not read for it: it has groups of one run, and several
 recordings of one rollout in it are attempts that nobody numbered.
@@ -25,6 +26,7 @@ from art_otel.trajectories import Trajectory
 
 _COLUMNS: Final = ("rollout_id", "attempt", "trace_id", "started_at", "training_step", "group_id")
 _IN_MEMORY: Final = "in memory"
+_MILLISECOND: Final = 1_000_000
 
 
 class Combined(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,6 +75,20 @@ class _Key(NamedTuple):
 
     recording: tuple[str, int | None, str, int | None]
     group: GroupKey | None
+
+    @classmethod
+    def of(
+        cls,
+        rollout_id: str,
+        attempt: int | None,
+        trace_id: str,
+        started_at: int | None,
+        training_step: int | None,
+        group_id: str | None,
+    ) -> "_Key":
+        """Make the key of the values of `_COLUMNS`."""
+        start = None if started_at is None else started_at // _MILLISECOND
+        return cls((rollout_id, attempt, trace_id, start), None if group_id is None else (training_step, group_id))
 
 
 class _Runs:
@@ -131,14 +147,10 @@ def _keys_in(file: DataFile) -> Iterator[tuple[int, _Key]]:
         raise StoreError(f"{storage.shown(file.location)}: was written anew while it was read; start again")
     superseded = frozenset(file.superseded)
     rows = zip(*(table.column(name).to_pylist() for name in _COLUMNS), strict=True)
-    for row, (*recording, step, group_id) in enumerate(rows):
+    for row, values in enumerate(rows):
         if row not in superseded:
-            yield row, _Key(tuple(recording), None if group_id is None else (step, group_id))
+            yield row, _Key.of(*values)
 
 
 def _key_of(trajectory: Trajectory) -> _Key:
-    group_id = trajectory.group_id
-    return _Key(
-        recording=(trajectory.rollout_id, trajectory.attempt, trajectory.trace_id, trajectory.started_at),
-        group=None if group_id is None else (trajectory.training_step, group_id),
-    )
+    return _Key.of(*(getattr(trajectory, name) for name in _COLUMNS))

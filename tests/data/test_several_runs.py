@@ -2,14 +2,19 @@
 
 from dataclasses import replace
 
+import pytest
+
 import art_otel
 import art_otel.data
 from art_otel.exporting import Exporter
 from art_otel.exporting.streams import REPEATED, SHARED_GROUP_IDS
 from art_otel.store import FileLimits, write_trajectories
+from tests.conversions import convert_files
 from tests.data.rollouts import said
 from tests.data.token_rollouts import talk
+from tests.dumps import chat_span, make_span, request_of, write_lines
 from tests.exporting.test_export import file_format
+from tests.sources.writers import EVERY_WRITER
 
 
 def run(name: str, *rewards: float, group: str = "task", **fields):
@@ -73,9 +78,26 @@ def test_a_rollout_in_two_sources_counts_once_and_shows_that_they_are_of_one_run
 
 
 def test_the_same_rollout_recorded_again_is_another_one(tmp_path):
-    write_trajectories(run("a", 0.0, started_at=1), tmp_path / "a")
-    write_trajectories(run("a", 1.0, started_at=2), tmp_path / "b")
+    write_trajectories(run("a", 0.0, started_at=10**6), tmp_path / "a")
+    write_trajectories(run("a", 1.0, started_at=2 * 10**6), tmp_path / "b")
     assert trained([tmp_path / "a", tmp_path / "b"])[1].repeated == 0
+
+
+@pytest.mark.parametrize("name", ["jaeger-json", "zipkin-json of an SDK", "clickhouse", "console"])
+def test_a_rollout_that_two_datasets_have_from_two_formats_counts_once(tmp_path, name):
+    request = request_of(
+        make_span(1, name="rollout x", attributes={"art.rollout.id": "r"}),
+        chat_span(2, 1, ["q"], "a"),
+    )
+    for span in request["resourceSpans"][0]["scopeSpans"][0]["spans"]:
+        span["startTimeUnixNano"] = str(1_700_000_000_123_456_789 + int(span["spanId"], 16))
+        span["endTimeUnixNano"] = str(1_700_000_000_223_456_789)
+    (tmp_path / "other").write_bytes(EVERY_WRITER[name]([request]))
+    convert_files(tmp_path / "a", write_lines(tmp_path / "in.jsonl", [request]))
+    convert_files(tmp_path / "b", tmp_path / "other")
+    batches = art_otel.data.message_batches([tmp_path / "a", tmp_path / "b"], batch_size=9)
+    assert sum(map(len, batches)) == 1
+    assert batches.report.repeated == 1
 
 
 def test_conversations_and_exports_follow(tmp_path):
