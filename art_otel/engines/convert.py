@@ -32,6 +32,7 @@ from art_otel.engines.read import (
     as_file,
     changed_since,
     ledger_after,
+    note_spools,
     read_split,
     unread_split,
     without_dataset,
@@ -130,7 +131,9 @@ def convert(conversion: Conversion, engine: Engine | None = None) -> "Conversion
         shuffle |= reroute_all(runner, shuffle, placement, leaving)
         parts, stats = assemble_all(runner, shuffle, placement, shuffle.sizes)
         report = describe_conversion(counts, stats)
-        commit(os.fspath(conversion.out), runner.name, staged(parts), report, ledger=ledger_after((), new, report))
+        ledger = ledger_after((), new, report)
+        commit(os.fspath(conversion.out), runner.name, staged(parts), report, ledger=ledger)
+        note_spools(new, ledger)
         return report
 
 

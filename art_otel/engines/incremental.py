@@ -35,7 +35,7 @@ from art_otel.engines.convert import (
     staged,
 )
 from art_otel.engines.ledger import unread
-from art_otel.engines.read import Unread, ledger_after
+from art_otel.engines.read import Unread, ledger_after, note_spools
 from art_otel.engines.report import describe_conversion
 from art_otel.engines.route import place, reroute_all, route_all
 from art_otel.engines.run import Job, Round, Runner
@@ -128,6 +128,7 @@ def convert_round(conversion: Conversion, engine: "Engine | None" = None) -> "Co
         )
         new = staged(parts, is_new=not first)
         commit(out, runner.name, new, report, addition=addition, ledger=ledger)
+        note_spools(work.new, ledger)
         return report
 
 

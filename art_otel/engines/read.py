@@ -43,6 +43,7 @@ from art_otel.sources.files.inputs import (
 )
 from art_otel.sources.format import Record
 from art_otel.spans import LogRecord, Quarantined, Span, list_quarantined
+from art_otel.spool import note_taken
 from art_otel.store.report import LedgerEntry, is_part_name
 from art_otel.trajectories import ExternalReward, declared_id, external_rewards
 
@@ -121,6 +122,14 @@ def ledger_after(
     }
     replaced = set(entries.values())
     return (*(entry for entry in ledger if entry not in replaced and entry not in entries), *entries)
+
+
+def note_spools(inputs: Iterable[Unread], ledger: Iterable[LedgerEntry]) -> None:
+    """Note in spools on this machine what of them is in a dataset by now, so that old runs may go."""
+    entries = set(ledger)
+    note_taken(
+        {one.source.path: one.entry.bytes for one in inputs if one.source.path and one.entry and one.entry in entries}
+    )
 
 
 def entry_of(source: Input, end: int) -> LedgerEntry | None:

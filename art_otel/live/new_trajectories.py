@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Self
 from art_otel.live.arriving_rollouts import ArrivingRollouts
 from art_otel.live.assembly import assemble, read_records
 from art_otel.live.groups import PartialGroups, grouped
-from art_otel.spool import NewLines
+from art_otel.spool import NewLines, note_taken
 
 if TYPE_CHECKING:
     from art_otel.trajectories import Trajectory, TrajectoryGroup
@@ -59,6 +59,8 @@ class NewTrajectories:
         self._arriving = ArrivingRollouts(grace=grace)
         self._lock = threading.Lock()
         self._waiting: deque[Trajectory] = deque()
+        self._partial: list[PartialGroups[None]] = []
+        self._noted: dict[Path, int] = {}
 
     def take(self) -> "list[Trajectory]":
         """The trajectories of rollouts that have ended since the last time, in the order of their ids."""
@@ -66,6 +68,7 @@ class NewTrajectories:
         with self._lock:
             taken = list(self._waiting)
             self._waiting.clear()
+            self._note_taken()
         return taken
 
     def __aiter__(self) -> Self:
@@ -86,16 +89,19 @@ class NewTrajectories:
         group is one of its own. A revision of a rollout whose group was given already is left out.
         """
         partial = PartialGroups[None](size=size, timeout=timeout)
+        self._partial.append(partial)
         try:
             async with aclosing(grouped(self, partial)) as groups:
                 async for group in groups:
                     yield group
         finally:
+            self._partial.remove(partial)
             self._waiting.extendleft(reversed(partial.trajectories))
 
     def _read(self) -> None:
         """Let what has ended wait; whoever asked may be gone by then."""
         with self._lock:
+            self._note_taken()
             self._check_folder()
             self._look()
             due = self._arriving.due(time.monotonic())
@@ -119,6 +125,15 @@ class NewTrajectories:
             " spool: the folder spool/ in its ART_OTEL_DIR (.art)",
             folder.resolve(),
         )
+
+    def _note_taken(self) -> None:
+        """Note the files of which all that was read was given, so that old runs may go."""
+        if self._waiting or any(partial.trajectories for partial in self._partial):
+            return
+        waiting = {str(line.file) for line in self._arriving.open_lines}
+        taken = {path: size for path, size in self._lines.read.items() if str(path) not in waiting}
+        note_taken(dict(taken.items() - self._noted.items()))
+        self._noted |= taken
 
     def _look(self) -> None:
         now = time.monotonic()

@@ -20,7 +20,7 @@ from art_otel.receiver.index import Finished, RolloutIndex
 from art_otel.receiver.metrics import Metrics
 from art_otel.receiver.protocol import Key
 from art_otel.sources import Record
-from art_otel.spool import SpooledLine, lines_of, spool_files
+from art_otel.spool import SpooledLine, lines_of, remove_file, spool_files
 
 logger = logging.getLogger(__name__)
 
@@ -237,9 +237,7 @@ class FinishedRollouts:
         for path in spool_files(self._spool):
             if path.stat().st_mtime < before and path not in in_use and self._index.has_read(path):
                 logger.info("art-otel: %s was handed out and is removed: --retain says how long it is kept", path)
-                path.unlink()
-                with suppress(OSError):  # others may have put something there
-                    path.parent.rmdir()
+                remove_file(path)
 
 
 class _KeptTrajectories:

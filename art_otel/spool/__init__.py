@@ -12,9 +12,11 @@ from art_otel.spool.line import NewLines as NewLines
 from art_otel.spool.line import SpooledLine as SpooledLine
 from art_otel.spool.line import lines_of as lines_of
 from art_otel.spool.line import spool_files as spool_files
+from art_otel.spool.runs import note_taken as note_taken
+from art_otel.spool.runs import remove_file as remove_file
+from art_otel.spool.runs import remove_old_runs as remove_old_runs
+from art_otel.spool.runs import run_folder as run_folder
 from art_otel.spool.writer import MemorySpool as MemorySpool
 from art_otel.spool.writer import Spool as Spool
 from art_otel.spool.writer import SpoolCounts as SpoolCounts
 from art_otel.spool.writer import SpoolWriter as SpoolWriter
-from art_otel.spool.writer import remove_old_runs as remove_old_runs
-from art_otel.spool.writer import run_folder as run_folder

@@ -149,14 +149,15 @@ class NewLines:
 
     def __init__(self, folder: str | Path) -> None:
         self._folder = Path(folder)
-        self._read: dict[Path, int] = {}
+        self.read: dict[Path, int] = {}
+        """How far each file was read."""
         self._recent = RecentLines(_RECENT_BYTES)
 
     def take(self) -> Iterator[NewLine]:
         """Give what is new, file by file; what is given counts as taken. Raises OSError for what cannot be read."""
         for path in spool_files(self._folder):
-            for line in lines_of(path, self._read.get(path, 0), self._recent):
-                self._read[path] = line.location.offset + line.location.size
+            for line in lines_of(path, self.read.get(path, 0), self._recent):
+                self.read[path] = line.location.offset + line.location.size
                 yield line
 
 

@@ -7,14 +7,13 @@ import stat
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from art_otel.spool import NewLines, SpoolWriter, remove_old_runs, run_folder, writer
+from art_otel.spool import NewLines, SpoolWriter, run_folder, writer
 from tests.tracing.sdk.spans import Traced
 
 
@@ -185,18 +184,6 @@ def test_a_run_has_one_folder_also_in_processes_that_it_starts(tmp_path, monkeyp
     assert shown.stdout.strip() == str(folder)
     monkeypatch.setenv("ART_OTEL_RUN", "../up")
     assert run_folder(tmp_path) == tmp_path / "up"
-
-
-def test_old_runs_go_and_nothing_of_others(tmp_path):
-    for name in ("old", "new", "mixed"):
-        SpoolWriter(tmp_path / name).write(b"line\n")
-    (tmp_path / "mixed" / "notes.txt").write_text("mine")
-    (tmp_path / "empty").mkdir()
-    week_ago = time.time() - 7 * 24 * 3600
-    for path in [*tmp_path.glob("old/*"), *tmp_path.glob("mixed/*")]:
-        os.utime(path, (week_ago, week_ago))
-    assert remove_old_runs(tmp_path, 24 * 3600) == [tmp_path / "old"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "mixed", "new"]
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.binary(max_size=9))))

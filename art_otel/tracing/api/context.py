@@ -20,7 +20,7 @@ from opentelemetry.trace import Tracer, TracerProvider
 
 from art_otel import attributes
 from art_otel.errors import UsageError
-from art_otel.spool.writer import RUN, name_run
+from art_otel.spool.runs import RUN, name_run
 from art_otel.tracing.api.recorder import Recorder, recorder
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from art_otel.errors import UsageError
 from art_otel.forks import after_fork
 from art_otel.runlog.defaults import RunDefaults, use_run_defaults
-from art_otel.spool.writer import name_run
+from art_otel.spool.runs import name_run
 from art_otel.tracing import autoload
 from art_otel.tracing.api.recorder import recorder
 from art_otel.tracing.internal_errors import InternalErrorHandler, after_import, guarded, warn_once

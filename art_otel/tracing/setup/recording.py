@@ -6,6 +6,7 @@ itself records the same, scrubbed in the same way; then neither OTel's globals n
 """
 
 import atexit
+import logging
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -28,6 +29,8 @@ from art_otel.tracing.sdk.scrub_spans import SpanScrubber
 from art_otel.tracing.sdk.span_parts import leave_content_out
 from art_otel.tracing.setup.providers import Attachment, add_processor, on_set_provider, unwrap_provider
 from art_otel.tracing.setup.settings import Keywords, Settings, read_settings
+
+logger = logging.getLogger(__name__)
 
 _HOUR: Final = 3600.0
 _DAY: Final = 24 * _HOUR
@@ -116,8 +119,14 @@ def _spool(settings: Settings) -> Spool | None:
     folder = settings.spool_folder
     if folder is None:
         return None
-    if settings.spool_days is not None:
-        remove_old_runs(folder, settings.spool_days * _DAY)
+    if settings.spool_days is not None and (removed := remove_old_runs(folder, settings.spool_days * _DAY)):
+        logger.warning(
+            "art-otel: %d runs in %s were removed: what they hold was converted or handed out, and nothing was written"
+            " to them for %g days (ART_OTEL_SPOOL_DAYS)",
+            len(removed),
+            folder,
+            settings.spool_days,
+        )
     return SpoolWriter(run_folder(folder))
 
 

@@ -17,7 +17,7 @@ import msgspec
 from art_otel.errors import UsageError
 from art_otel.live import MAX_AGE, MAX_OPEN
 from art_otel.scrubbing import Scrubbing
-from art_otel.spool.writer import RUN
+from art_otel.spool.runs import RUN
 from art_otel.tracing.api.context import Trust
 from art_otel.tracing.autoload import as_switch
 from art_otel.tracing.internal_errors import warn_once
@@ -73,8 +73,8 @@ def _number(value: object) -> float:
     return number
 
 
-def _number_or_none(value: object) -> float | None:
-    return None if value is None else _number(value)
+def _number_or_never(value: object) -> float | None:
+    return None if value in (None, "never") else _number(value)
 
 
 def _count(value: object) -> int:
@@ -116,7 +116,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     model: Annotated[str | None, _text] = None
     split: Annotated[str | None, _text] = None
     spool: Annotated[bool | Path, _switch_or_path] = True
-    spool_days: Annotated[float | None, _number_or_none] = None
+    spool_days: Annotated[float | None, _number_or_never] = 30.0
     capture_content: Annotated[bool, _switch] = True
     request_tokens: Annotated[bool, _switch] = False
     scrub: Annotated[Scrubbing, _one_of(Scrubbing)] = "on"

@@ -23,6 +23,7 @@ EXAMPLES = [
     ("spool", "0", False),
     ("spool", "1", True),
     ("spool_days", "7", 7.0),
+    ("spool_days", "never", None),
     ("capture_content", "off", False),
     ("request_tokens", "1", True),
     ("scrub", "content", "content"),
