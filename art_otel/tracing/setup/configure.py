@@ -1,20 +1,23 @@
 """Setup: tracing of this process, set up once and as late as possible.
 
 Invariant: whoever asks, and however often, there is one set-up a process. What it costs comes when it is needed: hooks
-wait for `openai` and OTel to be imported, the SDK and the spool for the first span. What the app sets up itself is used
-as it is. Only `configure()` raises, and only for what its caller asked.
+wait for client libraries to be imported, the SDK and the spool for the first span. OTel's global provider is the app's
+alone: it finds OTel as it would be without us, no warning, and every tracer moves over to what it sets, also after
+spans of ours. Only `configure()` raises, and only for what its caller asked.
 """
 
 import concurrent.futures.thread  # noqa: F401 # pyright: ignore[reportUnusedImport] # not to be had once the main thread has ended
 import logging
 import os
-import sys
 import threading
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from typing import TYPE_CHECKING, Any, Final, Unpack, cast
 
 from msgspec.structs import replace
+from opentelemetry import trace
+from opentelemetry.trace import ProxyTracer, ProxyTracerProvider, Tracer, TracerProvider
+from wrapt import wrap_function_wrapper
 
 from art_otel.errors import UsageError
 from art_otel.forks import after_fork
@@ -22,18 +25,21 @@ from art_otel.runlog.defaults import RunDefaults, use_run_defaults
 from art_otel.spool.runs import name_run
 from art_otel.tracing import autoload
 from art_otel.tracing.api.recorder import recorder
-from art_otel.tracing.internal_errors import InternalErrorHandler, after_import, guarded, warn_once
+from art_otel.tracing.internal_errors import InternalErrorHandler, guarded, warn_once
 from art_otel.tracing.setup.clients import Client
 from art_otel.tracing.setup.settings import VARIABLES, Keywords, Settings, read_settings, warn_of_unknown
 
 if TYPE_CHECKING:
-    from opentelemetry.trace import TracerProvider
-
     from art_otel.tracing.setup.recording import Recording
 
 logger = logging.getLogger(__name__)
 
 _OFF: Final = Settings(enabled=False)
+_GLOBAL: Final = "_TRACER_PROVIDER"
+_SET: Final = "_set_tracer_provider"
+_PROXIED: Final = "_tracer"
+_SCOPE: Final = ("_instrumenting_module_name", "_instrumenting_library_version", "_schema_url", "_attributes")
+_DEFAULT: Final = "_art_otel_default"
 _MAKING: Final = InternalErrorHandler("tracing could not begin; the app runs without it")
 
 
@@ -150,37 +156,22 @@ class Tracing:
     def _set_up(self) -> None:
         name_run()  # before the app starts processes, which are of the same run
         self.client.begin(self.settings)
-        if self._is_hooked:
-            self._attach_what_is_set()
-        else:
+        if not self._is_hooked:
             self._is_hooked = True
-            after_import("opentelemetry.trace", self._hook_providers)
+            if not _hook_providers(guarded(self._attach), self._default_provider):
+                problem = "opentelemetry-api is not as it was: an app without a tracer provider records nothing"
+                logger.warning("art-otel: %s", problem)
+        provider = _provider_in_use()
+        if provider is not None:
+            self._attach(provider)
 
-    def _hook_providers(self) -> None:
-        """OTel's API was imported: learn which provider the app sets, and make one when a span needs it."""
-        from art_otel.tracing.setup.provider_hooks import hook_providers  # noqa: PLC0415
-
-        if not hook_providers(guarded(self._attach), self._default_provider):
-            logger.warning(
-                "art-otel: opentelemetry-api is not as it was: an app without a tracer provider records nothing"
-            )
-        self._attach_what_is_set()
-
-    def _attach_what_is_set(self) -> None:
-        if "opentelemetry.trace" in sys.modules:
-            from art_otel.tracing.setup.provider_hooks import provider_in_use  # noqa: PLC0415
-
-            provider = provider_in_use()
-            if provider is not None:
-                self._attach(provider)
-
-    def _default_provider(self) -> "TracerProvider | None":
+    def _default_provider(self) -> TracerProvider | None:
         """What makes the spans of an app without a provider; None where nothing is to be recorded."""
         if not self.settings.enabled:
             return None
         return self._own_provider or self._make_provider()
 
-    def _make_provider(self) -> "TracerProvider | None":
+    def _make_provider(self) -> TracerProvider | None:
         with self._lock, _MAKING:
             is_memory = self.settings is self._memory
             provider = self._own_provider or (self._memory_provider if is_memory else None)
@@ -194,7 +185,7 @@ class Tracing:
             self._own_provider = provider  # last: other threads take it without the lock
         return self._own_provider
 
-    def _attach(self, provider: "TracerProvider") -> None:
+    def _attach(self, provider: TracerProvider) -> None:
         with self._lock:
             if not self.settings.enabled:
                 return
@@ -204,7 +195,7 @@ class Tracing:
                 self._recording = make_recording(self.settings)
             self._recording.attach(provider)
 
-    def _let_go(self) -> "list[TracerProvider]":
+    def _let_go(self) -> list[TracerProvider]:
         """Undo what was set up; gives the providers of the app that were recorded."""
         recording, self._recording = self._recording, None
         own_provider, self._own_provider = self._own_provider, None
@@ -237,6 +228,48 @@ def _run_defaults(settings: Settings, keywords: Mapping[str, object]) -> RunDefa
         model=settings.model if "model" in keywords else None,
         dir=settings.dir if "dir" in keywords else None,
     )
+
+
+def _provider_in_use() -> TracerProvider | None:
+    """The provider that the app has set; None while there is none."""
+    provider = cast(TracerProvider | None, getattr(trace, _GLOBAL, None))
+    return None if isinstance(provider, ProxyTracerProvider) else provider
+
+
+def _hook_providers(on_set: Callable[[TracerProvider], None], default: Callable[[], TracerProvider | None]) -> bool:
+    """Tell `on_set` of each provider that is set from now on; while none is, `default` gives the one that makes spans.
+
+    False where OTel's internals are not as they were: then nothing was changed.
+    """
+    native = vars(ProxyTracer).get(_PROXIED)
+    proxy_fields = vars(ProxyTracer("", None, None))
+    if not isinstance(native, property) or not all(hasattr(trace, name) for name in (_GLOBAL, _SET)):
+        return False
+    if not proxy_fields.keys() >= set(_SCOPE):
+        return False
+
+    def tracer(proxy: ProxyTracer) -> Tracer:
+        provider = default() if getattr(trace, _GLOBAL) is None else None
+        return cast(Tracer, native.__get__(proxy)) if provider is None else _tracer_of(proxy, provider)
+
+    def after_set(wrapped: Callable[..., None], _: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        wrapped(*args, **kwargs)
+        provider = _provider_in_use()
+        if provider is not None:
+            on_set(provider)
+
+    setattr(ProxyTracer, _PROXIED, property(tracer))
+    wrap_function_wrapper(trace, _SET, after_set)
+    return True
+
+
+def _tracer_of(proxy: ProxyTracer, provider: TracerProvider) -> Tracer:
+    """The provider's tracer of the scope of a proxy, which remembers it."""
+    cached: tuple[TracerProvider, Tracer] | None = vars(proxy).get(_DEFAULT)
+    if cached is None or cached[0] is not provider:
+        scope = [vars(proxy)[name] for name in _SCOPE]
+        cached = vars(proxy)[_DEFAULT] = (provider, provider.get_tracer(*scope))
+    return cached[1]
 
 
 tracing: Final = Tracing()
