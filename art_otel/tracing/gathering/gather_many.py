@@ -20,7 +20,7 @@ from collections.abc import (
 )
 from contextlib import aclosing, contextmanager, nullcontext
 from inspect import isawaitable, iscoroutine
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypedDict, TypeVar, Unpack, cast, overload
 
 from art_otel.errors import UsageError
 from art_otel.live.groups import PartialGroups, grouped
@@ -34,6 +34,15 @@ if TYPE_CHECKING:
 Groups: TypeAlias = Iterable[Iterable[Work]] | Mapping[str, Iterable[Work]]
 
 _R = TypeVar("_R")
+
+
+class GatherOptions(TypedDict, total=False):
+    """How rollouts are gathered; `gather_trajectories` says what each does."""
+
+    max_concurrent: int | None
+    max_exceptions: float | None
+    grace_seconds: float | None
+    progress: bool
 
 
 class Gathering(Coroutine[Any, Any, list[Trajectory[_R]]]):
@@ -100,39 +109,13 @@ class _Gathered(NamedTuple):
     trajectory: Trajectory[Any]
 
 
-class _Options(NamedTuple):
-    max_concurrent: int | None
-    max_exceptions: float | None
-    grace_seconds: float | None
-    progress: bool
-
-
 @overload
 def gather_trajectories(  # pyright: ignore[reportOverlappingOverload] # only here the type of the results is known
-    works: Iterable[Awaitable[_R]],
-    *,
-    max_concurrent: int | None = None,
-    max_exceptions: float | None = None,
-    grace_seconds: float | None = None,
-    progress: bool = True,
+    works: Iterable[Awaitable[_R]], **options: Unpack[GatherOptions]
 ) -> Gathering[_R]: ...
 @overload
-def gather_trajectories(
-    works: Iterable[Work],
-    *,
-    max_concurrent: int | None = None,
-    max_exceptions: float | None = None,
-    grace_seconds: float | None = None,
-    progress: bool = True,
-) -> Gathering[object]: ...
-def gather_trajectories(
-    works: Iterable[Work],
-    *,
-    max_concurrent: int | None = None,
-    max_exceptions: float | None = None,
-    grace_seconds: float | None = None,
-    progress: bool = True,
-) -> Gathering[Any]:
+def gather_trajectories(works: Iterable[Work], **options: Unpack[GatherOptions]) -> Gathering[object]: ...
+def gather_trajectories(works: Iterable[Work], **options: Unpack[GatherOptions]) -> Gathering[Any]:
     """Gather each as `gather_trajectory` does, at once.
 
     trajectories = await art_otel.gather_trajectories(agent(task) for task in tasks)
@@ -142,27 +125,23 @@ def gather_trajectories(
         ...
 
     Awaited, they come in the order of what was given; the loops give them as they end. One that fails is a trajectory
-    like the others, whose `status` and `exception` say so; the first exception is logged. `max_exceptions` is how many
-    may fail, as a number or, below 1, as a part of all: with one more the first of their exceptions is raised and the
-    rest is cancelled. `progress` shows a bar where standard error is a terminal.
+    like the others, whose `status` and `exception` say so; the first exception is logged.
+
+    - `max_concurrent`: how many run at a time; all unless it is given.
+    - `max_exceptions`: how many may fail, as a number or, below 1, as a part of all; all unless it is given. With one
+      more the first of their exceptions is raised and the rest is cancelled.
+    - `grace_seconds`: as for `gather_trajectory`.
+    - `progress`: False shows no bar where standard error is a terminal.
     """
     if isawaitable(works):
         if iscoroutine(works):
             works.close()
         raise UsageError("gather_trajectories() takes several rollouts, as a list; gather_trajectory() takes one")
     listed = [(work, None) for work in works]
-    options = _Options(max_concurrent, max_exceptions, grace_seconds, progress)
-    return Gathering(lambda: _run(listed, options))
+    return Gathering(lambda: _gather(listed, **options))
 
 
-async def gather_trajectory_groups(
-    groups: Groups,
-    *,
-    max_concurrent: int | None = None,
-    max_exceptions: float | None = None,
-    grace_seconds: float | None = None,
-    progress: bool = True,
-) -> list[TrajectoryGroup]:
+async def gather_trajectory_groups(groups: Groups, **options: Unpack[GatherOptions]) -> list[TrajectoryGroup]:
     """Gather groups of rollouts of one task each, `{group_id: [agent(task), …]}`, or without ids, which are then made.
 
     A rollout that names no group is given the id of its group. Everything else is as for `gather_trajectories`, over
@@ -170,8 +149,7 @@ async def gather_trajectory_groups(
     """
     listed = _named(groups)
     works = [(work, group_id) for group_id, members in listed for work in members]
-    options = _Options(max_concurrent, max_exceptions, grace_seconds, progress)
-    trajectories = iter(await Gathering[Any](lambda: _run(works, options)))
+    trajectories = iter(await Gathering[Any](lambda: _gather(works, **options)))
     return [_group(group_id, [next(trajectories) for _ in members]) for group_id, members in listed]
 
 
@@ -189,19 +167,26 @@ def _group(group_id: str, trajectories: Sequence[Trajectory]) -> TrajectoryGroup
     return TrajectoryGroup(group_id=agreed or group_id, trajectories=trajectories)
 
 
-async def _run(works: Sequence[tuple[Work, str | None]], options: _Options) -> AsyncGenerator[_Gathered]:
+async def _gather(
+    works: Sequence[tuple[Work, str | None]],
+    *,
+    max_concurrent: int | None = None,
+    max_exceptions: float | None = None,
+    grace_seconds: float | None = None,
+    progress: bool = True,
+) -> AsyncGenerator[_Gathered]:
     """Run all, and give each when it has ended. Works are beside the ids of their groups."""
     tasks: list[asyncio.Task[_Gathered]] = []
     try:
-        failures = _Failures(options.max_exceptions, len(works))
-        gate = _gate(options.max_concurrent)
+        failures = _Failures(max_exceptions, len(works))
+        gate = _gate(max_concurrent)
 
-        async def gather(position: int, work: Work, group_id: str | None) -> _Gathered:
+        async def run_one(position: int, work: Work, group_id: str | None) -> _Gathered:
             async with gate:
-                return _Gathered(position, await gather_one(work, GatherScope(group_id), options.grace_seconds))
+                return _Gathered(position, await gather_one(work, GatherScope(group_id), grace_seconds))
 
-        with gathering(), _show_progress(len(works), enabled=options.progress) as bar:
-            tasks += [asyncio.create_task(gather(position, *work)) for position, work in enumerate(works)]
+        with gathering(), _show_progress(len(works), enabled=progress) as bar:
+            tasks += [asyncio.create_task(run_one(position, *work)) for position, work in enumerate(works)]
             try:
                 for ending in asyncio.as_completed(tasks):
                     gathered = await ending
