@@ -46,6 +46,12 @@ _MAKING: Final = InternalErrorHandler("tracing could not begin; the app runs wit
 def configure(**keywords: Unpack[Keywords]) -> "Tracing":
     """Trace this process; every keyword has an environment variable that means the same (docs/spec/settings.md).
 
+    - Where it goes: `dir`, `spool`, `spool_days`, `exporters`; `project` and `model` for the run log.
+    - What is recorded: `capture_content`, `scrub`, `request_tokens`, `policy_version`, `policy_version_header`, and by
+      which `instrumentor`.
+    - Rollouts: `rollout_spans`, `split`, `trust_rollout_ids`, `grace_seconds`, `max_open_rollouts`,
+      `max_rollout_hours`.
+
     Call it before the first span. A later call may add keywords; those of earlier calls stay. `project` and `model`
     may change at any time. `ART_OTEL_ENABLED=0` turns it off. Raises UsageError for a setting that cannot be, and where
     other settings have recorded spans already.

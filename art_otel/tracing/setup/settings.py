@@ -110,26 +110,29 @@ def _one_of(literal: Any) -> Callable[[object], Any]:  # noqa: ANN401 # a Litera
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that may be set, each with its parser. None is what nobody said."""
 
+    # Where it goes
     enabled: Annotated[bool, _switch] = True
     dir: Annotated[Path, _path] = Path(".art")
-    project: Annotated[str | None, _text] = None
-    model: Annotated[str | None, _text] = None
-    split: Annotated[str | None, _text] = None
     spool: Annotated[bool | Path, _switch_or_path] = True
     spool_days: Annotated[float | None, _number_or_never] = 30.0
+    exporters: Annotated[tuple[str, ...] | None, _exporters] = None
+    """Names of span exporters, as OTel has them; None leaves it to OTEL_EXPORTER_OTLP_*."""
+    project: Annotated[str | None, _text] = None
+    model: Annotated[str | None, _text] = None
+    # What is recorded
     capture_content: Annotated[bool, _switch] = True
-    request_tokens: Annotated[bool, _switch] = False
     scrub: Annotated[Scrubbing, _one_of(Scrubbing)] = "on"
+    request_tokens: Annotated[bool, _switch] = False
+    policy_version: Annotated[str | Callable[[], str] | None, _text_or_function] = None
+    policy_version_header: Annotated[str | None, _text] = None
+    instrumentor: Annotated[Instrumentor, _one_of(Instrumentor)] = "auto"
+    # Rollouts
     rollout_spans: Annotated[tuple[str, ...], _names] = ()
+    split: Annotated[str | None, _text] = None
     trust_rollout_ids: Annotated[Trust, _one_of(Trust)] = "own"
     grace_seconds: Annotated[float, _number] = 2.0
     max_open_rollouts: Annotated[int, _count] = MAX_OPEN
     max_rollout_hours: Annotated[float, _number] = MAX_AGE / 3600
-    policy_version: Annotated[str | Callable[[], str] | None, _text_or_function] = None
-    policy_version_header: Annotated[str | None, _text] = None
-    instrumentor: Annotated[Instrumentor, _one_of(Instrumentor)] = "auto"
-    exporters: Annotated[tuple[str, ...] | None, _exporters] = None
-    """Names of span exporters, as OTel has them; None leaves it to OTEL_EXPORTER_OTLP_*."""
 
     @property
     def spool_folder(self) -> Path | None:
@@ -150,25 +153,28 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 class Keywords(TypedDict, total=False):
     """The keywords of `configure()`: the fields of Settings, in any form that their parser takes."""
 
+    # Where it goes
     enabled: bool | str
     dir: str | Path
-    project: str | None
-    model: str | None
-    split: str | None
     spool: bool | str | Path
     spool_days: str | float | None
+    exporters: str | list[str] | tuple[str, ...] | None
+    project: str | None
+    model: str | None
+    # What is recorded
     capture_content: bool | str
-    request_tokens: bool | str
     scrub: Scrubbing
+    request_tokens: bool | str
+    policy_version: str | Callable[[], str] | None
+    policy_version_header: str | None
+    instrumentor: Instrumentor
+    # Rollouts
     rollout_spans: str | list[str] | tuple[str, ...]
+    split: str | None
     trust_rollout_ids: Trust
     grace_seconds: float | str
     max_open_rollouts: int | str
     max_rollout_hours: float | str
-    policy_version: str | Callable[[], str] | None
-    policy_version_header: str | None
-    instrumentor: Instrumentor
-    exporters: str | list[str] | tuple[str, ...] | None
 
 
 VARIABLES: Final[Mapping[str, str]] = {

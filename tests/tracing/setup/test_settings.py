@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from art_otel import configure
 from art_otel.errors import UsageError
 from art_otel.tracing.setup import settings as module
 from art_otel.tracing.setup.settings import VARIABLES, Keywords, Settings, read_settings
@@ -146,6 +147,7 @@ def test_no_environment_raises_anything_but_what_it_says(environ):
 
 def test_configure_takes_every_setting():
     assert list(Keywords.__annotations__) == list(VARIABLES)
+    assert not [name for name in VARIABLES if name != "enabled" and f"`{name}`" not in configure.__doc__]
 
 
 def test_the_table_has_every_variable_and_keyword_and_every_choice():
