@@ -45,7 +45,7 @@ _Step: TypeAlias = tuple[Any, Any]
 """A list or an object, and the key of its last value."""
 
 T = TypeVar("T")
-Decode: TypeAlias = Callable[[bytes], T]
+Decode: TypeAlias = Callable[[bytes | memoryview], T]
 _STARTS: Final = b"\x1e" + codecs.BOM_UTF8
 """What may stand before a document: the mark of a JSON text sequence, and that of a file."""
 
@@ -53,8 +53,7 @@ _SEPARATORS: Final = _STARTS + b" \t\r\n,[]"
 """What may stand around an item of a list that has an item a line."""
 
 _BRACKETS: Final = (b"{", b"[")
-_BUFFER_BYTES: Final = 1 << 20
-_LINE_FEED: Final = ord("\n")
+_BLOCK_BYTES: Final = 16 << 20
 _UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -65,7 +64,7 @@ class Document(NamedTuple, Generic[T]):
     """
 
     line: int
-    data: bytes | None
+    data: bytes | memoryview | None
     value: T | UnsetType = UNSET
     replaced: int = 0
 
@@ -73,58 +72,54 @@ class Document(NamedTuple, Generic[T]):
 class Lines:
     """Each line that is not blank with its number; None instead of one longer than `limit` bytes, which is skipped.
 
-    All lines are found in one buffer, as large as the longest needs: `readline` copies a long line three times.
+    A line is a view of the block that it was read in, and copied only where it goes on in the next: `readline` copies a
+    long line three times.
     """
 
-    def __init__(self, stream: io.BufferedReader | io.BytesIO, limit: int) -> None:
-        self._stream = stream
-        self._limit = limit
-        self._number = 0
-        self._buffer = bytearray(_BUFFER_BYTES)
-        self._start = self._end = 0  # where the unread bytes are
-        self._returned: tuple[int, bytes] | None = None
+    def __init__(self, stream: io.BufferedReader | io.BytesIO, limit: int, block_bytes: int = _BLOCK_BYTES) -> None:
+        self._lines = filter(_is_not_blank, enumerate(_lines_of(stream, limit, block_bytes), 1))
+        self._returned: tuple[int, memoryview] | None = None
 
-    def __iter__(self) -> Iterator[tuple[int, bytes | None]]:
-        while self._returned or self._start < self._end or self._fill():
-            if self._returned:
-                returned, self._returned = self._returned, None
-                yield returned
-                continue
-            self._number += 1
-            line = self._next()
-            if line is None or not line[:1].isspace() or not line.isspace():
-                yield self._number, line
+    def __iter__(self) -> "Lines":
+        return self
 
-    def give_back(self, number: int, line: bytes) -> None:
+    def __next__(self) -> tuple[int, memoryview | None]:
+        returned, self._returned = self._returned, None
+        return returned or next(self._lines)
+
+    def give_back(self, number: int, line: memoryview) -> None:
         """Give the last line once more, before all that follow."""
         self._returned = (number, line)
 
-    def _next(self) -> bytes | None:
-        """The next line; None when it is too long."""
-        searched, is_long = self._start, False
-        while not (end := self._buffer.find(b"\n", searched, self._end) + 1):
-            length = self._end - self._start
-            if length > self._limit:
-                is_long, length, self._start = True, 0, self._end
-            if not self._fill():
-                end = self._end
-                break
-            searched = self._start + length
-        start, self._start = self._start, end
-        length = end - start - (self._buffer[end - 1] == _LINE_FEED)
-        return None if is_long or length > self._limit else bytes(memoryview(self._buffer)[start:end])
 
-    def _fill(self) -> bool:
-        """Read more behind the unread bytes, which are moved to where there is room; False at the end of the stream."""
-        if self._end == len(self._buffer):
-            unread = memoryview(self._buffer)[self._start :]
-            if len(unread) > len(self._buffer) // 2:
-                self._buffer = bytearray(2 * len(self._buffer))
-            memoryview(self._buffer)[: len(unread)] = unread
-            self._start, self._end = 0, len(unread)
-        count = self._stream.readinto1(memoryview(self._buffer)[self._end :])
-        self._end += count
-        return count > 0
+def _lines_of(stream: io.BufferedReader | io.BytesIO, limit: int, block_bytes: int) -> Iterator[memoryview | None]:
+    pieces, size = list[memoryview](), 0
+    while block := stream.read(block_bytes):
+        view, start = memoryview(block), 0
+        while start < len(block):
+            end = block.find(b"\n", start) + 1
+            piece = view[start : end or len(block)]
+            start += len(piece)
+            size += len(piece)
+            pieces.append(piece)
+            if size - bool(end) > limit:
+                pieces.clear()
+            if end:
+                yield _joined(pieces)
+                pieces, size = [], 0
+    if size:
+        yield _joined(pieces)
+
+
+def _joined(pieces: list[memoryview]) -> memoryview | None:
+    if len(pieces) == 1:
+        return pieces[0]
+    return memoryview(b"".join(pieces)) if pieces else None
+
+
+def _is_not_blank(numbered: tuple[int, memoryview | None]) -> bool:
+    line = numbered[1]
+    return line is None or not (bytes(line[:1]).isspace() and bytes(line).isspace())
 
 
 def read_documents(stream: io.BufferedReader | io.BytesIO, limit: int, decode: Decode[T]) -> Iterator[Document[T]]:
@@ -137,11 +132,12 @@ def read_documents(stream: io.BufferedReader | io.BytesIO, limit: int, decode: D
         try:
             yield Document(number, line, decode(line))
         except _UNDECODABLE:
-            value = _decode_item(line, decode)
+            data = bytes(line)
+            value = _decode_item(data, decode)
             if value is not UNSET:
-                yield Document(number, line, value)
+                yield Document(number, data, value)
             else:
-                yield _long_document(number, line, lines, limit, decode)
+                yield _long_document(number, data, lines, limit, decode)
 
 
 def read_documents_of(data: bytes, decode: Decode[T]) -> Iterator[Document[T]]:
@@ -175,9 +171,9 @@ def _long_document(number: int, first: bytes, lines: Lines, limit: int, decode: 
 
 def _with_following_lines(first: bytes, lines: Lines, limit: int) -> bytes | None:
     """Join a line with those up to the next that begins with a bracket; None when that is over the limit."""
-    parts, size = [first], len(first)
+    parts, size = list[bytes | memoryview]([first]), len(first)
     for number, line in lines:
-        if line is not None and line.lstrip(_STARTS).startswith(_BRACKETS):
+        if line is not None and bytes(line).lstrip(_STARTS).startswith(_BRACKETS):
             lines.give_back(number, line)
             break
         size += limit if line is None else len(line)
@@ -191,7 +187,7 @@ def object_of(document: Document[Value]) -> dict[str, Value]:
     if document.data is None:
         raise Refused("over a limit", detail=too_long("").detail)
     if document.value is UNSET:
-        raise Refused("not JSON" if document.data.endswith(b"\n") else "torn", detail="is no JSON object")
+        raise Refused("not JSON" if bytes(document.data[-1:]) == b"\n" else "torn", detail="is no JSON object")
     if not is_object(document.value):
         raise Refused("bad field", detail="is no object")
     return document.value
@@ -204,7 +200,7 @@ def objects_in_head(head: bytes) -> tuple[dict[str, Value], ...]:
         return ()
     objects: list[dict[str, Value]] = []
     for document in read_documents(io.BytesIO(head), len(head), msgspec.json.decode):
-        values = _values_of(document.data or b"") if document.value is UNSET else [document.value]
+        values = _values_of(bytes(document.data or b"")) if document.value is UNSET else [document.value]
         objects += (item for value in values for item in items_of(value) if is_object(item))
     return tuple(objects)
 

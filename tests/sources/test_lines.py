@@ -19,10 +19,11 @@ def expected(data: bytes, limit: int):
 @given(
     data=st.lists(st.sampled_from([b"\n", b" ", b"a", b"bc", b"defgh" * 3])).map(b"".join),
     limit=st.integers(1, 20),
+    block=st.integers(1, 40),
 )
-def test_lines_are_numbered_and_bounded(data, limit):
-    found = list(Lines(io.BufferedReader(io.BytesIO(data), 7), limit))
-    assert [(number, line and line.removesuffix(b"\n")) for number, line in found] == list(expected(data, limit))
+def test_lines_are_numbered_and_bounded(data, limit, block):
+    lines = [(number, line and bytes(line)) for number, line in Lines(io.BytesIO(data), limit, block)]
+    assert [(number, line and line.removesuffix(b"\n")) for number, line in lines] == list(expected(data, limit))
 
 
 def test_a_line_that_is_given_back_comes_again():
