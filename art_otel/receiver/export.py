@@ -6,7 +6,7 @@ costs no other.
 
 import zlib
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
@@ -46,7 +46,7 @@ class Received:
     """The records of an export, and those that were set aside."""
 
     records: list[Span | LogRecord]
-    rejected: list[Quarantined]
+    rejected: Sequence[Quarantined] = ()
 
     def counts(self) -> "Stored":
         """How many they are."""

@@ -28,7 +28,7 @@ from starlette.routing import Route
 
 from art_otel.conventions.content_names import CONTENT_NAMES
 from art_otel.http import Bodies
-from art_otel.receiver.export import Encoding, Export, ExportRefusedError, Signal, Stored, read_export
+from art_otel.receiver.export import Encoding, Export, ExportRefusedError, Received, Signal, Stored, read_export
 from art_otel.receiver.metrics import Metrics
 from art_otel.receiver.otlp_lines import encode_lines
 from art_otel.scrubbing import RecordScrubber, Scrubber, Scrubbing
@@ -66,12 +66,15 @@ class Ingest:
         self._when_written = when_written
         scrubbing = options.scrubbing
         self._scrubber = None if scrubbing == "off" else RecordScrubber(Scrubber(scrubbing), CONTENT_NAMES)
-        self._waiting: queue.Queue[tuple[Export, Future[Stored]] | None] = queue.Queue(_MAX_WAITING)
+        self._waiting: queue.Queue[tuple[Export | Received, Future[Stored]] | None] = queue.Queue(_MAX_WAITING)
         self._thread = threading.Thread(target=self._run, name="art-otel ingest", daemon=True)
         self._thread.start()
 
-    async def take(self, export: Export) -> Stored:
-        """Write an export, and say what of it was set aside. Raises ExportRefusedError for one that is not taken."""
+    async def take(self, export: Export | Received) -> Stored:
+        """Write an export, or records that are read already, and say what of it was set aside.
+
+        Raises ExportRefusedError for what is not taken.
+        """
         done: Future[Stored] = Future()
         try:
             self._waiting.put_nowait((export, done))
@@ -100,7 +103,7 @@ class Ingest:
             if ends:
                 return
 
-    def _write(self, exports: list[tuple[Export, "Future[Stored]"]]) -> None:
+    def _write(self, exports: list[tuple[Export | Received, "Future[Stored]"]]) -> None:
         written: list[tuple[Stored, Future[Stored]]] = []
         for export, done in exports:
             try:
@@ -118,8 +121,8 @@ class Ingest:
             else:
                 done.set_exception(_unwritable())
 
-    def _write_one(self, export: Export) -> Stored:
-        received = read_export(export, self._options.max_bytes)
+    def _write_one(self, export: Export | Received) -> Stored:
+        received = read_export(export, self._options.max_bytes) if isinstance(export, Export) else export
         records = received.records
         lines = encode_lines(records if self._scrubber is None else scrub_records(records, self._scrubber))
         if lines:

@@ -14,11 +14,11 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import AsyncGenerator, Coroutine, Iterable
+from collections.abc import AsyncGenerator, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from typing import TYPE_CHECKING, Any, Final, Protocol, Unpack
 
 from filelock import FileLock, Timeout
 from starlette.applications import Starlette
@@ -51,6 +51,24 @@ RETAIN: Final = 30 * 24 * 3600.0
 """Seconds that what was handed out is kept, unless somebody says otherwise."""
 
 
+class Front(Protocol):
+    """A server at the same address, which is asked first. `routes` are those of its own that want the token, too."""
+
+    routes: Sequence[Route]
+
+    def application(self, receiver: ASGIApp) -> ASGIApp:
+        """Answer what is for this server, and leave the rest to the receiver."""
+        ...
+
+    async def start(self) -> None:
+        """Begin, before anybody asks."""
+        ...
+
+    async def stop(self) -> None:
+        """End, when everybody was answered; what is written now is still taken."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReceiverOptions:
     """`grace` seconds of quiet end a rollout whose spans are not counted.
@@ -72,10 +90,14 @@ class ReceiverOptions:
 
 
 class Receiver:
-    """Runs in threads of its own, whatever the program around it does."""
+    """Runs in threads of its own, whatever the program around it does.
 
-    def __init__(self, options: ReceiverOptions) -> None:
+    `front` stands before it where another server shares its address, as the gateway does.
+    """
+
+    def __init__(self, options: ReceiverOptions, front: Front | None = None) -> None:
         self.options = options
+        self._front = front
         self.metrics = Metrics()
         self._folder = options.folder / RECEIVED
         self._lock = _locked(self._folder)
@@ -96,9 +118,9 @@ class Receiver:
             retain=options.retain,
             rollout_spans=options.rollout_spans,
         )
-        self._ingest = Ingest(self.spool, options.ingest, self.metrics, self.finished.add)
-        self._bodies = Bodies(options.bodies)
-        self._rollouts = RolloutRoutes(self.session, self._bodies)
+        self.ingest = Ingest(self.spool, options.ingest, self.metrics, self.finished.add)
+        self.bodies = Bodies(options.bodies)
+        self._rollouts = RolloutRoutes(self.session, self.bodies)
         self._http = HttpServer(self._application(), options.http, options.tls)
         self._grpc = None if options.grpc is None else self._make_grpc(options.grpc)
         self._loop = asyncio.new_event_loop()
@@ -119,6 +141,8 @@ class Receiver:
         self.finished.start()
         self._thread.start()
         try:
+            if self._front is not None:
+                self._run(self._front.start())
             self._run(self._http.start())
             if self._grpc is not None:
                 self._run(self._grpc.start())
@@ -132,7 +156,9 @@ class Receiver:
         self._run(self._http.stop())
         if self._grpc is not None:
             self._run(self._grpc.stop())
-        self._ingest.close()
+        if self._front is not None:
+            self._run(self._front.stop())
+        self.ingest.close()
         self.finished.close()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
@@ -153,15 +179,22 @@ class Receiver:
         except ImportError as error:
             raise UsageError(f"OTLP/gRPC needs the extra: pip install 'art-otel[grpc]' ({error})") from error
         options = self.options
-        return GrpcServer(self._ingest, self._bodies, self.metrics, address, token=options.token, tls=options.tls)
+        return GrpcServer(self.ingest, self.bodies, self.metrics, address, token=options.token, tls=options.tls)
 
     def _application(self) -> ASGIApp:
-        routes = [
-            *otlp_routes(self._ingest, self._bodies, self.metrics),
+        guarded = self._guarded(self._routes())
+        return guarded if self._front is None else self._front.application(guarded)
+
+    def _routes(self) -> list[Route]:
+        return [
+            *(() if self._front is None else self._front.routes),
+            *otlp_routes(self.ingest, self.bodies, self.metrics),
             *self._rollouts.routes,
             Route("/healthz", _healthy),
             Route("/metrics", self._metrics),
         ]
+
+    def _guarded(self, routes: Sequence[Route]) -> ASGIApp:
         application = Starlette(routes=routes)
         if self.options.token is None:
             return WebPageCheck(application, self.options.http, self._refused)

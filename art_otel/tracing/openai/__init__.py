@@ -1,5 +1,8 @@
 """Capture of openai's clients: `capture` installs it, `call` is one call from its request to its span's end."""
 
-from art_otel.tracing.openai.capture import Capture as Capture
-from art_otel.tracing.openai.capture import install as install
-from art_otel.tracing.openai.capture import uninstall as uninstall
+from art_otel.lazy_names import defer_imports
+
+if not defer_imports(__name__):  # the gateway reads bodies too, and wants no SDK
+    from art_otel.tracing.openai.capture import Capture as Capture
+    from art_otel.tracing.openai.capture import install as install
+    from art_otel.tracing.openai.capture import uninstall as uninstall

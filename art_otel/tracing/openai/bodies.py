@@ -26,7 +26,7 @@ from art_otel.conventions.dialects.genai import RESPONSE_ID
 from art_otel.errors import ParseError
 from art_otel.spans import Value
 
-_ASKED: Final = frozenset({"messages", "input", "instructions", "prompt"})
+_ASKED: Final = frozenset({"messages", "input", "instructions", "prompt", "system"})
 _PROMPT: Final = _ASKED | {"tools", "functions"}
 _NULL: Final = msgspec.Raw(b"null")
 Fields: TypeAlias = dict[str, msgspec.Raw]

@@ -6,7 +6,7 @@ import logging
 import openai
 import pytest
 
-from art_otel.tracing.openai import install, token_id_injector
+from art_otel.tracing.openai import install, token_requests
 from tests.tracing.openai.instrumented import MODEL, Instrumented, instrumented
 from tests.tracing.server import ModelServer
 
@@ -58,7 +58,7 @@ def test_a_refusal_is_of_one_model_and_kind_of_answer_and_for_some_minutes(refus
     with refused.client() as client, refused.rollout():
         for ask in (ASK, ASK, ASK | {"stream": True}, ASK | {"model": "judge"}, ASK | {"model": "judge"}):
             client.chat.completions.create(**ask)
-        monkeypatch.setattr(token_id_injector, "_REMEMBERED", 0.0)
+        monkeypatch.setattr(token_requests, "_REMEMBERED", 0.0)
         client.chat.completions.create(**ASK)
     assert statuses(strict, before) == [400, 200, 200, 400, 200, 400, 200, 200, 400, 200]
 
@@ -125,3 +125,12 @@ def test_azure_is_asked_too(app, server):
     with client, app.rollout(), pytest.raises(openai.NotFoundError):
         client.chat.completions.create(**ASK)
     assert server.exchanges()[-1].body["return_token_ids"] is True
+
+
+def test_a_prompt_that_is_echoed_is_asked_for_nothing(app, server):
+    """With `return_token_ids` vLLM leaves out the echoed prompt."""
+    before = len(server.exchanges())
+    with app.client() as client, app.rollout():
+        client.completions.create(model=MODEL, prompt="Hi", echo=True)
+    (asked,) = server.exchanges()[before:]
+    assert asked.body == {"model": MODEL, "prompt": "Hi", "echo": True}

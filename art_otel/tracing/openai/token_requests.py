@@ -1,0 +1,95 @@
+"""TokenRequests: what servers are asked for beside completions, so that they say token ids and logprobs.
+
+Invariant: a server that refuses a request with these fields is asked for less, in the end for nothing. For some minutes
+requests to that server and model, streamed or not as this one, are then asked as was accepted.
+
+Source of the fields: https://docs.vllm.ai (`return_token_ids`), OpenAI's `logprobs`; of the headers and the refusal:
+SGLang 0.5.23 (`entrypoints/openai/serving_chat.py`). docs/spec/tokens.md has the table of servers.
+"""
+
+import logging
+import time
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+logger = logging.getLogger(__name__)
+
+REFUSALS: Final = (400, 422)
+"""Statuses of servers that know a field not, or not with the others."""
+
+_REMEMBERED: Final = 600.0
+"""Seconds that a refusal is remembered: servers are restarted with other options, and gateways lead elsewhere."""
+
+
+class Ask(NamedTuple):
+    """What is asked for: by fields of the body, and by headers."""
+
+    fields: Mapping[str, object]
+    headers: Mapping[str, str]
+
+
+NOTHING: Final = Ask({}, {})
+_ASKS: Final[Mapping[str, Ask]] = {
+    "/chat/completions": Ask({"logprobs": True, "return_token_ids": True}, {}),
+    "/completions": Ask({"logprobs": 1, "return_token_ids": True}, {}),
+}
+"""By path; Completions counts the alternatives it wants."""
+
+_SGLANG_STREAM: Final = Ask({"logprobs": True}, {"x-sglext-return-input-ids": "1", "x-sglext-return-output-ids": "1"})
+_SGLANG_REFUSAL: Final = b"return_token_ids is not supported with streaming"
+
+
+class Target(NamedTuple):
+    """The key under which a refusal is remembered: the server, the model, and whether the request streams."""
+
+    server: str
+    model: str
+    stream: bool
+
+
+class _Accepted(NamedTuple):
+    """What a server let itself be asked for after it had refused more, and when."""
+
+    ask: Ask
+    at: float
+
+
+class TokenRequests:
+    """Says what to ask a server for, and learns from what it refuses. `asks` are by the end of the path."""
+
+    def __init__(self, asks: Mapping[str, Ask] = _ASKS) -> None:
+        self._asks = asks
+        self._accepted: dict[Target, _Accepted] = {}
+
+    def ask(self, path: str, target: Target, body: Mapping[str, object]) -> Ask:
+        """What to ask for with a request of this body. One that wants its prompt back gets another one if asked."""
+        end = next((end for end in self._asks if path.endswith(end)), None)
+        if end is None or body.get("echo"):
+            return NOTHING
+        accepted = self._accepted.get(target)
+        is_remembered = accepted is not None and time.monotonic() < accepted.at + _REMEMBERED
+        return accepted.ask if accepted is not None and is_remembered else self._asks[end]
+
+    def less(self, ask: Ask, refusal: bytes) -> Ask:
+        """What to ask for after a refusal: SGLang says that its streams are asked otherwise, others give nothing."""
+        return _SGLANG_STREAM if ask is not _SGLANG_STREAM and _SGLANG_REFUSAL in refusal else NOTHING
+
+    def accepted(self, ask: Ask, target: Target, refused: int) -> None:
+        """Remember what a server accepted: what it lacks was the reason for the refusal, which had a status."""
+        earlier = self._accepted.get(target)
+        if ask is NOTHING and (earlier is None or earlier.ask is not NOTHING):
+            logger.warning(
+                "art-otel: %s refuses to be asked for token ids and logprobs of %s (status %d); it is asked again in"
+                " some minutes",
+                _for_log(target.server),
+                target.model,
+                refused,
+            )
+        self._accepted[target] = _Accepted(ask, time.monotonic())
+
+
+def _for_log(url: str) -> str:
+    """The URL without user and password."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
