@@ -125,7 +125,7 @@ class Reader(Protocol):
         ...
 
     def size(self) -> int:
-        """How many bytes it has."""
+        """The size of the file in bytes."""
         ...
 
 

@@ -317,7 +317,7 @@ def _object_of(shape: dict[str, Shape], attributes: Attributes) -> dict[str, Val
 
 
 def _value_of(shape: Shape, attributes: Attributes) -> Value:
-    """The value of a shape."""
+    """Rebuild the value of a shape from the flattened attributes."""
     if isinstance(shape, str):
         value = attributes[shape]
         return _with_lists(value) if isinstance(value, dict) else value

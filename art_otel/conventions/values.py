@@ -22,7 +22,7 @@ _DECODER: Final = msgspec.json.Decoder()
 
 
 def text(value: Value) -> str | None:
-    """A text that is not empty."""
+    """Return a text that is not empty; None for any other value."""
     return value if isinstance(value, str) and value else None
 
 
@@ -59,19 +59,19 @@ def is_int64(value: float) -> bool:
 
 
 def flag(value: Value) -> bool | None:
-    """A boolean, also as text."""
+    """Return a boolean, also one that is written as text; None for any other value."""
     if isinstance(value, bool):
         return value
     return {"true": True, "false": False}.get(value.lower()) if isinstance(value, str) else None
 
 
 def mapping(value: Value) -> dict[str, Value] | None:
-    """An object."""
+    """Return an object; None for any other value."""
     return cast("dict[str, Value]", value) if isinstance(value, dict) else None  # as a text, which costs nothing
 
 
 def items(value: Value) -> list[Value] | None:
-    """A list."""
+    """Return a list; None for any other value."""
     if isinstance(value, tuple):
         return list(cast("tuple[Value, ...]", value))
     return cast("list[Value]", value) if isinstance(value, list) else None

@@ -49,9 +49,9 @@ _STILL: Final = 30 * 10**9
 
 
 def unread(inputs: Sequence[Input], ledger: Sequence[LedgerEntry], *, follows: bool = False) -> list[Unread]:
-    """What no earlier conversion read.
+    """Find what no earlier conversion read.
 
-    Who `follows` files that others write gets one that is read as a whole when nobody wrote to it for a while.
+    With `follows` a file that is read as a whole waits until nothing was written to it for a while.
     """
     known = _KnownFiles(ledger)
     matches = {source: match for source in inputs if (match := known.by_name(source)) is not None}
@@ -208,7 +208,7 @@ def _note(source: Input, match: _Match | None, known: _KnownFiles) -> str | None
 
 
 def _end(source: Input) -> int:
-    """Where what is read of an input ends in its file."""
+    """Return the byte of its file up to which an input is read."""
     byte_range = source.byte_range
     return (source.size or 0) if byte_range is None or byte_range.is_decompressed else byte_range.end
 
@@ -253,5 +253,5 @@ def _is_document(path: Path, start: int, end: int) -> bool:
 
 
 def _is_quiet(source: Input, time_ns: int) -> bool:
-    """Whether nobody changed it for so long, or nobody knows. An object is put whole."""
+    """Whether a file was not changed for so long, or its time is unknown. An object is put whole."""
     return source.stored is not None or source.mtime_ns is None or time.time_ns() - source.mtime_ns > time_ns

@@ -63,7 +63,7 @@ _BLOCK: Final = 1 << 16
 class Unread(NamedTuple):
     """An input that is to be read, the entry of the ledger that says so afterwards, and the one that it replaces.
 
-    A pipe has no entry: nobody can say what it gave before.
+    A pipe has no entry: what it gave before cannot be told.
     """
 
     source: Input
@@ -104,7 +104,7 @@ def _is_of_stored_dataset(source: Input, out: str) -> bool:
 
 
 def changed_since(since: int | None, inputs: Sequence[Input]) -> list[Input]:
-    """The inputs that were changed at this time (ns) or later, and those of which nobody knows when they were."""
+    """The inputs that were changed at this time (ns) or later, and those whose time is unknown."""
     return [one for one in inputs if since is None or one.mtime_ns is None or one.mtime_ns >= since]
 
 
@@ -133,7 +133,7 @@ def note_spools(inputs: Iterable[Unread], ledger: Iterable[LedgerEntry]) -> None
 
 
 def entry_of(source: Input, end: int) -> LedgerEntry | None:
-    """The entry for an input that was read up to this byte; None where nobody can say what that was."""
+    """The entry for an input that was read up to this byte; None where that cannot be told later."""
     name = name_of(source)
     if name is None or not end:
         return None
@@ -151,7 +151,7 @@ def marks_of(path: Path, end: int) -> tuple[str, str] | None:
 
 
 def mark(data: bytes) -> str:
-    """What bytes are known by."""
+    """Hash bytes by which a file is known again."""
     return blake2b(data, digest_size=12).hexdigest()
 
 

@@ -141,7 +141,7 @@ class Runner:
 
     @property
     def name(self) -> str:
-        """The name of the conversion."""
+        """The name of the conversion, the same when it goes on."""
         return self._workspace.run
 
     def in_round(self, round_: Round) -> "Runner":

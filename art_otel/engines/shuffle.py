@@ -209,7 +209,7 @@ def encode(record: Stored) -> bytes:
 
 
 def size_of(encoded: Sequence[bytes]) -> SlotSize:
-    """How much some records count."""
+    """Count the records, and their bytes with the overhead of each."""
     return SlotSize(len(encoded), sum(map(len, encoded)) + _OVERHEAD * len(encoded))
 
 
@@ -413,7 +413,7 @@ class Shuffle(msgspec.Struct):
 
     @classmethod
     def of(cls, shuffled: Iterable[Shuffled]) -> "Shuffle":
-        """What these tasks wrote."""
+        """Collect what these tasks wrote."""
         shuffle = cls()
         for one in shuffled:
             shuffle.add(one)
@@ -421,7 +421,7 @@ class Shuffle(msgspec.Struct):
 
     @classmethod
     def union(cls, shuffles: Iterable["Shuffle"]) -> "Shuffle":
-        """All of them together."""
+        """Unite the files and sizes of several shuffles."""
         union = cls()
         for shuffle in shuffles:
             union.entries += shuffle.entries
@@ -444,11 +444,11 @@ class Shuffle(msgspec.Struct):
 
     @property
     def files(self) -> list[ShuffleFile]:
-        """All files."""
+        """The shuffle files."""
         return [file for file, _ in self.entries]
 
     def renamed(self, location_of: Callable[[ShuffleFile], str]) -> "Shuffle":
-        """The same, with files where this says that they are."""
+        """Return this shuffle with another location for each file, as `location_of` says."""
         entries = [(msgspec.structs.replace(file, location=location_of(file)), bits) for file, bits in self.entries]
         return Shuffle(entries, self.sizes)
 

@@ -206,7 +206,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     """How a format is read from Parquet.
 
     A table that has the columns `ids` is one of the format. Of it only they, `others` and those that begin with
-    `prefix` are read, so that no column that somebody added costs a row.
+    `prefix` are read, so that no column that was added costs a row.
     """
 
     ids: frozenset[str]
@@ -274,12 +274,12 @@ def all_formats() -> Iterator[Format]:
 
 
 def detect_format(head: bytes) -> Format | None:
-    """Find the format whose content begins like this; None when nobody knows it."""
+    """Find the format whose content begins like this; None when no format does."""
     return next((one for one in all_formats() if one.detects(head)), None)
 
 
 def detect_table(columns: Collection[str]) -> Format | None:
-    """Find the format of a Parquet table with these columns; None when nobody knows it."""
+    """Find the format of a Parquet table with these columns; None when no format does."""
     return next((one for one in all_formats() if one.table and one.table.ids.issubset(columns)), None)
 
 

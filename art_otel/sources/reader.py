@@ -123,7 +123,7 @@ def _detect(stream: io.BufferedReader, source: Input, stats: FileStats) -> Forma
 
 
 def _refuse(source: Input, stats: FileStats, why: str | None) -> None:
-    """Note that nothing can be read of a file. Raises SourceError for one that somebody named."""
+    """Note that nothing can be read of a file. Raises SourceError for one that the user named."""
     if source.explicit:
         names = ", ".join(each.name for each in all_formats())
         why = why or f"no known format; known are {names}, each plain or with gzip or zstd"

@@ -103,7 +103,7 @@ class LogRecord(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=F
 
     @property
     def key(self) -> SpanKey:
-        """The span it belongs to."""
+        """The key of the span that the record belongs to."""
         return (self.trace_id, self.span_id)
 
 

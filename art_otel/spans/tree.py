@@ -249,7 +249,7 @@ def _duration(span: Span) -> int:
 
 
 class IntervalIndex(Generic[_Item]):
-    """Items by the time they ran: O(n log n) to build, O(log n) per query."""
+    """Finds items by the time they ran: O(n log n) to build, O(log n) per query."""
 
     def __init__(self, times: Iterable[tuple[int, int | None, _Item]]) -> None:
         """Take each item with its first and last moment in nanoseconds; a last moment of None has not come yet."""

@@ -245,7 +245,7 @@ def check_replaceable(paths: Iterable[Path]) -> None:
 
 
 def not_ours(location: str) -> UsageError:
-    """The error for a file of somebody else's where something is to be written."""
+    """Make the error for a file that art-otel did not write, where something is to be written."""
     return UsageError(f"{location}: was not written by art-otel and is not replaced; move it away or write elsewhere")
 
 

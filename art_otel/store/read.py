@@ -303,7 +303,7 @@ def _advice_on_rewritten(schema: pa.Schema) -> str:
 
 
 def _problems(expected: pa.DataType, actual: pa.DataType, path: str = "") -> Iterator[str]:
-    """What the actual type lacks."""
+    """List the columns and fields that a file lacks, or has with another type."""
     if pa.types.is_struct(expected) and pa.types.is_struct(actual):
         for field in expected:
             name = f"{path}.{field.name}" if path else field.name

@@ -72,7 +72,7 @@ class ArtMessage(msgspec.Struct, frozen=True, gc=False):
 class RowSource(NamedTuple):
     """A trajectory, and what its row says in another way. `toolsets` and `objects` are JSON texts.
 
-    `rollout_traces` is None where nobody asked for them: they repeat each call's whole prompt.
+    `rollout_traces` is None where they were not asked for: they repeat each call's whole prompt.
     """
 
     trajectory: Trajectory
@@ -180,7 +180,7 @@ class SharedTexts(Generic[_Value]):
 
 
 def art_messages(trajectory: Trajectory) -> tuple[ArtMessage, ...] | None:
-    """The messages of the main history; None where nothing was sampled or nobody recorded how it began."""
+    """The messages of the main history; None where nothing was sampled or its beginning is unknown."""
     main = main_history(trajectory)
     if main is None or main.messages is None:
         return None

@@ -47,7 +47,7 @@ class Scalar(msgspec.Struct, frozen=True):
     type: pa.DataType
 
     def encode(self, values: Sequence[Any]) -> pa.Array:
-        """Shape: (values,)."""
+        """Turn values into one Arrow array, the only leaf of this column."""
         if not any(values) and values.count(None) == len(values):  # as most columns are in most files
             return pa.nulls(len(values), self.type)
         return _whole(pa.array(values, self.type))
@@ -148,7 +148,7 @@ class Json(msgspec.Struct, frozen=True):
         return _TEXT.type
 
     def encode(self, values: Sequence[str | None]) -> pa.Array:
-        """Shape: (values,)."""
+        """Turn values into one Arrow array, the only leaf of this column."""
         return _TEXT.encode(values)
 
     def decode(self, column: pa.Array) -> list[Any]:
@@ -229,7 +229,7 @@ class Record(msgspec.Struct, frozen=True, dict=True):
         ]
 
     def encode(self, values: Sequence[Any]) -> pa.Array:
-        """Shape: (values,)."""
+        """Turn values into one Arrow array, the only leaf of this column."""
         values = values if self.eager else list(map(self.flatten, values))
         missing = values.count(None)
         if missing == len(values):  # empty ones too: spares the arrays of fields that nobody has

@@ -16,7 +16,7 @@ _MAX_MESSAGES: Final = 50
 
 
 class _Entry(Protocol):
-    """A message of a history."""
+    """A message of a history, as it is shown."""
 
     @property
     def role(self) -> str: ...

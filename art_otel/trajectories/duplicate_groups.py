@@ -145,7 +145,7 @@ class DuplicateGroups:
         return [one for one in self._recordings if one.span.key not in self._wrappers]
 
     def of(self, recording: SpanRecording) -> DuplicateGroup:
-        """The group of a recording."""
+        """Return the group that a recording is in now."""
         return self._group_of[recording.span.key]
 
     def enclosing(self, recording: SpanRecording) -> SpanRecording | None:

@@ -46,7 +46,7 @@ class HistoryMessage:
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
-        """The tools that it calls."""
+        """The tool calls of the message."""
         return self.message.tool_calls
 
     @property
@@ -224,7 +224,7 @@ def _history(trajectory: Trajectory, leaf: int, first_leaves: Sequence[int]) -> 
 
 
 def _is_tokens_only(turn: Turn) -> bool:
-    """Whether nobody recorded what the completion says, but its tokens are known."""
+    """Whether no recorder kept what the completion says, but its tokens are known."""
     return bool(turn.token_ids) and turn.message is not None and turn.message.is_unknown
 
 
@@ -303,7 +303,7 @@ class PromptPaths:
         self._rebuilt = rebuilt
 
     def messages(self, prompt: Prompt) -> tuple[Message, ...] | None:
-        """The messages of a prompt, None where nobody recorded them."""
+        """The messages of a prompt, None where no recorder kept them."""
         first, steps = self._walk(prompt, message_link)
         if first.messages is None or not steps:
             return first.messages

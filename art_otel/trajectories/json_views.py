@@ -102,7 +102,7 @@ def message_json(message: Message) -> dict[str, Any]:
 
 
 def without_none(**fields: object) -> dict[str, Any]:
-    """The fields that are known."""
+    """Drop the fields whose value is None, which is unknown."""
     return {name: value for name, value in fields.items() if value is not None}
 
 

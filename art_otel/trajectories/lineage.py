@@ -350,7 +350,7 @@ def _keys(call: ToolCall) -> list[tuple[str, str | None, str | None]]:
 
 
 def _canonical_arguments(facts: ToolFacts) -> str | None:
-    """The arguments with which the tool ran, in one spelling; None when nobody recorded them."""
+    """The arguments with which the tool ran, in one spelling; None when no recorder kept them."""
     if facts.arguments is None:
         return None
     return canonical_arguments(facts.arguments if isinstance(facts.arguments, str) else json.dumps(facts.arguments))

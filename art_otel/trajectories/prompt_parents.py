@@ -213,7 +213,7 @@ class _Repeats:
         self._first: dict[tuple[int, tuple[bool, ...]], dict[object, Message]] = {}
 
     def add(self, prefix: int, message: Message) -> None:
-        """Add a message of a prompt."""
+        """Note that a message stands behind this prefix."""
         self._behind.setdefault(prefix, []).append(message)
 
     def first(self, prefix: int, answer: Message) -> Message | None:

@@ -170,7 +170,7 @@ class ExternalReward(AddressedReward, frozen=True, kw_only=True, gc=False):
 
     @property
     def key(self) -> RewardKey:
-        """What identifies the reward."""
+        """Where the reward was given and its position there: copies with one key are one reward."""
         return (self.origin, self.reward.position)
 
 

@@ -193,7 +193,7 @@ def _lost_answers(call: InferenceCall) -> Iterator[Gap]:
 
 
 def _is_tokens_only(choice: Choice) -> bool:
-    """Whether nobody recorded what the completion says, but its tokens are known."""
+    """Whether no recorder kept what the completion says, but its tokens are known."""
     return bool(choice.token_ids) and choice.message.is_unknown
 
 

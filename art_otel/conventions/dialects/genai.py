@@ -213,7 +213,7 @@ def _instructions(reader: AttributeReader) -> tuple[Message, ...]:
 def _choices(reader: AttributeReader, span: Span, *, responses: bool) -> tuple[Choice, ...] | None:
     """Read each output message as a choice; of the Responses API all are one choice, whose items may be messages.
 
-    An empty list means that nobody recorded the choices: a call that ended well has one.
+    An empty list means that no choice was recorded: a call that ended well has one.
     """
     outputs = _output_messages(reader, span, responses=responses)
     if not outputs:

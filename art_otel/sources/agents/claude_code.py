@@ -217,7 +217,7 @@ class _Line(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class _Content(msgspec.Struct, frozen=True, kw_only=True):
-    """What is read of a message."""
+    """The fields of a message that are read."""
 
     role: str
     content: str | list[dict[str, Value]]
@@ -419,7 +419,7 @@ def _digest(value: Value) -> str:
 
 
 def _message_digest(message: _Message) -> str:
-    """The hash of a message."""
+    """Hash a message as Claude Code does, a text being one part."""
     content = message.get("content")
     return _digest({**message, "content": [{"type": "text", "text": content}]} if isinstance(content, str) else message)
 

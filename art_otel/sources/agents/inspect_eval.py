@@ -296,7 +296,7 @@ class _Sample:
         return ROOT
 
     def _resolved(self, value: Value) -> Value:
-        """A value with its attachments."""
+        """Put attachments in the place of the references to them in a value."""
         if isinstance(value, str) and value.startswith(_ATTACHMENT):
             return self._sample.attachments.get(value.removeprefix(_ATTACHMENT), value)
         if is_object(value):

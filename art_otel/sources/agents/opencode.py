@@ -27,7 +27,7 @@ _INTERRUPTED: Final = "[Tool execution was interrupted]"
 
 
 class _Time(msgspec.Struct, frozen=True, kw_only=True):
-    """Milliseconds."""
+    """When something began and ended, in milliseconds since the epoch."""
 
     created: int = 0
     completed: int | None = None
@@ -148,7 +148,7 @@ def _call(message: _Message, prompt: list[str]) -> Call:
 
 
 def _tools(message: _Message, session: Session) -> Iterator[Span]:
-    """The executions that ended."""
+    """Make the executions of the tools that ended."""
     for part in message.parts:
         state = part.state
         if state is None or state.time.start is None or state.time.end is None:

@@ -4,7 +4,7 @@ A trace is `{"info": …, "data": {"spans": […]}}`. Attributes are JSON texts;
 links hex, where a trace is `tr-…` or `trace:/LOCATION/…`. The resource's attributes are tags of the trace. Invariant:
 as `store_spans`; a span is read with the tags of its trace beside it.
 
-Source of the format: as for `mlflow_messages`.
+Source of the format: `mlflow/entities/trace.py` and `mlflow/entities/span.py`, `to_dict` of each.
 """
 
 import re

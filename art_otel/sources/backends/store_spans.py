@@ -76,7 +76,7 @@ class Translator(msgspec.Struct, Generic[Message], frozen=True, kw_only=True):
     decode: Callable[[bytes | memoryview], Value] = msgspec.json.decode
 
     def builder(self, reading: Reading) -> "PlainSpanBuilder":
-        """Make what builds the records."""
+        """Make the builder of the records of one input."""
         return PlainSpanBuilder(reading, padded=self.padded, prefix=self.prefix)
 
     def ids(self, span: Value, builder: "PlainSpanBuilder") -> Ids:

@@ -72,7 +72,7 @@ Consumed = Callable[[int], None]
 class ByteRange(msgspec.Struct, frozen=True, kw_only=True):
     """The bytes of a file from `start` up to `end`, at both of which a line begins (or the file ends).
 
-    `format` names that of the whole file: a part may begin with what nobody would know it by. A range that
+    `format` names that of the whole file: a part may begin with what does not show the format. A range that
     `is_decompressed` is one of what a compressed file holds, up to its end.
     """
 
@@ -86,8 +86,8 @@ class Input(msgspec.Struct, frozen=True, kw_only=True):
     """A file has a `path`, an object in a store is `stored`, and what has neither is standard input.
 
     `name` is what people see, `size` is in bytes and None when unknown.
-    `explicit` says that somebody named this very file (also by a glob, as a shell would have expanded it); one found
-    in a folder may be anything, so that it is no error when nobody knows its format. `byte_range` is what is to be read
+    `explicit` says that the user named this very file (also by a glob, as a shell would have expanded it); one found
+    in a folder may be anything, so that it is no error when its format is unknown. `byte_range` is what is to be read
     of a file that several processes share, or that was read in part before; `size` is then what is to be read of the
     file. `mtime_ns` is when the whole was changed. `note` is what its report says of it before it is read.
     """
@@ -182,7 +182,7 @@ def _paths(source: str) -> Iterator[Path]:
 def _deep_matches(pattern: Path) -> Iterator[Path]:
     """Find the files that match a glob with `**`, which is every visible folder from there on.
 
-    A folder that cannot be listed is a match, as nobody knows what is in it.
+    A folder that cannot be listed is a match, so that reading it says why.
     """
     for path in _visible_files(Path(folder_of(pattern.as_posix()) or pattern.anchor)):
         if matches(path.as_posix(), pattern.as_posix()) or os.path.isdir(path):  # noqa: PTH112 # it raises nothing
@@ -229,7 +229,7 @@ def _visible_folders(path: Path) -> Iterator[tuple[Path, list[str] | None]]:
 
 
 def _is_for_reading(path: Path) -> bool:
-    """Whether it is no pipe or device, which nobody means who names the folder around it, or a glob."""
+    """Whether a path is no pipe or device: naming the folder around one, or a glob, does not mean it."""
     stats = _stat(path)
     return stats is None or stat.S_ISREG(stats.st_mode) or stat.S_ISDIR(stats.st_mode)
 
@@ -383,7 +383,7 @@ class _Raw(io.RawIOBase):
     became_shorter = False
 
     def readable(self) -> bool:
-        """True: it is there to be read."""
+        """Say that the stream can be read (see io.RawIOBase)."""
         return True
 
     def readinto(self, buffer: object, /) -> int:
@@ -448,7 +448,7 @@ def _counted(chunks: Iterator[bytes], consumed: Consumed) -> Iterator[bytes]:
 
 
 def _behind(pieces: Iterator[bytes], start: int) -> Iterator[bytes]:
-    """The bytes from `start` on."""
+    """Drop the bytes before `start`."""
     for piece in pieces:
         if len(piece) > start:
             yield piece[start:]

@@ -86,7 +86,7 @@ class StoredRange(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """An object as a store lists it. `explicit` says that somebody named this very one."""
+    """An object as a store lists it. `explicit` says that the user named this very one."""
 
     file: StoredFile
     size: int
@@ -109,7 +109,7 @@ def list_store(source: str) -> Iterator[Listed]:
 
 
 def _objects(files: "FileSystem", pattern: str) -> Iterator[tuple[Any, bool]]:
-    """List what pyarrow says of each object, and whether somebody named this very one."""
+    """List what pyarrow says of each object, and whether the user named this very one."""
     if is_glob(pattern):
         yield from ((info, True) for info in _below(files, folder_of(pattern)) if matches(info.path, pattern))
         return

@@ -251,7 +251,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
 class SpanBuilder(ABC):
     """Builds records of decoded messages. A subclass says how an encoding writes ids and attribute values.
 
-    The messages of every encoding have the field names of `messages`, so those types stand for all.
+    The messages of every encoding have the field names of the types above, so these stand for all.
     """
 
     max_depth: Final = 32
