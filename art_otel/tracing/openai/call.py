@@ -22,7 +22,14 @@ from opentelemetry.trace import Span, SpanKind, StatusCode
 from art_otel import attributes as names
 from art_otel.conventions import response_attributes
 from art_otel.conventions.dialects.art import lost_input
-from art_otel.conventions.dialects.genai import API_TYPE, OPERATION_NAME, PROVIDERS, REQUEST_MODEL, RESPONSES
+from art_otel.conventions.dialects.genai import (
+    API_TYPE,
+    INPUT_MESSAGES,
+    OPERATION_NAME,
+    PROVIDERS,
+    REQUEST_MODEL,
+    RESPONSES,
+)
 from art_otel.conventions.token_attributes import without_tokens
 from art_otel.scrubbing import Scrubber
 from art_otel.spans import Attributes
@@ -30,6 +37,7 @@ from art_otel.tracing.api.context import tracer
 from art_otel.tracing.internal_errors import InternalErrorHandler
 from art_otel.tracing.openai.bodies import (
     answer_attributes,
+    decode,
     failed_status,
     fields_of,
     messages,
@@ -63,19 +71,19 @@ class Call:
     """One call. As a context manager it is what surrounds the client's request.
 
     `span` records it: the instrumentor's that was around the request as it left, or one of ours (`is_own`). It is None
-    before the first try leaves, and where nothing records the call.
+    before the first try leaves, and where nothing records the call. `request` is that of the last try.
     """
 
     __slots__ = (
         "_current_span",
         "_has_begun",
         "_policy_version",
-        "_request",
         "_response",
         "_scrubber",
         "_tee",
         "_token",
         "is_own",
+        "request",
         "span",
     )
 
@@ -83,7 +91,7 @@ class Call:
         self.span: Span | None = None
         self.is_own = False
         self._has_begun = False
-        self._request: Request | None = None
+        self.request: Request | None = None
         self._response: Response | None = None
         self._tee: ResponseTee | None = None
         self._policy_version: str | None = None
@@ -119,10 +127,6 @@ class Call:
             trace.use_span(self.span, record_exception=False, set_status_on_exception=False)
         )
 
-    def sent(self, request: Request) -> None:
-        """Keep the request of a try, whose body is recorded if the call fails."""
-        self._request = request
-
     def answer(
         self,
         options: Options,
@@ -143,7 +147,7 @@ class Call:
             return False
         self._response = response
         self._policy_version, self._scrubber = policy_version(response), scrubber
-        self._tee = ResponseTee(response, responses=_asks_responses(options))
+        self._tee = None if response.is_closed else ResponseTee(response, responses=_asks_responses(options))
         self._write_at_end_of(span)
         return True
 
@@ -175,10 +179,10 @@ class Call:
         if span is None:
             return
         if self.is_own and error is not None and span.is_recording():
-            if self._request is not None:
-                span.set_attributes(cast(Any, request_attributes_of(self._request.content)))
+            if self.request is not None:
+                span.set_attributes(cast(Any, request_attributes_of(self.request.content)))
             _fail(span, error)
-        elif self.is_own and self._tee is None:
+        elif self.is_own and self._response is None:
             span.end()
         elif error is None or isinstance(error, Exception) or not span.is_recording():
             return
@@ -206,19 +210,19 @@ class Call:
     def write(self, span: Span) -> bool:
         """Set the captured attributes on a span that still records. Whether a scan of all of them found no secret."""
         tee, response = self._tee, self._response
-        if tee is None or response is None:
+        if response is None:
             return False
         existing = attributes_of(span)
-        content = response.request.content
-        request = fields_of(content)
-        joined = tee.joined()
-        if joined is None:
-            answered, failed = read_answer(tee.content())
-        else:
-            answered, failed = answer_attributes(joined), failed_status(joined)
+        asked = response.request.content
+        request = fields_of(asked)
+        joined = None if tee is None else tee.joined()
+        content = b"" if joined is not None else response.content if tee is None else tee.content()
+        answered, failed = (
+            read_answer(content) if joined is None else (answer_attributes(joined), failed_status(joined))
+        )
         added: dict[str, str | bool] = {**parameters(request), **answered}
         own = self.is_own
-        if not own and lost_input(existing):
+        if not own and INPUT_MESSAGES not in existing and lost_input(existing):
             added |= messages(request)
         is_clean = False
         if self._scrubber is not None:
@@ -227,10 +231,10 @@ class Call:
             added[names.POLICY_VERSION] = self._policy_version
         added = {name: value for name, value in added.items() if name not in existing}
         if own:
-            body = tee.body() if joined is None else joined
-            added |= cast(Any, {**request_attributes_of(content), **response_attributes(body or {})})
+            body = decode(content) if joined is None else joined
+            added |= cast(Any, {**request_attributes_of(asked), **response_attributes(body or {})})
         span.set_attributes(added)
-        error = tee.error or failed
+        error = (None if tee is None else tee.error) or failed
         if error is not None and ERROR_TYPE not in existing:
             _tell_error(span, error)
         return is_clean

@@ -148,7 +148,7 @@ class Capture:
                     call.begin(client, options, may_record=self._makes_spans and not self._is_removed)
             request: Request = method(client, options, *args, **kwargs)
             if call is not None:
-                call.sent(request)
+                call.request = request
             return request
 
         return build
