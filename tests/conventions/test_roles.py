@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from art_otel.conventions import agent_name, has_call_attributes, role_of, roles, span_env_state, span_extra
 from art_otel.conventions.dialects import art, litellm
-from art_otel.tracing import tracer
+from art_otel.tracing.api.context import SCOPE
 from tests.conventions.builders import call, event, span
 from tests.conversions import convert_files
 
@@ -93,7 +93,7 @@ def test_our_own_span_of_a_rollout_or_step_is_no_call_whatever_stands_on_it(ours
 
 
 def test_our_scope_is_that_of_our_tracer():
-    assert art.ART_OTEL == tracer.SCOPE
+    assert art.ART_OTEL == SCOPE
 
 
 def test_a_call_that_is_ours_because_its_instrumentor_lost_it_is_a_call():

@@ -31,12 +31,22 @@ _IDS: Final[PrefixCache[str, bytes]] = PrefixCache(str.startswith)
 
 def encode_ids(ids: TokenIds) -> str:
     """Write token ids as an attribute's text."""
-    return f"i4:{len(ids)}:{base64.b64encode(ids.data).decode()}"
+    return _packed_text("i4", ids.data)
 
 
 def encode_logprobs(logprobs: Logprobs) -> str:
     """Write logprobs as an attribute's text."""
-    return f"f4:{len(logprobs)}:{base64.b64encode(logprobs.data).decode()}"
+    return _packed_text("f4", logprobs.data)
+
+
+def encode_id_list(ids: list[int]) -> str:
+    """Write a list of token ids as an attribute's text. Raises ParseError for a number that is none."""
+    return _packed_text("i4", _packed_ids(ids))
+
+
+def encode_logprob_list(logprobs: list[float]) -> str:
+    """Write a list of logprobs as an attribute's text. Raises ParseError for a number that is none."""
+    return _packed_text("f4", _packed_logprobs(logprobs))
 
 
 def decode_ids(value: Value) -> TokenIds:
@@ -68,20 +78,18 @@ def decode_prompt_ids(value: Value) -> TokenIds:
 
 def decode_logprobs(value: Value) -> Logprobs:
     """Read logprobs from an attribute's text. Raises ParseError when it was cut or is something else."""
-    return _check_logprobs(Logprobs(_unpack("f4", value)))
+    data = _unpack("f4", value)
+    _check_finite(data)
+    return Logprobs(data)
 
 
 def parse_ids(value: Value) -> TokenIds:
     """Pack a list of whole numbers as token ids. Raises ParseError for anything else."""
     try:
-        numbers = msgspec.convert(values.items(value), list[int])  # several times as fast as to ask each for its type
-        data = struct.pack(f"<{len(numbers)}i", *numbers)
+        ids = msgspec.convert(values.items(value), list[int])  # several times as fast as to ask each for its type
     except msgspec.ValidationError:
         raise ParseError("", "is no list of token ids") from None
-    except struct.error:
-        raise ParseError("", "has a token id that is no int32") from None
-    _check_signs(data)
-    return TokenIds(data)
+    return TokenIds(_packed_ids(ids))
 
 
 def parse_logprobs(value: Value) -> Logprobs:
@@ -89,10 +97,29 @@ def parse_logprobs(value: Value) -> Logprobs:
     numbers = values.items(value)
     if numbers is None or not set(map(type, numbers)) <= {int, float}:
         raise ParseError("", "is no list of logprobs")
+    return Logprobs(_packed_logprobs(cast(list[float], numbers)))
+
+
+def _packed_text(kind: str, data: bytes) -> str:
+    return f"{kind}:{len(data) // 4}:{base64.b64encode(data).decode()}"
+
+
+def _packed_ids(ids: list[int]) -> bytes:
     try:
-        return _check_logprobs(cast(Logprobs, Logprobs.of(numbers)))
-    except OverflowError:
+        data = struct.pack(f"<{len(ids)}i", *ids)
+    except struct.error:
+        raise ParseError("", "has a token id that is no int32") from None
+    _check_signs(data)
+    return data
+
+
+def _packed_logprobs(logprobs: list[float]) -> bytes:
+    try:
+        data = struct.pack(f"<{len(logprobs)}f", *logprobs)
+    except (OverflowError, struct.error):
         raise ParseError("", "has a logprob that is no float32") from None
+    _check_finite(data)
+    return data
 
 
 def _unpack(kind: str, value: Value) -> bytes:
@@ -124,12 +151,12 @@ def _check_signs(data: bytes, start: int = 0) -> None:
         raise ParseError("", "has a negative token id")
 
 
-def _check_logprobs(logprobs: Logprobs) -> Logprobs:
-    highest = logprobs.data[3::4]  # bytes: NaN, the infinities and what is near them have all bits set in theirs
+def _check_finite(data: bytes) -> None:
+    """Raises ParseError when a logprob is not finite."""
+    highest = data[3::4]  # NaN, the infinities and what is near them have all bits set in theirs
     is_high = b"\x7f" in highest or b"\xff" in highest
-    if is_high and not math.isfinite(sum(logprobs)):  # of float32 no finite numbers add up to infinity
+    if is_high and not math.isfinite(sum(Logprobs(data))):  # of float32 no finite numbers add up to infinity
         raise ParseError("", "has a logprob that is not finite")
-    return logprobs
 
 
 _ID_PREFIX: Final = "token_id:"

@@ -16,7 +16,9 @@ from art_otel.conventions.bodies.chunks import place_of
 from art_otel.conventions.bodies.tokens import (
     choice_tokens,
     choices_with_ids,
+    encode_id_list,
     encode_ids,
+    encode_logprob_list,
     encode_logprobs,
     parse_ids,
     parse_logprobs,
@@ -134,20 +136,29 @@ def failed_status(body: dict[str, Value]) -> str | None:
 
 
 class _PlainEntry(msgspec.Struct, gc=False):
-    """The logprob of a token, and SGLang's of the distribution that was sampled from."""
+    """The logprob of a token. SGLang may have another beside it, of the distribution that was sampled from."""
 
     logprob: float
-    sampling_logprob: float | None = None
+    sampling_logprob: None = None
 
 
 class _PlainLogprobs(msgspec.Struct, gc=False):
     content: list[_PlainEntry] | None
 
 
-_RAW_CHOICES: Final = msgspec.json.Decoder(list[Fields])
+class _PlainAnswer(msgspec.Struct, gc=False):
+    """A Chat Completion that has ids and logprobs where OpenAI and vLLM have them."""
+
+    choices: list[Fields]
+    id: str | None = None
+    prompt_token_ids: list[int] | None = None
+    sglext: None = None
+    response_token_ids: None = None
+
+
+_PLAIN_ANSWER: Final = msgspec.json.Decoder(_PlainAnswer)
 _PLAIN_LOGPROBS: Final = msgspec.json.Decoder(_PlainLogprobs | None)
 _PLAIN_IDS: Final = msgspec.json.Decoder(list[int])
-_EXTENDED: Final = frozenset({"sglext", "response_token_ids"})
 _EXTENDED_CHOICE: Final = frozenset(
     {"meta_info", "raw_output", "provider_specific_fields", "response_token_ids", "prompt_token_ids", "text"}
 )
@@ -160,19 +171,18 @@ def _plain_answer(content: bytes) -> dict[str, str] | None:
     Messages are copied as they were sent. Where they have escapes that may spell ASCII, they are decoded instead: no
     scan for secrets would see what they say.
     """
-    body = fields_of(content)
-    if "choices" not in body or not _EXTENDED.isdisjoint(body):
-        return None
     try:
-        choices = _RAW_CHOICES.decode(body["choices"])
-        if not all(map(_EXTENDED_CHOICE.isdisjoint, choices)):
-            return None
-        attributes = {} if "id" not in body else {RESPONSE_ID: msgspec.json.decode(body["id"], type=str)}
-        if "prompt_token_ids" in body and bytes(body["prompt_token_ids"]) != bytes(_NULL):
-            attributes[names.PROMPT_TOKENS] = encode_ids(parse_ids(_PLAIN_IDS.decode(body["prompt_token_ids"])))
-        for position, choice in enumerate(choices):
-            attributes |= _plain_tokens(position, choice)
-        kept = [{name: value for name, value in choice.items() if name not in _NUMBERS} for choice in choices]
+        body = _PLAIN_ANSWER.decode(content)
+        attributes = {} if body.id is None else {RESPONSE_ID: body.id}
+        if body.prompt_token_ids is not None:
+            attributes[names.PROMPT_TOKENS] = encode_id_list(body.prompt_token_ids)
+        kept: list[Fields] = []
+        for position, choice in enumerate(body.choices):
+            if not _EXTENDED_CHOICE.isdisjoint(choice):
+                return None
+            if "token_ids" in choice or "logprobs" in choice:
+                attributes |= _plain_tokens(position, choice)
+            kept.append({name: value for name, value in choice.items() if name not in _NUMBERS})
         answer = msgspec.json.encode(kept).decode()
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ParseError):
         return None
@@ -189,15 +199,13 @@ def _plain_tokens(position: int, choice: Fields) -> dict[str, str]:
             raise ParseError("", "has logprobs without ids")
         return {}
     index = msgspec.json.decode(choice["index"], type=int) if "index" in choice else position
-    ids = parse_ids(_PLAIN_IDS.decode(choice["token_ids"]))
-    attributes = {f"{names.COMPLETION_TOKENS_PREFIX}{index}": encode_ids(ids)}
+    ids = _PLAIN_IDS.decode(choice["token_ids"])
+    attributes = {f"{names.COMPLETION_TOKENS_PREFIX}{index}": encode_id_list(ids)}
     entries = None if logprobs is None else logprobs.content
-    if entries is None or len(entries) != len(ids):
-        return attributes
-    if entries and entries[0].sampling_logprob is not None:
-        raise ParseError("", "has logprobs of two kinds")
-    numbers = parse_logprobs([entry.logprob for entry in entries])
-    return attributes | {f"{names.COMPLETION_LOGPROBS_PREFIX}{index}": encode_logprobs(numbers)}
+    if entries is not None and len(entries) == len(ids):
+        numbers = [entry.logprob for entry in entries]
+        attributes[f"{names.COMPLETION_LOGPROBS_PREFIX}{index}"] = encode_logprob_list(numbers)
+    return attributes
 
 
 def answer_attributes(body: dict[str, Value]) -> dict[str, str]:

@@ -47,7 +47,6 @@ from art_otel.tracing.openai.bodies import (
     request_attributes_of,
 )
 from art_otel.tracing.openai.client import RAW_HEADER, Options, Request, Response, model_of
-from art_otel.tracing.openai.openllmetry import is_client_s, is_openllmetry
 from art_otel.tracing.openai.stream import ResponseTee
 from art_otel.tracing.sdk.rollout_registry import is_call_by_now, path_up, runs_code
 from art_otel.tracing.sdk.scrub_spans import texts_are_clean
@@ -57,6 +56,10 @@ CAPTURING: Final = InternalErrorHandler("a call could not be captured; its span 
 _RESPONSES: Final = "/responses"
 _COMPLETIONS: Final = ("/completions", _RESPONSES)
 """Where a model is asked for a completion; Chat Completions' path ends as that of Completions does."""
+
+OPENLLMETRY: Final = "opentelemetry.instrumentation.openai"
+_CLIENT_S: Final = (f"{OPENLLMETRY}.", "opentelemetry.instrumentation.genai.openai")
+"""Scopes of instrumentors that write as messages what the client sent and got, and nothing else."""
 
 _SUPPRESSED: Final = ("suppress_instrumentation", getattr(otel_context, "_SUPPRESS_INSTRUMENTATION_KEY", ""))
 """What an app, or an instrumentor that records the call itself, sets in the context, under either name of OTel's."""
@@ -186,7 +189,7 @@ class Call:
             span.end()
         elif error is None or isinstance(error, Exception) or not span.is_recording():
             return
-        elif not self.is_own and is_openllmetry(span):  # it catches Exception only, and would never end its span
+        elif not self.is_own and _is_openllmetry(span):  # it catches Exception only, and would never end its span
             _fail(span, error)
 
     def _write_at_end_of(self, span: Span) -> None:
@@ -203,7 +206,7 @@ class Call:
 
     def _over(self, span: Span) -> None:
         """Nobody gets more of the answer. OpenLLMetry ends the span of a stream that was left late, or never."""
-        is_left = self._tee is not None and self._tee.was_left and is_openllmetry(span)
+        is_left = self._tee is not None and self._tee.was_left and _is_openllmetry(span)
         if (self.is_own or is_left) and span.is_recording():
             span.end()
 
@@ -246,7 +249,7 @@ class Call:
             is_clean = self.write(span)
             if not self.is_over:
                 self._hand_on(span)
-        if not is_clean or self._scrubber is None or not (self.is_own or is_client_s(span)):
+        if not is_clean or self._scrubber is None or not (self.is_own or _scope(span).startswith(_CLIENT_S)):
             span.end(end_time)
             return
         with texts_are_clean(span.get_span_context(), self._scrubber):
@@ -332,6 +335,15 @@ def _scanned(scrubber: Scrubber, asked: list[str], answer: dict[str, str | bool]
     if not asked:
         answer.pop(names.PROMPT_TOKENS, None)
     return answer, bool(asked)
+
+
+def _is_openllmetry(span: Span) -> bool:
+    """Whether OpenLLMetry's instrumentor of the openai client made the span."""
+    return _scope(span).startswith(f"{OPENLLMETRY}.")
+
+
+def _scope(span: Span) -> str:
+    return str(getattr(getattr(span, "instrumentation_scope", None), "name", ""))
 
 
 def _asks_responses(options: Options) -> bool:

@@ -151,7 +151,9 @@ class ResponseTee:
         self._pieces = iter(split(chunk) if self._splits else (chunk,))
         if self._events is not None and len(self._passed) > _AT_ONCE:
             self._read(self._events)
-        self._go_on()
+        self._is_awaited = False
+        if self._after:
+            self._go_on()
 
     def _break_off(self, error: BaseException) -> None:
         """Note that the body ended with an exception, or as it should."""

@@ -18,6 +18,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from pathlib import Path
 from typing import Final, TypeAlias, cast
 from weakref import WeakValueDictionary
@@ -30,12 +31,13 @@ from opentelemetry.util.types import Attributes
 
 from art_otel import attributes, spans
 from art_otel.conventions import Role, may_be_call, may_have_role, role_of
+from art_otel.conventions.dialects.genai import OPERATION_NAME
 from art_otel.forks import after_fork
 from art_otel.live import RolloutBuffer
 from art_otel.tracing.api.context import SCOPE, current_rollout_id, remote_rollout_id
 from art_otel.tracing.api.recorder import record_span_counts
 from art_otel.tracing.internal_errors import handle_internal_errors
-from art_otel.tracing.sdk.span_parts import as_dict
+from art_otel.tracing.sdk.span_lines import as_dict
 
 Key: TypeAlias = tuple[int, int]
 
@@ -219,7 +221,14 @@ def path_up(context: SpanContext | None) -> Iterator[Span]:
 
 def is_call(span: ReadableSpan) -> bool:
     """Whether a span that has just started will be an LLM call."""
-    return may_be_call(scope_of(span), span.name, span.attributes or {})
+    operation = (span.attributes or {}).get(OPERATION_NAME)
+    return _may_be_call(scope_of(span), span.name, operation if isinstance(operation, str) else None)
+
+
+@lru_cache(maxsize=1024)
+def _may_be_call(scope: str, name: str, operation: str | None) -> bool:
+    """Decide it once for all spans that say the same."""
+    return may_be_call(scope, name, {} if operation is None else {OPERATION_NAME: operation})
 
 
 def was_call(span: ReadableSpan) -> bool:

@@ -19,7 +19,8 @@ from opentelemetry.trace import SpanContext
 from art_otel.attributes import REQUEST_MESSAGES, RESPONSE_CHOICES, SCRUBBED, SCRUBBED_CONTENT
 from art_otel.conventions.content_names import CONTENT_NAMES
 from art_otel.scrubbing import Part, RecordScrubber, Scrubber, replacement
-from art_otel.tracing.sdk.span_parts import SpanParts, as_dict, can_put, event_with, link_with
+from art_otel.tracing.sdk.span_lines import as_dict
+from art_otel.tracing.sdk.span_parts import SpanParts, can_put, event_with, link_with
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ Source of the format: https://opentelemetry.io/docs/specs/otel/protocol/file-exp
 import base64
 import math
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias, cast
 
 import msgspec
@@ -19,7 +19,7 @@ from opentelemetry.sdk.trace import ReadableSpan, Span
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Status
 
-from art_otel.tracing.sdk.span_parts import as_dict
+from art_otel.spans import Attributes, Value
 
 Json: TypeAlias = dict[str, Any]
 
@@ -199,3 +199,12 @@ def start_of(span: Span) -> ReadableSpan:
         start_time=span.start_time,
         instrumentation_scope=span.instrumentation_scope,
     )
+
+
+def as_dict(attributes: Attributes | None) -> dict[str, Value]:
+    """A copy of attributes. The SDK's own `copy` is many times as fast as reading them one by one."""
+    if not attributes:
+        return {}
+    copy = cast(Callable[[], Mapping[str, Value]] | None, getattr(attributes, "copy", None))
+    copied = attributes if copy is None else copy()
+    return cast(dict[str, Value], copied) if type(copied) is dict else dict(copied)

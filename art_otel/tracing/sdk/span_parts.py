@@ -11,7 +11,7 @@ us (`art.metadata.*`, `art.extra.*`, `art.log`) stays.
 
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
@@ -25,6 +25,7 @@ from opentelemetry.trace import Link, Status
 from art_otel.attributes import ROLLOUT_ID
 from art_otel.conventions.content_names import MESSAGE_LISTS, PARAMETERS, is_text, names_content
 from art_otel.spans import Attributes, Value
+from art_otel.tracing.sdk.span_lines import as_dict
 
 _NAMES: Final = ("name", "attributes", "events", "links", "status", "resource", "instrumentation_scope")
 """As parameters of ReadableSpan; the SDK keeps each under the same name with an underscore before it."""
@@ -125,15 +126,6 @@ def with_attributes(span: ReadableSpan, added: Attributes) -> ReadableSpan:
         return parts.copy(span)
     parts.put(span)
     return span
-
-
-def as_dict(attributes: Attributes | None) -> dict[str, Value]:
-    """A copy of attributes. The SDK's own `copy` is many times as fast as reading them one by one."""
-    if not attributes:
-        return {}
-    copy = cast(Callable[[], Mapping[str, Value]] | None, getattr(attributes, "copy", None))
-    copied = attributes if copy is None else copy()
-    return cast(dict[str, Value], copied) if type(copied) is dict else dict(copied)
 
 
 def bounded(attributes: Attributes, dropped: int) -> BoundedAttributes:

@@ -6,7 +6,7 @@ import types
 import openai
 import pytest
 
-from art_otel.tracing.openai import install, openllmetry
+from art_otel.tracing.openai import capture, install
 from art_otel.tracing.openai.client import Patches
 from tests.tracing.openai.instrumented import MODEL, Instrumented, instrumented
 
@@ -88,8 +88,8 @@ def test_another_calls_response_is_not_taken(server):
 
 
 def test_what_is_not_as_the_fault_has_it_is_left_alone():
-    for repairs in openllmetry.REPAIRS.values():
+    for repairs in capture.REPAIRS.values():
         module = types.ModuleType("other")
         before = dict(vars(module))
-        openllmetry.repair(module, repairs, Patches())
+        capture.repair(module, repairs, Patches())
         assert vars(module) == before
