@@ -169,13 +169,13 @@ class _SyncWorkflow(_Workflow):
 
     @abstractmethod
     def step(self, step_num: int) -> bool:
-        """One step, counted from 0. Whether to go on."""
+        """Make one step, counted from 0, and return whether to go on."""
 
 
 class _AsyncWorkflow(_Workflow):
     @abstractmethod
     async def step_async(self, step_num: int) -> bool:
-        """One step, counted from 0. Whether to go on."""
+        """Make one step, counted from 0, and return whether to go on."""
 
 
 class StepWiseRewardWorkflow(_SyncWorkflow):
@@ -200,14 +200,14 @@ class StepWiseRewardWorkflow(_SyncWorkflow):
 
     @abstractmethod
     def reward(self, exps: list[Experience], step_num: int) -> float | None:
-        """What the step was worth in which these were sampled; None where nobody knows."""
+        """Return what the step was worth in which these were sampled; None where that is unknown."""
 
 
 class AsyncStepWiseRewardWorkflow(_AsyncWorkflow):
-    """As StepWiseRewardWorkflow, awaited: define `step_async`, `reward_async` and `max_step_num`."""
+    """A StepWiseRewardWorkflow that is awaited: define `step_async`, `reward_async` and `max_step_num`."""
 
     async def run_async(self) -> list[Experience]:
-        """As StepWiseRewardWorkflow."""
+        """Make steps until one gives False or there were `max_step_num`, each rewarded, the last one too."""
         with _begin_episode(type(self).__name__) as episode:
             for step_num in range(self.max_step_num):
                 with episode.step():
@@ -220,7 +220,7 @@ class AsyncStepWiseRewardWorkflow(_AsyncWorkflow):
 
     @abstractmethod
     async def reward_async(self, exps: list[Experience], step_num: int) -> float | None:
-        """What the step was worth in which these were sampled; None where nobody knows."""
+        """Return what the step was worth in which these were sampled; None where that is unknown."""
 
 
 class RewardPropagationWorkflow(_SyncWorkflow):
@@ -229,7 +229,7 @@ class RewardPropagationWorkflow(_SyncWorkflow):
     _async_form = "AsyncRewardPropagationWorkflow"
 
     def run(self) -> list[Experience]:
-        """As StepWiseRewardWorkflow, with one reward at the end: that of the rollout, and so of each of its calls."""
+        """Make steps as StepWiseRewardWorkflow does, and give the rollout, and so each of its calls, one reward."""
         with _begin_episode(type(self).__name__) as episode:
             for step_num in range(self.max_step_num):
                 with episode.step():
@@ -242,14 +242,14 @@ class RewardPropagationWorkflow(_SyncWorkflow):
 
     @abstractmethod
     def reward(self, exps: list[Experience]) -> float | None:
-        """What all steps together were worth, in which these were sampled; None where nobody knows."""
+        """Return what all steps together were worth, in which these were sampled; None where that is unknown."""
 
 
 class AsyncRewardPropagationWorkflow(_AsyncWorkflow):
-    """As RewardPropagationWorkflow, awaited: define `step_async`, `reward_async` and `max_step_num`."""
+    """A RewardPropagationWorkflow that is awaited: define `step_async`, `reward_async` and `max_step_num`."""
 
     async def run_async(self) -> list[Experience]:
-        """As RewardPropagationWorkflow."""
+        """Make steps, and give the rollout, and so each of its calls, one reward at the end."""
         with _begin_episode(type(self).__name__) as episode:
             for step_num in range(self.max_step_num):
                 with episode.step():
@@ -262,7 +262,7 @@ class AsyncRewardPropagationWorkflow(_AsyncWorkflow):
 
     @abstractmethod
     async def reward_async(self, exps: list[Experience]) -> float | None:
-        """What all steps together were worth, in which these were sampled; None where nobody knows."""
+        """Return what all steps together were worth, in which these were sampled; None where that is unknown."""
 
 
 class _Episode:

@@ -63,7 +63,7 @@ class PartialGroups(Generic[_A]):
 
     @property
     def acknowledgments(self) -> list[_A]:
-        """What acknowledges all that wait."""
+        """The acknowledgments of all that wait."""
         return [one.acknowledgment for group in self._groups.values() for one in group.values()]
 
     def add(self, trajectory: Trajectory, acknowledgment: _A) -> _A | None:

@@ -9,7 +9,7 @@ import os
 import shutil
 import urllib.request
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, aclosing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -147,6 +147,10 @@ def _gathering(client: AsyncOpenAI) -> Once:
     async def do(_number: int) -> None:
         assert (await art_otel.gather_trajectory(solve())).complete
         await art_otel.gather_trajectories([solve(), solve()])
+        async for group in art_otel.gather_trajectories([solve(), solve()]).groups(size=2):
+            assert len(group) == 1
+        async with aclosing(aiter(art_otel.gather_trajectories([solve(), solve()]))) as trajectories:
+            await anext(trajectories)
         groups = await art_otel.gather_trajectory_groups({"g": [solve(), solve()]})
         for batch in art_otel.batches(groups, advantage="grpo"):
             assert batch.loss_mask.any()
@@ -156,7 +160,7 @@ def _gathering(client: AsyncOpenAI) -> Once:
 
 @contextmanager
 def gather(work: Path) -> Iterator[Once]:
-    """Gathering in its three forms, and batches, where nothing was set up."""
+    """Gathering in all its forms, and batches, where nothing was set up."""
     with _clients(work) as (_, client):
         os.environ["ART_OTEL_REQUEST_TOKENS"] = "1"
         yield _gathering(client)

@@ -23,7 +23,7 @@ SECONDS = float(os.environ.get("ART_OTEL_SOAK_SECONDS", "0"))
 CACHES = {
     "art_otel.tracing.sdk.span_lines.LineTemplate": 256,
     # Most of them are let go at once; one may be in a frame that the event loop still holds.
-    "art_otel.tracing.api.running.running.RunningTrajectory": 2,
+    "art_otel.tracing.api.running.RunningTrajectory": 2,
 }
 """How many of our objects may come to be, of those that are kept to be used again."""
 

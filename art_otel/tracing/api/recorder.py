@@ -38,7 +38,7 @@ class Recorder(Protocol):
         ...
 
     def trajectories(self, rollout_ids: Sequence[str]) -> "Mapping[str, Trajectory]":
-        """Those of the rollouts that are known here, by id, as far as they are recorded."""
+        """The trajectories of rollouts that are known here, by id, as far as they are recorded."""
         ...
 
     def wait(self, rollout_id: str, timeout: float) -> bool:
@@ -63,13 +63,13 @@ _in_use: Recorder | None = None
 
 
 def use_recorder(recorder: Recorder | None) -> None:
-    """Make it the one in use."""
+    """Make this recorder the one in use."""
     global _in_use  # noqa: PLW0603 # one a process, as the tracer provider is
     _in_use = recorder
 
 
 def recorder() -> Recorder | None:
-    """The one in use."""
+    """Return the recorder in use; None where nothing records."""
     return _in_use
 
 

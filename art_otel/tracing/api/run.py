@@ -102,7 +102,7 @@ class Run:
             detach(token)
 
     async def inside_async(self, awaited: Awaitable[_R]) -> _R:
-        """As `inside`, until it is there."""
+        """Await a value as code of the rollout. The next call finds the context as this one leaves it."""
         token = otel_context.attach(self._context)
         try:
             return await awaited
@@ -238,7 +238,7 @@ def _raised(error: BaseException) -> Iterator[BaseException]:
 
 
 def _description(error: BaseException) -> str | None:
-    """As the SDK describes an exception; None where its words cannot be had."""
+    """Describe an exception as the SDK does; None where its text cannot be had."""
     try:
         return f"{type(error).__name__}: {error}".removesuffix(": ")
     except Exception:  # noqa: BLE001 # the app's own code

@@ -82,7 +82,7 @@ class Rewarded:
         self._names.add(name)
 
     def settle(self) -> None:
-        """It ends: write what is known only now."""
+        """End it: write on its span what is known only now."""
         self._ended = True
         if len(self._names) > 1 and self.reward is None:
             warn_once(
@@ -287,7 +287,7 @@ class RunningTrajectory(Rewarded):
         )
 
     def settle(self) -> None:
-        """As Rewarded, after metrics and metadata: beyond the SDK's limit the oldest attributes are dropped."""
+        """Write metrics and metadata, and the reward last: beyond the SDK's limit the oldest attributes are dropped."""
         for name, value in dict(self._metrics).items():
             with handle_internal_errors:
                 self.span.set_attribute(f"{attributes.METRIC_PREFIX}{name}", scalars.metric(value, name))

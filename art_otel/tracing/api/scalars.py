@@ -168,7 +168,7 @@ def as_text(value: object) -> str:
 
 
 def _kind(value: object) -> str:
-    """What may be said of a value in a log."""
+    """Describe a value by what a log may show of it: a number, or its type."""
     if isinstance(value, float):
         return f"{value!r}"
     return f"of type {type(value).__qualname__}"

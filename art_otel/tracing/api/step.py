@@ -72,7 +72,7 @@ class Step(Rewarded):
         return self._index
 
     def settle(self) -> None:
-        """As Rewarded. Only what the span is known by is kept, for rewards that come later."""
+        """End the step and its span. Only the span's context is kept, for rewards that come later."""
         for name, kept in ((attributes.ENV_STATE, self._env_state), (attributes.EXTRA, self._extra)):
             if kept:
                 self.span.set_attribute(name, scalars.json_text(dict(kept)))

@@ -70,7 +70,7 @@ class _Builder:
         return await building
 
     def _start_anew(self) -> None:
-        """Also after a fork, in which the thread is not."""
+        """Begin without a thread, also in a forked child, which has none."""
         self._lock = threading.Lock()
         self._thread: ThreadPoolExecutor | None = None
 
@@ -143,7 +143,7 @@ async def gather_one(work: Work, scope: GatherScope, grace_seconds: float | None
 
 
 async def _outcome(work: Work, scope: GatherScope) -> tuple[object, BaseException | None]:
-    """What the rollout returned, or raised: a task that raises SystemExit would end the loop and not its caller."""
+    """Return what the rollout returned or raised: a task that raises SystemExit would end the loop, not its caller."""
     try:
         return await _run(work, scope), None
     except BaseException as raised:  # noqa: BLE001 # raised again where it is not the trajectory's
@@ -183,7 +183,7 @@ async def _run(work: Work, scope: GatherScope) -> object:
 
 
 async def _in_thread(function: Callable[[], Any]) -> Any:  # noqa: ANN401 # what the app's function returns
-    """In a thread of its own: asyncio's pool has few, and those are the app's."""
+    """Run a function in a thread of its own: asyncio's pool has few, and those are the app's."""
     thread = ThreadPoolExecutor(1, "art-otel-rollout")
     try:
         return await asyncio.get_running_loop().run_in_executor(thread, copy_context().run, partial(_stopped, function))

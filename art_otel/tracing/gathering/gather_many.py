@@ -84,17 +84,17 @@ class Gathering(Coroutine[Any, Any, list[Trajectory[_R]]]):
         return self._all().__await__()
 
     def send(self, value: Any, /) -> Any:  # noqa: ANN401 # as Coroutine
-        """As a coroutine has it."""
+        """Resume it, as asyncio does."""
         self._awaited = self._awaited or self._all()
         return self._awaited.send(value)
 
     def throw(self, error: Any, value: Any = None, traceback: Any = None, /) -> Any:  # noqa: ANN401 # as Coroutine
-        """As a coroutine has it."""
+        """Resume it with an exception, as asyncio does."""
         self._awaited = self._awaited or self._all()
         return self._awaited.throw(error, value, traceback)
 
     def close(self) -> None:
-        """As a coroutine has it."""
+        """End it where it is."""
         if self._awaited is not None:
             self._awaited.close()
 

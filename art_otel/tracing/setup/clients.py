@@ -170,7 +170,7 @@ class Client:
             uninstall()
 
     def _watch(self) -> None:
-        """What all instrumentors are made of was imported; they look for their switches when they begin."""
+        """Prepare for instrumentors, whose base class was imported: they read their variables when they begin."""
         self._switch_content()
         self._instrumentations().watch()
 

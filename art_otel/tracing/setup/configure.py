@@ -172,7 +172,7 @@ class Tracing:
             self._attach(provider)
 
     def _default_provider(self) -> TracerProvider | None:
-        """What makes the spans of an app without a provider; None where nothing is to be recorded."""
+        """Return the provider of an app that has set none; None where nothing is to be recorded."""
         if not self.settings.enabled:
             return None
         return self._own_provider or self._make_provider()

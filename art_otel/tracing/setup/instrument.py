@@ -40,12 +40,12 @@ class Installed:
 
     @property
     def label(self) -> str:
-        """What people call it."""
+        """Its name in settings, else its entry point."""
         return self.kind or self.entry_point.value
 
     @property
     def library(self) -> ClientLibrary:
-        """What it instruments."""
+        """The client library that it instruments."""
         return BY_ENTRY_POINT[self.entry_point.name]
 
     @property

@@ -171,14 +171,14 @@ class RolloutSampler(Sampler):
         links: Sequence[Link] | None = None,
         trace_state: TraceState | None = None,
     ) -> SamplingResult:
-        """The inner sampler's decision, or to record only."""
+        """Decide as the inner sampler, but record what it drops."""
         result = self.inner.should_sample(parent_context, trace_id, name, kind, attributes, links, trace_state)
         if result.decision is Decision.DROP:
             return SamplingResult(Decision.RECORD_ONLY, attributes, result.trace_state)
         return result
 
     def get_description(self) -> str:
-        """The inner sampler's."""
+        """Return the description of the inner sampler."""
         return self.inner.get_description()
 
 
@@ -218,7 +218,7 @@ def make_provider(settings: Settings, environ: Mapping[str, str]) -> TracerProvi
 
 
 def _resource(environ: Mapping[str, str]) -> Resource:
-    """The process's. Its detectors run in a pool, which is to be had only while the main thread runs."""
+    """Return the resource of the process. Its detectors need a thread pool, which ends with the main thread."""
     try:
         return Resource.create()
     except RuntimeError as error:

@@ -38,7 +38,7 @@ _DAY: Final = 24 * _HOUR
 
 @dataclass(kw_only=True, slots=True)
 class Recording:
-    """What records the spans of this process. `attachments` are the providers whose spans are recorded."""
+    """Records the spans of this process. `attachments` are the providers whose spans are recorded."""
 
     processor: RecordingSpanProcessor
     process_rollout: ProcessRollout
@@ -77,7 +77,7 @@ class Recording:
 
 
 class RecordingParts(TypedDict):
-    """What a processor is made of."""
+    """The arguments of a RecordingSpanProcessor."""
 
     spool: Spool | None
     rollouts: RolloutBuffer
