@@ -9,10 +9,9 @@ what a dump gives. Where nothing is set up, tracing is set up in memory while it
 import asyncio
 import inspect
 import logging
-import threading
 import time
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import replace
@@ -22,7 +21,6 @@ from typing import Any, Final, TypeAlias, TypeVar, cast, overload
 from opentelemetry import context as otel_context
 
 from art_otel.errors import UsageError
-from art_otel.forks import after_fork
 from art_otel.tracing.api.context import GatherScope, TakenRollout, all_running, detach, with_scope
 from art_otel.tracing.api.recorder import Recorder
 from art_otel.tracing.api.running import RunningTrajectory
@@ -41,48 +39,18 @@ _FIRST_PAUSE: Final = 0.001
 _LONGEST_PAUSE: Final = 0.05
 
 
-class _Builder:
-    """The thread that builds trajectories, one at a time, while anybody gathers: asyncio's pool is the app's."""
-
-    def __init__(self) -> None:
-        self._users = 0
-        self._start_anew()
-        after_fork(self._start_anew)
-
-    def __enter__(self) -> None:
-        """Somebody begins to gather."""
-        with self._lock:
-            self._users += 1
-
-    def __exit__(self, *_: object) -> None:
-        """Somebody has gathered; the thread ends with the last."""
-        with self._lock:
-            self._users -= 1
-            if not self._users and self._thread is not None:
-                self._thread.shutdown(wait=False)
-                self._thread = None
-
-    async def run(self, build: Callable[[], Trajectory]) -> Trajectory:
-        """Give what `build` builds."""
-        with self._lock:
-            self._thread = self._thread or ThreadPoolExecutor(1, "art-otel-build")
-            building = asyncio.get_running_loop().run_in_executor(self._thread, build)
-        return await building
-
-    def _start_anew(self) -> None:
-        """Begin without a thread, also in a forked child, which has none."""
-        self._lock = threading.Lock()
-        self._thread: ThreadPoolExecutor | None = None
-
-
-_builder: Final = _Builder()
-
-
 @contextmanager
-def gathering() -> Generator[None]:
-    """Have what gathering needs while the block runs: tracing, in memory if nothing is set up, and a thread."""
-    with tracing.in_memory(), _builder:
-        yield
+def gathering() -> Generator[Executor]:
+    """Have what gathering needs while the block runs: tracing, in memory if nothing is set up, and a thread.
+
+    The thread builds trajectories, one at a time: asyncio's pool is the app's.
+    """
+    builder = ThreadPoolExecutor(1, "art-otel-build")
+    try:
+        with tracing.in_memory():
+            yield builder
+    finally:
+        builder.shutdown(wait=False)
 
 
 @overload
@@ -105,8 +73,8 @@ async def gather_trajectory(
     An exception of the rollout is `trajectory.status`, `.error` and `.exception`, and is logged; `raise_errors` raises
     it instead. Raises UsageError where tracing is turned off or no rollout began.
     """
-    with gathering():
-        trajectory = await gather_one(work, GatherScope(), grace_seconds)
+    with gathering() as builder:
+        trajectory = await gather_one(work, GatherScope(), grace_seconds, builder)
     if trajectory.exception is not None:
         if raise_errors:
             raise trajectory.exception
@@ -120,7 +88,7 @@ def log_failure(trajectory: Trajectory[Any]) -> None:
     logger.warning(message, trajectory.name, exc_info=trajectory.exception)
 
 
-async def gather_one(work: Work, scope: GatherScope, grace_seconds: float | None) -> Trajectory[Any]:
+async def gather_one(work: Work, scope: GatherScope, grace_seconds: float | None, builder: Executor) -> Trajectory[Any]:
     """Gather one, whatever it raises. Of several rollouts (a retried one) it is the last."""
     cancelled = _cancellations()
     try:
@@ -132,7 +100,8 @@ async def gather_one(work: Work, scope: GatherScope, grace_seconds: float | None
             raise UsageError("no rollout began: decorate the function that is gathered with @art_otel.rollout")
         taken = scope.rollouts[-1]
         await _wait([taken], scope.recorder, grace_seconds)
-        trajectory = await _builder.run(partial(recorded_trajectory, taken, scope.recorder))
+        build = partial(recorded_trajectory, taken, scope.recorder)
+        trajectory = await asyncio.get_running_loop().run_in_executor(builder, build)
     finally:
         scope.release()
         if inspect.iscoroutine(work) and inspect.getcoroutinestate(work) == inspect.CORO_CREATED:

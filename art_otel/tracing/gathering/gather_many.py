@@ -183,9 +183,10 @@ async def _gather(
 
         async def run_one(position: int, work: Work, group_id: str | None) -> _Gathered:
             async with gate:
-                return _Gathered(position, await gather_one(work, GatherScope(group_id), grace_seconds))
+                trajectory = await gather_one(work, GatherScope(group_id), grace_seconds, builder)
+                return _Gathered(position, trajectory)
 
-        with gathering(), _show_progress(len(works), enabled=progress) as bar:
+        with gathering() as builder, _show_progress(len(works), enabled=progress) as bar:
             tasks += [asyncio.create_task(run_one(position, *work)) for position, work in enumerate(works)]
             try:
                 for ending in asyncio.as_completed(tasks):

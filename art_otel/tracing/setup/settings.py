@@ -14,7 +14,6 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias, TypedD
 
 import msgspec
 
-from art_otel.errors import UsageError
 from art_otel.live import MAX_AGE, MAX_OPEN
 from art_otel.scrubbing import Scrubbing
 from art_otel.spool.runs import RUN
@@ -140,14 +139,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         if self.spool is False:
             return None
         return self.dir / "spool" if self.spool is True else self.spool
-
-    @staticmethod
-    def from_environment(environ: Mapping[str, str]) -> "Settings":
-        """What the variables say. Raises UsageError that names each variable that says something impossible."""
-        settings, problems = read_settings(environ, {})
-        if problems:
-            raise UsageError("; ".join(problem.text for problem in problems))
-        return settings
 
 
 class Keywords(TypedDict, total=False):

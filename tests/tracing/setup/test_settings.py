@@ -56,9 +56,16 @@ BAD = [
 ]
 
 
+def from_environment(environ: dict[str, str]) -> Settings:
+    settings, problems = read_settings(environ, {})
+    if problems:
+        raise UsageError(problems[0].text)
+    return settings
+
+
 @pytest.mark.parametrize(("name", "text", "value"), EXAMPLES)
 def test_a_variable_and_its_keyword_mean_the_same(name, text, value):
-    by_variable = Settings.from_environment({VARIABLES[name]: text})
+    by_variable = from_environment({VARIABLES[name]: text})
     by_keyword, problems = read_settings({}, {name: text})
     assert not problems
     assert getattr(by_variable, name) == getattr(by_keyword, name) == value
@@ -76,7 +83,7 @@ def test_a_value_that_was_read_reads_as_itself(name, text, value):
 @pytest.mark.parametrize(("name", "text"), BAD)
 def test_a_bad_value_names_its_variable_and_says_what_is_right(name, text):
     with pytest.raises(UsageError, match=f"{VARIABLES[name]}=.*: write"):
-        Settings.from_environment({VARIABLES[name]: text})
+        from_environment({VARIABLES[name]: text})
     _, problems = read_settings({VARIABLES[name]: "1"}, {name: text})
     assert [problem.name for problem in problems] == [name]
     assert problems[0].text.startswith(f"{name}=")
@@ -115,8 +122,8 @@ def test_an_unknown_keyword_is_named():
 
 
 def test_an_empty_variable_says_nothing():
-    found = Settings.from_environment(dict.fromkeys(VARIABLES.values(), ""))
-    assert found == Settings.from_environment({})
+    found = from_environment(dict.fromkeys(VARIABLES.values(), ""))
+    assert found == from_environment({})
 
 
 def test_a_bad_value_never_captures_more_than_was_asked_for():
@@ -133,9 +140,9 @@ def test_a_keyword_comes_before_a_variable():
 
 def test_the_folder_stays_when_the_app_changes_its_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    found = Settings.from_environment({})
+    found = from_environment({})
     assert found.spool_folder == tmp_path / ".art" / "spool"
-    assert Settings.from_environment({"ART_OTEL_SPOOL": "0"}).spool_folder is None
+    assert from_environment({"ART_OTEL_SPOOL": "0"}).spool_folder is None
 
 
 @given(st.dictionaries(st.sampled_from(sorted(VARIABLES.values())), st.text()))
