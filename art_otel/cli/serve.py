@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 import signal
 import sys
 import threading
@@ -75,6 +76,14 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         help="what becomes of secrets in what is received (default: on)",
     )
     parser.add_argument(
+        "--scrub-pattern",
+        action="append",
+        default=[],
+        type=_regex,
+        metavar="REGEX",
+        help="what matches is a secret too; may be repeated",
+    )
+    parser.add_argument(
         "--rollout-span",
         action="append",
         default=[],
@@ -138,8 +147,17 @@ def _options(arguments: argparse.Namespace) -> "ReceiverOptions":
             body_bytes=arguments.max_body * _MIB,
             all_bytes=max(limits.all_bytes, 2 * arguments.max_body * _MIB),
         ),
-        ingest=IngestOptions(fsync=arguments.fsync, scrubbing=arguments.scrub),
+        ingest=IngestOptions(
+            fsync=arguments.fsync, scrubbing=arguments.scrub, scrub_patterns=tuple(arguments.scrub_pattern)
+        ),
     )
+
+
+def _regex(text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no regular expression: {error}") from None
 
 
 def _retain(text: str) -> float | None:

@@ -13,6 +13,7 @@ import contextlib
 import json
 import logging
 import queue
+import re
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
@@ -49,11 +50,15 @@ _MAX_TOGETHER: Final = 64
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IngestOptions:
-    """`max_bytes` of one export, decompressed. `fsync` acknowledges only what the disk itself has."""
+    """`max_bytes` of one export, decompressed. `fsync` acknowledges only what the disk itself has.
+
+    `scrub_patterns` are further patterns of secrets.
+    """
 
     max_bytes: int = 256 << 20
     fsync: bool = False
     scrubbing: Scrubbing = "on"
+    scrub_patterns: tuple[re.Pattern[str], ...] = ()
 
 
 class Ingest:
@@ -64,8 +69,11 @@ class Ingest:
         self._options = options
         self._metrics = metrics
         self._when_written = when_written
-        scrubbing = options.scrubbing
-        self._scrubber = None if scrubbing == "off" else RecordScrubber(Scrubber(scrubbing), CONTENT_NAMES)
+        self._scrubber = (
+            None
+            if options.scrubbing == "off"
+            else RecordScrubber(Scrubber(options.scrubbing, options.scrub_patterns), CONTENT_NAMES)
+        )
         self._waiting: queue.Queue[tuple[Export | Received, Future[Stored]] | None] = queue.Queue(_MAX_WAITING)
         self._thread = threading.Thread(target=self._run, name="art-otel ingest", daemon=True)
         self._thread.start()

@@ -1,6 +1,6 @@
 """Scrubbing: secrets in texts, found by their form or by their name. docs/how-to/scrub.md is its page."""
 
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from art_otel.lazy_names import defer_imports
 
@@ -10,6 +10,14 @@ Mode: TypeAlias = Literal["on", "content", "mark"]
 
 Scrubbing: TypeAlias = Literal["on", "content", "mark", "off"]
 """What may be chosen: a mode, or that nothing is looked for."""
+
+
+class SecretMatch(NamedTuple):
+    """A text that was found to be a secret, and of which kind."""
+
+    kind: str
+    text: str
+
 
 if not defer_imports(__name__):
     from art_otel.scrubbing.patterns import CONTENT_PATTERNS as CONTENT_PATTERNS

@@ -31,7 +31,8 @@ class SecretPattern:
     """One kind of secret. Where the regex has a group `secret`, that group alone is replaced.
 
     Every match contains the text `mark`, which ends with a match of `sign` if there is one: by the few signs in a text
-    all patterns that share one are passed over at once. `is_secret` has the last word on what the regex matched.
+    all patterns that share one are passed over at once. A pattern without a mark is tried on each text.
+    `is_secret` has the last word on what the regex matched.
     """
 
     kind: str
@@ -39,6 +40,11 @@ class SecretPattern:
     regex: re.Pattern[str]
     sign: re.Pattern[str] | None = None
     is_secret: Callable[[str], bool] = is_no_example
+
+
+def own_pattern(regex: re.Pattern[str]) -> SecretPattern:
+    """A pattern of the app's owner, whose every match is a secret."""
+    return SecretPattern(kind="own pattern", mark="", regex=regex, is_secret=bool)
 
 
 _UNDERSCORE: Final = re.compile("_(?=[A-Za-z0-9]{19})")

@@ -5,22 +5,26 @@ same is found whether texts are altered or, in the mode `mark`, only counted.
 """
 
 import json
+import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 from typing import Final, cast
 
-from art_otel.scrubbing import Mode
+from art_otel.scrubbing import Mode, SecretMatch
 from art_otel.scrubbing.patterns import (
     CONTENT_PATTERNS,
     PATTERNS,
     SIGNS,
     SecretPattern,
     may_name_secrets,
+    own_pattern,
     secret_name,
 )
+
+logger = logging.getLogger(__name__)
 
 _LONG: Final = 4096
 """Characters from which on a text is remembered."""
@@ -35,7 +39,7 @@ PIECES: Final = "pieces"
 """The kind of a secret that several texts hold together."""
 
 _SHORTEST: Final = 5
-"""No pattern matches less; an e-mail address is the shortest."""
+"""No pattern of ours matches less; an e-mail address is the shortest."""
 _REPLACED: Final = re.compile(r"\[scrubbed:[a-z0-9 ]+\]")
 
 
@@ -52,11 +56,22 @@ class Hits:
 
 
 class Scrubber:
-    """Finds secrets. It may be used by several threads at once."""
+    """Finds secrets. It may be used by several threads at once.
 
-    def __init__(self, mode: Mode = "on") -> None:
+    `own` are further patterns of secrets. A match for which `keeps` says True is left as it is.
+    """
+
+    def __init__(
+        self,
+        mode: Mode = "on",
+        own: Sequence[re.Pattern[str]] = (),
+        keeps: Callable[[SecretMatch], bool] | None = None,
+    ) -> None:
         self.alters = mode != "mark"
-        self.patterns = patterns = (*PATTERNS, *(CONTENT_PATTERNS if mode == "content" else ()))
+        owns = tuple(map(own_pattern, own))
+        self.patterns = patterns = (*PATTERNS, *(CONTENT_PATTERNS if mode == "content" else ()), *owns)
+        self._keeps = keeps
+        self._shortest = 1 if owns else _SHORTEST
         self._unsigned = [pattern for pattern in patterns if pattern.sign is None]
         groups = {sign: [pattern for pattern in patterns if pattern.sign is sign] for sign in SIGNS}
         self._signed = [(sign, tuple(pattern.mark for pattern in group), group) for sign, group in groups.items()]
@@ -74,7 +89,7 @@ class Scrubber:
             match.start() < end < match.end()
             for pattern in self._possible(joined)
             for match in pattern.regex.finditer(joined)
-            if pattern.is_secret(match[0])
+            if self._is_secret(pattern, match[0])
             for end in ends
         )
 
@@ -120,7 +135,7 @@ class Scrubber:
     def _named(self, name: str, text: str, hits: Hits) -> str:
         """A text under a name."""
         kind = secret_name(name)
-        if kind is not None and text and _REPLACED.fullmatch(text) is None:
+        if kind is not None and text and _REPLACED.fullmatch(text) is None and not self._is_kept(kind, text):
             hits.count += 1
             return replacement(kind)
         return self._json(text, hits) if may_name_secrets(text) else self._text(text, hits)
@@ -136,12 +151,12 @@ class Scrubber:
         return text if hits.count == before else json.dumps(scrubbed, ensure_ascii=text.isascii())
 
     def _text(self, text: str, hits: Hits) -> str:
-        if len(text) < _SHORTEST:
+        if len(text) < self._shortest:
             return text
         clean_length = self._clean_length(text) if len(text) >= _LONG else 0
         before, scrubbed = hits.count, text
         for pattern in self._possible(text, max(0, clean_length - _OVERLAP)):
-            scrubbed = pattern.regex.sub(partial(_replaced, pattern, hits), scrubbed)
+            scrubbed = pattern.regex.sub(partial(self._replaced, pattern, hits), scrubbed)
         if len(text) >= _LONG and hits.count == before:
             self._remember(text, clean_length)
         return scrubbed
@@ -156,7 +171,10 @@ class Scrubber:
             if ends:
                 present_marks = {mark for mark in marks for end in ends if text.endswith(mark, 0, end)}
                 possible += [pattern for pattern in patterns if pattern.mark in present_marks]
-        return possible + [pattern for pattern in self._unsigned if text.find(pattern.mark, start) >= 0]
+        for pattern in self._unsigned:
+            if text.find(pattern.mark, start) >= 0 if pattern.mark else pattern.regex.search(text, start):
+                possible.append(pattern)
+        return possible
 
     def _clean_length(self, text: str) -> int:
         """Return the length of the prefix that was clean before: most of a prompt is the conversation so far."""
@@ -169,12 +187,22 @@ class Scrubber:
             others = [other for other in self._clean if not clean.startswith(other)]
             self._clean = (clean, *others[: _REMEMBERED - 1])
 
+    def _replaced(self, pattern: SecretPattern, hits: Hits, match: re.Match[str]) -> str:
+        """The match with its secret replaced; as it is where it is none."""
+        group = "secret" if "secret" in pattern.regex.groupindex else 0
+        if not match[group] or not self._is_secret(pattern, match[group]):
+            return match[0]
+        hits.count += 1
+        start, end = (position - match.start() for position in match.span(group))
+        return f"{match[0][:start]}{replacement(pattern.kind)}{match[0][end:]}"
 
-def _replaced(pattern: SecretPattern, hits: Hits, match: re.Match[str]) -> str:
-    """The match with its secret replaced; as it is where it is none."""
-    group = "secret" if "secret" in pattern.regex.groupindex else 0
-    if not pattern.is_secret(match[group]):
-        return match[0]
-    hits.count += 1
-    start, end = (position - match.start() for position in match.span(group))
-    return f"{match[0][:start]}{replacement(pattern.kind)}{match[0][end:]}"
+    def _is_secret(self, pattern: SecretPattern, text: str) -> bool:
+        return pattern.is_secret(text) and not self._is_kept(pattern.kind, text)
+
+    def _is_kept(self, kind: str, text: str) -> bool:
+        """Whether the app's owner keeps this secret. Of a function that raises nothing is kept."""
+        try:
+            return self._keeps is not None and self._keeps(SecretMatch(kind, text)) is True
+        except Exception as error:  # noqa: BLE001 # it is the app's; what it raised may quote the secret
+            logger.warning("art-otel: scrub_keeps raised %s; the secret is replaced", type(error).__name__)
+            return False

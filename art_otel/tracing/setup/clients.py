@@ -196,7 +196,6 @@ class Client:
             self._switches.apply(content_environment(self._settings.capture_content))
 
     def _capture(self) -> None:
-        from art_otel.scrubbing import Scrubber  # noqa: PLC0415 # loaded with the client
         from art_otel.tracing.openai import install  # noqa: PLC0415 # as above
         from art_otel.tracing.setup.instrument import is_disabled  # noqa: PLC0415 # as above
 
@@ -205,7 +204,7 @@ class Client:
             request_tokens=self._settings.request_tokens,
             policy_version_header=self._settings.policy_version_header,
             policy_version=version if version is None or callable(version) else lambda: version,
-            scrubber=None if self._settings.scrub == "off" else Scrubber(self._settings.scrub),
+            scrubber=self._settings.make_scrubber(),
             makes_spans=not is_disabled(os.environ),
         )
 

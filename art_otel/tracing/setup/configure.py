@@ -47,8 +47,8 @@ def configure(**keywords: Unpack[Keywords]) -> "Tracing":
     """Trace this process; every keyword has an environment variable that means the same (docs/spec/settings.md).
 
     - Where it goes: `dir`, `spool`, `spool_days`, `exporters`; `project` and `model` for the run log.
-    - What is recorded: `capture_content`, `scrub`, `request_tokens`, `policy_version`, `policy_version_header`, and by
-      which `instrumentor`.
+    - What is recorded: `capture_content`, `scrub`, `scrub_patterns`, `scrub_keeps`, `request_tokens`, `policy_version`,
+      `policy_version_header`, and by which `instrumentor`.
     - Rollouts: `rollout_spans`, `split`, `trust_rollout_ids`, `grace_seconds`, `max_open_rollouts`,
       `max_rollout_hours`.
 

@@ -17,7 +17,6 @@ from opentelemetry.trace import TracerProvider
 from art_otel import attributes
 from art_otel.errors import UsageError
 from art_otel.live import RolloutBuffer
-from art_otel.scrubbing import Scrubber
 from art_otel.spool import Spool, SpoolWriter, remove_old_runs, run_folder
 from art_otel.tracing.api.context import tracer, trust_rollout_ids
 from art_otel.tracing.api.recorder import recorder, use_recorder
@@ -137,8 +136,9 @@ def _about(settings: Settings) -> dict[str, str]:
 def _rewrites(settings: Settings) -> Iterator[Rewrite]:
     if not settings.capture_content:
         yield leave_content_out()
-    if settings.scrub != "off":
-        yield SpanScrubber(Scrubber(settings.scrub))
+    scrubber = settings.make_scrubber()
+    if scrubber is not None:
+        yield SpanScrubber(scrubber)
 
 
 class RolloutSpanProcessor(RecordingSpanProcessor):

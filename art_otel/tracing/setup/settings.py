@@ -7,19 +7,35 @@ for, and one that begins as ours do and that nobody reads is warned about once.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias, TypedDict, cast, get_args, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Final,
+    Literal,
+    NamedTuple,
+    TypeAlias,
+    TypedDict,
+    cast,
+    get_args,
+    get_type_hints,
+)
 
 import msgspec
 
 from art_otel.live import MAX_AGE, MAX_OPEN
-from art_otel.scrubbing import Scrubbing
+from art_otel.scrubbing import Scrubbing, SecretMatch
 from art_otel.spool.runs import RUN
 from art_otel.tracing.api.context import Trust
 from art_otel.tracing.autoload import as_switch
 from art_otel.tracing.internal_errors import warn_once
+
+if TYPE_CHECKING:
+    from art_otel.scrubbing import Scrubber
 
 Instrumentor: TypeAlias = Literal["auto", "none", "openllmetry", "genai-openai", "openinference", "openai-v2"]
 
@@ -91,6 +107,35 @@ def _names(value: object) -> tuple[str, ...]:
     return tuple(name.strip() for name in cast(list[str], names) if name.strip())
 
 
+def _patterns(value: object) -> tuple[re.Pattern[str], ...]:
+    """Compile one regex, or several."""
+    is_one = isinstance(value, str | re.Pattern)
+    try:
+        return tuple(map(re.compile, cast(Iterable[str], (value,) if is_one else value)))
+    except (re.error, TypeError) as error:
+        raise ValueError(f"write a regular expression, or a list of them ({error})") from error
+
+
+def _keeps(value: object) -> Callable[[SecretMatch], bool] | None:
+    """Make a function of a regex, for the texts in which it matches."""
+    if value is None or callable(value):
+        return cast("Callable[[SecretMatch], bool] | None", value)
+    try:
+        return KeptSecrets(re.compile(cast(str, value)))
+    except (re.error, TypeError) as error:
+        raise ValueError(f"write a regular expression, or a function ({error})") from error
+
+
+class KeptSecrets(msgspec.Struct, frozen=True):
+    """Keeps the secrets in which a regex matches."""
+
+    regex: re.Pattern[str]
+
+    def __call__(self, match: SecretMatch) -> bool:
+        """Whether it matches."""
+        return self.regex.search(match.text) is not None
+
+
 def _exporters(value: object) -> tuple[str, ...] | None:
     return None if value is None else tuple(name for name in _names(value) if name.lower() != "none")
 
@@ -121,6 +166,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     # What is recorded
     capture_content: Annotated[bool, _switch] = True
     scrub: Annotated[Scrubbing, _one_of(Scrubbing)] = "on"
+    scrub_patterns: Annotated[tuple[re.Pattern[str], ...], _patterns] = ()
+    scrub_keeps: Annotated[Callable[[SecretMatch], bool] | None, _keeps] = None
     request_tokens: Annotated[bool, _switch] = False
     policy_version: Annotated[str | Callable[[], str] | None, _text_or_function] = None
     policy_version_header: Annotated[str | None, _text] = None
@@ -140,6 +187,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             return None
         return self.dir / "spool" if self.spool is True else self.spool
 
+    def make_scrubber(self) -> "Scrubber | None":
+        """What finds secrets; None where nothing is to."""
+        from art_otel.scrubbing import Scrubber  # noqa: PLC0415 # the patterns take long to load
+
+        return None if self.scrub == "off" else Scrubber(self.scrub, self.scrub_patterns, self.scrub_keeps)
+
 
 class Keywords(TypedDict, total=False):
     """The keywords of `configure()`: the fields of Settings, in any form that their parser takes."""
@@ -155,6 +208,8 @@ class Keywords(TypedDict, total=False):
     # What is recorded
     capture_content: bool | str
     scrub: Scrubbing
+    scrub_patterns: str | re.Pattern[str] | Sequence[str | re.Pattern[str]]
+    scrub_keeps: str | re.Pattern[str] | Callable[[SecretMatch], bool] | None
     request_tokens: bool | str
     policy_version: str | Callable[[], str] | None
     policy_version_header: str | None
@@ -178,8 +233,13 @@ DIR: Final = VARIABLES["dir"]
 _PARSERS: Final[Mapping[str, Callable[[object], object]]] = {
     name: hint.__metadata__[0] for name, hint in get_type_hints(Settings, include_extras=True).items()
 }
-_IMPOSSIBLE: Final[Mapping[str, object]] = {"enabled": False, "capture_content": False, "scrub": "content"}
-"""What holds where the variable says something impossible, if that is not the default."""
+_IMPOSSIBLE: Final[Mapping[str, Mapping[str, object]]] = {
+    "enabled": {"enabled": False},
+    "capture_content": {"capture_content": False},
+    "scrub": {"scrub": "content"},
+    "scrub_patterns": {"capture_content": False},
+}
+"""What holds where the variable of a setting says something impossible, if that is not the default."""
 
 
 class Problem(NamedTuple):
@@ -206,8 +266,7 @@ def read_settings(environ: Mapping[str, str], keywords: Mapping[str, object]) ->
             chosen[name] = _PARSERS[name](value)
         except ValueError as error:
             problems.append(Problem(name, f"{name if name in keywords else variable}={value!r}: {error}"))
-            if name in _IMPOSSIBLE:
-                chosen[name] = _IMPOSSIBLE[name]
+            chosen |= _IMPOSSIBLE.get(name, {})
     return Settings(**chosen), problems
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from art_otel import configure
 from art_otel.errors import UsageError
 from art_otel.tracing.setup import settings as module
-from art_otel.tracing.setup.settings import VARIABLES, Keywords, Settings, read_settings
+from art_otel.tracing.setup.settings import VARIABLES, KeptSecrets, Keywords, Settings, read_settings
 from tests.docs.pages import text_of
 
 EXAMPLES = [
@@ -30,6 +30,9 @@ EXAMPLES = [
     ("scrub", "content", "content"),
     ("scrub", "mark", "mark"),
     ("scrub", "off", "off"),
+    ("scrub_patterns", "acme-[0-9a-f]{3,5}", (re.compile("acme-[0-9a-f]{3,5}"),)),
+    ("scrub_keeps", "^test", KeptSecrets(re.compile("^test"))),
+    ("trust_rollout_ids", "any", "any"),
     ("rollout_spans", "agent *, run ,", ("agent *", "run")),
     ("grace_seconds", "0.5", 0.5),
     ("policy_version", "v1", "v1"),
@@ -46,6 +49,9 @@ BAD = [
     ("request_tokens", "2"),
     ("scrub", "everything"),
     ("scrub", "0"),
+    ("scrub_patterns", "acme-("),
+    ("scrub_keeps", "("),
+    ("trust_rollout_ids", "all"),
     ("grace_seconds", "-1"),
     ("grace_seconds", "nan"),
     ("grace_seconds", "soon"),
@@ -108,7 +114,15 @@ def test_values_of_a_keyword_s_own_type():
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("rollout_spans", 3), ("rollout_spans", ["a", 3]), ("grace_seconds", True), ("dir", 3), ("scrub", 3)],
+    [
+        ("rollout_spans", 3),
+        ("rollout_spans", ["a", 3]),
+        ("grace_seconds", True),
+        ("dir", 3),
+        ("scrub", 3),
+        ("scrub_patterns", 3),
+        ("scrub_keeps", 3),
+    ],
 )
 def test_a_keyword_of_another_type_is_a_bad_value(name, value):
     _, problems = read_settings({}, {name: value})
@@ -131,6 +145,7 @@ def test_a_bad_value_never_captures_more_than_was_asked_for():
     found, problems = read_settings(wrong, {})
     assert len(problems) == 3
     assert (found.capture_content, found.enabled, found.scrub) == (False, False, "content")
+    assert not read_settings({"ART_OTEL_SCRUB_PATTERNS": "("}, {})[0].capture_content
 
 
 def test_a_keyword_comes_before_a_variable():
