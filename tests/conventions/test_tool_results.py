@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from art_otel.conventions import parse_call
 from art_otel.spans import Scope
 from tests.conventions.builders import call as call_of
-from tests.conventions.builders import genai, span
+from tests.conventions.builders import genai, log, span
 from tests.gaps import kinds
 
 TEXT = {"type": "text", "content": "t"}
@@ -158,3 +158,30 @@ def test_a_response_in_a_list_is_no_list_of_texts():
         attributes = {"openinference.span.kind": "LLM", "output.value": json.dumps([response])}
         choices = call_of(attributes, kind="internal", scope=scope).choices
         assert choices is None or choices[0].message.content == "yes"
+
+
+def answered(events, **attributes):
+    asked = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"}
+    return call_of(asked | attributes, events)
+
+
+def test_a_text_in_the_body_of_an_event_is_no_list_of_parts_though_it_is_json():
+    """An agent hands on what an MCP server gave; in a body the app's own list of parts would be a list."""
+    for content, expected in ((json.dumps(TEXTS), json.dumps(TEXTS)), (TEXTS, "ab")):
+        call = answered(
+            [
+                log("gen_ai.user.message", {"content": "q"}),
+                log("gen_ai.tool.message", {"content": content, "id": "c"}),
+                log("gen_ai.choice", {"index": 0, "message": {"content": "a"}}),
+            ]
+        )
+        assert [message.content for message in call.input_messages] == ["q", expected]
+
+
+def test_a_flattened_answer_of_a_tool_that_is_json_of_parts_may_have_been_parts():
+    """OpenLLMetry writes a list of parts as JSON, and a text as it is."""
+    flat = {"gen_ai.prompt.0.role": "tool", "gen_ai.prompt.0.tool_call_id": "c", "gen_ai.completion.0.content": "a"}
+    call = answered([], **flat, **{"gen_ai.prompt.0.content": json.dumps(TEXTS)})
+    assert [gap.kind for gap in call.gaps if gap.field == "prompt"] == ["lossy recorder"]
+    call = answered([], **flat, **{"gen_ai.prompt.0.content": '["a", "b"]'})
+    assert [gap.kind for gap in call.gaps if gap.field == "prompt"] == []

@@ -99,10 +99,15 @@ def _events(span: Span, logs: Sequence[LogRecord]) -> list[_MessageEvent]:
 
 
 def _fields(attributes: Attributes, body: Value) -> dict[str, Value]:
-    """Merge the fields of an event: its attributes, the JSON object in `gen_ai.event.content`, its body."""
+    """Merge the fields of an event: its attributes, the JSON object in `gen_ai.event.content`, its body.
+
+    Only an attribute has to be text to hold a list of parts: a text in an object is what was said, also if it is JSON.
+    """
     reader = AttributeReader({**attributes, "body": body})
     content = values.mapping(reader.structured("gen_ai.event.content")) or {}
-    fields = {**attributes, **content, **(values.mapping(reader.structured("body")) or {})}
+    text = attributes.get("content")
+    parts = {"content": unwrapped(text)} if isinstance(text, str) else {}
+    fields = {**attributes, **parts, **content, **(values.mapping(reader.structured("body")) or {})}
     if isinstance(fields.get("tool_calls"), str):
         fields["tool_calls"] = AttributeReader(fields).structured("tool_calls")
     return fields
@@ -184,7 +189,7 @@ def _message(fields: dict[str, Value]) -> dict[str, Value]:
     content = fields.get("content")
     if fields.get("role") == "tool" and values.mapping(content) is not None:  # pydantic-ai: what the tool gave
         return {**fields, "content": msgspec.json.encode(values.json_safe(content)).decode()}
-    return {**fields, "content": unwrapped(content)} if isinstance(content, str) else fields
+    return fields
 
 
 def _has_content(fields: dict[str, Value]) -> bool:

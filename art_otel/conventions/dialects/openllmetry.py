@@ -179,7 +179,10 @@ def _message(reader: AttributeReader, entry: dict[str, Value]) -> dict[str, Valu
     if isinstance(calls, dict):
         reader.gap("lossy recorder", "a list of tool calls with holes")
         entry = {**entry, "tool_calls": [call for _, call in numbered(calls)]}
-    return {**entry, "content": unwrapped(content) if isinstance(content, str) else content}
+    parts = unwrapped(content) if isinstance(content, str) else content
+    if parts is not content and entry.get("role") == "tool":  # lists are written as JSON, and so may a tool answer
+        reader.gap("lossy recorder", "a tool's answer that is JSON of content parts, or was parts", field="prompt")
+    return {**entry, "content": parts}
 
 
 def _tools(reader: AttributeReader) -> tuple[Value, ...] | None:
