@@ -49,7 +49,6 @@ PACKAGES = [
 FOLDERS = {
     "sources": ["files", "otlp", "backends", "agents"],
     "conventions": ["bodies", "dialects"],
-    "data": ["choosing", "rewards", "sequences", "retokenize", "arranging", "conversations"],
     "tracing": ["api", "sdk", "openai", "setup", "gathering"],
     "viewer": ["snapshot", "rollout", "pages", "serving", "sharing"],
 }

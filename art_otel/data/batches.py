@@ -4,28 +4,19 @@ Invariant: options that make no sense are refused here, before any trajectory is
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
 
-import msgspec
-
-from art_otel.data.arranging.layout import Layout
-from art_otel.data.arranging.order import Order
-from art_otel.data.choosing.selection import TrainingStep, select
-from art_otel.data.choosing.sources import Sources, list_chunks
+from art_otel.data.advantages import Advantage, AdvantageName
+from art_otel.data.arranging import Layout, Order
+from art_otel.data.credit import Credit, CreditName
 from art_otel.data.loader import Batches, Recipe
 from art_otel.data.options import validate
-from art_otel.data.rewards.advantages import Advantage, AdvantageName, find_advantage
-from art_otel.data.rewards.credit import Credit, CreditName, find_credit
-from art_otel.data.rewards.scoring import Scoring, ZeroVariance
-from art_otel.data.rewards.token_rewards import Weights, weights_of
-from art_otel.data.sequences.builder import Overflow, SequenceBuilder
-from art_otel.data.tokenizer import ChatTokenizer
+from art_otel.data.plan import ZeroVariance, make_scoring
+from art_otel.data.retokenize import ChatTokenizer, retokenizing_histories
+from art_otel.data.rewards import Weights, weights_of
+from art_otel.data.selection import TrainingStep, select
+from art_otel.data.sequences import Overflow, SequenceBuilder, recorded_histories
+from art_otel.data.sources import Sources, list_chunks
 from art_otel.trajectories import Status
-
-
-class _Choices(msgspec.Struct, frozen=True):
-    overflow: Overflow
-    zero_variance: ZeroVariance
 
 
 def batches(  # noqa: PLR0913 # every one is an option that users know by its name
@@ -83,13 +74,13 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
     `report` with its reason. Raises UsageError for options that make no sense, StoreError for paths without trajectory
     files.
     """
-    choices = validate(_Choices, {"overflow": overflow, "zero_variance": zero_variance})
     order = validate(Order, {"seed": seed, "epoch": epoch, "shuffle_buffer": shuffle_buffer})
     layout = validate(
         Layout,
         {
             "batch_size": batch_size,
             "max_tokens": max_tokens,
+            "overflow": overflow,
             "packed": packed,
             "pad_token_id": pad_token_id,
             "rank": rank,
@@ -105,22 +96,19 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
         policy_version=policy_version,
         max_staleness=max_staleness,
     )
-    scoring = Scoring(
-        credit=find_credit(credit), advantage=find_advantage(advantage), zero_variance=choices.zero_variance
-    )
     builder = SequenceBuilder(
-        advantages=scoring.advantage is not None,
+        advantages=advantage is not None,
         max_tokens=layout.max_tokens,
-        overflow=choices.overflow,
+        overflow=layout.overflow,
         weights=weights_of(token_rewards),
+        histories=recorded_histories if tokenizer is None else retokenizing_histories(tokenizer),
+        tokenizer=None if tokenizer is None else type(tokenizer).__name__,
     )
-    if tokenizer is not None:
-        builder = _with_tokenizer(builder, tokenizer)
-    recipe = Recipe(selection=selection, scoring=scoring, builder=builder, order=order, layout=layout)
+    recipe = Recipe(
+        selection=selection,
+        scoring=make_scoring(credit, advantage, zero_variance),
+        builder=builder,
+        order=order,
+        layout=layout,
+    )
     return Batches(list_chunks(sources, selection.why_none_of), recipe)
-
-
-def _with_tokenizer(builder: SequenceBuilder, tokenizer: ChatTokenizer) -> SequenceBuilder:
-    from art_otel.data.retokenize import retokenizing_histories  # noqa: PLC0415 # off the main way
-
-    return replace(builder, histories=retokenizing_histories(tokenizer), tokenizer=type(tokenizer).__name__)

@@ -12,19 +12,14 @@ from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 
-from art_otel.data.arranging.collate import Batch
-from art_otel.data.arranging.layout import Layout
-from art_otel.data.arranging.order import Order
-from art_otel.data.arranging.rows import Rows
-from art_otel.data.choosing.selection import Selection
-from art_otel.data.choosing.sources import Chunk, ListedChunks
+from art_otel.data.arranging import Batch, Layout, Order, Rows
+from art_otel.data.credit import shared_steps
 from art_otel.data.options import validate
+from art_otel.data.plan import Plan, Scoring, TurnReward, make_plan
 from art_otel.data.report import BatchReport
-from art_otel.data.rewards.credit import shared_steps
-from art_otel.data.rewards.plan import Plan, TurnReward, make_plan
-from art_otel.data.rewards.scoring import Scoring
-from art_otel.data.sequences.builder import BuiltSequences, SequenceBuilder, Verdict
-from art_otel.data.sequences.sequence import TokenSequence
+from art_otel.data.selection import Selection
+from art_otel.data.sequences import BuiltSequences, SequenceBuilder, TokenSequence, Verdict
+from art_otel.data.sources import Chunk, ListedChunks
 from art_otel.errors import UsageError
 from art_otel.notebook import MOST_SHOWN, page_html
 from art_otel.store import Wanted

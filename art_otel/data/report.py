@@ -18,10 +18,9 @@ from typing import Final
 
 import numpy as np
 
-from art_otel.data.choosing.selection import Selection
-from art_otel.data.rewards.usable import UNUSABLE
-from art_otel.data.sequences.builder import NO_IDS, TOO_LONG, BuiltSequences, Verdict
-from art_otel.data.sequences.sequence import TokenSequence
+from art_otel.data.rewards import UNUSABLE
+from art_otel.data.selection import Selection
+from art_otel.data.sequences import NO_IDS, TOO_LONG, BuiltSequences, TokenSequence, Verdict
 from art_otel.trajectories import Trajectory
 
 _NAMED: Final = 100  # rollouts with unusable rewards

@@ -17,9 +17,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from art_otel.data.arranging.collate import Batch
+from art_otel.data.arranging import Batch
 from art_otel.data.batches import batches
-from art_otel.data.choosing.sources import Sources, list_sources
+from art_otel.data.sources import Sources, list_sources
 from art_otel.errors import UsageError
 
 try:

@@ -1,11 +1,11 @@
 """Exporting: trajectories to the files that a trainer reads. docs/exporters.md tells how to write an exporter."""
 
-from art_otel.data.conversations.preferences import PreferencePair as PreferencePair
-from art_otel.data.conversations.sft import MessageExample as MessageExample
-from art_otel.data.rewards.plan import TurnReward as TurnReward
-from art_otel.data.rewards.usable import unrewarded as unrewarded
-from art_otel.data.sequences.sequence import TokenSequence as TokenSequence
-from art_otel.data.spill_file import SpillFile as SpillFile
+from art_otel.data.plan import TurnReward as TurnReward
+from art_otel.data.preferences import PreferencePair as PreferencePair
+from art_otel.data.preferences import SpillFile as SpillFile
+from art_otel.data.rewards import unrewarded as unrewarded
+from art_otel.data.sequences import TokenSequence as TokenSequence
+from art_otel.data.sft import MessageExample as MessageExample
 from art_otel.exporting.chat_rows import NO_ASSISTANT as NO_ASSISTANT
 from art_otel.exporting.chat_rows import NO_PROMPT as NO_PROMPT
 from art_otel.exporting.chat_rows import SAME as SAME

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from art_otel.data.choosing.sources import Sources
+from art_otel.data.advantages import Advantage, AdvantageName
+from art_otel.data.credit import Credit, CreditName
 from art_otel.data.options import as_names
-from art_otel.data.rewards.advantages import Advantage, AdvantageName
-from art_otel.data.rewards.credit import Credit, CreditName
+from art_otel.data.sources import Sources
 from art_otel.errors import UsageError
 from art_otel.exporting.exporter import Exporter, ExportStats
 from art_otel.exporting.places import check_place, reading

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 
-from art_otel.data.rewards.advantages import AdvantageName
-from art_otel.data.rewards.plan import TurnReward
-from art_otel.data.sequences.builder import Verdict
+from art_otel.data.advantages import AdvantageName
+from art_otel.data.plan import TurnReward
+from art_otel.data.sequences import Verdict
 from art_otel.trajectories import Trajectory
 
 Input: TypeAlias = Literal["trajectories", "sequences", "conversations", "preferences"]

@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from art_otel.data.choosing.sources import Sources, list_sources
+from art_otel.data.sources import Sources, list_sources
 from art_otel.errors import UsageError
 from art_otel.store import SUFFIX, row_groups
 

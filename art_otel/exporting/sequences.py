@@ -6,9 +6,8 @@ Invariant: each completion is in exactly one sequence, or counted with the reaso
 from collections.abc import Mapping
 from typing import Final
 
-from art_otel.data.rewards.token_rewards import weights_of
-from art_otel.data.sequences.builder import SequenceBuilder
-from art_otel.data.sequences.sequence import TokenSequence
+from art_otel.data.rewards import weights_of
+from art_otel.data.sequences import SequenceBuilder, TokenSequence
 from art_otel.exporting.exporter import ExportStats, ScoredTrajectory
 
 UNREWARDED_SPANS: Final = "trajectories without a reward of the name token_rewards for any span of tokens"

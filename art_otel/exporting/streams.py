@@ -10,12 +10,12 @@ from typing import Any, Final, NamedTuple
 
 from art_otel.calls import InferenceCall
 from art_otel.data.batches import batches
-from art_otel.data.choosing.sources import Sources
-from art_otel.data.conversations.preferences import PreferenceBatches, preference_batches
-from art_otel.data.conversations.sft import MessageBatches, message_batches
+from art_otel.data.credit import Credit, find_credit
 from art_otel.data.loader import Batches
-from art_otel.data.rewards.credit import Credit, find_credit
-from art_otel.data.rewards.plan import OUTLINE
+from art_otel.data.plan import OUTLINE
+from art_otel.data.preferences import PreferenceBatches, preference_batches
+from art_otel.data.sft import MessageBatches, message_batches
+from art_otel.data.sources import Sources
 from art_otel.errors import UsageError
 from art_otel.exporting.exporter import Format, ScoredTrajectory
 from art_otel.exporting.report import NotCarried

@@ -9,8 +9,8 @@ from typing import Any, Final, Literal, cast, get_args
 
 from art_otel.data import ADVANTAGES, CREDITS, Batches
 from art_otel.data.batches import batches
-from art_otel.data.choosing.sources import Sources
 from art_otel.data.options import validate
+from art_otel.data.sources import Sources
 from art_otel.trajectories import Status
 
 ANY: Final = "any"

@@ -7,7 +7,7 @@ from hypothesis import given
 
 from art_otel.calls import Message
 from art_otel.conventions.bodies.messages import messages_of
-from art_otel.data.retokenize.template_message import template_message
+from art_otel.data.retokenize import template_message
 from art_otel.testing import messages
 from art_otel.trajectories import chat_message, is_text
 from tests.data.rollouts import answer, assistant, looking, user

@@ -5,8 +5,7 @@ from hypothesis import given as for_all
 from hypothesis import strategies as st
 
 from art_otel.calls import Message
-from art_otel.data.retokenize import retokenize
-from art_otel.data.retokenize.chat_template import ChatTemplate
+from art_otel.data.retokenize import ChatTemplate, retokenize
 from art_otel.errors import UsageError
 from tests.data import tokenizers
 from tests.data.rollouts import agent_rollouts, assistant, chat, rollout, user

@@ -1,7 +1,7 @@
 """Rewards of steps become credit only where it is certain which step they are of."""
 
 from art_otel.data import discounted, step_reward
-from art_otel.data.rewards.credit import shared_steps
+from art_otel.data.credit import shared_steps
 from tests.conversions import convert_spans
 from tests.dumps import chat_span, make_span
 from tests.trajectories.reward_spans import ROLLOUT, link_to, rollout, step

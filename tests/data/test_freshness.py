@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 
 import art_otel
-from art_otel.data.choosing.selection import Selection
+from art_otel.data.selection import Selection
 from art_otel.errors import UsageError
 from art_otel.trajectories import PolicyVersions, Trajectory
 from tests.data.token_rollouts import talk

@@ -8,7 +8,7 @@ from hypothesis import given as for_all
 
 import art_otel
 import art_otel.data
-from art_otel.data.conversations.sft import message_batches
+from art_otel.data.sft import message_batches
 from art_otel.errors import StoreError, UsageError
 from art_otel.store import FileLimits, write_trajectories
 from art_otel.testing import trajectories

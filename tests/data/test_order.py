@@ -5,7 +5,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from art_otel.data.arranging.order import Order
+from art_otel.data.arranging import Order
 
 ORDERS = st.builds(
     Order,

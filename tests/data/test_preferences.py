@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 import art_otel
 import art_otel.data
-from art_otel.data.conversations.pairing import Member, Pairs, pair_up
-from art_otel.data.conversations.preferences import preference_batches
+from art_otel.data.preferences import Member, Pairs, pair_up, preference_batches
 from art_otel.errors import StoreError, UsageError
 from art_otel.store import FileLimits, write_trajectories
 from art_otel.trajectories import histories

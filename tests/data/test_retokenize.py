@@ -6,8 +6,7 @@ import transformers
 from msgspec import structs
 
 from art_otel.calls import Logprobs, Message, TokenIds
-from art_otel.data.retokenize import retokenize
-from art_otel.data.retokenize.template_message import template_message
+from art_otel.data.retokenize import retokenize, template_message
 from art_otel.trajectories import histories, text_only_histories
 from tests.data import tokenizers
 from tests.data.rollouts import answer, assistant, call, chat, looking, rollout, user

@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from art_otel.data.arranging.rows import packed, padded
+from art_otel.data.arranging import packed, padded
 
 
 @given(st.lists(st.text(max_size=5)), st.integers(1, 4))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from art_otel.data.rewards.credit import outcome_reward, step_reward
+from art_otel.data.credit import outcome_reward, step_reward
 from tests.conversions import convert_files
 from tests.tracing.server import ModelServer
 from tests.trainers.environment import trainer_python

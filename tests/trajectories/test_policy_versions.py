@@ -9,7 +9,7 @@ from msgspec import structs
 
 import art_otel
 from art_otel.calls import Message, TokenIds
-from art_otel.data.choosing.selection import Selection
+from art_otel.data.selection import Selection
 from art_otel.testing import SpanBuilder
 from art_otel.trajectories import PolicyVersions, SpanGroup, Trajectory, build_trajectories
 from art_otel.trajectories.model import first_and_last_known, version_of

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from art_otel.data import Verdict
-from art_otel.data.rewards.plan import TurnReward
-from art_otel.data.sequences.builder import BuiltSequences, SequenceBuilder
+from art_otel.data.plan import TurnReward
+from art_otel.data.sequences import BuiltSequences, SequenceBuilder
 from art_otel.store import Wanted
 from art_otel.trajectories import Trajectory
 from art_otel.viewer.keys import GroupKey

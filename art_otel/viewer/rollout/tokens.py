@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from art_otel.data.sequences.sequence import TokenSequence
+from art_otel.data.sequences import TokenSequence
 from art_otel.trajectories import CompletionSpan, TokenHistory, Trajectory, token_histories
 from art_otel.viewer.keys import TrajectoryKey
 from art_otel.viewer.options import PlanOptions

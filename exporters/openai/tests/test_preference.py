@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 
 from art_otel.calls import Message
-from art_otel.data.conversations.preferences import preference_batches
+from art_otel.data.preferences import preference_batches
 from art_otel.exporting import ExportStats
 from art_otel_openai.config import PreferenceConfig
 from art_otel_openai.encode import encode_preferences

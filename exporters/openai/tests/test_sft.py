@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from art_otel.calls import Message, ToolCall
-from art_otel.data.conversations.sft import message_batches
+from art_otel.data.sft import message_batches
 from art_otel.exporting import ExportStats, export
 from art_otel.testing import trajectories
 from art_otel_openai import EXPORTER

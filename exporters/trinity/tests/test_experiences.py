@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from art_otel import batches
-from art_otel.data.rewards.credit import step_reward
+from art_otel.data.credit import step_reward
 from art_otel.exporting import ExportStats, ScoredTrajectory
 from art_otel.testing import trajectories
 from art_otel.trajectories import PolicyVersions, Reward

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from art_otel.calls import Message, ToolCall
-from art_otel.data.conversations.preferences import preference_batches
-from art_otel.data.conversations.sft import message_batches
+from art_otel.data.preferences import preference_batches
+from art_otel.data.sft import message_batches
 from art_otel.exporting import NO_ASSISTANT, NO_PROMPT, SAME, ExportStats, export
 from art_otel.exporting.chat_rows import CUT, MORE_THAN_TEXT, REFUSAL
 from art_otel.testing import JSON, trajectories

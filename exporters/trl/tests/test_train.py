@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import art_otel
-from art_otel.data.conversations.sft import message_batches
+from art_otel.data.sft import message_batches
 from art_otel.exporting import TokenSequence, export
 from art_otel_trl.replay import NO_GROUP, TOO_FEW
 from tests.exporting.samples import QUESTION, SYSTEM, asked, found, group, looking, prompt_ids, rollout, said, samples

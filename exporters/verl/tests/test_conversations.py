@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from art_otel.calls import Message, ToolCall
-from art_otel.data.conversations.sft import message_batches
+from art_otel.data.sft import message_batches
 from art_otel.exporting import NO_ASSISTANT, ExportStats, ScoredTrajectory, export
 from art_otel.exporting.chat_rows import MORE_THAN_TEXT, REFUSAL
 from art_otel.testing import trajectories

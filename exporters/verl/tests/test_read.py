@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import art_otel
-from art_otel.data.conversations.sft import message_batches
+from art_otel.data.sft import message_batches
 from art_otel.exporting import export
 from tests.exporting.samples import (
     LOOK_UP,

@@ -16,7 +16,7 @@ from msgspec import structs
 
 import art_otel
 from art_otel.calls import TokenIds
-from art_otel.data.rewards.credit import step_reward
+from art_otel.data.credit import step_reward
 from art_otel.errors import UsageError
 from art_otel.exporting import export
 from art_otel.testing import trajectories

@@ -13,11 +13,11 @@ from typing import Annotated
 
 import msgspec
 
-from art_otel.data.choosing.selection import AllowIncomplete, Selection, Split, StatusFilter, group_of, select
-from art_otel.data.choosing.sources import ListedChunks, Sources, list_chunks, read_numbered
-from art_otel.data.conversations.conversation import MESSAGES, Conversation, conversation
+from art_otel.data.conversation import MESSAGES, Conversation, conversation
 from art_otel.data.options import validate
-from art_otel.data.rewards.usable import RewardOf, check_reward, reward_of
+from art_otel.data.rewards import RewardOf, check_reward, reward_of
+from art_otel.data.selection import AllowIncomplete, Selection, Split, StatusFilter, group_of, select
+from art_otel.data.sources import ListedChunks, Sources, list_chunks, read_numbered
 from art_otel.spans import Value
 from art_otel.store import GroupKey
 from art_otel.trajectories import ChatMessage, Trajectory, histories

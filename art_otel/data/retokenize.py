@@ -1,26 +1,54 @@
-"""RetokenizedHistory: messages whose token ids no server gave, tokenized here.
+"""Retokenizing: token ids for completions of which no server gave any, made by the policy's chat template.
 
-Invariant: it is marked as such and has no logprobs. What stands before a completion is what the template renders as its
-prompt; where the template writes an earlier completion otherwise in a later prompt (thinking dropped, another
-tokenization), a new history starts. Each trained completion is trained in one history, or skipped with a reason.
+Invariant: such a history is marked and has no logprobs. A prompt is rendered as the server rendered it, with the
+messages, tools and `chat_template_kwargs` of its call, and a completion ends with the stop token the policy sampled.
+Where the template writes an earlier completion otherwise in a later prompt (thinking dropped, another tokenization), a
+new history starts. Each trained completion is trained in one history, or skipped with a reason.
+
+The way: messages of a call -> text by the template -> texts that go on with each other -> tokens -> histories.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from inspect import signature
+from typing import Any, Final, Protocol, TypeAlias, cast
 
-from art_otel.calls import Message, TokenIds
-from art_otel.data.retokenize.chat_template import ChatTemplate, RefusedError, Sample
-from art_otel.data.tokenizer import ChatTokenizer
+import msgspec
+
+from art_otel.calls import InferenceCall, Message, TokenIds
+from art_otel.data.sequences import HistorySource, TokenizedHistory
+from art_otel.errors import UsageError
 from art_otel.trajectories import (
+    ChatMessage,
     CompletionSpan,
     History,
     HistoryMessage,
     RebuiltPrompt,
     Trajectory,
     is_text,
+    message_json,
     rebuild_prompts,
     text_only_histories,
+    token_histories,
 )
+
+_JsonObject: TypeAlias = dict[str, Any]
+
+_MARKERS: Final = re.compile(r"\{%-?\s*generation\s*-?%\}")
+"""Where a template says itself what the assistant generates: `{% generation %}`."""
+
+
+class ChatTokenizer(Protocol):
+    """A Hugging Face tokenizer with a chat template (`transformers.PreTrainedTokenizerBase`)."""
+
+    def apply_chat_template(self, conversation: Any, **options: Any) -> Any:  # noqa: ANN401 # as transformers has it
+        """Render or tokenize messages."""
+        ...
+
+    def __call__(self, text: str, **options: Any) -> Any:  # noqa: ANN401 # as transformers has it
+        """Tokenize text; `["input_ids"]` are the ids."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,6 +84,107 @@ class RetokenizedHistories:
     skipped: tuple[Skipped, ...]
 
 
+class RefusedError(Exception):
+    """The template raised for these messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A completion and what it answered: the call, its prompt, and the sampled message."""
+
+    turn: int
+    call: InferenceCall
+    prompt: Sequence[Message]
+    message: Message
+    finish_reason: str | None
+
+
+class ChatTemplate:
+    """The tokenizer's template. Raises UsageError for a tokenizer without one, and for what is no tokenizer."""
+
+    def __init__(self, tokenizer: ChatTokenizer) -> None:
+        if not callable(getattr(tokenizer, "apply_chat_template", None)):
+            raise UsageError(
+                f"tokenizer={tokenizer!r:.200}: give a tokenizer itself, as"
+                ' transformers.AutoTokenizer.from_pretrained("Qwen/Qwen3-8B") makes one'
+            )
+        template: object = getattr(tokenizer, "chat_template", None)
+        if not template:
+            raise UsageError(f"{type(tokenizer).__name__} has no chat template; set tokenizer.chat_template")
+        self._tokenizer = tokenizer
+        self._options = frozenset(signature(tokenizer.apply_chat_template).parameters)
+        self._marked = _MARKERS.search(str(template)) is not None and bool(getattr(tokenizer, "is_fast", False))
+        self._stops = _special_tokens(tokenizer)
+        self._ending = self._find_ending()
+
+    def prompt(self, sample: Sample) -> str:
+        """What the server asked the policy to go on with. Raises RefusedError."""
+        return str(self._apply(sample, (), tokenize=False, add_generation_prompt=True))
+
+    def answered(self, sample: Sample) -> str:
+        """The conversation that ends with the completion. Raises RefusedError."""
+        return str(self._apply(sample, (sample.message,), tokenize=False))
+
+    def end_of_completion(self, text: str, start: int, finish_reason: str | None) -> int:
+        """Where the completion that starts at `start` ends in the text of `answered`.
+
+        Behind the stop token stand a newline and the like, which the template wrote. A completion that ran into the
+        token limit has no stop token.
+        """
+        end = len(text.rstrip())
+        if self._ending and text.endswith(self._ending, start, end):
+            end = len(text[: end - len(self._ending)].rstrip())
+        stop = next((stop for stop in self._stops if text.endswith(stop, start, end)), "")
+        if finish_reason == "length":
+            end -= len(stop)
+        return max(start, end)
+
+    def token_ids(self, text: str) -> TokenIds:
+        """The ids of a text that was rendered. Shape: (tokens,)."""
+        encoding = self._tokenizer(text, add_special_tokens=False, truncation=False, padding=False, verbose=False)
+        return TokenIds(TokenIds.of(encoding["input_ids"]).data)
+
+    def generated(self, sample: Sample) -> tuple[TokenIds, Sequence[int]] | None:
+        """The ids of `answered` and a 1 for each that the template marks as generated; None if it has no markers."""
+        if not self._marked:
+            return None
+        options = {"return_dict": True, "return_assistant_tokens_mask": True, "truncation": False, "padding": False}
+        encoding = self._apply(sample, (sample.message,), tokenize=True, **options)
+        return TokenIds(TokenIds.of(encoding["input_ids"]).data), encoding["assistant_masks"]
+
+    def _apply(self, sample: Sample, answer: Sequence[Message], **options: Any) -> Any:  # noqa: ANN401 # str or ids
+        messages = [template_message(message) for message in (*sample.prompt, *answer)]
+        tools = list(sample.call.tools or ()) or None
+        return self._render(messages, tools=tools, **(self._variables(sample.call) | options))
+
+    def _variables(self, call: InferenceCall) -> dict[str, Any]:
+        """The template's variables that the request set (vLLM's and SGLang's `chat_template_kwargs`)."""
+        requested: object = call.parameters.get("chat_template_kwargs")
+        if not isinstance(requested, dict):
+            return {}
+        # What is an option of the tokenizer is no variable: a recording must not choose the template, say.
+        named = cast(dict[str, Any], requested).items()
+        return {name: value for name, value in named if name not in self._options}
+
+    def _render(self, messages: Sequence[ChatMessage], **options: Any) -> Any:  # noqa: ANN401 # str or ids
+        try:
+            return self._tokenizer.apply_chat_template(messages, **options)
+        except ImportError:
+            raise
+        except Exception as error:  # a template is a program: it raises what it likes for messages it does not like
+            raise RefusedError(f"{type(error).__name__}: {error}") from error
+
+    def _find_ending(self) -> str:
+        """The token that the template writes at the end of a conversation only, not of each message; or ''."""
+        greeting: list[ChatMessage] = [{"role": "user", "content": "a"}]
+        try:
+            closed = str(self._render(greeting, tokenize=False))
+            is_open = str(self._render(greeting, tokenize=False, add_generation_prompt=True)).startswith(closed)
+        except RefusedError:
+            return ""
+        return "" if is_open else next((stop for stop in self._stops if closed.rstrip().endswith(stop)), "")
+
+
 @dataclass(frozen=True, slots=True)
 class _Completion:
     """A trained completion and where it stands: from `start` to `end`, in characters or in tokens."""
@@ -79,6 +208,25 @@ class _Tokens:
 
     ids: TokenIds = field(default_factory=TokenIds)
     completions: list[_Completion] = field(default_factory=list[_Completion])
+
+
+def retokenizing_histories(tokenizer: ChatTokenizer) -> HistorySource:
+    """The token histories of the server, and behind them those that the tokenizer makes of what has no ids.
+
+    Raises UsageError for a tokenizer without a chat template, and for what is no tokenizer.
+    """
+    template = ChatTemplate(tokenizer)
+
+    def histories(trajectory: Trajectory) -> tuple[Sequence[TokenizedHistory], Mapping[int, str]]:
+        recorded, without_ids = token_histories(trajectory), text_only_histories(trajectory)
+        if not without_ids:
+            return recorded, {}
+        retokenized = retokenize(trajectory, template, without_ids)
+        return (*recorded, *retokenized.histories), {
+            turn: each.reason for each in retokenized.skipped for turn in each.turns
+        }
+
+    return histories
 
 
 def retokenize(
@@ -225,3 +373,38 @@ def _marks(tokens: _Tokens, template: ChatTemplate) -> Sequence[int] | None:
     """A 1 for each token that the template marks; None where it has no markers or its tokens are not these."""
     generated = template.generated(tokens.completions[-1].sample)
     return generated[1] if generated is not None and generated[0].startswith(tokens.ids) else None
+
+
+def _special_tokens(tokenizer: ChatTokenizer) -> tuple[str, ...]:
+    """The texts of special tokens, long ones first."""
+    added: Mapping[int, Any] = getattr(tokenizer, "added_tokens_decoder", {})
+    named: Sequence[object] = getattr(tokenizer, "all_special_tokens", ())
+    texts = {str(token) for token in named} | {str(token.content) for token in added.values() if token.special}
+    return tuple(sorted(texts, key=lambda token: (-len(token), token)))
+
+
+def template_message(message: Message) -> ChatMessage:
+    """The message as chat templates take it, in text alone: no content is "", a refusal is content.
+
+    Arguments that are a JSON object are parsed: templates write them with `tojson`, which would encode text twice.
+    """
+    chat = message_json(message)
+    chat["content"] = message.content or chat.pop("refusal", None) or ""
+    for call in cast(list[_JsonObject], chat.get("tool_calls", [])):
+        call["function"]["arguments"] = _parsed(call["function"]["arguments"])
+    return chat
+
+
+def _parsed(arguments: str) -> object:
+    """Arguments as an object; as they are where they are none, or hold half a character, which no tokenizer takes."""
+    if not arguments.strip():
+        return {}
+    try:
+        value = msgspec.json.decode(arguments)
+    except (ValueError, RecursionError):
+        return arguments
+    return value if _is_object(value) else arguments
+
+
+def _is_object(value: object) -> bool:
+    return isinstance(value, dict)

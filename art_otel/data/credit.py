@@ -14,7 +14,7 @@ import msgspec
 
 from art_otel.attributes import REWARD_NAME
 from art_otel.data.options import validate
-from art_otel.data.rewards.usable import check_weights, reward_of
+from art_otel.data.rewards import check_weights, reward_of
 from art_otel.errors import UsageError
 from art_otel.trajectories import Reward, Trajectory, aggregate
 

@@ -1,28 +1,41 @@
-"""PreferenceBatches: pairs of a better and a worse conversation of one group, for DPO and reward models.
+"""Preferences: pairs of a better and a worse conversation of one group, for DPO and reward models.
 
 Invariant: `prompt + chosen` are the messages of the trajectory `chosen_rollout_id`, whose reward is `chosen_reward`,
-likewise for `rejected`, and the reward of the chosen one is higher. Both begin with a message the policy sampled.
+likewise for `rejected`, and the reward of the chosen one is higher. Both had the same prompt and tools, and begin with
+a message the policy sampled. Each trajectory is in a pair, or there is one reason why not.
+
+Pairs are planned with rewards and digests of prompts alone; then only what is in a pair is read, and what waits for the
+other one of its pair waits on disk.
 """
 
 import json
+import pickle
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from itertools import islice
-from typing import Annotated
+from itertools import combinations, islice
+from tempfile import SpooledTemporaryFile
+from types import TracebackType
+from typing import Annotated, Final, Generic, Literal, NamedTuple, Self, TypeAlias, TypeVar
 
 import msgspec
 
-from art_otel.data.choosing.selection import AllowIncomplete, GroupKey, Selection, Split, StatusFilter, group_of, select
-from art_otel.data.choosing.sources import ListedChunks, Sources, list_chunks, read_numbered
-from art_otel.data.conversations.conversation import MESSAGES, Conversation, main_conversation
-from art_otel.data.conversations.pairing import Member, Pair, Pairs, pair_up
+from art_otel.data.conversation import MESSAGES, Conversation, main_conversation
 from art_otel.data.options import validate
-from art_otel.data.rewards.usable import RewardOf, check_reward, reward_of
-from art_otel.data.spill_file import SpillFile
+from art_otel.data.rewards import RewardOf, check_reward, reward_of
+from art_otel.data.selection import AllowIncomplete, Selection, Split, StatusFilter, group_of, select
+from art_otel.data.sources import ListedChunks, Sources, list_chunks, read_numbered
 from art_otel.spans import Value
+from art_otel.store import GroupKey
 from art_otel.trajectories import ChatMessage, HistoryMessage, Trajectory
+
+Pairs: TypeAlias = Literal["best_worst", "best_each", "all"]
+"""The best against the worst of a group; the best against each worse one; each against each worse one."""
+
+_IN_MEMORY: Final = 16 * 2**20
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,6 +79,30 @@ class PreferenceReport:
     other_histories: int = 0
     repeated: int = 0
     shared_group_ids: int = 0
+
+
+class Member(NamedTuple):
+    """A trajectory of a group: its number in the dataset, its reward, and a digest of its prompt and tools."""
+
+    number: int
+    group: GroupKey
+    reward: float
+    prompt: bytes
+
+
+class Pair(NamedTuple):
+    """The members to compare, the better one first."""
+
+    chosen: Member
+    rejected: Member
+
+
+@dataclass(frozen=True, slots=True)
+class Pairing:
+    """The pairs of a group, and how many members are in none, by reason."""
+
+    pairs: tuple[Pair, ...]
+    skipped: Counter[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +220,43 @@ def preference_batches(
     return PreferenceBatches(list_chunks(sources), selection, options, reward)
 
 
+def pair_up(members: Sequence[Member], pairs: Pairs) -> Pairing:
+    """Pair the members of one group. Of equally good ones the first counts, of equally bad ones too."""
+    by_prompt: dict[bytes, list[Member]] = {}
+    for member in members:
+        by_prompt.setdefault(member.prompt, []).append(member)
+    matches = [pair for same_prompt in by_prompt.values() for pair in _pairs(same_prompt, pairs)]
+    paired = {member.number for pair in matches for member in pair}
+    compared = {member.prompt for member in members if member.number in paired}
+    equal = len({member.reward for member in members}) == 1
+    skipped = Counter(
+        _skip_reason(member, compared, alone=len(members) == 1, equal=equal)
+        for member in members
+        if member.number not in paired
+    )
+    return Pairing(tuple(matches), skipped)
+
+
+def _pairs(members: Sequence[Member], pairs: Pairs) -> Iterator[Pair]:
+    ranked = sorted(members, key=lambda member: -member.reward)
+    if pairs == "all":
+        yield from (Pair(*two) for two in combinations(ranked, 2) if two[0].reward > two[1].reward)
+        return
+    worse = [member for member in ranked if member.reward < ranked[0].reward]
+    if pairs == "best_worst":
+        worse = [member for member in worse if member.reward == worse[-1].reward][:1]
+    yield from (Pair(ranked[0], member) for member in worse)
+
+
+def _skip_reason(member: Member, compared: Container[bytes], *, alone: bool, equal: bool) -> str:
+    """Why a member is in no pair. `compared` are the prompts of those that are in one."""
+    if alone:
+        return "alone in its group"
+    if equal:
+        return "equal rewards in its group"
+    return "neither best nor worst" if member.prompt in compared else "no equal prompt with another reward"
+
+
 def _histories(trajectory: Trajectory) -> int:
     """How many histories the trajectory has: each ends with a turn that no other continues."""
     continued = {turn.parent for turn in trajectory.turns} - {None}
@@ -244,3 +318,30 @@ def _digest(talk: Conversation) -> bytes:
     prompt = [_key(entry) for entry in talk.messages[: talk.first_sampled]]
     tools = json.dumps(talk.tools, sort_keys=True, default=repr)
     return blake2b(repr((prompt, tools)).encode(), digest_size=16).digest()
+
+
+class SpillFile(Generic[_T]):
+    """Use it as a context manager. Raises OSError for what the disk refuses."""
+
+    def __init__(self) -> None:
+        self._file = SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 # __exit__ closes it
+        self._starts: dict[int, int] = {}
+
+    def __enter__(self) -> Self:
+        """The file itself."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Remove the file."""
+        self._file.close()
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._starts
+
+    def __setitem__(self, number: int, value: _T) -> None:
+        self._starts[number] = self._file.seek(0, 2)
+        pickle.dump(value, self._file, pickle.HIGHEST_PROTOCOL)
+
+    def __getitem__(self, number: int) -> _T:
+        self._file.seek(self._starts[number])
+        return pickle.load(self._file)  # noqa: S301 # what this object wrote to a file without a name

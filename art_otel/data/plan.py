@@ -19,15 +19,16 @@ from itertools import repeat
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, TypeAlias, cast
 
+import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from art_otel.data.choosing.selection import group_of
-from art_otel.data.choosing.sources import Chunk
-from art_otel.data.rewards.advantages import Advantage
-from art_otel.data.rewards.credit import Credit, TurnRewards
-from art_otel.data.rewards.scoring import Scoring
-from art_otel.data.rewards.usable import LARGEST, UNUSABLE, as_reward, names_without_final
+from art_otel.data.advantages import Advantage, AdvantageName, find_advantage
+from art_otel.data.credit import Credit, CreditName, TurnRewards, find_credit
+from art_otel.data.options import validate
+from art_otel.data.rewards import LARGEST, UNUSABLE, as_reward, names_without_final
+from art_otel.data.selection import group_of
+from art_otel.data.sources import Chunk
 from art_otel.errors import UsageError
 from art_otel.store import GroupKey, RowGroup, Wanted
 from art_otel.trajectories import Trajectory, Turn
@@ -35,10 +36,39 @@ from art_otel.trajectories import Trajectory, Turn
 SkipReason: TypeAlias = Callable[[Trajectory], str | None]
 """Why a trajectory is skipped, None when it is not."""
 
+ZeroVariance: TypeAlias = Literal["keep", "drop"]
+"""What becomes of groups in which all known rewards are equal."""
+
 OUTLINE: Final = Wanted(prompts=False, messages=False, tokens=False)
 """What planning reads: neither messages nor tokens."""
 
 _WHOLE: Final = 0  # the unit that is a whole rollout
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scoring:
+    """Options of `art_otel.batches` by the same names. Without an `advantage`, turns without a reward are trained."""
+
+    credit: Credit
+    advantage: Advantage | None
+    zero_variance: ZeroVariance = "keep"
+
+    def __str__(self) -> str:
+        """What decides which turns are trained, whatever their rewards come to."""
+        trained = "all" if self.advantage is None else f"rewarded by {self.credit.per} {self.credit.name}"
+        return f"{trained} zero_variance={self.zero_variance}"
+
+
+class _Choice(msgspec.Struct, frozen=True):
+    zero_variance: ZeroVariance
+
+
+def make_scoring(
+    credit: CreditName | Credit, advantage: AdvantageName | Advantage | None, zero_variance: ZeroVariance
+) -> Scoring:
+    """The scoring that these options of `art_otel.batches` mean. Raises UsageError."""
+    choice = validate(_Choice, {"zero_variance": zero_variance})
+    return Scoring(credit=find_credit(credit), advantage=find_advantage(advantage), zero_variance=choice.zero_variance)
 
 
 class TurnReward(NamedTuple):

@@ -1,0 +1,244 @@
+"""Arranging: in which order sequences come, which of them share a batch, and the batch as arrays.
+
+Invariant: the order follows from the number of chunks and the options alone. Batches hold the sequences in that order,
+each once; only within a batch may a shorter one stand in an earlier row. Every token stands in exactly one place, and
+every other place is padding: segment 0, mask False, all else 0. Of the batches every rank gives the same number.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+from itertools import islice
+from typing import Annotated, TypeAlias, TypeVar
+
+import msgspec
+import numpy as np
+from msgspec import Meta
+from numpy.typing import NDArray
+
+from art_otel.data.sequences import Overflow, TokenSequence
+
+Rows: TypeAlias = list[list[TokenSequence]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class Batch:
+    """Arrays, as attributes and by name: `batch.input_ids` is `batch["input_ids"]`.
+
+    A place in a row, shape (rows, width): `input_ids` int32; `loss_mask` bool, True for sampled tokens to train on;
+    `logprobs` float32, the policy's when it sampled, 0.0 where nothing was sampled and NaN where nobody recorded them;
+    `advantages` float32, 0.0 outside of the mask, and `token_rewards` float32, 0.0 where none were given, both None
+    where nobody asked for them; `segment_ids` int32, s for a token of sequence s - 1, 0 for padding; `position_ids`
+    int32, from 0 in each sequence.
+
+    A sequence, shape (sequences,): `rewards` float64, that of the sequence's last trained completion, NaN where
+    unknown; `group_ids`, `policy_version`, `rollout_ids` hold text, None where unknown; `retokenized` bool, True where
+    the ids are not the server's.
+    """
+
+    input_ids: NDArray[np.int32]
+    loss_mask: NDArray[np.bool_]
+    logprobs: NDArray[np.float32]
+    advantages: NDArray[np.float32] | None
+    token_rewards: NDArray[np.float32] | None
+    segment_ids: NDArray[np.int32]
+    position_ids: NDArray[np.int32]
+    rewards: NDArray[np.float64]
+    group_ids: NDArray[np.object_]
+    policy_version: NDArray[np.object_]
+    rollout_ids: NDArray[np.object_]
+    retokenized: NDArray[np.bool_]
+
+    def __repr__(self) -> str:
+        rows, width = self.input_ids.shape
+        return f"<Batch {rows} x {width} tokens, {int(self.loss_mask.sum())} trained, {len(self.rewards)} sequences>"
+
+    def __getitem__(self, name: str) -> "NDArray[np.generic] | None":
+        """The array of this name. Raises KeyError."""
+        if name not in self.__slots__:
+            raise KeyError(f"{name!r}: a batch has {', '.join(self.__slots__)}")
+        return getattr(self, name)
+
+    def arrays(self) -> "dict[str, NDArray[np.generic]]":
+        """All arrays by name, those that are None left out."""
+        named = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {name: array for name, array in named.items() if array is not None}
+
+    def without_loss(self) -> "Batch":
+        """The same tokens with nothing to train on: what a rank gives while others still have a batch."""
+        zeros = np.zeros(self.input_ids.shape, np.float32)
+        return replace(
+            self,
+            loss_mask=np.zeros(self.input_ids.shape, np.bool_),
+            logprobs=np.nan_to_num(self.logprobs, nan=0.0),
+            advantages=None if self.advantages is None else zeros,
+            token_rewards=None if self.token_rewards is None else zeros,
+        )
+
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Order:
+    """Windows are `shuffle_buffer` chunks that are in memory, and shuffled, together.
+
+    `worker` is (index, count): of several workers, each reads every `count`-th trajectory, so that all have equal
+    shares of small datasets too.
+    """
+
+    seed: Annotated[int, Meta(ge=0)] | None = None
+    epoch: Annotated[int, Meta(ge=0)] = 0
+    shuffle_buffer: Annotated[int, Meta(ge=1)] = 4
+    worker: tuple[int, int] = (0, 1)
+
+    def windows(self, chunks: Sequence[Item]) -> list[tuple[Item, ...]]:
+        """The chunks of each window, in the order of reading."""
+        ordered, size = self.shuffled(chunks, 0), self.shuffle_buffer
+        return [tuple(ordered[start : start + size]) for start in range(0, len(chunks), size)]
+
+    def share(self, numbers: range) -> range:
+        """Select this worker's trajectories of consecutive ones."""
+        index, count = self.worker
+        return numbers[(index - numbers.start) % count :: count]
+
+    def shuffled(self, items: Sequence[Item], number: int) -> list[Item]:
+        """The items in an order of their own for each `number`."""
+        if self.seed is None:
+            return list(items)
+        return [
+            items[index] for index in np.random.default_rng([self.seed, self.epoch, number]).permutation(len(items))
+        ]
+
+
+class Layout(msgspec.Struct, frozen=True, kw_only=True):
+    """How sequences become batches, and which of these a rank gives: options of `art_otel.batches` by the same names.
+
+    The batches are dealt out in rounds of `world_size`, so every rank gives the same number: of the last round, which
+    may be short, each rank gives one, or none does.
+    """
+
+    batch_size: Annotated[int, Meta(ge=1)]
+    max_tokens: Annotated[int, Meta(ge=1)] | None
+    overflow: Overflow
+    packed: bool
+    pad_token_id: Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
+    rank: Annotated[int, Meta(ge=0)]
+    world_size: Annotated[int, Meta(ge=1)]
+    drop_last: bool
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for packed rows without a width, and for a rank that does not exist."""
+        if self.rank >= self.world_size:
+            raise ValueError(f"rank={self.rank}: there are ranks 0 to {self.world_size - 1}, by world_size")
+        if self.packed and self.max_tokens is None:
+            raise ValueError("packed=True needs max_tokens, the width of a row")
+
+    def rounds(self, sequences: Iterable[TokenSequence]) -> Iterator[list[Rows]]:
+        """The rows of the batches, one batch a rank; the last round may be short."""
+        if self.packed and self.max_tokens is not None:
+            rows = packed(sequences, self.batch_size, self.max_tokens)
+        else:
+            rows = padded(sequences, self.batch_size)
+        while batches := list(islice(rows, self.world_size)):
+            yield batches
+
+    def is_short(self, batches: list[Rows]) -> bool:
+        """Whether a round lacks batches, or its last batch rows."""
+        return len(batches) < self.world_size or len(batches[-1]) < self.batch_size
+
+    def batch(self, batches: list[Rows]) -> Batch:
+        """This rank's batch of a round; where the round has none for it, the last one without anything to train on."""
+        if self.rank < len(batches):
+            return self._collate(batches[self.rank])
+        return self._collate(batches[-1]).without_loss()
+
+    def padding(self, rows: Rows) -> int:
+        """How many places of a batch hold no token."""
+        sizes = [sum(map(len, row)) for row in rows]
+        width = self.max_tokens if self.packed and self.max_tokens is not None else max(sizes)
+        return width * len(rows) - sum(sizes)
+
+    def _collate(self, rows: Rows) -> Batch:
+        return collate(rows, width=self.max_tokens if self.packed else None, pad_token_id=self.pad_token_id)
+
+
+def padded(sequences: Iterable[TokenSequence], batch_size: int) -> Iterator[Rows]:
+    """A row a sequence, `batch_size` rows a batch; the last batch may have fewer."""
+    rows: Rows = []
+    for sequence in sequences:
+        rows.append([sequence])
+        if len(rows) == batch_size:
+            yield rows
+            rows = []
+    if rows:
+        yield rows
+
+
+def packed(sequences: Iterable[TokenSequence], batch_size: int, max_tokens: int) -> Iterator[Rows]:
+    """As many sequences a row as fit into `max_tokens`, each into the first row with room (first fit)."""
+    rows: Rows = []
+    free_tokens: list[int] = []
+    for sequence in sequences:
+        size = len(sequence)
+        row = next((row for row, free in enumerate(free_tokens) if free >= size), None)
+        if row is None and len(rows) == batch_size:
+            yield rows
+            rows, free_tokens = [], []
+        if row is None:
+            row = len(rows)
+            rows.append([])
+            free_tokens.append(max_tokens)
+        rows[row].append(sequence)
+        free_tokens[row] -= size
+    if rows:
+        yield rows
+
+
+def collate(rows: Sequence[Sequence[TokenSequence]], *, width: int | None = None, pad_token_id: int = 0) -> Batch:
+    """Collate sequences, each row's one after the other. Without `width` it is that of the longest row."""
+    sequences = [sequence for row in rows for sequence in row]
+    longest = max((sum(map(len, row)) for row in rows), default=0)
+    shape = (len(rows), longest if width is None else width)
+    input_ids = np.full(shape, pad_token_id, np.int32)
+    loss_mask, logprobs = np.zeros(shape, np.bool_), np.zeros(shape, np.float32)
+    segment_ids, position_ids = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
+    positions = np.arange(max(map(len, sequences), default=0), dtype=np.int32)
+    advantages = None if any(one.advantages is None for one in sequences) else np.zeros(shape, np.float32)
+    token_rewards = None if any(one.token_rewards is None for one in sequences) else np.zeros(shape, np.float32)
+    number = 0
+    for row, members in enumerate(rows):
+        end = 0
+        for sequence in members:
+            number += 1
+            size = len(sequence)
+            where = (row, slice(end, end + size))
+            end += size
+            input_ids[where] = sequence.input_ids
+            loss_mask[where] = sequence.loss_mask
+            logprobs[where] = sequence.logprobs
+            segment_ids[where] = number
+            position_ids[where] = positions[:size]
+            if advantages is not None and sequence.advantages is not None:
+                advantages[where] = sequence.advantages
+            if token_rewards is not None and sequence.token_rewards is not None:
+                token_rewards[where] = sequence.token_rewards
+    return Batch(
+        input_ids=input_ids,
+        loss_mask=loss_mask,
+        logprobs=logprobs,
+        advantages=advantages,
+        token_rewards=token_rewards,
+        segment_ids=segment_ids,
+        position_ids=position_ids,
+        rewards=np.array([np.nan if one.reward is None else one.reward for one in sequences], np.float64),
+        group_ids=_texts([one.group_id for one in sequences]),
+        policy_version=_texts([one.policy_version for one in sequences]),
+        rollout_ids=_texts([one.rollout_id for one in sequences]),
+        retokenized=np.array([one.retokenized for one in sequences], np.bool_),
+    )
+
+
+def _texts(values: Sequence[str | None]) -> NDArray[np.object_]:
+    texts = np.empty(len(values), np.object_)
+    texts[:] = values
+    return texts

@@ -1,1 +1,0 @@
-"""Arranging: in which order sequences come, which share a batch, and the batch as arrays."""

@@ -1,1 +1,0 @@
-"""Choosing: where trajectories come from, and which of them are learned from."""

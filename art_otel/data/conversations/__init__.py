@@ -1,1 +1,0 @@
-"""Conversations: histories as chat messages, for supervised fine-tuning and preferences."""

@@ -1,0 +1,360 @@
+"""Sequences: a trajectory as token sequences with masks, logprobs and advantages, and a verdict on each completion.
+
+Invariant: each completion is trained in exactly one sequence, or its verdict is the reason why not. All arrays of a
+sequence have one length. The loss mask covers exactly the completions that are trained in this history and have a
+reward to train with; outside of it advantages are 0.0 and logprobs are numbers.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, MutableSequence, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from art_otel.calls import Logprobs, TokenIds
+from art_otel.data.plan import TurnReward
+from art_otel.data.rewards import UNUSABLE, TokenRewards, Weights, count_by_name, token_rewards
+from art_otel.errors import UsageError
+from art_otel.store import Wanted
+from art_otel.trajectories import CompletionSpan, TokenHistory, Trajectory, token_histories, version_of
+
+Overflow: TypeAlias = Literal["drop", "truncate", "raise"]
+
+EMPTY: Final = "no tokens sampled"
+
+NO_IDS: Final = "no token ids"
+
+NOTHING: Final = "nothing sampled"
+
+TOO_LONG: Final = "longer than max_tokens"
+
+_NO_EXTRAS: Final[TokenRewards] = {}
+"""Rewards of spans of tokens count the tokens that the server sampled, so others have none."""
+
+
+class TokenizedHistory(Protocol):
+    """A path through the turns as tokens: a TokenHistory, or messages that were tokenized here."""
+
+    @property
+    def token_ids(self) -> TokenIds:
+        """Shape: (tokens,)."""
+        ...
+
+    @property
+    def turns(self) -> tuple[int, ...]:
+        """Positions in the trajectory."""
+        ...
+
+    @property
+    def spans(self) -> tuple[CompletionSpan, ...]:
+        """Where the completions of the turns stand."""
+        ...
+
+    @property
+    def loss_mask(self) -> bytes:
+        """A byte a token, 1 in the completions that are trained here."""
+        ...
+
+    @property
+    def logprobs(self) -> Logprobs | None:
+        """Shape: (tokens,), 0.0 where nothing was sampled; None where those of a trained completion are unknown."""
+        ...
+
+
+HistorySource: TypeAlias = Callable[[Trajectory], tuple[Sequence[TokenizedHistory], Mapping[int, str]]]
+"""The token histories of a trajectory, and why turns are in none of them."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, repr=False)
+class TokenSequence:
+    """Arrays of shape (tokens,): int32 ids, bool mask, float32 logprobs, advantages and token rewards.
+
+    `logprobs` are 0.0 where nothing was sampled and NaN where a trained token has none. `advantages` and
+    `token_rewards` are None where nobody asked for them. `completions` are those under the mask, of at least one token,
+    `rewards` the reward of each. `policy_version` is that of the first trained call. `retokenized`
+    says that the ids are not the server's.
+    """
+
+    rollout_id: str
+    group_id: str | None
+    training_step: int | None
+    policy_version: str | None
+    turns: tuple[int, ...]
+    completions: tuple[CompletionSpan, ...]
+    rewards: tuple[float | None, ...]
+    input_ids: NDArray[np.int32]
+    loss_mask: NDArray[np.bool_]
+    logprobs: NDArray[np.float32]
+    advantages: NDArray[np.float32] | None
+    token_rewards: NDArray[np.float32] | None = None
+    retokenized: bool = False
+
+    def __len__(self) -> int:
+        return len(self.input_ids)
+
+    def __repr__(self) -> str:
+        return f"<TokenSequence {len(self)} tokens, {self.trained_tokens} trained, rollout {self.rollout_id!r:.100}>"
+
+    @property
+    def reward(self) -> float | None:
+        """That of the last trained completion."""
+        return self.rewards[-1]
+
+    @property
+    def trained_tokens(self) -> int:
+        """How many tokens are under the mask."""
+        return int(np.count_nonzero(self.loss_mask))
+
+    @property
+    def without_logprobs(self) -> int:
+        """How many of these have no logprob."""
+        return int(np.count_nonzero(np.isnan(self.logprobs)))
+
+    def truncate(self, size: int) -> "TokenSequence | None":
+        """The sequence's first `size` tokens; None where they train nothing."""
+        completions = tuple(span for span in self.completions if span.start < size)
+        if not completions:
+            return None
+        return replace(
+            self,
+            completions=completions,
+            rewards=self.rewards[: len(completions)],
+            input_ids=self.input_ids[:size],
+            loss_mask=self.loss_mask[:size],
+            logprobs=self.logprobs[:size],
+            advantages=None if self.advantages is None else self.advantages[:size],
+            token_rewards=None if self.token_rewards is None else self.token_rewards[:size],
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verdict:
+    """What becomes of one trajectory.
+
+    `skipped` is why nothing of it is trained, None where something is. `completions` has shape (turns,): None for a
+    completion that is trained, else the reason why not. It is empty where an option refused the whole trajectory.
+    """
+
+    rollout_id: str
+    skipped: str | None
+    completions: tuple[str | None, ...] = ()
+
+
+_NO_VERDICT: Final = Verdict(rollout_id="", skipped=None)
+
+
+@dataclass(kw_only=True, slots=True)
+class BuiltSequences:
+    """The sequences of one trajectory and the verdict on it.
+
+    `dropped` are sequences longer than `max_tokens`; `truncated` counts those that were cut, `truncated_tokens` what
+    they lost. `token_rewards` counts those given by name, `unplaced_token_rewards` completions
+    that have some, but no tokens of the server's.
+    """
+
+    sequences: list[TokenSequence]
+    verdict: Verdict
+    dropped: list[TokenSequence] = field(default_factory=list[TokenSequence])
+    truncated: int = 0
+    truncated_tokens: int = 0
+    truncated_trained_tokens: int = 0
+    unplaced_token_rewards: int = 0
+    token_rewards: Counter[str] = field(default_factory=Counter[str])
+
+
+def recorded_histories(trajectory: Trajectory) -> tuple[Sequence[TokenizedHistory], Mapping[int, str]]:
+    """The histories of the token ids that the server gave."""
+    return token_histories(trajectory), {}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SequenceBuilder:
+    """Builds the sequences of trajectories.
+
+    `max_tokens` is the longest a sequence may be (None: any length), `overflow` what becomes of a longer one, `weights`
+    are those of token rewards. `histories` gives the token histories; `tokenizer` names what makes some of messages.
+    """
+
+    advantages: bool
+    max_tokens: int | None = None
+    overflow: Overflow = "drop"
+    weights: Weights | None = None
+    histories: HistorySource = recorded_histories
+    tokenizer: str | None = None
+
+    def __str__(self) -> str:
+        """What decides which sequences there are."""
+        weights = sorted((self.weights or {}).items())
+        limit = f"max_tokens={self.max_tokens} overflow={self.overflow}"
+        return f"{limit} token_rewards={weights} tokenizer={self.tokenizer}"
+
+    @property
+    def wanted(self) -> Wanted:
+        """The parts of trajectories that are read."""
+        return Wanted(prompts=False, messages=self.tokenizer is not None)
+
+    def build(self, trajectory: Trajectory, turn_rewards: Sequence[TurnReward]) -> BuiltSequences:
+        """Build the sequences of a selected trajectory. `turn_rewards` has shape (turns,).
+
+        Raises UsageError for a sequence that is too long, where `overflow` says so.
+        """
+        histories, reasons_without = self.histories(trajectory)
+        reasons = _untrained(trajectory, histories, reasons_without)
+        built = BuiltSequences(sequences=[], verdict=_NO_VERDICT)
+        extras = None
+        if self.weights is not None:
+            extras = token_rewards(trajectory, self.weights)
+            built.token_rewards = count_by_name(trajectory, self.weights)
+        for history in histories:
+            retokenized = not isinstance(history, TokenHistory)
+            if retokenized and extras:
+                built.unplaced_token_rewards += sum(turn in extras for turn in history.turns)
+            sequence = build_sequence(
+                trajectory,
+                history,
+                turn_rewards,
+                reasons,
+                advantages=self.advantages,
+                token_rewards=_NO_EXTRAS if retokenized and extras is not None else extras,
+                retokenized=retokenized,
+            )
+            if sequence is not None:
+                self._add(sequence, built, reasons)
+        skipped = None if built.sequences else _most_common(reasons)
+        built.verdict = Verdict(rollout_id=trajectory.rollout_id, skipped=skipped, completions=tuple(reasons))
+        return built
+
+    def _add(self, sequence: TokenSequence, built: BuiltSequences, reasons: list[str | None]) -> None:
+        """Add the sequence, or what may be of it."""
+        if self.max_tokens is None or len(sequence) <= self.max_tokens:
+            built.sequences.append(sequence)
+            return
+        if self.overflow == "raise":
+            raise UsageError(
+                f"rollout {sequence.rollout_id}: a sequence of {len(sequence)} tokens, max_tokens is {self.max_tokens};"
+                ' allow more, or say overflow="drop" or "truncate"'
+            )
+        rest = sequence.truncate(self.max_tokens) if self.overflow == "truncate" else None
+        for span in sequence.completions[0 if rest is None else len(rest.completions) :]:
+            reasons[span.turn] = TOO_LONG
+        if rest is None:
+            built.dropped.append(sequence)
+            return
+        built.sequences.append(rest)
+        built.truncated += 1
+        built.truncated_tokens += len(sequence) - len(rest)
+        built.truncated_trained_tokens += sequence.trained_tokens - rest.trained_tokens
+
+
+def _untrained(
+    trajectory: Trajectory, histories: Sequence[TokenizedHistory], reasons: Mapping[int, str]
+) -> list[str | None]:
+    """Why completions are in no sequence, whatever their reward is; None for the others. Shape: (turns,)."""
+    with_tokens = {turn for history in histories for turn in history.turns}
+    return [
+        turn.untrained or (None if position in with_tokens else reasons.get(position, NO_IDS))
+        for position, turn in enumerate(trajectory.turns)
+    ]
+
+
+def _most_common(reasons: Sequence[str | None]) -> str:
+    """Why no sequence came of a trajectory: what most of its completions were skipped for."""
+    counts = Counter(reason for reason in reasons if reason is not None).most_common(1)
+    return counts[0][0] if counts else NOTHING
+
+
+def build_sequence(
+    trajectory: Trajectory,
+    history: TokenizedHistory,
+    turn_rewards: Sequence[TurnReward],
+    reasons: MutableSequence[str | None],
+    *,
+    advantages: bool,
+    token_rewards: TokenRewards | None = None,
+    retokenized: bool = False,
+) -> TokenSequence | None:
+    """Build the sequence of a history; None where it trains nothing.
+
+    `turn_rewards` and `reasons` have shape (turns,), of the trajectory. `reasons` gets why completions that this
+    history would train are skipped: nobody rewarded them, say.
+    """
+    trained: list[CompletionSpan] = []
+    skipped = False
+    for span in history.spans:
+        if span.trained:
+            reason = _skip_reason(span, turn_rewards[span.turn], token_rewards)
+            if reason is None:
+                trained.append(span)
+            else:
+                reasons[span.turn] = reason
+                skipped = True
+    if not trained:
+        return None
+    mask = _mask(history, trained) if skipped else np.frombuffer(history.loss_mask, np.bool_)
+    gains = None
+    if advantages:
+        gains = np.zeros(len(mask), np.float32)
+        for span in trained:
+            gains[span.start : span.end] = turn_rewards[span.turn].advantage or 0.0
+    return TokenSequence(
+        rollout_id=trajectory.rollout_id,
+        group_id=trajectory.group_id,
+        training_step=trajectory.training_step,
+        policy_version=version_of(trajectory, trajectory.calls[trajectory.turns[trained[0].turn].call]),
+        turns=history.turns,
+        completions=tuple(trained),
+        rewards=tuple([turn_rewards[span.turn].reward for span in trained]),
+        input_ids=np.frombuffer(history.token_ids.data, "<i4"),
+        loss_mask=mask,
+        logprobs=_logprobs(trajectory, history, mask, retokenized=retokenized),
+        advantages=gains,
+        token_rewards=None if token_rewards is None else _extras(token_rewards, trained, len(mask)),
+        retokenized=retokenized,
+    )
+
+
+def _skip_reason(span: CompletionSpan, turn_reward: TurnReward, token_rewards: TokenRewards | None) -> str | None:
+    if span.start == span.end:
+        return EMPTY
+    unusable = token_rewards is not None and token_rewards.get(span.turn, ()) is None
+    return turn_reward.skipped or (UNUSABLE if unusable else None)
+
+
+def _mask(history: TokenizedHistory, trained: Sequence[CompletionSpan]) -> NDArray[np.bool_]:
+    """The loss mask of these completions alone."""
+    mask = np.zeros(len(history.token_ids), np.bool_)
+    for span in trained:
+        mask[span.start : span.end] = True
+    return mask
+
+
+def _logprobs(
+    trajectory: Trajectory, history: TokenizedHistory, mask: NDArray[np.bool_], *, retokenized: bool
+) -> NDArray[np.float32]:
+    """The history's logprobs, NaN in trained completions that have none."""
+    if history.logprobs is not None:
+        logprobs = np.frombuffer(history.logprobs.data, "<f4")
+    else:
+        logprobs = np.zeros(len(mask), np.float32)
+        for span in history.spans:
+            recorded = None if retokenized else _recorded_logprobs(trajectory, span)
+            logprobs[span.start : span.end] = np.nan if recorded is None else recorded
+    unknown = np.isnan(logprobs)
+    return np.where(unknown & ~mask, np.float32(0), logprobs) if unknown.any() else logprobs
+
+
+def _recorded_logprobs(trajectory: Trajectory, span: CompletionSpan) -> NDArray[np.float32] | None:
+    """The logprobs of a completion, None where they are unknown."""
+    logprobs = trajectory.turns[span.turn].logprobs
+    if logprobs is None or len(logprobs) != span.end - span.start:
+        return None
+    return np.frombuffer(logprobs.data, "<f4")
+
+
+def _extras(token_rewards: TokenRewards, trained: Sequence[CompletionSpan], size: int) -> NDArray[np.float32]:
+    extras = np.zeros(size, np.float32)
+    for span in trained:
+        extras[span.start : span.end] = token_rewards.get(span.turn, 0.0)
+    return extras

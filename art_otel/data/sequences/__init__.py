@@ -1,1 +1,0 @@
-"""Sequences: token histories with masks, logprobs and advantages."""
