@@ -75,7 +75,7 @@ LIMITS: Final = (
         setter="Splunk's distributions of OpenTelemetry",
         length=12_000,
         unit="characters",
-        source="signalfx/splunk-otel-js: docs/advanced-config.md",
+        source="signalfx/splunk-otel-js: advanced-config.md",
     ),
     ValueLimit(
         setter="Datadog Agent",

@@ -6,13 +6,13 @@ Read `model` first: it says what a trajectory is. `build` then shows how a group
 from art_otel.lazy_names import defer_imports
 
 if not defer_imports(__name__):
-    from art_otel.trajectories.accounting import EXPLANATIONS as EXPLANATIONS
     from art_otel.trajectories.accounting import AssemblyStats as AssemblyStats
     from art_otel.trajectories.accounting import Verdict as Verdict
-    from art_otel.trajectories.accounting import explain as explain
     from art_otel.trajectories.build import Assembly as Assembly
     from art_otel.trajectories.build import SpanGroup as SpanGroup
     from art_otel.trajectories.build import build_trajectories as build_trajectories
+    from art_otel.trajectories.completeness import EXPLANATIONS as EXPLANATIONS
+    from art_otel.trajectories.completeness import explain as explain
     from art_otel.trajectories.history import CompletionSpan as CompletionSpan
     from art_otel.trajectories.history import History as History
     from art_otel.trajectories.history import HistoryMessage as HistoryMessage

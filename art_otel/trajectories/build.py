@@ -32,19 +32,16 @@ from art_otel.spans import LogRecord, Quarantined, Span, SpanKey, SpanTree, Valu
 from art_otel.trajectories.accounting import (
     AssembledGroup,
     AssemblyStats,
-    Evidence,
-    Losses,
     Verdict,
     count_group,
     count_idle_spans,
-    find_incomplete,
-    find_losses,
 )
+from art_otel.trajectories.completeness import Evidence, Losses, find_incomplete, find_losses
 from art_otel.trajectories.inference_calls import RecordedCalls, first_and_last, record_calls, with_versions
 from art_otel.trajectories.lineage import Lineage, build_lineage, find_tool_executions, turns_by_completion
 from art_otel.trajectories.model import AddedMessage, Trajectory
 from art_otel.trajectories.reward_addresses import ExternalReward
-from art_otel.trajectories.rewards import Attribution, AttributionContext, attribute
+from art_otel.trajectories.rewards import Attribution, AttributionContext, deliver_rewards
 from art_otel.trajectories.rollouts import RolloutSpans, assign_rollouts
 from art_otel.trajectories.span_context import correlate_logs, declared_id, is_named_rollout, read_rollout_attributes
 
@@ -101,7 +98,7 @@ def _assemble(
     logs = correlate_logs(group.logs, tree, roles)
     assignment = assign_rollouts(tree, roles, rollout_spans)
     recorded = record_calls(assignment.rollouts, tree, roles, logs.of_spans)
-    attribution = attribute(
+    attribution = deliver_rewards(
         AttributionContext(
             tree=tree,
             assignment=assignment,

@@ -27,7 +27,7 @@ from art_otel.spans import Span, SpanKey, SpanTree
 from art_otel.trajectories.span_context import Ancestry
 
 
-class SpanRecording(msgspec.Struct, frozen=True, kw_only=True, eq=False):
+class CallRecording(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     """One inference span.
 
     `start` and `end` are comparable between machines. `outer` is the nearest recording around it in its rollout,
@@ -38,7 +38,7 @@ class SpanRecording(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     call: InferenceCall
     start: int
     end: int | None
-    outer: "SpanRecording | None" = None
+    outer: "CallRecording | None" = None
     depth: int = 0
     boundary_depth: int = 0
 
@@ -48,16 +48,16 @@ class SpanRecording(msgspec.Struct, frozen=True, kw_only=True, eq=False):
         return recorder_of(self.span)
 
 
-def read_recordings(calls: Mapping[SpanKey, InferenceCall], tree: SpanTree, ancestry: Ancestry) -> list[SpanRecording]:
+def read_recordings(calls: Mapping[SpanKey, InferenceCall], tree: SpanTree, ancestry: Ancestry) -> list[CallRecording]:
     """The recordings of one rollout, the outer ones first and each level in the order of their start."""
-    recordings: dict[SpanKey, SpanRecording] = {}
+    recordings: dict[SpanKey, CallRecording] = {}
     for key in sorted(calls, key=lambda key: (ancestry.context_above(key).call_depth, tree.starts[key], key)):
         span, start, above = tree.spans[key], tree.starts[key], ancestry.context_above(key)
         outer = above.call
         while outer is not None and outer not in calls:  # a call of another rollout
             outer = ancestry.context_above(outer).call
         enclosing = None if outer is None else recordings[outer]
-        recordings[key] = SpanRecording(
+        recordings[key] = CallRecording(
             span=span,
             call=calls[key],
             start=start,
@@ -77,13 +77,13 @@ class DuplicateGroup(msgspec.Struct, kw_only=True, eq=False):
     after each of many recordings would be quadratic.
     """
 
-    recordings: list[SpanRecording]
+    recordings: list[CallRecording]
     recorders: set[tuple[str, str]]
-    wrappers: list[SpanRecording] = []
+    wrappers: list[CallRecording] = []
     merged: InferenceCall | None = None
 
     @property
-    def outermost(self) -> SpanRecording:
+    def outermost(self) -> CallRecording:
         """The recording whose span and times are the call's."""
         return self.recordings[0]
 
@@ -99,7 +99,7 @@ class DuplicateGroup(msgspec.Struct, kw_only=True, eq=False):
         """The spans of the recordings and of the wrappers."""
         return [recording.span for recording in (*self.recordings, *self.wrappers)]
 
-    def add(self, recordings: Iterable[SpanRecording], wrappers: Iterable[SpanRecording]) -> None:
+    def add(self, recordings: Iterable[CallRecording], wrappers: Iterable[CallRecording]) -> None:
         """Add recordings that are further in, and wrappers."""
         for recording in recordings:
             self.recordings.append(recording)
@@ -124,7 +124,7 @@ def grouped(items: Iterable[_Item], key_of: Callable[[_Item], Hashable | None]) 
 class DuplicateGroups:
     """The groups of one rollout: at first one per recording, until rules join them."""
 
-    def __init__(self, recordings: Sequence[SpanRecording], tree: SpanTree) -> None:
+    def __init__(self, recordings: Sequence[CallRecording], tree: SpanTree) -> None:
         self._tree = tree
         self._recordings = recordings
         self._group_of = {
@@ -132,7 +132,7 @@ class DuplicateGroups:
             for one in recordings
         }
         self._contents: dict[SpanKey, Hashable | None] = {}
-        self._wrappers: dict[SpanKey, SpanRecording | None] = {}
+        self._wrappers: dict[SpanKey, CallRecording | None] = {}
         """Each wrapper's key, and a recording around it: the nearest one, or one further out."""
 
     def __iter__(self) -> Iterator[DuplicateGroup]:
@@ -140,15 +140,15 @@ class DuplicateGroups:
         return iter(dict.fromkeys(self._group_of.values()))
 
     @property
-    def recordings(self) -> list[SpanRecording]:
+    def recordings(self) -> list[CallRecording]:
         """All recordings but wrappers, the outer ones first and each level in the order of their start."""
         return [one for one in self._recordings if one.span.key not in self._wrappers]
 
-    def of(self, recording: SpanRecording) -> DuplicateGroup:
+    def of(self, recording: CallRecording) -> DuplicateGroup:
         """Return the group that a recording is in now."""
         return self._group_of[recording.span.key]
 
-    def enclosing(self, recording: SpanRecording) -> SpanRecording | None:
+    def enclosing(self, recording: CallRecording) -> CallRecording | None:
         """The nearest recording around this one that is no wrapper."""
         outer = recording.outer
         passed: list[SpanKey] = []
@@ -194,7 +194,7 @@ class DuplicateGroups:
         self._group_of.update((span.key, outer) for span in inner.spans)
         return True
 
-    def attach(self, wrapper: SpanRecording, group: DuplicateGroup) -> None:
+    def attach(self, wrapper: CallRecording, group: DuplicateGroup) -> None:
         """Add a span that is no recording of its own to a call, whoever made it and whatever it contains."""
         self._wrappers[wrapper.span.key] = wrapper.outer
         attached = self.of(wrapper)

@@ -41,8 +41,8 @@ from art_otel.conventions import (
 )
 from art_otel.spans import LogRecord, Span, SpanKey, SpanTree, Value
 from art_otel.trajectories.duplicate_groups import (
+    CallRecording,
     DuplicateGroups,
-    SpanRecording,
     contradicts,
     has_same_id,
     have_same_answer,
@@ -283,7 +283,7 @@ def mark_contradicting(groups: DuplicateGroups) -> None:
                 group.merged = msgspec.structs.replace(group.call, gaps=(*group.call.gaps, gap))
 
 
-def _has_same_prompt(outer: SpanRecording, inner: SpanRecording) -> bool:
+def _has_same_prompt(outer: CallRecording, inner: CallRecording) -> bool:
     """Whether both know the prompt, nothing shows two requests, and the outer one passed it on itself."""
     one, other = outer.call, inner.call
     if outer.boundary_depth != inner.boundary_depth or ids_differ(one, other) or models_differ(one, other):
@@ -293,7 +293,7 @@ def _has_same_prompt(outer: SpanRecording, inner: SpanRecording) -> bool:
 
 def attach_wrapper_methods(groups: DuplicateGroups) -> None:
     """Attach each span of a method around calls of its instrumentor to the last of these calls (LlamaIndex)."""
-    last_calls: dict[SpanRecording, SpanRecording] = {}
+    last_calls: dict[CallRecording, CallRecording] = {}
     for inner in groups.recordings:
         outer = inner.outer
         if outer is None or outer.span.scope.name != inner.span.scope.name:
@@ -337,7 +337,7 @@ def join_nested(groups: DuplicateGroups) -> None:
     A call that failed for its caller and completed at a proxy is one failed call: the proxy's other attempts, and what
     lies below them, are attached to it.
     """
-    attached: set[SpanRecording] = set()
+    attached: set[CallRecording] = set()
     for (outer, _), inners in _recordings_below(groups).items():  # the outer ones first
         repeated = find_repeated(outer, sorted(inners, key=lambda one: one.start))
         if repeated is None:
@@ -354,9 +354,9 @@ def join_nested(groups: DuplicateGroups) -> None:
         attached.update(attempts)
 
 
-def _recordings_below(groups: DuplicateGroups) -> dict[tuple[SpanRecording, str], list[SpanRecording]]:
+def _recordings_below(groups: DuplicateGroups) -> dict[tuple[CallRecording, str], list[CallRecording]]:
     """The recordings right below another one, by that one and their instrumentor."""
-    below: dict[tuple[SpanRecording, str], list[SpanRecording]] = {}
+    below: dict[tuple[CallRecording, str], list[CallRecording]] = {}
     for inner in groups.recordings:
         outer = groups.enclosing(inner)
         if outer is not None:
@@ -364,14 +364,14 @@ def _recordings_below(groups: DuplicateGroups) -> dict[tuple[SpanRecording, str]
     return below
 
 
-def find_repeated(outer: SpanRecording, inners: Sequence[SpanRecording]) -> SpanRecording | None:
+def find_repeated(outer: CallRecording, inners: Sequence[CallRecording]) -> CallRecording | None:
     """Find which of the recordings below it, ordered by their start, the outer recording repeats.
 
     With the same request, any of them may be the one. With the same answer but another prompt (a framework may record
     the prompt before it formats it), only the first that was answered may be, and no tool or agent may lie between.
     Of several (a router tried again), the outer one repeats that with its answer, else the last that did not fail.
     """
-    repeated: list[SpanRecording] = []
+    repeated: list[CallRecording] = []
     is_first_answer = True
     for inner in inners:
         is_passed_on = inner.boundary_depth == outer.boundary_depth
@@ -386,7 +386,7 @@ def find_repeated(outer: SpanRecording, inners: Sequence[SpanRecording]) -> Span
     return (answered or completed or repeated)[-1]
 
 
-def _repeats_request(outer: SpanRecording, inner: SpanRecording) -> bool:
+def _repeats_request(outer: CallRecording, inner: CallRecording) -> bool:
     return outer.recorder != inner.recorder and is_same_request(outer.call, inner.call)
 
 
@@ -411,7 +411,7 @@ def join_split_streams(groups: DuplicateGroups) -> None:
             requests.take(recording, beside, partial(_join_answer, groups, recording))
 
 
-def _join_answer(groups: DuplicateGroups, answer: SpanRecording, request: SpanRecording) -> bool:
+def _join_answer(groups: DuplicateGroups, answer: CallRecording, request: CallRecording) -> bool:
     is_answer = answer.call.choices is not None and _repeats_request(request, answer)
     return is_answer and groups.join(groups.of(request), groups.of(answer))
 

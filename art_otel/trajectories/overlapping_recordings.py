@@ -18,9 +18,9 @@ from art_otel.calls import InferenceCall
 from art_otel.conventions import ART_OTEL, request_key
 from art_otel.spans import SpanKey
 from art_otel.trajectories.duplicate_groups import (
+    CallRecording,
     DuplicateGroup,
     DuplicateGroups,
-    SpanRecording,
     content_key,
     contradicts,
     grouped,
@@ -197,17 +197,17 @@ class LatestOpen:
     """Recordings that wait for their counterpart, by what they asked; the latest that fits is taken."""
 
     def __init__(self) -> None:
-        self._open: dict[Hashable, dict[SpanKey, SpanRecording]] = {}
+        self._open: dict[Hashable, dict[SpanKey, CallRecording]] = {}
 
-    def add(self, one: SpanRecording, kind: Hashable) -> None:
+    def add(self, one: CallRecording, kind: Hashable) -> None:
         """Add a recording, which began no earlier than those before it."""
         for key in _asked_keys(one, kind):
             self._open.setdefault(key, {})[one.span.key] = one
 
-    def take(self, like: SpanRecording, kind: Hashable, fits: Callable[[SpanRecording], bool]) -> SpanRecording | None:
+    def take(self, like: CallRecording, kind: Hashable, fits: Callable[[CallRecording], bool]) -> CallRecording | None:
         """Take the latest that fits, first of those with the same prompt. None where none does."""
         for key in _asked_keys(like, kind):
-            waiting, passed = self._open.get(key, {}), list[SpanRecording]()
+            waiting, passed = self._open.get(key, {}), list[CallRecording]()
             taken = None
             while taken is None and waiting and len(passed) < MAX_COMPARED:
                 _, one = waiting.popitem()
@@ -221,13 +221,13 @@ class LatestOpen:
                 return taken
         return None
 
-    def remove(self, one: SpanRecording, kind: Hashable) -> None:
+    def remove(self, one: CallRecording, kind: Hashable) -> None:
         """Remove a recording that waits no more."""
         for key in _asked_keys(one, kind):
             self._open[key].pop(one.span.key, None)
 
 
-def _asked_keys(one: SpanRecording, kind: Hashable) -> tuple[Hashable, Hashable]:
+def _asked_keys(one: CallRecording, kind: Hashable) -> tuple[Hashable, Hashable]:
     return (kind, request_key(one.call)), kind
 
 
@@ -258,7 +258,7 @@ def join_unsurrounded(groups: DuplicateGroups) -> None:
             running.take(inner.outermost, model, partial(_join_asked, groups, inner))
 
 
-def _join_asked(groups: DuplicateGroups, inner: DuplicateGroup, outer: SpanRecording) -> bool:
+def _join_asked(groups: DuplicateGroups, inner: DuplicateGroup, outer: CallRecording) -> bool:
     """Join a group with the recording around it if that has no other prompt and lies below its parent."""
     around = groups.of(outer)
     return not prompts_differ(around.call, inner.call) and _join_beside(groups, around, inner)
@@ -294,7 +294,7 @@ def _tool_call_ids(group: DuplicateGroup) -> Hashable:
     return tuple(call.id for choice in group.call.choices or () for call in choice.message.tool_calls)
 
 
-def _double_key(one: SpanRecording) -> Hashable | None:
+def _double_key(one: CallRecording) -> Hashable | None:
     """What two recordings of one instrumentor and one response have in common; None without an id or content."""
     response_id = one.call.response_id
     content = None if response_id is None else content_key(one.call)
@@ -305,7 +305,7 @@ def _tokens(call: InferenceCall) -> Hashable:
     return call.prompt_token_ids, tuple((choice.token_ids, choice.logprobs) for choice in call.choices or ())
 
 
-def _are_at_once(outer: SpanRecording, inner: SpanRecording) -> bool:
+def _are_at_once(outer: CallRecording, inner: CallRecording) -> bool:
     """Whether the inner recording began before the outer one ended, or both began at once."""
     return outer.end is None or inner.start < outer.end or inner.start == outer.start
 
@@ -329,7 +329,7 @@ def _late_event(group: DuplicateGroup) -> int | None:
     return max(filter(None, map(_last_event_after_end, group.recordings)), default=None)
 
 
-def _last_event_after_end(recording: SpanRecording) -> int | None:
+def _last_event_after_end(recording: CallRecording) -> int | None:
     span = recording.span
     if not span.events or span.end_ns is None or span.events[-1].time_ns <= span.end_ns:
         return None

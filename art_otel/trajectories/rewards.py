@@ -172,7 +172,7 @@ class Attribution:
         return tuple(reward for _, reward in sorted(self.by_rollout.get(rollout, ()), key=lambda entry: entry[0]))
 
 
-def attribute(context: AttributionContext) -> Attribution:
+def deliver_rewards(context: AttributionContext) -> Attribution:
     """Deliver the rewards of a group's spans and log records, and the external ones."""
     attribution = Attribution()
     for record in context.records():

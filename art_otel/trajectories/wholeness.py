@@ -6,23 +6,24 @@ It says what follows: which completions must not be trained (`untrained_because`
 a trajectory is incomplete (`REASONS`). The kind of a gap says why, its `field` what it touches: gaps in `tools`,
 `tokens` and `parameters` make a trajectory incomplete and leave its completions trained.
 
-Invariant: a completion is untrained because of its call's failure, its stream or its gaps, and of nothing else. No gap
-is taken away here, and a call without gaps is whole.
+Invariant: a completion is untrained because of its call's failure, an unknown prompt, its stream or its gaps, and of
+nothing else. No gap is taken away here, and a call without gaps is whole.
 
-To add a reason: a kind in `calls.GapKind` (`calls.CONTENT_GAPS` says which kinds another recording of the call can
-fill), its line in `REASONS`, and what finds it: here where the conversation shows it, in `conventions.gaps` where the
-recording does.
+To add a kind of gap: in `calls.GapKind` (`calls.CONTENT_GAPS` says which kinds another recording of the call can fill),
+its line in `REASONS`, and what finds it: here where the conversation shows it, in `conventions.gaps` where the
+recording does. To add a reason why completions are not trained: in `model.Untrained`, which has them in the order in
+which they are said, what leads to it here, and its line in the viewer's cures.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias, get_args
 
 import msgspec
 
 from art_otel.calls import CONTENT_GAPS, Choice, Gap, GapKind, InferenceCall, Message, canonical_arguments
-from art_otel.trajectories.model import Prompt, Turn, Untrained
+from art_otel.trajectories.model import Untrained
 from art_otel.trajectories.prompt_parents import CompletionRef, PrefixNumbers
 
 
@@ -34,10 +35,13 @@ class Consequence(NamedTuple):
     explanation: str = ""
 
 
+ATTRIBUTES_DROPPED: Final = "attributes dropped"
+NO_CONTENT: Final = "no content"
+
 REASONS: Final[Mapping[GapKind, Consequence]] = {
     "dropped": Consequence(
         "content doubtful",
-        "attributes dropped",
+        ATTRIBUTES_DROPPED,
         "spans of which the SDK dropped attributes (raise OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT)",
     ),
     "cut": Consequence(
@@ -52,7 +56,7 @@ REASONS: Final[Mapping[GapKind, Consequence]] = {
     ),
     "off": Consequence(
         "content doubtful",
-        "no content",
+        NO_CONTENT,
         "LLM calls of which nobody recorded prompt or completion (was content capture on?)",
     ),
     "not logged": Consequence(
@@ -88,6 +92,7 @@ REASONS: Final[Mapping[GapKind, Consequence]] = {
 }
 """What follows from each kind of gap, in the order of the trajectory's reasons."""
 
+_ORDER: Final[tuple[Untrained, ...]] = get_args(Untrained)
 _CONTENT: Final = ("prompt", "answer", "call")
 _AS_SENT: Final = (None, "verbatim body")
 _ON_SERVER: Final = ("history on the server", "template on the server")
@@ -98,15 +103,14 @@ def untrained_because(call: InferenceCall, choice: Choice) -> Untrained | None:
     """Why the completion must not be trained; None for one to train. Nothing else decides what is trained."""
     if call.failed:
         return "failed"
-    because = {REASONS[gap.kind].untrained for gap in call.gaps if _concerns(gap, choice, call)}
+    because: set[Untrained] = {REASONS[gap.kind].untrained for gap in call.gaps if _concerns(gap, choice, call)}
     if call.input_messages is None and call.prompt_token_ids is None:  # as where a log leads to what it does not hold
         because.add("content doubtful")
     if "content doubtful" in because and any(_is_of(gap, choice) for gap in call.gaps):
         return "content doubtful"  # it says more than a finish reason that nobody recorded
     if call.stream is True and choice.finish_reason is None:
         return "stream broke"
-    order: tuple[Untrained, ...] = ("scrubbed", "content doubtful", "contradicting recordings")
-    return next((reason for reason in order if reason in because), None)
+    return min(because, key=_ORDER.index, default=None)
 
 
 def count_gaps(calls: Iterable[InferenceCall]) -> dict[str, int]:
@@ -127,7 +131,7 @@ def _concerns(gap: Gap, choice: Choice, call: InferenceCall) -> bool:
     if gap.kind in _ON_SERVER and call.prompt_token_ids is not None:
         return False  # the ids are what the server made of it
     if gap.kind == "not logged":
-        return gap.field == "answer"
+        return gap.field == "answer"  # what else a log does not tell is settings, and how the prompt was made
     return gap.field in _CONTENT or _is_of(gap, choice)
 
 
@@ -349,52 +353,6 @@ def _tools(message: Message) -> _Tools:
     return Counter((call.name, canonical_arguments(call.arguments)) for call in message.tool_calls)
 
 
-# Answers that no recorded call gave.
-
-MISSING_CALL: Final = "call missing"
-UNSAMPLED_ANSWER: Final = "unsampled answer"
-
-
-def count_unsampled(
-    calls: Sequence[InferenceCall], prompts: Sequence[Prompt], turns: Sequence[Turn], numbers: PrefixNumbers
-) -> dict[str, int]:
-    """Count the assistant's messages behind a recorded completion that no recorded call sampled, by reason.
-
-    A call is missing where such a message calls tools; where it is a text, the app may have written it itself. A prompt
-    that begins with such messages (few-shot examples) continues no completion, and one whose recorded answer the app
-    changed has the call. So has an answer that the app repeats behind other messages, as filters of handoffs do. The
-    last message of a prompt is a prefill.
-    """
-    behind = list(_behind_completions(calls, prompts, turns))
-    if not behind:
-        return {}
-    prefixes = [numbers.of(call.input_messages or ()) for call in calls]
-    asked = {its_prefixes[-1] for its_prefixes in prefixes}
-    recorded = {_said(choice.message) for call in calls for choice in call.choices or ()}
-    unsampled = {
-        prefixes[index][at + 1]: message
-        for index, at in behind
-        if prefixes[index][at] not in asked
-        and _said(message := (calls[index].input_messages or ())[at]) not in recorded
-    }
-    missing = sum(bool(message.tool_calls) for message in unsampled.values())
-    counts = {MISSING_CALL: missing, UNSAMPLED_ANSWER: len(unsampled) - missing}
-    return {reason: count for reason, count in counts.items() if count}
-
-
-def _said(message: Message) -> tuple[str, _ToolSet, tuple[str | None, ...]]:
+def what_is_said(message: Message) -> tuple[str, _ToolSet, tuple[str | None, ...]]:
+    """What an assistant's message says, by which an answer is recognized: text, tools with arguments, and their ids."""
     return _text(message), _tool_set(_tools(message)), tuple(call.id for call in message.tool_calls)
-
-
-def _behind_completions(
-    calls: Sequence[InferenceCall], prompts: Sequence[Prompt], turns: Sequence[Turn]
-) -> Iterator[tuple[int, int]]:
-    """The positions of assistant's messages in prompts, behind the completion that the prompt continues."""
-    for index, (call, prompt) in enumerate(zip(calls, prompts, strict=True)):
-        if prompt.parent is None:
-            continue
-        messages = call.input_messages or ()
-        path = len(calls[turns[prompt.parent].call].input_messages or ()) + 1
-        for at in range(path, len(messages) - 1):
-            if messages[at].role == "assistant":
-                yield index, at
