@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 
 _MARKS: Final = {"ok": "ok", "note": "note", "warning": "WARN", "problem": "FAIL"}
 _LISTED: Final = 20
+_REQUESTS: Final = (
+    "decorate what handles one with @art_otel.rollout, or start the framework's instrumentor and set"
+    " ART_OTEL_ROLLOUT_SPANS; docs/how-to/trace-an-app.md says how"
+)
 
 
 class _Finding(NamedTuple):
@@ -98,6 +102,8 @@ def _of_trajectories(trajectories: "Iterable[Trajectory]") -> Iterable[_Finding]
         about = f"{trajectory.rollout_id} ({trajectory.name or 'no name'})"
         incomplete = trajectory.incomplete_reasons.items()
         reasons = [f"{reason} ({count}): {explain(reason)}" for reason, count in incomplete]
+        if isinstance(framework := trajectory.metadata.get("art.requests_of"), str):
+            reasons.insert(0, f"it holds the calls of many requests or tasks of {framework}: {_REQUESTS}")
         if not trajectory.calls:
             reasons.insert(0, "no LLM call is in it: no instrumentor recorded one between its start and its end")
         if listed == _LISTED:

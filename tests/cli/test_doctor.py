@@ -7,6 +7,7 @@ from importlib.metadata import EntryPoint
 import pytest
 
 from art_otel.cli import main
+from art_otel.tracing.sdk.rollout_registry import FRAMEWORKS
 from art_otel.tracing.setup.doctor import Environment, Probe, inspect_environment, probe, run_checks
 from art_otel.tracing.setup.instrument import Installed
 from art_otel.tracing.setup.settings import read_settings
@@ -208,3 +209,9 @@ def test_a_long_list_is_cut(tmp_path, capsys):
     _, out = doctor(capsys, write_lines(tmp_path / "dump.jsonl", [request_of(span) for span in spans]))
     assert len(lines_of(out, "rollout")) == 21
     assert "10 more" in lines_of(out, "rollout")[-1]
+
+
+def test_a_framework_without_its_instrumentor_is_named(here):
+    found = {text for name, _, text in checks(here, frameworks=FRAMEWORKS) if name == "requests"}
+    assert len(found) == len({one.distribution for one in FRAMEWORKS} - {"starlette"})
+    assert any("celery is installed and opentelemetry-instrumentation-celery is not" in text for text in found)

@@ -19,8 +19,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
+from inspect import currentframe
 from pathlib import Path
-from typing import Final, TypeAlias, cast
+from typing import Final, NamedTuple, TypeAlias, cast
 from weakref import WeakValueDictionary
 
 from opentelemetry.context import Context
@@ -36,13 +37,19 @@ from art_otel.forks import after_fork
 from art_otel.live import RolloutBuffer
 from art_otel.tracing.api.context import SCOPE, current_rollout_id, remote_rollout_id
 from art_otel.tracing.api.recorder import record_span_counts
-from art_otel.tracing.internal_errors import handle_internal_errors
+from art_otel.tracing.internal_errors import handle_internal_errors, warn_once
 from art_otel.tracing.sdk.span_lines import as_dict
 
 Key: TypeAlias = tuple[int, int]
 
 _REMEMBERED: Final = 20_000
 """Spans that do not run here, whose late children still find their rollout."""
+
+_SEVERAL: Final = 2
+"""Calls in the process's own rollout from which on it is asked whose they are."""
+
+REQUESTS_OF: Final = f"{attributes.METADATA_PREFIX}art.requests_of"
+"""Metadata of a process's own rollout whose calls are of requests or tasks: the framework's name."""
 
 _MAX_RUNNING: Final = 100_000
 """Spans that an app starts and never ends must not fill its memory; the oldest are forgotten."""
@@ -321,6 +328,45 @@ def _length(value: object) -> int:
     return sum(map(_length, cast(Sequence[object], value))) if isinstance(value, Sequence) else 8
 
 
+class Framework(NamedTuple):
+    """What calls the app's code for each request or task, with its instrumentor, whose spans match `globs`.
+
+    `module` is that of its code around the app's.
+    """
+
+    distribution: str
+    module: str
+    globs: str
+
+    @property
+    def instrumentor(self) -> str:
+        """The distribution of OTel's instrumentor of it."""
+        return f"opentelemetry-instrumentation-{self.distribution}"
+
+
+FRAMEWORKS: Final = (
+    Framework("fastapi", "fastapi.routing", "GET *,POST *"),
+    Framework("fastapi", "anyio._backends", "GET *,POST *"),  # it runs plain functions in threads of anyio
+    Framework("flask", "flask.app", "GET *,POST *"),
+    Framework("django", "django.core.handlers", "GET *,POST *"),
+    Framework("celery", "celery.app.trace", "run/*"),
+    Framework("starlette", "starlette.routing", "GET *,POST *"),
+    Framework("tornado", "tornado.web", "*Handler.*"),
+)
+
+
+def _framework_around() -> Framework | None:
+    """The framework that has called the code which runs here."""
+    frame = currentframe()
+    while frame is not None:
+        module = str(frame.f_globals.get("__name__"))
+        for framework in FRAMEWORKS:
+            if module.startswith(framework.module) and framework.distribution in sys.modules:
+                return framework
+        frame = frame.f_back
+    return None
+
+
 class ProcessRollout:
     """The process's own rollout, which gathers the calls that nothing is around.
 
@@ -344,6 +390,7 @@ class ProcessRollout:
         self._span: ApiSpan | None = None
         self._id: str | None = None
         self._joined_ns = 0
+        self._calls = 0
         self._pid = os.getpid()
         after_fork(self._after_fork)
 
@@ -351,6 +398,9 @@ class ProcessRollout:
         """Begin the rollout if it has not begun, and give its id."""
         with self._lock:
             self._joined_ns = time.time_ns()
+            self._calls += 1
+            if self._calls == _SEVERAL:
+                self._warn_of_requests()
             if self._id is None:
                 self._id = os.urandom(16).hex()
                 named = {attributes.ROLLOUT_ID: self._id, attributes.ROLLOUT_NAME: self._name}
@@ -370,12 +420,27 @@ class ProcessRollout:
         with self._lock:
             span, rollout_id = self._span, self._id
             self._span = self._id = None
+            self._calls = 0
             if span is None or rollout_id is None or self._pid != os.getpid():
                 return
             with handle_internal_errors:
                 record_span_counts(span, self._rollouts.counts(rollout_id))
             with handle_internal_errors:  # the app's span processors may raise
                 span.end()
+
+    def _warn_of_requests(self) -> None:
+        """Warn where the calls are those of requests or tasks: they are one rollout, which teaches nothing."""
+        framework = _framework_around()
+        if framework is None or self._span is None:
+            return
+        self._span.set_attribute(REQUESTS_OF, framework.distribution)
+        warn_once(
+            "calls in requests or tasks of %s are all in one rollout, that of this process. Decorate what handles one"
+            " with @art_otel.rollout, or start its instrumentor (pip install %s) and set ART_OTEL_ROLLOUT_SPANS='%s'",
+            framework.distribution,
+            framework.instrumentor,
+            framework.globs,
+        )
 
     def _after_fork(self) -> None:
         self._lock = threading.RLock()

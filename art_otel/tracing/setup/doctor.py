@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
 from art_otel.tracing.autoload import ENABLED, is_sdk_off
+from art_otel.tracing.sdk.rollout_registry import FRAMEWORKS, Framework
 from art_otel.tracing.sdk.span_parts import content_environment
 from art_otel.tracing.setup.clients import CLIENT_LIBRARIES, OPENAI, ClientLibrary
 from art_otel.tracing.setup.instrument import DISABLED, Installed, installed_instrumentors, is_disabled
@@ -27,6 +28,8 @@ Findings: TypeAlias = Iterator[tuple[Level, str]]
 _LENGTH_LIMITS: Final = ("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", "OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT")
 _COUNT_LIMITS: Final = ("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "OTEL_ATTRIBUTE_COUNT_LIMIT")
 _DISTRO: Final = "opentelemetry_distro"
+_OURS: Final = frozenset({"starlette"})
+"""Frameworks that art-otel requires, so that their presence says nothing."""
 _PROBE_SECONDS: Final = 120
 _NOT_PROBED: Final = ("ART_OTEL_SPOOL", "OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 _PROBE: Final = """
@@ -68,7 +71,7 @@ class Environment:
     """What the checks judge.
 
     `clients` has the version of each client library that is installed, by module; `exporters` are those that are
-    installed, by name.
+    installed, by name; `frameworks` call code for each request or task, and their instrumentors are not installed.
     """
 
     environ: Mapping[str, str]
@@ -77,6 +80,7 @@ class Environment:
     clients: Mapping[str, str]
     instrumentors: Sequence[Installed]
     exporters: frozenset[str]
+    frameworks: Sequence[Framework]
     has_distro: bool
     probe: Probe
 
@@ -106,6 +110,7 @@ def inspect_environment(environ: Mapping[str, str]) -> Environment:
         clients={module: installed for module, installed in versions.items() if installed is not None},
         instrumentors=installed_instrumentors(),
         exporters=frozenset(entry_point.name for entry_point in entry_points(group=EXPORTERS)),
+        frameworks=[one for one in FRAMEWORKS if _version(one.distribution) and not _version(one.instrumentor)],
         has_distro=bool(entry_points(group=_DISTRO)),
         probe=probe(environ),
     )
@@ -205,6 +210,17 @@ def _openai_instrumentor(about: Environment) -> tuple[Level, str]:
     return "warning", f"{missing}: calls get spans of art-otel; pip install opentelemetry-instrumentation-openai"
 
 
+def _requests(about: Environment) -> Findings:
+    listed = {one.distribution: one for one in about.frameworks if one.distribution not in _OURS}
+    for framework in listed.values():
+        text = (
+            f"{framework.distribution} is installed and {framework.instrumentor} is not: calls in its requests or tasks"
+            " are one rollout a process, unless the app decorates what handles one with @art_otel.rollout; with its"
+            f" instrumentor, set ART_OTEL_ROLLOUT_SPANS='{framework.globs}'"
+        )
+        yield "note", text
+
+
 def _content(about: Environment) -> Findings:
     if not about.settings.capture_content:
         yield (
@@ -291,6 +307,7 @@ _CHECKS: Final[Mapping[str, Callable[[Environment], Findings]]] = {
     "enabled": _enabled,
     "client": _client,
     "instrumentor": _instrumentor,
+    "requests": _requests,
     "content": _content,
     "limits": _limits,
     "exporters": _exporters,

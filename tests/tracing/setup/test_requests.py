@@ -1,0 +1,73 @@
+"""Calls of many requests or tasks in one rollout: the log says so, and doctor, and with a rollout each nothing does."""
+
+import json
+
+import pytest
+
+from art_otel.cli import main
+from tests.conversions import convert_files
+from tests.tracing.setup.programs import CALL, run_code
+
+ON = {"ART_OTEL_ENABLED": "1"}
+INDENTED = CALL.replace(chr(10), chr(10) + "    ")
+STARLETTE = f"""
+import art_otel
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+from starlette.testclient import TestClient
+
+ROLLOUT
+def agent():
+{INDENTED}
+
+async def ask(request):
+    agent()
+    return PlainTextResponse("ok")
+
+with TestClient(Starlette(routes=[Route("/ask", ask)])) as client:
+    for _ in range(3):
+        client.get("/ask")
+"""
+CELERY = f"""
+import art_otel
+from celery import Celery
+app = Celery("tasks", broker="memory://", backend="cache+memory://")
+app.conf.task_always_eager = True
+
+@app.task
+def agent():
+{INDENTED}
+
+for _ in range(3):
+    agent.delay().get()
+"""
+PLAIN = f"""
+import art_otel
+for _ in range(3):
+{INDENTED}
+"""
+
+
+@pytest.mark.parametrize(("code", "framework"), [(STARLETTE.replace("ROLLOUT", ""), "starlette"), (CELERY, "celery")])
+def test_calls_of_requests_in_one_rollout_are_told(tmp_path, capsys, code, framework):
+    pytest.importorskip(framework)
+    program = run_code(tmp_path, code, **ON)
+    assert program.code == 0, program.errors
+    assert program.errors.count(f"calls in requests or tasks of {framework} are all in one rollout") == 1
+    assert f"pip install opentelemetry-instrumentation-{framework}" in program.errors
+    ((found,), _) = convert_files(tmp_path / "out", tmp_path / ".art" / "spool")
+    assert (len(found.calls), found.metadata) == (3, {"art.requests_of": framework})
+    main(["doctor", "--json", str(tmp_path / ".art" / "spool")])
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    assert [one for one in findings if f"many requests or tasks of {framework}: decorate" in one["text"]]
+
+
+@pytest.mark.parametrize(
+    ("code", "rollouts"), [(STARLETTE.replace("ROLLOUT", '@art_otel.rollout(name="ask")'), 3), (PLAIN, 1)]
+)
+def test_a_rollout_a_request_and_a_program_without_requests_are_not(tmp_path, code, rollouts):
+    program = run_code(tmp_path, code, **ON)
+    assert (program.code, "requests" in program.errors) == (0, False)
+    found, _ = convert_files(tmp_path / "out", tmp_path / ".art" / "spool")
+    assert len(found) == rollouts
