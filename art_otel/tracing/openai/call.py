@@ -74,7 +74,8 @@ class Call:
     """One call. As a context manager it is what surrounds the client's request.
 
     `span` records it: the instrumentor's that was around the request as it left, or one of ours (`is_own`). It is None
-    before the first try leaves, and where nothing records the call. `request` is that of the last try.
+    before the first try leaves, and where nothing records the call. `request` is that of the last try, `asked` what the
+    injector asks with it, until it is answered.
     """
 
     __slots__ = (
@@ -85,6 +86,7 @@ class Call:
         "_scrubber",
         "_tee",
         "_token",
+        "asked",
         "is_own",
         "request",
         "span",
@@ -95,6 +97,7 @@ class Call:
         self.is_own = False
         self._has_begun = False
         self.request: Request | None = None
+        self.asked: object = None
         self._response: Response | None = None
         self._tee: ResponseTee | None = None
         self._policy_version: str | None = None
@@ -134,7 +137,7 @@ class Call:
         self,
         options: Options,
         response: Response,
-        policy_version: Callable[[Response], str | None],
+        policy_version: Callable[[Response], str | None] | None,
         scrubber: Scrubber | None,
     ) -> bool:
         """Take the response that has begun, and write to the span as soon as that ends. False where none records it.
@@ -149,7 +152,8 @@ class Call:
         if span is None or not self.is_in_rollout:
             return False
         self._response = response
-        self._policy_version, self._scrubber = policy_version(response), scrubber
+        self._policy_version = None if policy_version is None else policy_version(response)
+        self._scrubber = scrubber
         self._tee = None if response.is_closed else ResponseTee(response, responses=_asks_responses(options))
         self._write_at_end_of(span)
         return True
@@ -164,11 +168,6 @@ class Call:
         """Whether the app got the response before its body, and has not begun to read that."""
         tee, response = self._tee, self._response
         return tee is not None and response is not None and tee.is_to_come and RAW_HEADER in response.request.headers
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the app has all of the answer that it will get."""
-        return self._tee is None or self._tee.is_over
 
     def when_over(self, act: Callable[[], None]) -> None:
         """Do something once the app has the answer, or will not get more of it."""
@@ -199,7 +198,7 @@ class Call:
             ending.call = self  # the span asked again, and the last answer is the one
         else:
             vars(span)["end"] = _Ending(span, self)
-        if self._tee is None or self.is_over:
+        if self._tee is None or self._tee.is_over:
             self._over(span)
         else:
             self._tee.when_over(partial(self._over, span))
@@ -247,7 +246,7 @@ class Call:
         is_clean = False
         with CAPTURING:
             is_clean = self.write(span)
-            if not self.is_over:
+            if self._tee is not None and not self._tee.is_over:
                 self._hand_on(span)
         if not is_clean or self._scrubber is None or not (self.is_own or _scope(span).startswith(_CLIENT_S)):
             span.end(end_time)

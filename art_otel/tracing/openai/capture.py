@@ -95,6 +95,8 @@ class Capture:
         self._injector = TokenIdInjector() if request_tokens else None
         self._header = policy_version_header
         self._version = policy_version
+        is_versioned = policy_version_header is not None or policy_version is not None
+        self._policy_version = self._policy_version_of if is_versioned else None
         self._scrubber = scrubber
         self._makes_spans = makes_spans
         self._patches = Patches()
@@ -172,10 +174,10 @@ class Capture:
 
     def _begin(self, options: Options, response: Response) -> None:
         """Begin to capture the response to a request."""
-        if self._is_removed or not asks_for_completion(options):
+        call = current_call()
+        if call is None or call.request is None or self._is_removed:
             return
-        call = current_call() or Call()
-        if call.answer(options, response, self._policy_version_of, self._scrubber):
+        if call.answer(options, response, self._policy_version, self._scrubber):
             self.calls += 1
 
     def _policy_version_of(self, response: Response) -> str | None:

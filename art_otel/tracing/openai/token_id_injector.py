@@ -6,12 +6,11 @@ refusal that it did not cause. `token_requests` says what is asked for.
 """
 
 import copy
-import weakref
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, cast
 
 from art_otel.tracing.internal_errors import InternalErrorHandler
-from art_otel.tracing.openai.call import current_call, current_call_span
+from art_otel.tracing.openai.call import current_call
 from art_otel.tracing.openai.client import Method, Options, Request, Response
 from art_otel.tracing.openai.token_requests import NOTHING, REFUSALS, Ask, Target, TokenRequests
 
@@ -24,7 +23,6 @@ class TokenIdInjector:
 
     def __init__(self) -> None:
         self.is_on = True
-        self._asked: weakref.WeakKeyDictionary[Request, _Asked] = weakref.WeakKeyDictionary()
         self._requests = TokenRequests()
 
     def build(self, method: Method) -> Method:
@@ -34,12 +32,15 @@ class TokenIdInjector:
             def make(ask: Ask) -> Request:
                 return method(client, _with(options, ask), *args, **kwargs)
 
-            ask, extended = self._extended(client, options)
-            request: Request = method(client, extended, *args, **kwargs)
-            if extended is not options:
-                with _REMEMBERING:
-                    self._asked[request] = _Asked(client, _target(client, options), ask, make)
-            return request
+            extended = options
+            with _EXTENDING:
+                call = current_call()
+                if call is not None and call.is_in_rollout and self.is_on:
+                    target = _target(client, options)
+                    ask = self._ask(options, target)
+                    extended = _with(options, ask)
+                    call.asked = None if extended is options else _Asked(self._requests, client, target, ask, make)
+            return method(client, extended, *args, **kwargs)
 
         return build
 
@@ -48,13 +49,13 @@ class TokenIdInjector:
 
         def send(sender: Any, request: Request, **kwargs: Any) -> Response:  # noqa: ANN401 # as openai and httpx
             response: Response = method(sender, request, **kwargs)
-            while (asked := self._refused(request, response)) is not None:
+            while (asked := _refused(request, response)) is not None:
                 response.read()
-                asked, request = self._again(asked, response)
+                asked, request = _again(asked, response)
                 asked.client._prepare_request(request)  # noqa: SLF001 # where providers sign
                 response.close()
                 refused, response = response, method(sender, request, **kwargs)
-                self._remember(asked, refused, response)
+                _remember(asked, refused, response)
             return response
 
         return send
@@ -64,55 +65,52 @@ class TokenIdInjector:
 
         async def send(sender: Any, request: Request, **kwargs: Any) -> Response:  # noqa: ANN401 # as above
             response: Response = await method(sender, request, **kwargs)
-            while (asked := self._refused(request, response)) is not None:
+            while (asked := _refused(request, response)) is not None:
                 await response.aread()
-                asked, request = self._again(asked, response)
+                asked, request = _again(asked, response)
                 await asked.client._prepare_request(request)  # noqa: SLF001 # as above
                 await response.aclose()
                 refused, response = response, await method(sender, request, **kwargs)
-                self._remember(asked, refused, response)
+                _remember(asked, refused, response)
             return response
 
         return send
 
-    def _extended(self, client: Any, options: Options) -> "tuple[Ask, Options]":  # noqa: ANN401 # as openai
-        """What is asked for, and the options with what is missing of it: themselves where that is nothing."""
-        with _EXTENDING:
-            ask = self._ask(client, options)
-            return ask, _with(options, ask)
-        return NOTHING, options
-
-    def _ask(self, client: Any, options: Options) -> Ask:  # noqa: ANN401 # as openai
+    def _ask(self, options: Options, target: Target) -> Ask:
         """What to ask for with a request."""
         body = options.json_data
-        if not isinstance(body, Mapping) or not self.is_on or not _is_recorded():
+        if not isinstance(body, Mapping):
             return NOTHING
         asked = {**cast(Mapping[str, object], body), **(options.extra_json or {})}
-        return self._requests.ask(options.url, _target(client, options), asked)
-
-    def _refused(self, request: Request, response: Response) -> "_Asked | None":
-        """What was asked with a request, if it may be why that was refused."""
-        asked = self._asked.pop(request, None)
-        return asked if asked is not None and response.status_code in REFUSALS else None
-
-    def _again(self, asked: "_Asked", refused: Response) -> "tuple[_Asked, Request]":
-        """The request with less asked for."""
-        asked = asked._replace(ask=self._requests.less(asked.ask, refused.content))
-        request = asked.make(asked.ask)
-        if asked.ask is not NOTHING:
-            self._asked[request] = asked
-        return asked, request
-
-    def _remember(self, asked: "_Asked", refused: Response, response: Response) -> None:
-        """Remember what was accepted, where it was."""
-        if response.status_code not in REFUSALS:
-            self._requests.accepted(asked.ask, asked.target, refused.status_code)
+        return self._requests.ask(options.url, target, asked)
 
 
-def _is_recorded() -> bool:
-    """Whether the call that this code is part of is recorded in a rollout."""
+def _refused(request: Request, response: Response) -> "_Asked | None":
+    """Take from the call what was asked with its request, if it may be why that was refused."""
+    if response.status_code not in REFUSALS:
+        return None
+    with _REMEMBERING:
+        call = current_call()
+        if call is not None and call.request is request and isinstance(call.asked, _Asked):
+            asked, call.asked = call.asked, None
+            return asked
+    return None
+
+
+def _again(asked: "_Asked", refused: Response) -> "tuple[_Asked, Request]":
+    """The request with less asked for."""
+    asked = asked._replace(ask=asked.requests.less(asked.ask, refused.content))
+    request = asked.make(asked.ask)
     call = current_call()
-    return current_call_span() is not None if call is None else call.is_in_rollout
+    if call is not None:
+        call.request, call.asked = request, None if asked.ask is NOTHING else asked
+    return asked, request
+
+
+def _remember(asked: "_Asked", refused: Response, response: Response) -> None:
+    """Remember what was accepted, where it was."""
+    if response.status_code not in REFUSALS:
+        asked.requests.accepted(asked.ask, asked.target, refused.status_code)
 
 
 def _with(options: Options, ask: Ask) -> Options:
@@ -139,8 +137,12 @@ def _target(client: Any, options: Options) -> Target:  # noqa: ANN401 # as opena
 
 
 class _Asked(NamedTuple):
-    """A request that we asked something with: `make` makes it of the app's own options and of what is asked for."""
+    """A request that we asked something with: `make` makes it of the app's own options and of what is asked for.
 
+    `requests` said so, and is told what the server accepts.
+    """
+
+    requests: TokenRequests
     client: Any
     target: Target
     ask: Ask
