@@ -28,9 +28,6 @@ from art_otel.tracing.sdk.rollout_registry import (
     PendingSpans,
     ProcessRollout,
     RolloutRegistry,
-    is_call,
-    key_of,
-    remember,
     scope_of,
     was_call,
 )
@@ -112,16 +109,14 @@ class RecordingSpanProcessor(SpanProcessor):
                 self._write_start(active)
 
     def _start(self, span: Span, context: Context | None) -> None:
-        calls = is_call(span)
-        remember(span, is_call=calls)
         active = self.registry.begin(span, context)
         if active.is_aside:
             if active.rollout is not None:
                 span.set_attribute(attributes.ROLLOUT_ID, active.rollout)
             return
         if active.rollout is None:
-            self._begin_rollout(active, calls=calls)
-        self._record_start(active, calls=calls)
+            self._begin_rollout(active)
+        self._record_start(active)
         if active.is_root and active.rollout is not None:
             self._record_ancestors(active, active.rollout)
 
@@ -131,12 +126,12 @@ class RecordingSpanProcessor(SpanProcessor):
         if active is None or not active.counted:
             self.rollouts.missed(current_rollout_id(context) if active is None else active.rollout)
 
-    def _begin_rollout(self, active: ActiveSpan, *, calls: bool) -> None:
+    def _begin_rollout(self, active: ActiveSpan) -> None:
         """Begin a rollout around a span that is in none, where it is a call or matches a glob."""
         if self.registry.matches(active.span.name):
             _make_root(active, _named(active))
             return
-        if calls and not self._join(active):
+        if active.is_call and not self._join(active):
             _make_root(active, _outermost(active))
             self.registry.share_parent(active)
 
@@ -182,13 +177,13 @@ class RecordingSpanProcessor(SpanProcessor):
         active.rollout = rollout
         for above in around:
             above.rollout = rollout
-            self._record_start(above, calls=False)
-        for ended in self._pending.pop(key_of(active.span)[0]):
+            self._record_start(above)
+        for ended in self._pending.pop(active.key[0]):
             self.rollouts.started(rollout, is_root=False)
             self.rollouts.ended(rollout, self._write(self._line(ended)), is_root=False)
         return True
 
-    def _record_start(self, active: ActiveSpan, *, calls: bool) -> None:
+    def _record_start(self, active: ActiveSpan) -> None:
         """Mark and count a start, and write it where it would be missed: a crash leaves it unfinished.
 
         That is a root's and a step's, any in a process whose counts no rollout span has, and a call's whose rollout's
@@ -202,12 +197,12 @@ class RecordingSpanProcessor(SpanProcessor):
         else:
             active.span.set_attribute(attributes.ROLLOUT_ID, active.rollout)
         recorded = self.rollouts.started(active.rollout, is_root=active.is_root, parent=active.outer)
-        active.counted, active.is_call = True, calls
+        active.counted = True
         if active.is_root:
             recorded.is_counted = scope_of(active.span) == SCOPE
-        if calls:
+        if active.is_call:
             recorded.has_llm_calls = True
-        is_missed = active.is_root or not recorded.is_here or (calls and not recorded.is_counted)
+        is_missed = active.is_root or not recorded.is_here or (active.is_call and not recorded.is_counted)
         if is_missed or attributes.STEP_INDEX in (active.span.attributes or {}):
             self._write_start(active)
 
@@ -231,7 +226,7 @@ class RecordingSpanProcessor(SpanProcessor):
             return
         if active.rollout is None and not active.is_aside:
             span = self._join_ended(active, span)
-        self.registry.end(span)
+        self.registry.end(active)
         if active.rollout is None and not active.is_aside:
             self._pending.add(span)
             return
@@ -242,7 +237,7 @@ class RecordingSpanProcessor(SpanProcessor):
         if active.is_aside:
             self.rollouts.add(active.rollout or "", written)
         elif active.rollout is not None:
-            if not self.rollouts.has_llm_calls(active.rollout) and was_call(span):
+            if not active.is_call and not self.rollouts.has_llm_calls(active.rollout) and was_call(span):
                 self.rollouts.note_call(active.rollout)
             self.rollouts.ended(active.rollout, written, is_root=active.is_root)
 

@@ -64,6 +64,7 @@ class ActiveSpan:
     that its start is.
     """
 
+    key: Key
     span: Span
     above: Key | None
     rollout: str | None = None
@@ -85,8 +86,10 @@ class RolloutRegistry:
 
     def begin(self, span: Span, context: Context | None) -> ActiveSpan:
         """Note a span that starts; its rollout as far as the rules without calls tell."""
-        above = span.parent
-        active = ActiveSpan(span=span, above=None if above is None else (above.trace_id, above.span_id))
+        key, above = key_of(span), span.parent
+        active = ActiveSpan(key=key, span=span, above=None if above is None else (above.trace_id, above.span_id))
+        active.is_call = vars(span)[_IS_CALL] = is_call(span)
+        _spans[key] = span
         around = self._of_parent(active.above) or current_rollout_id(context)
         declared = _declared(span.attributes)
         if around is None and declared is not None and declared == remote_rollout_id(context):
@@ -99,7 +102,7 @@ class RolloutRegistry:
             active.rollout, active.is_aside = declared, True
         else:
             active.rollout, active.outer, active.is_root = declared, around, True
-        self._running[key_of(span)] = active
+        self._running[key] = active
         while len(self._running) > _MAX_RUNNING:
             self._running.popitem(last=False)
         return active
@@ -152,13 +155,11 @@ class RolloutRegistry:
                 self._elsewhere[key] = active.rollout
         self._running.clear()
 
-    def end(self, span: ReadableSpan) -> ActiveSpan | None:
-        """Forget a span that ended; None for one that began before anybody looked."""
-        key = key_of(span)
-        active = self._running.pop(key, None)
-        if active is not None and active.rollout is not None:
-            self._remember(key, active.rollout)
-        return active
+    def end(self, active: ActiveSpan) -> None:
+        """Forget a span that ended."""
+        self._running.pop(active.key, None)
+        if active.rollout is not None:
+            self._remember(active.key, active.rollout)
 
     def share_parent(self, root: ActiveSpan) -> None:
         """Let the calls that begin below a root's parent later, with nothing else around, be of its rollout too."""
@@ -205,12 +206,6 @@ _spans: Final[WeakValueDictionary[Key, Span]] = WeakValueDictionary()
 
 _IS_CALL: Final = "_art_otel_is_call"
 """What a span has that was seen to be a call as it started."""
-
-
-def remember(span: Span, *, is_call: bool) -> None:
-    """Remember a span that starts, and whether it is a call."""
-    _spans[key_of(span)] = span
-    vars(span)[_IS_CALL] = is_call
 
 
 def path_up(context: SpanContext | None) -> Iterator[Span]:
