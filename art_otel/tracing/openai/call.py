@@ -46,7 +46,7 @@ from art_otel.tracing.openai.bodies import (
     read_answer,
     request_attributes_of,
 )
-from art_otel.tracing.openai.client import RAW_HEADER, Options, Request, Response, model_of
+from art_otel.tracing.openai.client import Options, Request, Response, model_of
 from art_otel.tracing.openai.stream import ResponseTee
 from art_otel.tracing.sdk.rollout_registry import is_call_by_now, path_up, runs_code
 from art_otel.tracing.sdk.scrub_spans import texts_are_clean
@@ -75,7 +75,7 @@ class Call:
 
     `span` records it: the instrumentor's that was around the request as it left, or one of ours (`is_own`). It is None
     before the first try leaves, and where nothing records the call. `request` is that of the last try, `asked` what the
-    injector asks with it, until it is answered.
+    injector asks with it, until it is answered. `tee` is the body of an answer that was not whole when it began.
     """
 
     __slots__ = (
@@ -84,12 +84,12 @@ class Call:
         "_policy_version",
         "_response",
         "_scrubber",
-        "_tee",
         "_token",
         "asked",
         "is_own",
         "request",
         "span",
+        "tee",
     )
 
     def __init__(self) -> None:
@@ -99,7 +99,7 @@ class Call:
         self.request: Request | None = None
         self.asked: object = None
         self._response: Response | None = None
-        self._tee: ResponseTee | None = None
+        self.tee: ResponseTee | None = None
         self._policy_version: str | None = None
         self._scrubber: Scrubber | None = None
         self._current_span: ExitStack | None = None
@@ -154,7 +154,7 @@ class Call:
         self._response = response
         self._policy_version = None if policy_version is None else policy_version(response)
         self._scrubber = scrubber
-        self._tee = None if response.is_closed else ResponseTee(response, responses=_asks_responses(options))
+        self.tee = None if response.is_closed else ResponseTee(response, responses=_asks_responses(options))
         self._write_at_end_of(span)
         return True
 
@@ -162,17 +162,6 @@ class Call:
     def is_in_rollout(self) -> bool:
         """Whether the span that records the call is in a rollout."""
         return self.span is not None and names.ROLLOUT_ID in attributes_of(self.span)
-
-    @property
-    def is_to_come(self) -> bool:
-        """Whether the app got the response before its body, and has not begun to read that."""
-        tee, response = self._tee, self._response
-        return tee is not None and response is not None and tee.is_to_come and RAW_HEADER in response.request.headers
-
-    def when_over(self, act: Callable[[], None]) -> None:
-        """Do something once the app has the answer, or will not get more of it."""
-        if self._tee is not None:
-            self._tee.when_over(act)
 
     def _leave(self, error: BaseException | None) -> None:
         if self._current_span is not None:
@@ -198,20 +187,20 @@ class Call:
             ending.call = self  # the span asked again, and the last answer is the one
         else:
             vars(span)["end"] = _Ending(span, self)
-        if self._tee is None or self._tee.is_over:
+        if self.tee is None or self.tee.is_over:
             self._over(span)
         else:
-            self._tee.when_over(partial(self._over, span))
+            self.tee.when_over(partial(self._over, span))
 
     def _over(self, span: Span) -> None:
         """Nobody gets more of the answer. OpenLLMetry ends the span of a stream that was left late, or never."""
-        is_left = self._tee is not None and self._tee.was_left and _is_openllmetry(span)
+        is_left = self.tee is not None and self.tee.was_left and _is_openllmetry(span)
         if (self.is_own or is_left) and span.is_recording():
             span.end()
 
     def write(self, span: Span) -> bool:
         """Set the captured attributes on a span that still records. Whether a scan of all of them found no secret."""
-        tee, response = self._tee, self._response
+        tee, response = self.tee, self._response
         if response is None:
             return False
         existing = attributes_of(span)
@@ -246,7 +235,7 @@ class Call:
         is_clean = False
         with CAPTURING:
             is_clean = self.write(span)
-            if self._tee is not None and not self._tee.is_over:
+            if self.tee is not None and not self.tee.is_over:
                 self._hand_on(span)
         if not is_clean or self._scrubber is None or not (self.is_own or _scope(span).startswith(_CLIENT_S)):
             span.end(end_time)
@@ -293,11 +282,12 @@ class _Ending:
         """End the span. One whose answer the app has yet to read ends with the response, at the time it was told."""
         if self._is_held:
             return
-        with CAPTURING:
-            if self.call.is_to_come:
-                self.call.when_over(partial(self._end, time_ns() if end_time is None else end_time))
-                self._is_held = True
-                return
+        if (tee := self.call.tee) is not None:
+            with CAPTURING:
+                if tee.is_raw and tee.is_to_come:
+                    tee.when_over(partial(self._end, time_ns() if end_time is None else end_time))
+                    self._is_held = True
+                    return
         self._end(end_time)
 
     def _end(self, end_time: int | None) -> None:

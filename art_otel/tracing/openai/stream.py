@@ -31,6 +31,7 @@ _AT_ONCE: Final = 64
 class ResponseTee:
     """The body of `response`, which is yet to be read; `responses` says that its events are the Responses API's.
 
+    `is_raw` says that the app asked for the response itself, which it has before the body.
     It stands in the place of the iterator, sync or async, through which every reader of a response gets its body, and
     keeps what it hands on. It is no generator: the app closes what it was given.
     """
@@ -39,7 +40,9 @@ class ResponseTee:
         self._response = response
         is_stream = str(response.headers.get("content-type", "")).startswith(_EVENTS)
         self._events = EventStream(responses=responses) if is_stream else None
-        self._splits = is_stream and response.request.headers.get(RAW_HEADER) != "stream"
+        raw = response.request.headers.get(RAW_HEADER)
+        self.is_raw = raw is not None
+        self._splits = is_stream and raw != "stream"
         self._chunks: Any = None
         """httpx's iterator, once somebody reads."""
         self._pieces: Iterator[bytes] = iter(())
