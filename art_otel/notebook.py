@@ -24,6 +24,6 @@ def page_html(line: str, trajectories: Sequence[object], *, plan: bool = False) 
     if not trajectories:
         return heading
     try:
-        return heading + import_module("art_otel.viewer.sharing.frame").frame_html(trajectories[:MOST_SHOWN], plan=plan)
+        return heading + import_module("art_otel.viewer.sharing").frame_html(trajectories[:MOST_SHOWN], plan=plan)
     except (ArtOtelError, OSError) as error:
         return f"{heading}<p>{escape(str(error))}</p>"

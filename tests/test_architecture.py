@@ -50,7 +50,6 @@ FOLDERS = {
     "sources": ["files", "otlp", "backends", "agents"],
     "conventions": ["bodies", "dialects"],
     "tracing": ["api", "sdk", "openai", "setup", "gathering"],
-    "viewer": ["snapshot", "rollout", "pages", "serving", "sharing"],
 }
 """The folders of a package, from the ground up as well; what they share stands beside them."""
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from art_otel.errors import UsageError
 
 if TYPE_CHECKING:
-    from art_otel.viewer.serving.api import Api
+    from art_otel.viewer.serving import Api
 
 _PORT = 7777
 
@@ -67,10 +67,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _api(arguments: argparse.Namespace) -> "Api":
-    from art_otel.viewer.rollout.recorded_spans import RecordedSpans  # noqa: PLC0415 # other verbs need no viewer
-    from art_otel.viewer.rollout.tokenizer import Tokenizer  # noqa: PLC0415 # as above
-    from art_otel.viewer.serving.api import Api  # noqa: PLC0415 # as above
+    from art_otel.viewer.rollout import RecordedSpans  # noqa: PLC0415 # other verbs need no viewer
+    from art_otel.viewer.serving import Api  # noqa: PLC0415 # as above
     from art_otel.viewer.snapshot import ViewedData  # noqa: PLC0415 # as above
+    from art_otel.viewer.tokens import Tokenizer  # noqa: PLC0415 # as above
 
     tokenizer = None if arguments.tokenizer is None else Tokenizer(arguments.tokenizer)
     spans = RecordedSpans(arguments.spans) if arguments.spans else None
@@ -79,7 +79,7 @@ def _api(arguments: argparse.Namespace) -> "Api":
 
 def _serve(api: "Api", arguments: argparse.Namespace) -> int:
     from art_otel.http import Address  # noqa: PLC0415 # as above
-    from art_otel.viewer.serving.viewer import Viewer  # noqa: PLC0415 # as above
+    from art_otel.viewer.serving import Viewer  # noqa: PLC0415 # as above
 
     ended = threading.Event()
     for each in (signal.SIGINT, signal.SIGTERM):
@@ -98,7 +98,7 @@ def _serve(api: "Api", arguments: argparse.Namespace) -> int:
 
 
 def _export(api: "Api", arguments: argparse.Namespace) -> int:
-    from art_otel.viewer.sharing.export import Selection, render_html  # noqa: PLC0415 # as above
+    from art_otel.viewer.sharing import Selection, render_html  # noqa: PLC0415 # as above
 
     limit = 100 if arguments.limit is None else arguments.limit or None
     selection = Selection(rollouts=tuple(arguments.rollout), groups=tuple(arguments.group), limit=limit)

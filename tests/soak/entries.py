@@ -20,8 +20,7 @@ from opentelemetry import trace
 import art_otel
 import art_otel.data
 from art_otel.http import Address
-from art_otel.viewer.serving.api import Api
-from art_otel.viewer.serving.viewer import Viewer
+from art_otel.viewer.serving import Api, Viewer
 from art_otel.viewer.snapshot import ViewedData
 from art_otel.workflows import StepWiseRewardWorkflow
 from tests.receiver.otlp import send

@@ -8,7 +8,7 @@ from art_otel.errors import UsageError
 from art_otel.sources import FileStats, find_inputs, read_file
 from art_otel.spans import Span
 from art_otel.store import read_trajectories
-from art_otel.viewer.rollout.tokenizer import Tokenizer
+from art_otel.viewer.tokens import Tokenizer
 from tests.conversions import RECORDINGS, convert_files, with_logs
 from tests.viewer.served import answer, dataset, viewer
 

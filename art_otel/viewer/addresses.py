@@ -1,4 +1,4 @@
-"""Keys: how addresses name a trajectory and a group.
+"""Addresses: how a page's address names a trajectory and a group, and what is raised where it names nothing.
 
 Invariant: `decode_x(encode_x(key)) == key`, and a key holds letters, digits, `-` and `_` alone.
 """
@@ -9,7 +9,15 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
-from art_otel.viewer.problems import NotFoundError
+from art_otel.errors import ArtOtelError
+
+
+class NotFoundError(ArtOtelError):
+    """Raised where nothing has this address: 404."""
+
+
+class ReplacedError(ArtOtelError):
+    """Raised where the data was replaced since the page saw it: 409."""
 
 
 class TrajectoryKey(NamedTuple):

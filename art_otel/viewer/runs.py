@@ -1,7 +1,7 @@
-"""Tasks: the rollouts of one name over the steps of training, side by side.
+"""Runs: training runs over their steps: their metrics, and the rollouts of one name side by side.
 
-Invariant: counts and mean rewards are of all rollouts of a step; texts are of its first ones alone. Rollouts without a
-step are in no task.
+Invariant: metrics come from `history.jsonl` of our run log or ART's. Counts and mean rewards of a step are of all its
+rollouts of the name, texts of its first ones alone. Rollouts without a step are in no task.
 """
 
 # pyarrow ships no types.
@@ -11,25 +11,66 @@ step are in no task.
 from collections import defaultdict
 from collections.abc import Sequence
 from itertools import chain
+from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
 
 import numpy as np
 import pyarrow.compute as pc
 
+from art_otel.runlog.history import Row, means_by_step, read_rows
 from art_otel.store import Wanted
 from art_otel.trajectories import Trajectory
-from art_otel.viewer.keys import TrajectoryKey, encode_key
-from art_otel.viewer.pages.group import main_turns, show_cell
-from art_otel.viewer.problems import NotFoundError
-from art_otel.viewer.snapshot import Snapshot
+from art_otel.viewer.addresses import NotFoundError, TrajectoryKey, encode_key
+from art_otel.viewer.group import main_turns, show_cell
+from art_otel.viewer.snapshot import Snapshot, Source
+
+_AXES: Final = frozenset({"step", "training_step", "recorded_at"})
 
 _MOST_TASKS: Final = 200
+
 _MOST_STEPS: Final = 32
 """Steps that are shown: of more, these at equal distances, with the first and the last."""
+
 _MOST_ANSWERS: Final = 4
 
 _MESSAGES: Final = Wanted(prompts=False, tokens=False)
+
+
+def list_runs(sources: Sequence[Source]) -> dict[str, Any]:
+    """The runs and all metrics that any of them has."""
+    metrics = {
+        name
+        for _, folder in _runs(sources)
+        for row in read_rows(folder / "history.jsonl")
+        for name, value in row.items()
+        if name not in _AXES and _is_number(value)
+    }
+    return {
+        "runs": [{"id": number, "name": sources[int(number)].name} for number, _ in _runs(sources)],
+        "metrics": sorted(metrics),
+    }
+
+
+def run_series(sources: Sequence[Source], metric: str, wanted: Sequence[str]) -> dict[str, Any]:
+    """The mean of a metric over the rows of each step, of these runs, or of all. Raises NotFoundError."""
+    runs = dict(_runs(sources))
+    if unknown := set(wanted) - runs.keys():
+        raise NotFoundError(f"no run {min(unknown)!r:.100}")
+    series: list[dict[str, Any]] = []
+    for number in wanted or runs:
+        means = means_by_step(list[Row](read_rows(runs[number] / "history.jsonl")), metric)
+        steps = sorted(means)
+        series.append({"run": number, "steps": steps, "values": [means[step] for step in steps]})
+    return {"series": series}
+
+
+def _runs(sources: Sequence[Source]) -> list[tuple[str, Path]]:
+    return [(str(number), source.run) for number, source in enumerate(sources) if source.run is not None]
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def list_tasks(snapshot: Snapshot, part: str) -> dict[str, Any]:

@@ -1,11 +1,17 @@
-"""Overview: what is in the data, what is missing and why, and what the conversion says of itself."""
+"""Overview: what is in the data, what is missing and why, and what would train under chosen options.
+
+Invariant: the numbers of a plan are those of `art_otel.batches(...).report`: trajectories read are trained and skipped
+ones, completions of trajectories that no option refused are trained and skipped ones.
+"""
 
 # pyarrow ships no types.
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportAttributeAccessIssue=false, reportUnknownArgumentType=false, reportUnknownParameterType=false
 
+from collections import Counter
 from operator import itemgetter
 from typing import Any, Final
+from urllib.parse import urlencode
 
 import msgspec
 import numpy as np
@@ -15,7 +21,7 @@ from art_otel import storage
 from art_otel.errors import StorageError
 from art_otel.store import REPORT_NAME
 from art_otel.trajectories import explain
-from art_otel.viewer.cures import cure_of
+from art_otel.viewer.judging import DEFAULTS, PlanOptions, cure_of, described_options
 from art_otel.viewer.snapshot import Snapshot
 
 _BINS: Final = 20
@@ -99,3 +105,61 @@ def _report(snapshot: Snapshot) -> dict[str, Any] | None:
 
 def _by_reason(counts: dict[str, int]) -> list[dict[str, Any]]:
     return [{"reason": reason, "count": count} for reason, count in counts.items()]
+
+
+def show_plan(snapshot: Snapshot, options: PlanOptions) -> dict[str, Any]:
+    """The plan of these options. Raises UsageError and StoreError."""
+    judgement = snapshot.judging.wait(options)
+    report = judgement.report
+    return {
+        "options": described_options(options, splits_of(snapshot)),
+        "trajectories": {
+            "read": report.trajectories,
+            "trained": report.trajectories_used,
+            "skipped": report.trajectories_skipped.total(),
+        },
+        "completions": {"sampled": report.completions, "trained": report.trained_completions},
+        "tokens": {
+            "sampled": int(judgement.sampled[~judgement.refused].sum()),
+            "trained": report.trained_tokens,
+        },
+        "skipped": [
+            *_skipped(report.trajectories_skipped, "trajectory", "skip", options),
+            *_skipped(report.completions_skipped, "completion", "completion", options),
+            *_skipped(report.sequences_skipped, "history", "completion", options),
+        ],
+        "report": msgspec.to_builtins(report),
+        "sums": _sums(judgement.report.trajectories, report.trajectories_used, report.trajectories_skipped)
+        and _sums(report.completions, report.trained_completions, report.completions_skipped),
+    }
+
+
+def splits_of(snapshot: Snapshot) -> list[str]:
+    """The splits that occur."""
+    return sorted(snapshot.outlines.distinct("split"))
+
+
+def _skipped(counts: Counter[str], unit: str, parameter: str, options: PlanOptions) -> list[dict[str, Any]]:
+    return [
+        {
+            "reason": reason,
+            "count": count,
+            "unit": unit,
+            "cure": cure_of(reason),
+            "filter": urlencode({parameter: reason} | _plan_parameter(options)),
+        }
+        for reason, count in counts.most_common()
+    ]
+
+
+def _plan_parameter(options: PlanOptions) -> dict[str, str]:
+    """The options that are not the default ones, as `plan=` of a list's address."""
+    chosen = {
+        name: value for name in PlanOptions.__slots__ if (value := getattr(options, name)) != getattr(DEFAULTS, name)
+    }
+    texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in chosen.items()}
+    return {"plan": urlencode(texts)} if texts else {}
+
+
+def _sums(total: int, trained: int, skipped: Counter[str]) -> bool:
+    return total == trained + skipped.total()

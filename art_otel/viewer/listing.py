@@ -18,10 +18,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from art_otel.errors import UsageError
-from art_otel.viewer.keys import decode_group_key
-from art_otel.viewer.options import DEFAULTS, PlanOptions
-from art_otel.viewer.rollout.row import show_rows
-from art_otel.viewer.snapshot import Judgement, Snapshot
+from art_otel.viewer.addresses import decode_group_key
+from art_otel.viewer.judging import DEFAULTS, Judgement, PlanOptions
+from art_otel.viewer.rollout import show_rows
+from art_otel.viewer.snapshot import Snapshot
 
 MOST_ROWS: Final = 200
 _SORTS: Final = {

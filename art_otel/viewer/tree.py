@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from art_otel.calls import TokenIds
 from art_otel.trajectories import Trajectory, Turn
-from art_otel.viewer.rollout.tokenizer import Tokenizer
+from art_otel.viewer.tokens import Tokenizer
 
 _AROUND: Final = 8
 """Ids before a drift."""

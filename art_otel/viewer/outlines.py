@@ -1,15 +1,19 @@
-"""Outlines: what the list shows of every trajectory, read as columns.
+"""Outlines: what the list shows of every trajectory, read as columns, and a search in all texts.
 
-Invariant: row i is the i-th trajectory of the files in their order. Neither messages nor token ids are read.
+Invariant: row i is the i-th trajectory of the files in their order. The columns hold neither messages nor token ids; a
+search looks through messages in the files, a row group at a time, so that memory does not grow with them.
 """
 
 # pyarrow ships no types.
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportAttributeAccessIssue=false, reportUnknownArgumentType=false, reportUnknownParameterType=false
 
-from collections.abc import Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
@@ -19,19 +23,85 @@ from numpy.typing import NDArray
 from art_otel.store import RowGroup
 from art_otel.store.files import DataFile
 from art_otel.store.read import groups_in, open_parquet
-from art_otel.viewer.keys import GroupKey
-from art_otel.viewer.snapshot.list_column import ListColumn
-from art_otel.viewer.snapshot.sources import ViewedFile
+from art_otel.viewer.addresses import GroupKey
 
 _PLAIN: Final = (
     "rollout_id", "attempt", "trace_id", "name", "status", "reward", "complete", "group_id", "split", "training_step",
     "policy_version", "started_at", "ended_at",
 )  # fmt: skip
+
 _LISTS: Final = (
     "incomplete_reasons.list.element.reason",
     "calls.list.element.request_model",
     "turns.list.element.call",
 )
+
+_MESSAGE: Final = (
+    "content",
+    "reasoning",
+    "refusal",
+    "parts",
+    "tool_calls.list.element.name",
+    "tool_calls.list.element.arguments",
+)
+
+_SEARCHED: Final = (
+    "rollout_id", "trace_id", "name", "group_id", "error", "metadata", "nested_metadata", "logs",
+    "rewards.list.element.label", "rewards.list.element.explanation",
+    *(f"calls.list.element.prompt.messages.list.element.{field}" for field in _MESSAGE),
+    *(f"turns.list.element.message.{field}" for field in _MESSAGE),
+    "tool_calls.list.element.name", "tool_calls.list.element.arguments", "tool_calls.list.element.result",
+    "tool_calls.list.element.error",
+)  # fmt: skip
+
+_REMEMBERED: Final = 16
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ViewedFile:
+    """A trajectory file of the source of this number. A run's files are of a step and a split."""
+
+    data: DataFile
+    source: int
+    step: int | None = None
+    split: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ListColumn:
+    """Row i has the names of `codes[offsets[i]:offsets[i + 1]]`; -1 is an unknown one."""
+
+    names: list[str]
+    codes: NDArray[np.int32]
+    offsets: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, rows: Iterable[Iterable[str]]) -> Self:
+        """The column of these rows."""
+        numbers: dict[str, int] = {}
+        codes: list[int] = []
+        offsets = [0]
+        for row in rows:
+            codes.extend([numbers.setdefault(name, len(numbers)) for name in row])
+            offsets.append(len(codes))
+        return cls(names=list(numbers), codes=np.array(codes, np.int32), offsets=np.array(offsets, np.int64))
+
+    def row(self, number: int) -> list[str]:
+        """The different texts of a row, in their order."""
+        codes = self.codes[self.offsets[number] : self.offsets[number + 1]].tolist()
+        return [self.names[code] for code in dict.fromkeys(codes) if code >= 0]
+
+    def having(self, name: str) -> NDArray[np.bool_]:
+        """Mark the rows that have the text. Shape: (rows,)."""
+        if name not in self.names:
+            return np.zeros(len(self.offsets) - 1, np.bool_)
+        before = np.concatenate([[0], np.cumsum(self.codes == self.names.index(name))])
+        return before[self.offsets[1:]] > before[self.offsets[:-1]]
+
+    def counts(self) -> dict[str, int]:
+        """In how many rows each text is, the most frequent first."""
+        counts = Counter({name: int(np.count_nonzero(self.having(name))) for name in self.names})
+        return dict(counts.most_common())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,6 +147,35 @@ class Outlines:
     def in_group(self, key: GroupKey) -> NDArray[np.bool_]:
         """Mark the rows of the group. Shape: (rows,)."""
         return self.equal("group_id", key.group_id) & self.equal("training_step", key.training_step)
+
+
+class Search:
+    """The searches of one snapshot; the latest are remembered."""
+
+    def __init__(self, outlines: "Outlines") -> None:
+        self._outlines = outlines
+        self._matches: OrderedDict[str, NDArray[np.bool_]] = OrderedDict()
+
+    def rows(self, query: str) -> NDArray[np.bool_]:
+        """Mark the rows that hold the text. Shape: (rows,). Raises StoreError."""
+        if query not in self._matches:
+            self._matches[query] = self._look(query)
+        while len(self._matches) > _REMEMBERED:
+            self._matches.popitem(last=False)
+        return self._matches[query]
+
+    def _look(self, query: str) -> NDArray[np.bool_]:
+        parts = [np.zeros(0, np.bool_)]
+        for file, groups in groupby(self._outlines.groups, key=attrgetter("file")):
+            with open_parquet(file) as parquet:
+                for group in groups:
+                    table = group.read(parquet, list(_SEARCHED))
+                    matches = np.zeros(table.num_rows, np.bool_)
+                    for column in table.columns:
+                        for start, chunk in zip(_starts(column), column.chunks, strict=True):
+                            matches[start : start + len(chunk)] |= _holding(chunk, query)
+                    parts.append(matches)
+        return np.concatenate(parts)
 
 
 def read_outlines(files: Sequence[ViewedFile]) -> Outlines:
@@ -144,3 +243,23 @@ def _list_column(column: pa.ChunkedArray, field: str) -> ListColumn:
         codes=pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False).astype(np.int32),
         offsets=np.concatenate([[0], np.cumsum(_lengths(column))]).astype(np.int64),
     )
+
+
+def _starts(column: pa.ChunkedArray) -> list[int]:
+    return [0, *np.cumsum([len(chunk) for chunk in column.chunks]).tolist()][: column.num_chunks]
+
+
+def _holding(array: pa.Array, query: str) -> NDArray[np.bool_]:
+    """Mark the values that hold the text, at any depth. Shape: (values,)."""
+    if pa.types.is_struct(array.type):
+        matches = np.zeros(len(array), np.bool_)
+        for field in range(array.type.num_fields):
+            matches |= _holding(pc.struct_field(array, [field]), query)
+        return matches
+    if pa.types.is_list(array.type):
+        inner = _holding(pc.list_flatten(array), query)
+        before = np.concatenate([[0], np.cumsum(inner)])
+        ends = np.cumsum(pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False))
+        return np.diff(before[np.concatenate([[0], ends])]) > 0
+    matching = pc.match_substring(array, query, ignore_case=True)
+    return pc.fill_null(matching, fill_value=False).to_numpy(zero_copy_only=False)

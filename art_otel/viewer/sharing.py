@@ -1,22 +1,26 @@
-"""Export: one HTML file that shows a selection without a server.
+"""Sharing: the page and its answers as one HTML file, or as a frame in a notebook.
 
 Invariant: the file holds the page, and the answers about what was selected alone; it asks no network. Text of the data
-cannot end the script that holds it, because `<` is written as an escape.
+cannot end the script that holds it, because `<` is written as an escape. A frame has an origin of its own, so a script
+in it cannot reach what is around it.
 """
 
+from base64 import b64encode
+from collections.abc import Sequence
 from dataclasses import dataclass
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 from urllib.parse import urlencode
 
 import numpy as np
 
 from art_otel.errors import UsageError
-from art_otel.viewer.pages.listing import MOST_ROWS
-from art_otel.viewer.rollout.row import show_rows
-from art_otel.viewer.serving.api import Api
-from art_otel.viewer.serving.plain import to_json
-from art_otel.viewer.serving.static_files import static_file
-from art_otel.viewer.snapshot import Snapshot
+from art_otel.store import write_trajectories
+from art_otel.trajectories import Trajectory
+from art_otel.viewer.listing import MOST_ROWS
+from art_otel.viewer.rollout import show_rows
+from art_otel.viewer.serving import Api, static_file, to_json
+from art_otel.viewer.snapshot import Snapshot, ViewedData
 
 DATA_ID: Final = "art-otel-data"
 
@@ -25,6 +29,9 @@ _POLICY: Final = (
     " require-trusted-types-for 'script'; base-uri 'none'; form-action 'none'"
 )
 """A browser asks nobody for anything: what the file needs is in it."""
+
+_HEIGHT: Final = 640
+"""Pixels."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,6 +60,24 @@ def render_html(api: Api, selection: Selection) -> Rendered:
     rows = matching[: selection.limit]
     data = {"generation": snapshot.generation, "responses": _responses(api, snapshot, rows)}
     return Rendered(document=_document(to_json(data).decode()), rollouts=len(rows), matching=len(matching))
+
+
+def frame_html(trajectories: Sequence[Trajectory], *, plan: bool) -> str:
+    """A frame that shows these trajectories, or what would train. Raises UsageError, StoreError and OSError."""
+    with TemporaryDirectory(prefix="art-otel-") as folder:
+        write_trajectories(list(trajectories), folder)
+        api = Api(data=ViewedData([folder]), tokenizer=None, spans=None, live=False)
+        try:
+            document = render_html(api, Selection()).document
+            view = "#/plan" if plan else _view(api)
+        finally:
+            api.data.close()
+    # A data: address and no srcdoc, in which links to a hash would lead to the notebook.
+    address = f"data:text/html;charset=utf-8;base64,{b64encode(document.encode()).decode()}{view}"
+    return (
+        f'<iframe src="{address}" sandbox="allow-scripts" title="art-otel view"'
+        f' style="width:100%;height:{_HEIGHT}px;border:1px solid #8884"></iframe>'
+    )
 
 
 def _selected(snapshot: Snapshot, selection: Selection) -> list[int]:
@@ -120,3 +145,9 @@ def _document(data: str) -> str:
 def _tag(html: str, opening: str, closing: str) -> str:
     start = html.index(opening)
     return html[start : html.index(closing, start) + len(closing)]
+
+
+def _view(api: Api) -> str:
+    """The address of the rollout's page where there is one rollout, else of the list."""
+    rows = show_rows(api.data.snapshot, range(len(api.data.snapshot.outlines)))
+    return f"#/r/{rows[0]['key']}" if len(rows) == 1 else "#/t"

@@ -13,12 +13,11 @@ import numpy as np
 from art_otel.store import Wanted
 from art_otel.trajectories import Trajectory
 from art_otel.trajectories.history import main_history
-from art_otel.viewer.keys import GroupKey
-from art_otel.viewer.options import NONE, PlanOptions
-from art_otel.viewer.problems import NotFoundError
-from art_otel.viewer.rollout.comparison import compare
-from art_otel.viewer.rollout.conversation import message_parts
-from art_otel.viewer.rollout.row import show_rows
+from art_otel.viewer.addresses import GroupKey, NotFoundError
+from art_otel.viewer.comparison import compare
+from art_otel.viewer.conversation import message_parts
+from art_otel.viewer.judging import NONE, PlanOptions
+from art_otel.viewer.rollout import show_rows
 from art_otel.viewer.snapshot import Snapshot
 
 _LONGEST: Final = 2_000

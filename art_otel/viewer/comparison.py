@@ -13,8 +13,8 @@ from art_otel.data.plan import TurnReward
 from art_otel.data.sequences import BuiltSequences, SequenceBuilder
 from art_otel.store import Wanted
 from art_otel.trajectories import Trajectory
-from art_otel.viewer.keys import GroupKey
-from art_otel.viewer.options import NONE, PlanOptions
+from art_otel.viewer.addresses import GroupKey
+from art_otel.viewer.judging import NONE, PlanOptions
 from art_otel.viewer.snapshot import Snapshot
 
 _OUTLINE = Wanted(prompts=False, messages=False, tokens=False)

@@ -1,1 +1,0 @@
-"""Rollout shows one rollout: its row, conversation, tokens, turns and timeline, and why each completion trains."""
