@@ -20,7 +20,7 @@ from opentelemetry.trace import Tracer, TracerProvider
 
 from art_otel import attributes
 from art_otel.errors import UsageError
-from art_otel.spool.runs import RUN, name_run
+from art_otel.spool.runs import RUN
 from art_otel.tracing.api.recorder import Recorder, recorder
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ _RUNNING: Final = otel_context.create_key("art-otel-running")
 _SCOPE: Final = otel_context.create_key("art-otel-gather-scope")
 _RUN_ENTRY: Final = "art_otel.run"
 """The entry of the baggage that says which run the rollout is of."""
+_UNNAMED_RUN: Final = os.urandom(8).hex()
+"""The run where no variable names one: this process and its forks. Gathering leaves the environment as it was."""
 
 _trust: Trust = "own"
 
@@ -50,7 +52,7 @@ def with_rollout(running: "RunningTrajectory", context: Context | None = None, *
     """A context in which code belongs to a rollout; `tell_others`: also the code of other services that it calls."""
     if tell_others:
         context = baggage.set_baggage(attributes.ROLLOUT_ID, running.rollout_id, context)
-        context = baggage.set_baggage(_RUN_ENTRY, os.environ.get(RUN) or name_run(), context)
+        context = baggage.set_baggage(_RUN_ENTRY, _run_name(), context)
     return otel_context.set_value(_RUNNING, running, context)
 
 
@@ -75,8 +77,11 @@ def remote_rollout_id(context: Context | None = None) -> str | None:
 
 
 def _is_believed(context: Context | None) -> bool:
-    run = os.environ.get(RUN)
-    return _trust == "any" or (_trust == "own" and run is not None and baggage.get_baggage(_RUN_ENTRY, context) == run)
+    return _trust == "any" or (_trust == "own" and baggage.get_baggage(_RUN_ENTRY, context) == _run_name())
+
+
+def _run_name() -> str:
+    return os.environ.get(RUN) or _UNNAMED_RUN
 
 
 def detach(token: Token[Context]) -> None:

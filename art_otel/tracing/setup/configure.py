@@ -160,7 +160,8 @@ class Tracing:
                     self._attach(provider)
 
     def _set_up(self) -> None:
-        name_run()  # before the app starts processes, which are of the same run
+        if self.settings is not self._memory:
+            name_run()  # before the app starts processes, which are of the same run
         self.client.begin(self.settings)
         if not self._is_hooked:
             self._is_hooked = True
