@@ -116,6 +116,13 @@ class ArrivingRollouts:
                 self._ended.pop(to, None)
             self._note_traces(to, spans)
 
+    def keep_open(self, rollout_id: str, now: float) -> None:
+        """Begin the grace of a rollout anew: somebody knows that it runs, although nothing of it comes."""
+        to: BelongsTo = ("rollout", rollout_id)
+        if to in self._new:
+            self._spans[to].changed = now
+            self._new.move_to_end(to)
+
     @property
     def open(self) -> int:
         """How many rollouts, or traces, have more than was given."""

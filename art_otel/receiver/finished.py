@@ -95,6 +95,13 @@ class FinishedRollouts:
         """How many rollouts, or traces, have spans that were not handed on yet."""
         return self._arriving.open
 
+    def keep_open(self, rollout_ids: Iterable[str]) -> None:
+        """Let no grace end rollouts that are known to run."""
+        now = time.monotonic()
+        with self._lock:
+            for rollout_id in rollout_ids:
+                self._arriving.keep_open(rollout_id, now)
+
     def add(self, lines: Sequence[tuple[Sequence[Record], SpooledLine]]) -> None:
         """Add records that were written now, each with the spooled line that holds it."""
         self._current[1] = str(lines[-1][1].file)

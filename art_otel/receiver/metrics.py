@@ -25,6 +25,9 @@ _HELP: Final = {
     "art_otel_unmatched_rewards_total": ("counter", "Rewards for a rollout of which nothing else had come."),
     "art_otel_handed_out_total": ("counter", "Trajectories handed to consumers."),
     "art_otel_acknowledged_total": ("counter", "Trajectories that consumers acknowledged."),
+    "art_otel_gateway_calls_total": ("counter", "Calls of agents that the gateway wrote to the spool."),
+    "art_otel_gateway_unrecorded_calls_total": ("counter", "Calls of agents that could not be written."),
+    "art_otel_gateway_upstream_errors_total": ("counter", "Model servers that could not be reached, or broke off."),
     "art_otel_open_rollouts": ("gauge", "Rollouts, or traces, with spans that were not handed on yet."),
     "art_otel_lag_bytes": ("gauge", "Bytes of the spool in which nobody has looked for finished rollouts yet."),
 }

@@ -21,7 +21,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Self, TextIO
 
-from tests.tracing import policy, sglang, wire
+from tests.tracing import anthropic_wire, policy, sglang, wire
 
 POLICY_VERSION_HEADER = "x-policy-version"
 _ROOT = Path(__file__).parents[2]
@@ -30,7 +30,7 @@ _KNOWN_FIELDS = frozenset(
         *("model", "messages", "prompt", "input", "instructions", "tools", "tool_choice", "parallel_tool_calls"),
         *("temperature", "top_p", "n", "max_tokens", "max_completion_tokens", "seed", "stop", "response_format"),
         *("frequency_penalty", "presence_penalty", "logprobs", "top_logprobs", "stream", "stream_options"),
-        *("user", "previous_response_id", "store", "text", "metadata"),
+        *("user", "previous_response_id", "store", "text", "metadata", "system"),
     ]
 )
 _HEADERS = (
@@ -44,6 +44,7 @@ _ROUTES: dict[str, tuple[_Whole, _Chunks]] = {
     "/v1/chat/completions": (wire.chat, wire.chat_chunks),
     "/v1/completions": (wire.text, wire.text_chunks),
     "/v1/responses": (wire.responses, wire.responses_events),
+    "/v1/messages": (anthropic_wire.message, anthropic_wire.events),
 }
 _CHAT = "/v1/chat/completions"
 
@@ -131,11 +132,14 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 512
 
-    def __init__(self, port: int, record: _Record, *, strict: bool, sglang: bool, policy_version: str | None) -> None:
+    def __init__(
+        self, port: int, record: _Record, *, strict: bool, sglang: bool, loses: bool, policy_version: str | None
+    ) -> None:
         super().__init__(("127.0.0.1", port), _Handler)
         self.record = record
         self.strict = strict
         self.sglang = sglang
+        self.loses = loses
         self.policy_version = policy_version
 
     def handle_error(self, request, client_address) -> None:
@@ -149,9 +153,19 @@ class _Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
     server: _Server
 
+    def do_GET(self) -> None:
+        """The models there are."""
+        self._answer(200, {"object": "list", "data": [{"id": "m", "object": "model"}]}, {})
+
+    def do_HEAD(self) -> None:
+        """As clients ask before they do anything."""
+        self._head(200, "application/json", {})
+        self.send_header("Content-Length", "68")
+        self.end_headers()
+
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))))
-        route = _ROUTES.get(self.path)
+        route = _ROUTES.get(self.path.partition("?")[0])
         if route is None:
             self._refuse(body, 404, f"no such path: {self.path}")
             return
@@ -175,7 +189,9 @@ class _Handler(BaseHTTPRequestHandler):
         if body.get("stream"):
             self._stream(directed, chunks(asked, response_id))
         else:
-            self._answer(200, whole(asked, response_id), directed)
+            self._answer(
+                200, _cut(whole(asked, response_id)) if self.server.loses else whole(asked, response_id), directed
+            )
 
     def _fails(self, wanted: str) -> bool:
         _, _, times = wanted.partition("x")
@@ -209,7 +225,7 @@ class _Handler(BaseHTTPRequestHandler):
                 return
             time.sleep(float(directed.get("pace", 0)))
             self._send(wire.as_event(chunk))
-        if self.path != "/v1/responses":
+        if self.path in ("/v1/chat/completions", "/v1/completions"):
             self._send(b"data: [DONE]\n\n")
         self._send(b"")
 
@@ -227,6 +243,14 @@ class _Handler(BaseHTTPRequestHandler):
         """Requests are on record; the console stays quiet."""
 
 
+def _cut(answer: dict) -> dict:
+    """The answer without the first token of each choice."""
+    for choice in answer["choices"]:
+        choice["token_ids"] = choice["token_ids"][1:]
+        choice["logprobs"]["content"] = choice["logprobs"]["content"][1:]
+    return answer
+
+
 def _messages(body: dict) -> list[dict]:
     given = body.get("messages") or body.get("input") or body.get("prompt") or ""
     messages = [{"role": "user", "content": given}] if isinstance(given, str) else given
@@ -240,10 +264,16 @@ def main() -> None:
     parser.add_argument("--record", type=Path, required=True)
     parser.add_argument("--strict", action="store_true", help="answer 400 to fields OpenAI does not know")
     parser.add_argument("--sglang", action="store_true", help="answer chat as SGLang does")
+    parser.add_argument("--loses-a-token", action="store_true", help="leave a token of each choice out of the ids")
     parser.add_argument("--policy-version", help=f"the header {POLICY_VERSION_HEADER}")
     given = parser.parse_args()
     with given.record.open("a", encoding="utf-8") as file:
-        options = {"strict": given.strict, "sglang": given.sglang, "policy_version": given.policy_version}
+        options = {
+            "strict": given.strict,
+            "sglang": given.sglang,
+            "loses": given.loses_a_token,
+            "policy_version": given.policy_version,
+        }
         server = _Server(given.port, _Record(file), **options)
         print(f"http://127.0.0.1:{server.server_port}/v1", flush=True)
         server.serve_forever()

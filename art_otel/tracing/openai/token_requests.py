@@ -30,7 +30,7 @@ class Ask(NamedTuple):
 
 
 NOTHING: Final = Ask({}, {})
-_ASKS: Final[Mapping[str, Ask]] = {
+ASKS: Final[Mapping[str, Ask]] = {
     "/chat/completions": Ask({"logprobs": True, "return_token_ids": True}, {}),
     "/completions": Ask({"logprobs": 1, "return_token_ids": True}, {}),
 }
@@ -58,7 +58,7 @@ class _Accepted(NamedTuple):
 class TokenRequests:
     """Says what to ask a server for, and learns from what it refuses. `asks` are by the end of the path."""
 
-    def __init__(self, asks: Mapping[str, Ask] = _ASKS) -> None:
+    def __init__(self, asks: Mapping[str, Ask] = ASKS) -> None:
         self._asks = asks
         self._accepted: dict[Target, _Accepted] = {}
 

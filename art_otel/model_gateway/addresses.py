@@ -1,0 +1,158 @@
+"""Addresses: which rollout a request says that it belongs to.
+
+Invariant: who says it more clearly goes first: the path, the app's baggage, a header of ours, an API key that was made
+for a rollout, the session that an agent names of itself, a trace. What says nothing belongs to the conversation that it
+continues, which `conversations` finds.
+
+    /rollout/ID/v1/chat/completions                     the rollout ID
+    /rollout/ID;group_id=…;split=…/v1/chat/completions  what is said of it, too; clients mix up a base URL with a query
+
+Sources: https://www.w3.org/TR/trace-context/, https://www.w3.org/TR/baggage/; requests of Claude Code 2.1, Codex 0.169
+and opencode.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal, NamedTuple, TypeAlias
+from urllib.parse import unquote
+
+from art_otel import attributes as names
+from art_otel.conventions import values
+from art_otel.errors import UsageError
+from art_otel.tracing.api.running import field_attributes
+from art_otel.tracing.openai.bodies import decode
+
+Headers: TypeAlias = Mapping[str, str]
+Source: TypeAlias = Literal["path", "baggage", "header", "key", "session", "trace", "conversation"]
+
+PREFIX: Final = "/rollout/"
+OUR_HEADER: Final = "x-art-rollout-id"
+KEY: Final = "art-"
+"""How an API key begins that names a rollout. It is no key of the model server, which never gets it."""
+
+_SESSIONS: Final = (
+    "x-session-affinity",
+    "x-claude-code-session-id",
+    "session-id",
+    "session_id",
+    "x-opencode-session",
+)
+_SETTINGS: Final = ("group_id", "split", "attempt", "training_step", "name")
+_NUMBERS: Final = ("attempt", "training_step")
+_TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-(?P<trace>[0-9a-f]{32})-(?P<span>[0-9a-f]{16})-(?P<flags>[0-9a-f]{2})")
+_SAMPLED: Final = 1
+_MAX_ID: Final = 256
+_USER: Final = re.compile(r"session_([0-9a-fA-F-]{8,64})")
+
+
+class Target(NamedTuple):
+    """What a request line asks for: the path and query for the model server, and what it says of the rollout.
+
+    `settings` are attributes of the rollout's own span.
+    """
+
+    path: str
+    query: str
+    rollout_id: str | None = None
+    settings: Mapping[str, str | int] = {}
+
+
+class Parent(NamedTuple):
+    """The span of an agent that is traced itself."""
+
+    trace_id: str
+    span_id: str
+
+
+class Address(NamedTuple):
+    """Where a request belongs. `parent` is the span around it, where the agent is traced itself.
+
+    `rollout_id` is None where only a trace is known, or nothing.
+    """
+
+    source: Source
+    rollout_id: str | None = None
+    parent: Parent | None = None
+    settings: Mapping[str, str | int] = {}
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether the rollout's own span is the gateway's to write."""
+        return self.source not in ("baggage", "trace")
+
+
+def read_target(path: str, query: str) -> Target:
+    """Read a request's target, whose path is still encoded. Raises UsageError for a rollout's that is none."""
+    if not path.startswith(PREFIX):
+        return Target(path, query)
+    segment, _, rest = path[len(PREFIX) :].partition("/")
+    encoded_id, *settings = segment.split(";")
+    return Target(f"/{rest}", query, _checked_id(unquote(encoded_id)), read_settings(settings))
+
+
+def read_settings(settings: Sequence[str]) -> Mapping[str, str | int]:
+    """Read the settings of a rollout, each `name=value`, as attributes. Raises UsageError that names what is none."""
+    fields: dict[str, str | int] = {}
+    for setting in settings:
+        name, _, value = map(unquote, setting.partition("="))
+        if name not in _SETTINGS:
+            raise UsageError(f"/rollout/ID;{name}=…: of a rollout one says {', '.join(_SETTINGS)}")
+        if name in _NUMBERS and not value.isdecimal():
+            raise UsageError(f"/rollout/ID;{name}={value}: give a whole number")
+        fields[name] = int(value) if name in _NUMBERS else value
+    attributes = field_attributes(**fields)
+    return {name: value for name, value in attributes.items() if isinstance(value, (str, int))}
+
+
+def read_address(target: Target, headers: Headers, body: bytes | None) -> Address:
+    """Read which rollout a request belongs to. `body` is None where the request is not recorded."""
+    parent = _parent(headers.get("traceparent", ""))
+    if target.rollout_id is not None:
+        return Address("path", target.rollout_id, parent, target.settings)
+    in_baggage = baggage_of(headers.get("baggage", "")).get(names.ROLLOUT_ID)
+    if in_baggage and parent is not None:
+        return Address("baggage", in_baggage, parent)
+    if named := headers.get(OUR_HEADER) or in_baggage:
+        return Address("header", _checked_id(named), parent)
+    if key := key_of(headers):
+        return Address("key", _checked_id(key), parent)
+    if session := _session(headers, body):
+        return Address("session", session[:_MAX_ID], parent)
+    return Address("conversation") if parent is None else Address("trace", None, parent)
+
+
+def key_of(headers: Headers) -> str | None:
+    """The rollout that the API key of a request names."""
+    key = headers.get("x-api-key") or headers.get("authorization", "").removeprefix("Bearer ").strip()
+    return key[len(KEY) :] or None if key.startswith(KEY) else None
+
+
+def baggage_of(header: str) -> dict[str, str]:
+    """The entries of a baggage header, without their properties."""
+    pairs = (entry.partition(";")[0].partition("=") for entry in header.split(","))
+    return {unquote(name.strip()): unquote(value.strip()) for name, equals, value in pairs if equals}
+
+
+def _parent(header: str) -> Parent | None:
+    """The span that a sampled traceparent names; what is not sampled nobody records."""
+    match = _TRACEPARENT.fullmatch(header.strip())
+    if match is None or not int(match["flags"], 16) & _SAMPLED or not int(match["trace"], 16) * int(match["span"], 16):
+        return None
+    return Parent(match["trace"], match["span"])
+
+
+def _session(headers: Headers, body: bytes | None) -> str | None:
+    """The session that an agent names: in a header, or as Claude Code in `metadata.user_id`."""
+    named = next((headers[name] for name in _SESSIONS if headers.get(name)), None)
+    if named is not None or body is None or b'"user_id"' not in body:
+        return named
+    metadata = values.mapping((decode(body) or {}).get("metadata")) or {}
+    user = values.text(metadata.get("user_id")) or ""
+    match = _USER.search(user)
+    return values.text((decode(user.encode()) or {}).get("session_id")) or (None if match is None else match[1])
+
+
+def _checked_id(rollout_id: str) -> str:
+    if not rollout_id or len(rollout_id) > _MAX_ID or not rollout_id.isprintable():
+        raise UsageError(f"a rollout's id is a printable text of at most {_MAX_ID} characters")
+    return rollout_id

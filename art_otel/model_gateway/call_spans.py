@@ -1,0 +1,113 @@
+"""Call spans: an exchange as the span of an LLM call, with the attributes that a traced client's span has.
+
+Invariant: the span says what was sent and answered, whole, whatever instrumentor the agent has, and no more than that:
+no header of the agent's, which may hold its keys. One conversion reads it and the live half's to equal calls.
+"""
+
+import os
+import time
+from hashlib import blake2b
+from typing import Final
+from urllib.parse import urlsplit
+
+from art_otel import attributes as names
+from art_otel.conventions import ART_OTEL, ERROR_TYPE, response_attributes
+from art_otel.conventions.dialects.genai import API_TYPE, OPERATION_NAME, PROVIDERS, REQUEST_MODEL, RESPONSES
+from art_otel.model_gateway.addresses import Address, Parent
+from art_otel.model_gateway.exchanges import Dialect, Exchange
+from art_otel.model_gateway.tokens import doubtful_tokens, response_tokens
+from art_otel.spans import Link, Resource, Scope, Span, Value
+from art_otel.tracing.openai.bodies import answer_attributes, request_attributes_of
+from art_otel.version import __version__
+
+SCOPE: Final = Scope(name=ART_OTEL, version=__version__)
+
+_PROVIDERS: Final[dict[Dialect, str]] = {"messages": "anthropic"}
+_OPERATIONS: Final[dict[Dialect, str]] = {"completions": "text_completion"}
+
+
+def gateway_resource() -> Resource:
+    """The resource of a gateway process, which no other process has."""
+    instance = f"{os.getpid()}-{os.urandom(4).hex()}"
+    return Resource(attributes={"service.name": "art-otel gateway", "service.instance.id": instance})
+
+
+def span_id() -> str:
+    """A new id."""
+    return os.urandom(8).hex()
+
+
+def root_of(rollout_id: str) -> Parent:
+    """The ids of the own span of a rollout that the gateway records."""
+    digest = blake2b(f"art-otel gateway {rollout_id}".encode(), digest_size=24).hexdigest()
+    return Parent(digest[:32], digest[32:])
+
+
+def call_span(exchange: Exchange, address: Address, server: str, resource: Resource) -> Span:
+    """Build the span of an exchange with a server.
+
+    It is below its rollout's own span and links to the agent's; where the app records the rollout, it is below that.
+    """
+    rollout_id, around = address.rollout_id, address.parent
+    parent = root_of(rollout_id) if rollout_id is not None and address.is_ours else around
+    linked = None if parent is around else around
+    attributes = call_attributes(exchange, server)
+    failure = exchange.why_failed()
+    if failure is not None:
+        attributes[ERROR_TYPE] = failure.type
+    if rollout_id is not None:
+        attributes = {names.ROLLOUT_ID: rollout_id, **attributes}
+    return Span(
+        trace_id=os.urandom(16).hex() if parent is None else parent.trace_id,
+        span_id=span_id(),
+        parent_span_id=None if parent is None else parent.span_id,
+        name=call_name(attributes),
+        kind="client",
+        start_ns=exchange.start_ns,
+        end_ns=max(exchange.start_ns, exchange.end_ns),
+        attributes=attributes,
+        links=() if linked is None else (Link(trace_id=linked.trace_id, span_id=linked.span_id),),
+        status="unset" if failure is None else "error",
+        status_message="" if failure is None else failure.message or failure.type,
+        scope=SCOPE,
+        resource=resource,
+    )
+
+
+def call_name(attributes: dict[str, Value]) -> str:
+    """The name that the span of a call has."""
+    model = attributes.get(REQUEST_MODEL)
+    operation = attributes[OPERATION_NAME]
+    return operation if model is None else f"{operation} {model}"
+
+
+def call_attributes(exchange: Exchange, server: str) -> dict[str, Value]:
+    """The attributes that say what was asked and answered."""
+    attributes: dict[str, Value] = {
+        OPERATION_NAME: _OPERATIONS.get(exchange.dialect, "chat"),
+        PROVIDERS[0]: _PROVIDERS.get(exchange.dialect, "openai"),
+        "server.address": urlsplit(server).hostname or server,
+        **request_attributes_of(exchange.request),
+    }
+    if exchange.dialect == "responses":
+        attributes[API_TYPE] = RESPONSES
+    answer = exchange.answer()
+    if answer is not None:
+        attributes |= response_attributes(answer) | _exact(answer)
+    if exchange.policy_version is not None:
+        attributes[names.POLICY_VERSION] = exchange.policy_version
+    return attributes
+
+
+def _exact(answer: dict[str, Value]) -> dict[str, Value]:
+    """The answer as it was sent, and its token ids and logprobs, if they are as many as it counts."""
+    exact: dict[str, Value] = {**answer_attributes(answer), **response_tokens(answer)}
+    if doubtful_tokens(answer, exact):
+        tokens = (names.COMPLETION_TOKENS_PREFIX, names.COMPLETION_LOGPROBS_PREFIX)
+        exact = {name: value for name, value in exact.items() if not name.startswith(tokens)}
+    return exact
+
+
+def now_ns() -> int:
+    """The time, as spans have it."""
+    return time.time_ns()

@@ -1,0 +1,251 @@
+"""Exchange: one request to a model, and the answer to it, as both pass through the gateway.
+
+Invariant: what a server answered is whole here before the agent has its last byte: of a stream the event that ends it
+waits until it `is_over`. Bytes that nobody asked for otherwise pass as they came. Nothing here raises for what a body
+holds; what cannot be read is unknown.
+
+Sources: https://html.spec.whatwg.org/multipage/server-sent-events.html#event-stream-interpretation,
+https://platform.openai.com/docs/api-reference, https://docs.anthropic.com/en/api/messages-streaming
+"""
+
+from collections.abc import Iterator
+from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
+
+from art_otel.conventions import values
+from art_otel.conventions.bodies.chunks import JoinedChunks
+from art_otel.model_gateway.tokens import Asked
+from art_otel.spans import Value
+from art_otel.tracing.openai.bodies import decode, failed_status, failure
+from art_otel.tracing.openai.stream import JoinedEvents
+
+Dialect: TypeAlias = Literal["chat", "completions", "responses", "messages"]
+
+_PATHS: Final[tuple[tuple[str, Dialect], ...]] = (
+    ("/chat/completions", "chat"),
+    ("/completions", "completions"),
+    ("/responses", "responses"),
+    ("/messages", "messages"),
+)
+_EVENTS: Final = b"text/event-stream"
+_FIRST_REFUSAL: Final = 400
+_MESSAGE: Final = 1000
+"""Characters of an error's message that are kept."""
+
+
+def dialect_of(method: str, path: str) -> Dialect | None:
+    """How a request asks for a completion; None for one that asks for something else."""
+    if method != "POST":
+        return None
+    return next((dialect for end, dialect in _PATHS if path.endswith(end)), None)
+
+
+class Failure(NamedTuple):
+    """Why a call failed: a status, an error's code or the name of an exception, and what was said of it."""
+
+    type: str
+    message: str = ""
+
+
+class Exchange:
+    """A request with its answer as far as it has come. `take` passes on what comes of it.
+
+    `request` is the body as the agent sent it; `policy_version` is that of the weights, if the server names it.
+    """
+
+    def __init__(self, dialect: Dialect, request: bytes, start_ns: int) -> None:
+        self.dialect: Final = dialect
+        self.request: Final = request
+        self.start_ns: Final = start_ns
+        self.end_ns = start_ns
+        self.policy_version: str | None = None
+        self.failure: Failure | None = None
+        self.asked = Asked()
+        self._status = 0
+        self._parts: list[bytes] = []
+        self._stream: _Stream | None = None
+
+    def begin(self, status: int, content_type: bytes) -> None:
+        """The server begins to answer."""
+        self._status = status
+        if status < _FIRST_REFUSAL and content_type.startswith(_EVENTS):
+            self._stream = _Stream(self.dialect)
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether the answer comes as events."""
+        return self._stream is not None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the event has come that ends the answer."""
+        return self._stream is not None and self._stream.is_over
+
+    def take(self, piece: bytes) -> bytes:
+        """Take what the server sent next, and give what the agent may have: nothing of a body that is no stream."""
+        if self._stream is None:
+            self._parts.append(piece)
+            return b""
+        if not self.asked.is_hidden:
+            for event in self._stream.take(piece):
+                self._stream.read(event)
+            return piece
+        passed: list[bytes] = []
+        for event in self._stream.take(piece):
+            self._stream.read(event)
+            passed.append(self.asked.without(event.text, event.data))
+        return b"".join(passed)
+
+    def rest(self) -> bytes:
+        """Give what the agent has not got when the server has sent everything."""
+        if self._stream is not None:
+            return self._stream.rest() if self.asked.is_hidden else b""
+        body = b"".join(self._parts)
+        return self.asked.without_tokens(body) if self.asked.is_hidden else body
+
+    def refusal(self) -> bytes:
+        """The body of an answer that is an error."""
+        return b"".join(self._parts)
+
+    def answer(self) -> dict[str, Value] | None:
+        """The body of the answer, joined where it streamed; None where there is none."""
+        if self._status >= _FIRST_REFUSAL:
+            return None
+        return decode(b"".join(self._parts)) if self._stream is None else self._stream.body()
+
+    def why_failed(self) -> Failure | None:
+        """Why the call failed, by the connection, the status or what the answer says; None where it did not."""
+        if self.failure is not None:
+            return self.failure
+        if self._status >= _FIRST_REFUSAL:
+            return Failure(str(self._status), _message(decode(b"".join(self._parts)) or {}))
+        error = self._stream.error if self._stream is not None else failed_status(self.answer() or {})
+        return None if error is None else Failure(error)
+
+
+class Event(NamedTuple):
+    """The text of an event with the blank line that ends it, and its data."""
+
+    text: bytes
+    data: bytes
+
+
+class _Joined(Protocol):
+    def add(self, event: dict[str, Value], /) -> None: ...
+    def body(self) -> dict[str, Value]: ...
+
+
+_ENDS: Final = (b"\n\n", b"\r\n\r\n", b"\r\r")
+_DATA: Final = b"data:"
+_DONE: Final = b"[DONE]"
+_LAST: Final = frozenset(
+    {"message_stop", "error", "response.completed", "response.failed", "response.incomplete", "response.cancelled"}
+)
+_FAILED: Final = frozenset({"error", "response.failed"})
+
+
+class _Stream:
+    """The events of one answer, of which `take` gives those that are whole."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self.is_over = False
+        self.error: str | None = None
+        self._begun = b""
+        self._joined: _Joined = {"responses": JoinedEvents, "messages": JoinedMessage}.get(dialect, JoinedChunks)()
+
+    def take(self, piece: bytes) -> Iterator[Event]:
+        """Give the events that end in the bytes that came next."""
+        text = self._begun + piece
+        while (end := _end_of_event(text)) is not None:
+            event, text = text[:end], text[end:]
+            lines = [line[len(_DATA) :].strip() for line in event.splitlines() if line.startswith(_DATA)]
+            yield Event(event, b"\n".join(lines))
+        self._begun = text
+
+    def read(self, event: Event) -> None:
+        """Read an event. One that is no JSON object says nothing."""
+        if event.data.startswith(_DONE):
+            self.is_over = True
+            return
+        fields = decode(event.data) if event.data else None
+        if fields is None:
+            return
+        kind = fields.get("type")
+        self.is_over = self.is_over or kind in _LAST
+        if kind in _FAILED or (fields.get("error") and "choices" not in fields):
+            self.error = failure(fields)
+        self._joined.add(fields)
+
+    def body(self) -> dict[str, Value]:
+        """The body that the events make so far."""
+        return self._joined.body()
+
+    def rest(self) -> bytes:
+        """What came of an event that never ended."""
+        return self._begun
+
+
+def _end_of_event(text: bytes) -> int | None:
+    ends = [at + len(end) for end in _ENDS if (at := text.find(end)) >= 0]
+    return min(ends, default=None)
+
+
+_DELTAS: Final = {
+    "text_delta": "text",
+    "thinking_delta": "thinking",
+    "signature_delta": "signature",
+    "input_json_delta": "partial_json",
+}
+"""The field of each kind of a piece of a content block, and the block's, but for a tool's input, which is parsed."""
+
+
+class JoinedMessage:
+    """Joins the events of a streamed Anthropic message."""
+
+    def __init__(self) -> None:
+        self._message: dict[str, Value] = {}
+        self._blocks: dict[int, dict[str, Value]] = {}
+
+    def add(self, event: dict[str, Value]) -> None:
+        """Add the next event."""
+        kind, index = event.get("type"), values.integer(event.get("index"))
+        if kind == "message_start":
+            self._message = dict(values.mapping(event.get("message")) or {})
+        elif kind == "message_delta":
+            self._message |= values.mapping(event.get("delta")) or {}
+            usage = values.mapping(event.get("usage")) or {}
+            self._message["usage"] = {**(values.mapping(self._message.get("usage")) or {}), **usage}
+        elif kind == "content_block_start" and index is not None:
+            self._blocks[index] = dict(values.mapping(event.get("content_block")) or {})
+        elif kind == "content_block_delta" and index in self._blocks:
+            delta = values.mapping(event.get("delta")) or {}
+            field = _DELTAS.get(str(delta.get("type")))
+            if field is not None and isinstance(piece := delta.get(field), str):
+                _add_piece(self._blocks[index], field, piece)
+
+    def body(self) -> dict[str, Value]:
+        """The message so far."""
+        return {**self._message, "content": [_block(self._blocks[index]) for index in sorted(self._blocks)]}
+
+
+def _add_piece(block: dict[str, Value], field: str, piece: str) -> None:
+    pieces = block.setdefault("_pieces", {})
+    pieces.setdefault(field, []).append(piece)
+
+
+def _block(block: dict[str, Value]) -> dict[str, Value]:
+    pieces: dict[str, list[str]] = block.get("_pieces", {})
+    made = {name: value for name, value in block.items() if name != "_pieces"}
+    for field, texts in pieces.items():
+        text = "".join(texts)
+        if field == "partial_json":
+            made["input"] = text or made.get("input")  # the text that was sampled
+        else:
+            made[field] = f"{made.get(field) or ''}{text}"
+    return made
+
+
+def _message(body: dict[str, Value]) -> str:
+    """What an error says, in OpenAI's or Anthropic's shape, or FastAPI's."""
+    error = values.mapping(body.get("error")) or body
+    message = values.text(error.get("message")) or values.text(body.get("detail"))
+    return (message or "")[:_MESSAGE]

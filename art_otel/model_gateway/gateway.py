@@ -1,0 +1,403 @@
+"""Gateway: model servers as agents see them, with every call recorded.
+
+    agent ─► Gateway ─► model server          a request comes, belongs to a rollout, goes to a server, streams back
+                │
+                └─► Ingest ─► spool ─► …      and is a span, as if the agent had sent it to the receiver
+
+Invariant: status, headers and bytes are the server's, each piece as it comes; when the agent leaves, the server is
+left. The span of a call is in the spool before the agent has the last of the answer. API keys go to the server and
+nowhere else. The gateway's own paths are /healthz, /metrics, /rollout/ID/end and the receiver's.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeAlias, cast
+
+import httpx
+import msgspec
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from art_otel.errors import UsageError
+from art_otel.http import BodyLimits, WebPageCheck
+from art_otel.model_gateway.addresses import OUR_HEADER, PREFIX, Address, Target, key_of, read_address, read_target
+from art_otel.model_gateway.call_spans import call_span, gateway_resource, now_ns
+from art_otel.model_gateway.conversations import Conversations, new_id
+from art_otel.model_gateway.exchanges import Exchange, Failure, dialect_of
+from art_otel.model_gateway.rollouts import End, OpenRollout, Rollouts
+from art_otel.model_gateway.tokens import Asked, TokenAsking
+from art_otel.model_gateway.upstreams import Upstream, Upstreams
+from art_otel.receiver.export import ExportRefusedError, Received
+from art_otel.receiver.receiver import Receiver, ReceiverOptions
+from art_otel.spans import Span
+from art_otel.tracing.internal_errors import InternalErrorHandler
+from art_otel.tracing.openai.bodies import decode
+from art_otel.tracing.openai.token_requests import REFUSALS
+
+Tokens: TypeAlias = Literal["auto", "passthrough", "off"]
+"""Whether servers are asked for token ids: `auto` is the most exact way that there is, today `passthrough`."""
+
+LIMITS: Final = BodyLimits(all_bytes=1 << 30, seconds=300.0)
+"""Bodies are held until they are recorded."""
+
+_OWN_PATHS: Final = ("/healthz", "/metrics", "/v1/traces", "/v1/logs")
+_OWN_PREFIX: Final = "/v1/rollouts/"
+_END: Final = "/end"
+_OF_CONNECTION: Final = frozenset(
+    [b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade", b"expect"]
+)
+_NOT_SENT: Final = _OF_CONNECTION | {b"host", b"content-length", OUR_HEADER.encode()}
+_NOT_ANSWERED: Final = _OF_CONNECTION | {b"date"}
+"""The gateway's own server writes a date."""
+
+_KEYS: Final = frozenset([b"authorization", b"x-api-key"])
+_LOOK_EVERY: Final = 0.5
+
+_READING: Final = InternalErrorHandler("an answer could not be read; its call is recorded as far as it was")
+_RECORDING: Final = InternalErrorHandler("a call could not be recorded; its rollout says that it is missing")
+_CONTINUING: Final = InternalErrorHandler("a call could not be brought to the conversation it continues")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GatewayOptions:
+    """`upstreams` are the addresses of the model servers; `receiver` says where to listen and what to keep."""
+
+    upstreams: Sequence[str]
+    receiver: ReceiverOptions = field(default_factory=lambda: ReceiverOptions(bodies=LIMITS))
+    tokens: Tokens = "auto"
+    policy_version_header: str | None = None
+
+
+@dataclass(kw_only=True, slots=True)
+class _Call:
+    """A request on its way. `exchange` is None where it asks for no completion, and is not recorded."""
+
+    method: str
+    target: Target
+    headers: Headers
+    body: bytes
+    address: Address
+    upstream: Upstream
+    rollout: OpenRollout | None = None
+    exchange: Exchange | None = None
+    is_recorded: bool = False
+
+    @property
+    def path(self) -> str:
+        """Path and query for the server."""
+        return f"{self.target.path}?{self.target.query}" if self.target.query else self.target.path
+
+
+class Gateway:
+    """A receiver with the model servers behind the same address. It is the receiver's Front."""
+
+    def __init__(self, options: GatewayOptions) -> None:
+        self.options = options
+        self.routes: Sequence[Route] = [Route("/rollout/{rollout_id:path}/end", self._end, methods=["POST"])]
+        resource = gateway_resource()
+        self._resource = resource
+        self._rollouts = Rollouts(resource=resource, grace=options.receiver.grace)
+        self._conversations = Conversations()
+        self._upstreams = Upstreams(options.upstreams)
+        self._asking = TokenAsking()
+        self._looking: asyncio.Task[None] | None = None
+        self.receiver = Receiver(options.receiver, self)
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return self.receiver.url
+
+    def application(self, receiver: ASGIApp) -> ASGIApp:
+        """Answer what is for the gateway's own paths by the receiver, and everything else by a model server."""
+        proxy = WebPageCheck(self._proxy, self.options.receiver.http, self.receiver_refused)
+
+        async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["type"] != "http" or _is_own(scope["path"]):
+                await receiver(scope, receive, send)
+            else:
+                await proxy(scope, receive, send)
+
+        return dispatch
+
+    def receiver_refused(self, path: str, status: int, why: str) -> None:
+        """Count a request that a guard refused."""
+        self.receiver.metrics.refused(status, why, path=path)
+
+    async def start(self) -> None:
+        """Begin to look for rollouts that are over."""
+        self._looking = asyncio.create_task(self._look())
+
+    async def stop(self) -> None:
+        """End all rollouts, and leave the servers."""
+        if self._looking is not None:
+            self._looking.cancel()
+        await self._write([*self._rollouts.close()])
+        await self._upstreams.close()
+
+    async def _proxy(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request as a model server does."""
+        request = Request(scope, receive)
+        try:
+            target = read_target(scope["raw_path"].decode("ascii"), scope["query_string"].decode("ascii"))
+            async with self.receiver.bodies.read(request) as body:
+                await self._pass_through(self._begin(request, target, body), receive, send)
+        except (UsageError, UnicodeDecodeError) as error:
+            await _error(400, str(error))(scope, receive, send)
+        except HTTPException as refused:
+            await _error(refused.status_code, refused.detail)(scope, receive, send)
+
+    def _begin(self, request: Request, target: Target, body: bytes) -> _Call:
+        """Read where a request belongs, and choose its server."""
+        dialect = dialect_of(request.method, target.path)
+        address = read_address(target, request.headers, None if dialect is None else body)
+        if dialect is not None and address.source == "conversation":
+            address = address._replace(rollout_id=new_id())
+            with _CONTINUING:
+                known = self._conversations.rollout_of(decode(body) or {})
+                address = address if known is None else address._replace(rollout_id=known)
+        call = _Call(
+            method=request.method,
+            target=target,
+            headers=request.headers,
+            body=body,
+            address=address,
+            upstream=self._upstreams.choose(address.rollout_id),
+        )
+        if dialect is not None:
+            call.exchange = Exchange(dialect, body, now_ns())
+            if address.rollout_id is not None and address.is_ours:
+                call.rollout = self._rollouts.begin_call(address.rollout_id, address)
+        return call
+
+    async def _pass_through(self, call: _Call, receive: Receive, send: Send) -> None:
+        """Relay a call until it is answered or the agent leaves; then the server is left as well."""
+        relaying = asyncio.ensure_future(self._relay(call, send))
+        leaving = asyncio.ensure_future(_left(receive))
+        call.upstream.open += 1
+        try:
+            await asyncio.wait((relaying, leaving), return_when=asyncio.FIRST_COMPLETED)
+            if not relaying.done():
+                relaying.cancel()
+                with suppress(asyncio.CancelledError):
+                    await relaying
+        finally:
+            call.upstream.open -= 1
+            leaving.cancel()
+            relaying.cancel()
+            await asyncio.shield(self._record(call))
+        if not relaying.cancelled():
+            relaying.result()
+
+    async def _relay(self, call: _Call, send: Send) -> None:
+        """Ask the server, and hand on what it answers."""
+        try:
+            response = await self._ask(call)
+        except httpx.HTTPError as error:
+            await self._fail(call, error)
+            answer = _error(502, f"the model server at {_for_agents(call.upstream)} cannot be reached: {_words(error)}")
+            await answer({"type": "http", "method": call.method, "headers": []}, _nothing, send)
+            return
+        except asyncio.CancelledError:
+            if call.exchange is not None:
+                call.exchange.failure = Failure("CancelledError")
+            raise
+        try:
+            await self._hand_on(call, response, send)
+        except httpx.HTTPError as error:
+            await self._fail(call, error)  # and leave the answer as it is: cut
+        finally:
+            await response.aclose()
+
+    async def _ask(self, call: _Call) -> httpx.Response:
+        """Send a request, with token ids asked for; with less where the server refuses that."""
+        asked = Asked()
+        if call.exchange is not None and self.options.tokens != "off":
+            with _READING:
+                asked = self._asking.asked(call.upstream.url, call.target.path, call.body)
+        response = await self._send(call, asked)
+        while asked.is_hidden and response.status_code in REFUSALS:
+            refusal, refused = await _read(response), response.status_code
+            asked = self._asking.less(asked, call.body, refusal)
+            response = await self._send(call, asked)
+            if response.status_code not in REFUSALS:
+                self._asking.accepted(asked, call.upstream.url, call.body, refused)
+        if call.exchange is not None:
+            call.exchange.asked = asked
+        return response
+
+    async def _send(self, call: _Call, asked: Asked) -> httpx.Response:
+        is_ours = key_of(call.headers) is not None
+        headers = [
+            (name, value)
+            for name, value in call.headers.raw
+            if name not in _NOT_SENT and not (is_ours and name in _KEYS)
+        ]
+        if call.exchange is not None:  # what is compressed nobody could read on its way
+            headers = [(name, value) for name, value in headers if name != b"accept-encoding"]
+            headers.append((b"accept-encoding", b"identity"))
+        headers += [(name.encode(), value.encode()) for name, value in asked.ask.headers.items()]
+        return await self._upstreams.send(call.upstream, call.method, call.path, headers, asked.body(call.body))
+
+    async def _hand_on(self, call: _Call, response: httpx.Response, send: Send) -> None:
+        """Send the answer piece by piece. What ends it waits until the call is recorded."""
+        exchange = call.exchange
+        if exchange is None:
+            await _send_start(response, send)
+            async for piece in _stream_of(response):
+                await _send_piece(piece, send)
+            await _send_end(send)
+            return
+        exchange.begin(response.status_code, response.headers.get("content-type", "").encode())
+        if self.options.policy_version_header is not None:
+            exchange.policy_version = response.headers.get(self.options.policy_version_header)
+        if exchange.is_stream:
+            await _send_start(response, send)
+        async for piece in _stream_of(response):
+            passed = _taken(exchange, piece)
+            if exchange.is_over:
+                await self._record(call)
+            await _send_piece(passed, send)
+        await self._record(call)
+        rest = _rest(exchange)
+        if not exchange.is_stream:
+            await _send_start(response, send, length=len(rest))
+        await _send_piece(rest, send)
+        await _send_end(send)
+
+    async def _fail(self, call: _Call, error: httpx.HTTPError) -> None:
+        """The server cannot be reached, or broke off."""
+        self.receiver.metrics.add("art_otel_gateway_upstream_errors_total")
+        if call.exchange is not None and not call.is_recorded:
+            call.exchange.failure = Failure(type(error).__name__, _words(error))
+        await self._record(call)
+
+    async def _record(self, call: _Call) -> None:
+        """Write the span of a call, once. The rollout counts it also where that fails."""
+        exchange, rollout = call.exchange, call.rollout
+        if exchange is None or call.is_recorded:
+            return
+        call.is_recorded = True
+        exchange.end_ns = now_ns()
+        is_written = False
+        with _RECORDING:
+            span = call_span(exchange, call.address, call.upstream.url, self._resource)
+            started = [] if rollout is None else self._rollouts.started(rollout)
+            is_written = await self._write([*started, span])
+        self.receiver.metrics.add(f"art_otel_gateway_{'calls' if is_written else 'unrecorded_calls'}_total")
+        if rollout is not None:
+            self._rollouts.end_call(rollout, recorded=is_written)
+        if call.address.source == "conversation" and call.address.rollout_id is not None:
+            with _CONTINUING:
+                request, answer = decode(call.body) or {}, exchange.answer() or {}
+                self._conversations.answered(call.address.rollout_id, request, answer)
+
+    async def _write(self, spans: Sequence[Span]) -> bool:
+        """Write spans to the spool; False, logged there, where the disk refuses them."""
+        if not spans:
+            return True
+        try:
+            await self.receiver.ingest.take(Received(records=[*spans]))
+        except ExportRefusedError as refused:
+            self.receiver.metrics.refused(refused.status, str(refused))
+            return False
+        return True
+
+    async def _look(self) -> None:
+        """Write what ended by being quiet, as long as the gateway runs; the receiver waits for what has not."""
+        while True:
+            await asyncio.sleep(min(_LOOK_EVERY, self.options.receiver.grace))
+            with _RECORDING:
+                await self._write([*self._rollouts.quiet(now_ns())])
+                self.receiver.finished.keep_open(self._rollouts.open)
+
+    async def _end(self, request: Request) -> Response:
+        """Answer `POST /rollout/ID/end`."""
+        async with self.receiver.bodies.read(request) as body:
+            try:
+                end = msgspec.json.decode(body or b"{}", type=End)
+            except msgspec.DecodeError as error:
+                return _error(400, f"POST {request.url.path}: {error}")
+        span = self._rollouts.end(request.path_params["rollout_id"], end)
+        if not await self._write([span]):
+            return _error(503, "the end cannot be written now: the disk may be full; send it again")
+        return JSONResponse({"rollout_id": request.path_params["rollout_id"]})
+
+
+def _is_own(path: str) -> bool:
+    is_end = path.startswith(PREFIX) and path.endswith(_END)
+    return is_end or path in _OWN_PATHS or path.startswith(_OWN_PREFIX)
+
+
+async def _left(receive: Receive) -> None:
+    """Wait until the agent has gone."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _nothing() -> Message:
+    return {"type": "http.disconnect"}
+
+
+def _stream_of(response: httpx.Response) -> httpx.AsyncByteStream:
+    """The body as the server sends it, chunk by chunk."""
+    return cast(httpx.AsyncByteStream, response.stream)
+
+
+async def _read(response: httpx.Response) -> bytes:
+    try:
+        return b"".join([piece async for piece in _stream_of(response)])
+    finally:
+        await response.aclose()
+
+
+def _taken(exchange: Exchange, piece: bytes) -> bytes:
+    with _READING:
+        return exchange.take(piece)
+    return piece
+
+
+def _rest(exchange: Exchange) -> bytes:
+    with _READING:
+        return exchange.rest()
+    return exchange.refusal()
+
+
+async def _send_start(response: httpx.Response, send: Send, length: int | None = None) -> None:
+    headers = [(name.lower(), value) for name, value in response.headers.raw]
+    kept = [(name, value) for name, value in headers if name not in _NOT_ANSWERED]
+    if length is not None:
+        kept = [(name, value) for name, value in kept if name != b"content-length"]
+        kept.append((b"content-length", str(length).encode()))
+    await send({"type": "http.response.start", "status": response.status_code, "headers": kept})
+
+
+async def _send_piece(piece: bytes, send: Send) -> None:
+    if piece:
+        await send({"type": "http.response.body", "body": piece, "more_body": True})
+
+
+async def _send_end(send: Send) -> None:
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+def _error(status: int, message: str) -> JSONResponse:
+    """An error of the gateway's own, in the shape that clients of OpenAI and Anthropic read."""
+    error = {"message": f"art-otel gateway: {message}", "type": "gateway_error", "param": None, "code": None}
+    return JSONResponse({"type": "error", "error": error}, status)
+
+
+def _for_agents(upstream: Upstream) -> str:
+    """The address without user and password."""
+    scheme, _, rest = upstream.url.partition("://")
+    return f"{scheme}://{rest.rpartition('@')[2]}"
+
+
+def _words(error: httpx.HTTPError) -> str:
+    return str(error) or type(error).__name__

@@ -1,0 +1,167 @@
+"""Rollouts: those whose agents ask through the gateway, from their first call until they are over.
+
+Invariant: a rollout's own span has ids that its id alone decides, so that several gateways, and one that was killed,
+write copies of one span. It counts the calls that were answered, so what could not be recorded is missed by whoever
+reads it. A rollout is over when somebody ends it, when no call runs and none came for the grace, or when the gateway
+ends; a later call gives it again.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+import msgspec
+
+from art_otel import attributes as names
+from art_otel.attributes import REWARD_NAME
+from art_otel.conventions import ERROR_TYPE, EVALUATION, evaluation_attributes
+from art_otel.model_gateway.addresses import Address
+from art_otel.model_gateway.call_spans import SCOPE, now_ns, root_of
+from art_otel.spans import Event, Resource, Span
+from art_otel.tracing.api import scalars
+
+_MAX_REMEMBERED: Final = 10_000
+"""Rollouts that are over and known still: a later call or reward belongs to the same span."""
+
+_NAME: Final = "agent"
+_INFERRED: Final = f"{names.METADATA_PREFIX}inferred"
+"""Says of a rollout that nobody named it: its calls continue each other's prompts."""
+
+
+class End(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a rollout ended, as `POST /rollout/ID/end` says it. `reward` may be several by their names."""
+
+    reward: float | dict[str, float] | None = None
+    status: Literal["ok", "error", "cancelled"] = "ok"
+    error: str | None = None
+    metadata: dict[str, object] = {}
+    metrics: dict[str, float] = {}
+
+
+_OK: Final = End()
+
+
+@dataclass(kw_only=True, slots=True)
+class OpenRollout:
+    """What is known of one rollout. `running` calls have not ended; `ended_ns` is None until it is over."""
+
+    rollout_id: str
+    started_ns: int
+    attributes: dict[str, str | int | float | bool]
+    running: int = 0
+    answered: int = 0
+    recorded: int = 0
+    last_ns: int = 0
+    ended_ns: int | None = None
+    end: End = _OK
+    events: tuple[Event, ...] = ()
+    is_written: bool = False
+
+
+@dataclass(kw_only=True)
+class Rollouts:
+    """The rollouts of a gateway. `resource` is that of its spans."""
+
+    resource: Resource
+    grace: float
+    _known: OrderedDict[str, OpenRollout] = field(default_factory=OrderedDict[str, OpenRollout])
+
+    @property
+    def open(self) -> list[str]:
+        """The ids of those that are not over."""
+        return [rollout_id for rollout_id, rollout in self._known.items() if rollout.ended_ns is None]
+
+    def begin_call(self, rollout_id: str, address: Address) -> OpenRollout:
+        """A call of a rollout begins."""
+        rollout = self._of(rollout_id)
+        rollout.attributes |= address.settings
+        if address.source == "conversation":
+            rollout.attributes[_INFERRED] = True
+        rollout.running += 1
+        rollout.ended_ns = None
+        return rollout
+
+    def end_call(self, rollout: OpenRollout, *, recorded: bool) -> None:
+        """A call has ended, and its span was written or not."""
+        rollout.running -= 1
+        rollout.ended_ns = None  # also where somebody ended it meanwhile
+        rollout.answered += 1
+        rollout.recorded += recorded
+        rollout.last_ns = now_ns()
+
+    def end(self, rollout_id: str, end: End) -> Span:
+        """End a rollout as somebody said, and give its span."""
+        rollout = self._of(rollout_id)
+        time_ns = now_ns()
+        rollout.end = end
+        rewards = end.reward if isinstance(end.reward, dict) else {REWARD_NAME: end.reward}
+        rollout.events += tuple(
+            Event(name=EVALUATION, time_ns=time_ns, attributes={**evaluation_attributes(name, value)})
+            for name, value in rewards.items()
+            if value is not None
+        )
+        rollout.attributes |= scalars.metadata(end.metadata)
+        rollout.attributes |= {f"{names.METRIC_PREFIX}{name}": value for name, value in end.metrics.items()}
+        rollout.ended_ns = time_ns
+        return self._span(rollout)
+
+    def started(self, rollout: OpenRollout) -> list[Span]:
+        """Give the span of a rollout that has begun, once: after a kill it shows what never ended."""
+        if rollout.is_written:
+            return []
+        rollout.is_written = True
+        return [msgspec.structs.replace(self._span(rollout), end_ns=None, events=())]
+
+    def quiet(self, now: int) -> Iterator[Span]:
+        """End those that were quiet for the grace, and give their spans."""
+        for rollout in list(self._known.values()):
+            if rollout.ended_ns is None and not rollout.running and now - rollout.last_ns >= self.grace * 1e9:
+                rollout.ended_ns = rollout.last_ns
+                yield self._span(rollout)
+        over = [rollout_id for rollout_id, rollout in self._known.items() if rollout.ended_ns is not None]
+        for rollout_id in over[: max(0, len(over) - _MAX_REMEMBERED)]:
+            del self._known[rollout_id]
+
+    def close(self) -> Iterator[Span]:
+        """End all that are open, because no call can come any more."""
+        for rollout in self._known.values():
+            if rollout.ended_ns is None:
+                rollout.ended_ns = rollout.last_ns or now_ns()
+                yield self._span(rollout)
+
+    def _of(self, rollout_id: str) -> OpenRollout:
+        rollout = self._known.get(rollout_id)
+        if rollout is None:
+            now = now_ns()
+            rollout = OpenRollout(rollout_id=rollout_id, started_ns=now, last_ns=now, attributes={})
+            self._known[rollout_id] = rollout
+        self._known.move_to_end(rollout_id)
+        return rollout
+
+    def _span(self, rollout: OpenRollout) -> Span:
+        own, end = root_of(rollout.rollout_id), rollout.end
+        name = str(rollout.attributes.get(names.ROLLOUT_NAME, _NAME))
+        attributes: dict[str, str | int | float | bool] = {
+            names.ROLLOUT_ID: rollout.rollout_id,
+            names.ROLLOUT_NAME: name,
+            **rollout.attributes,
+        }
+        if rollout.ended_ns is not None:
+            attributes |= {names.SPANS_STARTED: rollout.answered, names.SPANS_ENDED: rollout.recorded}
+        if end.status != "ok":
+            attributes[ERROR_TYPE] = "CancelledError" if end.status == "cancelled" else "error"
+        return Span(
+            trace_id=own.trace_id,
+            span_id=own.span_id,
+            name=f"{names.ROLLOUT_SPAN_PREFIX}{name}",
+            kind="internal",
+            start_ns=rollout.started_ns,
+            end_ns=None if rollout.ended_ns is None else max(rollout.started_ns, rollout.ended_ns),
+            attributes=attributes,
+            events=rollout.events,
+            status="unset" if end.status == "ok" else "error",
+            status_message=end.error or "",
+            scope=SCOPE,
+            resource=self.resource,
+        )

@@ -1,0 +1,146 @@
+"""Tokens: the gateway asks servers for token ids and logprobs, and the agent gets the answer that it asked for.
+
+Invariant: what the agent did not ask for is taken out of what it gets, and all other fields pass in the bytes in which
+they came. A request is changed only by fields that the agent left out. Ids that are fewer or more than the server
+counted are no ids of the answer.
+
+Source of the Responses fields: vLLM 0.32 (`enable_response_messages`: `input_messages[].tokens`, `output_messages[]`).
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from art_otel import attributes as names
+from art_otel.conventions import encode_ids, values
+from art_otel.conventions.bodies.tokens import parse_ids
+from art_otel.errors import ParseError
+from art_otel.spans import Value
+from art_otel.tracing.openai.bodies import Fields, decode, fields_of
+from art_otel.tracing.openai.token_requests import ASKS, NOTHING, Ask, Target, TokenRequests
+
+_MESSAGES: Final = ("input_messages", "output_messages")
+_GATEWAY_ASKS: Final = {**ASKS, "/responses": Ask({"enable_response_messages": True}, {})}
+
+_HIDDEN: Final[Mapping[str, tuple[str, ...]]] = {
+    "return_token_ids": ("prompt_token_ids", "token_ids"),
+    "enable_response_messages": _MESSAGES,
+}
+"""The fields of an answer, or of a choice or response in it, that a field of the request adds."""
+
+_LOGPROBS: Final = "logprobs"
+_SGLANG: Final = ("sglext",)
+_NULL: Final = msgspec.Raw(b"null")
+_CHOICES: Final = msgspec.json.Decoder(list[Fields])
+_ENCODE: Final = msgspec.json.Encoder().encode
+
+
+class Asked:
+    """What was asked of a server beside what the agent asked; `without` takes it out of the answer again."""
+
+    def __init__(self, ask: Ask = NOTHING, added: Mapping[str, object] | None = None) -> None:
+        self.ask = ask
+        self._added = added or {}
+        self._fields = tuple(field for name in self._added for field in _HIDDEN.get(name, ()))
+        if ask.headers:
+            self._fields += _SGLANG
+
+    @property
+    def is_hidden(self) -> bool:
+        """Whether there is anything to take out."""
+        return bool(self._added or self.ask.headers)
+
+    def body(self, body: bytes) -> bytes:
+        """The request's body with what is asked for."""
+        if not self._added:
+            return body
+        return _ENCODE(
+            {**fields_of(body), **{name: msgspec.Raw(_ENCODE(value)) for name, value in self._added.items()}}
+        )
+
+    def without_tokens(self, body: bytes) -> bytes:
+        """A body without what the agent did not ask for; as it is where it is no JSON object."""
+        fields = fields_of(body)
+        return _ENCODE(self._without(fields)) if fields else body
+
+    def without(self, event: bytes, data: bytes) -> bytes:
+        """The same of an event with this data."""
+        fields = fields_of(data)
+        kept = self._without(fields) if fields else fields
+        return event if kept == fields else event.replace(data, _ENCODE(kept), 1)
+
+    def _without(self, fields: Fields) -> Fields:
+        kept = {name: value for name, value in fields.items() if name not in self._fields}
+        if "choices" in kept:
+            try:
+                choices = _CHOICES.decode(kept["choices"])
+            except msgspec.MsgspecError:  # as some servers end a stream
+                return kept
+            kept["choices"] = msgspec.Raw(_ENCODE([self._choice(choice) for choice in choices]))
+        if "response" in kept:
+            kept["response"] = msgspec.Raw(self.without_tokens(bytes(kept["response"])))
+        return kept
+
+    def _choice(self, choice: Fields) -> Fields:
+        kept = {name: value for name, value in choice.items() if name not in self._fields}
+        if _LOGPROBS in self._added and _LOGPROBS in kept:
+            kept[_LOGPROBS] = _NULL
+        return kept
+
+
+class TokenAsking:
+    """Decides what to ask, and learns from what servers refuse."""
+
+    def __init__(self) -> None:
+        self._requests = TokenRequests(_GATEWAY_ASKS)
+
+    def asked(self, server: str, path: str, body: bytes) -> Asked:
+        """What to ask of a server with a request."""
+        request = decode(body)
+        if request is None:
+            return Asked()
+        return _asked(self._requests.ask(path, _target(server, request), request), request)
+
+    def less(self, asked: Asked, body: bytes, refusal: bytes) -> Asked:
+        """What to ask for after a refusal, in the end nothing."""
+        return _asked(self._requests.less(asked.ask, refusal), decode(body) or {})
+
+    def accepted(self, asked: Asked, server: str, body: bytes, refused: int) -> None:
+        """Remember what a server accepted after it had refused more with a status."""
+        self._requests.accepted(asked.ask, _target(server, decode(body) or {}), refused)
+
+
+def _asked(ask: Ask, request: dict[str, Value]) -> Asked:
+    return Asked(ask, {name: value for name, value in ask.fields.items() if request.get(name) is None})
+
+
+def _target(server: str, request: dict[str, Value]) -> Target:
+    return Target(server, str(request.get("model")), bool(request.get("stream")))
+
+
+def response_tokens(body: dict[str, Value]) -> dict[str, str]:
+    """The ids of a response of the Responses API as attributes. Several outputs are no one completion."""
+    prompt, outputs = (
+        [values.mapping(entry) or {} for entry in values.items(body.get(name)) or ()] for name in _MESSAGES
+    )
+    if not prompt or len(outputs) != 1:
+        return {}
+    try:
+        prompt_ids = parse_ids([number for entry in prompt for number in values.items(entry.get("tokens")) or ()])
+        ids = parse_ids(outputs[0].get("tokens"))
+    except ParseError:
+        return {}
+    return {names.PROMPT_TOKENS: encode_ids(prompt_ids), f"{names.COMPLETION_TOKENS_PREFIX}0": encode_ids(ids)}
+
+
+def doubtful_tokens(body: dict[str, Value], attributes: Mapping[str, Value]) -> bool:
+    """Whether the ids in these attributes are not as many as the answer's body counts, where it counts them."""
+    usage = values.mapping(body.get("usage")) or {}
+    counted = values.integer(usage.get("completion_tokens", usage.get("output_tokens")))
+    lengths = [
+        int(str(value).split(":", 2)[1])
+        for name, value in attributes.items()
+        if name.startswith(names.COMPLETION_TOKENS_PREFIX)
+    ]
+    return counted is not None and bool(lengths) and sum(lengths) != counted

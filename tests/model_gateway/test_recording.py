@@ -1,0 +1,288 @@
+"""What passes is recorded: the calls that the live half records, in the rollouts that they belong to."""
+
+import asyncio
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import msgspec
+import openai
+import pytest
+from opentelemetry import trace
+
+import art_otel
+from art_otel.calls import InferenceCall
+from art_otel.tracing.openai import install
+from tests.conversions import convert_files
+from tests.model_gateway.gateways import MODEL, TOOL, bodies, gateway, recorded, user
+from tests.receiver.consuming import next_rollouts
+from tests.tracing.openai.instrumented import Instrumented, instrumented
+from tests.tracing.server import ModelServer
+
+HI = {"model": MODEL, "messages": user("Hi")}
+ASKED = {"logprobs", "return_token_ids"}
+KEY = "sk-ant-" + "api03-" + "k" * 93 + "AA"
+
+
+def chat(url: str, body: dict = HI, **headers: str) -> dict:
+    return httpx.post(f"{url}/v1/chat/completions", json=body, headers=headers).raise_for_status().json()
+
+
+def asked_as_the_live_half(client: openai.OpenAI) -> None:
+    """The same calls of every kind that openai's client makes."""
+    chats, texts, responses = client.chat.completions, client.completions, client.responses
+    function = {"type": "function", **TOOL["function"]}
+    for more in ({}, {"stream": True}):
+        answers = (
+            chats.create(model=MODEL, messages=user("Hi #think=1"), n=2, temperature=0.5, **more),
+            chats.create(model=MODEL, messages=user("Look #calls=2"), tools=[TOOL], **more),
+            texts.create(model=MODEL, prompt="Once", **more),
+            responses.create(model=MODEL, input="Hi", instructions="Be brief.", **more),
+            responses.create(model=MODEL, input="Look", tools=[function], **more),
+        )
+        for answer in answers:
+            if more:
+                list(answer)
+
+
+def comparable(call: InferenceCall) -> InferenceCall:
+    """A call without its ids and times, and without what was asked of the server beside what the agent asked."""
+    response_id = re.sub(r"\d", "", call.response_id or "")
+    parameters = {name: value for name, value in call.parameters.items() if name not in ASKED}
+    without = {"trace_id": "", "span_id": "", "start_ns": 0, "end_ns": 0}
+    return msgspec.structs.replace(call, **without, response_id=response_id, parameters=parameters)
+
+
+def test_calls_are_those_that_the_live_half_records(tmp_path, server, address, monkeypatch):
+    live = Instrumented(server.url)
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", live.provider)
+    install(request_tokens=True, policy_version_header="x-policy-version")
+    try:
+        with instrumented(None, live.provider), live.client() as client, live.rollout():
+            asked_as_the_live_half(client)
+    finally:
+        art_otel.tracing.openai.uninstall()  # pyright: ignore[reportAttributeAccessIssue]
+    with (
+        gateway(tmp_path, address) as running,
+        openai.OpenAI(base_url=f"{running.url}/rollout/r/v1", api_key="k", max_retries=0) as client,
+    ):
+        asked_as_the_live_half(client)
+    (trajectory,) = recorded(tmp_path)
+    assert trajectory.complete, trajectory.incomplete_reasons
+    assert [comparable(call) for call in trajectory.calls] == [comparable(call) for call in live.calls()]
+    with_ids = [call for call in trajectory.calls if call.choices and call.choices[0].token_ids]
+    assert len(with_ids) == 6
+    assert {call.policy_version for call in trajectory.calls} == {"v7"}
+
+
+def test_every_answer_is_recorded_as_the_server_gave_it(tmp_path, server, address):
+    before = len(server.exchanges())
+    with gateway(tmp_path, address) as running:
+        for path, body in bodies():
+            httpx.post(f"{running.url}/rollout/r{path}", json=body)
+    (trajectory,) = recorded(tmp_path)
+    exchanges = [one for one in server.exchanges()[before:] if not one.path.endswith("nowhere")]
+    exchanges = [one for one in exchanges if one.status != 400 or "return_token_ids" not in one.body]  # asked again
+    assert len(trajectory.calls) == len(exchanges)
+    for call, exchange in zip(trajectory.calls, exchanges, strict=True):
+        answer = exchange.answer
+        assert call.failed == (answer is None or answer.get("status") == "failed")
+        if answer is not None and not call.failed:
+            assert call.response_id == answer["id"]
+            assert call.choices is not None
+            for choice, sampled in zip(call.choices, answer.get("choices", ()), strict=False):
+                assert choice.token_ids is not None
+                assert list(choice.token_ids) == exchange_ids(exchange.body, sampled)
+    assert [call.error_type for call in trajectory.calls if call.failed].count("429") == 2
+
+
+def exchange_ids(body: dict, sampled: dict) -> list[int]:
+    assert body["return_token_ids"]
+    return sampled["token_ids"]
+
+
+def test_a_message_of_anthropic_is_read_whole(tmp_path, address):
+    tool = {"name": "look", "input_schema": TOOL["function"]["parameters"]}
+    with gateway(tmp_path, address) as running:
+        for stream in (False, True):
+            body = {"model": MODEL, "max_tokens": 9, "system": "Be brief.", "tools": [tool], "stream": stream}
+            httpx.post(f"{running.url}/rollout/r/v1/messages", json={**body, "messages": user("Look #think=1")})
+    (trajectory,) = recorded(tmp_path)
+    whole, streamed = trajectory.calls
+    assert trajectory.complete, trajectory.incomplete_reasons
+    assert whole.choices is not None
+    assert streamed.choices is not None
+    message, other = whole.choices[0].message, streamed.choices[0].message
+    assert message.identity == other.identity
+    assert message.reasoning == other.reasoning != ""
+    assert other.tool_calls[0].exact
+    assert [one.role for one in whole.input_messages or ()] == ["system", "user"]
+    assert whole.choices[0].finish_reason == streamed.choices[0].finish_reason == "tool_calls"
+    assert whole.usage == streamed.usage is not None
+    assert whole.tools == streamed.tools
+
+
+def test_a_rollout_ends_as_it_is_told_and_a_trainer_gets_it(tmp_path, address):
+    with gateway(tmp_path, address) as running:
+        first = chat(f"{running.url}/rollout/r%2F1;group_id=task%2F7;split=val;training_step=3")
+        said = {"role": "assistant", "content": first["choices"][0]["message"]["content"]}
+        chat(f"{running.url}/rollout/r%2F1", {"model": MODEL, "messages": [*user("Hi"), said, *user("More")]})
+        end = {"reward": {"reward": 0.5, "style": 1}, "status": "error", "error": "no time", "metadata": {"seed": [3]}}
+        assert httpx.post(f"{running.url}/rollout/r%2F1/end", json=end).json() == {"rollout_id": "r/1"}
+        (taken,) = next_rollouts(running.url, 1)
+    (trajectory,) = recorded(tmp_path)
+    (converted,), _ = convert_files(tmp_path / "out", tmp_path / "spool")
+    assert taken == trajectory == converted
+    assert (taken.rollout_id, taken.group_id, taken.split, taken.training_step) == ("r/1", "task/7", "val", 3)
+    assert (taken.reward, taken.status, taken.error) == (0.5, "error", "no time")
+    assert taken.metadata == {"seed": [3]}
+    assert taken.complete, taken.incomplete_reasons
+    assert [turn.parent for turn in taken.turns] == [None, 0]
+
+
+def test_a_rollout_that_is_quiet_ends_and_goes_on_as_a_revision(tmp_path, address):
+    async def main(url: str) -> list[art_otel.Trajectory]:
+        async with art_otel.connect(url) as rollouts:
+            chat(f"{url}/rollout/q")
+            taken = [await asyncio.wait_for(anext(rollouts), 30)]
+            chat(f"{url}/rollout/q")
+            httpx.post(f"{url}/rollout/q/end", json={"reward": 1})
+            while len(taken[-1].calls) < 2 or taken[-1].reward is None:
+                taken.append(await asyncio.wait_for(anext(rollouts), 30))
+            return taken
+
+    with gateway(tmp_path, address, grace=1.0) as running:
+        first, *_, last = asyncio.run(main(running.url))
+    assert (first.complete, len(first.calls), first.reward, first.revision) == (True, 1, None, 0)
+    assert (last.complete, len(last.calls), last.reward, last.rollout_id) == (True, 2, 1.0, "q")
+    assert last.revision > 0
+
+
+def test_what_ends_a_rollout_wrongly_is_refused_in_words(tmp_path, address):
+    with gateway(tmp_path, address) as running:
+        for end, words in (
+            ({"reward": "high"}, "$.reward"),
+            ({"rewards": 1}, "rewards"),
+            ({"status": "x"}, "$.status"),
+        ):
+            response = httpx.post(f"{running.url}/rollout/r/end", json=end)
+            assert response.status_code == 400
+            assert words in response.json()["error"]["message"]
+
+
+USER = {"metadata": {"user_id": "user_0a_account__session_11111111-2222"}}
+USER_JSON = {"metadata": {"user_id": json.dumps({"device_id": "d", "session_id": "s-json"})}}
+
+
+@pytest.mark.parametrize(
+    ("headers", "more", "rollout_id"),
+    [
+        ({"x-art-rollout-id": "named"}, {}, "named"),
+        ({"authorization": "Bearer art-key"}, {}, "key"),
+        ({"x-api-key": "art-key"}, {}, "key"),
+        ({"x-session-affinity": "ses_1"}, {}, "ses_1"),
+        ({"x-claude-code-session-id": "cc"}, USER, "cc"),
+        ({}, USER, "11111111-2222"),
+        ({}, USER_JSON, "s-json"),
+        ({"session-id": "codex", "traceparent": f"00-{'a' * 32}-{'b' * 16}-01"}, {}, "codex"),
+    ],
+)
+def test_agents_say_their_rollout(tmp_path, address, headers, more, rollout_id):
+    with gateway(tmp_path, address) as running:
+        for _ in range(2):
+            httpx.post(f"{running.url}/v1/messages", json={**HI, "max_tokens": 9, **more}, headers=headers)
+    (trajectory,) = recorded(tmp_path)
+    assert (trajectory.rollout_id, len(trajectory.calls)) == (rollout_id, 2)
+    assert trajectory.complete, trajectory.incomplete_reasons
+
+
+def test_conversations_are_told_apart_by_what_they_continue(tmp_path, address):
+    with gateway(tmp_path, address) as running:
+        histories = [user(f"Hi, {name}") for name in "abc"]
+        for _ in range(3):
+            for history in histories:
+                message = chat(running.url, {"model": MODEL, "messages": history})["choices"][0]["message"]
+                history += [message, {"role": "user", "content": "and then?"}]
+        first = httpx.post(f"{running.url}/v1/responses", json={"model": MODEL, "input": "Hi"}).json()
+        more = {"model": MODEL, "input": "More", "previous_response_id": first["id"]}
+        httpx.post(f"{running.url}/v1/responses", json=more)
+    trajectories = recorded(tmp_path)
+    assert sorted(len(one.calls) for one in trajectories) == [2, 3, 3, 3]
+    assert all(one.complete and one.metadata == {"inferred": True} for one in trajectories)
+
+
+def test_a_stream_that_broke_is_not_trained_and_one_that_was_left_neither(tmp_path, address):
+    with gateway(tmp_path, address) as running:
+        broken = {**HI, "messages": user("Hi #break=4"), "stream": True}
+        with pytest.raises(httpx.RemoteProtocolError):
+            chat(f"{running.url}/rollout/r", broken)
+        slow = {**HI, "messages": user("Hi #pace=0.2"), "stream": True}
+        with httpx.stream("POST", f"{running.url}/rollout/r/v1/chat/completions", json=slow) as response:
+            next(response.iter_bytes())
+        chat(f"{running.url}/rollout/r")
+    (trajectory,) = recorded(tmp_path)
+    assert [turn.untrained for turn in trajectory.turns] == ["failed", "stream broke", None]
+    assert trajectory.calls[0].error_type == "RemoteProtocolError"
+
+
+def test_a_call_that_an_app_traced_as_well_is_one_call_with_the_ids_of_the_gateway(tmp_path, address, monkeypatch):
+    """The app asks for no tokens, the gateway does; the app tells the gateway its rollout in the baggage."""
+    monkeypatch.setenv("ART_OTEL_DIR", str(tmp_path))
+    with gateway(tmp_path, address) as running:
+        program = (
+            "import openai, art_otel\n"
+            "from opentelemetry.propagate import inject\n"
+            "art_otel.configure()\n"
+            "with art_otel.rollout(name='app'), openai.OpenAI(api_key='k', base_url=%r) as client:\n"
+            "    tracer = __import__('opentelemetry.trace').trace.get_tracer('app')\n"
+            "    for stream in (False, True):\n"
+            "        with tracer.start_as_current_span('chat m', attributes={'gen_ai.operation.name': 'chat'}):\n"
+            "            inject(headers := {})\n"
+            "            answer = client.chat.completions.create(\n"
+            "                model='m', messages=[{'role': 'user', 'content': 'Hi'}],"
+            " extra_headers=headers, stream=stream)\n"
+            "            list(answer) if stream else None\n"
+            "    art_otel.reward(1.0)\n"
+        )
+        subprocess.run([sys.executable, "-c", program % f"{running.url}/v1"], check=True, timeout=60)
+    (trajectory,) = recorded(tmp_path)
+    assert (trajectory.name, trajectory.reward) == ("app", 1.0)
+    assert trajectory.complete, trajectory.incomplete_reasons
+    assert len(trajectory.calls) == 2
+    assert all(call.choices and call.choices[0].token_ids and call.prompt_token_ids for call in trajectory.calls)
+
+
+def spooled(folder: Path) -> str:
+    return "".join(file.read_text() for file in (folder / "spool").rglob("*.jsonl"))
+
+
+def test_keys_are_never_written_and_secrets_in_content_are_scrubbed(tmp_path, address):
+    with gateway(tmp_path, address) as running:
+        chat(f"{running.url}/rollout/r", authorization="Bearer plain-key-of-the-agent", **{"x-api-key": "other-key"})
+        chat(f"{running.url}/rollout/r", {"model": MODEL, "messages": user(f"My key is {KEY}")})
+    written = spooled(tmp_path)
+    assert "plain-key-of-the-agent" not in written
+    assert "other-key" not in written
+    assert KEY not in written
+    (trajectory,) = recorded(tmp_path)
+    assert [turn.untrained for turn in trajectory.turns] == [None, "scrubbed"]
+
+
+def test_ids_that_are_fewer_than_the_server_counted_are_none(tmp_path):
+    """llama.cpp leaves out tokens that end inside a character (G1)."""
+    with ModelServer(tmp_path, "--loses-a-token") as losing, gateway(tmp_path / "art", losing.url) as running:
+        chat(f"{running.url}/rollout/r")
+    (trajectory,) = recorded(tmp_path / "art")
+    (call,) = trajectory.calls
+    assert call.choices is not None
+    assert (call.choices[0].token_ids, call.choices[0].logprobs) == (None, None)
+    assert call.choices[0].message.content
+
+
+def test_a_gateway_needs_no_sdk():
+    program = "import sys, art_otel.model_gateway.gateway; print([n for n in sys.modules if n.startswith(%r)])"
+    said = subprocess.run([sys.executable, "-c", program % "opentelemetry.sdk"], capture_output=True, check=True)
+    assert said.stdout.strip() == b"[]"
