@@ -215,3 +215,15 @@ def test_a_framework_without_its_instrumentor_is_named(here):
     found = {text for name, _, text in checks(here, frameworks=FRAMEWORKS) if name == "requests"}
     assert len(found) == len({one.distribution for one in FRAMEWORKS} - {"starlette"})
     assert any("celery is installed and opentelemetry-instrumentation-celery is not" in text for text in found)
+
+
+def test_a_framework_whose_tools_nothing_records_is_named(here):
+    found = checks(here, clients={**here.clients, "agents": "1.0", "smolagents": "1.0"}, instrumentors=[])
+    advice = [text for name, level, text in found if (name, level) == ("instrumentor", "note")]
+    assert any("pip install openinference-instrumentation-openai-agents" in text for text in advice)
+    assert any("pip install openinference-instrumentation-smolagents" in text for text in advice)
+
+
+def test_a_framework_is_no_client(here):
+    found = checks(here, clients={"agents": "1.0"})
+    assert [level for name, level, text in found if name == "client" and "none of openai" in text] == ["problem"]

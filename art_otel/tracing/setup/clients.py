@@ -41,7 +41,8 @@ class ClientLibrary:
     `module` is what an app imports of it, `distribution` is what pip installs. `entry_points` are the names under which
     instrumentors of it are registered with OTel, `instrumentors` the modules of those that record content, the
     preferred first. `extra` is ours and installs one; None where art-otel itself requires one. `is_general` says that
-    programs use the library for more than models, so its presence alone says nothing.
+    programs use the library for more than models, so its presence alone says nothing; `is_framework` that it runs
+    tools, which its instrumentor records.
     """
 
     module: str
@@ -50,6 +51,7 @@ class ClientLibrary:
     instrumentors: tuple[str, ...]
     extra: str | None
     is_general: bool = False
+    is_framework: bool = False
 
 
 OPENAI: Final = ClientLibrary(
@@ -98,6 +100,31 @@ CLIENT_LIBRARIES: Final = (
         ),
         extra="bedrock",
         is_general=True,
+    ),
+    # Frameworks, which call models by one of the above, and tools by themselves.
+    ClientLibrary(
+        module="agents",
+        distribution="openai-agents",
+        entry_points=("openai_agents", "openai-agents"),
+        instrumentors=("openinference.instrumentation.openai_agents", "opentelemetry.instrumentation.openai_agents"),
+        extra=None,
+        is_framework=True,
+    ),
+    ClientLibrary(
+        module="langchain_core",  # LangGraph's too
+        distribution="langchain-core",
+        entry_points=("langchain",),
+        instrumentors=("openinference.instrumentation.langchain", "opentelemetry.instrumentation.langchain"),
+        extra=None,
+        is_framework=True,
+    ),
+    ClientLibrary(
+        module="smolagents",
+        distribution="smolagents",
+        entry_points=("smolagents",),
+        instrumentors=("openinference.instrumentation.smolagents",),
+        extra=None,
+        is_framework=True,
     ),
 )
 

@@ -5,6 +5,7 @@ its own and writes below a folder of its own. Judging what was seen is done on d
 """
 
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -161,8 +162,9 @@ def _enabled(about: Environment) -> Findings:
 
 
 def _client(about: Environment) -> Findings:
-    if not about.clients:
-        names = ", ".join(library.distribution for library in CLIENT_LIBRARIES)
+    clients = {library.module: library.distribution for library in CLIENT_LIBRARIES if not library.is_framework}
+    if clients.keys().isdisjoint(about.clients):
+        names = ", ".join(clients.values())
         yield "problem", f"none of {names} is installed in this environment"
     for library in CLIENT_LIBRARIES:
         if library.module in about.clients:
@@ -192,6 +194,12 @@ def _instrumentor_of(library: ClientLibrary, about: Environment) -> tuple[Level,
         return "note", f"ART_OTEL_INSTRUMENTOR=none: calls of {library.distribution} are left to the app"
     if installed:
         return "ok", f"{installed[0].label} will be used for {library.distribution}, unless the app starts another"
+    if library.is_framework:
+        standard = re.sub("[._]", "-", library.instrumentors[0])
+        return (
+            "note",
+            f"none is installed for {library.distribution}: its tools are not recorded; pip install {standard}",
+        )
     lost = "its calls to models are not recorded, or not whole"
     advice = f"none is installed for {library.distribution}: {lost}; pip install 'art-otel[{library.extra}]'"
     return "note" if library.is_general else "warning", advice
