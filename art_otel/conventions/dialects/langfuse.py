@@ -40,6 +40,9 @@ _ROLES: Final[dict[str, Role]] = {
     "retriever": "retrieval",
 }
 _UNLIMITED: Final = "Infinity"
+_WRAPPINGS: Final = ("output", "message", "response")
+_OF_MESSAGES: Final = frozenset({"role", "choices", "generations", "candidates"})
+"""Fields of a message or response; in any other object one of `_WRAPPINGS` that is a text is a part of the answer."""
 
 
 def role(span: Span) -> Role | None:
@@ -55,7 +58,7 @@ def read(recording: SpanRecording, _trusted_facts: CallFacts) -> CallFacts | Non
     reader = recording.reader()
     request, tools = _request(reader)
     asked = _with_instructions(reader, read_input(reader, _INPUT, request) or CallFacts())
-    answered = read_output(reader, _OUTPUT, _value(reader, _OUTPUT)) or CallFacts()
+    answered = read_output(reader, _OUTPUT, _output(reader)) or CallFacts()
     parameters = values.mapping(reader.structured(_PARAMETERS)) or {}
     choices = answered.choices
     if (values.integer(parameters.get("n")) or 1) > len(choices or (None,)):
@@ -76,6 +79,16 @@ def _value(reader: AttributeReader, name: str) -> Value:
     """Decode an input or output: text that is no JSON is what was said."""
     decoded = reader.structured(name, may_be_text=True)
     return reader.attributes.get(name) if decoded is None else decoded
+
+
+def _output(reader: AttributeReader) -> Value:
+    """Decode what was answered. Objects and lists that hold bare texts are answers that are JSON themselves."""
+    value, recorded = _value(reader, _OUTPUT), reader.attributes.get(_OUTPUT)
+    fields, entries = values.mapping(value) or {}, values.items(value) or ()
+    is_message = not _OF_MESSAGES.isdisjoint(fields)
+    texts = entries or [fields.get(name) for name in _WRAPPINGS]
+    is_text = not is_message and any(isinstance(text, str) for text in texts)
+    return recorded if is_text and isinstance(recorded, str) else value
 
 
 def _request(reader: AttributeReader) -> tuple[Value, tuple[Value, ...] | None]:

@@ -46,8 +46,7 @@ FLATTENED: Final = "openinference.flattened"
 INPUT_VALUE: Final = "input.value"
 OUTPUT_VALUE: Final = "output.value"
 BODIES: Final = (INPUT_VALUE, OUTPUT_VALUE)
-_INPUT_TYPE: Final = "input.mime_type"
-_OUTPUT_TYPE: Final = "output.mime_type"
+_MIME_TYPES: Final = {INPUT_VALUE: "input.mime_type", OUTPUT_VALUE: "output.mime_type"}
 _JSON: Final = "application/json"
 AGENT_NAME: Final = "agent.name"
 SPAN_KIND: Final = "openinference.span.kind"
@@ -75,8 +74,10 @@ def read_raw(recording: SpanRecording, _trusted_facts: CallFacts) -> CallFacts |
 
 def _client_call(reader: AttributeReader) -> tuple[CallFacts | None, CallFacts | None]:
     """Read the body of a client's request, and that of its response or what a framework made of it."""
-    request = reader.body(INPUT_VALUE, may_be_text=not _is_json(reader, _INPUT_TYPE))
-    output = reader.structured(OUTPUT_VALUE, may_be_text=not _is_json(reader, _OUTPUT_TYPE))
+    request = None
+    if not _is_text(reader, INPUT_VALUE):
+        request = reader.body(INPUT_VALUE, may_be_text=not _is_json(reader, INPUT_VALUE))
+    output = _output(reader)
     response = values.mapping(output)
     response_facts = None if response is None else _answered(reader, response)
     return (
@@ -85,13 +86,22 @@ def _client_call(reader: AttributeReader) -> tuple[CallFacts | None, CallFacts |
     )
 
 
+def _output(reader: AttributeReader) -> Value:
+    """Decode the output, unless it is declared to be text; what nothing declares to be JSON is no list of texts."""
+    if _is_text(reader, OUTPUT_VALUE):
+        return None
+    is_json = _is_json(reader, OUTPUT_VALUE)
+    output = reader.structured(OUTPUT_VALUE, may_be_text=not is_json)
+    return output if is_json or values.mapping(output) is not None else None
+
+
 def _agents_sdk_call(reader: AttributeReader) -> tuple[CallFacts | None, CallFacts | None]:
     """Read a call of the OpenAI Agents SDK: the list of its messages or items, and a response or a list of answers.
 
     Of the Responses API the instructions are in the response; of Chat Completions they are the first message.
     """
-    items = reader.structured(INPUT_VALUE, may_be_text=not _is_json(reader, _INPUT_TYPE))
-    output = reader.structured(OUTPUT_VALUE, may_be_text=not _is_json(reader, _OUTPUT_TYPE))
+    items = reader.structured(INPUT_VALUE, may_be_text=not _is_json(reader, INPUT_VALUE))
+    output = reader.structured(OUTPUT_VALUE, may_be_text=not _is_json(reader, OUTPUT_VALUE))
     response = values.mapping(output) or {}
     asked = None
     if values.items(items):
@@ -166,9 +176,14 @@ def _tells_more(trusted: CallFacts, tool_calls: tuple[int, int]) -> tuple[bool, 
     )
 
 
-def _is_json(reader: AttributeReader, mime_type: str) -> bool:
+def _is_text(reader: AttributeReader, name: str) -> bool:
+    """Whether a value is declared to be text: then it is what was said, also if it is JSON."""
+    return reader.text(_MIME_TYPES[name]) == "text/plain"
+
+
+def _is_json(reader: AttributeReader, name: str) -> bool:
     """Whether a value is declared to be JSON: text may begin as JSON does. The type itself may be cut off."""
-    return _JSON.startswith(reader.text(mime_type) or "?")
+    return _JSON.startswith(reader.text(_MIME_TYPES[name]) or "?")
 
 
 def _messages(reader: AttributeReader, scope: str, prefix: str, *, responses: bool) -> tuple[Message, ...] | None:
@@ -220,7 +235,7 @@ def read_result(value: Value) -> CallFacts | None:
     if not outputs or not all(isinstance(output, str) or _has_text(values.mapping(output) or {}) for output in outputs):
         return None
     try:
-        return CallFacts(choices=tuple(_output(index, output) for index, output in enumerate(outputs)))
+        return CallFacts(choices=tuple(_dspy_output(index, output) for index, output in enumerate(outputs)))
     except ParseError:
         return None
 
@@ -240,7 +255,7 @@ def _created(result: dict[str, Value]) -> Choice:
     return Choice(index=0, message=message, finish_reason=finish_reason(result["finish_reason"]))
 
 
-def _output(index: int, output: Value) -> Choice:
+def _dspy_output(index: int, output: Value) -> Choice:
     """Read an output of DSPy. Raises ParseError for one whose text or tool calls are none."""
     fields = values.mapping(output) or {"text": output}
     message = {**fields, "content": fields.get("text"), "role": "assistant"}
