@@ -16,7 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Final, NoReturn
 
-from art_otel.cli.printable import forgive_streams, printable
+from art_otel.cli.terminal import forgive_streams, printable
 from art_otel.errors import ArtOtelError, UsageError
 from art_otel.version import __version__
 

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
-from art_otel.cli.printable import printable
+from art_otel.cli.terminal import printable
 from art_otel.tracing.autoload import ENABLED
 
 NAME: Final = "zz_art_otel_autoload.pth"

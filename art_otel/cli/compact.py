@@ -3,8 +3,7 @@
 import argparse
 import sys
 
-from art_otel.cli.destination import destination_or_store
-from art_otel.cli.durations import seconds
+from art_otel.cli.arguments import destination_or_store, seconds
 
 
 def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:  # pyright: ignore[reportPrivateUsage] # argparse has no public name for it

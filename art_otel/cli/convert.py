@@ -1,28 +1,43 @@
-"""`art-otel convert`: span dumps in, a Parquet dataset and its report out."""
+"""`art-otel convert`: span dumps in, a Parquet dataset and its report out.
+
+With `--plan` it says what that would take, with `--follow` a line for each round in which something came.
+"""
 
 import argparse
 import json
+import signal
 import sys
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING, cast
+from types import FrameType, ModuleType
+from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, cast
 
+import msgspec
 from msgspec.structs import replace
 
 from art_otel import storage
-from art_otel.cli.destination import destination_or_store
-from art_otel.cli.durations import seconds
-from art_otel.cli.follow import follow_until_told
-from art_otel.cli.limits import add_limits, limits_of
-from art_otel.cli.plan import print_plan
-from art_otel.cli.printable import printable_json
-from art_otel.cli.progress import show_progress
-from art_otel.cli.summary import print_summary
+from art_otel.cli.arguments import add_limits, destination_or_store, limits_of, seconds
+from art_otel.cli.terminal import by_reason, counted, printable, printable_json, show_progress
+from art_otel.errors import UsageError
+from art_otel.sources.format import UNKNOWN_FORMAT
+from art_otel.spans import MAX_LISTED
+from art_otel.trajectories import explain
 
 if TYPE_CHECKING:
+    from art_otel.engines import Conversion
     from art_otel.store import ConversionReport
+
+_LISTED: Final = 5
+
+
+class _Row(NamedTuple):
+    """A line of the summary."""
+
+    label: str
+    text: str
+    style: str = ""
 
 
 def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:  # pyright: ignore[reportPrivateUsage] # argparse has no public name for it
@@ -138,7 +153,7 @@ def _add_rounds(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Convert and tell what came out."""
     if arguments.plan:
-        return print_plan(arguments)
+        return _print_plan(arguments)
     if arguments.owns_process:
         # Says that there is no numpy. pyarrow would load it, a third of the start, and a conversion needs none.
         sys.modules.setdefault("numpy", cast(ModuleType, None))
@@ -164,7 +179,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
     if arguments.follow:
         with _named(arguments.out):
-            return follow_until_told(conversion, every=arguments.every, as_json=arguments.json)
+            return _follow_until_told(conversion, every=arguments.every, as_json=arguments.json)
     watched = sys.stderr.isatty() and not arguments.json
     with show_progress(enabled=watched) as progress, _named(arguments.out):
         on_bytes = progress.advance if watched else None
@@ -193,3 +208,145 @@ def exit_code(report: "ConversionReport", *, strict: bool) -> int:
     if report.unread:
         return 1
     return 3 if strict and (report.spans.quarantined or report.logs.quarantined) else 0
+
+
+def print_summary(report: "ConversionReport", out: Path | str) -> None:
+    """Print the report to standard output."""
+    lines = _lines(report, storage.shown(str(out)))
+    if not sys.stdout.isatty():
+        sys.stdout.writelines(f"{line.label:>7}  {line.text}\n" for line in lines)
+        return
+    from rich.console import Console  # noqa: PLC0415 # loaded only where somebody sees colors
+    from rich.text import Text  # noqa: PLC0415
+
+    console = Console(highlight=False, soft_wrap=True)
+    for line in lines:
+        console.print(Text.assemble((f"{line.label:>7}  ", "bold"), (line.text, line.style)))
+
+
+def _lines(report: "ConversionReport", out: str) -> list[_Row]:
+    spans, calls, trajectories = report.spans, report.calls, report.trajectories
+    records = f"{counted(spans.read, 'span')} and {counted(report.logs.read, 'log record')}"
+    duplicates, quarantined = counted(spans.duplicate, "duplicate"), by_reason(spans.quarantined, "quarantined")
+    lines = [
+        _row("in", f"{records} from {counted(len(report.files), 'file')}"),
+        _row("", f"{spans.used} used, {by_reason(spans.ignored, 'ignored')}, {duplicates}, {quarantined}"),
+    ]
+    if spans.waiting or spans.again:
+        waiting = f"{counted(spans.waiting, 'span')} waiting"
+        lines.append(_row("", f"{waiting}, {spans.again:,} of earlier conversions assembled again"))
+    complete = f"{trajectories.complete} complete, {trajectories.total - trajectories.complete} incomplete"
+    lines += [
+        _row("calls", f"{calls.total}: {calls.completed} completed, {calls.failed} failed"),
+        _row("out", f"{counted(trajectories.total, 'trajectory', 'trajectories')} in {out}: {complete}"),
+    ]
+    lines.extend(
+        _row("", f"  {count} incomplete by {reason}: {explain(reason)}", "yellow")
+        for reason, count in trajectories.incomplete.items()
+    )
+    lines.extend(
+        _row("", f"  quarantined: {piece.path}: {piece.reason} {piece.detail}".rstrip(), "yellow")
+        for piece in report.quarantine[:_LISTED]
+    )
+    if len(report.quarantine) > _LISTED:
+        which = "all" if len(report.quarantine) < MAX_LISTED else "the first"
+        lines.append(
+            _row("", f"  … {which} {len(report.quarantine)} are named in {storage.join(out, '_report.json')}", "yellow")
+        )
+    lines.extend(_row("unread", f"{file.path}: {file.error}", "red") for file in report.unread)
+    if unknown := [file.path for file in report.files if file.note == UNKNOWN_FORMAT]:
+        named = ", ".join(unknown[:_LISTED]) + (", …" if len(unknown) > _LISTED else "")
+        lines.append(_row("skipped", f"{counted(len(unknown), 'file')} of no known format: {named}", "yellow"))
+    lines.extend(_row("hint", hint, "cyan") for hint in report.hints)
+    return lines
+
+
+def _row(label: str, text: str, style: str = "") -> _Row:
+    return _Row(label, printable(text), style)
+
+
+def _print_plan(arguments: argparse.Namespace) -> int:
+    """Print the estimate, as a table or as JSON. Raises UsageError for an input of unknown size, or no node."""
+    from art_otel.conversion import since_ns  # noqa: PLC0415 # as below
+    from art_otel.engines.estimate import estimate  # noqa: PLC0415 # as above
+    from art_otel.engines.read import changed_since, without_dataset  # noqa: PLC0415 # as above
+    from art_otel.engines.run import available_processors  # noqa: PLC0415 # as above
+    from art_otel.sources import find_inputs  # noqa: PLC0415 # as above
+
+    if arguments.nodes < 1:
+        raise UsageError(f"--nodes {arguments.nodes}: needs at least one node")
+    inputs = without_dataset(find_inputs(arguments.sources), str(arguments.out))
+    total = 0
+    for source in changed_since(since_ns(arguments.since), inputs):
+        if source.size is None:
+            raise UsageError(f"--plan: nobody knows how long {source.name} is; name files")
+        total += source.size
+    workers = arguments.workers or available_processors() * arguments.nodes
+    plan = estimate(total, nodes=arguments.nodes, workers=workers)
+    numbers = msgspec.structs.asdict(plan) | {"files": len(inputs), "seconds": plan.seconds}
+    if arguments.json:
+        sys.stdout.write(json.dumps(numbers) + "\n")
+        return 0
+    per_node = f", {_bytes(plan.node_bytes)} over the network of each of {arguments.nodes} nodes"
+    rows = {
+        "in": f"{_bytes(total)} in {counted(len(inputs), 'file')}",
+        "tasks": f"{plan.read_tasks:,} to read, {plan.assemble_tasks:,} to assemble; {workers} at once",
+        "scratch": f"{_bytes(plan.shuffle_bytes)} of shuffle files",
+        "out": f"about {_bytes(plan.output_bytes)}",
+        "memory": f"{_bytes(plan.driver_memory)} here, up to {_bytes(plan.worker_memory)} a worker",
+        "moves": f"{plan.requests:,} requests to a store{per_node if arguments.nodes > 1 else ''}",
+        "takes": f"about {_duration(plan.seconds)}: {_duration(plan.core_seconds)} of work,"
+        f" {_duration(plan.link_seconds)} of network, {_duration(plan.request_seconds)} of requests, at the same time",
+    }
+    sys.stdout.writelines(f"{label:>7}  {text}\n" for label, text in rows.items())
+    return 0
+
+
+def _bytes(number: float) -> str:
+    for unit in ("B", "KB", "MB", "GB"):
+        if number < 1_000:
+            return f"{number:.3g} {unit}"
+        number /= 1_000
+    return f"{number:.3g} TB"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.2g} s" if seconds < 100 else f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7_200 else f"{seconds / 3_600:.1f} h"
+
+
+def _follow_until_told(conversion: "Conversion", *, every: float, as_json: bool) -> int:
+    """Follow until SIGINT or SIGTERM; what was committed stays, so the exit code is 0."""
+    from art_otel.engines.incremental import follow  # noqa: PLC0415 # loads only for who follows
+
+    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGINT, _interrupt)
+    try:
+        follow(conversion, every=every, tell=_tell_json if as_json else _tell, warn=_warn)
+    except KeyboardInterrupt:
+        _warn("stopped")
+    return 0
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def _tell(report: "ConversionReport") -> None:
+    spans, rows = report.spans, report.trajectories
+    parts = [f"{spans.read:,} spans read", f"{rows.total:,} trajectories added", f"{spans.waiting:,} spans wait"]
+    parts += [f"{count:,} quarantined: {reason}" for reason, count in spans.quarantined.items()]
+    parts += [f"unread: {file.error}" for file in report.unread]
+    sys.stdout.write(f"{time.strftime('%H:%M:%S')}  {printable(', '.join(parts))}\n")
+    sys.stdout.flush()
+
+
+def _tell_json(report: "ConversionReport") -> None:
+    sys.stdout.write(json.dumps(report.to_json()) + "\n")
+    sys.stdout.flush()
+
+
+def _warn(problem: str) -> None:
+    sys.stderr.write(f"art-otel: {printable(problem)}\n")
+    sys.stderr.flush()

@@ -2,18 +2,22 @@
 
 import argparse
 import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from statistics import fmean
+from typing import TYPE_CHECKING, Final
 
-from art_otel.cli.destination import destination
-from art_otel.cli.plot import plot
-from art_otel.cli.summary import print_summary
+from art_otel.cli.arguments import destination
+from art_otel.cli.convert import print_summary
 from art_otel.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 _COLUMNS = f"{'step':>4}  {'reward':>6}  {'sampled':>7}  {'trained':>7}  {'seconds':>7}"
+_BLOCKS: Final = " ▁▂▃▄▅▆▇█"
+_HEIGHT: Final = 8
+_WIDTH: Final = 60
 
 
 def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:  # pyright: ignore[reportPrivateUsage] # argparse has no public name for it
@@ -77,7 +81,7 @@ def _train(out: Path, steps: int, seed: int, console: "Console") -> None:
 
 
 def _convert_recordings(out: Path, console: "Console") -> None:
-    from art_otel.cli.conversation import print_conversation  # noqa: PLC0415 # as above
+    from art_otel.cli.show import print_conversation  # noqa: PLC0415 # as above
     from art_otel.demo import RECORDINGS  # noqa: PLC0415 # pyarrow loads only for a verb that needs it
     from art_otel.engines import Conversion, convert  # noqa: PLC0415 # as above
     from art_otel.store import read_trajectories  # noqa: PLC0415 # as above
@@ -89,3 +93,24 @@ def _convert_recordings(out: Path, console: "Console") -> None:
     console.print(f"\n$ art-otel show {out} --rollout {shown.rollout_id}", style="bold")
     print_conversation(shown, console)
     console.print(f"\nThe dataset is in {out}; `art-otel show {out}` lists it.")
+
+
+def plot(values: Sequence[float]) -> Iterator[str]:
+    """Lines of text, the first value at the left. Where there are too many values, a column is the mean of several."""
+    columns = list(_columns(values))
+    wide = max(1, min(_WIDTH // len(columns), 3))
+    for row in reversed(range(_HEIGHT)):
+        label = {_HEIGHT - 1: "1 ┤", 0: "0 ┤"}.get(row, "  │")
+        yield label + "".join(_BLOCKS[_level(value, row)] * wide for value in columns)
+    yield f"   0{len(values) - 1:>{max(1, wide * len(columns) - 1)}}"
+
+
+def _columns(values: Sequence[float]) -> Iterator[float]:
+    size = -(-len(values) // _WIDTH)
+    for start in range(0, len(values), size):
+        yield fmean(values[start : start + size])
+
+
+def _level(value: float, row: int) -> int:
+    """How much of a row the value fills, in eighths."""
+    return min(max(round(8 * (value * _HEIGHT - row)), 0), 8)

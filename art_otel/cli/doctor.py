@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from art_otel.cli.printable import printable
+from art_otel.cli.terminal import printable
 
 if TYPE_CHECKING:
     from art_otel.store import ConversionReport

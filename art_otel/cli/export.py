@@ -2,18 +2,17 @@
 
 import argparse
 import sys
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from art_otel.cli.destination import destination
-from art_otel.cli.exporters import list_exporters
-from art_otel.cli.printable import printable, printable_json
+from art_otel.cli.arguments import destination
+from art_otel.cli.terminal import by_reason, counted, printable, printable_json
 from art_otel.errors import UsageError
 
 if TYPE_CHECKING:
-    from art_otel.exporting import ExportReport
+    from art_otel.exporting import ExportReport, Format, Installed
 
 _ADVANTAGES: Final = ("grpo", "grpo_sample", "dr_grpo", "rloo", "centered", "none")
 _CREDITS: Final = ("outcome_reward", "step_reward", "call_reward")
@@ -64,7 +63,7 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
 def run(arguments: argparse.Namespace) -> int:
     """Export and tell what came out. Raises UsageError for an option that is missing."""
     if arguments.list:
-        return list_exporters(as_json=arguments.json)
+        return _list_exporters(as_json=arguments.json)
     required = {"PATH": arguments.paths, "--to": arguments.to, "--out": arguments.out}
     if missing := [name for name, value in required.items() if not value]:
         raise UsageError(f"say {', '.join(missing)} too; `art-otel export --list` lists the exporters")
@@ -94,9 +93,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _lines(report: "ExportReport") -> Iterator[str]:
-    trajectories = _counted(report.trajectories, "trajectory", "trajectories")
-    yield f"         in  {trajectories}: {report.trajectories_used:,} used, {_by_reason(report.trajectories_skipped)}"
-    records = _counted(report.records, "record", "records")
+    trajectories = counted(report.trajectories, "trajectory", "trajectories")
+    left_out = by_reason(report.trajectories_skipped, "left out")
+    yield f"         in  {trajectories}: {report.trajectories_used:,} used, {left_out}"
+    records = counted(report.records, "record")
     yield f"        out  {records} of {report.exporter} {report.format} in {_named(report.files)}"
     for reason, count in report.skipped.items():
         yield f"   left out  {reason}: {count:,}"
@@ -114,17 +114,61 @@ def _named(files: tuple[str, ...]) -> str:
     return files[0] if len(files) == 1 else f"{files[0]} and {len(files) - 1:,} more"
 
 
-def _by_reason(counts: Mapping[str, int]) -> str:
-    reasons = ", ".join(f"{reason}: {count:,}" for reason, count in counts.items())
-    return f"{sum(counts.values()):,} left out" + (f" ({reasons})" if reasons else "")
-
-
-def _counted(count: int, one: str, many: str) -> str:
-    return f"{count:,} {one if count == 1 else many}"
-
-
 def _option(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not (name and equals):
         raise argparse.ArgumentTypeError(f"{text!r}: write NAME=VALUE")
     return name, value
+
+
+def _list_exporters(*, as_json: bool) -> int:
+    """Print the exporters that are installed: their formats, what these need, their options, or why one cannot load."""
+    from art_otel.exporting import installed_exporters  # noqa: PLC0415 # pyarrow loads only for a verb that needs it
+
+    exporters = installed_exporters()
+    if as_json:
+        sys.stdout.write(printable_json([_exporter_json(one) for one in exporters]) + "\n")
+        return 0
+    if not exporters:
+        sys.stdout.write("no exporter is installed; in a checkout of art-otel, for TRL: pip install ./exporters/trl\n")
+    for one in exporters:
+        sys.stdout.writelines(f"{printable(line)}\n" for line in _described(one))
+    return 0
+
+
+def _described(installed: "Installed") -> list[str]:
+    from art_otel.exporting import options_of  # noqa: PLC0415 # as above
+
+    where = "" if installed.distribution is None else f" ({installed.distribution})"
+    if installed.exporter is None:
+        return [f"{installed.name}{where}: cannot be loaded: {installed.problem}"]
+    lines = [f"{installed.name}{where}: {installed.exporter.summary}"]
+    for file_format in installed.exporter.formats:
+        lines += [f"  {file_format.name}: {file_format.summary}", f"    needs {file_format.needs}"]
+        lines += [f"    --option {one.name}={one.default}: {one.about}" for one in options_of(file_format)]
+    return lines
+
+
+def _exporter_json(installed: "Installed") -> dict[str, Any]:
+    formats = () if installed.exporter is None else installed.exporter.formats
+    return {
+        "name": installed.name,
+        "distribution": installed.distribution,
+        "problem": installed.problem,
+        "summary": None if installed.exporter is None else installed.exporter.summary,
+        "formats": [_format_json(file_format) for file_format in formats],
+    }
+
+
+def _format_json(file_format: "Format") -> dict[str, Any]:
+    from art_otel.exporting import options_of  # noqa: PLC0415 # as above
+
+    return {
+        "name": file_format.name,
+        "summary": file_format.summary,
+        "input": file_format.input,
+        "needs": file_format.needs,
+        "advantage": file_format.advantage,
+        "not_carried": dict(file_format.not_carried),
+        "options": {one.name: {"default": one.default, "about": one.about} for one in options_of(file_format)},
+    }

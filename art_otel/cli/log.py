@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from art_otel.cli.destination import destination
-from art_otel.cli.printable import printable
+from art_otel.cli.arguments import destination
+from art_otel.cli.terminal import counted, printable
 
 if TYPE_CHECKING:
     from art_otel.runlog import LogEntry
@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _lines(entry: "LogEntry", count: int, history: Path) -> list[str]:
-    trajectories = "1 trajectory" if count == 1 else f"{count:,} trajectories"
+    trajectories = counted(count, "trajectory", "trajectories")
     metrics = f"{entry.split} step {entry.step} in {history}"
     lines = (
         [f"wrote  {metrics}"] if entry.file is None else [f"wrote  {trajectories} in {entry.file}", f"       {metrics}"]

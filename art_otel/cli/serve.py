@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from art_otel.cli.durations import seconds
+from art_otel.cli.arguments import seconds
 from art_otel.errors import UsageError
 from art_otel.tracing.setup.settings import DIR
 
@@ -34,6 +34,22 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         " trainers (art_otel.connect) as soon as they end. What was received is a dump:"
         " `art-otel convert DIR/spool/received`.",
     )
+    _add_addresses(parser)
+    _add_storage(parser)
+    _add_scrubbing(parser)
+    parser.add_argument(
+        "--rollout-span",
+        action="append",
+        default=[],
+        metavar="GLOB",
+        help="spans whose name matches begin a rollout; may be repeated",
+    )
+    _add_security(parser)
+    parser.set_defaults(run=run)
+
+
+def _add_addresses(parser: argparse.ArgumentParser) -> None:
+    """Add where it listens."""
     parser.add_argument(
         "--http", default="127.0.0.1:4318", metavar="HOST:PORT", help="where to listen (default: 127.0.0.1:4318)"
     )
@@ -43,6 +59,10 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         help="where to listen for gRPC (default: 127.0.0.1:4317 if art-otel[grpc] is installed)",
     )
     parser.add_argument("--no-grpc", action="store_true", help="no gRPC")
+
+
+def _add_storage(parser: argparse.ArgumentParser) -> None:
+    """Add where what is received is kept, and for how long."""
     parser.add_argument(
         "--dir",
         type=Path,
@@ -69,6 +89,10 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser.add_argument(
         "--fsync", action="store_true", help="acknowledge what survives a power loss too, not only a crash"
     )
+
+
+def _add_scrubbing(parser: argparse.ArgumentParser) -> None:
+    """Add what becomes of secrets."""
     parser.add_argument(
         "--scrub",
         choices=("on", "content", "mark", "off"),
@@ -83,20 +107,16 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         metavar="REGEX",
         help="what matches is a secret too; may be repeated",
     )
-    parser.add_argument(
-        "--rollout-span",
-        action="append",
-        default=[],
-        metavar="GLOB",
-        help="spans whose name matches begin a rollout; may be repeated",
-    )
+
+
+def _add_security(parser: argparse.ArgumentParser) -> None:
+    """Add who may send, and how much."""
     parser.add_argument("--max-body", type=int, default=64, metavar="MIB", help="of one request (default: 64)")
     parser.add_argument(
         "--token-file", type=Path, metavar="FILE", help=f"the token that clients have to send (default: {TOKEN})"
     )
     parser.add_argument("--tls-certificate", type=Path, metavar="FILE", help="PEM; with --tls-key, serve over TLS")
     parser.add_argument("--tls-key", type=Path, metavar="FILE", help="PEM")
-    parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -1,18 +1,35 @@
-"""`art-otel show`: what is in a dataset, as a list or as one conversation."""
+"""`art-otel show`: what is in a dataset, as a list or as one conversation.
+
+Invariant: a conversation tells every reward: of the whole rollout in the heading, of a call or step beside its
+messages, and where there is no such message at the end.
+"""
 
 import argparse
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain
 from textwrap import indent
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from art_otel.cli.printable import printable_json
-from art_otel.cli.table import table_lines
+from art_otel.calls import InferenceCall, Message
+from art_otel.cli.terminal import printable, printable_json, table_lines
 from art_otel.errors import UsageError
-from art_otel.trajectories import Trajectory, trajectory_json
+from art_otel.trajectories import HistoryMessage, Reward, Trajectory, Turn, explain, histories, trajectory_json
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _COLUMNS: Final = ("rollout", "name", "status", "reward", "calls", "turns", "complete")
+_TRAINED: Final = "▶ trained"
+_STYLES: Final = {"system": "magenta", "developer": "magenta", "user": "cyan", "assistant": "green", "tool": "blue"}
+
+_Line: TypeAlias = tuple[tuple[str, str], ...]
+"""Texts of one line, each with its style."""
+
+_Target: TypeAlias = str | int | None
+"""What a reward is of: the span id of a call, agent or tool; the index of a step; None for the whole rollout."""
+
+_Rewards: TypeAlias = Mapping[_Target, list[Reward]]
 
 
 def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:  # pyright: ignore[reportPrivateUsage] # argparse has no public name for it
@@ -50,8 +67,6 @@ def run(arguments: argparse.Namespace) -> int:
         sys.stdout.write(printable_json(documents[0] if len(documents) == 1 else documents) + "\n")
         return 0
     from rich.console import Console  # noqa: PLC0415
-
-    from art_otel.cli.conversation import print_conversation  # noqa: PLC0415
 
     for trajectory in matches:
         print_conversation(trajectory, Console(highlight=False))
@@ -102,3 +117,143 @@ def _overview(trajectory: Trajectory) -> dict[str, Any]:
         "failed_calls": sum(call.failed for call in trajectory.calls),
         "turns": len(trajectory.turns),
     }
+
+
+def print_conversation(trajectory: Trajectory, console: "Console") -> None:
+    """Print every history of the trajectory, then what failed, then the rewards that had no place before."""
+    from rich.text import Text  # noqa: PLC0415 # a list needs no styles
+
+    for line in _conversation(trajectory):
+        styled = [(printable(text), style) for text, style in line]
+        console.print(Text.assemble(*styled), soft_wrap=True)
+
+
+def _conversation(trajectory: Trajectory) -> Iterable[_Line]:
+    rewards = _by_target(trajectory)
+    yield from _heading(trajectory)
+    yield from (_reward(reward, "") for reward in rewards.get(None, ()))
+    paths = histories(trajectory)
+    shown: set[_Target] = {None}
+    for number, history in enumerate(paths, start=1):
+        if len(paths) > 1:
+            yield _line(f"\n── history {number} of {len(paths)}", "bold")
+        if history.messages is None:
+            yield _line("messages unknown", "yellow")
+            continue
+        for entry in history.messages:
+            call = None if entry.turn is None else trajectory.calls[trajectory.turns[entry.turn].call]
+            yield from _message(entry, trajectory, call)
+            if call is not None:
+                yield from _beside(call, rewards)
+                shown.update((call.span_id, call.step))
+    for call in trajectory.calls:
+        if call.failed:
+            yield _line(f"\n✗ call {call.span_id} failed: {call.error_type or ''} {call.error or ''}".rstrip(), "red")
+    yield from _elsewhere(
+        {target: rewards_there for target, rewards_there in rewards.items() if target not in shown}, trajectory
+    )
+
+
+def _line(text: str, style: str) -> _Line:
+    return ((text, style),)
+
+
+def _heading(trajectory: Trajectory) -> Iterable[_Line]:
+    reward = "unknown" if trajectory.reward is None else f"{trajectory.reward:g}"
+    labels = {"name": trajectory.name, "attempt": trajectory.attempt, "group": trajectory.group_id}
+    facts = [f"{label} {value}" for label, value in labels.items() if value is not None]
+    about = " · ".join(["", *facts, f"status {trajectory.status}", f"reward {reward}"])
+    yield ((f"rollout {trajectory.rollout_id}", "bold"), (about, ""))
+    if trajectory.error is not None:
+        yield _line(f"error: {trajectory.error}", "red")
+    for reason, count in trajectory.incomplete_reasons.items():
+        yield _line(f"! incomplete: {reason} ({count}): {explain(reason)}", "yellow")
+
+
+def _by_target(trajectory: Trajectory) -> _Rewards:
+    calls = {call.span_id for call in trajectory.calls}
+    by_target: dict[_Target, list[Reward]] = {}
+    for reward in trajectory.rewards:
+        by_target.setdefault(_target(reward, calls), []).append(reward)
+    return by_target
+
+
+def _target(reward: Reward, calls: Collection[str]) -> _Target:
+    is_of_target = reward.step is None or reward.target_kind is not None or reward.target in calls
+    return reward.target if is_of_target and reward.target is not None else reward.step
+
+
+def _beside(call: InferenceCall, rewards: _Rewards) -> Iterable[_Line]:
+    """The rewards of a call and of its step."""
+    yield from (_reward(reward, "") for reward in rewards.get(call.span_id, ()))
+    if call.step is not None:
+        yield from (_reward(reward, f" for step {call.step}") for reward in rewards.get(call.step, ()))
+
+
+def _elsewhere(rewards: _Rewards, trajectory: Trajectory) -> Iterable[_Line]:
+    """The rewards of what no message stands for: of a step without a call, of agents and tools, of failed calls."""
+    if rewards:
+        yield _line("\n── rewards of what has no message above", "bold")
+    calls = {call.span_id for call in trajectory.calls}
+    for target, rewards_there in rewards.items():
+        yield from (_reward(reward, f" for {_named(target, reward, calls)}") for reward in rewards_there)
+
+
+def _named(target: _Target, reward: Reward, calls: Collection[str]) -> str:
+    if isinstance(target, int):
+        return f"step {target}"
+    kind = reward.target_kind or ("call" if target in calls else "span")
+    return f"{kind} {target}" + ("" if reward.step is None else f" in step {reward.step}")
+
+
+def _reward(reward: Reward, of: str) -> _Line:
+    value = reward.label or "unknown" if reward.value is None else f"{reward.value:g}"
+    choice = "" if reward.choice is None else f" of choice {reward.choice}"
+    tokens = "" if reward.token_end is None else f" for tokens {reward.token_start} to {reward.token_end}"
+    return _line(f"★ {reward.name} = {value}{of}{tokens}{choice}", "bold yellow")
+
+
+def _message(entry: HistoryMessage, trajectory: Trajectory, call: InferenceCall | None) -> Iterable[_Line]:
+    message = entry.message
+    mark = f"  {_TRAINED}" if entry.trained else ""
+    name = "" if message.name is None else f" ({message.name})"
+    style = _STYLES.get(message.role, "")
+    yield ((f"\n{message.role}{name}", f"bold {style}"), (mark, "bold green"))
+    yield from (_line(f"  {line}", style) for line in _body(message))
+    if entry.turn is not None and call is not None:
+        turn = trajectory.turns[entry.turn]
+        yield _line(f"  {_facts(call, turn.finish_reason, turn.token_ids is not None)}", "dim")
+        yield from (_line(f"  ! {warning}", "yellow") for warning in _warnings(turn))
+
+
+def _warnings(turn: Turn) -> Iterable[str]:
+    """Why the completion is not trained, and where the prompt's token ids and messages disagree."""
+    if turn.untrained is not None:
+        yield f"not trained: {turn.untrained}"
+    if turn.prompt.drifted_at is not None:
+        yield f"the prompt was tokenized anew after its first {turn.prompt.drifted_at} ids"
+    if turn.prompt.respelled_at is not None:
+        yield f"the prompt has other messages after its first {turn.prompt.respelled_at}"
+
+
+def _body(message: Message) -> Iterable[str]:
+    if message.reasoning:
+        yield f"(thinking) {message.reasoning}"
+    if message.content:
+        yield message.content
+    if message.parts:
+        yield "(has images, files or several texts; --json shows them)"
+    if message.refusal:
+        yield f"(refusal) {message.refusal}"
+    for call in message.tool_calls:
+        yield f"→ {call.name}({call.arguments})" + ("" if call.exact else "  [arguments re-serialized]")
+
+
+def _facts(call: InferenceCall, finish_reason: str | None, has_ids: bool) -> str:  # noqa: FBT001 # a fact, no switch
+    model = call.response_model or call.request_model or "unknown model"
+    facts = [model, finish_reason or "finish unknown", "token ids" if has_ids else "no token ids"]
+    if call.agent is not None:
+        facts.append(f"agent {call.agent}")
+    if call.step is not None:
+        facts.append(f"step {call.step}")
+    return " · ".join(facts)

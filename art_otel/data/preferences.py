@@ -34,7 +34,6 @@ Pairs: TypeAlias = Literal["best_worst", "best_each", "all"]
 """The best against the worst of a group; the best against each worse one; each against each worse one."""
 
 _IN_MEMORY: Final = 16 * 2**20
-
 _T = TypeVar("_T")
 
 

@@ -28,7 +28,6 @@ LARGEST: Final = 1e37
 """Usable rewards are smaller than this."""
 
 Unrewarded: TypeAlias = Literal["no reward", "unusable reward"]
-
 UNUSABLE: Final = "unusable reward"
 
 Weights: TypeAlias = Mapping[str, float]
@@ -41,7 +40,6 @@ Where the server gave no ids there is no token to give them to, and the shape is
 """
 
 _Completion: TypeAlias = tuple[str | None, int]  # the span id of its call, and its place among the choices
-
 _Part: TypeAlias = tuple[int, int, str]  # first token, last token + 1, name
 
 

@@ -21,13 +21,9 @@ from art_otel.store import Wanted
 from art_otel.trajectories import CompletionSpan, TokenHistory, Trajectory, token_histories, version_of
 
 Overflow: TypeAlias = Literal["drop", "truncate", "raise"]
-
 EMPTY: Final = "no tokens sampled"
-
 NO_IDS: Final = "no token ids"
-
 NOTHING: Final = "nothing sampled"
-
 TOO_LONG: Final = "longer than max_tokens"
 
 _NO_EXTRAS: Final[TokenRewards] = {}

@@ -35,9 +35,7 @@ from art_otel.viewer.addresses import ReplacedError
 from art_otel.viewer.outlines import ListColumn
 
 ANY: Final = "any"
-
 NONE: Final = "none"
-
 _CreditName = Literal["outcome_reward", "step_reward", "call_reward"]
 
 _FEW: Final = 2_000

@@ -26,14 +26,12 @@ from art_otel.viewer.group import main_turns, show_cell
 from art_otel.viewer.snapshot import Snapshot, Source
 
 _AXES: Final = frozenset({"step", "training_step", "recorded_at"})
-
 _MOST_TASKS: Final = 200
 
 _MOST_STEPS: Final = 32
 """Steps that are shown: of more, these at equal distances, with the first and the last."""
 
 _MOST_ANSWERS: Final = 4
-
 _MESSAGES: Final = Wanted(prompts=False, tokens=False)
 
 

@@ -47,19 +47,12 @@ from art_otel.viewer.tokens import Tokenizer, show_tokens
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
-
 Query: TypeAlias = Mapping[str, str]
-
 WAIT_SECONDS: Final = 20.0
-
 _LOOK_SECONDS: Final = 0.5
-
 _STATUSES: Final = ((NotFoundError, 404), (ReplacedError, 409), (UsageError, 400))
-
 _EXACT: Final = 1 << 53
-
 _ENCODER: Final = msgspec.json.Encoder()
-
 FOLDER: Final = Path(__file__).parent / "static"
 
 TYPES: Final = {

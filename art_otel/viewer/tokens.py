@@ -21,7 +21,6 @@ from art_otel.viewer.snapshot import Snapshot
 if TYPE_CHECKING:
     from art_otel.calls import Logprobs
 
-
 _NO_IDS: Final = (
     "the server gave no token ids for this rollout, so nobody knows what exactly was sampled; docs/spec/tokens.md says"
     " which servers give them"

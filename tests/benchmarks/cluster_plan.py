@@ -21,10 +21,10 @@ from random import Random
 
 import msgspec
 
-from art_otel.cli.plan import Rates, estimate
 from art_otel.engines import Conversion, Sizes
 from art_otel.engines.assemble import AssembledPart, AssembleTask
 from art_otel.engines.convert import convert
+from art_otel.engines.estimate import Rates, estimate
 from art_otel.engines.read import ReadSummary, ReadTask
 from art_otel.engines.route import RerouteTask, Routed, RouteTask, route
 from art_otel.engines.run import Job

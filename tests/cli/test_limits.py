@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from art_otel.cli import main
-from art_otel.cli.limits import add_limits, limits_of
-from art_otel.cli.sizes import format_size, parse_size
+from art_otel.cli.arguments import add_limits, format_size, limits_of, parse_size
 from art_otel.errors import UsageError
 from art_otel.sources import Limits, option_of
 from tests.conversions import RECORDINGS

@@ -17,9 +17,8 @@ from hypothesis import given, settings
 from rich.console import Console
 
 from art_otel.cli import main
-from art_otel.cli.conversation import print_conversation
-from art_otel.cli.printable import printable
-from art_otel.cli.table import table_lines
+from art_otel.cli.show import print_conversation
+from art_otel.cli.terminal import printable, table_lines
 from art_otel.store import write_trajectories
 from art_otel.testing import trajectories as any_trajectories
 from tests.conversions import RECORDINGS, convert_files, convert_spans, with_logs

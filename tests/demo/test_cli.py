@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from art_otel.cli import main
-from art_otel.cli.plot import plot
+from art_otel.cli.demo import plot
 from art_otel.demo import training
 
 
