@@ -1,0 +1,66 @@
+"""What one call of a live app costs is counted: modules of ours that it enters, and Python calls in them."""
+
+import subprocess
+import sys
+
+import pytest
+
+MOST = {"whole": (20, 180), "streamed": (23, 1900)}
+"""Modules and Python calls; a streamed answer has a hundred chunks."""
+
+PROGRAM = """
+import json, sys, tempfile
+import httpx, openai
+import art_otel
+
+IDS = [1000]
+STREAMED = sys.argv[1] == "streamed"
+
+def choice(text, **more):
+    entry = {"token": text, "logprob": -0.5, "bytes": None, "top_logprobs": []}
+    return {"index": 0, "finish_reason": None, "token_ids": IDS, "logprobs": {"content": [entry]}, **more}
+
+def chunks():
+    for number in range(100):
+        delta = {"content": "a"} if number else {"role": "assistant", "content": "a"}
+        made = {"id": "c", "model": "m", "choices": [choice("a", delta=delta)]}
+        yield b"data: %b\\n\\n" % json.dumps(made).encode()
+    yield b"data: [DONE]\\n\\n"
+
+def answer(request):
+    if STREAMED:
+        return httpx.Response(200, headers={"content-type": "text/event-stream"}, content=chunks())
+    message = {"role": "assistant", "content": "hello"}
+    return httpx.Response(200, json={"id": "c", "model": "m", "prompt_token_ids": IDS, "choices": [
+        choice("hello", finish_reason="stop", message=message)]})
+
+def ask():
+    reply = client.chat.completions.create(model="m", messages=[{"role": "user", "content": "hi"}], stream=STREAMED)
+    for _ in reply if STREAMED else ():
+        pass
+
+def count(frame, event, _):
+    if event == "call" and "/art_otel/" in frame.f_code.co_filename.replace("\\\\", "/"):
+        entered.append(frame.f_code.co_filename)
+
+art_otel.configure(dir=tempfile.mkdtemp(), request_tokens=True)
+transport = httpx.MockTransport(answer)
+client = openai.OpenAI(base_url="http://x/v1", api_key="k", http_client=httpx.Client(transport=transport))
+entered = []
+with art_otel.rollout(name="agent") as trajectory:
+    ask()
+    sys.setprofile(count)
+    ask()
+    sys.setprofile(None)
+    assert [call.choices[0].token_ids is not None for call in trajectory.calls] == [True, True]
+print(len(set(entered)), len(entered))
+"""
+
+
+@pytest.mark.parametrize("how", MOST)
+def test_a_call_enters_few_modules(how):
+    done = subprocess.run([sys.executable, "-c", PROGRAM, how], capture_output=True, text=True, check=True)
+    modules, calls = map(int, done.stdout.split())
+    most_modules, most_calls = MOST[how]
+    assert modules <= most_modules
+    assert calls <= most_calls
