@@ -88,10 +88,10 @@ class Gathering(Coroutine[Any, Any, list[Trajectory[_R]]]):
         self._awaited = self._awaited or self._all()
         return self._awaited.send(value)
 
-    def throw(self, error: Any, value: Any = None, traceback: Any = None, /) -> Any:  # noqa: ANN401 # as Coroutine
+    def throw(self, error: Any, value: Any = None, _: Any = None, /) -> Any:  # noqa: ANN401 # as Coroutine
         """Resume it with an exception, as asyncio does."""
         self._awaited = self._awaited or self._all()
-        return self._awaited.throw(error, value, traceback)
+        return self._awaited.throw(error if value is None else value)
 
     def close(self) -> None:
         """End it where it is."""
