@@ -154,7 +154,10 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
 
     def do_GET(self) -> None:
-        """The models there are."""
+        """The models there are, and nothing else."""
+        if not self.path.startswith("/v1/models"):
+            self._refuse({}, 404, f"no such path: {self.path}")
+            return
         self._answer(200, {"object": "list", "data": [{"id": "m", "object": "model"}]}, {})
 
     def do_HEAD(self) -> None:

@@ -154,8 +154,8 @@ def test_what_nobody_instruments_is_recorded(bare, server):
 
 
 def test_what_is_no_completion_has_no_span(bare):
-    with bare.client() as client, bare.rollout(), pytest.raises(openai.APIStatusError):
-        client.models.list()
+    with bare.client() as client, bare.rollout():
+        assert client.models.list().data
     assert bare.ended == []
 
 
