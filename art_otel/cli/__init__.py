@@ -84,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _of_system(error: OSError) -> str:
-    """What the system refused, and where; it says of a link in the place of a folder that a file exists."""
+    """Say what the system refused, and where. Of a link in the place of a folder it says only that a file exists."""
     if error.filename is None:
         return error.strerror or str(error)
     is_link = isinstance(error, FileExistsError) and Path(os.fsdecode(error.filename)).is_symlink()

@@ -66,7 +66,7 @@ def format_size(size: int) -> str:
 
 
 def add_limits(parser: argparse.ArgumentParser) -> None:
-    """Add the options."""
+    """Add an option for each field of `art_otel.sources.Limits`, made of its description."""
     group = parser.add_argument_group(
         "limits", "The most that is taken in; what is beyond is set aside, counted and named in the report."
     )

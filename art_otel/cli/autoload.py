@@ -76,7 +76,7 @@ def find_autoload() -> Autoload:
 
 
 def _write(path: Path) -> None:
-    """Whole or not at all: every Python that starts meanwhile reads it."""
+    """Write the file whole or not at all, because every Python that starts meanwhile reads it."""
     with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{NAME}.", delete=False, encoding="utf-8") as file:
         file.write(LINE)
     temporary = Path(file.name)

@@ -27,7 +27,7 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Compact, and tell what was done."""
+    """Compact the dataset, and print what was done."""
     from art_otel.store.superseded import compact  # noqa: PLC0415 # loads only for a verb that needs it
 
     done = compact(arguments.out, linger=arguments.linger)

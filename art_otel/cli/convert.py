@@ -98,7 +98,7 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
 
 
 def _add_engine(parser: argparse.ArgumentParser) -> None:
-    """Add what says where the work is done."""
+    """Add the options that say where the work is done."""
     parser.add_argument(
         "--engine", default="local", choices=["local", "ray"], help="what runs the work (default: local)"
     )
@@ -123,7 +123,7 @@ def _add_engine(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_rounds(parser: argparse.ArgumentParser) -> None:
-    """Add what says how a dataset is kept up to date."""
+    """Add the options that say how a dataset is kept up to date."""
     parser.add_argument(
         "--incremental",
         action="store_true",
@@ -151,7 +151,7 @@ def _add_rounds(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Convert and tell what came out."""
+    """Convert the sources and print what came out."""
     if arguments.plan:
         return _print_plan(arguments)
     if arguments.owns_process:

@@ -43,7 +43,7 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Log, and say where and what."""
+    """Log the trajectories and metrics, and print what was written where."""
     from art_otel.runlog import RunLog  # noqa: PLC0415 # pyarrow loads only for a verb that needs it
     from art_otel.store import read_trajectories  # noqa: PLC0415 # as above
 

@@ -49,7 +49,7 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
 
 
 def _add_addresses(parser: argparse.ArgumentParser) -> None:
-    """Add where it listens."""
+    """Add the options that say where it listens."""
     parser.add_argument(
         "--http", default="127.0.0.1:4318", metavar="HOST:PORT", help="where to listen (default: 127.0.0.1:4318)"
     )
@@ -62,7 +62,7 @@ def _add_addresses(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_storage(parser: argparse.ArgumentParser) -> None:
-    """Add where what is received is kept, and for how long."""
+    """Add the options that say where what is received is kept, and for how long."""
     parser.add_argument(
         "--dir",
         type=Path,
@@ -92,7 +92,7 @@ def _add_storage(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_scrubbing(parser: argparse.ArgumentParser) -> None:
-    """Add what becomes of secrets."""
+    """Add the options that say what becomes of secrets."""
     parser.add_argument(
         "--scrub",
         choices=("on", "content", "mark", "off"),
@@ -110,7 +110,7 @@ def _add_scrubbing(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_security(parser: argparse.ArgumentParser) -> None:
-    """Add who may send, and how much."""
+    """Add the options that say who may send, and how much."""
     parser.add_argument("--max-body", type=int, default=64, metavar="MIB", help="of one request (default: 64)")
     parser.add_argument(
         "--token-file", type=Path, metavar="FILE", help=f"the token that clients have to send (default: {TOKEN})"

@@ -84,7 +84,7 @@ def table_lines(rows: Iterable[Sequence[str]]) -> Iterator[str]:
 
 
 class ByteProgress:
-    """Told the total once and each step of bytes; without a bar it stays silent."""
+    """Moves a bar by the bytes read; without a bar it stays silent."""
 
     def __init__(self, bar: "Progress | None") -> None:
         self._bar = bar

@@ -180,7 +180,7 @@ def _discounted(gamma: float, name: str, trajectory: Trajectory) -> TurnRewards:
 
 
 def _discounts(reward: float | None, gamma: float, steps: Iterable[int]) -> dict[int, float]:
-    """What a reward in the last step is worth in each."""
+    """Discount a reward of the last step to each step."""
     if reward is None:
         return {}
     last = max(steps, default=0)
@@ -204,7 +204,7 @@ def _of_steps(trajectory: Trajectory) -> list[tuple[int, Reward]]:
 
 
 def _aggregated(rewards_by_key: Iterable[tuple[_Key, Reward]]) -> dict[_Key, float]:
-    """What is given to each comes to."""
+    """Aggregate the rewards of each key; a key whose rewards have no value is left out."""
     of: dict[_Key, list[Reward]] = {}
     for key, reward in rewards_by_key:
         of.setdefault(key, []).append(reward)
@@ -213,6 +213,6 @@ def _aggregated(rewards_by_key: Iterable[tuple[_Key, Reward]]) -> dict[_Key, flo
 
 
 def _by_step(rewards: Mapping[int, float], trajectory: Trajectory) -> TurnRewards:
-    """To each turn what its step has."""
+    """Give each turn the reward of its step; None where the step has none."""
     steps = (trajectory.calls[turn.call].step for turn in trajectory.turns)
     return tuple(None if step is None else rewards.get(step) for step in steps)

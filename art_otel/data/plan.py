@@ -234,7 +234,7 @@ def _add(units: _Units, trajectory: Trajectory, group: int, credit: Credit) -> N
 
 
 def _rewards(trajectory: Trajectory, credit: Credit) -> TurnRewards:
-    """What the credit says, which may be a user's function."""
+    """Call the credit, which may be a user's function, and check what it gives."""
     result = cast(object, credit.rewards(trajectory))
     turns, whose = len(trajectory.turns), f"credit: of rollout {trajectory.rollout_id!r} it"
     rewards = tuple(cast(Iterable[object], result)) if isinstance(result, Iterable) else None
@@ -286,7 +286,7 @@ def _flat(units: _Units) -> NDArray[np.bool_]:
 
 
 def _groups(units: _Units) -> Iterator[NDArray[np.intp]]:
-    """The units of each group and moment."""
+    """Give, for each group and moment, the positions of its units."""
     if not units.keys:
         return
     groups, moments = np.array(units.groups, np.int64), np.array(units.moments, np.int64)

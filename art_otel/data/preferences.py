@@ -271,7 +271,7 @@ def _counted(pair: PreferencePair | None, report: PreferenceReport) -> Iterator[
 
 
 def _compare(chosen: _Side, rejected: _Side, pair: Pair) -> PreferencePair | None:
-    """The pair; None when both say the same."""
+    """Make the pair of two conversations; None when both say the same."""
     start = _parting(chosen.talk, rejected.talk)
     if start is None:
         return None
@@ -307,20 +307,23 @@ def _parting(one: Conversation, other: Conversation) -> int | None:
 
 
 def _key(entry: HistoryMessage) -> tuple[object, ...]:
-    """What is equal for equal messages; what was sampled differs by its reasoning too."""
+    """A key that equal messages share; sampled ones differ by their reasoning too."""
     sampled = entry.turn is not None
     return (sampled, *entry.message.identity, entry.message.reasoning if sampled else None)
 
 
 def _digest(talk: Conversation) -> bytes:
-    """Equal for equal prompts and tools."""
+    """A digest of the prompt and the tools: equal ones have equal digests."""
     prompt = [_key(entry) for entry in talk.messages[: talk.first_sampled]]
     tools = json.dumps(talk.tools, sort_keys=True, default=repr)
     return blake2b(repr((prompt, tools)).encode(), digest_size=16).digest()
 
 
 class SpillFile(Generic[_T]):
-    """Use it as a context manager. Raises OSError for what the disk refuses."""
+    """Values by number on disk: memory holds a position a value and at most `_IN_MEMORY` bytes; the file has no name.
+
+    Use it as a context manager. Raises OSError for what the disk refuses.
+    """
 
     def __init__(self) -> None:
         self._file = SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115 # __exit__ closes it

@@ -204,7 +204,7 @@ class _Text:
 
 @dataclass(slots=True)
 class _Tokens:
-    """The same in tokens."""
+    """A conversation as tokens up to the end of its last completion."""
 
     ids: TokenIds = field(default_factory=TokenIds)
     completions: list[_Completion] = field(default_factory=list[_Completion])

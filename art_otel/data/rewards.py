@@ -123,7 +123,7 @@ def count_by_name(trajectory: Trajectory, weights: Weights) -> Counter[str]:
 
 
 def token_rewards(trajectory: Trajectory, weights: Weights) -> TokenRewards:
-    """The token rewards of a trajectory."""
+    """Sum the weighted token rewards of each completion that has some."""
     parts: dict[_Completion, dict[_Part, float]] = {}
     for completion, part, value in _weighted_parts(trajectory, weights):
         parts.setdefault(completion, {})[part] = value
@@ -136,7 +136,7 @@ def token_rewards(trajectory: Trajectory, weights: Weights) -> TokenRewards:
 
 
 def _weighted_parts(trajectory: Trajectory, weights: Weights) -> Iterator[tuple[_Completion, _Part, float]]:
-    """What was given to spans of tokens, weighted."""
+    """Give each reward of a span of tokens, weighted: its completion, its span and name, its value."""
     for reward in trajectory.rewards:
         part = _part(reward)
         if part is not None and reward.value is not None and reward.name in weights:

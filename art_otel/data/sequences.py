@@ -95,7 +95,7 @@ class TokenSequence:
 
     @property
     def reward(self) -> float | None:
-        """That of the last trained completion."""
+        """The reward of the last trained completion."""
         return self.rewards[-1]
 
     @property
@@ -105,7 +105,7 @@ class TokenSequence:
 
     @property
     def without_logprobs(self) -> int:
-        """How many of these have no logprob."""
+        """How many trained tokens have no logprob."""
         return int(np.count_nonzero(np.isnan(self.logprobs)))
 
     def truncate(self, size: int) -> "TokenSequence | None":
@@ -207,7 +207,7 @@ class SequenceBuilder:
             retokenized = not isinstance(history, TokenHistory)
             if retokenized and extras:
                 built.unplaced_token_rewards += sum(turn in extras for turn in history.turns)
-            sequence = build_sequence(
+            sequence = _build_sequence(
                 trajectory,
                 history,
                 turn_rewards,
@@ -223,7 +223,7 @@ class SequenceBuilder:
         return built
 
     def _add(self, sequence: TokenSequence, built: BuiltSequences, reasons: list[str | None]) -> None:
-        """Add the sequence, or what may be of it."""
+        """Add the sequence, or what `overflow` leaves of one that is too long."""
         if self.max_tokens is None or len(sequence) <= self.max_tokens:
             built.sequences.append(sequence)
             return
@@ -261,7 +261,7 @@ def _most_common(reasons: Sequence[str | None]) -> str:
     return counts[0][0] if counts else NOTHING
 
 
-def build_sequence(
+def _build_sequence(
     trajectory: Trajectory,
     history: TokenizedHistory,
     turn_rewards: Sequence[TurnReward],
@@ -319,7 +319,7 @@ def _skip_reason(span: CompletionSpan, turn_reward: TurnReward, token_rewards: T
 
 
 def _mask(history: TokenizedHistory, trained: Sequence[CompletionSpan]) -> NDArray[np.bool_]:
-    """The loss mask of these completions alone."""
+    """Mask these completions alone. Shape: (tokens,)."""
     mask = np.zeros(len(history.token_ids), np.bool_)
     for span in trained:
         mask[span.start : span.end] = True

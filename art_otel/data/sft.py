@@ -196,7 +196,7 @@ def message_batches(
 
 
 def _conversations(trajectory: Trajectory) -> list[Conversation | str]:
-    """That of each history, or why it is none."""
+    """The conversation of each history, or why the history is none."""
     return [conversation(trajectory, history) for history in histories(trajectory)]
 
 

@@ -60,23 +60,15 @@ def compare(snapshot: Snapshot, row: int, options: PlanOptions, trajectory: Traj
         warnings.simplefilter("ignore")  # the verdicts say it too
         plan = options.batches(compared).plan()
     turn_rewards = plan.turn_rewards(number, trajectory)
-    if number in plan.skipped:
-        refused = Verdict(rollout_id=trajectory.rollout_id, skipped=plan.skipped[number])
-        return Comparison(
-            trajectory=trajectory,
-            verdict=refused,
-            turn_rewards=turn_rewards,
-            built=None,
-            members=members,
-            compared=compared,
+    refused, built = plan.skipped.get(number), None
+    if refused is None:
+        builder = SequenceBuilder(
+            advantages=options.advantage != NONE, max_tokens=options.max_tokens, overflow=options.overflow
         )
-    builder = SequenceBuilder(
-        advantages=options.advantage != NONE, max_tokens=options.max_tokens, overflow=options.overflow
-    )
-    built = builder.build(trajectory, turn_rewards)
+        built = builder.build(trajectory, turn_rewards)
     return Comparison(
         trajectory=trajectory,
-        verdict=built.verdict,
+        verdict=Verdict(rollout_id=trajectory.rollout_id, skipped=refused) if built is None else built.verdict,
         turn_rewards=turn_rewards,
         built=built,
         members=members,

@@ -64,7 +64,7 @@ def _message(
         "why": why,
         "trainedIn": {"history": trained_history, "turn": entry.turn} if is_copy else None,
         "rewards": _rewards_of(trajectory, entry.turn),
-        "execution": None if execution is None else show_execution(execution),
+        "execution": None if execution is None else _show_execution(execution),
     }
 
 
@@ -82,18 +82,18 @@ def message_parts(message: Message) -> Iterator[dict[str, Any]]:
         yield _tool_call(call)
 
 
-def show_execution(execution: ToolExecution) -> dict[str, Any]:
+def _show_execution(execution: ToolExecution) -> dict[str, Any]:
     """What ran, and what came of it."""
     ended = execution.end_ns
     return {
         "name": execution.name,
-        "result": as_text(execution.result),
+        "result": _as_text(execution.result),
         "error": execution.error,
         "durationMs": None if ended is None else (ended - execution.start_ns) / 1e6,
     }
 
 
-def as_text(value: object) -> str | None:
+def _as_text(value: object) -> str | None:
     """A JSON value as a person reads it; a text as it is."""
     if value is None or isinstance(value, str):
         return value
@@ -115,7 +115,7 @@ def _recorded_part(part: object) -> dict[str, Any]:
     text = fields.get("text") if kind != "refusal" else fields.get("refusal")
     if kind in _KINDS and isinstance(text, str):
         return _part(_KINDS[kind], text)
-    shown = as_text(cast(object, part)) or ""
+    shown = _as_text(cast(object, part)) or ""
     rest = len(shown) - _LONGEST
     cut = shown if rest <= 0 else f"{shown[:_LONGEST]}… {rest:,} more characters"
     return _part("media" if kind in _MEDIA else "other", cut)

@@ -36,7 +36,7 @@ def _turn(trajectory: Trajectory, position: int, tokenizer: Tokenizer | None) ->
         "choice": turn.choice,
         "parent": turn.parent,
         "tokenParent": turn.token_parent,
-        "relation": relation(trajectory, position),
+        "relation": _relation(trajectory, position),
         "agent": call.agent,
         "step": call.step,
         "finishReason": turn.finish_reason,
@@ -44,7 +44,7 @@ def _turn(trajectory: Trajectory, position: int, tokenizer: Tokenizer | None) ->
         "promptTokens": None if call.prompt_token_ids is None else len(call.prompt_token_ids),
         "untrained": turn.untrained,
         "failed": call.failed,
-        "label": label(turn),
+        "label": _label(turn),
         "drift": _drift(trajectory, turn, tokenizer),
         "respelledAt": turn.prompt.respelled_at,
         "model": call.response_model or call.request_model,
@@ -52,7 +52,7 @@ def _turn(trajectory: Trajectory, position: int, tokenizer: Tokenizer | None) ->
     }
 
 
-def relation(trajectory: Trajectory, position: int) -> str:  # one line a relation
+def _relation(trajectory: Trajectory, position: int) -> str:  # one line a relation
     """Say how a turn came about; where several words fit, the most specific."""
     turn = trajectory.turns[position]
     prompt, call = turn.prompt, trajectory.calls[turn.call]
@@ -76,7 +76,7 @@ def relation(trajectory: Trajectory, position: int) -> str:  # one line a relati
     return "branch" if before else "continue"
 
 
-def label(turn: Turn) -> str | None:
+def _label(turn: Turn) -> str | None:
     """The completion in a few words: the tools it calls, else how its text begins."""
     if turn.message is None:
         return None
