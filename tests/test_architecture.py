@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -106,6 +107,10 @@ def package_of(path: Path) -> str:
     return {"__main__.py": "cli"}.get(parts[0], parts[0].removesuffix(".py"))
 
 
+def module_of(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
 @cache
 def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
@@ -145,6 +150,17 @@ def test_a_folder_of_a_package_imports_only_from_folders_below_it(package):
                 parts = name.split(".")
                 if parts[:2] == ["art_otel", package] and len(parts) > 2 and parts[2] in order:
                     assert order.index(parts[2]) <= order.index(folder), f"{path} may not import {name}"
+
+
+def test_no_module_imports_itself_by_way_of_others():
+    modules = {module_of(path) for path in sources()}
+    graph: dict[str, set[str]] = {}
+    for path in sources():
+        statements = [node for node in parsed(path).body if isinstance(node, ast.ImportFrom)]
+        names = {f"{node.module}.{alias.name}" for node in statements for alias in node.names}
+        imported = {name if name in modules else name.rpartition(".")[0] for name in names}
+        graph[module_of(path)] = imported - {module_of(path)}
+    TopologicalSorter(graph).prepare()  # raises CycleError, which names the modules
 
 
 def test_libraries_are_imported_only_where_they_belong():
