@@ -15,6 +15,7 @@ if not defer_imports(__name__):
     from art_otel.data.batches import batches as batches
     from art_otel.exporting import export as export
     from art_otel.live.new_trajectories import NewTrajectories as NewTrajectories
+    from art_otel.model_gateway.in_process import gateway as gateway
     from art_otel.receiver.client import connect as connect
     from art_otel.receiver.receiver import receive as receive
     from art_otel.runlog import RunLog as RunLog
@@ -34,7 +35,6 @@ if not defer_imports(__name__):
     from art_otel.tracing.gathering.gather_many import gather_trajectory_groups as gather_trajectory_groups
     from art_otel.tracing.setup.configure import configure as configure
     from art_otel.tracing.setup.recording import RolloutSpanProcessor as RolloutSpanProcessor
-    from art_otel.trajectories import RolloutTrace as RolloutTrace
     from art_otel.trajectories import Trajectory as Trajectory
     from art_otel.trajectories import TrajectoryGroup as TrajectoryGroup
     from art_otel.trajectories import histories as histories

@@ -20,7 +20,9 @@ from art_otel.cli.terminal import forgive_streams, printable
 from art_otel.errors import ArtOtelError, UsageError
 from art_otel.version import __version__
 
-_VERBS: Final = ("run", "autoload", "doctor", "convert", "compact", "show", "export", "log", "serve", "view", "demo")
+_VERBS: Final = (
+    *("run", "autoload", "doctor", "convert", "compact", "show", "export", "log", "serve", "gateway", "view", "demo"),
+)
 """Each is a module of this package, which loads only for who wants it."""
 
 _COLLECT_EVERY: Final = 100_000

@@ -17,7 +17,7 @@ from art_otel.tracing.setup.settings import DIR
 
 if TYPE_CHECKING:
     from art_otel.http import Tls
-    from art_otel.receiver.receiver import ReceiverOptions
+    from art_otel.receiver.receiver import Receiver, ReceiverOptions
 
 TOKEN: Final = "ART_OTEL_TOKEN"  # noqa: S105 # the name of a variable
 _MIB: Final = 1 << 20
@@ -35,6 +35,12 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         " `art-otel convert DIR/spool/received`.",
     )
     _add_addresses(parser)
+    add_receiver_arguments(parser)
+    parser.set_defaults(run=run)
+
+
+def add_receiver_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what a receiver is told wherever it listens: what is kept, when rollouts end, who may send."""
     _add_storage(parser)
     _add_scrubbing(parser)
     parser.add_argument(
@@ -45,7 +51,6 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         help="spans whose name matches begin a rollout; may be repeated",
     )
     _add_security(parser)
-    parser.set_defaults(run=run)
 
 
 def _add_addresses(parser: argparse.ArgumentParser) -> None:
@@ -123,11 +128,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Serve until the process is told to end."""
     from art_otel.receiver.receiver import RECEIVED, Receiver  # noqa: PLC0415 # other verbs need no server
 
-    options = _options(arguments)
-    ended = threading.Event()
-    for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, lambda _signal, _frame: ended.set())
-    sys.setswitchinterval(_SWITCH)
+    options, ended = _options(arguments), told_to_end()
     receiver = Receiver(options)
     receiver.start()
     say = sys.stderr.write
@@ -135,27 +136,51 @@ def run(arguments: argparse.Namespace) -> int:
     if receiver.grpc_port is not None and options.grpc is not None:
         say(f"art-otel: OTLP/gRPC at {options.grpc._replace(port=receiver.grpc_port)}\n")
     say(f"art-otel: kept in {options.folder / RECEIVED}; Ctrl+C ends\n")
-    if options.token is None and not all(address.is_loopback for address in (options.http, options.grpc) if address):
-        say(f"art-otel: others reach this, and no token is asked for: set {TOKEN} or --token-file\n")
-    sys.stderr.flush()
-    ended.wait()
-    receiver.stop()
+    wait_and_stop(receiver, ended)
     return 0
 
 
+def told_to_end() -> threading.Event:
+    """Give what is set when the process is told to end, and let threads take turns as a server needs it."""
+    ended = threading.Event()
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, lambda _signal, _frame: ended.set())
+    sys.setswitchinterval(_SWITCH)
+    return ended
+
+
+def wait_and_stop(receiver: "Receiver", ended: threading.Event) -> None:
+    """Say who may ask, wait, and stop."""
+    options = receiver.options
+    if options.token is None and not all(address.is_loopback for address in (options.http, options.grpc) if address):
+        sys.stderr.write(f"art-otel: others reach this, and no token is asked for: set {TOKEN} or --token-file\n")
+    sys.stderr.flush()
+    ended.wait()
+    receiver.stop()
+
+
 def _options(arguments: argparse.Namespace) -> "ReceiverOptions":
-    from art_otel.http import Address, BodyLimits  # noqa: PLC0415 # as above
-    from art_otel.receiver.ingest import IngestOptions  # noqa: PLC0415 # as above
-    from art_otel.receiver.receiver import ReceiverOptions  # noqa: PLC0415 # as above
+    from art_otel.http import Address  # noqa: PLC0415 # as above
 
     if arguments.grpc is None:
         grpc = Address("127.0.0.1", 4317) if find_spec("grpc") and find_spec("google.rpc") else None
     else:
         grpc = Address.parse(arguments.grpc)
-    limits = BodyLimits()
-    return ReceiverOptions(
+    return replace(
+        receiver_options(arguments),
         http=Address.parse(arguments.http),
         grpc=None if arguments.no_grpc else grpc,
+    )
+
+
+def receiver_options(arguments: argparse.Namespace) -> "ReceiverOptions":
+    """The options that `add_receiver_arguments` added."""
+    from art_otel.http import BodyLimits  # noqa: PLC0415 # as above
+    from art_otel.receiver.ingest import IngestOptions  # noqa: PLC0415 # as above
+    from art_otel.receiver.receiver import ReceiverOptions  # noqa: PLC0415 # as above
+
+    limits = BodyLimits()
+    return ReceiverOptions(
         folder=arguments.dir,
         grace=arguments.grace,
         retain=arguments.retain,

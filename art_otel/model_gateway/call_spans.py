@@ -11,7 +11,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from art_otel import attributes as names
-from art_otel.conventions import ART_OTEL, ERROR_TYPE, response_attributes
+from art_otel.conventions import ERROR_TYPE, response_attributes
 from art_otel.conventions.dialects.genai import API_TYPE, OPERATION_NAME, PROVIDERS, REQUEST_MODEL, RESPONSES
 from art_otel.model_gateway.addresses import Address, Parent
 from art_otel.model_gateway.exchanges import Dialect, Exchange
@@ -20,7 +20,8 @@ from art_otel.spans import Link, Resource, Scope, Span, Value
 from art_otel.tracing.openai.bodies import answer_attributes, request_attributes_of
 from art_otel.version import __version__
 
-SCOPE: Final = Scope(name=ART_OTEL, version=__version__)
+SCOPE: Final = Scope(name="art_otel.gateway", version=__version__)
+"""Another scope than that of the live half, which may record the same call."""
 
 _PROVIDERS: Final[dict[Dialect, str]] = {"messages": "anthropic"}
 _OPERATIONS: Final[dict[Dialect, str]] = {"completions": "text_completion"}

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias, cast
+from typing import Final, Literal, Protocol, TypeAlias, cast
 
 import httpx
 import msgspec
@@ -86,6 +86,7 @@ class _Call:
     upstream: Upstream
     rollout: OpenRollout | None = None
     exchange: Exchange | None = None
+    is_in_app: bool = False
     is_recorded: bool = False
 
     @property
@@ -94,11 +95,24 @@ class _Call:
         return f"{self.target.path}?{self.target.query}" if self.target.query else self.target.path
 
 
+class AppRollouts(Protocol):
+    """The rollouts that run in the gateway's own process, whose calls its tracer records."""
+
+    def has(self, rollout_id: str) -> bool:
+        """Whether it is one of them."""
+        ...
+
+    def record(self, exchange: Exchange, address: Address, server: str) -> None:
+        """Record a call of one of them."""
+        ...
+
+
 class Gateway:
     """A receiver with the model servers behind the same address. It is the receiver's Front."""
 
-    def __init__(self, options: GatewayOptions) -> None:
+    def __init__(self, options: GatewayOptions, app: AppRollouts | None = None) -> None:
         self.options = options
+        self._app = app
         self.routes: Sequence[Route] = [Route("/rollout/{rollout_id:path}/end", self._end, methods=["POST"])]
         resource = gateway_resource()
         self._resource = resource
@@ -172,7 +186,8 @@ class Gateway:
         )
         if dialect is not None:
             call.exchange = Exchange(dialect, body, now_ns())
-            if address.rollout_id is not None and address.is_ours:
+            call.is_in_app = self._app is not None and self._app.has(address.rollout_id or "")
+            if address.rollout_id is not None and address.is_ours and not call.is_in_app:
                 call.rollout = self._rollouts.begin_call(address.rollout_id, address)
         return call
 
@@ -287,9 +302,13 @@ class Gateway:
         exchange.end_ns = now_ns()
         is_written = False
         with _RECORDING:
-            span = call_span(exchange, call.address, call.upstream.url, self._resource)
-            started = [] if rollout is None else self._rollouts.started(rollout)
-            is_written = await self._write([*started, span])
+            if self._app is not None and call.is_in_app:
+                self._app.record(exchange, call.address, call.upstream.url)
+                is_written = True
+            else:
+                span = call_span(exchange, call.address, call.upstream.url, self._resource)
+                started = [] if rollout is None else self._rollouts.started(rollout)
+                is_written = await self._write([*started, span])
         self.receiver.metrics.add(f"art_otel_gateway_{'calls' if is_written else 'unrecorded_calls'}_total")
         if rollout is not None:
             self._rollouts.end_call(rollout, recorded=is_written)

@@ -15,15 +15,17 @@ import msgspec
 
 from art_otel import attributes as names
 from art_otel.attributes import REWARD_NAME
-from art_otel.conventions import ERROR_TYPE, EVALUATION, evaluation_attributes
+from art_otel.conventions import ART_OTEL, ERROR_TYPE, EVALUATION, evaluation_attributes
 from art_otel.model_gateway.addresses import Address
-from art_otel.model_gateway.call_spans import SCOPE, now_ns, root_of
-from art_otel.spans import Event, Resource, Span
+from art_otel.model_gateway.call_spans import now_ns, root_of
+from art_otel.spans import Event, Resource, Scope, Span
 from art_otel.tracing.api import scalars
+from art_otel.version import __version__
 
 _MAX_REMEMBERED: Final = 10_000
 """Rollouts that are over and known still: a later call or reward belongs to the same span."""
 
+_SCOPE: Final = Scope(name=ART_OTEL, version=__version__)
 _NAME: Final = "agent"
 _INFERRED: Final = f"{names.METADATA_PREFIX}inferred"
 """Says of a rollout that nobody named it: its calls continue each other's prompts."""
@@ -162,6 +164,6 @@ class Rollouts:
             events=rollout.events,
             status="unset" if end.status == "ok" else "error",
             status_message=end.error or "",
-            scope=SCOPE,
+            scope=_SCOPE,
             resource=self.resource,
         )

@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import httpx
@@ -286,3 +287,33 @@ def test_a_gateway_needs_no_sdk():
     program = "import sys, art_otel.model_gateway.gateway; print([n for n in sys.modules if n.startswith(%r)])"
     said = subprocess.run([sys.executable, "-c", program % "opentelemetry.sdk"], capture_output=True, check=True)
     assert said.stdout.strip() == b"[]"
+
+
+def test_a_call_that_the_disk_refuses_is_answered_and_missed(tmp_path, address):
+    with gateway(tmp_path, address) as running:
+        chat(f"{running.url}/rollout/r")
+        folder = running.receiver.spool.folder
+        folder.rename(folder.with_name("moved"))
+        folder.write_text("no folder can be made here")
+        time.sleep(1.1)  # the spool looks once a second whether its file is there
+        chat(f"{running.url}/rollout/r", {**HI, "messages": user("lost")})
+        assert "art_otel_gateway_unrecorded_calls_total 1" in httpx.get(f"{running.url}/metrics").text
+        folder.unlink()
+        time.sleep(1.1)
+    (trajectory,) = recorded(tmp_path)
+    assert trajectory.incomplete_reasons == {"spans missing": 1}
+    assert len(trajectory.calls) == 1
+
+
+def test_a_token_is_wanted_of_trainers_and_not_of_agents(tmp_path, address):
+    with gateway(tmp_path, address, token="sesame") as running:
+        chat(f"{running.url}/rollout/r")
+        assert httpx.post(f"{running.url}/rollout/r/end", json={"reward": 1}).status_code == 401
+        assert httpx.get(f"{running.url}/metrics").status_code == 401
+        assert httpx.post(f"{running.url}/v1/rollouts/trainer/session").status_code == 401
+        headers = {"authorization": "Bearer sesame"}
+        assert httpx.post(f"{running.url}/rollout/r/end", json={"reward": 1}, headers=headers).status_code == 200
+        page = {"origin": "http://evil.example"}
+        assert httpx.post(f"{running.url}/v1/chat/completions", json=HI, headers=page).status_code == 403
+    (trajectory,) = recorded(tmp_path)
+    assert (trajectory.reward, len(trajectory.calls)) == (1.0, 1)

@@ -10,12 +10,13 @@ from art_otel.errors import StoreError
 from art_otel.store import FileLimits, write_part
 from art_otel.store.rows import value_of, value_text
 from art_otel.testing import trajectories
+from art_otel.trajectories import RolloutTrace
 from tests.conversions import RECORDINGS, convert_files
 
 DUMPS = [RECORDINGS / kind / "sync_tools.jsonl" for kind in ("openinference", "traceloop", "genai_span")]
 
 
-def traces_of(dataset) -> list[art_otel.RolloutTrace]:
+def traces_of(dataset) -> list[RolloutTrace]:
     return [trace for one in art_otel.read_trajectories(dataset) for trace in art_otel.rollout_traces(one)]
 
 
@@ -39,7 +40,7 @@ def test_the_verb_and_the_function_write_them(tmp_path):
     assert verb == function == traces_of(tmp_path / "verb")
 
 
-def as_json(trace: art_otel.RolloutTrace) -> list:
+def as_json(trace: RolloutTrace) -> list:
     """JSON has no NaN."""
     names = ("prompt", "policy_response", "reward_data", "env_state", "extra")
     return [trace.rollout_id, trace.span_id, *(value_of(value_text(getattr(trace, name))) for name in names)]

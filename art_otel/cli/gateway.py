@@ -1,0 +1,68 @@
+"""`art-otel gateway`: model servers at another address, with every call of every agent recorded."""
+
+import argparse
+import sys
+from dataclasses import replace
+
+from art_otel.cli.serve import add_receiver_arguments, receiver_options, told_to_end, wait_and_stop
+
+
+def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:  # pyright: ignore[reportPrivateUsage] # argparse has no public name for it
+    """Add the verb."""
+    parser = verbs.add_parser(
+        "gateway",
+        help="stand before model servers, and record every call of any agent",
+        description="Stand before model servers (vLLM, SGLang, llama.cpp, OpenAI, Anthropic, …): agents need another"
+        " base URL, and nothing else. Answers pass as they come. Each call of Chat Completions, Completions, Responses"
+        " or Messages is a span of its rollout, with the token ids that the server gives. Finished rollouts go to"
+        " trainers (art_otel.connect), and what is kept is a dump: `art-otel convert DIR/spool/received`. OTLP is"
+        " received at the same address.",
+    )
+    parser.add_argument(
+        "--upstream",
+        action="append",
+        required=True,
+        metavar="URL",
+        help="a model server, as http://vllm:8000; repeated, rollouts are shared among them",
+    )
+    parser.add_argument(
+        "--listen", default="127.0.0.1:8080", metavar="HOST:PORT", help="where to listen (default: 127.0.0.1:8080)"
+    )
+    parser.add_argument(
+        "--tokens",
+        choices=("auto", "passthrough", "off"),
+        default="auto",
+        help="how token ids are had: passthrough asks the server for them and takes them out of what the agent gets;"
+        " off asks for nothing (default: auto, the best of them)",
+    )
+    parser.add_argument(
+        "--policy-version-header", metavar="NAME", help="the header of answers that names the version of the weights"
+    )
+    add_receiver_arguments(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Stand there until the process is told to end."""
+    from art_otel.http import Address  # noqa: PLC0415 # other verbs need no server
+    from art_otel.model_gateway.gateway import LIMITS, Gateway, GatewayOptions  # noqa: PLC0415 # as above
+    from art_otel.receiver.receiver import RECEIVED  # noqa: PLC0415 # as above
+
+    receiver, ended = receiver_options(arguments), told_to_end()
+    gateway = Gateway(
+        GatewayOptions(
+            upstreams=arguments.upstream,
+            receiver=replace(
+                receiver,
+                http=Address.parse(arguments.listen),
+                bodies=replace(LIMITS, body_bytes=receiver.bodies.body_bytes),
+            ),
+            tokens=arguments.tokens,
+            policy_version_header=arguments.policy_version_header,
+        )
+    )
+    gateway.receiver.start()
+    sys.stderr.write(f"art-otel: gateway at {gateway.url}, or {gateway.url}/rollout/ID for one rollout\n")
+    sys.stderr.write(f"art-otel: kept in {receiver.folder / RECEIVED}; Ctrl+C ends\n")
+    wait_and_stop(gateway.receiver, ended)
+    return 0

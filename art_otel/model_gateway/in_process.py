@@ -1,0 +1,128 @@
+"""In process: a gateway inside the app that runs the rollouts, for agents that are other programs.
+
+Invariant: a call of an agent that was given `url()` inside a rollout is a span of that rollout, made by the app's own
+tracer below the span that ran there: counted, scrubbed, gathered and exported as all others. What comes by any other
+address is recorded as `art-otel gateway` does.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+from opentelemetry import context as otel_context
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, Status, StatusCode, TraceFlags
+
+from art_otel.conventions import ERROR_TYPE
+from art_otel.http import Address as ListenAddress
+from art_otel.model_gateway.addresses import Address
+from art_otel.model_gateway.call_spans import SCOPE, call_attributes, call_name
+from art_otel.model_gateway.exchanges import Exchange
+from art_otel.model_gateway.gateway import LIMITS, Gateway, GatewayOptions, Tokens
+from art_otel.receiver.receiver import ReceiverOptions
+from art_otel.tracing.api.context import running_trajectory
+
+_CLEAN_AT: Final = 256
+"""Rollouts that are remembered before those that have ended are forgotten."""
+
+
+class LocalGateway:
+    """What `gateway` gives. `url` is where agents find it."""
+
+    def __init__(self, options: GatewayOptions) -> None:
+        self._contexts: dict[str, Context] = {}
+        self._gateway = Gateway(options, self)
+
+    def url(self, path: str = "") -> str:
+        """The base URL for an agent of the rollout that runs here, else for any. `path` is put behind it, as `/v1`."""
+        context = otel_context.get_current()
+        running = running_trajectory(context)
+        if running is None:
+            return f"{self._gateway.url}{path}"
+        if running.span.is_recording():
+            self._remember(running.rollout_id, context)
+        return f"{self._gateway.url}/rollout/{quote(running.rollout_id, safe='')}{path}"
+
+    def start(self) -> None:
+        """Listen. Raises UsageError where the address cannot be used."""
+        self._gateway.receiver.start()
+
+    def stop(self) -> None:
+        """Answer what has come, and end."""
+        self._gateway.receiver.stop()
+
+    def has(self, rollout_id: str) -> bool:
+        """Whether a rollout was given an address here."""
+        return rollout_id in self._contexts
+
+    def record(self, exchange: Exchange, address: Address, server: str) -> None:
+        """Record a call of such a rollout."""
+        context = self._contexts[address.rollout_id or ""]
+        around = trace.get_current_span(context).get_span_context()
+        if address.parent is not None and int(address.parent.trace_id, 16) == around.trace_id:
+            span_id = int(address.parent.span_id, 16)
+            traced = SpanContext(around.trace_id, span_id, is_remote=True, trace_flags=TraceFlags(TraceFlags.SAMPLED))
+            context = trace.set_span_in_context(NonRecordingSpan(traced), context)
+        attributes, failure = call_attributes(exchange, server), exchange.why_failed()
+        if failure is not None:
+            attributes[ERROR_TYPE] = failure.type
+        span = trace.get_tracer(SCOPE.name, SCOPE.version).start_span(
+            call_name(attributes),
+            context,
+            kind=SpanKind.CLIENT,
+            attributes=attributes,
+            start_time=exchange.start_ns,
+        )
+        if failure is not None:
+            span.set_status(Status(StatusCode.ERROR, failure.message or failure.type))
+        span.end(max(exchange.start_ns, exchange.end_ns))
+
+    def _remember(self, rollout_id: str, context: Context) -> None:
+        if len(self._contexts) >= _CLEAN_AT:
+            for known, other in list(self._contexts.items()):
+                running = running_trajectory(other)
+                if running is None or running.ended:
+                    self._contexts.pop(known, None)
+        self._contexts[rollout_id] = context
+
+
+@asynccontextmanager
+async def gateway(
+    upstream: str | Iterable[str],
+    *,
+    listen: str = "127.0.0.1:0",
+    dir: str | Path = ".art",  # noqa: A002 # as the option of `art-otel gateway`
+    tokens: Tokens = "auto",
+    policy_version_header: str | None = None,
+    grace: float = 60.0,
+    token: str | None = None,
+) -> AsyncGenerator[LocalGateway]:
+    """Stand before a model server, or several, while the block runs, as `art-otel gateway` does.
+
+    async with art_otel.gateway("http://vllm:8000") as gateway:
+        @art_otel.rollout
+        def solve(task):
+            subprocess.run(["agent", task], env={**os.environ, "OPENAI_BASE_URL": gateway.url("/v1")})
+            art_otel.reward(score(task))
+
+    `url()` inside a rollout is the address by which an agent's calls belong to it. Calls that come otherwise are kept
+    below `dir`. Raises UsageError for an address that cannot be used.
+    """
+    options = GatewayOptions(
+        upstreams=[upstream] if isinstance(upstream, str) else [*upstream],
+        receiver=ReceiverOptions(
+            http=ListenAddress.parse(listen), folder=Path(dir), grace=grace, bodies=LIMITS, token=token
+        ),
+        tokens=tokens,
+        policy_version_header=policy_version_header,
+    )
+    local = LocalGateway(options)
+    await asyncio.to_thread(local.start)
+    try:
+        yield local
+    finally:
+        await asyncio.to_thread(local.stop)
