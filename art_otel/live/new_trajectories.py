@@ -44,8 +44,9 @@ class NewTrajectories:
     The loops go on until they are left, waiting for what comes; `take` gives what is there. `folder` is the spool, or
     the folder of one run in it; it may not exist yet. What it holds already comes first. A rollout that has not ended
     is held back until it has, or until nothing of it came for `grace` seconds, as after a crash: let that be longer
-    than your longest LLM call. Spans from processes that do not count them (other languages) are given after `grace`
-    too. `rollout_spans` are globs of the names of spans that count as rollouts where no span carries a rollout id.
+    than your longest LLM call with what the app does before it. Spans from processes that do not count them (other
+    languages) are given after `grace` too. `rollout_spans` are globs of the names of spans that count as rollouts where
+    no span carries a rollout id.
 
     A rollout that was given before comes again, with a higher `revision`, where late spans or rewards belong to it. A
     warning says once if the folder does not exist. Raises OSError for what cannot be read, as a folder that is a file.

@@ -208,7 +208,7 @@ class RecordingSpanProcessor(SpanProcessor):
 
     def _write_start(self, active: ActiveSpan, rollout: str | None = None) -> None:
         """Write that a span has begun, for its own rollout or another."""
-        active.is_written = True
+        active.is_written = active.is_written or rollout is None
         self.rollouts.add(rollout or active.rollout or "", self._write(self._line(start_of(active.span))))
 
     def _record_ancestors(self, active: ActiveSpan, rollout: str) -> None:

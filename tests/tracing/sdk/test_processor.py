@@ -287,3 +287,16 @@ def test_spans_that_wait_for_a_rollout_are_bounded_by_their_text(tmp_path):
                 pass
     pending = traced.processor._pending
     assert sum(len(spans) for spans in pending._traces.values()) * 1_000_000 <= MAX_BYTES
+
+
+def test_a_call_that_runs_around_a_nested_rollout_is_shown_in_both(tmp_path):
+    app = Traced(tmp_path)
+    app.app = app.provider.get_tracer(SCOPE)
+    with app.rollout("outer", "o"):
+        call = app.instrumentor.start_span("openai.chat", attributes={"gen_ai.operation.name": "chat"})
+        with trace.use_span(call), app.rollout("inner", "i"):
+            app.call("one")
+        assert [one.end_ns is None for one in app.rollouts.calls("o")] == [True]
+        call.end()
+    inner, outer = app.convert()[0]
+    assert (len(inner.calls), len(outer.calls)) == (1, 1)
