@@ -192,6 +192,8 @@ def _sentence(text: str) -> str:
 
 def _decoder(path: Path) -> Callable[[list[int]], str]:
     """Load the tokenizer, and return what decodes ids with it. Raises UsageError where none can be loaded."""
+    if not path.exists():
+        raise UsageError(f"--tokenizer {path}: there is no such file or folder")
     try:
         if path.is_file():
             from tokenizers import Tokenizer as Fast  # noqa: PLC0415 # an extra
