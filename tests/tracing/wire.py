@@ -144,6 +144,15 @@ def _item_events(at: int, item: dict) -> Iterator[dict]:
         yield {"type": "response.output_item.added", **where, "item": {**item, "arguments": ""}}
         yield {"type": "response.function_call_arguments.delta", **where, "delta": item["arguments"]}
         yield {"type": "response.function_call_arguments.done", **where, "arguments": item["arguments"]}
+    elif item["type"] == "reasoning":
+        part = item["content"][0]
+        where_part = {**where, "content_index": 0}
+        yield {"type": "response.output_item.added", **where, "item": {**item, "content": None}}
+        yield {"type": "response.content_part.added", **where_part, "part": {**part, "text": ""}}
+        for piece in policy.pieces(part["text"]):
+            yield {"type": "response.reasoning_text.delta", **where_part, "delta": piece}
+        yield {"type": "response.reasoning_text.done", **where_part, "text": part["text"]}
+        yield {"type": "response.content_part.done", **where_part, "part": part}
     else:
         part = item["content"][0]
         where_part = {**where, "content_index": 0}
@@ -157,8 +166,13 @@ def _item_events(at: int, item: dict) -> Iterator[dict]:
 
 
 def _output(one: Completion, response_id: str) -> list[dict]:
+    """The items of an answer. Its reasoning is as vLLM 0.32 has it: `content` is null until a part of it comes."""
+    reasoning: list[dict] = []
+    if one.reasoning:
+        thought = [{"type": "reasoning_text", "text": one.reasoning}]
+        reasoning.append({"type": "reasoning", "id": f"rs_{response_id}", "summary": [], "content": thought})
     if one.tool_calls:
-        return [
+        return reasoning + [
             {
                 "type": "function_call",
                 "id": f"fc_{call['id']}",
@@ -171,7 +185,8 @@ def _output(one: Completion, response_id: str) -> list[dict]:
         ]
     content = [{"type": "output_text", "text": one.text, "annotations": [], "logprobs": []}]
     return [
-        {"type": "message", "id": f"msg_{response_id}", "role": "assistant", "status": "completed", "content": content}
+        *reasoning,
+        {"type": "message", "id": f"msg_{response_id}", "role": "assistant", "status": "completed", "content": content},
     ]
 
 

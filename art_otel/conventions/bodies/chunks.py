@@ -172,5 +172,7 @@ def _join_calls(joined: dict[str, Value], pieces: list[Value]) -> None:
 
 
 def objects(joined: dict[str, Value], name: str) -> list[dict[str, Value]]:
-    """Return the list of objects in a field; an empty one is put there first if there is none."""
-    return cast(list[dict[str, Value]], joined.setdefault(name, []))
+    """Return the list of objects in a field; an empty one is put there first if there is none, or null."""
+    if joined.get(name) is None:  # vLLM's reasoning items begin with null
+        joined[name] = []
+    return cast(list[dict[str, Value]], joined[name])

@@ -38,8 +38,9 @@ def check_whole(call, server: ModelServer) -> None:
 def check_response(call, body: dict, answer: dict) -> None:
     """The call says what an answer of the Responses API says, and what was asked for it."""
     (choice,) = call.choices
-    texts = [part["text"] for item in answer["output"] for part in item.get("content", ())]
-    assert choice.message.content == ("".join(texts) or None)
+    texts = {kind: _texts(answer, kind) for kind in ("message", "reasoning")}
+    assert choice.message.content == texts["message"]
+    assert choice.message.reasoning == texts["reasoning"]
     called = [(item["call_id"], item["arguments"]) for item in answer["output"] if item["type"] == "function_call"]
     assert [(one.id, one.arguments) for one in choice.message.tool_calls] == called
     ended = "tool_calls" if called else "stop"
@@ -50,6 +51,11 @@ def check_response(call, body: dict, answer: dict) -> None:
     assert [one.content for one in call.input_messages if one.role == "system"] == instructions
     if isinstance(body["input"], str):
         assert [one.content for one in call.input_messages if one.role == "user"] == [body["input"]]
+
+
+def _texts(answer: dict, kind: str) -> str | None:
+    items = [item for item in answer["output"] if item["type"] == kind]
+    return "".join(part["text"] for item in items for part in item["content"]) or None
 
 
 def check_beginning(choice, sent: dict, count: int | None = None) -> None:

@@ -2,6 +2,7 @@
 
 import json
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -57,6 +58,17 @@ def test_a_stream_may_come_byte_by_byte():
         other.take(bytes([byte]))
         assert other.error is None  # which reads what has passed
     assert one.body() == other.body()
+
+
+def test_reasoning_that_begins_with_null_is_joined():
+    """The events of vLLM 0.32 with a reasoning parser, up to the last one, which has the whole response."""
+    events = (Path(__file__).parent / "recorded" / "vllm_reasoning.sse").read_bytes()
+    stream = EventStream(responses=True)
+    stream.take(events.partition(b"event: response.output_item.done")[0])
+    (joined,) = stream.body()["output"]
+    stream.take(b"event: response.output_item.done" + events.partition(b"event: response.output_item.done")[2])
+    (whole,) = stream.body()["output"]
+    assert joined["content"] == whole["content"]
 
 
 @given(st.lists(st.binary()))

@@ -56,6 +56,14 @@ def response_no_reasoning(client):
     assert client.responses.create(model=MODEL, input="Hi", reasoning=None).output_text
 
 
+def response_thoughts(client):
+    assert client.responses.create(model=MODEL, input="Hi #think=12").output_text
+
+
+def response_thoughts_stream(client):
+    assert list(client.responses.create(model=MODEL, input="Hi #think=12", stream=True))
+
+
 def response_incomplete(client):
     assert client.responses.create(model=MODEL, input="Hi #status=incomplete").status == "incomplete"
 
@@ -75,6 +83,8 @@ RESPONSES = [
     response_reasoning,
     response_reasoning_stream,
     response_no_reasoning,
+    response_thoughts,
+    response_thoughts_stream,
     response_incomplete,
     response_helper,
 ]
