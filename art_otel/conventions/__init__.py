@@ -38,6 +38,7 @@ from art_otel.conventions.dialects.art import history_messages as history_messag
 from art_otel.conventions.dialects.art import recorded_messages as recorded_messages
 from art_otel.conventions.dialects.art import span_env_state as span_env_state
 from art_otel.conventions.dialects.art import span_extra as span_extra
+from art_otel.conventions.dialects.claude_code import begins_exchange as begins_exchange
 from art_otel.conventions.dialects.claude_code import exchange_of as exchange_of
 from art_otel.conventions.dialects.dialect import Role as Role
 from art_otel.conventions.dialects.genai import genai_message as genai_message

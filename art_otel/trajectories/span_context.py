@@ -28,6 +28,7 @@ from art_otel.conventions import (
     agent_conversation,
     agent_instructions,
     agent_name,
+    begins_exchange,
     exchange_of,
     failure_of,
     integer,
@@ -318,7 +319,7 @@ def correlate_logs(logs: Iterable[LogRecord], tree: SpanTree, roles: Mapping[Spa
     of_spans: dict[SpanKey, list[LogRecord]] = defaultdict(list)
     others: list[LogRecord] = []
     calls_below: dict[SpanKey, IntervalIndex[SpanKey]] = {}
-    call_of_exchange: dict[str | None, SpanKey] = {}
+    calls_asking: dict[str, set[SpanKey]] = {}
     for _, log in sorted(unique.items(), key=lambda item: (item[1].time_ns, item[0])):
         key = log.key
         if key not in tree.spans:
@@ -328,11 +329,23 @@ def correlate_logs(logs: Iterable[LogRecord], tree: SpanTree, roles: Mapping[Spa
         if roles[key] != "inference" and (exchange is not None or is_completion_event(log)):
             if key not in calls_below:
                 calls_below[key] = _calls_below(key, tree, roles)
-            key = call_of_exchange.get(exchange) or calls_below[key].only_at(log.time_ns) or key
-            if exchange is not None:
-                call_of_exchange[exchange] = key
+            running = calls_below[key].only_at(log.time_ns) or key
+            if exchange is None:
+                key = running
+            elif begins_exchange(log):
+                key = running
+                asking = calls_asking.get(exchange, ())
+                calls_asking[exchange] = {key, *(call for call in asking if _runs_at(tree, call, log.time_ns))}
+            else:
+                asking = calls_asking.pop(exchange, {running})
+                key = next(iter(asking)) if len(asking) == 1 else key
         of_spans[key].append(log)
     return CorrelatedLogs(of_spans=dict(of_spans), others=others, duplicate=duplicate)
+
+
+def _runs_at(tree: SpanTree, key: SpanKey, time_ns: int) -> bool:
+    end_ns = tree.spans[key].end_ns
+    return end_ns is None or end_ns >= time_ns
 
 
 def _calls_below(key: SpanKey, tree: SpanTree, roles: Mapping[SpanKey, Role]) -> IntervalIndex[SpanKey]:

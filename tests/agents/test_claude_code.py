@@ -32,6 +32,14 @@ def test_the_telemetry_of_claude_code_has_the_bodies(tmp_path):
     assert len(trajectory.tool_calls) == 6
 
 
+def test_the_telemetry_of_an_older_version_pairs_bodies_without_an_id(tmp_path):
+    (trajectory,), _ = convert_files(tmp_path, HERE / "claude_code_otel_older.jsonl")
+    truth = truth_of("claude_code_otel_older")
+    check_answers(trajectory.calls, truth)
+    check_prompts(trajectory.calls, truth)
+    assert trajectory.complete
+
+
 def test_older_sessions_of_claude_code_say_what_they_lack(tmp_path):
     sources = [HERE / "claude_code_older.jsonl", HERE / "claude_code_older_subagent.jsonl"]
     (trajectory,), _ = convert_files(tmp_path, *sources)

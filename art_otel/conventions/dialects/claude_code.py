@@ -1,10 +1,10 @@
 """Claude Code's own telemetry with raw bodies (`OTEL_LOG_RAW_API_BODIES=1`): `claude_code.llm_request` spans.
 
 The bodies are log records of the span above the call's: `claude_code.api_request_body` and `…response_body`, each the
-JSON text `body`, with one `request_body_id`. Invariant: thinking, which it redacts, is unknown; a body that was cut to
-60 KB is named in `cut`.
+JSON text `body`, with one `request_body_id`; 2.1.197 has no such id. Invariant: thinking, which it redacts, is unknown;
+a body that was cut to 60 KB is named in `cut`.
 
-Source: recordings of Claude Code 2.1.330; https://code.claude.com/docs/en/monitoring-usage.
+Source: recordings of Claude Code 2.1.330 and 2.1.197; https://code.claude.com/docs/en/monitoring-usage.
 """
 
 from typing import Final
@@ -27,11 +27,26 @@ _REQUEST: Final = "claude_code.api_request_body"
 _RESPONSE: Final = "claude_code.api_response_body"
 _BODY: Final = "body"
 _REDACTED: Final = "<REDACTED>"
+_ASKED_BY: Final = ("query_source", "agent_id")
 
 
 def exchange_of(log: LogRecord) -> str | None:
-    """The id that the request and the response of one call share; None for any other log record."""
-    return values.text(log.attributes.get("request_body_id")) if log.body in (_REQUEST, _RESPONSE) else None
+    """What the request and the response of one call share; None for any other log record.
+
+    It is their id. Where they have none it is the part of the agent that asked, which mostly waits for the answer
+    before it asks again.
+    """
+    if log.body not in (_REQUEST, _RESPONSE):
+        return None
+    identifier = values.text(log.attributes.get("request_body_id"))
+    if identifier is not None:
+        return identifier
+    return "/".join((log.span_id or "", *(str(log.attributes.get(name)) for name in _ASKED_BY)))
+
+
+def begins_exchange(log: LogRecord) -> bool:
+    """Whether a log record of an exchange is the request, which comes before the response."""
+    return log.body == _REQUEST
 
 
 def read(recording: SpanRecording, _trusted_facts: CallFacts) -> CallFacts | None:
