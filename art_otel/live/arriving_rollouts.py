@@ -124,6 +124,11 @@ class ArrivingRollouts:
             self._new.move_to_end(to)
 
     @property
+    def has_ended(self) -> bool:
+        """Whether any has ended that was not given, without a grace."""
+        return bool(self._ended)
+
+    @property
     def open(self) -> int:
         """How many rollouts, or traces, have more than was given."""
         return len(self._new)

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final, Literal, Protocol, TypeAlias, cast
+from typing import Final, Literal, Protocol, TypeAlias
 
 import httpx
 import msgspec
@@ -32,7 +32,7 @@ from art_otel.model_gateway.conversations import Conversations, new_id
 from art_otel.model_gateway.exchanges import Exchange, Failure, dialect_of
 from art_otel.model_gateway.rollouts import End, OpenRollout, Rollouts
 from art_otel.model_gateway.tokens import Asked, TokenAsking
-from art_otel.model_gateway.upstreams import Upstream, Upstreams
+from art_otel.model_gateway.upstreams import Answer, Upstream, Upstreams
 from art_otel.receiver.export import ExportRefusedError, Received
 from art_otel.receiver.receiver import Receiver, ReceiverOptions
 from art_otel.spans import Span
@@ -152,7 +152,7 @@ class Gateway:
         """End all rollouts, and leave the servers."""
         if self._looking is not None:
             self._looking.cancel()
-        await self._write([*self._rollouts.close()])
+        self._write([*self._rollouts.close()])
         await self._upstreams.close()
 
     async def _proxy(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -206,16 +206,16 @@ class Gateway:
             call.upstream.open -= 1
             leaving.cancel()
             relaying.cancel()
-            await asyncio.shield(self._record(call))
+            self._record(call)
         if not relaying.cancelled():
             relaying.result()
 
     async def _relay(self, call: _Call, send: Send) -> None:
         """Ask the server, and hand on what it answers."""
         try:
-            response = await self._ask(call)
+            answered = await self._ask(call)
         except httpx.HTTPError as error:
-            await self._fail(call, error)
+            self._fail(call, error)
             answer = _error(502, f"the model server at {_for_agents(call.upstream)} cannot be reached: {_words(error)}")
             await answer({"type": "http", "method": call.method, "headers": []}, _nothing, send)
             return
@@ -224,30 +224,30 @@ class Gateway:
                 call.exchange.failure = Failure("CancelledError")
             raise
         try:
-            await self._hand_on(call, response, send)
+            await self._hand_on(call, answered, send)
         except httpx.HTTPError as error:
-            await self._fail(call, error)  # and leave the answer as it is: cut
+            self._fail(call, error)  # and leave the answer as it is: cut
         finally:
-            await response.aclose()
+            await answered.close()
 
-    async def _ask(self, call: _Call) -> httpx.Response:
+    async def _ask(self, call: _Call) -> Answer:
         """Send a request, with token ids asked for; with less where the server refuses that."""
         asked = Asked()
         if call.exchange is not None and self.options.tokens != "off":
             with _READING:
                 asked = self._asking.asked(call.upstream.url, call.target.path, call.body)
-        response = await self._send(call, asked)
-        while asked.is_hidden and response.status_code in REFUSALS:
-            refusal, refused = await _read(response), response.status_code
+        answered = await self._send(call, asked)
+        while asked.is_hidden and (refused := answered.status) in REFUSALS:
+            refusal = await _read(answered)
             asked = self._asking.less(asked, call.body, refusal)
-            response = await self._send(call, asked)
-            if response.status_code not in REFUSALS:
+            answered = await self._send(call, asked)
+            if answered.status not in REFUSALS:
                 self._asking.accepted(asked, call.upstream.url, call.body, refused)
         if call.exchange is not None:
             call.exchange.asked = asked
-        return response
+        return answered
 
-    async def _send(self, call: _Call, asked: Asked) -> httpx.Response:
+    async def _send(self, call: _Call, asked: Asked) -> Answer:
         is_ours = key_of(call.headers) is not None
         headers = [
             (name, value)
@@ -260,40 +260,40 @@ class Gateway:
         headers += [(name.encode(), value.encode()) for name, value in asked.ask.headers.items()]
         return await self._upstreams.send(call.upstream, call.method, call.path, headers, asked.body(call.body))
 
-    async def _hand_on(self, call: _Call, response: httpx.Response, send: Send) -> None:
+    async def _hand_on(self, call: _Call, answered: Answer, send: Send) -> None:
         """Send the answer piece by piece. What ends it waits until the call is recorded."""
         exchange = call.exchange
         if exchange is None:
-            await _send_start(response, send)
-            async for piece in _stream_of(response):
+            await _send_start(answered, send)
+            async for piece in answered.pieces():
                 await _send_piece(piece, send)
             await _send_end(send)
             return
-        exchange.begin(response.status_code, response.headers.get("content-type", "").encode())
+        exchange.begin(answered.status, answered.headers.get("content-type", "").encode())
         if self.options.policy_version_header is not None:
-            exchange.policy_version = response.headers.get(self.options.policy_version_header)
+            exchange.policy_version = answered.headers.get(self.options.policy_version_header)
         if exchange.is_stream:
-            await _send_start(response, send)
-        async for piece in _stream_of(response):
+            await _send_start(answered, send)
+        async for piece in answered.pieces():
             passed = _taken(exchange, piece)
             if exchange.is_over:
-                await self._record(call)
+                self._record(call)
             await _send_piece(passed, send)
-        await self._record(call)
+        self._record(call)
         rest = _rest(exchange)
         if not exchange.is_stream:
-            await _send_start(response, send, length=len(rest))
+            await _send_start(answered, send, length=len(rest))
         await _send_piece(rest, send)
         await _send_end(send)
 
-    async def _fail(self, call: _Call, error: httpx.HTTPError) -> None:
+    def _fail(self, call: _Call, error: httpx.HTTPError) -> None:
         """The server cannot be reached, or broke off."""
         self.receiver.metrics.add("art_otel_gateway_upstream_errors_total")
         if call.exchange is not None and not call.is_recorded:
             call.exchange.failure = Failure(type(error).__name__, _words(error))
-        await self._record(call)
+        self._record(call)
 
-    async def _record(self, call: _Call) -> None:
+    def _record(self, call: _Call) -> None:
         """Write the span of a call, once. The rollout counts it also where that fails."""
         exchange, rollout = call.exchange, call.rollout
         if exchange is None or call.is_recorded:
@@ -308,7 +308,7 @@ class Gateway:
             else:
                 span = call_span(exchange, call.address, call.upstream.url, self._resource)
                 started = [] if rollout is None else self._rollouts.started(rollout)
-                is_written = await self._write([*started, span])
+                is_written = self._write([*started, span])
         self.receiver.metrics.add(f"art_otel_gateway_{'calls' if is_written else 'unrecorded_calls'}_total")
         if rollout is not None:
             self._rollouts.end_call(rollout, recorded=is_written)
@@ -317,12 +317,12 @@ class Gateway:
                 request, answer = decode(call.body) or {}, exchange.answer() or {}
                 self._conversations.answered(call.address.rollout_id, request, answer)
 
-    async def _write(self, spans: Sequence[Span]) -> bool:
+    def _write(self, spans: Sequence[Span]) -> bool:
         """Write spans to the spool; False, logged there, where the disk refuses them."""
         if not spans:
             return True
         try:
-            await self.receiver.ingest.take(Received(records=[*spans]))
+            self.receiver.ingest.write(Received(records=[*spans]))
         except ExportRefusedError as refused:
             self.receiver.metrics.refused(refused.status, str(refused))
             return False
@@ -333,7 +333,7 @@ class Gateway:
         while True:
             await asyncio.sleep(min(_LOOK_EVERY, self.options.receiver.grace))
             with _RECORDING:
-                await self._write([*self._rollouts.quiet(now_ns())])
+                self._write([*self._rollouts.quiet(now_ns())])
                 self.receiver.finished.keep_open(self._rollouts.open)
 
     async def _end(self, request: Request) -> Response:
@@ -344,7 +344,7 @@ class Gateway:
             except msgspec.DecodeError as error:
                 return _error(400, f"POST {request.url.path}: {error}")
         span = self._rollouts.end(request.path_params["rollout_id"], end)
-        if not await self._write([span]):
+        if not self._write([span]):
             return _error(503, "the end cannot be written now: the disk may be full; send it again")
         return JSONResponse({"rollout_id": request.path_params["rollout_id"]})
 
@@ -364,16 +364,11 @@ async def _nothing() -> Message:
     return {"type": "http.disconnect"}
 
 
-def _stream_of(response: httpx.Response) -> httpx.AsyncByteStream:
-    """The body as the server sends it, chunk by chunk."""
-    return cast(httpx.AsyncByteStream, response.stream)
-
-
-async def _read(response: httpx.Response) -> bytes:
+async def _read(answered: Answer) -> bytes:
     try:
-        return b"".join([piece async for piece in _stream_of(response)])
+        return b"".join([piece async for piece in answered.pieces()])
     finally:
-        await response.aclose()
+        await answered.close()
 
 
 def _taken(exchange: Exchange, piece: bytes) -> bytes:
@@ -388,13 +383,13 @@ def _rest(exchange: Exchange) -> bytes:
     return exchange.refusal()
 
 
-async def _send_start(response: httpx.Response, send: Send, length: int | None = None) -> None:
-    headers = [(name.lower(), value) for name, value in response.headers.raw]
+async def _send_start(answered: Answer, send: Send, length: int | None = None) -> None:
+    headers = [(name.lower(), value) for name, value in answered.headers.raw]
     kept = [(name, value) for name, value in headers if name not in _NOT_ANSWERED]
     if length is not None:
         kept = [(name, value) for name, value in kept if name != b"content-length"]
         kept.append((b"content-length", str(length).encode()))
-    await send({"type": "http.response.start", "status": response.status_code, "headers": kept})
+    await send({"type": "http.response.start", "status": answered.status, "headers": kept})
 
 
 async def _send_piece(piece: bytes, send: Send) -> None:

@@ -5,10 +5,12 @@ a new one goes to the server with the fewest open requests. Nobody is waited for
 connection. Bodies pass as they are, neither decompressed nor gathered here.
 """
 
+import ssl
 import time
-from collections import OrderedDict
-from collections.abc import Sequence
-from typing import Final
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
+from typing import Final, TypeAlias, cast
 from urllib.parse import urlsplit
 
 import httpx
@@ -20,13 +22,12 @@ _TIMEOUTS: Final = {"connect": _CONNECT_SECONDS, "read": None, "write": None, "p
 _KEEP_ALIVE_SECONDS: Final = 4.0
 """Less than the 5 s after which uvicorn, and so vLLM and SGLang, closes a connection that nobody uses."""
 
-_MAX_IDLE: Final = 1024
 _AVOIDED_SECONDS: Final = 5.0
 """How long a server that could not be reached gets no new rollouts, if there are others."""
 
 _MAX_ROLLOUTS: Final = 100_000
 
-RawHeaders = Sequence[tuple[bytes, bytes]]
+RawHeaders: TypeAlias = Sequence[tuple[bytes, bytes]]
 
 
 class Upstream:
@@ -41,17 +42,36 @@ class Upstream:
         self.failed_at = -_AVOIDED_SECONDS
 
 
+class Answer:
+    """The answer of a server that has begun: its status and headers; its body is read once, and then it is closed."""
+
+    def __init__(self, response: httpx.Response, give_back: Callable[[], Awaitable[None]]) -> None:
+        self._response = response
+        self._give_back = give_back
+        self.status: Final = response.status_code
+        self.headers: Final = response.headers
+
+    def pieces(self) -> AsyncIterator[bytes]:
+        """The body, as the server sends it."""
+        return aiter(cast(httpx.AsyncByteStream, self._response.stream))
+
+    async def close(self) -> None:
+        """Leave the body, whether it has ended or not."""
+        await self._response.aclose()
+        await self._give_back()
+
+
 class Upstreams:
-    """All of them. Raises UsageError where an address is none."""
+    """All of them. Raises UsageError where an address is none.
+
+    Each connection is a transport of its own, because a pool of httpx looks at all of its connections for each request.
+    """
 
     def __init__(self, urls: Sequence[str]) -> None:
         self._all = [Upstream(url) for url in urls]
         self._of_rollout: OrderedDict[str, Upstream] = OrderedDict()
-        self._transport = httpx.AsyncHTTPTransport(
-            limits=httpx.Limits(
-                max_connections=None, max_keepalive_connections=_MAX_IDLE, keepalive_expiry=_KEEP_ALIVE_SECONDS
-            )
-        )
+        self._idle: dict[Upstream, deque[tuple[float, httpx.AsyncHTTPTransport]]] = {one: deque() for one in self._all}
+        self._certificates = ssl.create_default_context()
 
     def choose(self, rollout_id: str | None) -> Upstream:
         """The server of a rollout, else the one with the fewest open requests."""
@@ -69,26 +89,35 @@ class Upstreams:
                 self._of_rollout.popitem(last=False)
         return chosen
 
-    async def send(
-        self, upstream: Upstream, method: str, target: str, headers: RawHeaders, body: bytes
-    ) -> httpx.Response:
-        """Send a request; what it gives has its status and headers, and its `stream` is to come.
-
-        Raises httpx.HTTPError where the server cannot be reached or breaks the connection.
-        """
+    async def send(self, upstream: Upstream, method: str, target: str, headers: RawHeaders, body: bytes) -> Answer:
+        """Send a request. Raises httpx.HTTPError where the server cannot be reached or breaks the connection."""
         request = httpx.Request(
-            method,
-            f"{upstream.url}{target}",
-            headers=[*headers],
-            content=body,
-            extensions={"timeout": _TIMEOUTS},
+            method, f"{upstream.url}{target}", headers=[*headers], content=body, extensions={"timeout": _TIMEOUTS}
         )
+        idle = self._idle[upstream]
+        transport = idle.pop()[1] if idle else self._transport()
         try:
-            return await self._transport.handle_async_request(request)
-        except (httpx.ConnectError, httpx.ConnectTimeout):
-            upstream.failed_at = time.monotonic()
+            response = await transport.handle_async_request(request)
+        except BaseException as error:
+            if isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout)):
+                upstream.failed_at = time.monotonic()
+            await transport.aclose()
             raise
+        return Answer(response, partial(self._give_back, upstream, transport))
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._transport.aclose()
+        for idle in self._idle.values():
+            while idle:
+                await idle.pop()[1].aclose()
+
+    async def _give_back(self, upstream: Upstream, transport: httpx.AsyncHTTPTransport) -> None:
+        """Keep a connection for the next request, and close those that nobody used for long."""
+        now, idle = time.monotonic(), self._idle[upstream]
+        idle.append((now, transport))
+        while idle[0][0] < now - _KEEP_ALIVE_SECONDS:
+            await idle.popleft()[1].aclose()
+
+    def _transport(self) -> httpx.AsyncHTTPTransport:
+        limits = httpx.Limits(max_connections=1, keepalive_expiry=_KEEP_ALIVE_SECONDS)
+        return httpx.AsyncHTTPTransport(verify=self._certificates, limits=limits)

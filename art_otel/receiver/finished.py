@@ -114,7 +114,9 @@ class FinishedRollouts:
                 self._arriving.add(records, line, now)
                 self.read_bytes += line.size
                 self._read[str(line.file)] = None
-        self._news.set()
+            has_news = self._arriving.has_ended
+        if has_news:  # a grace ends without news
+            self._news.set()
 
     def kept(self, finished: Finished) -> bytes | None:
         """Return the trajectory of a rollout as `encode_trajectory` gives it, if it is at hand."""

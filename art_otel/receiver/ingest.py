@@ -69,26 +69,32 @@ class Ingest:
         self._options = options
         self._metrics = metrics
         self._when_written = when_written
+        self._lock = threading.Lock()
         self._scrubber = (
             None
             if options.scrubbing == "off"
             else RecordScrubber(Scrubber(options.scrubbing, options.scrub_patterns), CONTENT_NAMES)
         )
-        self._waiting: queue.Queue[tuple[Export | Received, Future[Stored]] | None] = queue.Queue(_MAX_WAITING)
+        self._waiting: queue.Queue[tuple[Export, Future[Stored]] | None] = queue.Queue(_MAX_WAITING)
         self._thread = threading.Thread(target=self._run, name="art-otel ingest", daemon=True)
         self._thread.start()
 
-    async def take(self, export: Export | Received) -> Stored:
-        """Write an export, or records that are read already, and say what of it was set aside.
-
-        Raises ExportRefusedError for what is not taken.
-        """
+    async def take(self, export: Export) -> Stored:
+        """Write an export, and say what of it was set aside. Raises ExportRefusedError for one that is not taken."""
         done: Future[Stored] = Future()
         try:
             self._waiting.put_nowait((export, done))
         except queue.Full:
             raise ExportRefusedError(429, "more is being sent than can be written") from None
         return await asyncio.shield(asyncio.wrap_future(done))
+
+    def write(self, received: Received) -> Stored:
+        """Write records at once, for a caller that waits for the disk anyway, and as `take` otherwise."""
+        stored = self._write_one(received)
+        if self._options.fsync and not self._spool.sync():
+            raise _unwritable()
+        self._metrics.stored(spans=stored.spans, log_records=stored.log_records, rejected=stored.rejected)
+        return stored
 
     def close(self) -> None:
         """Write what waits, and end."""
@@ -111,11 +117,11 @@ class Ingest:
             if ends:
                 return
 
-    def _write(self, exports: list[tuple[Export | Received, "Future[Stored]"]]) -> None:
+    def _write(self, exports: list[tuple[Export, "Future[Stored]"]]) -> None:
         written: list[tuple[Stored, Future[Stored]]] = []
         for export, done in exports:
             try:
-                written.append((self._write_one(export), done))
+                written.append((self._write_one(read_export(export, self._options.max_bytes)), done))
             except ExportRefusedError as refused:
                 done.set_exception(refused.with_traceback(None))  # its frames hold what was decompressed
             except Exception as error:  # whatever is wrong with one export, the next one is written
@@ -129,16 +135,16 @@ class Ingest:
             else:
                 done.set_exception(_unwritable())
 
-    def _write_one(self, export: Export | Received) -> Stored:
-        received = read_export(export, self._options.max_bytes) if isinstance(export, Export) else export
+    def _write_one(self, received: Received) -> Stored:
         records = received.records
         lines = encode_lines(records if self._scrubber is None else scrub_records(records, self._scrubber))
         if lines:
-            written = self._spool.write(b"".join(line.text for line in lines))
-            if written is None:
-                raise _unwritable()
-            spooled_lines = written.cut([len(line.text) for line in lines])
-            self._when_written([(line.records, spooled) for line, spooled in zip(lines, spooled_lines, strict=True)])
+            with self._lock:  # who is told, is told in the order of the spool
+                written = self._spool.write(b"".join(line.text for line in lines))
+                if written is None:
+                    raise _unwritable()
+                spooled_lines = written.cut([len(line.text) for line in lines])
+                self._when_written([(line.records, each) for line, each in zip(lines, spooled_lines, strict=True)])
         return received.counts()
 
 

@@ -1,0 +1,193 @@
+"""The gateway beside the server alone: time to the first byte, calls and events a second, its CPU and memory.
+
+    uv run python -m tests.benchmarks.gateway [--seconds 5] [--streams 100] [--pace 0.02]
+
+The server is a stand-in that answers at once, in a process of its own, as are the clients; both speak plain HTTP over
+sockets, so that what is measured is the gateway's. Small calls have a prompt of some words, streams 200 events. CPU is
+of the gateway's process without its builder. The machine's cores are shared, so CPU seconds say more than wall time.
+"""
+
+import argparse
+import asyncio
+import json
+import multiprocessing
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from statistics import median, quantiles
+from typing import NamedTuple
+
+from tests.benchmarks.receiver import cpu_of, memory_of
+
+EVENTS = 200
+_IDS = {"prompt_token_ids": list(range(50))}
+_CHOICE = {"index": 0, "message": {"role": "assistant", "content": "yes"}, "finish_reason": "stop"}
+_ANSWER = {"id": "c", "object": "chat.completion", "model": "m", "choices": [{**_CHOICE, "token_ids": [1, 2]}], **_IDS}
+_DELTA = {"index": 0, "delta": {"content": "word "}, "finish_reason": None, "token_ids": [7]}
+_CHUNK = {"id": "c", "object": "chat.completion.chunk", "model": "m", "choices": [_DELTA]}
+
+
+@dataclass(kw_only=True)
+class Result:
+    """Milliseconds to each first byte, and how many events came in how many seconds."""
+
+    first: list[float] = field(default_factory=list[float])
+    events: int = 0
+    seconds: float = 0.0
+
+
+async def answer(pace: float, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """The stand-in: whole answers at once, streams an event at a time, with a pause behind each."""
+    body = json.dumps(_ANSWER).encode()
+    whole = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+    event = b"data: %b\n\n" % json.dumps(_CHUNK).encode()
+    try:
+        while (request := await read_body(reader)) is not None:
+            if b'"stream":true' not in request.replace(b" ", b""):
+                writer.write(whole)
+            else:
+                writer.write(head)
+                for _ in range(EVENTS):
+                    writer.write(b"%x\r\n%b\r\n" % (len(event), event))
+                    await writer.drain()
+                    await asyncio.sleep(pace)
+                writer.write(b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n")
+            await writer.drain()
+    except ConnectionError:
+        pass
+    writer.close()
+
+
+async def read_body(reader: asyncio.StreamReader) -> bytes | None:
+    """The body of the next request; None when there is none."""
+    try:
+        head = (await reader.readuntil(b"\r\n\r\n")).lower()
+    except asyncio.IncompleteReadError:
+        return None
+    length = next(int(line[15:]) for line in head.split(b"\r\n") if line.startswith(b"content-length:"))
+    return await reader.readexactly(length)
+
+
+def serve(port: "multiprocessing.Queue[int]", pace: float) -> None:
+    """Run the stand-in."""
+
+    async def run() -> None:
+        server = await asyncio.start_server(partial(answer, pace), "127.0.0.1", 0)
+        port.put(server.sockets[0].getsockname()[1])
+        await server.serve_forever()
+
+    asyncio.run(run())
+
+
+async def ask(port: int, path: str, seconds: float, result: Result, *, stream: bool) -> None:
+    """Ask one after the other over one connection, for some seconds."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "some words"}], "stream": stream})
+    head = f"POST {path}/v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: {len(body)}\r\n\r\n"
+    ends = time.monotonic() + seconds
+    while time.monotonic() < ends:
+        began = time.perf_counter()
+        writer.write((head + body).encode())
+        await (read_stream if stream else read_whole)(reader, began, result)
+    writer.close()
+
+
+async def read_whole(reader: asyncio.StreamReader, began: float, result: Result) -> None:
+    """Read an answer whose length is known."""
+    await read_body(reader)
+    result.first.append((time.perf_counter() - began) * 1000)
+
+
+async def read_stream(reader: asyncio.StreamReader, began: float, result: Result) -> None:
+    """Read an answer in chunks."""
+    await reader.readuntil(b"\r\n\r\n")
+    size = int(await reader.readline(), 16)
+    result.first.append((time.perf_counter() - began) * 1000)
+    while size:
+        result.events += (await reader.readexactly(size + 2)).count(b"data: ")
+        size = int(await reader.readline(), 16)
+    await reader.readline()
+
+
+def load(port: int, paths: Sequence[str], seconds: float, *, stream: bool) -> Result:
+    """Ask with a client a path, in this process."""
+    result = Result()
+
+    async def run() -> None:
+        await asyncio.gather(*(ask(port, path, seconds, result, stream=stream) for path in paths))
+
+    began = time.monotonic()
+    asyncio.run(run())
+    result.seconds = time.monotonic() - began
+    return result
+
+
+class Served(NamedTuple):
+    """A port, and the process that serves it where its CPU is measured."""
+
+    port: int
+    pid: int | None
+
+
+@contextmanager
+def gateway(upstream: int, folder: Path, *options: str) -> Iterator[Served]:
+    """`art-otel gateway` in a process of its own."""
+    command = [sys.executable, "-m", "art_otel", "gateway", "--upstream", f"http://127.0.0.1:{upstream}", *options]
+    process = subprocess.Popen(
+        [*command, "--listen", "127.0.0.1:0", "--dir", str(folder), "--grace", "1h"], stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    url = process.stderr.readline().split()[3].removesuffix(",")
+    try:
+        yield Served(port=int(url.rpartition(":")[2]), pid=process.pid)
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def measure(name: str, server: Served, clients: int, seconds: float, *, stream: bool) -> None:
+    """Measure one case, and print it."""
+    before = 0.0 if server.pid is None else cpu_of(server.pid)
+    paths = ["" if server.pid is None else f"/rollout/r{number}" for number in range(clients)]
+    result = load(server.port, paths, seconds, stream=stream)
+    calls, p99 = len(result.first), quantiles(result.first, n=100)[-1]
+    print(f"{name:36} first byte {median(result.first):7.2f} ms, p99 {p99:7.2f} ms", end="")
+    print(f"{calls / result.seconds:8.0f} calls/s {result.events / result.seconds:8.0f} events/s", end="")
+    if server.pid is not None:
+        cpu = cpu_of(server.pid) - before
+        print(f"; a CPU second {calls / cpu:6.0f} calls, {result.events / cpu:6.0f} events", end="")
+        print(f"; {memory_of(server.pid, 'VmRSS'):4.0f} MB", end="")
+    print()
+
+
+def main() -> None:
+    """Measure."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--streams", type=int, default=100)
+    parser.add_argument("--pace", type=float, default=0.02, help="seconds between two events; 0 for as fast as it goes")
+    given = parser.parse_args()
+    ports: multiprocessing.Queue[int] = multiprocessing.Queue()
+    process = multiprocessing.Process(target=serve, args=(ports, given.pace), daemon=True)
+    process.start()
+    alone = Served(port=ports.get(), pid=None)
+    cases = [("one client, small calls", 1, False), ("16 clients, small calls", 16, False)]
+    cases += [("one stream", 1, True), (f"{given.streams} streams", given.streams, True)]
+    for options in ((), ("--tokens", "off")):
+        with tempfile.TemporaryDirectory() as folder, gateway(alone.port, Path(folder), *options) as behind:
+            for name, clients, stream in cases:
+                measure(f"{name}, server alone", alone, clients, given.seconds, stream=stream)
+                called = " ".join(("gateway", *options))
+                measure(f"{name}, {called}", behind, clients, given.seconds, stream=stream)
+    process.terminate()
+
+
+if __name__ == "__main__":
+    main()
