@@ -213,6 +213,13 @@ def test_architecture_names_no_package_that_does_not_exist():
         assert (PACKAGE / name).exists() or (ROOT / name).exists(), f"ARCHITECTURE.md names {name}"
 
 
+@pytest.mark.parametrize("page", ["ARCHITECTURE.md", "docs/design-notes/reading-order.md"])
+def test_a_page_that_leads_through_the_code_names_no_module_that_does_not_exist(page):
+    named = set(re.findall(r"`((?:art_otel/)?[\w/]+/\w+\.py)`", (ROOT / page).read_text(encoding="utf-8")))
+    assert named
+    assert not [name for name in named if not ((PACKAGE / name).exists() or (ROOT / name).exists())]
+
+
 def test_a_reader_finishes_every_file():
     lengths = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in everything()}
     assert max(lengths.values()) <= 500, max(lengths, key=lambda path: lengths[path])

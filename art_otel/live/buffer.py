@@ -60,7 +60,7 @@ class RolloutBuffer:
 
     def started(self, rollout_id: str, *, is_root: bool, parent: str | None = None) -> "OpenRollout":
         """A span of the rollout started. `parent` is the rollout that a rollout's own span is nested in."""
-        with self._changed:
+        with self._changing:
             rollout = self._rollouts.get(rollout_id)
             if rollout is None:
                 self._make_room()
@@ -76,14 +76,14 @@ class RolloutBuffer:
 
     def add(self, rollout_id: str, line: Line) -> None:
         """Hold a line that ends nothing: of a start, of a span around the rollout, of a reward given later."""
-        with self._changed:
+        with self._changing:
             rollout = self._rollouts.get(rollout_id)
             if rollout is not None:
                 rollout.hold(line)
 
     def missed(self, rollout_id: str | None) -> None:
         """A span started that could not be recorded, of any rollout if nobody knows which: count it as missing."""
-        with self._changed:
+        with self._changing:
             for each in list(self._rollouts) if rollout_id is None else [rollout_id]:
                 rollout = self._rollouts.get(each) or self._open(each, None)
                 rollout.started += 1
@@ -91,7 +91,7 @@ class RolloutBuffer:
 
     def ended(self, rollout_id: str, line: Line, *, is_root: bool) -> None:
         """A span of the rollout ended. One that has ended is opened again by a late span."""
-        with self._changed:
+        with self._changing:
             rollout = self._rollouts.get(rollout_id)
             if rollout is None:
                 return
@@ -102,12 +102,11 @@ class RolloutBuffer:
             rollout.hold(line)
             if rollout.has_ended:
                 self._close(rollout_id, rollout)
-                self._changed.notify_all()
             self._let_go()
 
     def count_only(self, rollout_id: str) -> None:
         """Hold no line of a rollout that nobody here will ask for, and that may never end."""
-        with self._changed:
+        with self._changing:
             rollout = self._rollouts.get(rollout_id)
             if rollout is not None:
                 rollout.count_only()
@@ -126,7 +125,7 @@ class RolloutBuffer:
 
     def keep(self, rollout_id: str) -> None:
         """As Recorder."""
-        with self._changed:
+        with self._changing:
             rollout = self._rollouts.get(rollout_id)
             if rollout is not None:
                 rollout.waiting += 1
@@ -134,7 +133,7 @@ class RolloutBuffer:
 
     def release(self, rollout_id: str) -> None:
         """As Recorder."""
-        with self._changed:
+        with self._changing:
             rollout = self._rollouts.get(rollout_id)
             if rollout is None or not rollout.waiting:
                 return
@@ -152,10 +151,10 @@ class RolloutBuffer:
         rollout = self._rollouts.get(rollout_id)
         return None if rollout is None else rollout.counts
 
-    def wait(self, rollout_id: str, timeout: float) -> bool:
+    def has_ended(self, rollout_id: str) -> bool:
         """As Recorder."""
-        with self._changed:
-            return self._changed.wait_for(lambda: self._has_ended(rollout_id), timeout)
+        rollout = self._rollouts.get(rollout_id)
+        return rollout is None or rollout.has_ended
 
     def calls(self, rollout_id: str) -> "tuple[InferenceCall, ...]":
         """As Recorder."""
@@ -173,7 +172,7 @@ class RolloutBuffer:
         for rollout_id in rollout_ids:
             if (rollout := self._rollouts.get(rollout_id)) is not None:
                 self._look(rollout_id, rollout)
-        with self._changed:
+        with self._changing:
             around = {id(rollout): rollout for each in rollout_ids for rollout in self._with_parents(each)}
             lines = [line for rollout in around.values() for line in rollout.lines]
         if not lines:
@@ -200,7 +199,7 @@ class RolloutBuffer:
             show_running(rollout_id)
 
     def _start_threads_anew(self) -> None:
-        self._changed = threading.Condition()
+        self._changing = threading.RLock()  # the end of a stream that is dropped may come in between
         self._assembling = threading.Lock()
         """What is read of one rollout is much more than what its trajectory holds: one at a time."""
 
@@ -230,10 +229,6 @@ class RolloutBuffer:
             self._counted[rollout_id] = None
         else:
             self._running[rollout_id] = None
-
-    def _has_ended(self, rollout_id: str) -> bool:
-        rollout = self._rollouts.get(rollout_id)
-        return rollout is None or rollout.has_ended
 
     def _with_parents(self, rollout_id: str | None) -> "Iterator[OpenRollout]":
         seen: set[str] = set()

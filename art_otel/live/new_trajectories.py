@@ -1,8 +1,8 @@
 """NewTrajectories: what is new in a spool, for loops that train on what other processes record.
 
 Invariant: a rollout is given once it has ended, whole, whichever files its spans are in; what comes later gives it
-again, as its next revision. No line is read twice to find out what is new. What a loop that ends early was not given is
-given to the next one.
+again, as its next revision. Lines are read once to find out what is new, and those of a rollout again when it is given.
+What a loop that ends early was not given is given to the next one.
 """
 
 import asyncio

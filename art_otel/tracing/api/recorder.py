@@ -1,4 +1,4 @@
-"""Recorder: what the public API asks of the live assembler, whichever there is.
+"""Recorder: what the public API asks of whatever records rollouts in this process (`live.RolloutBuffer`).
 
 Invariant: at most one recorder is in use in a process. Without one (tracing is off, or the app exports spans by its own
 means) the API still makes its spans and knows nothing of what became of them.
@@ -41,8 +41,8 @@ class Recorder(Protocol):
         """The trajectories of rollouts that are known here, by id, as far as they are recorded."""
         ...
 
-    def wait(self, rollout_id: str, timeout: float) -> bool:
-        """Wait until every span of the rollout has ended, its root too; False when the time is over first."""
+    def has_ended(self, rollout_id: str) -> bool:
+        """Whether every span of the rollout has ended, its root too, or nothing is known of it here."""
         ...
 
     @property

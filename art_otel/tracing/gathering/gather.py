@@ -172,7 +172,7 @@ async def _wait(taken: Sequence[TakenRollout], recorder: Recorder, grace_seconds
     """Wait until every span of the rollouts, and of those nested in them, has ended."""
     deadline = time.monotonic() + (recorder.grace if grace_seconds is None else grace_seconds)
     pause = _FIRST_PAUSE
-    while not all(recorder.wait(running.rollout_id, 0) for running in all_running(taken)):
+    while not all(recorder.has_ended(running.rollout_id) for running in all_running(taken)):
         if time.monotonic() >= deadline:
             return
         await asyncio.sleep(pause)

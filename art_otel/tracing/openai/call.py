@@ -140,7 +140,9 @@ class Call:
         policy_version: Callable[[Response], str | None] | None,
         scrubber: Scrubber | None,
     ) -> bool:
-        """Take the response that has begun, and write to the span as soon as that ends. False where none records it.
+        """Take the response that has begun, and write to the span as soon as that ends.
+
+        False where no span records it, or its span is in no rollout.
 
         `policy_version` is asked for the version of the weights. `scrubber` reads what was asked and answered here,
         because ids spell what an instrumentor need not have recorded.

@@ -1,7 +1,8 @@
 """Capture: exact tokens, choices and request parameters onto the live spans of LLM calls.
 
-`Capture` puts three hooks around the client's methods: around a whole request, which makes a `Call` current; around the
-making of each try's request, where the call finds its span; around the answer, which the call reads as the app does.
+`Capture` puts hooks around three moments of the client: around a whole request, which makes a `Call` current; around
+the making of each try's request, where the call finds its span; around the answer, which the call reads as the app
+does.
 
 OpenLLMetry's instrumentor is repaired where its errors would reach the app because we started it: each repair stands
 for one fault and is named with it. Where the code is not as the fault has it, it is left alone; once the fault is gone,

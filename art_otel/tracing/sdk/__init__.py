@@ -1,1 +1,1 @@
-"""Processing: what becomes of rollouts' spans while the app runs: the span processor, the spool, the live assembler."""
+"""Processing: what becomes of rollouts' spans while the app runs: the span processor, and spans as lines."""

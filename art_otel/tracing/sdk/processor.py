@@ -1,9 +1,9 @@
 """RecordingSpanProcessor: the spans of rollouts, recorded as they start and end.
 
 Invariant: nothing here raises into the app, whatever its spans hold and whatever the disk does: a fault is counted and
-logged. What `on_end` took is in the spool when it returns. Spans outside rollouts are left alone. A process that
-multiprocessing or Celery made leaves by os._exit and runs no exit handlers, so there the spool ends with what these run
-instead.
+logged. What `on_end` took is in the spool when it returns. Spans outside rollouts are left alone, unless their trace
+becomes a rollout later. A process that multiprocessing or Celery made leaves by os._exit and runs no exit handlers, so
+there the spool ends with what these run instead.
 """
 
 import os

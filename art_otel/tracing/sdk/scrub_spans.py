@@ -1,7 +1,8 @@
-"""SpanScrubber: spans without secrets, rewritten before anybody else sees them.
+"""SpanScrubber: the spans of rollouts without secrets, rewritten before they are written or exported.
 
-Invariant: what leaves the app went through a RecordScrubber. If anything goes wrong the span loses its contents; they
-never leave unread. Nothing raises into the app.
+Invariant: what of a rollout leaves the app went through a RecordScrubber. If anything goes wrong the span loses its
+contents; they never leave unread. Nothing raises into the app. Spans outside rollouts are the app's own: one that ended
+before its trace became a rollout was exported as it is, and is scrubbed for the spool.
 """
 
 import logging

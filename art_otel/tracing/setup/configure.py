@@ -61,7 +61,7 @@ def configure(**keywords: Unpack[Keywords]) -> "Tracing":
 
 
 class Tracing:
-    """The tracing of this process. `settings` are those in use, `client` what is done to the openai client."""
+    """The tracing of this process. `settings` are those in use, `client` what is done to the clients of models."""
 
     def __init__(self) -> None:
         self.settings = _OFF
@@ -97,10 +97,10 @@ class Tracing:
 
     @contextmanager
     def in_memory(self) -> Generator[None]:
-        """Record in memory while the block runs, if nothing is set up; afterwards everything is as it was.
+        """Record in memory while the block runs, if nothing is set up; afterwards nothing is recorded any more.
 
-        Nothing is written or exported. `configure()` inside the block takes the place of this. The client's methods
-        stay wrapped, and their calls pass through.
+        Nothing is written or exported. `configure()` inside the block takes the place of this. OTel's API stays hooked:
+        it asks us for a provider where the app has none, and gets none.
         """
         self._enter_memory()
         try:

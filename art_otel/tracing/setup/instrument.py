@@ -20,13 +20,12 @@ from opentelemetry.trace import NoOpTracer, ProxyTracerProvider, Span, Tracer, T
 from wrapt import wrap_function_wrapper
 
 from art_otel.forks import after_fork
-from art_otel.tracing.setup.clients import BY_ENTRY_POINT, OPENAI, OPENAI_INSTRUMENTORS, ClientLibrary
+from art_otel.tracing.setup.clients import BY_ENTRY_POINT, INSTRUMENTORS, OPENAI, OPENAI_INSTRUMENTORS, ClientLibrary
 from art_otel.tracing.setup.settings import Instrumentor
 
 logger = logging.getLogger(__name__)
 
 GROUP: Final = "opentelemetry_instrumentor"
-INSTRUMENTOR_MODULE: Final = "opentelemetry.instrumentation.instrumentor"
 DISABLED: Final = "OTEL_PYTHON_DISABLED_INSTRUMENTATIONS"
 _NOTHING: Final = NoOpTracer()
 
@@ -126,7 +125,7 @@ class Instrumentation:
 
     def watch(self) -> None:
         """Learn of every instrumentor that starts. Call it once OTel's BaseInstrumentor has been imported."""
-        wrap_function_wrapper(INSTRUMENTOR_MODULE, "BaseInstrumentor.instrument", self._before_instrument)
+        wrap_function_wrapper(INSTRUMENTORS, "BaseInstrumentor.instrument", self._before_instrument)
 
     def start(self, wanted: Instrumentor, library: ClientLibrary = OPENAI) -> None:
         """Instrument a client library, which has been imported, unless somebody has or does.

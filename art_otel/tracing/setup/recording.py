@@ -1,4 +1,4 @@
-"""Recording: what is made once a span needs it: spool, live assembler, the process's own rollout, processor.
+"""Recording: what is made once a span needs it: spool, buffer of rollouts, the process's own rollout, processor.
 
 Invariant: made from settings alone, and nothing of it exists before the first span, so a program without any pays
 nothing. The own rollout ends before any provider shuts down. An app that adds RolloutSpanProcessor to its provider
