@@ -5,7 +5,8 @@ for a rollout, the session that an agent names of itself, a trace. What says not
 continues, which `conversations` finds.
 
     /rollout/ID/v1/chat/completions                     the rollout ID
-    /rollout/ID;group_id=…;split=…/v1/chat/completions  what is said of it, too; clients mix up a base URL with a query
+    /rollout/ID;group_id=…;split=…/v1/chat/completions  what is said of it, too
+    /rollout/ID/v1?group_id=…&split=…                   the same, as a base URL; clients put their path behind its query
 
 Sources: https://www.w3.org/TR/trace-context/, https://www.w3.org/TR/baggage/; requests of Claude Code 2.1, Codex 0.169
 and opencode.
@@ -42,6 +43,8 @@ _NUMBERS: Final = ("attempt", "training_step")
 _TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-(?P<trace>[0-9a-f]{32})-(?P<span>[0-9a-f]{16})-(?P<flags>[0-9a-f]{2})")
 _SAMPLED: Final = 1
 _MAX_ID: Final = 256
+_APPENDED: Final = re.compile("/|(?=(?:chat/completions|completions|responses|messages|embeddings|models)(?:[/?]|$))")
+"""Where a request's path begins behind the query of a base URL; the `openai` client of Python puts no `/` between."""
 _USER: Final = re.compile(r"session_([0-9a-fA-F-]{8,64})")
 
 
@@ -87,7 +90,26 @@ def read_target(path: str, query: str) -> Target:
         return Target(path, query)
     segment, _, rest = path[len(PREFIX) :].partition("/")
     encoded_id, *settings = segment.split(";")
-    return Target(f"/{rest}", query, _checked_id(unquote(encoded_id)), read_settings(settings))
+    said, rest, query = _split_query(rest, query)
+    return Target(f"/{rest}", query, _checked_id(unquote(encoded_id)), read_settings([*settings, *said]))
+
+
+def _split_query(rest: str, query: str) -> tuple[list[str], str, str]:
+    """Take what a query says of the rollout out of it, and the path that a client put behind the query of a base URL.
+
+    Gives the settings, the path and the query for the model server. Without any setting the query is the server's.
+    """
+    appended = _APPENDED.search(query)
+    pairs = query[: None if appended is None else appended.start()].split("&")
+    said = [pair for pair in pairs if pair.partition("=")[0] in _SETTINGS]
+    if not said:
+        return [], rest, query
+    others = [pair for pair in pairs if pair not in said]
+    if appended is not None:
+        path, _, own = query[appended.end() :].partition("?")
+        rest = "/".join(part for part in (rest.rstrip("/"), path) if part)
+        others += [own] if own else []
+    return said, rest, "&".join(others)
 
 
 def read_settings(settings: Sequence[str]) -> Mapping[str, str | int]:

@@ -65,6 +65,7 @@ def test_clients_of_openai_get_what_they_get_of_the_server(asking, server):
         f"{asking.url}/v1",
         f"{asking.url}/rollout/a%2Fb/v1",
         f"{asking.url}/rollout/c;group_id=a%2Fb;split=val/v1",
+        f"{asking.url}/rollout/c/v1?group_id=a%2Fb&split=val",
     ):
         with openai.OpenAI(base_url=url, api_key="sk-x", max_retries=1) as client:
             whole = client.chat.completions.create(model=MODEL, messages=user("Hi"))

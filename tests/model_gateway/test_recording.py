@@ -15,7 +15,9 @@ import pytest
 from opentelemetry import trace
 
 import art_otel
+from art_otel import attributes as names
 from art_otel.calls import InferenceCall
+from art_otel.model_gateway.addresses import read_target
 from art_otel.tracing.openai import install
 from tests.conversions import convert_files
 from tests.model_gateway.gateways import MODEL, TOOL, bodies, gateway, recorded, user
@@ -124,6 +126,28 @@ def test_a_message_of_anthropic_is_read_whole(tmp_path, address):
     assert whole.choices[0].finish_reason == streamed.choices[0].finish_reason == "tool_calls"
     assert whole.usage == streamed.usage is not None
     assert whole.tools == streamed.tools
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "for_server"),
+    [
+        ("/rollout/r/v1", "group_id=a%2Fb&split=val/chat/completions", "/v1/chat/completions"),
+        ("/rollout/r/v1/", "group_id=a%2Fb&split=valchat/completions", "/v1/chat/completions"),
+        ("/rollout/r/v1/", "group_id=a%2Fb&split=valmodels/m", "/v1/models/m"),
+        ("/rollout/r", "group_id=a%2Fb&split=val/v1/messages?beta=true", "/v1/messages?beta=true"),
+        ("/rollout/r/v1/messages", "beta=true&group_id=a%2Fb&split=val", "/v1/messages?beta=true"),
+        ("/rollout/r;split=val/v1/models", "group_id=a%2Fb", "/v1/models"),
+    ],
+)
+def test_a_base_url_says_of_its_rollout_in_a_query_too(path, query, for_server):
+    target = read_target(path, query)
+    assert target.rollout_id == "r"
+    assert target.settings == {names.GROUP_ID: "a/b", names.SPLIT: "val"}
+    assert f"{target.path}{target.query and '?'}{target.query}" == for_server
+
+
+def test_the_query_of_a_request_is_the_server_s():
+    assert read_target("/rollout/r/v1/files", "after=a/b&name") == ("/v1/files", "after=a/b&name", "r", {})
 
 
 def test_a_rollout_ends_as_it_is_told_and_a_trainer_gets_it(tmp_path, address):
