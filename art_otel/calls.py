@@ -29,6 +29,7 @@ GapKind: TypeAlias = Literal[
     "template on the server",
     "not understood",
     "lossy recorder",
+    "miscounted",
     "scrubbed",
     "contradicted",
 ]
@@ -43,6 +44,7 @@ GapKind: TypeAlias = Literal[
 - `template on the server`: the prompt is made from a template that only the server has.
 - `not understood`: it is there, in a form that this version does not know.
 - `lossy recorder`: its recorder loses or rewrites it.
+- `miscounted`: its token ids are not as many as the server counted, and are left out.
 - `scrubbed`: a secret was found in it.
 - `contradicted`: another recording of the call says something else.
 """
@@ -54,7 +56,7 @@ recorder parsed, messages as one attribute a field, texts without roles or parts
 
 
 CONTENT_GAPS: Final[tuple[GapKind, ...]] = tuple(
-    kind for kind in get_args(GapKind) if kind not in ("scrubbed", "contradicted")
+    kind for kind in get_args(GapKind) if kind not in ("miscounted", "scrubbed", "contradicted")
 )
 """The kinds of gaps in one recording, which another recording of the same call may fill."""
 

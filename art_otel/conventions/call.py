@@ -21,7 +21,7 @@ from art_otel.conventions.attributes import SpanRecording, names_of
 from art_otel.conventions.dialects import DIALECTS, all_dialects, art, attribute_dialects, genai
 from art_otel.conventions.dialects.openinference import RAW
 from art_otel.conventions.facts import NO_FACTS, CallFacts, merge_facts, merge_prompts
-from art_otel.conventions.gaps import find_gaps, is_error_unknown
+from art_otel.conventions.gaps import find_gaps, is_error_unknown, without_ids, without_miscounted_ids
 from art_otel.conventions.vocabulary import (
     ERROR_FINISH_REASON,
     TEXT_COMPLETION,
@@ -98,7 +98,7 @@ def _read_facts(recording: SpanRecording) -> CallFacts:
             continue
         new_facts = dialect.read(recording, facts)
         if new_facts is not None:
-            new_facts = _with_source(new_facts, dialect.known)
+            new_facts = without_miscounted_ids(_with_source(new_facts, dialect.known))
             facts = new_facts if facts is NO_FACTS else merge_facts(facts, new_facts)
             alone = alone or dialect.alone
     return facts
@@ -188,6 +188,8 @@ def merge_calls(calls: Sequence[InferenceCall]) -> InferenceCall:
     sampled = _sampled(calls)
     trusted = sorted((with_sampled(call, sampled) for call in calls), key=_distrust)
     facts = reduce(merge_facts, map(_facts, trusted))
+    if any(call.has_gap("miscounted") for call in calls):
+        facts = without_ids(facts)
     error_type, error = _failure(calls)
     outermost, prompt = calls[0], _sent(calls)
     is_whole = any(_is_whole(call) and request_key(call) == _texts(prompt) for call in calls)
@@ -229,7 +231,7 @@ def _is_whole(call: InferenceCall) -> bool:
 
 
 def _gaps(calls: Sequence[InferenceCall], facts: CallFacts, *, is_whole: bool) -> tuple[Gap, ...]:
-    """The gaps of the merged call: where one recording is whole, only that of a secret or a contradiction is left."""
+    """The gaps of the merged call: where one recording is whole, only gaps that no recording fills are left."""
     gaps = dict.fromkeys(facts.gaps) | {gap: None for call in calls for gap in call.gaps}
     return tuple(gap for gap in gaps if gap.kind not in CONTENT_GAPS or (not is_whole and gap in facts.gaps))
 

@@ -22,7 +22,7 @@ from art_otel.conventions import values
 from art_otel.conventions.attributes import AttributeNames, PrefixCache, SpanRecording
 from art_otel.conventions.bodies.parts import is_known as is_known_part
 from art_otel.conventions.dialects import art
-from art_otel.conventions.facts import CallFacts
+from art_otel.conventions.facts import CallFacts, with_gap
 from art_otel.conventions.masks import find_masked, is_hash, is_plain, mask_of, signs_of
 from art_otel.conventions.value_limits import cut_values
 from art_otel.conventions.vocabulary import is_responses_api_id
@@ -103,6 +103,48 @@ def _lost_choices(facts: CallFacts) -> Iterator[Gap]:
     if asked is not None and facts.choices and len(facts.choices) < asked and facts.answer_known != "verbatim body":
         missing = f"answer[{len(facts.choices)}]"  # those that were recorded are as they were sampled
         yield Gap(kind="lossy recorder", field=missing, evidence=f"{len(facts.choices)} of {asked} choices")
+
+
+def without_miscounted_ids(facts: CallFacts) -> CallFacts:
+    """Leave out token ids that are not as many as the server counted; the gap says so.
+
+    `facts` are those of one dialect: its count is the server's own, where another recorder may have estimated one.
+    llama.cpp lists no token that ends inside a character. Where choices are missing, fewer ids are no sign; where the
+    model reasoned, more are none: some servers do not count that.
+    """
+    counted = None if facts.usage is None else facts.usage.output_tokens
+    ids = [choice.token_ids for choice in facts.choices or () if choice.token_ids is not None]
+    if counted is None or not ids or values.flag(facts.parameters.get("echo")):
+        return facts
+    listed = sum(map(len, ids))
+    messages = [choice.message for choice in facts.choices or ()]
+    if listed > counted:
+        is_explained = any(message.reasoning is not None for message in messages)
+    else:
+        is_explained = listed == counted or not _has_all_choices(facts, len(ids))
+    if is_explained:
+        return facts
+    is_text_known = not any(message.is_unknown for message in messages)
+    return with_gap(
+        without_ids(facts),
+        "miscounted",
+        f"{listed} token ids of {counted} tokens",
+        field="tokens" if is_text_known else "answer",
+    )
+
+
+def without_ids(facts: CallFacts) -> CallFacts:
+    """Leave out the ids and logprobs of the answers."""
+    choices = [msgspec.structs.replace(choice, token_ids=None, logprobs=None) for choice in facts.choices or ()]
+    return msgspec.structs.replace(facts, choices=tuple(choices)) if choices else facts
+
+
+def _has_all_choices(facts: CallFacts, count: int) -> bool:
+    """Whether the server counted no other tokens than those of so many choices."""
+    prompts = values.items(facts.parameters.get("prompt"))
+    asked = (values.integer(facts.parameters.get("n")) or 1) * len(prompts or (None,))
+    sampled = values.integer(facts.parameters.get("best_of")) or 1
+    return count == len(facts.choices or ()) and count >= max(asked, sampled)
 
 
 def _field_of_dropped(facts: CallFacts) -> str:

@@ -15,7 +15,7 @@ from art_otel.conventions import ERROR_TYPE, response_attributes
 from art_otel.conventions.dialects.genai import API_TYPE, OPERATION_NAME, PROVIDERS, REQUEST_MODEL, RESPONSES
 from art_otel.model_gateway.addresses import Address, Parent
 from art_otel.model_gateway.exchanges import Dialect, Exchange
-from art_otel.model_gateway.tokens import doubtful_tokens, response_tokens
+from art_otel.model_gateway.tokens import response_tokens
 from art_otel.spans import Link, Resource, Scope, Span, Value
 from art_otel.tracing.openai.bodies import answer_attributes, request_attributes_of
 from art_otel.version import __version__
@@ -94,19 +94,10 @@ def call_attributes(exchange: Exchange, server: str) -> dict[str, Value]:
         attributes[API_TYPE] = RESPONSES
     answer = exchange.answer()
     if answer is not None:
-        attributes |= response_attributes(answer) | _exact(answer)
+        attributes |= {**response_attributes(answer), **answer_attributes(answer), **response_tokens(answer)}
     if exchange.policy_version is not None:
         attributes[names.POLICY_VERSION] = exchange.policy_version
     return attributes
-
-
-def _exact(answer: dict[str, Value]) -> dict[str, Value]:
-    """The answer as it was sent, and its token ids and logprobs, if they are as many as it counts."""
-    exact: dict[str, Value] = {**answer_attributes(answer), **response_tokens(answer)}
-    if doubtful_tokens(answer, exact):
-        tokens = (names.COMPLETION_TOKENS_PREFIX, names.COMPLETION_LOGPROBS_PREFIX)
-        exact = {name: value for name, value in exact.items() if not name.startswith(tokens)}
-    return exact
 
 
 def now_ns() -> int:

@@ -1,8 +1,7 @@
 """Tokens: the gateway asks servers for token ids and logprobs, and the agent gets the answer that it asked for.
 
 Invariant: what the agent did not ask for is taken out of what it gets, and all other fields pass in the bytes in which
-they came. A request is changed only by fields that the agent left out. Ids that are fewer or more than the server
-counted are no ids of the answer.
+they came. A request is changed only by fields that the agent left out.
 
 Source of the Responses fields: vLLM 0.32 (`enable_response_messages`: `input_messages[].tokens`, `output_messages[]`).
 """
@@ -132,15 +131,3 @@ def response_tokens(body: dict[str, Value]) -> dict[str, str]:
     except ParseError:
         return {}
     return {names.PROMPT_TOKENS: encode_ids(prompt_ids), f"{names.COMPLETION_TOKENS_PREFIX}0": encode_ids(ids)}
-
-
-def doubtful_tokens(body: dict[str, Value], attributes: Mapping[str, Value]) -> bool:
-    """Whether the ids in these attributes are not as many as the answer's body counts, where it counts them."""
-    usage = values.mapping(body.get("usage")) or {}
-    counted = values.integer(usage.get("completion_tokens", usage.get("output_tokens")))
-    lengths = [
-        int(str(value).split(":", 2)[1])
-        for name, value in attributes.items()
-        if name.startswith(names.COMPLETION_TOKENS_PREFIX)
-    ]
-    return counted is not None and bool(lengths) and sum(lengths) != counted

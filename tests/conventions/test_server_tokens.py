@@ -3,7 +3,7 @@
 import pytest
 
 from tests.conventions.builders import openinference
-from tests.gaps import unread
+from tests.gaps import kinds, unread
 
 
 def said(**fields):
@@ -92,3 +92,39 @@ def test_ids_of_two_choices_in_sglangs_extension():
     body = {"choices": [said(), said(index=1)], "sglext": {"output_ids": [[5], [6, 7]]}}
     found = openinference({"model": "m", "messages": []}, body)
     assert [choice.token_ids.tolist() for choice in found.choices] == [[5], [6, 7]]
+
+
+def test_reasoning_may_be_left_out_of_the_count():
+    message = {"role": "assistant", "content": "a", "reasoning_content": "b"}
+    call = openinference(
+        {"model": "m"}, {"choices": [said(token_ids=[5, 7], message=message)], "usage": {"completion_tokens": 1}}
+    )
+    assert "miscounted" not in kinds(call)
+    assert call.choices[0].token_ids.tolist() == [5, 7]
+
+
+@pytest.mark.parametrize(
+    ("choices", "parameters", "counted", "gaps"),
+    [
+        ([[5, 7]], {}, 2, ()),
+        ([[5, 7]], {}, 3, ("miscounted",)),
+        ([[5, 7, 8]], {}, 2, ("miscounted",)),
+        ([[5, 7], [8]], {"n": 2}, 3, ()),
+        ([[5, 7], [8]], {"n": 2}, 4, ("miscounted",)),
+        ([[5, 7], None], {"n": 2}, 4, ()),
+        ([[5, 7]], {"best_of": 2}, 4, ()),
+        ([[5, 7]], {}, None, ()),
+    ],
+)
+def test_ids_are_as_many_as_the_server_counted(choices, parameters, counted, gaps):
+    """A choice without ids, or one that was not returned, may be what was counted beside them."""
+    told = [said(**({} if ids is None else {"token_ids": ids})) for ids in choices]
+    body = {"choices": [{**one, "index": index} for index, one in enumerate(told)]}
+    usage = {} if counted is None else {"usage": {"completion_tokens": counted}}
+    request = {"model": "m", "messages": [{"role": "user", "content": "q"}], **parameters}
+    call = openinference(request, {**body, **usage})
+    assert [kind for kind in kinds(call) if kind == "miscounted"] == list(gaps)
+    assert [choice.token_ids and choice.token_ids.tolist() for choice in call.choices] == (
+        [None] * len(choices) if gaps else choices
+    )
+    assert [choice.message.content for choice in call.choices] == ["a b"] * len(choices)

@@ -20,6 +20,7 @@ from art_otel.calls import InferenceCall
 from art_otel.model_gateway.addresses import read_target
 from art_otel.tracing.openai import install
 from tests.conversions import convert_files
+from tests.gaps import kinds
 from tests.model_gateway.gateways import MODEL, TOOL, bodies, gateway, recorded, user
 from tests.receiver.consuming import next_rollouts
 from tests.tracing.openai.instrumented import Instrumented, instrumented
@@ -296,7 +297,7 @@ def test_keys_are_never_written_and_secrets_in_content_are_scrubbed(tmp_path, ad
     assert [turn.untrained for turn in trajectory.turns] == [None, "scrubbed"]
 
 
-def test_ids_that_are_fewer_than_the_server_counted_are_none(tmp_path):
+def test_ids_that_are_fewer_than_the_server_counted_are_left_out(tmp_path):
     """llama.cpp leaves out tokens that end inside a character (G1)."""
     with ModelServer(tmp_path, "--loses-a-token") as losing, gateway(tmp_path / "art", losing.url) as running:
         chat(f"{running.url}/rollout/r")
@@ -305,6 +306,9 @@ def test_ids_that_are_fewer_than_the_server_counted_are_none(tmp_path):
     assert call.choices is not None
     assert (call.choices[0].token_ids, call.choices[0].logprobs) == (None, None)
     assert call.choices[0].message.content
+    assert kinds(call) == ("miscounted",)
+    assert trajectory.incomplete_reasons == {"token ids missing": 1}
+    assert [turn.untrained for turn in trajectory.turns] == [None]
 
 
 def test_a_gateway_needs_no_sdk():

@@ -146,12 +146,17 @@ class _PlainLogprobs(msgspec.Struct, gc=False):
     content: list[_PlainEntry] | None
 
 
+class _PlainUsage(msgspec.Struct, gc=False):
+    completion_tokens: int | None = None
+
+
 class _PlainAnswer(msgspec.Struct, gc=False):
     """A Chat Completion that has ids and logprobs where OpenAI and vLLM have them."""
 
     choices: list[Fields]
     id: str | None = None
     prompt_token_ids: list[int] | None = None
+    usage: _PlainUsage | None = None
     sglext: None = None
     response_token_ids: None = None
 
@@ -176,6 +181,8 @@ def _plain_answer(content: bytes) -> dict[str, str] | None:
         attributes = {} if body.id is None else {RESPONSE_ID: body.id}
         if body.prompt_token_ids is not None:
             attributes[names.PROMPT_TOKENS] = encode_id_list(body.prompt_token_ids)
+        if body.usage is not None:
+            attributes |= _count(body.usage.completion_tokens)
         kept: list[Fields] = []
         for position, choice in enumerate(body.choices):
             if not _EXTENDED_CHOICE.isdisjoint(choice):
@@ -222,7 +229,13 @@ def answer_attributes(body: dict[str, Value]) -> dict[str, str]:
         attributes[names.PROMPT_TOKENS] = encode_ids(prompt)
     for position, entry in enumerate(entries):
         attributes |= _tokens(place_of(entry, position), entry)
-    return attributes
+    usage = values.mapping(body.get("usage")) or {}
+    return attributes | _count(values.integer(usage.get("completion_tokens")))
+
+
+def _count(tokens: int | None) -> dict[str, str]:
+    """Return how many tokens the server counted as a span attribute: recorders estimate, and ids may be missing."""
+    return {} if tokens is None else {names.RESPONSE_END: f'{{"usage":{{"completion_tokens":{tokens}}}}}'}
 
 
 def _response(body: dict[str, Value]) -> dict[str, str]:

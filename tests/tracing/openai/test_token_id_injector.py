@@ -7,6 +7,7 @@ import openai
 import pytest
 
 from art_otel.tracing.openai import install, token_requests
+from tests.gaps import kinds
 from tests.tracing.openai.instrumented import MODEL, Instrumented, instrumented
 from tests.tracing.server import ModelServer
 
@@ -134,3 +135,17 @@ def test_a_prompt_that_is_echoed_is_asked_for_nothing(app, server):
         client.completions.create(model=MODEL, prompt="Hi", echo=True)
     (asked,) = server.exchanges()[before:]
     assert asked.body == {"model": MODEL, "prompt": "Hi", "echo": True}
+
+
+def test_ids_that_the_server_left_out_are_told(tmp_path, instrumentor, uninstalled):  # noqa: ARG001 # undoes at the end
+    """llama.cpp lists no token that ends inside a character, and counts it whatever the instrumentor counts."""
+    with ModelServer(tmp_path, "--loses-a-token") as losing:
+        app = Instrumented(losing.url)
+        install(request_tokens=True)
+        with instrumented(instrumentor, app.provider), app.client() as client, app.rollout():
+            client.chat.completions.create(**ASK)
+            client.chat.completions.create(**ASK, n=2)
+    for call in app.calls():
+        assert kinds(call) == ("miscounted",)
+        assert {choice.token_ids for choice in call.choices} == {None}
+        assert call.prompt_token_ids
