@@ -72,5 +72,5 @@ def test_the_package_offers_its_names_lazily():
     for name in art_otel.__all__:
         offered = getattr(art_otel, name)
         assert isinstance(offered, str) or offered.__name__ == name
-    with pytest.raises(AttributeError, match="it has AsyncRewardPropagation"):
+    with pytest.raises(AttributeError, match="it has NewTrajectories"):
         art_otel.nonsense  # noqa: B018 # the access is what is tested
