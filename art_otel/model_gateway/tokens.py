@@ -59,15 +59,15 @@ class Asked:
         )
 
     def without_tokens(self, body: bytes) -> bytes:
-        """A body without what the agent did not ask for; as it is where it is no JSON object."""
+        """A body without what the agent did not ask for; as it is where it has nothing of that, or is no JSON."""
         fields = fields_of(body)
-        return _ENCODE(self._without(fields)) if fields else body
+        kept = self._without(fields)
+        return body if kept == fields else _ENCODE(kept)
 
     def without(self, event: bytes, data: bytes) -> bytes:
         """The same of an event with this data."""
-        fields = fields_of(data)
-        kept = self._without(fields) if fields else fields
-        return event if kept == fields else event.replace(data, _ENCODE(kept), 1)
+        kept = self.without_tokens(data)
+        return event if kept is data else event.replace(data, kept, 1)
 
     def _without(self, fields: Fields) -> Fields:
         kept = {name: value for name, value in fields.items() if name not in self._fields}
@@ -76,7 +76,9 @@ class Asked:
                 choices = _CHOICES.decode(kept["choices"])
             except msgspec.MsgspecError:  # as some servers end a stream
                 return kept
-            kept["choices"] = msgspec.Raw(_ENCODE([self._choice(choice) for choice in choices]))
+            without = [self._choice(choice) for choice in choices]
+            if without != choices:
+                kept["choices"] = msgspec.Raw(_ENCODE(without))
         if "response" in kept:
             kept["response"] = msgspec.Raw(self.without_tokens(bytes(kept["response"])))
         return kept

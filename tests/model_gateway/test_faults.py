@@ -1,0 +1,101 @@
+"""Servers that break, at every event, that are slow, refuse, or answer rubbish: passed on, and recorded as it was."""
+
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Self
+
+import httpx
+import pytest
+
+from tests.model_gateway.gateways import MODEL, gateway, recorded, user
+
+SSE = "text/event-stream"
+STREAM = {"model": MODEL, "messages": user("Hi"), "stream": True}
+
+
+class Answering:
+    """A server that gives the bytes of `answers`, one a request, and then breaks off or ends."""
+
+    def __init__(self, *answers: tuple[int, dict[str, str], bytes]) -> None:
+        waiting = list(answers)
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                self.rfile.read(int(self.headers["content-length"]))
+                status, headers, body = waiting.pop(0)
+                self.send_response(status)
+                for name, value in headers.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(body)
+                self.close_connection = "content-length" not in headers
+
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 # the base class's name
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        self._thread = threading.Thread(target=self._server.serve_forever)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+@pytest.mark.parametrize("path", ["chat/completions", "responses", "messages"])
+def test_a_stream_that_is_cut_behind_every_event_is_what_it_was(tmp_path, address, path):
+    """The agent gets the same bytes and the same end; no such turn is trained."""
+    body = {**STREAM, "input": "Hi", "max_tokens": 9} if path != "responses" else {**STREAM, "input": "Hi"}
+    whole = httpx.post(f"{address}/v1/{path}", json=body).content
+    cuts = [at + 2 for at in range(len(whole)) if whole[at : at + 2] == b"\n\n"][:-1]
+    headers = {"content-type": SSE, "transfer-encoding": "chunked"}
+    answers = [(200, headers, b"%x\r\n%b\r\n" % (cut, whole[:cut])) for cut in cuts]
+    with Answering(*answers) as server, gateway(tmp_path, server.url, tokens="off") as running:
+        for cut in cuts:
+            got: list[bytes] = []
+            with (
+                httpx.stream("POST", f"{running.url}/rollout/r/v1/{path}", json=body) as response,
+                pytest.raises(httpx.RemoteProtocolError),
+            ):
+                got.extend(response.iter_raw())
+            assert b"".join(got) == whole[:cut]
+    (trajectory,) = recorded(tmp_path)
+    assert len(trajectory.calls) == len(cuts)
+    assert all(call.failed for call in trajectory.calls[:-1])
+    assert all(turn.untrained is not None for turn in trajectory.turns[:-1])
+    assert trajectory.complete, trajectory.incomplete_reasons
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "body"),
+    [
+        (429, {"retry-after": "7"}, b'{"error": {"message": "slow down"}}'),
+        (503, {"content-type": "text/html"}, b"<html>no"),
+        (200, {"content-type": "application/json"}, b"{torn"),
+        (200, {"content-type": "application/json"}, b'{"choices": [{"message": 3}, null]}'),
+        (200, {"content-type": SSE}, b"data: {torn\n\ndata: [1]\n\n: comment\n\nevent: x\ndata: {}\n\nrest"),
+        (200, {"content-type": SSE}, b'data: {"choices": 3}\n\ndata: [DONE]\n\n'),
+        (200, {"content-type": SSE}, b"\xff\xfe\n\n\r\n\r\ndata:\r\r"),
+        (200, {}, b""),
+    ],
+)
+@pytest.mark.parametrize("path", ["chat/completions", "completions", "responses", "messages"])
+def test_what_no_server_should_say_passes_and_is_recorded(tmp_path, path, status, headers, body):
+    length = {**headers, "content-length": str(len(body))}
+    with Answering((status, length, body)) as server, gateway(tmp_path, server.url) as running:
+        response = httpx.post(f"{running.url}/rollout/r/v1/{path}", json=STREAM)
+        assert response.status_code == status
+        assert response.content == body
+        assert {name: response.headers.get(name) for name in headers} == headers
+    (trajectory,) = recorded(tmp_path)
+    (call,) = trajectory.calls
+    assert call.failed == (status >= 400)
+    assert call.error_type == (str(status) if status >= 400 else None)
+    assert not any(turn.untrained is None for turn in trajectory.turns)
