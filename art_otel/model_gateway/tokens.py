@@ -70,7 +70,9 @@ class Asked:
         return event if kept is data else event.replace(data, kept, 1)
 
     def _without(self, fields: Fields) -> Fields:
-        kept = {name: value for name, value in fields.items() if name not in self._fields}
+        hidden = self._fields
+        kept = {name: value for name, value in fields.items() if name not in hidden}
+        kept |= {name: _NULL for name in _MESSAGES if name in hidden and name in fields}  # as vLLM has them unasked
         if "choices" in kept:
             try:
                 choices = _CHOICES.decode(kept["choices"])

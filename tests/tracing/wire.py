@@ -99,7 +99,12 @@ def responses(body: dict, response_id: str) -> dict:
     prompt = policy.prompt_ids(messages, tools)
     count = len(one.token_ids)
     status = policy.directions(messages).get("status", "completed")
+    asked = body.get("enable_response_messages")
     return {
+        "input_messages": [{"type": "raw_message_tokens", "message": "", "tokens": prompt}] if asked else None,
+        "output_messages": [{"type": "raw_message_tokens", "message": "", "tokens": [*one.token_ids]}]
+        if asked
+        else None,
         "id": response_id.replace("chatcmpl", "resp"),
         "object": "response",
         "created_at": CREATED,

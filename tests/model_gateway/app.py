@@ -1,0 +1,77 @@
+"""An app with a gateway inside: `python -m tests.model_gateway.app CASE ADDRESS FOLDER`.
+
+It is a process of its own, because what gathers traces the process from then on.
+"""
+
+import asyncio
+import os
+import subprocess
+import sys
+
+import openai
+
+import art_otel
+
+AGENT = """
+import json, os, sys, urllib.request
+history = []
+for question in sys.argv[1:]:
+    history.append({"role": "user", "content": question})
+    body = json.dumps({"model": "m", "messages": history}).encode()
+    request = urllib.request.Request(os.environ["BASE_URL"] + "/chat/completions", body)
+    history.append(json.load(urllib.request.urlopen(request))["choices"][0]["message"])
+"""
+
+
+def run_agent(url: str, *questions: str) -> None:
+    environment = {**os.environ, "BASE_URL": url}
+    subprocess.run([sys.executable, "-c", AGENT, *questions], env=environment, check=True, timeout=60)
+
+
+@art_otel.rollout(group_id="g")
+def solve(gateway, *questions: str) -> None:
+    run_agent(gateway.url("/v1"), *questions)
+    art_otel.reward(1.0)
+
+
+@art_otel.rollout
+def ask(gateway) -> None:
+    with openai.OpenAI(base_url=gateway.url("/v1"), api_key="k") as client:
+        for stream in (False, True):
+            messages = [{"role": "user", "content": "Hi"}]
+            answer = client.chat.completions.create(model="m", messages=messages, stream=stream)
+            if stream:
+                list(answer)
+
+
+async def agents(address: str, folder: str) -> None:
+    """Two rollouts at once, whose agents are other programs."""
+    async with art_otel.gateway(address, dir=folder) as gateway:
+        asks = (("Hi", "and then?"), ("Ho", "why?"))
+        rollouts = [asyncio.to_thread(solve, gateway, *questions) for questions in asks]
+        trajectories = [*await art_otel.gather_trajectories(rollouts)]
+    assert [len(one.calls) for one in trajectories] == [2, 2]
+    for one in trajectories:
+        assert one.complete, one.incomplete_reasons
+        assert (one.reward, one.group_id, one.name) == (1.0, "g", "solve")
+        assert [turn.parent for turn in one.turns] == [None, 0]
+        assert all(call.choices and call.choices[0].token_ids for call in one.calls)
+
+
+async def client(address: str, folder: str) -> None:
+    """The app asks by itself, and its client is traced as well."""
+    async with art_otel.gateway(address, dir=folder) as gateway:
+        trajectory = await art_otel.gather_trajectory(asyncio.to_thread(ask, gateway))
+    assert trajectory.complete, trajectory.incomplete_reasons
+    assert len(trajectory.calls) == 2
+    assert all(call.choices and call.choices[0].token_ids for call in trajectory.calls)
+
+
+async def outside(address: str, folder: str) -> None:
+    """Nobody runs a rollout."""
+    async with art_otel.gateway([address], dir=folder) as gateway:
+        await asyncio.to_thread(run_agent, gateway.url("/v1"), "Hi", "and?")
+
+
+if __name__ == "__main__":
+    asyncio.run({"agents": agents, "client": client, "outside": outside}[sys.argv[1]](*sys.argv[2:]))
