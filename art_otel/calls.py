@@ -28,6 +28,7 @@ GapKind: TypeAlias = Literal[
     "history on the server",
     "template on the server",
     "not understood",
+    "several prompts",
     "lossy recorder",
     "miscounted",
     "scrubbed",
@@ -43,6 +44,7 @@ GapKind: TypeAlias = Literal[
 - `history on the server`: the prompt continues what only the server has.
 - `template on the server`: the prompt is made from a template that only the server has.
 - `not understood`: it is there, in a form that this version does not know.
+- `several prompts`: one request of Completions had several, and no choice tells which is its own.
 - `lossy recorder`: its recorder loses or rewrites it.
 - `miscounted`: its token ids are not as many as the server counted, and are left out.
 - `scrubbed`: a secret was found in it.

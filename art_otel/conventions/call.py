@@ -21,7 +21,13 @@ from art_otel.conventions.attributes import SpanRecording, names_of
 from art_otel.conventions.dialects import DIALECTS, all_dialects, art, attribute_dialects, genai
 from art_otel.conventions.dialects.openinference import RAW
 from art_otel.conventions.facts import NO_FACTS, CallFacts, merge_facts, merge_prompts
-from art_otel.conventions.gaps import find_gaps, is_error_unknown, without_ids, without_miscounted_ids
+from art_otel.conventions.gaps import (
+    find_gaps,
+    is_error_unknown,
+    with_several_prompts,
+    without_ids,
+    without_miscounted_ids,
+)
 from art_otel.conventions.vocabulary import (
     ERROR_FINISH_REASON,
     TEXT_COMPLETION,
@@ -40,7 +46,7 @@ def parse_call(span: Span, logs: Sequence[LogRecord] = ()) -> InferenceCall:
     facts = _read_facts(recording)
     operation_name = facts.operation_name or operation_of_name(span.name) or "chat"
     if operation_name == TEXT_COMPLETION:
-        facts = _without_echo(_without_batch_prompts(facts))
+        facts = _without_echo(with_several_prompts(_without_batch_prompts(facts)))
     reasons = genai.finish_reasons(recording)
     error_type, error = failure_of(span)
     if is_error_unknown(span.scope.name, facts.response_id) and span.status != "error":

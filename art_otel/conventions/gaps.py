@@ -105,6 +105,21 @@ def _lost_choices(facts: CallFacts) -> Iterator[Gap]:
         yield Gap(kind="lossy recorder", field=missing, evidence=f"{len(facts.choices)} of {asked} choices")
 
 
+def with_several_prompts(facts: CallFacts) -> CallFacts:
+    """Add the gap of a request of Completions that had several prompts, so that its choices share none.
+
+    They were recorded, or there are more choices than it asked of one prompt.
+    """
+    if facts.input_messages is not None or facts.prompt_token_ids is not None:
+        return facts
+    prompts, choices = values.items(facts.parameters.get("prompt")) or (), facts.choices or ()
+    asked = values.integer(facts.parameters.get("n")) or 1
+    if len(prompts) <= 1 and len(choices) <= asked:
+        return facts
+    evidence = f"{len(prompts)} prompts" if len(prompts) > 1 else f"{len(choices)} choices, {asked} of each prompt"
+    return with_gap(facts, "several prompts", evidence, field="prompt")
+
+
 def without_miscounted_ids(facts: CallFacts) -> CallFacts:
     """Leave out token ids that are not as many as the server counted; the gap says so.
 

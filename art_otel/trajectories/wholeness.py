@@ -81,6 +81,11 @@ REASONS: Final[Mapping[GapKind, Consequence]] = {
         "content that is not what its convention says, or in a form that this version does not know (record the calls"
         " with another instrumentor, or report it)",
     ),
+    "several prompts": Consequence(
+        "content doubtful",
+        "several prompts",
+        "requests of Completions with several prompts (send one prompt a request)",
+    ),
     "lossy recorder": Consequence(
         "content doubtful",
         "lossy recorder",

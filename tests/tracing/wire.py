@@ -49,12 +49,13 @@ def chat_chunks(body: dict, response_id: str) -> Iterator[dict]:
 
 
 def text(body: dict, response_id: str) -> dict:
-    """A whole completion of a text prompt."""
-    messages = [{"role": "user", "content": body["prompt"]}]
-    completions = [policy.sample(messages, None, index) for index in range(body.get("n") or 1)]
-    prompt = policy.tokens(body["prompt"])
+    """A whole completion of a text prompt, or of each of several."""
+    prompts = [body["prompt"]] if isinstance(body["prompt"], str) else body["prompt"]
+    asked = [(prompt, index) for prompt in prompts for index in range(body.get("n") or 1)]
+    completions = [policy.sample([{"role": "user", "content": prompt}], None, index) for prompt, index in asked]
     choices: list[dict] = []
-    for index, one in enumerate(completions):
+    for index, ((text_prompt, _), one) in enumerate(zip(asked, completions, strict=True)):
+        prompt = policy.tokens(text_prompt)
         choice: dict = {"index": index, "text": one.text, "finish_reason": one.finish_reason, "logprobs": None}
         if body.get("logprobs") is not None and body.get("logprobs") is not False:
             choice["logprobs"] = {
@@ -69,7 +70,7 @@ def text(body: dict, response_id: str) -> dict:
     return {
         **_head(body, response_id, "text_completion"),
         "choices": choices,
-        "usage": _usage(prompt, completions),
+        "usage": _usage([number for prompt in prompts for number in policy.tokens(prompt)], completions),
     }
 
 

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from openai.types.shared import Reasoning
 
+from tests.gaps import kinds
 from tests.tracing.openai.expected import check_whole
 from tests.tracing.openai.instrumented import MODEL
 from tests.tracing.openai.test_calls import TOOLS, Place
@@ -96,6 +97,12 @@ def test_completions_and_responses(app, server, ask):
         ask(client)
     assert len(app.calls()) == 1
     check_whole(app.call(), server)
+
+
+def test_several_prompts_in_one_request_are_told(app, server):  # noqa: ARG001 # that is what the app asks
+    with app.client() as client, app.rollout():
+        assert len(client.completions.create(model=MODEL, prompt=["Hi", "Ho"]).choices) == 2
+    assert kinds(app.call()) == ("several prompts",)
 
 
 async def async_response_reasoning(responses):
