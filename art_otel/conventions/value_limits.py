@@ -34,9 +34,10 @@ Unit: TypeAlias = Literal["characters", "bytes"]
 
 
 class ValueLimit(msgspec.Struct, frozen=True, kw_only=True):
-    """A documented limit: who sets it, the greatest length of a value, and what the cut text ends with.
+    """A documented limit: who sets it, the greatest length of a value, and what a cut text ends with.
 
-    `length` is None where a user chooses any number. `source` is the project and file, or the page of its docs.
+    The ending is part of the length. `length` is None where a user chooses any number. `source` is the project and
+    file, or the page of its docs.
     """
 
     setter: str
@@ -78,8 +79,8 @@ LIMITS: Final = (
         source="signalfx/splunk-otel-js: advanced-config.md",
     ),
     ValueLimit(
-        setter="Datadog Agent",
-        length=25_000,
+        setter="Datadog Agent (25,000 bytes and the ending)",
+        length=25_003,
         unit="bytes",
         ending="...",
         source="datadog-agent: pkg/trace/agent/truncator.go (MaxMetaValLen)",
@@ -167,12 +168,7 @@ _CERTAIN: Final = 128
 _WHOLE_CHARACTER: Final = 3
 """How many bytes a limit of bytes may leave free, where the next character has more."""
 
-_LENGTHS: Final = frozenset(
-    limit.length + spare
-    for limit in LIMITS
-    if limit.length is not None
-    for spare in ({0, len(limit.ending.encode())} if limit.ending == "..." else {0})
-)
+_LENGTHS: Final = frozenset(limit.length for limit in LIMITS if limit.length is not None)
 
 
 def _cut_at(texts: Sequence[tuple[str, str]], lengths: Sequence[int], unit: Unit) -> tuple[CutValue, ...]:
@@ -211,8 +207,7 @@ def _documented(texts: Sequence[tuple[str, str]], top: int, unit: Unit) -> Value
     for limit in LIMITS:
         if limit.length is None or limit.length < _ALONE or limit.unit != unit:
             continue
-        length = limit.length + (len(limit.ending) if limit.ending == "..." else 0)
-        if length - spare <= top <= length and all(text.endswith(limit.ending) for _, text in texts):
+        if limit.length - spare <= top <= limit.length and all(text.endswith(limit.ending) for _, text in texts):
             return limit
     return None
 

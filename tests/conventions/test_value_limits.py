@@ -49,9 +49,7 @@ def cut(attributes, events=()):
 
 def cut_as(limit, cutter, text):
     """A text as a limit of the table leaves it."""
-    if limit.ending == "…":
-        return cutter(text, limit.length - 1) + "…"
-    return cutter(text, limit.length) + limit.ending
+    return cutter(text, limit.length - len(limit.ending)) + limit.ending
 
 
 @pytest.mark.parametrize("alphabet", ALPHABETS)

@@ -1,7 +1,7 @@
 """Dialect: one attribute convention, with all that the rest of the package asks of it.
 
-Invariant: what a dialect says here is the only place that knows its attribute names. A new dialect is its module and
-its line in `DIALECTS`.
+Invariant: a new dialect is its module and its line in `DIALECTS`. What a span is at all, `roles` says by the names of
+the oldest ones too.
 """
 
 from collections.abc import Callable
