@@ -85,7 +85,9 @@ class Address(NamedTuple):
 
 
 def read_target(path: str, query: str) -> Target:
-    """Read a request's target, whose path is still encoded. Raises UsageError for a rollout's that is none."""
+    """Read a request's target, whose path is still encoded. Raises UsageError for one that is none."""
+    if not path.startswith("/"):  # it would be a part of the server's address
+        raise UsageError("a request names a path that begins with /")
     if not path.startswith(PREFIX):
         return Target(path, query)
     segment, _, rest = path[len(PREFIX) :].partition("/")

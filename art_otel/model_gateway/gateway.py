@@ -214,7 +214,7 @@ class Gateway:
         """Ask the server, and hand on what it answers."""
         try:
             answered = await self._ask(call)
-        except httpx.HTTPError as error:
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
             self._fail(call, error)
             answer = _error(502, f"the model server at {_for_agents(call.upstream)} cannot be reached: {_words(error)}")
             await answer({"type": "http", "method": call.method, "headers": []}, _nothing, send)
@@ -286,7 +286,7 @@ class Gateway:
         await _send_piece(rest, send)
         await _send_end(send)
 
-    def _fail(self, call: _Call, error: httpx.HTTPError) -> None:
+    def _fail(self, call: _Call, error: Exception) -> None:
         """The server cannot be reached, or broke off."""
         self.receiver.metrics.add("art_otel_gateway_upstream_errors_total")
         if call.exchange is not None and not call.is_recorded:
@@ -338,15 +338,16 @@ class Gateway:
 
     async def _end(self, request: Request) -> Response:
         """Answer `POST /rollout/ID/end`."""
-        async with self.receiver.bodies.read(request) as body:
-            try:
+        try:
+            target = read_target(request.scope["raw_path"].decode("ascii"), "")
+            async with self.receiver.bodies.read(request) as body:
                 end = msgspec.json.decode(body or b"{}", type=End)
-            except msgspec.DecodeError as error:
-                return _error(400, f"POST {request.url.path}: {error}")
-        span = self._rollouts.end(request.path_params["rollout_id"], end)
-        if not self._write([span]):
+        except (UsageError, UnicodeDecodeError, msgspec.DecodeError) as error:
+            return _error(400, f"POST {request.url.path}: {error}")
+        rollout_id = target.rollout_id or ""
+        if not self._write([self._rollouts.end(rollout_id, end, target.settings)]):
             return _error(503, "the end cannot be written now: the disk may be full; send it again")
-        return JSONResponse({"rollout_id": request.path_params["rollout_id"]})
+        return JSONResponse({"rollout_id": rollout_id})
 
 
 def _is_own(path: str) -> bool:
@@ -413,5 +414,5 @@ def _for_agents(upstream: Upstream) -> str:
     return f"{scheme}://{rest.rpartition('@')[2]}"
 
 
-def _words(error: httpx.HTTPError) -> str:
+def _words(error: Exception) -> str:
     return str(error) or type(error).__name__

@@ -7,7 +7,7 @@ ends; a later call gives it again.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -92,9 +92,10 @@ class Rollouts:
         rollout.recorded += recorded
         rollout.last_ns = now_ns()
 
-    def end(self, rollout_id: str, end: End) -> Span:
+    def end(self, rollout_id: str, end: End, settings: Mapping[str, str | int]) -> Span:
         """End a rollout as somebody said, and give its span."""
         rollout = self._of(rollout_id)
+        rollout.attributes |= settings
         time_ns = now_ns()
         rollout.end = end
         rewards = end.reward if isinstance(end.reward, dict) else {REWARD_NAME: end.reward}

@@ -5,7 +5,6 @@ a new one goes to the server with the fewest open requests. Nobody is waited for
 connection. Bodies pass as they are, neither decompressed nor gathered here.
 """
 
-import ssl
 import time
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -71,7 +70,9 @@ class Upstreams:
         self._all = [Upstream(url) for url in urls]
         self._of_rollout: OrderedDict[str, Upstream] = OrderedDict()
         self._idle: dict[Upstream, deque[tuple[float, httpx.AsyncHTTPTransport]]] = {one: deque() for one in self._all}
-        self._certificates = ssl.create_default_context()
+        is_secure = any(one.url.startswith("https") for one in self._all)
+        # Reading the certificates takes longer than to start the rest; without https nobody asks for any.
+        self._certificates = httpx.create_ssl_context() if is_secure else False
 
     def choose(self, rollout_id: str | None) -> Upstream:
         """The server of a rollout, else the one with the fewest open requests."""

@@ -203,6 +203,14 @@ def test_a_rollout_stays_on_its_server_and_others_go_where_less_runs(tmp_path):
     assert counts == [4, 4]
 
 
+@pytest.mark.parametrize("target", ["@127.0.0.1:9/v1/models", "http://127.0.0.1:9/v1/models", "*"])
+def test_no_request_leads_to_another_server(plain, target):
+    host, _, port = plain.url.removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port))) as connection:
+        connection.sendall(f"GET {target} HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n".encode())
+        assert connection.makefile("rb").readline().startswith(b"HTTP/1.1 400")
+
+
 def test_what_is_no_rollout_is_refused_in_words(plain):
     for path, words in (("/rollout//v1/models", "a rollout's id"), ("/rollout/r;colour=red/v1/models", "colour")):
         response = httpx.get(f"{plain.url}{path}")

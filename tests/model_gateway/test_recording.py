@@ -20,9 +20,11 @@ from art_otel.calls import InferenceCall
 from art_otel.model_gateway.addresses import read_target
 from art_otel.tracing.openai import install
 from tests.conversions import convert_files
+from tests.dumps import chat_span, make_span, request_of
 from tests.gaps import kinds
 from tests.model_gateway.gateways import MODEL, TOOL, bodies, gateway, recorded, user
 from tests.receiver.consuming import next_rollouts
+from tests.receiver.otlp import JSON, as_body, post
 from tests.tracing.openai.instrumented import Instrumented, instrumented
 from tests.tracing.server import ModelServer
 
@@ -156,12 +158,14 @@ def test_a_rollout_ends_as_it_is_told_and_a_trainer_gets_it(tmp_path, address):
         said = {"role": "assistant", "content": first["choices"][0]["message"]["content"]}
         chat(f"{running.url}/rollout/r%2F1", {"model": MODEL, "messages": [*user("Hi"), said, *user("More")]})
         end = {"reward": {"reward": 0.5, "style": 1}, "status": "error", "error": "no time", "metadata": {"seed": [3]}}
-        assert httpx.post(f"{running.url}/rollout/r%2F1/end", json=end).json() == {"rollout_id": "r/1"}
+        ended = httpx.post(f"{running.url}/rollout/r%2F1;attempt=2/end", json=end)
+        assert ended.json() == {"rollout_id": "r/1"}
         (taken,) = next_rollouts(running.url, 1)
     (trajectory,) = recorded(tmp_path)
     (converted,), _ = convert_files(tmp_path / "out", tmp_path / "spool")
     assert taken == trajectory == converted
     assert (taken.rollout_id, taken.group_id, taken.split, taken.training_step) == ("r/1", "task/7", "val", 3)
+    assert taken.attempt == 2
     assert (taken.reward, taken.status, taken.error) == (0.5, "error", "no time")
     assert taken.metadata == {"seed": [3]}
     assert taken.complete, taken.incomplete_reasons
@@ -278,6 +282,29 @@ def test_a_call_that_an_app_traced_as_well_is_one_call_with_the_ids_of_the_gatew
     assert trajectory.complete, trajectory.incomplete_reasons
     assert len(trajectory.calls) == 2
     assert all(call.choices and call.choices[0].token_ids and call.prompt_token_ids for call in trajectory.calls)
+
+
+def test_an_agent_that_sends_its_own_spans_has_each_call_once(tmp_path, address):
+    """It is traced in any language, passes its trace on, and sends OTLP to the same address: no baggage, no path."""
+    with gateway(tmp_path, address) as running:
+        began = time.time_ns()
+        answer = chat(running.url, traceparent=f"00-{7:032x}-{2:016x}-01")
+        ended = time.time_ns()
+        times = {"startTimeUnixNano": str(began), "endTimeUnixNano": str(ended)}
+        said = {"gen_ai.response.id": answer["id"]}
+        text = answer["choices"][0]["message"]["content"]
+        root = make_span(
+            1, trace=7, name="invoke_agent a", attributes={"gen_ai.operation.name": "invoke_agent"}, **times
+        )
+        call = chat_span(2, 1, ["Hi"], text, trace=7, attributes=said, **times)
+        post(running.url, as_body(request_of(root, call), JSON), JSON)
+    (trajectory,) = recorded(tmp_path)
+    (recorded_call,) = trajectory.calls
+    assert trajectory.complete, trajectory.incomplete_reasons
+    assert recorded_call.span_id == f"{2:016x}"
+    assert recorded_call.choices is not None
+    assert recorded_call.choices[0].token_ids is not None
+    assert [turn.untrained for turn in trajectory.turns] == [None]
 
 
 def spooled(folder: Path) -> str:
