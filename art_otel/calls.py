@@ -250,6 +250,15 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     reasoning_tokens: int | None = None
 
 
+_CONSTRAINTS: Final = ("guided_", "structured_outputs", "grammar", "json_schema", "regex", "ebnf")
+"""How the parameters begin by which vLLM, SGLang and llama.cpp are given a grammar."""
+
+
+def _field(value: Value, name: str) -> Value:
+    """A field of a JSON object; None of anything else."""
+    return cast("dict[str, Value]", value).get(name) if isinstance(value, dict) else None
+
+
 class InferenceCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One request to a model and its outcome.
 
@@ -296,6 +305,21 @@ class InferenceCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def failed(self) -> bool:
         """Whether the call ended in an error."""
         return self.error_type is not None or self.error is not None
+
+    @property
+    def is_constrained(self) -> bool:
+        """Whether the request let only tokens be sampled that fit a tool, a schema or a grammar.
+
+        Servers as vLLM mask the others before they take logprobs, so a forced token has 0.0, whatever the policy gives.
+        """
+        parameters = self.parameters
+        choice = parameters.get("tool_choice")
+        formats = (parameters.get("response_format"), _field(parameters.get("text"), "format"))
+        return (
+            (_field(choice, "type") or choice) not in (None, "auto", "none")
+            or any(_field(one, "type") not in (None, "text") for one in formats)
+            or any(parameters.get(name) is not None for name in parameters if name.startswith(_CONSTRAINTS))
+        )
 
     def has_gap(self, *kinds: GapKind) -> bool:
         """Whether the call has a gap of one of these kinds; of any kind where none is named."""

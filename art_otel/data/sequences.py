@@ -329,8 +329,9 @@ def _mask(history: TokenizedHistory, trained: Sequence[CompletionSpan]) -> NDArr
 def _logprobs(
     trajectory: Trajectory, history: TokenizedHistory, mask: NDArray[np.bool_], *, retokenized: bool
 ) -> NDArray[np.float32]:
-    """The history's logprobs, NaN in trained completions that have none."""
-    if history.logprobs is not None:
+    """The history's logprobs, NaN in trained completions that have none or that a grammar constrained."""
+    is_constrained = any(trajectory.calls[trajectory.turns[turn].call].is_constrained for turn in history.turns)
+    if history.logprobs is not None and not is_constrained:
         logprobs = np.frombuffer(history.logprobs.data, "<f4")
     else:
         logprobs = np.zeros(len(mask), np.float32)
@@ -342,8 +343,9 @@ def _logprobs(
 
 
 def _recorded_logprobs(trajectory: Trajectory, span: CompletionSpan) -> NDArray[np.float32] | None:
-    """The logprobs of a completion, None where they are unknown."""
-    logprobs = trajectory.turns[span.turn].logprobs
+    """The policy's logprobs of a completion, None where they are unknown."""
+    turn = trajectory.turns[span.turn]
+    logprobs = None if trajectory.calls[turn.call].is_constrained else turn.logprobs
     if logprobs is None or len(logprobs) != span.end - span.start:
         return None
     return np.frombuffer(logprobs.data, "<f4")
