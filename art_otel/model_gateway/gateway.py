@@ -215,9 +215,7 @@ class Gateway:
         try:
             answered = await self._ask(call)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            self._fail(call, error)
-            answer = _error(502, f"the model server at {_for_agents(call.upstream)} cannot be reached: {_words(error)}")
-            await answer({"type": "http", "method": call.method, "headers": []}, _nothing, send)
+            await self._fail(call, error, send, "cannot be reached")
             return
         except asyncio.CancelledError:
             if call.exchange is not None:
@@ -226,7 +224,8 @@ class Gateway:
         try:
             await self._hand_on(call, answered, send)
         except httpx.HTTPError as error:
-            self._fail(call, error)  # and leave the answer as it is: cut
+            has_begun = call.exchange is None or call.exchange.is_stream  # then it is cut for the agent, too
+            await self._fail(call, error, None if has_begun else send, "broke off")
         finally:
             await answered.close()
 
@@ -286,12 +285,15 @@ class Gateway:
         await _send_piece(rest, send)
         await _send_end(send)
 
-    def _fail(self, call: _Call, error: Exception) -> None:
-        """The server cannot be reached, or broke off."""
+    async def _fail(self, call: _Call, error: Exception, send: Send | None, what: str) -> None:
+        """The server cannot be reached, or broke off. `send` is for the error where nothing was answered."""
         self.receiver.metrics.add("art_otel_gateway_upstream_errors_total")
         if call.exchange is not None and not call.is_recorded:
             call.exchange.failure = Failure(type(error).__name__, _words(error))
         self._record(call)
+        if send is not None:
+            answer = _error(502, f"the model server at {_for_agents(call.upstream)} {what}: {_words(error)}")
+            await answer({"type": "http", "method": call.method, "headers": []}, _nothing, send)
 
     def _record(self, call: _Call) -> None:
         """Write the span of a call, once. The rollout counts it also where that fails."""

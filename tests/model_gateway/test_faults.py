@@ -30,7 +30,7 @@ class Answering:
                     self.send_header(name, value)
                 self.end_headers()
                 self.wfile.write(body)
-                self.close_connection = "content-length" not in headers
+                self.close_connection = headers.get("content-length") != str(len(body))
 
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002 # the base class's name
                 pass
@@ -99,3 +99,13 @@ def test_what_no_server_should_say_passes_and_is_recorded(tmp_path, path, status
     assert call.failed == (status >= 400)
     assert call.error_type == (str(status) if status >= 400 else None)
     assert not any(turn.untrained is None for turn in trajectory.turns)
+
+
+def test_an_answer_that_is_cut_is_an_error_that_says_so(tmp_path):
+    with Answering((200, {"content-length": "99"}, b'{"id"')) as server, gateway(tmp_path, server.url) as running:
+        response = httpx.post(f"{running.url}/rollout/r/v1/chat/completions", json=STREAM)
+        assert response.status_code == 502
+        assert "broke off" in response.json()["error"]["message"]
+    (trajectory,) = recorded(tmp_path)
+    assert [call.error_type for call in trajectory.calls] == ["RemoteProtocolError"]
+    assert not trajectory.turns
