@@ -175,7 +175,7 @@ def limit_ways(limit: ValueLimit) -> dict[str, Mutation]:
 
 
 def cut(name: str, limit: ValueLimit, length: int, *, answers_only: bool) -> tuple[Sequence[Record], Counter]:
-    kept = length - len(limit.ending) if limit.ending == "…" else length
+    kept = length - len(limit.ending)
 
     def of(text: str) -> str:
         if limit.unit == "bytes":
