@@ -138,11 +138,21 @@ def mask_ways(mask: Mask) -> dict[str, Mutation]:
     }
     if mask is HASH:
         del ways["answers"]  # one hash alone is what a model may have been asked for
+        each = ways["texts"]
+        # It takes whole attributes, so no block of a body.
+        ways["texts"] = lambda one: ((), one.known) if not one.parsed and holds_blocks(one) else each(one)
     if mask.inside is not None:
         inside = mask.examples[-1]
         sign = {"redaction.masked.count": 1} if mask.writer == COLLECTOR_REDACTION else {"user.email": inside}
         ways["words"] = lambda one: (mutations.with_words_masked(one.records, word_of(one), inside, sign), one.known)
     return {f"{mask.writer}: {way}": mutation for way, mutation in ways.items()}
+
+
+def holds_blocks(one: Recorded) -> bool:
+    """Whether a message is joined of blocks, which stand in the recording one by one."""
+    texts: set[str] = set()
+    mutations.rewritten(one.records, lambda _, value: mutations.each_text(value, lambda text: texts.add(text) or text))
+    return not one.texts <= texts
 
 
 def word_of(one: Recorded) -> str:
