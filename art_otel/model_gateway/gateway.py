@@ -341,7 +341,7 @@ class Gateway:
     async def _end(self, request: Request) -> Response:
         """Answer `POST /rollout/ID/end`."""
         try:
-            target = read_target(request.scope["raw_path"].decode("ascii"), "")
+            target = read_target(request.scope["raw_path"].decode("ascii"), request.url.query)
             async with self.receiver.bodies.read(request) as body:
                 end = msgspec.json.decode(body or b"{}", type=End)
         except (UsageError, UnicodeDecodeError, msgspec.DecodeError) as error:

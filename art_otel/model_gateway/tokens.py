@@ -25,10 +25,14 @@ _GATEWAY_ASKS: Final = {**ASKS, "/responses": Ask({"enable_response_messages": T
 _HIDDEN: Final[Mapping[str, tuple[str, ...]]] = {
     "return_token_ids": ("prompt_token_ids", "token_ids"),
     "enable_response_messages": _MESSAGES,
+    "stream_options": ("usage",),
 }
 """The fields of an answer, or of a choice or response in it, that a field of the request adds."""
 
 _LOGPROBS: Final = "logprobs"
+_OPTIONS: Final = "stream_options"
+_USAGE: Final = "include_usage"
+_NO_CHOICES: Final = b"[]"
 _SGLANG: Final = ("sglext",)
 _NULL: Final = msgspec.Raw(b"null")
 _CHOICES: Final = msgspec.json.Decoder(list[Fields])
@@ -65,7 +69,9 @@ class Asked:
         return body if kept == fields else _ENCODE(kept)
 
     def without(self, event: bytes, data: bytes) -> bytes:
-        """The same of an event with this data."""
+        """The same of an event with this data; the one that has nothing but the usage that we asked for goes."""
+        if _OPTIONS in self._added and bytes(fields_of(data).get("choices", b"")) == _NO_CHOICES:
+            return b""
         kept = self.without_tokens(data)
         return event if kept is data else event.replace(data, kept, 1)
 
@@ -115,7 +121,12 @@ class TokenAsking:
 
 
 def _asked(ask: Ask, request: dict[str, Value]) -> Asked:
-    return Asked(ask, {name: value for name, value in ask.fields.items() if request.get(name) is None})
+    """What of an ask the agent did not ask itself. Of a stream its usage too, against which its ids are held."""
+    added = {name: value for name, value in ask.fields.items() if request.get(name) is None}
+    options = values.mapping(request.get(_OPTIONS)) or {}
+    if "return_token_ids" in added and request.get("stream") and not options.get(_USAGE):
+        added[_OPTIONS] = {**options, _USAGE: True}
+    return Asked(ask, added)
 
 
 def _target(server: str, request: dict[str, Value]) -> Target:

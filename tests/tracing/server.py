@@ -190,7 +190,8 @@ class _Handler(BaseHTTPRequestHandler):
         self._note(body, 200, (sglang.truth if is_sglang else whole)(body, response_id))
         asked = sglang.asked(body, self.headers) if is_sglang else body
         if body.get("stream"):
-            self._stream(directed, chunks(asked, response_id))
+            events = chunks(asked, response_id)
+            self._stream(directed, map(_cut_chunk, events) if self.server.loses else events)
         else:
             self._answer(
                 200, _cut(whole(asked, response_id)) if self.server.loses else whole(asked, response_id), directed
@@ -252,6 +253,15 @@ def _cut(answer: dict) -> dict:
         choice["token_ids"] = choice["token_ids"][1:]
         choice["logprobs"]["content"] = choice["logprobs"]["content"][1:]
     return answer
+
+
+def _cut_chunk(chunk: dict) -> dict:
+    """A chunk without its last token, if it is the last of its choice."""
+    for choice in chunk["choices"]:
+        if choice["finish_reason"] is not None:
+            choice["token_ids"] = choice["token_ids"][:-1]
+            choice["logprobs"]["content"] = choice["logprobs"]["content"][:-1]
+    return chunk
 
 
 def _messages(body: dict) -> list[dict]:
