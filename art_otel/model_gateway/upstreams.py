@@ -5,6 +5,7 @@ a new one goes to the server with the fewest open requests. Nobody is waited for
 connection. Bodies pass as they are, neither decompressed nor gathered here.
 """
 
+import ssl
 import time
 from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -71,8 +72,8 @@ class Upstreams:
         self._of_rollout: OrderedDict[str, Upstream] = OrderedDict()
         self._idle: dict[Upstream, deque[tuple[float, httpx.AsyncHTTPTransport]]] = {one: deque() for one in self._all}
         is_secure = any(one.url.startswith("https") for one in self._all)
-        # Reading the certificates takes longer than to start the rest; without https nobody asks for any.
-        self._certificates = httpx.create_ssl_context() if is_secure else False
+        # One for all connections, as each takes some milliseconds to make; without https it needs no certificates.
+        self._tls = httpx.create_ssl_context() if is_secure else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
     def choose(self, rollout_id: str | None) -> Upstream:
         """The server of a rollout, else the one with the fewest open requests."""
@@ -121,4 +122,4 @@ class Upstreams:
 
     def _transport(self) -> httpx.AsyncHTTPTransport:
         limits = httpx.Limits(max_connections=1, keepalive_expiry=_KEEP_ALIVE_SECONDS)
-        return httpx.AsyncHTTPTransport(verify=self._certificates, limits=limits)
+        return httpx.AsyncHTTPTransport(verify=self._tls, limits=limits)
