@@ -18,6 +18,7 @@ from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.semconv.attributes.error_attributes import ERROR_TYPE
 from opentelemetry.trace import Span, SpanKind, StatusCode
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from art_otel import attributes as names
 from art_otel.conventions import response_attributes
@@ -46,7 +47,7 @@ from art_otel.tracing.openai.bodies import (
     read_answer,
     request_attributes_of,
 )
-from art_otel.tracing.openai.client import Options, Request, Response, model_of
+from art_otel.tracing.openai.client import Options, Request, Response, model_of, with_headers
 from art_otel.tracing.openai.stream import ResponseTee
 from art_otel.tracing.sdk.rollout_registry import is_call_by_now, path_up, runs_code
 from art_otel.tracing.sdk.scrub_spans import texts_are_clean
@@ -132,6 +133,14 @@ class Call:
         self._current_span.enter_context(
             trace.use_span(self.span, record_exception=False, set_status_on_exception=False)
         )
+
+    def told(self, options: Options) -> Options:
+        """Let a gateway, or a traced server, know of a span of ours, as instrumentors do of theirs."""
+        if self.span is None or not self.is_own or not self.is_in_rollout:
+            return options
+        headers: dict[str, str] = {}
+        TraceContextTextMapPropagator().inject(headers, trace.set_span_in_context(self.span))
+        return with_headers(options, headers)
 
     def answer(
         self,

@@ -151,12 +151,13 @@ class Capture:
         """Wrap `_build_request` of a client, which makes the request of one try."""
 
         def build(client: Any, options: Options, *args: Any, **kwargs: Any) -> Request:  # noqa: ANN401 # as openai
-            call = None
+            call, told = None, options
             with CAPTURING:
                 call = current_call() if asks_for_completion(options) else None
                 if call is not None:
                     call.begin(client, options, may_record=self._makes_spans and not self._is_removed)
-            request: Request = method(client, options, *args, **kwargs)
+                    told = call.told(options)
+            request: Request = method(client, told, *args, **kwargs)
             if call is not None:
                 call.request = request
             return request

@@ -176,6 +176,14 @@ def model_of(options: Options) -> str | None:
     return model if isinstance(model, str) else None
 
 
+def with_headers(options: Options, headers: Mapping[str, str]) -> Options:
+    """Return the options with headers that the app has not given."""
+    extended = copy.copy(options)
+    given = options.headers  # openai has something that is no mapping where the app gave none
+    extended.headers = {**headers, **(cast(Mapping[str, object], given) if isinstance(given, Mapping) else {})}
+    return extended
+
+
 class Request(Protocol):
     """httpx's Request."""
 

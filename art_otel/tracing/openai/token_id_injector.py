@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, cast
 
 from art_otel.tracing.internal_errors import InternalErrorHandler
 from art_otel.tracing.openai.call import current_call
-from art_otel.tracing.openai.client import Method, Options, Request, Response
+from art_otel.tracing.openai.client import Method, Options, Request, Response, with_headers
 from art_otel.tracing.openai.token_requests import NOTHING, REFUSALS, Ask, Target, TokenRequests
 
 _EXTENDING: Final = InternalErrorHandler("a request does not ask for token ids")
@@ -119,14 +119,8 @@ def _with(options: Options, ask: Ask) -> Options:
     missing = {name: value for name, value in ask.fields.items() if name not in body}
     if not missing and not ask.headers:
         return options
-    extended = copy.copy(options)
+    extended = with_headers(options, ask.headers) if ask.headers else copy.copy(options)
     extended.extra_json = {**(options.extra_json or {}), **missing}
-    if ask.headers:
-        headers = options.headers  # openai has something that is no mapping where the app gave none
-        extended.headers = {
-            **ask.headers,
-            **(cast(Mapping[str, object], headers) if isinstance(headers, Mapping) else {}),
-        }
     return extended
 
 

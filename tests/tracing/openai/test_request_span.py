@@ -57,6 +57,18 @@ def test_the_span_has_the_place_and_the_times_of_the_call(traced, server):
         check_whole(call, server)
 
 
+def test_the_server_is_told_the_span(traced, server):
+    own = f"00-{'a' * 32}-{'b' * 16}-01"
+    with traced.client() as client, traced.rollout():
+        client.responses.create(model=MODEL, input="Hi")
+        client.responses.create(model=MODEL, input="Hi", extra_headers={"traceparent": own})
+    *_, told, given = (exchange.headers.get("traceparent") for exchange in server.exchanges())
+    context = next(span for span in traced.ended if span.instrumentation_scope.name == SCOPE).get_span_context()
+    assert told is not None
+    assert told.startswith(f"00-{context.trace_id:032x}-{context.span_id:016x}-")
+    assert given == own
+
+
 def test_several_at_once_are_told_apart(traced, server):
     async def one(client, each):
         async with client.responses.with_streaming_response.create(
