@@ -44,6 +44,26 @@ def ask(gateway) -> None:
                 list(answer)
 
 
+@art_otel.rollout
+def solve_with(gateway, program: str, task: str) -> None:
+    environment = {**os.environ, "ANTHROPIC_BASE_URL": gateway.url()}
+    said = subprocess.run([program, "-p", task], env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    art_otel.reward(float("HELLO" in said.stdout))
+
+
+async def claude(address: str, folder: str, program: str) -> None:
+    """Claude Code in two rollouts at once."""
+    async with art_otel.gateway(address, dir=folder) as gateway:
+        rollouts = [
+            asyncio.to_thread(solve_with, gateway, program, f"Say it. #say={word}") for word in ("HELLO", "BYE")
+        ]
+        trajectories = [*await art_otel.gather_trajectories(rollouts)]
+    assert sorted(one.reward for one in trajectories) == [0.0, 1.0]
+    for one in trajectories:
+        assert one.complete, one.incomplete_reasons
+        print(*(call.response_id for call in one.calls))
+
+
 async def agents(address: str, folder: str) -> None:
     """Two rollouts at once, whose agents are other programs."""
     async with art_otel.gateway(address, dir=folder) as gateway:
@@ -74,4 +94,4 @@ async def outside(address: str, folder: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run({"agents": agents, "client": client, "outside": outside}[sys.argv[1]](*sys.argv[2:]))
+    asyncio.run({"agents": agents, "claude": claude, "client": client, "outside": outside}[sys.argv[1]](*sys.argv[2:]))

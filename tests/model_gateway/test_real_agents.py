@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from art_otel.conventions.attributes import AttributeReader
 from art_otel.conventions.bodies.openai_body import read_request
 from art_otel.trajectories import Trajectory
 from tests.model_gateway.gateways import gateway, recorded
+from tests.model_gateway.test_in_process import ROOT
 from tests.receiver.node import node_folder, npm_packages
 from tests.tracing.server import Exchange, ModelServer
 
@@ -64,6 +66,20 @@ def test_an_agent_has_its_rollout_by_its_session_or_by_its_url(tmp_path, program
         assert trajectory.complete, trajectory.incomplete_reasons
         assert not trajectory.metadata
         check(trajectory, exchanges)
+
+
+def test_claude_code_in_rollouts_of_an_app(tmp_path, programs):
+    (home := tmp_path / "home").mkdir()
+    with ModelServer(tmp_path) as server:
+        (name, *_), environment = claude(programs, server.url, "")
+        path = f"{node_folder()}{os.pathsep}{os.environ['PATH']}"
+        known = {**os.environ, **QUIET, **environment, "PATH": path, "HOME": str(home)}
+        address = server.url.removesuffix("/v1")
+        command = [sys.executable, "-m", "tests.model_gateway.app", "claude", address, str(tmp_path / "art"), name]
+        done = subprocess.run(command, env=known, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stderr
+        answered = [exchange.answer["id"] for exchange in server.answered() if exchange.answer is not None]
+    assert sorted(done.stdout.split()) == sorted(answered)
 
 
 def check(trajectory: Trajectory, exchanges: list[Exchange]) -> None:
