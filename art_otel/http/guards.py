@@ -65,6 +65,10 @@ class HostCheck:
         return len(hosts) == 1 and hosts[0].lower() in {str(address._replace(host=name)) for name in names}
 
 
+_SHOWN: Final = 100
+"""Characters of a Host header that an answer repeats."""
+
+
 class WebPageCheck:
     """Refuses with 403 what a web page asks, for servers that no page is meant to ask and that want no token.
 
@@ -80,17 +84,25 @@ class WebPageCheck:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
-        if scope["type"] == "http" and self._is_of_page(Headers(scope=scope)):
-            why = "web pages may not ask this server; a program in a browser has to send a token"
+        why = self._refusal(Headers(scope=scope)) if scope["type"] == "http" else None
+        if why is not None:
             self._when_refused(scope["path"], 403, why)
             await PlainTextResponse(f"{why}\n", status_code=403)(scope, receive, send)
             return
         await self._app(scope, receive, send)
 
-    def _is_of_page(self, headers: Headers) -> bool:
+    def _refusal(self, headers: Headers) -> str | None:
         if "origin" in headers or headers.get("sec-fetch-site", "none") != "none":
-            return True
-        return self._address.is_loopback and not all(map(_names_loopback, headers.getlist("host") or [""]))
+            return "web pages may not ask this server; a program in a browser has to send a token"
+        if not self._address.is_loopback:
+            return None
+        other = next((host for host in headers.getlist("host") or [""] if not _names_loopback(host)), None)
+        if other is None:
+            return None
+        return (
+            f"this server answers this machine alone, by its own names, and was asked as {other[:_SHOWN]!r}; for"
+            " containers and other machines let it listen on another address, with a token"
+        )
 
 
 def _names_loopback(host: str) -> bool:

@@ -50,6 +50,10 @@ def test_what_a_page_asks_is_refused(tmp_path, headers):
         assert server.metrics()['art_otel_received_requests_total{status="403"}'] >= 1
         assert server.metrics()["art_otel_stored_spans_total"] == 0
         assert "refused with 403" in server.log.read_text()
+        if "host" in headers:
+            answer = post(server.url, body, JSON, **headers).text
+            assert "another address, with a token" in answer
+            assert headers["host"] in answer
         server.stop()
         assert consumers(server) == []
 
