@@ -233,7 +233,7 @@ def test_what_is_done_is_let_go(tmp_path):
         with app.rollout("agent", f"r{number}"):
             app.call("q")
     assert app.rollouts.trajectory("r0") is None
-    assert app.rollouts.wait("r0", 0) is True
+    assert app.rollouts.has_ended("r0")
 
 
 class EndsAtAnyTime(OrderedDict):
