@@ -14,6 +14,7 @@ import os
 import tempfile
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from tests.soak.entries import ENTRIES, Once
 
 TICK = 0.001
 """Seconds between two looks at the clock on the event loop."""
+POOL = 4
 GRACE = 2.5
 """Seconds after which a rollout that has ended is let go, by the next one that ends."""
 
@@ -73,9 +75,16 @@ class LoopClock:
             last = now
 
 
+async def _start_pool() -> None:
+    """Start all threads of the event loop's pool, which otherwise come one by one, when none is free."""
+    asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(POOL))
+    await asyncio.gather(*(asyncio.to_thread(time.sleep, 0.1) for _ in range(POOL)))
+
+
 async def repeat(once: Once, times: int, seconds: float) -> dict:
     """Do it, and count before and after; the first tenth fills what is filled once."""
     done, held, objects = 0, [], []
+    await _start_pool()
     clock = LoopClock()
     for share in (times // 10, times):
         until = time.monotonic() + (seconds / 10 if share < times else seconds)
