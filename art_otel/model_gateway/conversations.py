@@ -9,7 +9,6 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from typing import Final
-from uuid import uuid4
 
 from art_otel.calls import Message
 from art_otel.conventions.attributes import AttributeReader
@@ -62,8 +61,3 @@ def _paths(messages: Iterable[Message]) -> Iterator[bytes]:
     for message in messages:
         path = blake2b(path + repr(message.identity).encode(errors="surrogatepass"), digest_size=16).digest()
         yield path
-
-
-def new_id() -> str:
-    """The id of a rollout that nobody named."""
-    return uuid4().hex

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol, TypeAlias
+from uuid import uuid4
 
 import httpx
 import msgspec
@@ -28,7 +29,7 @@ from art_otel.errors import UsageError
 from art_otel.http import BodyLimits, WebPageCheck
 from art_otel.model_gateway.addresses import OUR_HEADER, PREFIX, Address, Target, key_of, read_address, read_target
 from art_otel.model_gateway.call_spans import call_span, gateway_resource, now_ns
-from art_otel.model_gateway.conversations import Conversations, new_id
+from art_otel.model_gateway.conversations import Conversations
 from art_otel.model_gateway.exchanges import Exchange, Failure, dialect_of
 from art_otel.model_gateway.rollouts import End, OpenRollout, Rollouts
 from art_otel.model_gateway.tokens import Asked, TokenAsking
@@ -172,7 +173,7 @@ class Gateway:
         dialect = dialect_of(request.method, target.path)
         address = read_address(target, request.headers, None if dialect is None else body)
         if dialect is not None and address.source == "conversation":
-            address = address._replace(rollout_id=new_id())
+            address = address._replace(rollout_id=uuid4().hex)
             with _CONTINUING:
                 known = self._conversations.rollout_of(decode(body) or {})
                 address = address if known is None else address._replace(rollout_id=known)

@@ -1,8 +1,9 @@
 """Upstreams: the model servers behind the gateway, and the way of a request to one of them.
 
 Invariant: a rollout stays on its server, where the prefixes of its prompts are cached, as long as that can be reached;
-a new one goes to the server with the fewest open requests. Nobody is waited for shorter than the agent waits, but for a
-connection. Bodies pass as they are, neither decompressed nor gathered here.
+a new one goes to the server with the fewest open requests, of several to the one that was given the fewest rollouts.
+Nobody is waited for shorter than the agent waits, but for a connection. Bodies pass as they are, neither decompressed
+nor gathered here.
 """
 
 import ssl
@@ -31,7 +32,7 @@ RawHeaders: TypeAlias = Sequence[tuple[bytes, bytes]]
 
 
 class Upstream:
-    """One server. `open` counts its requests that are not answered whole."""
+    """One server. `open` counts its requests that are not answered whole, `rollouts` those that were given to it."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url if "://" in url else f"http://{url}")
@@ -39,6 +40,7 @@ class Upstream:
             raise UsageError(f"{url!r} is no address of a model server: write http://HOST:PORT")
         self.url = parts._replace(path=parts.path.rstrip("/").removesuffix("/v1")).geturl()
         self.open = 0
+        self.rollouts = 0
         self.failed_at = -_AVOIDED_SECONDS
 
 
@@ -83,8 +85,9 @@ class Upstreams:
         since = time.monotonic() - _AVOIDED_SECONDS
         if stays is not None and stays.failed_at < since:
             return stays
-        chosen = min(self._all, key=lambda upstream: (upstream.failed_at >= since, upstream.open))
+        chosen = min(self._all, key=lambda upstream: (upstream.failed_at >= since, upstream.open, upstream.rollouts))
         if rollout_id is not None:
+            chosen.rollouts += 1
             self._of_rollout[rollout_id] = chosen
             self._of_rollout.move_to_end(rollout_id)
             if len(self._of_rollout) > _MAX_ROLLOUTS:

@@ -140,7 +140,7 @@ def mask_ways(mask: Mask) -> dict[str, Mutation]:
         del ways["answers"]  # one hash alone is what a model may have been asked for
         each = ways["texts"]
         # It takes whole attributes, so no block of a body.
-        ways["texts"] = lambda one: ((), one.known) if not one.parsed and holds_blocks(one) else each(one)
+        ways["texts"] = lambda one: ((), one.known) if not one.parsed and asks_in_blocks(one) else each(one)
     if mask.inside is not None:
         inside = mask.examples[-1]
         sign = {"redaction.masked.count": 1} if mask.writer == COLLECTOR_REDACTION else {"user.email": inside}
@@ -148,11 +148,13 @@ def mask_ways(mask: Mask) -> dict[str, Mutation]:
     return {f"{mask.writer}: {way}": mutation for way, mutation in ways.items()}
 
 
-def holds_blocks(one: Recorded) -> bool:
-    """Whether a message is joined of blocks, which stand in the recording one by one."""
+def asks_in_blocks(one: Recorded) -> bool:
+    """Whether every system's and user's message is joined of blocks, so that none stands whole in the recording."""
     texts: set[str] = set()
     mutations.rewritten(one.records, lambda _, value: mutations.each_text(value, lambda text: texts.add(text) or text))
-    return not one.texts <= texts
+    calls = [call for trajectory in built(one.records) for call in trajectory.calls]
+    messages = [message for call in calls for message in call.input_messages or ()]
+    return texts.isdisjoint(message.content for message in messages if message.role in ("system", "developer", "user"))
 
 
 def word_of(one: Recorded) -> str:

@@ -18,6 +18,7 @@ import art_otel
 from art_otel import attributes as names
 from art_otel.calls import InferenceCall
 from art_otel.model_gateway.addresses import read_target
+from art_otel.model_gateway.upstreams import Upstreams
 from art_otel.tracing.openai import install
 from tests.conversions import convert_files
 from tests.dumps import chat_span, make_span, request_of
@@ -147,6 +148,13 @@ def test_a_base_url_says_of_its_rollout_in_a_query_too(path, query, for_server):
     assert target.rollout_id == "r"
     assert target.settings == {names.GROUP_ID: "a/b", names.SPLIT: "val"}
     assert f"{target.path}{target.query and '?'}{target.query}" == for_server
+
+
+def test_rollouts_are_shared_out_between_idle_servers_and_stay():
+    servers = Upstreams(["http://a", "http://b"])
+    first = {rollout: servers.choose(rollout) for rollout in ("r1", "r2", "r3", "r4")}
+    assert sorted(server.url for server in first.values()) == ["http://a", "http://a", "http://b", "http://b"]
+    assert {rollout: servers.choose(rollout) for rollout in first} == first
 
 
 def test_the_query_of_a_request_is_the_server_s():
