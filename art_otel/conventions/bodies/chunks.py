@@ -7,7 +7,6 @@ Source of the format: https://platform.openai.com/docs/api-reference/chat-stream
 are vLLM's, `sglext` is SGLang's.
 """
 
-from collections.abc import Sequence
 from typing import Final, cast
 
 from art_otel.conventions import values
@@ -42,13 +41,6 @@ class JoinedChunks:
                 choice = self._choices[index] = _JoinedChoice()
             choice.add(fields)
 
-    def add_text(self, index: int, text: str, ids: Sequence[int], logprobs: Sequence[float]) -> None:
-        """Join the next chunk, which has a piece of one choice's message and nothing else."""
-        choice = self._choices.get(index)
-        if choice is None:
-            choice = self._choices[index] = _JoinedChoice()
-        choice.add_text(text, ids, logprobs)
-
     def body(self) -> dict[str, Value]:
         """The body so far."""
         choices = [{"index": index, **self._choices[index].fields()} for index in sorted(self._choices)]
@@ -76,12 +68,6 @@ class _JoinedChoice:
         if not ids and not self._has_gap:
             content = message or fields
             self._has_gap = any(content.get(name) for name in _SAMPLED)
-
-    def add_text(self, text: str, ids: Sequence[int], logprobs: Sequence[float]) -> None:
-        self._ids += ids
-        self._logprobs += logprobs
-        _join_text(self._message, "content", text)
-        self._has_gap = self._has_gap or bool(text and not ids)
 
     def fields(self) -> dict[str, Value]:
         choice: dict[str, Value] = {"finish_reason": None, **whole(self._fields)}

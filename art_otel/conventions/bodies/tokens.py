@@ -39,16 +39,6 @@ def encode_logprobs(logprobs: Logprobs) -> str:
     return _packed_text("f4", logprobs.data)
 
 
-def encode_id_list(ids: list[int]) -> str:
-    """Write a list of token ids as an attribute's text. Raises ParseError for a number that is none."""
-    return _packed_text("i4", _packed_ids(ids))
-
-
-def encode_logprob_list(logprobs: list[float]) -> str:
-    """Write a list of logprobs as an attribute's text. Raises ParseError for a number that is none."""
-    return _packed_text("f4", _packed_logprobs(logprobs))
-
-
 def decode_ids(value: Value) -> TokenIds:
     """Read token ids from an attribute's text. Raises ParseError when it was cut or is something else."""
     data = _unpack("i4", value)
@@ -219,7 +209,7 @@ def _numbers_in(logprobs: dict[str, Value]) -> list[Value] | None:
     content = values.items(logprobs.get("content"))
     if content is None:
         return values.items(logprobs.get("token_logprobs"))
-    entries = [values.mapping(entry) or {} for entry in content]
+    entries = _objects(content)
     sampled = _each(entries, "sampling_logprob") if entries and "sampling_logprob" in entries[0] else None
     return [entry.get("logprob") for entry in entries] if sampled is None else sampled
 
@@ -230,10 +220,17 @@ def _ids_in(logprobs: dict[str, Value]) -> Value:
     if content is None:
         ids = _whole_numbers(values.items(logprobs.get("token_ids")))
         return _ids_in_tokens(values.items(logprobs.get("tokens"))) if ids is None else ids
-    entries = [values.mapping(entry) or {} for entry in content]
+    entries = _objects(content)
     first = entries[0] if entries else {}
     name = next((name for name in _OF_LOGPROB if isinstance(first.get(name), int)), None)
     return _ids_in_tokens([entry.get("token") for entry in entries]) if name is None else _each(entries, name)
+
+
+def _objects(entries: list[Value]) -> list[dict[str, Value]]:
+    """The entries as objects. A long answer has thousands, so their types are asked for at once."""
+    if set(map(type, entries)) <= {dict}:
+        return cast(list[dict[str, Value]], entries)
+    return [values.mapping(entry) or {} for entry in entries]
 
 
 def _in_meta_info(meta_info: dict[str, Value]) -> tuple[Value, Value]:

@@ -16,9 +16,7 @@ from art_otel.conventions.bodies.chunks import place_of
 from art_otel.conventions.bodies.tokens import (
     choice_tokens,
     choices_with_ids,
-    encode_id_list,
     encode_ids,
-    encode_logprob_list,
     encode_logprobs,
     parse_ids,
     parse_logprobs,
@@ -121,98 +119,9 @@ def failure(body: dict[str, Value]) -> str | None:
     return values.text(error.get("code")) or _FAILURE
 
 
-def read_answer(content: bytes) -> tuple[dict[str, str], str | None]:
-    """Return the body of a response as span attributes, and why it failed, None where it did not."""
-    plain = _plain_answer(content)
-    if plain is not None:
-        return plain, None
-    body = decode(content) or {}
-    return answer_attributes(body), failed_status(body)
-
-
 def failed_status(body: dict[str, Value]) -> str | None:
     """Return the error code of a body of the Responses API that says that it failed; None for any other."""
     return failure(body) if body.get("status") == _FAILED else None
-
-
-class _PlainEntry(msgspec.Struct, gc=False):
-    """The logprob of a token. SGLang may have another beside it, of the distribution that was sampled from."""
-
-    logprob: float
-    sampling_logprob: None = None
-
-
-class _PlainLogprobs(msgspec.Struct, gc=False):
-    content: list[_PlainEntry] | None
-
-
-class _PlainUsage(msgspec.Struct, gc=False):
-    completion_tokens: int | None = None
-
-
-class _PlainAnswer(msgspec.Struct, gc=False):
-    """A Chat Completion that has ids and logprobs where OpenAI and vLLM have them."""
-
-    choices: list[Fields]
-    id: str | None = None
-    prompt_token_ids: list[int] | None = None
-    usage: _PlainUsage | None = None
-    sglext: None = None
-    response_token_ids: None = None
-
-
-_PLAIN_ANSWER: Final = msgspec.json.Decoder(_PlainAnswer)
-_PLAIN_LOGPROBS: Final = msgspec.json.Decoder(_PlainLogprobs | None)
-_PLAIN_IDS: Final = msgspec.json.Decoder(list[int])
-_EXTENDED_CHOICE: Final = frozenset(
-    {"meta_info", "raw_output", "provider_specific_fields", "response_token_ids", "prompt_token_ids", "text"}
-)
-"""Where some servers have ids: such bodies, and those of Completions, are decoded whole."""
-
-
-def _plain_answer(content: bytes) -> dict[str, str] | None:
-    """Return what `answer_attributes` does of a plain Chat Completion, a third as slow; None for any other body.
-
-    Messages are copied as they were sent. Where they have escapes that may spell ASCII, they are decoded instead: no
-    scan for secrets would see what they say.
-    """
-    try:
-        body = _PLAIN_ANSWER.decode(content)
-        attributes = {} if body.id is None else {RESPONSE_ID: body.id}
-        if body.prompt_token_ids is not None:
-            attributes[names.PROMPT_TOKENS] = encode_id_list(body.prompt_token_ids)
-        if body.usage is not None:
-            attributes |= _count(body.usage.completion_tokens)
-        kept: list[Fields] = []
-        for position, choice in enumerate(body.choices):
-            if not _EXTENDED_CHOICE.isdisjoint(choice):
-                return None
-            if "token_ids" in choice or "logprobs" in choice:
-                attributes |= _plain_tokens(position, choice)
-            kept.append({name: value for name, value in choice.items() if name not in _NUMBERS})
-        answer = msgspec.json.encode(kept).decode()
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ParseError):
-        return None
-    if "\\u" in answer or "\\/" in answer:
-        return None
-    return {**attributes, names.RESPONSE_CHOICES: answer} if kept else attributes
-
-
-def _plain_tokens(position: int, choice: Fields) -> dict[str, str]:
-    """Return the ids and logprobs of a choice. Raises ParseError where they are not where OpenAI and vLLM have them."""
-    logprobs = _PLAIN_LOGPROBS.decode(choice["logprobs"]) if "logprobs" in choice else None
-    if "token_ids" not in choice:
-        if logprobs is not None:
-            raise ParseError("", "has logprobs without ids")
-        return {}
-    index = msgspec.json.decode(choice["index"], type=int) if "index" in choice else position
-    ids = _PLAIN_IDS.decode(choice["token_ids"])
-    attributes = {f"{names.COMPLETION_TOKENS_PREFIX}{index}": encode_id_list(ids)}
-    entries = None if logprobs is None else logprobs.content
-    if entries is not None and len(entries) == len(ids):
-        numbers = [entry.logprob for entry in entries]
-        attributes[f"{names.COMPLETION_LOGPROBS_PREFIX}{index}"] = encode_logprob_list(numbers)
-    return attributes
 
 
 def answer_attributes(body: dict[str, Value]) -> dict[str, str]:
@@ -229,13 +138,10 @@ def answer_attributes(body: dict[str, Value]) -> dict[str, str]:
         attributes[names.PROMPT_TOKENS] = encode_ids(prompt)
     for position, entry in enumerate(entries):
         attributes |= _tokens(place_of(entry, position), entry)
-    usage = values.mapping(body.get("usage")) or {}
-    return attributes | _count(values.integer(usage.get("completion_tokens")))
-
-
-def _count(tokens: int | None) -> dict[str, str]:
-    """Return how many tokens the server counted as a span attribute: recorders estimate, and ids may be missing."""
-    return {} if tokens is None else {names.RESPONSE_END: f'{{"usage":{{"completion_tokens":{tokens}}}}}'}
+    count = values.integer((values.mapping(body.get("usage")) or {}).get("completion_tokens"))
+    if count is not None:  # recorders estimate it, and ids may be missing
+        attributes[names.RESPONSE_END] = f'{{"usage":{{"completion_tokens":{count}}}}}'
+    return attributes
 
 
 def _response(body: dict[str, Value]) -> dict[str, str]:

@@ -21,7 +21,7 @@ from opentelemetry.trace import Span, SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from art_otel import attributes as names
-from art_otel.conventions import response_attributes
+from art_otel.conventions import request_attributes, response_attributes
 from art_otel.conventions.dialects.art import lost_input
 from art_otel.conventions.dialects.genai import (
     API_TYPE,
@@ -33,7 +33,7 @@ from art_otel.conventions.dialects.genai import (
 )
 from art_otel.conventions.token_attributes import without_tokens
 from art_otel.scrubbing import Scrubber
-from art_otel.spans import Attributes
+from art_otel.spans import Attributes, Value
 from art_otel.tracing.api.context import tracer
 from art_otel.tracing.internal_errors import InternalErrorHandler
 from art_otel.tracing.openai.bodies import (
@@ -44,7 +44,6 @@ from art_otel.tracing.openai.bodies import (
     messages,
     parameters,
     prompt,
-    read_answer,
     request_attributes_of,
 )
 from art_otel.tracing.openai.client import Options, Request, Response, model_of, with_headers
@@ -215,14 +214,9 @@ class Call:
         if response is None:
             return False
         existing = attributes_of(span)
-        asked = response.request.content
+        asked, answered = response.request.content, self._answered(response)
         request = fields_of(asked)
-        joined = None if tee is None else tee.joined()
-        content = b"" if joined is not None else response.content if tee is None else tee.content()
-        answered, failed = (
-            read_answer(content) if joined is None else (answer_attributes(joined), failed_status(joined))
-        )
-        added: dict[str, str | bool] = {**parameters(request), **answered}
+        added: dict[str, str | bool] = {**parameters(request), **answer_attributes(answered)}
         own = self.is_own
         if not own and INPUT_MESSAGES not in existing and lost_input(existing):
             added |= messages(request)
@@ -233,13 +227,19 @@ class Call:
             added[names.POLICY_VERSION] = self._policy_version
         added = {name: value for name, value in added.items() if name not in existing}
         if own:
-            body = decode(content) if joined is None else joined
-            added |= cast(Any, {**request_attributes_of(asked), **response_attributes(body or {})})
+            added |= cast(Any, {**request_attributes(decode(asked) or {}), **response_attributes(answered)})
         span.set_attributes(added)
-        error = (None if tee is None else tee.error) or failed
+        error = (None if tee is None else tee.error) or failed_status(answered)
         if error is not None and ERROR_TYPE not in existing:
             _tell_error(span, error)
         return is_clean
+
+    def _answered(self, response: Response) -> dict[str, Value]:
+        """The body of the answer, as far as it came; empty where it is no JSON object."""
+        joined = None if self.tee is None else self.tee.joined()
+        if joined is not None:
+            return joined
+        return decode(response.content if self.tee is None else self.tee.content()) or {}
 
     def end(self, span: Span, end_time: int | None) -> None:
         """Write to the span and end it. The span processor that is told so need not scan the same texts again."""

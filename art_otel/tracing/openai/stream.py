@@ -10,9 +10,7 @@ https://platform.openai.com/docs/api-reference/responses-streaming
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Annotated, Any, Final
-
-import msgspec
+from typing import Any, Final
 
 from art_otel.conventions import values
 from art_otel.conventions.bodies.chunks import JoinedChunks, join, objects, whole
@@ -229,7 +227,6 @@ class EventStream:
         self.error: str | None = None
         self.is_done = False
         self._joined = JoinedEvents() if responses else JoinedChunks()
-        self._has_begun = False
         self._rest = b""
         self._data: list[bytes] = []
         self._is_behind_return = False
@@ -256,8 +253,6 @@ class EventStream:
                 self._add(data)
 
     def _add(self, data: bytes) -> None:
-        if self._has_begun and _add_plain(self._joined, data):
-            return
         if data.lstrip().startswith(_DONE):
             self.is_done = True
             return
@@ -267,66 +262,6 @@ class EventStream:
         if (event.get("error") and "choices" not in event) or event.get("type") in _FAILED:
             self.error = failure(event)
         self._joined.add(event)
-        self._has_begun = True
-
-
-class _PlainEntry(msgspec.Struct, gc=False):
-    logprob: float
-    sampling_logprob: None = None
-
-
-class _PlainLogprobs(msgspec.Struct, gc=False):
-    content: list[_PlainEntry]
-
-
-class _PlainDelta(msgspec.Struct, gc=False, forbid_unknown_fields=True):
-    content: str
-    role: None = None
-    refusal: None = None
-    reasoning_content: None = None
-    function_call: None = None
-    tool_calls: None = None
-
-
-class _PlainChoice(msgspec.Struct, gc=False, forbid_unknown_fields=True):
-    index: Annotated[int, msgspec.Meta(ge=0)]
-    delta: _PlainDelta
-    logprobs: _PlainLogprobs | None = None
-    token_ids: list[int] | None = None
-    finish_reason: None = None
-    stop_reason: None = None
-    matched_stop: None = None
-
-
-class _PlainChunk(msgspec.Struct, gc=False):
-    """A chunk of a Chat Completion, behind its first, with a piece of text and nothing else, as nearly all are."""
-
-    choices: tuple[_PlainChoice]
-    error: None = None
-    usage: None = None
-    prompt_token_ids: None = None
-    sglext: None = None
-
-
-_PLAIN: Final = msgspec.json.Decoder(_PlainChunk)
-
-
-def _add_plain(joined: "JoinedChunks | JoinedEvents", data: bytes) -> bool:
-    """Join a plain chunk, at a fraction of what any other costs; False where the event is none."""
-    if isinstance(joined, JoinedEvents):
-        return False
-    try:
-        (choice,) = _PLAIN.decode(data).choices
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return False
-    if choice.logprobs is None:
-        joined.add_text(choice.index, choice.delta.content, choice.token_ids or (), ())
-    elif choice.token_ids is None:  # they may stand in the logprobs
-        return False
-    else:
-        numbers = [entry.logprob for entry in choice.logprobs.content]
-        joined.add_text(choice.index, choice.delta.content, choice.token_ids, numbers)
-    return True
 
 
 _ITEM_BEGINS: Final = "response.output_item.added"
