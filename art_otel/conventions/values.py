@@ -77,6 +77,12 @@ def items(value: Value) -> list[Value] | None:
     return cast("list[Value]", value) if isinstance(value, list) else None
 
 
+def place_of(entry: dict[str, Value], position: int) -> int:
+    """The index that an entry of a list names, else where it stands."""
+    index = integer(entry.get("index"))
+    return position if index is None or index < 0 else index
+
+
 def strings(value: Value) -> tuple[str, ...]:
     """The texts of a list, also of one written as JSON text."""
     if isinstance(value, str) and value.lstrip().startswith("["):

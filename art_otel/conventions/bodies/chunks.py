@@ -35,7 +35,7 @@ class JoinedChunks:
             self._usage = {"usage": chunk["usage"]}  # some servers count up with each chunk
         for position, entry in enumerate(values.items(chunk.get("choices")) or ()):
             fields = values.mapping(entry) or {}
-            index = place_of(fields, position)
+            index = values.place_of(fields, position)
             choice = self._choices.get(index)
             if choice is None:
                 choice = self._choices[index] = _JoinedChoice()
@@ -131,12 +131,6 @@ def whole(value: Value) -> Value:
     return value if listed is None else [whole(inner) for inner in listed]
 
 
-def place_of(entry: dict[str, Value], position: int) -> int:
-    """The index that an entry of a list names, else where it stands."""
-    index = values.integer(entry.get("index"))
-    return position if index is None or index < 0 else index
-
-
 def _join_text(joined: dict[str, Value], name: str, piece: str) -> None:
     before = joined.get(name)
     if name in _TEXTS:
@@ -153,7 +147,7 @@ def _join_calls(joined: dict[str, Value], pieces: list[Value]) -> None:
         calls = joined[_CALLS] = _Calls()
     for position, piece in enumerate(pieces):
         fields = values.mapping(piece) or {}
-        call = calls.setdefault(place_of(fields, position), {})
+        call = calls.setdefault(values.place_of(fields, position), {})
         join(call, {name: value for name, value in fields.items() if name != "index"})
 
 

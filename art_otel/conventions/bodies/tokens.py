@@ -75,26 +75,39 @@ def decode_logprobs(value: Value) -> Logprobs:
 
 def parse_ids(value: Value) -> TokenIds:
     """Pack a list of whole numbers as token ids. Raises ParseError for anything else."""
-    try:
-        ids = msgspec.convert(values.items(value), list[int])  # several times as fast as to ask each for its type
-    except msgspec.ValidationError:
-        raise ParseError("", "is no list of token ids") from None
-    return TokenIds(_packed_ids(ids))
+    return TokenIds(_packed_ids(value))
 
 
 def parse_logprobs(value: Value) -> Logprobs:
     """Pack a list of numbers as logprobs. Raises ParseError for anything else."""
-    numbers = values.items(value)
-    if numbers is None or not set(map(type, numbers)) <= {int, float}:
-        raise ParseError("", "is no list of logprobs")
-    return Logprobs(_packed_logprobs(cast(list[float], numbers)))
+    return Logprobs(_packed_logprobs(value))
+
+
+def write_ids(value: Value) -> str | None:
+    """Write a list of whole numbers as an attribute's text; None for anything else."""
+    try:
+        return None if value is None else _packed_text("i4", _packed_ids(value))
+    except ParseError:
+        return None
+
+
+def write_logprobs(value: Value) -> str | None:
+    """Write a list of numbers as an attribute's text; None for anything else."""
+    try:
+        return None if value is None else _packed_text("f4", _packed_logprobs(value))
+    except ParseError:
+        return None
 
 
 def _packed_text(kind: str, data: bytes) -> str:
     return f"{kind}:{len(data) // 4}:{base64.b64encode(data).decode()}"
 
 
-def _packed_ids(ids: list[int]) -> bytes:
+def _packed_ids(value: Value) -> bytes:
+    try:
+        ids = msgspec.convert(values.items(value), list[int])  # several times as fast as to ask each for its type
+    except msgspec.ValidationError:
+        raise ParseError("", "is no list of token ids") from None
     try:
         data = struct.pack(f"<{len(ids)}i", *ids)
     except struct.error:
@@ -103,7 +116,10 @@ def _packed_ids(ids: list[int]) -> bytes:
     return data
 
 
-def _packed_logprobs(logprobs: list[float]) -> bytes:
+def _packed_logprobs(value: Value) -> bytes:
+    logprobs = values.items(value)
+    if logprobs is None or not set(map(type, logprobs)) <= {int, float}:
+        raise ParseError("", "is no list of logprobs")
     try:
         data = struct.pack(f"<{len(logprobs)}f", *logprobs)
     except (OverflowError, struct.error):

@@ -5,22 +5,18 @@ What is written of an answer is what the server sent: ids and logprobs are those
 what is no list of ids or logprobs is left out. `art_otel.conventions.dialects.art` reads it back.
 """
 
-from collections.abc import Callable
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias
 
 import msgspec
 
 from art_otel import attributes as names
 from art_otel.conventions import request_attributes, values
-from art_otel.conventions.bodies.chunks import place_of
 from art_otel.conventions.bodies.tokens import (
     choice_tokens,
     choices_with_ids,
-    encode_ids,
-    encode_logprobs,
-    parse_ids,
-    parse_logprobs,
     prompt_ids,
+    write_ids,
+    write_logprobs,
 )
 from art_otel.conventions.dialects.genai import RESPONSE_ID
 from art_otel.errors import ParseError
@@ -98,8 +94,6 @@ _END: Final = ("status", "incomplete_details", "usage")
 _FAILURE: Final = "APIError"
 """What openai's client raises for an error in the middle of a stream."""
 
-_Tokens = TypeVar("_Tokens")
-
 
 def decode(body: bytes) -> dict[str, Value] | None:
     """The JSON object of a body or of a stream's event; None for anything else."""
@@ -134,10 +128,10 @@ def answer_attributes(body: dict[str, Value]) -> dict[str, str]:
     entries = [values.mapping(entry) or {} for entry in choices]
     if entries:
         attributes[names.RESPONSE_CHOICES] = _json([_without_numbers(entry) for entry in entries])
-    if (prompt := _parsed(parse_ids, prompt_ids(body, entries))) is not None:
-        attributes[names.PROMPT_TOKENS] = encode_ids(prompt)
+    if (asked := write_ids(prompt_ids(body, entries))) is not None:
+        attributes[names.PROMPT_TOKENS] = asked
     for position, entry in enumerate(entries):
-        attributes |= _tokens(place_of(entry, position), entry)
+        attributes |= _tokens(values.place_of(entry, position), entry)
     count = values.integer((values.mapping(body.get("usage")) or {}).get("completion_tokens"))
     if count is not None:  # recorders estimate it, and ids may be missing
         attributes[names.RESPONSE_END] = f'{{"usage":{{"completion_tokens":{count}}}}}'
@@ -153,21 +147,18 @@ def _response(body: dict[str, Value]) -> dict[str, str]:
 
 
 def _tokens(index: int, choice: dict[str, Value]) -> dict[str, str]:
-    raw_ids, raw_logprobs = choice_tokens(choice)
-    ids, logprobs = _parsed(parse_ids, raw_ids), _parsed(parse_logprobs, raw_logprobs)
+    ids, logprobs = choice_tokens(choice)
+    written_ids, written_logprobs = write_ids(ids), write_logprobs(logprobs)
     attributes: dict[str, str] = {}
-    if ids is not None:
-        attributes[f"{names.COMPLETION_TOKENS_PREFIX}{index}"] = encode_ids(ids)
-    if logprobs is not None and (ids is None or len(ids) == len(logprobs)):
-        attributes[f"{names.COMPLETION_LOGPROBS_PREFIX}{index}"] = encode_logprobs(logprobs)
+    if written_ids is not None:
+        attributes[f"{names.COMPLETION_TOKENS_PREFIX}{index}"] = written_ids
+    if written_logprobs is not None and (written_ids is None or _are_as_many(ids, logprobs)):
+        attributes[f"{names.COMPLETION_LOGPROBS_PREFIX}{index}"] = written_logprobs
     return attributes
 
 
-def _parsed(parse: Callable[[Value], _Tokens], numbers: Value) -> _Tokens | None:
-    try:
-        return None if numbers is None else parse(numbers)
-    except ParseError:
-        return None
+def _are_as_many(ids: Value, logprobs: Value) -> bool:
+    return len(values.items(ids) or ()) == len(values.items(logprobs) or ())
 
 
 def _item(item: Value) -> Value:

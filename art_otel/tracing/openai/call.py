@@ -22,6 +22,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from art_otel import attributes as names
 from art_otel.conventions import request_attributes, response_attributes
+from art_otel.conventions.content_names import without_tokens
 from art_otel.conventions.dialects.art import lost_input
 from art_otel.conventions.dialects.genai import (
     API_TYPE,
@@ -31,7 +32,6 @@ from art_otel.conventions.dialects.genai import (
     REQUEST_MODEL,
     RESPONSES,
 )
-from art_otel.conventions.token_attributes import without_tokens
 from art_otel.scrubbing import Scrubber
 from art_otel.spans import Attributes, Value
 from art_otel.tracing.api.context import tracer

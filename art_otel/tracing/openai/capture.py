@@ -1,39 +1,41 @@
 """Capture: exact tokens, choices and request parameters onto the live spans of LLM calls.
 
-`Capture` puts hooks around three moments of the client: around a whole request, which makes a `Call` current; around
-the making of each try's request, where the call finds its span; around the answer, which the call reads as the app
-does.
+`Capture` puts hooks around the moments of a call: around the whole request, which makes a `Call` current; around the
+making of each try's request, where the call finds its span, and is told what to ask the server for beside what the app
+does; around its sending, because a server may refuse that; around the answer, which the call reads as the app does.
 
 OpenLLMetry's instrumentor is repaired where its errors would reach the app because we started it: each repair stands
 for one fault and is named with it. Where the code is not as the fault has it, it is left alone; once the fault is gone,
 its repair changes nothing (as of opentelemetry-instrumentation-openai 0.62.4).
 
 Invariant: it works whichever instrumentor makes the spans and whenever it was put in place; it imports neither openai
-nor an instrumentor; what goes wrong in it is logged and never raised into the app.
+nor an instrumentor; what goes wrong in it is logged and never raised into the app. Of requests only those change whose
+call is recorded in a rollout, by fields and headers that the app says nothing about. One that is refused for them is
+sent again without: the app sees no refusal that it did not cause.
 """
 
+import copy
 import functools
 import inspect
 import logging
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from types import ModuleType
-from typing import Any, Final, TypeAlias
-
-from opentelemetry.trace import Span
+from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 from art_otel.scrubbing import Scrubber
 from art_otel.tracing.internal_errors import InternalErrorHandler, after_import
 from art_otel.tracing.openai.call import CAPTURING, OPENLLMETRY, Call, asks_for_completion, current_call
-from art_otel.tracing.openai.client import Asks, Hooks, Method, Options, Patches, Request, Response, hook
-from art_otel.tracing.openai.token_id_injector import TokenIdInjector
+from art_otel.tracing.openai.client import Hooks, Method, Options, Patches, Request, Response, hook, with_headers
+from art_otel.tracing.openai.token_requests import NOTHING, REFUSALS, Ask, Target, TokenRequests
 
 __all__ = ["Capture", "install", "uninstall"]
 
 logger = logging.getLogger(__name__)
 
+_REMEMBERING: Final = InternalErrorHandler("a server that refuses to be asked for token ids will be seen by the app")
 _ASKING_VERSION: Final = InternalErrorHandler("the policy version could not be asked for")
 
 _lock: Final = threading.Lock()
@@ -93,7 +95,7 @@ class Capture:
     ) -> None:
         self.problems: tuple[str, ...] = ()
         self.calls = 0
-        self._injector = TokenIdInjector() if request_tokens else None
+        self._token_requests = TokenRequests() if request_tokens else None
         self._header = policy_version_header
         self._version = policy_version
         is_versioned = policy_version_header is not None or policy_version is not None
@@ -106,33 +108,32 @@ class Capture:
     def place(self) -> None:
         """Hook what is imported, and what will be as soon as it is."""
         after_import("openai", self._hook_client)
-        for name, repairs in REPAIRS.items():
-            after_import(name, partial(self._repair, name, repairs))
+        for module, name, around in REPAIRS:
+            after_import(module, partial(self._repair, module, name, around))
 
     def remove(self) -> None:
         """Undo everything."""
         self._is_removed = True
         self._patches.undo()
-        if self._injector is not None:
-            self._injector.is_on = False
 
     def _hook_client(self) -> None:
         if self._is_removed:
             return
-        openai = sys.modules["openai"]
-        injector = self._injector
-        asks = (
-            None if injector is None else Asks(build=injector.build, send=injector.send, async_send=injector.async_send)
+        hooks = Hooks(
+            request=self._request,
+            build=partial(self._build, None),
+            process=self._process,
+            asking_build=partial(self._build, self._token_requests),
+            send=None if self._token_requests is None else _send,
         )
-        hooks = Hooks(request=self._request, build=self._build, process=self._process, asks=asks)
-        problems = hook(openai, self._patches, hooks)
+        problems = hook(sys.modules["openai"], self._patches, hooks)
         self.problems += tuple(problems)
         for problem in problems:
             logger.warning("art-otel: %s", problem)
 
-    def _repair(self, name: str, repairs: "dict[str, Repair]") -> None:
+    def _repair(self, module: str, name: str, around: "Repair") -> None:
         if not self._is_removed:
-            repair(sys.modules[name], repairs, self._patches)
+            repair(sys.modules[module], name, around, self._patches)
 
     def _request(self, method: Method) -> Method:
         """Wrap `request` of a client, sync or async, which makes one call with all its tries."""
@@ -147,17 +148,22 @@ class Capture:
 
         return async_request if inspect.iscoroutinefunction(method) else request
 
-    def _build(self, method: Method) -> Method:
+    def _build(self, token_requests: TokenRequests | None, method: Method) -> Method:
         """Wrap `_build_request` of a client, which makes the request of one try."""
 
         def build(client: Any, options: Options, *args: Any, **kwargs: Any) -> Request:  # noqa: ANN401 # as openai
-            call, told = None, options
+            def make(options: Options) -> Request:
+                return method(client, options, *args, **kwargs)
+
+            call, sent = None, options
             with CAPTURING:
                 call = current_call() if asks_for_completion(options) else None
                 if call is not None:
                     call.begin(client, options, may_record=self._makes_spans and not self._is_removed)
-                    told = call.told(options)
-            request: Request = method(client, told, *args, **kwargs)
+                    sent = call.told(options)
+                    if token_requests is not None and call.is_in_rollout and not self._is_removed:
+                        sent = _asking(token_requests, call, client, sent, make)
+            request = make(sent)
             if call is not None:
                 call.request = request
             return request
@@ -191,7 +197,111 @@ class Capture:
         return None
 
 
-_UNGIVEN: Final = ("Omit", "NotGiven")
+class Asked(NamedTuple):
+    """What a request asks for beside the app's own `options`; `make` makes a request of options.
+
+    `token_requests` said what to ask, and is told what `target` accepts.
+    """
+
+    token_requests: TokenRequests
+    client: Any
+    target: Target
+    ask: Ask
+    options: Options
+    make: Callable[[Options], Request]
+
+
+def _asking(
+    token_requests: TokenRequests,
+    call: Call,
+    client: Any,  # noqa: ANN401 # as openai
+    options: Options,
+    make: Callable[[Options], Request],
+) -> Options:
+    """Return the options with what they are to ask for beside what the app does, and note it at the call."""
+    call.asked = None
+    if not isinstance(options.json_data, Mapping):
+        return options
+    body = _body(options)
+    target = Target(str(client.base_url), str(body.get("model")), bool(body.get("stream")))
+    ask = token_requests.ask(options.url, target, body)
+    extended = _with(options, ask)
+    if extended is not options:
+        call.asked = Asked(token_requests, client, target, ask, options, make)
+    return extended
+
+
+def _with(options: Options, ask: Ask) -> Options:
+    """Return the options with the missing fields and headers added; the same object if none is missing."""
+    body = _body(options) if ask.fields else {}
+    missing = {name: value for name, value in ask.fields.items() if name not in body}
+    if not missing and not ask.headers:
+        return options
+    extended = with_headers(options, ask.headers) if ask.headers else copy.copy(options)
+    extended.extra_json = {**(options.extra_json or {}), **missing}
+    return extended
+
+
+def _body(options: Options) -> dict[str, object]:
+    return {**cast(Mapping[str, object], options.json_data), **(options.extra_json or {})}
+
+
+def _send(method: Method) -> Method:
+    """Wrap the method that sends a request, of a client or of httpx, sync or async."""
+
+    def send(sender: Any, request: Request, **kwargs: Any) -> Response:  # noqa: ANN401 # as openai and httpx
+        response: Response = method(sender, request, **kwargs)
+        while (asked := _refused(request, response)) is not None:
+            response.read()
+            asked, request = _again(asked, response)
+            asked.client._prepare_request(request)  # noqa: SLF001 # where providers sign
+            response.close()
+            refused, response = response, method(sender, request, **kwargs)
+            _remember(asked, refused, response)
+        return response
+
+    async def async_send(sender: Any, request: Request, **kwargs: Any) -> Response:  # noqa: ANN401 # as above
+        response: Response = await method(sender, request, **kwargs)
+        while (asked := _refused(request, response)) is not None:
+            await response.aread()
+            asked, request = _again(asked, response)
+            await asked.client._prepare_request(request)  # noqa: SLF001 # as above
+            await response.aclose()
+            refused, response = response, await method(sender, request, **kwargs)
+            _remember(asked, refused, response)
+        return response
+
+    return async_send if inspect.iscoroutinefunction(method) else send
+
+
+def _refused(request: Request, response: Response) -> Asked | None:
+    """Take from the call what was asked with its request, if it may be why that was refused."""
+    if response.status_code not in REFUSALS:
+        return None
+    with _REMEMBERING:
+        call = current_call()
+        if call is not None and call.request is request and isinstance(call.asked, Asked):
+            asked, call.asked = call.asked, None
+            return asked
+    return None
+
+
+def _again(asked: Asked, refused: Response) -> tuple[Asked, Request]:
+    """The request with less asked for."""
+    asked = asked._replace(ask=asked.token_requests.less(asked.ask, refused.content))
+    request = asked.make(_with(asked.options, asked.ask))
+    call = current_call()
+    if call is not None:
+        call.request, call.asked = request, None if asked.ask is NOTHING else asked
+    return asked, request
+
+
+def _remember(asked: Asked, refused: Response, response: Response) -> None:
+    """Remember what was accepted, where it was."""
+    if response.status_code not in REFUSALS:
+        asked.token_requests.accepted(asked.ask, asked.target, refused.status_code)
+
+
 _READING_CHUNK: Final = InternalErrorHandler("OpenLLMetry could not read a chunk, and may miss something of the answer")
 
 Function: TypeAlias = Callable[..., Any]
@@ -208,34 +318,6 @@ def _forgiving(accumulate: Function) -> Function:
     return forgiving
 
 
-def _leaving_out_ungiven(write: Function) -> Function:
-    """Fault: a parameter that stands for one that was not given is written; OTel's SDK logs a warning for each."""
-
-    def writing(span: Span, kwargs: dict[str, Any], *rest: Any) -> None:  # noqa: ANN401 # as OpenLLMetry
-        write(span, {name: value for name, value in kwargs.items() if not _is_ungiven(value)}, *rest)
-
-    return writing
-
-
-def _leaving_out_ungiven_of_chat(handle: Function) -> Function:
-    """The same fault in chats, where the parameters are also changed by what reads them."""
-
-    async def handling(span: Span, kwargs: dict[str, Any], *rest: Any) -> None:  # noqa: ANN401 # as OpenLLMetry
-        if not any(map(_is_ungiven, kwargs.values())):
-            await handle(span, kwargs, *rest)
-            return
-        given = {name: value for name, value in kwargs.items() if not _is_ungiven(value)}
-        await handle(span, given, *rest)
-        kwargs.update(given)
-
-    return handling
-
-
-def _is_ungiven(value: object) -> bool:
-    kind = type(value)
-    return kind.__name__ in _UNGIVEN and kind.__module__.partition(".")[0] == "openai"
-
-
 def _leaving_out_reasoning(sanitize: Function) -> Function:
     """Fault: where `reasoning` is no dict, a stream of the Responses API raises AttributeError into the app."""
 
@@ -246,21 +328,27 @@ def _leaving_out_reasoning(sanitize: Function) -> Function:
     return sanitizing
 
 
-REPAIRS: Final[dict[str, dict[str, Repair]]] = {
-    f"{OPENLLMETRY}.shared.chat_wrappers": {
-        "_handle_request": _leaving_out_ungiven_of_chat,
-        "_accumulate_stream_items": _forgiving,
-    },
-    f"{OPENLLMETRY}.shared.completion_wrappers": {"_set_request_attributes": _leaving_out_ungiven},
-    f"{OPENLLMETRY}.shared.embeddings_wrappers": {"_set_request_attributes": _leaving_out_ungiven},
-    f"{OPENLLMETRY}.v1.responses_wrappers": {"_sanitize_sentinel_values": _leaving_out_reasoning},
-}
+def _leaving_out_ungiven(write: Function) -> Function:
+    """Fault: what stands for a parameter that was not given is written; OTel's SDK logs a warning for each."""
+
+    def writing(span: Any, name: str, value: Any) -> None:  # noqa: ANN401 # as OpenLLMetry
+        if type(value).__name__ not in ("Omit", "NotGiven"):
+            write(span, name, value)
+
+    return writing
+
+
+REPAIRS: Final[tuple[tuple[str, str, Repair], ...]] = (
+    (f"{OPENLLMETRY}.shared", "_set_span_attribute", _leaving_out_ungiven),
+    (f"{OPENLLMETRY}.shared.chat_wrappers", "_set_span_attribute", _leaving_out_ungiven),
+    (f"{OPENLLMETRY}.shared.chat_wrappers", "_accumulate_stream_items", _forgiving),
+    (f"{OPENLLMETRY}.v1.responses_wrappers", "_sanitize_sentinel_values", _leaving_out_reasoning),
+)
 """By the module that has the fault and the name of its function."""
 
 
-def repair(module: ModuleType, repairs: dict[str, Repair], patches: Patches) -> None:
-    """Repair the functions of a module that it has."""
-    for name, around in repairs.items():
-        function: Any = getattr(module, name, None)
-        if callable(function):
-            patches.set(module, name, functools.wraps(function)(around(function)))
+def repair(module: ModuleType, name: str, around: Repair, patches: Patches) -> None:
+    """Repair a function of a module, if it has it."""
+    function: Any = getattr(module, name, None)
+    if callable(function):
+        patches.set(module, name, functools.wraps(function)(around(function)))

@@ -64,21 +64,17 @@ class Patches:
                 setattr(owner, name, before)
 
 
-class Asks(NamedTuple):
-    """What is put around the methods that make a request and send it, to ask for more than the app does."""
-
-    build: Wrap
-    send: Wrap
-    async_send: Wrap
-
-
 class Hooks(NamedTuple):
-    """What is put around the methods of both clients: a whole call, the making of a try's request, its answer."""
+    """What is put around the methods of both clients: a whole call, the making of a try's request, its answer.
+
+    `asking_build` is put in the place of `build` where `send` can be put around the sending of a request.
+    """
 
     request: Wrap
     build: Wrap
     process: Wrap
-    asks: Asks | None = None
+    asking_build: Wrap
+    send: Wrap | None = None
 
 
 def hook(openai: ModuleType, patches: Patches, hooks: Hooks) -> list[str]:
@@ -93,10 +89,16 @@ def hook(openai: ModuleType, patches: Patches, hooks: Hooks) -> list[str]:
         if changed := _changed(client, _REQUEST) or _changed(client, _BUILD) or _changed(client, _PROCESS):
             problems.append(f"openai {version}: {changed}: calls of {name} get no exact tokens")
             continue
-        if hooks.asks is not None and (changed := _hook_asking(openai, client, patches, hooks.asks)):
-            problems.append(f"openai {version}: {changed}: {name} asks no server for token ids")
+        build = hooks.build
+        if hooks.send is not None:
+            sender, send = _sender(openai, client)
+            if changed := _changed(client, _PREPARE) or _changed(sender, send):
+                problems.append(f"openai {version}: {changed}: {name} asks no server for token ids")
+            else:
+                build = hooks.asking_build
+                _place(sender, send, hooks.send, patches)
         _place(client, _PROCESS, hooks.process, patches)
-        _place(client, _BUILD, hooks.build, patches)  # around what asks: that is for a call that has a span
+        _place(client, _BUILD, build, patches)
         _place(client, _REQUEST, hooks.request, patches)
     for name in _STREAMS:
         stream: object = getattr(openai, name, None)
@@ -121,16 +123,6 @@ def _ending_when_dropped(init: Method) -> Method:
                 vars(stream)[_READER] = getattr(reading, _READ)()
 
     return initialize
-
-
-def _hook_asking(openai: ModuleType, client: type, patches: Patches, asks: Asks) -> str | None:
-    sender, send = _sender(openai, client)
-    changed = _changed(client, _PREPARE) or _changed(sender, send)
-    if changed is None:
-        is_async = inspect.iscoroutinefunction(getattr(sender, send))
-        _place(client, _BUILD, asks.build, patches)
-        _place(sender, send, asks.async_send if is_async else asks.send, patches)
-    return changed
 
 
 def _sender(openai: ModuleType, client: type) -> tuple[type, str]:

@@ -14,7 +14,7 @@ from opentelemetry.sdk.trace import SpanProcessor
 
 from art_otel.tracing import openai as capture
 from art_otel.tracing.openai import install, uninstall
-from art_otel.tracing.openai.client import Asks, Hooks, Patches, hook
+from art_otel.tracing.openai.client import Hooks, Patches, hook
 from art_otel.tracing.openai.stream import ResponseTee
 from tests.tracing.openai.expected import check_whole
 from tests.tracing.openai.instrumented import MODEL, Instrumented, instrumented
@@ -95,7 +95,7 @@ def test_a_client_that_changed_is_left_alone_and_told_once(caplog):
     changed.OpenAI = OpenAI
     changed.__version__ = "99"
     patches = Patches()
-    around = {name: lambda method: method for name in ("request", "build", "process")}
+    around = {name: lambda method: method for name in ("request", "build", "process", "asking_build")}
     with caplog.at_level(logging.WARNING, "art_otel"):
         assert hook(changed, patches, Hooks(**around)) == [
             "openai 99: OpenAI.request is gone: calls of OpenAI get no exact tokens",
@@ -105,8 +105,7 @@ def test_a_client_that_changed_is_left_alone_and_told_once(caplog):
     problem, *_ = hook(changed, patches, Hooks(**around))
     assert problem.startswith("openai 99: OpenAI._process_response has no options, response: calls of OpenAI get no")
     OpenAI._process_response = lambda _, *, options, response: (options, response)
-    asks = Asks(build=lambda m: m, send=lambda m: m, async_send=lambda m: m)
-    problem, _ = hook(changed, Patches(), Hooks(**around, asks=asks))
+    problem, _ = hook(changed, Patches(), Hooks(**around, send=lambda method: method))
     assert problem == "openai 99: OpenAI._prepare_request is gone: OpenAI asks no server for token ids"
     assert OpenAI()._process_response(options=1, response=2) == (1, 2)
 
@@ -129,9 +128,9 @@ def test_before_openai_3_requests_are_sent_by_httpx():
     older._base_client = types.SimpleNamespace(httpx=types.SimpleNamespace(Client=Http, AsyncClient=AsyncHttp))
     patches = Patches()
     before = Http.send, AsyncHttp.send
-    asks = Asks(build=partial, send=lambda _: lambda: "sync", async_send=lambda _: lambda: "async")
-    assert hook(older, patches, Hooks(request=partial, build=partial, process=partial, asks=asks)) == []
-    assert (Http.send(), AsyncHttp.send()) == ("sync", "async")
+    hooks = Hooks(request=partial, build=partial, process=partial, asking_build=partial, send=lambda send: lambda: send)
+    assert hook(older, patches, hooks) == []
+    assert (Http.send(), AsyncHttp.send()) == before
     patches.undo()
     assert (Http.send, AsyncHttp.send) == before
 
@@ -185,18 +184,19 @@ def test_a_version_that_the_app_set_stands(server):
         (capture.capture, "current_call"),
         (ResponseTee, "joined"),
         (ResponseTee, "content"),
-        (capture.call, "read_answer"),
+        (capture.call, "decode"),
         (ResponseTee, "is_to_come"),
         (capture.call, "answer_attributes"),
         (capture.call, "attributes_of"),
         (capture.stream, "decode"),
-        (capture.token_id_injector, "current_call"),
-        (capture.token_id_injector.copy, "copy"),
+        (capture.capture, "_asking"),
+        (capture.capture.copy, "copy"),
         (capture.stream, "vars"),
         (capture.call, "current_call_span"),
         (capture.call, "_start"),
         (capture.call, "texts_are_clean"),
         (capture.call, "request_attributes_of"),
+        (capture.call, "request_attributes"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -16,7 +16,7 @@ ASK = {"model": MODEL, "messages": [{"role": "user", "content": "Hi #order=rever
 @pytest.fixture(params=["faulty", "repaired"])
 def is_repaired(request, monkeypatch):
     if request.param == "faulty":
-        monkeypatch.setattr("art_otel.tracing.openai.capture.REPAIRS", {})
+        monkeypatch.setattr("art_otel.tracing.openai.capture.REPAIRS", ())
     return request.param == "repaired"
 
 
@@ -88,8 +88,8 @@ def test_another_calls_response_is_not_taken(server):
 
 
 def test_what_is_not_as_the_fault_has_it_is_left_alone():
-    for repairs in capture.REPAIRS.values():
+    for _, name, repair in capture.REPAIRS:
         module = types.ModuleType("other")
         before = dict(vars(module))
-        capture.repair(module, repairs, Patches())
+        capture.repair(module, name, repair, Patches())
         assert vars(module) == before
