@@ -19,8 +19,7 @@ from opentelemetry import context as otel_context
 from art_otel.calls import Choice, InferenceCall, Logprobs, TokenIds
 from art_otel.errors import UsageError
 from art_otel.tracing.api import scalars
-from art_otel.tracing.api.context import running_trajectory, scope_in
-from art_otel.tracing.api.recorder import recorder
+from art_otel.tracing.api.context import recorder, running_trajectory, scope_in
 from art_otel.tracing.api.rewards import reward as give_reward
 from art_otel.tracing.api.rollout import rollout
 from art_otel.tracing.api.running import RunningTrajectory

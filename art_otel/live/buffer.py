@@ -119,12 +119,12 @@ class RolloutBuffer:
             rollout.has_llm_calls = True
 
     def has_llm_calls(self, rollout_id: str) -> bool:
-        """As Recorder."""
+        """Whether an LLM call of the rollout began here; no line is read for it."""
         rollout = self._rollouts.get(rollout_id)
         return rollout is not None and rollout.has_llm_calls
 
     def keep(self, rollout_id: str) -> None:
-        """As Recorder."""
+        """Hold all of a rollout until `release`, however much it is."""
         with self._changing:
             rollout = self._rollouts.get(rollout_id)
             if rollout is not None:
@@ -132,7 +132,7 @@ class RolloutBuffer:
                 self._place(rollout_id, rollout)
 
     def release(self, rollout_id: str) -> None:
-        """As Recorder."""
+        """Let a rollout go that `keep` holds."""
         with self._changing:
             rollout = self._rollouts.get(rollout_id)
             if rollout is None or not rollout.waiting:
@@ -147,17 +147,17 @@ class RolloutBuffer:
                 self._place(rollout_id, rollout)
 
     def counts(self, rollout_id: str) -> "SpanCounts | None":
-        """As Recorder."""
+        """How many spans the rollout has so far; None for one that is not known here."""
         rollout = self._rollouts.get(rollout_id)
         return None if rollout is None else rollout.counts
 
     def has_ended(self, rollout_id: str) -> bool:
-        """As Recorder."""
+        """Whether every span of the rollout has ended, its root too, or nothing is known of it here."""
         rollout = self._rollouts.get(rollout_id)
         return rollout is None or rollout.has_ended
 
     def calls(self, rollout_id: str) -> "tuple[InferenceCall, ...]":
-        """As Recorder."""
+        """The LLM calls recorded so far, the same object until there is more. Empty for one that is not known here."""
         rollout = self._rollouts.get(rollout_id)
         if rollout is None:
             return ()
@@ -168,7 +168,10 @@ class RolloutBuffer:
             return rollout.calls.update(rollout.lines)
 
     def trajectories(self, rollout_ids: Sequence[str]) -> "Mapping[str, Trajectory]":
-        """As Recorder. The lines of rollouts around them are read too, because they hold their spans' parents."""
+        """The trajectories of rollouts that are known here, by id, as far as they are recorded.
+
+        The lines of rollouts around them are read too, because they hold their spans' parents.
+        """
         for rollout_id in rollout_ids:
             if (rollout := self._rollouts.get(rollout_id)) is not None:
                 self._look(rollout_id, rollout)

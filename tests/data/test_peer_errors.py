@@ -14,7 +14,7 @@ import art_otel
 from art_otel.calls import TokenIds
 from art_otel.conventions.bodies.tokens import encode_ids
 from art_otel.data import call_reward
-from art_otel.tracing.api.recorder import recorder, use_recorder
+from art_otel.tracing.api.context import recorder, use_recorder
 from tests.conversions import convert_files, convert_spans
 from tests.data.learnt import Learnt, as_given, learn
 from tests.dumps import attribute, chat_span, make_span, request_of, write_lines

@@ -17,7 +17,7 @@ import art_otel
 from art_otel import NewTrajectories
 from art_otel.errors import UsageError
 from art_otel.spool import SpoolWriter
-from art_otel.tracing.api.recorder import recorder, use_recorder
+from art_otel.tracing.api.context import recorder, use_recorder
 from tests.conversions import RECORDINGS, convert_files
 from tests.dumps import chat_span, explode, joined, make_span, request_of
 from tests.examples import examples

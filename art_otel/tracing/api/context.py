@@ -21,9 +21,9 @@ from opentelemetry.trace import Tracer, TracerProvider
 from art_otel import attributes
 from art_otel.errors import UsageError
 from art_otel.spool.runs import RUN
-from art_otel.tracing.api.recorder import Recorder, recorder
 
 if TYPE_CHECKING:
+    from art_otel.live import RolloutBuffer
     from art_otel.tracing.api.running import RunningTrajectory
 
 Trust: TypeAlias = Literal["own", "any", "none"]
@@ -111,6 +111,23 @@ def in_context(function: Callable[_P, _R]) -> Callable[_P, _R]:
     return run
 
 
+_recorder: "RolloutBuffer | None" = None
+
+
+def use_recorder(recorder: "RolloutBuffer | None") -> None:
+    """Make this the one in which the rollouts of this process are recorded."""
+    global _recorder  # noqa: PLW0603 # one a process, as the tracer provider is
+    _recorder = recorder
+
+
+def recorder() -> "RolloutBuffer | None":
+    """Return what records the rollouts of this process. None where tracing is off, or the app exports spans itself.
+
+    Without it the API still makes its spans, and knows nothing of what became of them.
+    """
+    return _recorder
+
+
 class TakenRollout(NamedTuple):
     """A rollout, and the scope of the rollouts that begin inside it."""
 
@@ -128,7 +145,7 @@ class GatherScope:
         self.group_id = group_id
         self.is_nested = is_nested
         self.rollouts: list[TakenRollout] = []
-        self.recorder: Recorder | None = None
+        self.recorder: RolloutBuffer | None = None
         self.refusal: UsageError | None = None
         outer = scope_in(otel_context.get_current())
         self._outer = outer if outer is not None and outer.is_nested and not is_nested else None
@@ -150,7 +167,7 @@ class GatherScope:
             self._outer.hold(self.rollouts[-1], self.recorder)
         return nested
 
-    def hold(self, taken: TakenRollout, recorder: Recorder) -> None:
+    def hold(self, taken: TakenRollout, recorder: "RolloutBuffer") -> None:
         """Keep a rollout until `release`."""
         self.recorder = recorder
         recorder.keep(taken.running.rollout_id)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from dataclasses import field as with_default
 from traceback import walk_tb
 from types import TracebackType
-from typing import Any, Final, NamedTuple, ParamSpec, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, ParamSpec, Self, TypeVar, cast
 
 from opentelemetry import context as otel_context
 from opentelemetry import trace
@@ -25,10 +25,12 @@ from art_otel import attributes
 from art_otel.errors import UsageError
 from art_otel.forks import runs_here
 from art_otel.tracing.api import scalars
-from art_otel.tracing.api.context import detach, scope_in, tracer, with_rollout, with_scope
-from art_otel.tracing.api.recorder import record_span_counts, recorder
+from art_otel.tracing.api.context import detach, recorder, scope_in, tracer, with_rollout, with_scope
 from art_otel.tracing.api.running import RunningTrajectory, field_attributes
 from art_otel.tracing.internal_errors import handle_internal_errors
+
+if TYPE_CHECKING:
+    from art_otel.live import SpanCounts
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -192,6 +194,13 @@ def _inside(running: RunningTrajectory, around: Context) -> Context:
     span = running.span
     context = with_rollout(running, around, tell_others=span.is_recording())
     return trace.set_span_in_context(span, context) if span.get_span_context().is_valid else context
+
+
+def record_span_counts(span: Span, counts: "SpanCounts | None") -> None:
+    """Put on a rollout's span how many others it has, so that who reads a dump knows whether all are there."""
+    if counts is not None:
+        span.set_attribute(attributes.SPANS_STARTED, counts.started)
+        span.set_attribute(attributes.SPANS_ENDED, counts.ended)
 
 
 def record_outcome(span: Span, error: BaseException | None) -> None:

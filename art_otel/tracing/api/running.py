@@ -15,8 +15,7 @@ from art_otel import attributes
 from art_otel.errors import ParseError, UsageError
 from art_otel.forks import is_inherited
 from art_otel.tracing.api import scalars
-from art_otel.tracing.api.context import running_trajectory
-from art_otel.tracing.api.recorder import recorder
+from art_otel.tracing.api.context import recorder, running_trajectory
 from art_otel.tracing.internal_errors import handle_internal_errors, warn_once
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from typing import Any, Final, TypeAlias, TypeVar, cast, overload
 from opentelemetry import context as otel_context
 
 from art_otel.errors import UsageError
+from art_otel.live import RolloutBuffer
 from art_otel.tracing.api.context import GatherScope, TakenRollout, all_running, detach, with_scope
-from art_otel.tracing.api.recorder import Recorder
 from art_otel.tracing.api.running import RunningTrajectory
 from art_otel.tracing.setup.configure import tracing
 from art_otel.trajectories import Trajectory
@@ -168,7 +168,7 @@ def _stopped(function: Callable[[], Any]) -> Any:  # noqa: ANN401 # as above
         raise RuntimeError("the rollout raised StopIteration") from stop
 
 
-async def _wait(taken: Sequence[TakenRollout], recorder: Recorder, grace_seconds: float | None) -> None:
+async def _wait(taken: Sequence[TakenRollout], recorder: RolloutBuffer, grace_seconds: float | None) -> None:
     """Wait until every span of the rollouts, and of those nested in them, has ended."""
     deadline = time.monotonic() + (recorder.grace if grace_seconds is None else grace_seconds)
     pause = _FIRST_PAUSE
@@ -179,7 +179,7 @@ async def _wait(taken: Sequence[TakenRollout], recorder: Recorder, grace_seconds
         pause = min(2 * pause, _LONGEST_PAUSE)
 
 
-def recorded_trajectory(taken: TakenRollout, recorder: Recorder) -> Trajectory:
+def recorded_trajectory(taken: TakenRollout, recorder: RolloutBuffer) -> Trajectory:
     """Build the trajectory of a rollout, with its children."""
     ids = [running.rollout_id for running in all_running([taken])]
     return _with_children(taken, recorder.trajectories(ids))

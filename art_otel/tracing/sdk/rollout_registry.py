@@ -36,7 +36,7 @@ from art_otel.conventions.dialects.genai import OPERATION_NAME
 from art_otel.forks import after_fork
 from art_otel.live import RolloutBuffer
 from art_otel.tracing.api.context import SCOPE, current_rollout_id, remote_rollout_id
-from art_otel.tracing.api.recorder import record_span_counts
+from art_otel.tracing.api.run import record_span_counts
 from art_otel.tracing.internal_errors import handle_internal_errors, warn_once
 from art_otel.tracing.sdk.span_lines import as_dict
 

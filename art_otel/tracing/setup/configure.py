@@ -24,7 +24,7 @@ from art_otel.forks import after_fork
 from art_otel.runlog.defaults import RunDefaults, use_run_defaults
 from art_otel.spool.runs import name_run
 from art_otel.tracing import autoload
-from art_otel.tracing.api.recorder import recorder
+from art_otel.tracing.api.context import recorder
 from art_otel.tracing.internal_errors import InternalErrorHandler, guarded, warn_once
 from art_otel.tracing.setup.clients import Client
 from art_otel.tracing.setup.settings import VARIABLES, Keywords, Settings, read_settings, warn_of_unknown

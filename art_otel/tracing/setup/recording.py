@@ -18,8 +18,7 @@ from art_otel import attributes
 from art_otel.errors import UsageError
 from art_otel.live import RolloutBuffer
 from art_otel.spool import Spool, SpoolWriter, remove_old_runs, run_folder
-from art_otel.tracing.api.context import tracer, trust_rollout_ids
-from art_otel.tracing.api.recorder import recorder, use_recorder
+from art_otel.tracing.api.context import recorder, tracer, trust_rollout_ids, use_recorder
 from art_otel.tracing.autoload import is_sdk_off
 from art_otel.tracing.internal_errors import warn_once
 from art_otel.tracing.sdk.processor import RecordingSpanProcessor, Rewrite

@@ -8,7 +8,7 @@ from pathlib import Path
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 
-from art_otel.tracing.api.recorder import use_recorder
+from art_otel.tracing.api.context import use_recorder
 from art_otel.tracing.setup.providers import SystemIdGenerator
 from tests.tracing.sdk.spans import Traced
 

@@ -19,7 +19,7 @@ from art_otel import (
     write_trajectories,
 )
 from art_otel.errors import UsageError
-from art_otel.tracing.api.recorder import use_recorder
+from art_otel.tracing.api.context import use_recorder
 from art_otel.trajectories import trajectory_json
 from tests.tracing.api.app import questions
 

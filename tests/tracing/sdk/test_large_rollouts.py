@@ -9,7 +9,7 @@ from opentelemetry import trace
 from art_otel import gather_trajectories, get_current_trajectory, reward, rollout
 from art_otel.live import RolloutBuffer
 from art_otel.spool import SpooledLine, SpoolWriter, writer
-from art_otel.tracing.api.recorder import recorder, use_recorder
+from art_otel.tracing.api.context import recorder, use_recorder
 from tests.tracing.api.app import App, questions
 
 ROLLOUTS, CALLS = 16, 12

@@ -13,7 +13,7 @@ from opentelemetry.context import Context
 from art_otel import gather_trajectories, get_current_trajectory, rollout
 from art_otel.live import RolloutBuffer, SpanCounts, buffer
 from art_otel.spool.line import FoundFile, SpooledLine
-from art_otel.tracing.api.recorder import recorder, use_recorder
+from art_otel.tracing.api.context import recorder, use_recorder
 from tests.examples import examples
 from tests.tracing.api.app import App
 

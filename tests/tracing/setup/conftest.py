@@ -5,7 +5,7 @@ from opentelemetry import trace
 from opentelemetry.instrumentation.instrumentor import BaseInstrumentor
 from opentelemetry.util._once import Once
 
-from art_otel.tracing.api.recorder import recorder, use_recorder
+from art_otel.tracing.api.context import recorder, use_recorder
 from art_otel.tracing.setup.configure import Tracing
 from art_otel.tracing.setup.settings import VARIABLES
 

@@ -17,7 +17,7 @@ from art_otel.live import RolloutBuffer
 from art_otel.spool import MemorySpool
 from art_otel.spool.line import HeldText
 from art_otel.tracing import internal_errors
-from art_otel.tracing.api.recorder import recorder, use_recorder
+from art_otel.tracing.api.context import recorder, use_recorder
 from art_otel.tracing.sdk.processor import RecordingSpanProcessor
 from art_otel.tracing.sdk.rollout_registry import ProcessRollout
 from tests.tracing.api.app import messages

@@ -13,7 +13,7 @@ from art_otel import RunLog, reward
 from art_otel.errors import UsageError
 from art_otel.spool import MemorySpool
 from art_otel.tracing import internal_errors
-from art_otel.tracing.api.recorder import recorder
+from art_otel.tracing.api.context import recorder
 from art_otel.tracing.setup import configure as setup
 from tests.tracing.setup.programs import run_code, spans_in
 
