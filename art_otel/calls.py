@@ -156,6 +156,52 @@ class Logprobs(Packed[float], frozen=True, gc=False):
     _number: ClassVar[struct.Struct] = struct.Struct("<f")
 
 
+class WeightVersion(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The tokens `start` to `end` (exclusive) of a completion were sampled by the weights of this version."""
+
+    version: str
+    start: int
+    end: int
+
+
+class RoutedExperts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The experts to which each layer of a mixture of experts sent the tokens before the last, for router replay.
+
+    The last token of a completion was never sent through the model, so the rows are those of the tokens of prompt and
+    completion that end before it: all of them, or only the last ones. `data` holds rows of `layers` times `experts`
+    numbers, each of `width` bytes, little-endian, unsigned: 2 where an expert's number does not fit into 1.
+    """
+
+    data: bytes
+    layers: int
+    experts: int
+    width: int = 1
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for bytes that are no whole number of rows."""
+        if min(self.layers, self.experts) < 1 or self.width not in (1, 2) or len(self.data) % self.row_bytes:
+            raise ValueError(
+                f"RoutedExperts needs whole rows of layers x experts numbers of 1 or 2 bytes, got {len(self.data)}"
+                f" bytes for {self.layers} x {self.experts} of {self.width}"
+            )
+
+    @property
+    def row_bytes(self) -> int:
+        """The bytes of one token."""
+        return self.layers * self.experts * self.width
+
+    def __len__(self) -> int:
+        return len(self.data) // self.row_bytes
+
+    def last(self, count: int) -> "RoutedExperts":
+        """The last rows, all of them where there are fewer than `count`."""
+        skipped = max(0, len(self) - count)
+        return msgspec.structs.replace(self, data=self.data[skipped * self.row_bytes :]) if skipped else self
+
+    def __repr__(self) -> str:
+        return f"RoutedExperts({len(self)} tokens, {self.layers} layers, {self.experts} experts)"
+
+
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A tool call in an assistant message.
 
@@ -231,13 +277,21 @@ def canonical_arguments(arguments: str) -> str:
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One sampled completion. `finish_reason` uses OpenAI's words (stop, length, tool_calls, content_filter)."""
+    """One sampled completion. `finish_reason` uses OpenAI's words (stop, length, tool_calls, content_filter).
+
+    What RL needs beside ids and logprobs: `weight_versions` says in order which weights sampled which tokens,
+    `sampling_mask` has for each token the ids that it could have been (after a grammar, top-k, top-p and min-p), and
+    `routed_experts` where the tokens went; of a trajectory's calls only what no turn before has.
+    """
 
     index: int
     message: Message
     finish_reason: str | None = None
     token_ids: TokenIds | None = None
     logprobs: Logprobs | None = None
+    weight_versions: tuple[WeightVersion, ...] | None = None
+    routed_experts: RoutedExperts | None = None
+    sampling_mask: tuple[TokenIds, ...] | None = None
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -94,7 +94,7 @@ game, and a password is what an agent works with, so that no name makes them sec
 
 _MESSAGE_EVENT: Final = "gen_ai."
 """How events begin that are messages."""
-_TOKENS: Final = (attributes.PROMPT_TOKENS, attributes.COMPLETION_TOKENS_PREFIX, attributes.COMPLETION_LOGPROBS_PREFIX)
+_TOKENS: Final = ("art.tokens.", attributes.COMPLETION_LOGPROBS_PREFIX)
 """Attributes that are nothing but packed tokens; no text is looked for in them."""
 _LEFT_ALONE: Final = (attributes.ROLLOUT_ID, *_TOKENS)
 """What is no text: by the rollout's id spans are brought together, and packed tokens are numbers."""

@@ -242,12 +242,16 @@ def _merge_choice(trusted: Choice, lesser: Choice) -> Choice:
         return trusted
     ids = lesser.token_ids if trusted.token_ids is None else trusted.token_ids
     logprobs = lesser.logprobs if trusted.logprobs is None else trusted.logprobs
+    exact = lesser if trusted.token_ids is None else trusted  # only our own attributes have more, beside the ids
     return Choice(
         index=trusted.index,
         message=message,
         finish_reason=trusted.finish_reason or lesser.finish_reason,
         token_ids=ids,
         logprobs=logprobs if ids is None or logprobs is None or len(logprobs.data) == len(ids.data) else None,
+        weight_versions=exact.weight_versions,
+        routed_experts=exact.routed_experts,
+        sampling_mask=exact.sampling_mask,
     )
 
 

@@ -148,9 +148,12 @@ def without_miscounted_ids(facts: CallFacts) -> CallFacts:
     )
 
 
+_WITHOUT_IDS: Final = dict.fromkeys(("token_ids", "logprobs", "weight_versions", "routed_experts", "sampling_mask"))
+
+
 def without_ids(facts: CallFacts) -> CallFacts:
-    """Leave out the ids and logprobs of the answers."""
-    choices = [msgspec.structs.replace(choice, token_ids=None, logprobs=None) for choice in facts.choices or ()]
+    """Leave out the ids of the answers, and what is said of each token."""
+    choices = [msgspec.structs.replace(choice, **_WITHOUT_IDS) for choice in facts.choices or ()]
     return msgspec.structs.replace(facts, choices=tuple(choices)) if choices else facts
 
 

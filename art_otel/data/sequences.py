@@ -189,7 +189,7 @@ class SequenceBuilder:
     @property
     def wanted(self) -> Wanted:
         """The parts of trajectories that are read."""
-        return Wanted(prompts=False, messages=self.tokenizer is not None)
+        return Wanted(prompts=False, messages=self.tokenizer is not None, token_facts=frozenset())
 
     def build(self, trajectory: Trajectory, turn_rewards: Sequence[TurnReward]) -> BuiltSequences:
         """Build the sequences of a selected trajectory. `turn_rewards` has shape (turns,).

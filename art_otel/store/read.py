@@ -32,6 +32,7 @@ from art_otel.trajectories import RolloutTrace, Trajectory
 
 _MESSAGES: Final = frozenset({"edits", "messages", "message"})
 _TOKENS: Final = frozenset({"context_token_ids", "token_ids", "logprobs"})
+_TOKEN_FACTS: Final = frozenset({"routed_experts", "sampling_mask"})
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,17 +40,20 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
     `prompts` are the `input_messages` and `prompt_token_ids` of calls: `Trajectory.prompts` holds the same in less, for
     whole prompts grow with the square of a conversation's length. `messages` are all messages, `tokens` all ids and
-    logprobs. Whole prompts, and the choices of calls, are read only with both.
+    logprobs. Whole prompts, and the choices of calls, are read only with both. `token_facts` names what else of each
+    token is read with the ids.
     """
 
     prompts: bool = True
     messages: bool = True
     tokens: bool = True
+    token_facts: frozenset[str] = _TOKEN_FACTS
 
     @property
     def columns(self) -> list[str]:
         """Parquet's paths of the columns that hold them."""
         without = (frozenset() if self.messages else _MESSAGES) | (frozenset() if self.tokens else _TOKENS)
+        without |= _TOKEN_FACTS - self.token_facts if self.tokens else _TOKEN_FACTS
         plain = [name for name in READ_ROW.names if name not in ("calls", "turns")]
         calls = [name for name in CALL.names if name != "prompt"] + [f"prompt.{name}" for name in PROMPT.names]
         paths = [f"calls.list.element.{name}" for name in calls] + [f"turns.list.element.{name}" for name in TURN.names]

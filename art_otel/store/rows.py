@@ -21,7 +21,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, get_args
 
 import msgspec
 
-from art_otel.calls import Choice, InferenceCall, Message
+from art_otel.calls import Choice, InferenceCall, Message, RoutedExperts
 from art_otel.errors import StoreError
 from art_otel.spans import Value
 from art_otel.trajectories import (
@@ -264,6 +264,9 @@ def _turn(fields: Fields, prompt: Prompt) -> Turn:
         finish_reason=fields["finish_reason"],
         token_ids=fields["token_ids"],
         logprobs=fields["logprobs"],
+        weight_versions=fields["weight_versions"],
+        routed_experts=fields["routed_experts"],
+        sampling_mask=fields["sampling_mask"],
         untrained=fields["untrained"],
     )
 
@@ -292,7 +295,15 @@ def make_choice(index: int, turn: Turn) -> Choice:
         finish_reason=turn.finish_reason,
         token_ids=turn.token_ids,
         logprobs=turn.logprobs,
+        weight_versions=turn.weight_versions,
+        routed_experts=turn.routed_experts,
+        sampling_mask=turn.sampling_mask,
     )
+
+
+def routed_experts_of(data: bytes | None, **shape: int) -> RoutedExperts | None:
+    """The routed experts of a turn; None where it has none."""
+    return None if data is None else RoutedExperts(data=data, **shape)
 
 
 def _call(

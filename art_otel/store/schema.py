@@ -25,7 +25,7 @@ from typing import Any, ClassVar, Final, NamedTuple, TypeAlias, cast
 import msgspec
 import pyarrow as pa
 
-from art_otel.calls import Gap, Logprobs, Message, TokenIds, ToolCall, Usage
+from art_otel.calls import Gap, Logprobs, Message, TokenIds, ToolCall, Usage, WeightVersion
 from art_otel.store.report import SCHEMA_VERSION, VERSION_KEY
 from art_otel.store.rows import (
     ArtMessage,
@@ -35,6 +35,7 @@ from art_otel.store.rows import (
     list_of,
     object_of,
     object_text,
+    routed_experts_of,
     value_of,
     value_text,
 )
@@ -301,6 +302,7 @@ _INT = Scalar(pa.int64())
 _POSITION = Scalar(pa.int32())
 _FLOAT = Scalar(pa.float64())
 _BOOL = Scalar(pa.bool_())
+_BYTES = Scalar(pa.binary())
 _TEXTS = ListOf(_TEXT)
 _TOKEN_IDS = Numbers(TokenIds, pa.int32())
 _LOGPROBS = Numbers(Logprobs, pa.float32())
@@ -346,6 +348,9 @@ _REWARD = Record(
 _USAGE = Record(Usage, _columns(_INT, "input_tokens output_tokens total_tokens cached_tokens reasoning_tokens"))
 
 _EDIT = Record(Edit, (Column("index", _POSITION), Column("message", _MESSAGE)))
+
+_WEIGHT_VERSION = Record(WeightVersion, (Column("version", _TEXT), *_columns(_POSITION, "start end")))
+_ROUTED_EXPERTS = Record(routed_experts_of, (Column("data", _BYTES), *_columns(_POSITION, "layers experts width")))
 
 PROMPT: Final = Record(
     Prompt,
@@ -397,6 +402,9 @@ TURN: Final = Record(
         Column("finish_reason", _TEXT, "turn.finish_reason"),
         Column("token_ids", _TOKEN_IDS, "turn.token_ids"),
         Column("logprobs", _LOGPROBS, "turn.logprobs"),
+        Column("weight_versions", ListOf(_WEIGHT_VERSION), "turn.weight_versions"),
+        Column("routed_experts", _ROUTED_EXPERTS, "turn.routed_experts"),
+        Column("sampling_mask", ListOf(_TOKEN_IDS), "turn.sampling_mask"),
     ),
     eager=True,
 )

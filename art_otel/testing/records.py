@@ -6,12 +6,25 @@ Invariant: every one gives valid records only.
 import json
 from collections.abc import Iterable
 from functools import cache
-from typing import Final, get_args
+from typing import Any, Final, get_args
 
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
-from art_otel.calls import Choice, Gap, GapKind, InferenceCall, Known, Logprobs, Message, TokenIds, ToolCall, Usage
+from art_otel.calls import (
+    Choice,
+    Gap,
+    GapKind,
+    InferenceCall,
+    Known,
+    Logprobs,
+    Message,
+    RoutedExperts,
+    TokenIds,
+    ToolCall,
+    Usage,
+    WeightVersion,
+)
 from art_otel.trajectories.model import Reward, ToolExecution
 
 TEXT: Final = st.text(st.characters(codec="utf-8"), max_size=12)
@@ -84,16 +97,35 @@ def _packed_logprobs(values: Iterable[float]) -> Logprobs:
 
 @st.composite
 def choices(draw: DrawFn, index: int = 0) -> Choice:
-    """A choice of the given index; it has as many logprobs as token ids, or no logprobs."""
+    """A choice of the given index. It has as many logprobs as token ids, or none; the same of what else a token has."""
     ids = draw(MAYBE_IDS)
     has_logprobs = draw(st.booleans())
+    facts = {} if not ids or draw(st.integers(0, 4)) else draw(_token_facts(len(ids)))
     return Choice(
         index=index,
         message=draw(messages()),
         finish_reason=draw(_FINISH_REASON),
         token_ids=ids,
         logprobs=_packed_logprobs(draw(_LOGPROB) for _ in ids) if ids is not None and has_logprobs else None,
+        **facts,
     )
+
+
+@st.composite
+def _token_facts(draw: DrawFn, count: int) -> dict[str, Any]:
+    """What is known of a completion of so many tokens beside ids and logprobs."""
+    middle, width = draw(st.integers(1, count)), draw(st.sampled_from([1, 2]))
+    versions = [WeightVersion(version=draw(WORD), start=0, end=middle)]
+    if middle < count:
+        versions.append(WeightVersion(version=draw(WORD), start=middle, end=count))
+    size = 2 * width * (count - 1)
+    rows = draw(st.binary(min_size=size, max_size=size))
+    mask = draw(st.lists(token_ids(), min_size=count, max_size=count))
+    return {
+        "weight_versions": draw(st.sampled_from([None, tuple(versions)])),
+        "routed_experts": draw(st.sampled_from([None, RoutedExperts(data=rows, layers=2, experts=1, width=width)])),
+        "sampling_mask": draw(st.sampled_from([None, tuple(mask)])),
+    }
 
 
 MAYBE_IDS: Final = st.integers(0, 3).flatmap(lambda number: token_ids() if number else st.none())

@@ -10,6 +10,11 @@ from typing import Any, Final
 from art_otel import attributes as names
 from art_otel.calls import Choice, Message, TokenIds
 from art_otel.conventions import genai_message
+from art_otel.conventions.bodies.token_facts import (
+    encode_routed_experts,
+    encode_sampling_mask,
+    encode_weight_versions,
+)
 from art_otel.conventions.bodies.tokens import encode_ids, encode_logprobs
 from art_otel.spans import Attributes, Event, Link, Span, Value
 
@@ -95,4 +100,10 @@ def _token_attributes(prompt: TokenIds | None, choices: Sequence[Choice]) -> dic
             tokens[f"{names.COMPLETION_TOKENS_PREFIX}{choice.index}"] = encode_ids(choice.token_ids)
         if choice.logprobs is not None:
             tokens[f"{names.COMPLETION_LOGPROBS_PREFIX}{choice.index}"] = encode_logprobs(choice.logprobs)
+        if choice.weight_versions is not None:
+            tokens[f"{names.WEIGHT_VERSIONS_PREFIX}{choice.index}"] = encode_weight_versions(choice.weight_versions)
+        if choice.routed_experts is not None:
+            tokens[f"{names.ROUTED_EXPERTS_PREFIX}{choice.index}"] = encode_routed_experts(choice.routed_experts)
+        if choice.sampling_mask is not None:
+            tokens[f"{names.SAMPLING_MASK_PREFIX}{choice.index}"] = encode_sampling_mask(choice.sampling_mask)
     return tokens

@@ -220,6 +220,7 @@ def _choice(choice: Choice) -> JsonObject:
         finish_reason=choice.finish_reason,
         token_ids=None if choice.token_ids is None else choice.token_ids.tolist(),
         logprobs=None if choice.logprobs is None else choice.logprobs.tolist(),
+        weight_versions=None if choice.weight_versions is None else msgspec.to_builtins(choice.weight_versions),
     )
 
 

@@ -114,6 +114,9 @@ def _turn(call: int, position: int, prompt: Prompt, choice: Choice, reason: Untr
         finish_reason=choice.finish_reason,
         token_ids=choice.token_ids,
         logprobs=choice.logprobs,
+        weight_versions=choice.weight_versions,
+        routed_experts=choice.routed_experts,
+        sampling_mask=choice.sampling_mask,
         untrained=reason,
     )
 

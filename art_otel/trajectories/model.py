@@ -40,7 +40,7 @@ import msgspec
 from typing_extensions import TypeVar
 
 from art_otel.attributes import REWARD_NAME, RewardSource
-from art_otel.calls import InferenceCall, Logprobs, Message, TokenIds
+from art_otel.calls import InferenceCall, Logprobs, Message, RoutedExperts, TokenIds, WeightVersion
 from art_otel.spans import Value
 
 if TYPE_CHECKING:
@@ -100,7 +100,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     `call` is a position in `Trajectory.calls`, `choice` a position in that call's choices. `prompt` is the call's
     prompt; all turns of a call have the same object. `message`, `token_ids` and `logprobs` (one a token) are what was
-    sampled. `untrained` is None for a completion to train, else the reason why it must not be trained.
+    sampled; `weight_versions`, `routed_experts` and `sampling_mask` are those of the choice. `untrained` is None for a
+    completion to train, else the reason why it must not be trained.
     """
 
     call: int
@@ -110,6 +111,9 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     finish_reason: str | None = None
     token_ids: TokenIds | None = None
     logprobs: Logprobs | None = None
+    weight_versions: tuple[WeightVersion, ...] | None = None
+    routed_experts: RoutedExperts | None = None
+    sampling_mask: tuple[TokenIds, ...] | None = None
     untrained: Untrained | None = None
 
     @property

@@ -17,7 +17,7 @@ from art_otel.trajectories import Trajectory
 
 NO_PROMPTS = {"input_messages": None, "prompt_token_ids": None}
 NO_MESSAGES = {"edits": (), "messages": None, "message": None}
-NO_TOKENS = {"context_token_ids": None, "token_ids": None, "logprobs": None}
+NO_TOKENS = dict.fromkeys(("context_token_ids", "token_ids", "logprobs", "routed_experts", "sampling_mask"))
 
 
 def without(record, fields):

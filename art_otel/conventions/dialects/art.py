@@ -13,11 +13,12 @@ from typing import Any, Final
 import msgspec
 
 from art_otel import attributes as names
-from art_otel.calls import Choice, Gap, Message
+from art_otel.calls import Choice, Gap, Message, TokenIds
 from art_otel.conventions import values
 from art_otel.conventions.attributes import AttributeNames, AttributeReader, SpanRecording
 from art_otel.conventions.bodies.messages import join_assistant_messages, parse, read_messages
 from art_otel.conventions.bodies.openai_body import read_choices, read_parameters, read_response, read_tools, read_usage
+from art_otel.conventions.bodies.token_facts import with_facts
 from art_otel.conventions.bodies.tokens import decode_ids, decode_logprobs, decode_prompt_ids
 from art_otel.conventions.dialects import genai, openinference
 from art_otel.conventions.dialects.genai import RESPONSE_ID
@@ -60,7 +61,8 @@ def read(recording: SpanRecording, _trusted_facts: CallFacts) -> CallFacts | Non
     )
     version = attributes.get(names.POLICY_VERSION)
     prompt = reader.parsed(names.PROMPT_TOKENS, decode_prompt_ids, attributes.get(names.PROMPT_TOKENS))
-    choices = _with_tokens(reader, _choices(reader, response_end) if names.RESPONSE_CHOICES in attributes else {})
+    answers = _choices(reader, response_end) if names.RESPONSE_CHOICES in attributes else {}
+    choices = _with_tokens(reader, answers, prompt)
     return msgspec.structs.replace(
         request_facts,
         conventions=(CONVENTION,),
@@ -163,15 +165,27 @@ def _choices(reader: AttributeReader, ended: dict[str, Value]) -> dict[int, Choi
     return {choice.index: choice for choice in choices}
 
 
-def _with_tokens(reader: AttributeReader, choices: dict[int, Choice]) -> tuple[Choice, ...] | None:
-    """Add ids and logprobs to the choices. One that is known by its tokens only has a message without content."""
+def _with_tokens(
+    reader: AttributeReader, choices: dict[int, Choice], prompt: TokenIds | None
+) -> tuple[Choice, ...] | None:
+    """Add ids and what goes with them to the choices. One that is known by these alone has a message without content.
+
+    `prompt` are the ids of the prompt.
+    """
     for sampled in reader.names.memo(_completions):
         index = sampled.index
         if index is None:
             reader.mark_invalid(sampled.name)
             continue
-        choices[index] = _choice(reader, sampled, index, choices.get(index))
+        choice = _choice(reader, sampled, index, choices.get(index))
+        choices[index] = with_facts(reader, choice, prompt) if reader.names.memo(_has_facts) else choice
     return tuple([choices[index] for index in sorted(choices)]) or None
+
+
+def _has_facts(present: AttributeNames) -> bool:
+    return bool(
+        present.starting((names.WEIGHT_VERSIONS_PREFIX, names.ROUTED_EXPERTS_PREFIX, names.SAMPLING_MASK_PREFIX))
+    )
 
 
 def _completions(present: AttributeNames) -> tuple[_Completion, ...]:

@@ -46,7 +46,7 @@ _ZSTD: Final = 93
 """The number of zstd among the methods of zip, which Python 3.13 and older do not read."""
 
 _LOCAL_HEADER: Final = struct.Struct("<26xHH")
-_TOKENS: Final = (names.PROMPT_TOKENS, names.COMPLETION_TOKENS_PREFIX, names.COMPLETION_LOGPROBS_PREFIX)
+_TOKENS: Final = ("art.tokens.", names.COMPLETION_LOGPROBS_PREFIX)
 _LEFT_ALONE: Final = (names.ROLLOUT_ID, *_TOKENS)
 _CONTENT: Final = ("input.value", "output.value")
 
