@@ -9,7 +9,7 @@ continues, which `conversations` finds.
     /rollout/ID/v1?group_id=…&split=…                   the same, as a base URL; clients put their path behind its query
 
 Sources: https://www.w3.org/TR/trace-context/, https://www.w3.org/TR/baggage/; requests of Claude Code 2.1, Codex 0.169
-and opencode.
+and opencode 1.18.
 """
 
 import re
@@ -32,6 +32,7 @@ KEY: Final = "art-"
 """How an API key begins that names a rollout. It is no key of the model server, which never gets it."""
 
 _SESSIONS: Final = (
+    "x-parent-session-id",  # opencode's sub-agents have sessions of their own, and name the one that started them
     "x-session-affinity",
     "x-claude-code-session-id",
     "session-id",

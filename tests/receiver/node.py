@@ -64,8 +64,8 @@ def node_folder() -> Path:
     return _node().parent
 
 
-def npm_packages(*packages: str, after: str) -> Path:
-    """Install programs from npm, once, and run the script `after` of one; skip the test where they cannot be had."""
+def npm_packages(*packages: str, after: str | None = None) -> Path:
+    """Install packages from npm, once, and run the script `after` of one; skip the test where they cannot be had."""
     node = _node()
     folder = _cache() / f"node-programs-{hashlib.sha256(' '.join(packages).encode()).hexdigest()[:12]}"
     with only_one(folder):
@@ -74,8 +74,11 @@ def npm_packages(*packages: str, after: str) -> Path:
             folder.mkdir(parents=True, exist_ok=True)
             npm = node.parents[1] / "lib/node_modules/npm/bin/npm-cli.js"
             install = [str(node), str(npm), "install", "--ignore-scripts", "--no-audit", "--no-fund", *packages]
-            script = folder / "node_modules" / after
-            for command, where in ((install, folder), ([str(node), str(script)], script.parent)):
+            steps = [(install, folder)]
+            if after is not None:
+                script = folder / "node_modules" / after
+                steps.append(([str(node), str(script)], script.parent))
+            for command, where in steps:
                 done = subprocess.run(command, cwd=where, capture_output=True, text=True, check=False)
                 if done.returncode != 0:
                     pytest.skip(f"{packages} cannot be installed: {done.stderr.strip()[-500:]}")
