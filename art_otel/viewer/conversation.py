@@ -1,7 +1,7 @@
 """Conversation: the message histories of a trajectory, and what became of each message.
 
-Invariant: over all histories every completion to train has the state `trained` once; its other places are `copy` and
-say where it is trained. Texts are verbatim.
+Invariant: over all histories every completion that would be trained has the state `trained` once; its other places are
+`copy` and say where it is trained. What a verdict leaves out is `untrained`, with the verdict. Texts are verbatim.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,14 +18,17 @@ _LONGEST: Final = 2_000
 """Characters of a part that is no text, as the base64 of an image; `Raw` has all of it."""
 
 
-def conversations(trajectory: Trajectory) -> list[dict[str, Any]]:
-    """The histories, each with its messages, or with why they are unknown."""
+def conversations(trajectory: Trajectory, verdicts: Sequence[str | None]) -> list[dict[str, Any]]:
+    """The histories, each with its messages, or with why they are unknown.
+
+    `verdicts` has, for each turn, why it would not be trained; None where it would.
+    """
     of_trajectory = histories(trajectory)
     trained_in = {
         entry.turn: index
         for index, history in enumerate(of_trajectory)
         for entry in history
-        if entry.trained and entry.turn is not None
+        if entry.trained and entry.turn is not None and verdicts[entry.turn] is None
     }
     executions = {(one.turn, one.call_id): one for one in trajectory.tool_calls}
     return [
@@ -34,8 +37,11 @@ def conversations(trajectory: Trajectory) -> list[dict[str, Any]]:
             "turns": list(history.turns),
             "unknown": None if history.messages is not None else "nobody recorded all messages of this history",
             "messages": [
-                _message(trajectory, entry, index, trained_in, _execution(executions, entry, history.turns))
-                | {"added": _is_added(history.messages or (), position)}
+                _message(trajectory, entry, index, trained_in, verdicts)
+                | {
+                    "execution": _show_execution(_execution(executions, entry, history.turns), entry.message),
+                    "added": _is_added(history.messages or (), position),
+                }
                 for position, entry in enumerate(history)
             ],
         }
@@ -48,12 +54,12 @@ def _message(
     entry: HistoryMessage,
     history: int,
     trained_in: Mapping[int, int],
-    execution: ToolExecution | None,
+    verdicts: Sequence[str | None],
 ) -> dict[str, Any]:
-    why = None if entry.turn is None else trajectory.turns[entry.turn].untrained
+    why = None if entry.turn is None else trajectory.turns[entry.turn].untrained or verdicts[entry.turn]
     trained_history = None if entry.turn is None else trained_in.get(entry.turn)
     is_copy = not entry.trained and trained_history is not None and trained_history != history
-    sampled = "trained" if entry.trained else "copy" if is_copy else "untrained"
+    sampled = "trained" if entry.trained and why is None else "copy" if is_copy else "untrained"
     return {
         "role": entry.role,
         "name": entry.message.name,
@@ -64,7 +70,6 @@ def _message(
         "why": why,
         "trainedIn": {"history": trained_history, "turn": entry.turn} if is_copy else None,
         "rewards": _rewards_of(trajectory, entry.turn),
-        "execution": None if execution is None else _show_execution(execution),
     }
 
 
@@ -82,12 +87,14 @@ def message_parts(message: Message) -> Iterator[dict[str, Any]]:
         yield _tool_call(call)
 
 
-def _show_execution(execution: ToolExecution) -> dict[str, Any]:
-    """What ran, and what came of it."""
-    ended = execution.end_ns
+def _show_execution(execution: ToolExecution | None, message: Message) -> dict[str, Any] | None:
+    """What ran, and what came of it where the message says something else."""
+    if execution is None:
+        return None
+    ended, result = execution.end_ns, _as_text(execution.result)
     return {
         "name": execution.name,
-        "result": _as_text(execution.result),
+        "result": None if result == message.content else result,
         "error": execution.error,
         "durationMs": None if ended is None else (ended - execution.start_ns) / 1e6,
     }

@@ -1,7 +1,7 @@
 """Listing: the trajectories that a filter leaves, in an order, a page at a time.
 
 Invariant: filters are joined by "and"; rows without a value come last in every order, and rows of equal values stand in
-the order of the data.
+the order of the data. Without an order the newest come first.
 """
 
 # pyarrow ships no types.
@@ -59,6 +59,14 @@ def _complete(snapshot: Snapshot, query: Mapping[str, str]) -> NDArray[np.bool_]
     return snapshot.outlines.equal("complete", query["complete"] == "yes")
 
 
+def _in_source(snapshot: Snapshot, name: str) -> NDArray[np.bool_]:
+    """Mark the rows of the source of this name. Raises UsageError where there is none."""
+    names = [source.name for source in snapshot.sources]
+    if name not in names:
+        raise UsageError(f"source={name!r:.100}: use one of {', '.join(names)}")
+    return snapshot.outlines.equal("source", names.index(name))
+
+
 def _judgement(snapshot: Snapshot, query: Mapping[str, str]) -> Judgement:
     return snapshot.judging.wait(_options(query) or DEFAULTS)
 
@@ -71,6 +79,8 @@ _FILTERS: Final[Mapping[str, Callable[[Snapshot, Mapping[str, str]], NDArray[np.
     "group": lambda snapshot, query: snapshot.outlines.in_group(decode_group_key(query["group"])),
     "reason": lambda snapshot, query: snapshot.outlines.reasons.having(query["reason"]),
     "model": lambda snapshot, query: snapshot.outlines.models.having(query["model"]),
+    "agent": lambda snapshot, query: snapshot.outlines.agents.having(query["agent"]),
+    "source": lambda snapshot, query: _in_source(snapshot, query["source"]),
     "skip": lambda snapshot, query: _judgement(snapshot, query).skipped(query["skip"]),
     "completion": lambda snapshot, query: _judgement(snapshot, query).completions.having(query["completion"]),
     "q": lambda snapshot, query: snapshot.search.rows(query["q"]),
@@ -83,8 +93,7 @@ def _order(snapshot: Snapshot, query: Mapping[str, str]) -> NDArray[np.int64]:
     if order not in ("asc", "desc"):
         raise UsageError(f"order={order!r:.50}: use asc or desc")
     if not sort:
-        rows = np.arange(len(snapshot.outlines))
-        return rows if order == "asc" else rows[::-1]
+        return snapshot.outlines.newest if order == "asc" else snapshot.outlines.newest[::-1]
     is_kept = sort not in ("tokens", "trained")  # these depend on the options
     key = (sort, order == "desc")
     if key in snapshot.orders:

@@ -33,6 +33,7 @@ _PLAIN: Final = (
 _LISTS: Final = (
     "incomplete_reasons.list.element.reason",
     "calls.list.element.request_model",
+    "calls.list.element.agent",
     "turns.list.element.call",
 )
 
@@ -108,7 +109,8 @@ class ListColumn:
 class Outlines:
     """`table` has a column for each plain field, and `source`, the number of the row's source.
 
-    `starts[i]` is the number of the first row of row group i, with all rows at the end.
+    `starts[i]` is the number of the first row of row group i, with all rows at the end. `newest` are the rows by their
+    start, the newest first; those without one are the last.
     """
 
     table: pa.Table
@@ -116,6 +118,8 @@ class Outlines:
     turns: NDArray[np.int64]
     reasons: ListColumn
     models: ListColumn
+    agents: ListColumn
+    newest: NDArray[np.int64]
     groups: Sequence[RowGroup]
     starts: NDArray[np.int64]
 
@@ -126,8 +130,8 @@ class Outlines:
         """The column as one array."""
         return self.table.column(name).chunk(0)
 
-    def distinct(self, name: str) -> list[str]:
-        """The different texts of a column."""
+    def distinct(self, name: str) -> list[Any]:
+        """The different values of a column."""
         return self.column(name).unique().drop_null().to_pylist()
 
     def records(self, rows: Sequence[int] | NDArray[np.int64]) -> list[dict[str, Any]]:
@@ -192,12 +196,15 @@ def read_outlines(files: Sequence[ViewedFile]) -> Outlines:
         tables.append(_with_place(table, file))
     whole = pa.concat_tables(tables).combine_chunks() if tables else _empty()
     calls, turns = (_lengths(whole.column(name)) for name in ("calls", "turns"))
+    newest = pc.array_sort_indices(_one_chunk(whole.select(["started_at"])).column(0).chunk(0), order="descending")
     return Outlines(
         table=_one_chunk(whole.drop_columns(["calls", "turns", "incomplete_reasons"])),
         calls=calls,
         turns=turns,
         reasons=_list_column(whole.column("incomplete_reasons"), "reason"),
         models=_list_column(whole.column("calls"), "request_model"),
+        agents=_list_column(whole.column("calls"), "agent"),
+        newest=newest.to_numpy().astype(np.int64),
         groups=groups,
         starts=np.cumsum([0, *(group.rows for group in groups)], dtype=np.int64),
     )

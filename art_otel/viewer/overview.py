@@ -22,6 +22,7 @@ from art_otel.errors import StorageError
 from art_otel.store import REPORT_NAME
 from art_otel.trajectories import explain
 from art_otel.viewer.judging import DEFAULTS, PlanOptions, cure_of, described_options
+from art_otel.viewer.outlines import ListColumn
 from art_otel.viewer.snapshot import Snapshot
 
 _BINS: Final = 20
@@ -48,10 +49,26 @@ def overview(snapshot: Snapshot) -> dict[str, Any]:
             for reason, count in sorted(skipped.items(), key=lambda item: -item[1])
         ],
         "splits": _counts(snapshot, "shown_split"),
-        "models": [{"name": name, "count": count} for name, count in outlines.models.counts().items()],
+        "steps": _steps(snapshot),
+        "models": _named(outlines.models),
+        "agents": _named(outlines.agents),
+        "sources": [
+            {"name": source.name, "count": int(outlines.equal("source", number).sum())}
+            for number, source in enumerate(snapshot.sources)
+        ],
+        "repeated": snapshot.combined.repeated,
+        "sharedGroups": snapshot.combined.shared_group_ids,
         "rewards": _rewards(snapshot),
         "report": _report(snapshot),
     }
+
+
+def _named(column: ListColumn) -> list[dict[str, Any]]:
+    return [{"name": name, "count": count} for name, count in column.counts().items()]
+
+
+def _steps(snapshot: Snapshot) -> list[int]:
+    return sorted(snapshot.outlines.distinct("shown_training_step"))
 
 
 def _counts(snapshot: Snapshot, column: str) -> list[dict[str, Any]]:

@@ -81,7 +81,7 @@ def show_rollout(
         "metadata": msgspec.to_builtins(trajectory.metadata),
         "logs": list(trajectory.logs),
         "tools": msgspec.to_builtins(trajectory.tools),
-        "histories": conversations(trajectory),
+        "histories": conversations(trajectory, verdicts),
         "turns": show_turns(trajectory, verdicts, tokenizer),
         "time": time,
         "totalMs": total,
@@ -102,7 +102,12 @@ def show_rows(
     judgement = snapshot.judging.done() if options is None else snapshot.judging.wait(options)
     return [
         _row(record, outlines.reasons.row(number), outlines.models.row(number))
-        | {"calls": int(outlines.calls[number]), "turns": int(outlines.turns[number])}
+        | {
+            "source": snapshot.sources[int(record["source"])].name,
+            "agents": outlines.agents.row(number),
+            "calls": int(outlines.calls[number]),
+            "turns": int(outlines.turns[number]),
+        }
         | _judged(judgement, number)
         for number, record in zip(map(int, rows), outlines.records(rows), strict=True)
     ]
@@ -168,19 +173,19 @@ def show_reward(trajectory: Trajectory, reward: Reward) -> dict[str, Any]:
 
 
 def _neighbors(snapshot: Snapshot, row: int) -> dict[str, str | None]:
-    """The trajectories before and after it, in the data and in its group."""
-    outlines, members = snapshot.outlines, members_of(snapshot, row)
-    position = members.index(row)
+    """The trajectories before and after it, in the list and in its group."""
+    newest, members = snapshot.outlines.newest, members_of(snapshot, row)
+    place, position = int(np.flatnonzero(newest == row)[0]), members.index(row)
     return {
-        "previous": _key(snapshot, row - 1) if row else None,
-        "next": _key(snapshot, row + 1) if row + 1 < len(outlines) else None,
+        "previous": _key(snapshot, newest[place - 1]) if place else None,
+        "next": _key(snapshot, newest[place + 1]) if place + 1 < len(newest) else None,
         "groupPrevious": _key(snapshot, members[position - 1]) if position else None,
         "groupNext": _key(snapshot, members[position + 1]) if position + 1 < len(members) else None,
     }
 
 
-def _key(snapshot: Snapshot, row: int) -> str:
-    (record,) = snapshot.outlines.records([row])
+def _key(snapshot: Snapshot, row: int | np.int64) -> str:
+    (record,) = snapshot.outlines.records([int(row)])
     return encode_key(TrajectoryKey.of(record))
 
 

@@ -83,7 +83,7 @@ def frame_html(trajectories: Sequence[Trajectory], *, plan: bool) -> str:
 def _selected(snapshot: Snapshot, selection: Selection) -> list[int]:
     outlines = snapshot.outlines
     if not selection.rollouts and not selection.groups:
-        return list(range(len(outlines)))
+        return outlines.newest.tolist()
     matches = np.zeros(len(outlines), np.bool_)
     for name, ids in (("rollout_id", selection.rollouts), ("group_id", selection.groups)):
         for each in ids:
@@ -91,7 +91,7 @@ def _selected(snapshot: Snapshot, selection: Selection) -> list[int]:
             if not matching.any():
                 raise UsageError(f"--{name.removesuffix('_id')} {each}: is not in this data")
             matches |= matching
-    return np.flatnonzero(matches).tolist()
+    return outlines.newest[matches[outlines.newest]].tolist()
 
 
 def _responses(api: Api, snapshot: Snapshot, rows: list[int]) -> dict[str, Any]:

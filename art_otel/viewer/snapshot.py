@@ -1,8 +1,8 @@
 """Snapshot: the data that is looked at: datasets, runs and spools, as they were at one moment.
 
 Invariant: what is read through a snapshot is of its generation, or ReplacedError is raised: never a mixture of two. Two
-equal marks of a source mean the same files. A source is named by its folder's or file's own name, and its path is told
-to nobody.
+equal marks of a source mean the same files. A source is named by its folder's or file's own name, with that of the
+folder above where several have one name; its path is told to nobody.
 """
 
 import re
@@ -20,7 +20,7 @@ import numpy as np
 
 from art_otel import storage
 from art_otel.errors import ArtOtelError, StoreError, UsageError
-from art_otel.store import REPORT_NAME, SUFFIX, Wanted, combine, read_row_group
+from art_otel.store import REPORT_NAME, SUFFIX, Combined, Wanted, combine, read_row_group
 from art_otel.store.files import DataFile, find_files
 from art_otel.trajectories import Trajectory
 from art_otel.viewer.addresses import NotFoundError, ReplacedError, TrajectoryKey
@@ -75,6 +75,7 @@ class Snapshot:
     generation: str
     marks: tuple[Mark, ...]
     sources: Sequence[Source]
+    combined: Combined
     outlines: Outlines
     judging: Judging
     search: Search
@@ -162,6 +163,7 @@ class ViewedData:
             generation=blake2b(repr(marks).encode(), digest_size=8).hexdigest(),
             marks=marks,
             sources=self._sources,
+            combined=combined,
             outlines=outlines,
             judging=Judging(combined, len(outlines)),
             search=Search(outlines),
@@ -261,10 +263,26 @@ class Spool:
 
 def find_sources(paths: Iterable[str]) -> list[Source]:
     """Find what the paths hold. Raises UsageError and StoreError for a path that holds nothing to look at."""
-    return [source for path in paths for source in _sources_of(path)]
+    return _told_apart([source for path in paths for source in _sources_of(path)])
 
 
-def _sources_of(path: str) -> Sequence[Source]:
+def _told_apart(sources: list["Dataset | Run | Spool"]) -> list[Source]:
+    """Name sources of one name after the folder above, too, and after their number where that is one, too."""
+    names = [source.name for source in sources]
+    if len(set(names)) < len(names):
+        names = [f"{_above(source.path)}/{source.name}" for source in sources]
+    if len(set(names)) < len(names):
+        names = [f"{name} {number}" for number, name in enumerate(names, 1)]
+    return [replace(source, name=name) for source, name in zip(sources, names, strict=True)]
+
+
+def _above(path: str) -> str:
+    """The name of the folder above."""
+    parts = storage.shown(path).rstrip("/").split("/") if storage.is_url(path) else Path(path).resolve().parts
+    return parts[-2]
+
+
+def _sources_of(path: str) -> Sequence[Dataset | Run | Spool]:
     if storage.is_url(path):
         find_files(path)  # says what is wrong
         return [Dataset(path, _name(path))]

@@ -54,7 +54,7 @@ def drifting() -> Trajectory:
         call(1, "a b c", [1, 2, 9, 5], choice("d", [6])),
         call(2, "a b c d e", [1, 2, 9, 5, 6, 7], choice("f", [8])),
     ]
-    return rollout_of(calls, "drifts", group_id="g", **_rewarded(0.5))
+    return rollout_of(calls, "drifts", group_id="g", **rewarded(0.5))
 
 
 def hostile() -> Trajectory:
@@ -67,12 +67,12 @@ def hostile() -> Trajectory:
 def dataset(folder: Path) -> Path:
     """Rollouts with groups, rewards, drift, all that may be missing, and hostile texts, in small row groups."""
     made = [
-        *(talk(f"r{number}", 3, 2, group_id="g", **_rewarded(float(number))) for number in range(4)),
+        *(talk(f"r{number}", 3, 2, group_id="g", **rewarded(float(number))) for number in range(4)),
         drifting(),
         talk("alone", 5, split="val", training_step=3),
-        talk("long", 40, group_id="h", **_rewarded(1.0)),
+        talk("long", 40, group_id="h", **rewarded(1.0)),
         talk("broken", 2, status="error", error="boom"),
-        talk("lacking", 2, incomplete_reasons={"no content": 1}, **_rewarded(1.0)),
+        talk("lacking", 2, incomplete_reasons={"no content": 1}, **rewarded(1.0)),
         hostile(),
     ]
     write_trajectories(made, folder, limits=FileLimits(group_rows=3, part_rows=6))
@@ -85,5 +85,5 @@ def recorded(folder: Path) -> Path:
     return folder
 
 
-def _rewarded(value: float) -> dict:
+def rewarded(value: float) -> dict:
     return {"reward": value, "rewards": (Reward(name="reward", value=value, source="attribute", time_ns=1),)}

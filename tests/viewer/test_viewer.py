@@ -8,9 +8,10 @@ import httpx
 import pytest
 
 import art_otel
-from art_otel.store import read_trajectories
+from art_otel.store import read_trajectories, write_trajectories
 from art_otel.trajectories import trajectory_json
-from tests.viewer.served import HOSTILE, answer, dataset, drifting, recorded, viewer
+from tests.data.token_rollouts import talk
+from tests.viewer.served import HOSTILE, answer, dataset, drifting, recorded, rewarded, viewer
 
 OPTIONS = [
     {},
@@ -127,8 +128,9 @@ def test_the_list_filters_sorts_and_searches(client):
     assert (page["total"], page["rows"]) == (len(everything), everything[4:7])
 
 
-def test_a_rollout_is_shown_whole(client, data):
+def test_a_rollout_is_shown_whole_and_says_trained_of_what_trains_alone(client, data):
     by_id = {one.rollout_id: one for one in read_trajectories(data)}
+    verdicts = {verdict.rollout_id: verdict for verdict in art_otel.batches(data).verdicts()}
     rows = rows_of(client)
     for row, after in zip(rows, [*rows[1:], None], strict=True):
         shown, trajectory = answer(client, f"rollouts/{row['key']}"), by_id[row["rolloutId"]]
@@ -137,7 +139,8 @@ def test_a_rollout_is_shown_whole(client, data):
         assert len(shown["turns"]) == len(trajectory.turns) == row["turns"]
         messages = [message for history in shown["histories"] for message in history["messages"]]
         trained = [message["turn"] for message in messages if message["state"] == "trained"]
-        assert sorted(trained) == [at for at, turn in enumerate(trajectory.turns) if turn.untrained is None]
+        reasons = verdicts[row["rolloutId"]].completions
+        assert sorted(trained) == [at for at, reason in enumerate(reasons) if reason is None]
         raw = answer(client, f"rollouts/{row['key']}/raw")["trajectory"]
         assert raw == json.loads(json.dumps(trajectory_json(trajectory)))
 
@@ -231,3 +234,17 @@ def test_real_recordings_are_shown(tmp_path):
             shown = answer(client, f"rollouts/{row['key']}")
             assert len(shown["turns"]) == row["turns"]
             assert all(bar["startMs"] >= 0 for bar in shown["time"])
+
+
+def test_sources_are_told_apart_and_what_several_have_is_shown_once(tmp_path):
+    for name, trace in (("a", 1), ("b", 2), ("again", 1)):
+        made = [talk(f"{trace}-{number}", 2, group_id="g", **rewarded(float(number))) for number in range(2)]
+        write_trajectories(made, tmp_path / name / "out")
+    with viewer(*(tmp_path / name / "out" for name in ("a", "b", "again"))) as client:
+        rows, overview = rows_of(client), answer(client, "overview")
+        assert [(row["source"], row["groupId"]) for row in rows] == [
+            *[("a/out", "g (source 1)")] * 2,
+            *[("b/out", "g (source 2)")] * 2,
+        ]
+        assert (overview["repeated"], overview["sharedGroups"]) == (2, 1)
+        assert {row["rolloutId"] for row in rows_of(client, source="b/out")} == {"2-0", "2-1"}

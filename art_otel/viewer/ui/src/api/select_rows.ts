@@ -24,6 +24,8 @@ const FILTERS: Record<string, (row: Row, value: string) => boolean> = {
   step: (row, value) => String(row.step) === value,
   group: (row, value) => row.groupKey === value || row.groupId === value,
   model: (row, value) => row.models.includes(value),
+  agent: (row, value) => row.agents.includes(value),
+  source: (row, value) => row.source === value,
 };
 
 function searched(row: Row): string {

@@ -36,6 +36,12 @@ export interface Overview extends Answer {
   incomplete: Reason[];
   skipped: Reason[];
   splits: Count[];
+  steps: number[];
+  models: Count[];
+  agents: Count[];
+  sources: Count[];
+  repeated: number;
+  sharedGroups: number;
   rewards: {
     known: number;
     unknown: number;
@@ -58,6 +64,8 @@ export interface Overview extends Answer {
 
 export interface Row {
   key: string;
+  source: string;
+  agents: string[];
   rolloutId: string;
   attempt: number | null;
   name: string | null;

@@ -1,6 +1,6 @@
 import type { ComponentChildren } from "preact";
 import type { Row } from "../api/types";
-import { count, decimal, duration, time } from "../format";
+import { count, decimal, duration, rewardClass, time } from "../format";
 import { hashOf } from "../route";
 import { Unknown, Value } from "../text/unknown";
 import { Inline, visible } from "../text/visible";
@@ -13,7 +13,7 @@ export interface Column {
   cell: (row: Row) => ComponentChildren;
 }
 
-export const COLUMNS: Column[] = [
+const COLUMNS: Column[] = [
   {
     id: "name",
     title: "Rollout",
@@ -38,7 +38,7 @@ export const COLUMNS: Column[] = [
     title: "Reward",
     sort: "reward",
     number: true,
-    cell: (row) => <Value of={row.reward} as={(value) => decimal(value)} why="no reward was recorded" />,
+    cell: (row) => <Value of={row.reward} as={rewardOf} why="no reward was recorded" />,
   },
   { id: "verdict", title: "Would train", cell: (row) => <Verdict row={row} /> },
   {
@@ -76,6 +76,7 @@ export const COLUMNS: Column[] = [
         </a>
       ),
   },
+  { id: "source", title: "Source", cell: (row) => <Inline text={row.source} /> },
   { id: "started", title: "Started (UTC)", sort: "started", cell: (row) => <Value of={row.startedAt} as={time} /> },
   {
     id: "duration",
@@ -85,6 +86,15 @@ export const COLUMNS: Column[] = [
     cell: (row) => <Value of={row.durationMs} as={duration} why="it has no end" />,
   },
 ];
+
+export function rewardOf(value: number) {
+  return <b class={rewardClass(value)}>{decimal(value)}</b>;
+}
+
+/** The columns of the data: what a row is from is no news where all are from one source. */
+export function columnsOf(sources: number): Column[] {
+  return sources > 1 ? COLUMNS : COLUMNS.filter(({ id }) => id !== "source");
+}
 
 export function Status({ row }: { row: Row }) {
   const bad = row.status === "error";

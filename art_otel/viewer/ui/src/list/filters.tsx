@@ -15,6 +15,8 @@ export const FILTERS = [
   "step",
   "group",
   "model",
+  "agent",
+  "source",
   "plan",
 ] as const;
 
@@ -30,6 +32,11 @@ function groupName(key: string): string {
   } catch {
     return key;
   }
+}
+
+/** One value alone is no choice. */
+function several(values: string[]): string[] {
+  return values.length > 1 ? values : [];
 }
 
 interface Props {
@@ -61,7 +68,11 @@ export function Filters({ query, onChange }: Props) {
         onChange={onChange}
       />
       <Choice name="split" label="Split" values={named(answer?.splits)} query={query} onChange={onChange} />
-      {(["step", "group", "model", "completion", "plan"] as const).map(
+      <Choice name="step" label="Step" values={several((answer?.steps ?? []).map(String))} query={query} onChange={onChange} />
+      <Choice name="model" label="Model" values={several(named(answer?.models))} query={query} onChange={onChange} />
+      <Choice name="agent" label="Agent" values={several(named(answer?.agents))} query={query} onChange={onChange} />
+      <Choice name="source" label="Source" values={several(named(answer?.sources))} query={query} onChange={onChange} />
+      {(["group", "completion", "plan"] as const).map(
         (name) =>
           query.has(name) && (
             <button

@@ -4,7 +4,7 @@ import { useKeys } from "../keyboard/keys";
 import { count } from "../format";
 import { go, hashOf } from "../route";
 import { Failure } from "../text/unknown";
-import { COLUMNS } from "./columns";
+import { columnsOf } from "./columns";
 import { useRows } from "./use_rows";
 
 const BESIDE = 8;
@@ -12,6 +12,7 @@ const narrow = matchMedia("(max-width: 760px)");
 
 interface Props {
   query: string;
+  sources: number;
   at: number;
   sort: string;
   order: string;
@@ -20,7 +21,8 @@ interface Props {
   onTotal: (total: number | null) => void;
 }
 
-export function RowTable({ query, at, sort, order, onSort, onAt, onTotal }: Props) {
+export function RowTable({ query, sources, at, sort, order, onSort, onAt, onTotal }: Props) {
+  const columns = columnsOf(sources);
   const scroller = useRef<HTMLDivElement>(null);
   const height = useRowHeight();
   const [top, setTop] = useState(0);
@@ -87,12 +89,12 @@ export function RowTable({ query, at, sort, order, onSort, onAt, onTotal }: Prop
           role="table"
           aria-label="Trajectories"
           aria-rowcount={total + 1}
-          aria-colcount={COLUMNS.length}
-          class="rows-table"
+          aria-colcount={columns.length}
+          class={`rows-table${sources > 1 ? " with-source" : ""}`}
         >
           <div role="rowgroup" class="rows-head">
             <div role="row" aria-rowindex={1} class="row">
-              {COLUMNS.map((column) => (
+              {columns.map((column) => (
                 <div
                   role="columnheader"
                   class={`cell cell-${column.id}${column.number ? " num" : ""}`}
@@ -132,7 +134,7 @@ export function RowTable({ query, at, sort, order, onSort, onAt, onTotal }: Prop
                     onAt(index);
                   }}
                 >
-                  {COLUMNS.map((column) => (
+                  {columns.map((column) => (
                     <div
                       role="cell"
                       class={`cell cell-${column.id}${column.number ? " num" : ""}`}

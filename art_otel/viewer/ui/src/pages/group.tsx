@@ -12,7 +12,7 @@ export function GroupPage({ route, info }: { route: Route; info: Info | null }) 
   const { query } = route;
   const asked = queryText({ credit: query.get("credit"), advantage: query.get("advantage") });
   const { answer: group, error } = useAnswer<Group>(`/api/groups/${route.parts[1] ?? ""}${asked && `?${asked}`}`);
-  if (!group) return error ? <Failure says={error} /> : <Loading />;
+  if (!group) return error ? <Failure says={error} ways /> : <Loading />;
   return (
     <>
       <h1>

@@ -13,6 +13,7 @@ export function Histogram({ rewards }: { rewards: Overview["rewards"] }) {
     );
   }
   const most = Math.max(...bins.map((bin) => bin.count), 1);
+  const filled = bins.filter((bin) => bin.count > 0).length;
   const step = WIDTH / bins.length;
   const ranges = bins.map((bin) => `${decimal(bin.from, 3)} to ${decimal(bin.to, 3)}: ${count(bin.count)}`);
   return (
@@ -27,7 +28,7 @@ export function Histogram({ rewards }: { rewards: Overview["rewards"] }) {
               <rect x={x + 1} y={TOP + HEIGHT - height} width={Math.max(step - 2, 1)} height={height}>
                 <title>{ranges[index]}</title>
               </rect>
-              {bin.count > 0 && bins.length <= 12 && (
+              {bin.count > 0 && filled <= 12 && (
                 <text x={x + step / 2} y={TOP + HEIGHT - height - 4}>
                   {count(bin.count)}
                 </text>

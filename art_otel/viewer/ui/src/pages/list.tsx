@@ -1,10 +1,11 @@
 import { useState } from "preact/hooks";
+import type { Info } from "../api/types";
 import { count } from "../format";
 import { FILTERS, Filters } from "../list/filters";
 import { RowTable } from "../list/table";
 import { go, queryText, withQuery, type Query, type Route } from "../route";
 
-export function ListPage({ route }: { route: Route }) {
+export function ListPage({ route, info }: { route: Route; info: Info | null }) {
   const [total, setTotal] = useState<number | null>(null);
   const { query } = route;
   const list: Route = { parts: ["t"], query };
@@ -32,6 +33,7 @@ export function ListPage({ route }: { route: Route }) {
       <Filters query={query} onChange={change} />
       <RowTable
         query={asked}
+        sources={info?.sources.length ?? 1}
         at={Number(query.get("at") ?? 0) || 0}
         sort={sort}
         order={order}

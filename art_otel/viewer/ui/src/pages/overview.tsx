@@ -23,6 +23,18 @@ export function OverviewPage({ info }: { info: Info | null }) {
           {info.sources.length > 4 && ` and ${count(info.sources.length - 4)} more`}
         </p>
       )}
+      {answer.repeated > 0 && (
+        <p class="notice">
+          {count(answer.repeated)} recordings are in several of these sources. Each is shown, counted and trained once, as
+          of the first source that has it.
+        </p>
+      )}
+      {answer.sharedGroups > 0 && (
+        <p class="notice">
+          {count(answer.sharedGroups)} groups have the same id in several sources. Each source has a group of its own, with
+          the number of the source behind the id.
+        </p>
+      )}
       <dl class="figures">
         <Figure name="trajectories" href={hashOf(["t"])} number={count(answer.total)} />
         <Figure

@@ -35,11 +35,11 @@ export function RolloutPage({ route, info }: { route: Route; info: Info | null }
     "]": () => other(rollout?.groupNext),
     ...Object.fromEntries(TABS.map((each, index) => [String(index + 1), () => go(address(each, {}))])),
   });
-  if (!rollout) return error ? <Failure says={error} /> : <Loading />;
+  if (!rollout) return error ? <Failure says={error} ways /> : <Loading />;
   return (
     <>
       {error && <Failure says={`${error} What is shown is from before the dataset changed.`} />}
-      <RolloutHeader rollout={rollout} tab={tab} />
+      <RolloutHeader rollout={rollout} info={info} tab={tab} />
       <nav class="tabs" aria-label="Views of this rollout">
         {TABS.map((each) => (
           <a href={address(each, {})} aria-current={each === tab ? "page" : undefined}>

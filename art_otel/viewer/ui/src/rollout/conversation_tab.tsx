@@ -1,8 +1,14 @@
 import { useKeys } from "../keyboard/keys";
+import type { Rollout } from "../api/types";
 import type { TabProps } from "../pages/rollout";
 import { go } from "../route";
 import { Conversation } from "./conversation";
 import { HistoryChoice } from "./history_choice";
+
+/** The names of who sampled these turns. */
+export function agentsOf(rollout: Rollout, turns: number[]): string[] {
+  return [...new Set(turns.flatMap((turn) => rollout.turns[turn]?.agent ?? []))];
+}
 
 export function ConversationTab({ rollout, query, address }: TabProps) {
   const turn = query.has("t") ? Number(query.get("t")) : null;
@@ -18,9 +24,9 @@ export function ConversationTab({ rollout, query, address }: TabProps) {
   };
   useKeys({ h: () => beside(-1), l: () => beside(1) });
   if (!history) return <p class="notice">This rollout has no history: no call completed.</p>;
-  const choices = rollout.histories.map(({ index, messages }) => {
+  const choices = rollout.histories.map(({ index, messages, turns }) => {
     const trained = messages.filter((message) => message.state === "trained").length;
-    return { index, says: trained === 0 ? "context only" : `${trained} trained` };
+    return { index, agents: agentsOf(rollout, turns), says: trained === 0 ? "nothing trains" : `${trained} ${trained === 1 ? "trains" : "train"}` };
   });
   return (
     <>

@@ -1,15 +1,16 @@
-import type { Rollout } from "../api/types";
-import { count, decimal, duration, json, time } from "../format";
+import type { Info, Reward, Rollout } from "../api/types";
+import { count, decimal, duration, json, rewardClass, time } from "../format";
 import { Status, Verdict } from "../list/columns";
 import { hashOf } from "../route";
 import { Value } from "../text/unknown";
 import { Block, Inline, visible } from "../text/visible";
 import { RewardNote } from "./reward";
 
-export function RolloutHeader({ rollout, tab }: { rollout: Rollout; tab: string }) {
+export function RolloutHeader({ rollout, info, tab }: { rollout: Rollout; info: Info | null; tab: string }) {
   const { row } = rollout;
   const about = rollout.rewards.filter(
-    (reward) => !reward.target || ["rollout", "agent", "tool"].includes(reward.target.kind),
+    (reward) =>
+      (!reward.target || ["rollout", "agent", "tool"].includes(reward.target.kind)) && !isOnlyTheReward(reward, row.reward),
   );
   return (
     <header class="rollout-head">
@@ -17,20 +18,18 @@ export function RolloutHeader({ rollout, tab }: { rollout: Rollout; tab: string 
         <h1>
           <Inline text={row.name ?? row.rolloutId} />
         </h1>
+        <span class="id quiet">
+          {row.name !== null && <Inline text={row.rolloutId} />}
+          {row.attempt !== null && row.attempt > 0 && ` attempt ${row.attempt}`}
+        </span>
         <Steps rollout={rollout} tab={tab} />
       </div>
       <dl class="facts">
-        <Fact name="Rollout">
-          <span class="id">
-            <Inline text={row.rolloutId} />
-          </span>
-          {row.attempt !== null && row.attempt > 0 && ` attempt ${row.attempt}`}
-        </Fact>
         <Fact name="Status">
           <Status row={row} />
         </Fact>
         <Fact name="Reward">
-          <Value of={row.reward} as={(value) => <b>{decimal(value)}</b>} why="no reward was recorded" />
+          <Value of={row.reward} as={(value) => <b class={rewardClass(value)}>{decimal(value)}</b>} why="no reward was recorded" />
         </Fact>
         <Fact name="Would train">
           <Verdict row={row} />
@@ -65,6 +64,11 @@ export function RolloutHeader({ rollout, tab }: { rollout: Rollout; tab: string 
         {row.step !== null && (
           <Fact name="Step">
             <a href={hashOf(["t"], { step: row.step })}>{count(row.step)}</a>
+          </Fact>
+        )}
+        {info !== null && info.sources.length > 1 && (
+          <Fact name="Source">
+            <Inline text={row.source} />
           </Fact>
         )}
         {row.split !== null && (
@@ -106,6 +110,11 @@ export function RolloutHeader({ rollout, tab }: { rollout: Rollout; tab: string 
   );
 }
 
+/** The fact above says it already. */
+function isOnlyTheReward({ target, name, value, label, explanation }: Reward, reward: number | null): boolean {
+  return target?.kind === "rollout" && name === "reward" && value === reward && label === null && explanation === null;
+}
+
 function Fact({ name, children }: { name: string; children: preact.ComponentChildren }) {
   return (
     <div>
@@ -117,15 +126,22 @@ function Fact({ name, children }: { name: string; children: preact.ComponentChil
 
 function Steps({ rollout, tab }: { rollout: Rollout; tab: string }) {
   const links: [string, string, string | null][] = [
-    ["Previous rollout (k)", "←", rollout.previous],
-    ["Next rollout (j)", "→", rollout.next],
-    ["Previous of the group ([)", "[", rollout.groupPrevious],
-    ["Next of the group (])", "]", rollout.groupNext],
+    ["Previous rollout (k)", "← previous", rollout.previous],
+    ["Next rollout (j)", "next →", rollout.next],
   ];
+  if (rollout.row.groupKey !== null)
+    links.push(
+      ["Previous of the group ([)", "← in group", rollout.groupPrevious],
+      ["Next of the group (])", "in group →", rollout.groupNext],
+    );
   return (
     <nav aria-label="Other rollouts" class="steps">
       {links.map(([label, sign, key]) =>
-        key === null ? null : (
+        key === null ? (
+          <span class="icon none" aria-hidden="true">
+            {sign}
+          </span>
+        ) : (
           <a href={hashOf(["r", key, tab])} aria-label={label} title={label} class="icon">
             {sign}
           </a>

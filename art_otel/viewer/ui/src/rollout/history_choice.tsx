@@ -1,5 +1,7 @@
+import { Inline } from "../text/visible";
+
 interface Props {
-  histories: { index: number; says: string }[];
+  histories: { index: number; says: string; agents?: string[] }[];
   chosen: number;
   href: (index: number) => string;
 }
@@ -10,9 +12,9 @@ export function HistoryChoice({ histories, chosen, href }: Props) {
   return (
     <nav class="histories" aria-label="Histories">
       <span class="quiet">{histories.length} histories</span>
-      {histories.map(({ index, says }) => (
+      {histories.map(({ index, says, agents = [] }) => (
         <a href={href(index)} aria-current={index === chosen ? "true" : undefined}>
-          {index + 1}
+          {agents.length > 0 ? <Inline text={agents.join(", ")} /> : index + 1}
           <span class="quiet"> {says}</span>
         </a>
       ))}

@@ -7,19 +7,20 @@ import { RewardNote } from "./reward";
 interface Props {
   message: Message;
   rewards: Reward[];
+  agent: string | null;
   chosen: boolean;
   linkTo: (history: number, turn: number) => string;
   tokensOf: (turn: number) => string;
 }
 
 const SAYS: Record<Message["state"], string> = {
-  trained: "● trained",
+  trained: "● trains",
   context: "",
   copy: "↪ context copy",
   untrained: "○ not trained",
 };
 
-export function MessageCard({ message, rewards, chosen, linkTo, tokensOf }: Props) {
+export function MessageCard({ message, rewards, agent, chosen, linkTo, tokensOf }: Props) {
   const { state, turn, trainedIn, execution } = message;
   return (
     <li
@@ -33,6 +34,11 @@ export function MessageCard({ message, rewards, chosen, linkTo, tokensOf }: Prop
           <Inline text={message.role} />
         </span>
         {message.name && <Inline text={message.name} />}
+        {agent !== null && (
+          <span class="tag">
+            <Inline text={agent} />
+          </span>
+        )}
         {turn !== null && state !== "context" && <span class="turn">turn {turn}</span>}
         {SAYS[state] && <span class="state">{SAYS[state]}</span>}
         {state === "untrained" && message.why !== null && (

@@ -7,6 +7,7 @@ import type { TabProps } from "../pages/rollout";
 import { go, queryText, type Query } from "../route";
 import { Failure, Loading } from "../text/unknown";
 import { Inline } from "../text/visible";
+import { agentsOf } from "./conversation_tab";
 import { HistoryChoice } from "./history_choice";
 import { Legend } from "./legend";
 import { RewardOptions } from "./option_choice";
@@ -48,7 +49,11 @@ export function TokensTab({ rollout, info, query, address }: TabProps) {
       </p>
     );
   }
-  const choices = (tokens.histories ?? []).map(({ index, length }) => ({ index, says: `${count(length)} tokens` }));
+  const choices = (tokens.histories ?? []).map(({ index, turns, length }) => ({
+    index,
+    agents: agentsOf(rollout, turns),
+    says: `${count(length)} tokens`,
+  }));
   return (
     <div class="tokens-tab">
       <HistoryChoice histories={choices} chosen={history} href={(index) => address("tokens", { ...kept, h: index })} />

@@ -87,7 +87,7 @@ function Page({ page, route, info }: { page: string; route: Route; info: Info | 
     case "":
       return <OverviewPage info={info} />;
     case "t":
-      return <ListPage route={route} />;
+      return <ListPage route={route} info={info} />;
     case "r":
       return <RolloutPage key={key} route={route} info={info} />;
     case "g":
@@ -97,6 +97,6 @@ function Page({ page, route, info }: { page: string; route: Route; info: Info | 
     case "runs":
       return <RunsPage route={route} />;
     default:
-      return <Failure says="There is no such page. The links above lead to all there are." />;
+      return <Failure says="There is no such page." ways />;
   }
 }

@@ -20,9 +20,11 @@ export function Header({ info, page, onHelp }: { info: Info | null; page: string
             <Inline text={info.name} />
           </span>
         )}
-        <span class="badge" title={isExported ? "One file: it asks no server" : undefined}>
-          {isExported ? "exported file" : info?.live ? "live" : "read only"}
-        </span>
+        {isExported && (
+          <span class="badge" title="One file: it asks no server">
+            exported file
+          </span>
+        )}
       </div>
       <nav aria-label="Pages">
         {links.map(([text, href, pages]) => (

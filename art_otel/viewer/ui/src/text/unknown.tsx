@@ -23,10 +23,17 @@ export function Value<T>({
   return of === null || of === undefined ? <Unknown why={why} /> : <>{as(of)}</>;
 }
 
-export function Failure({ says }: { says: string }) {
+/** What went wrong, with ways on where it takes the place of a page. */
+export function Failure({ says, ways = false }: { says: string; ways?: boolean }) {
   return (
     <p class="notice failure" role="alert">
       <strong>Not shown.</strong> <Inline text={says} />
+      {ways && (
+        <>
+          {" "}
+          <a href="#/t">All trajectories</a> or <a href="#/">the first page</a>.
+        </>
+      )}
     </p>
   );
 }
