@@ -159,6 +159,9 @@ class Gateway:
     async def _proxy(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request as a model server does."""
         request = Request(scope, receive)
+        if request.headers.get("upgrade", "").lower() == "websocket":
+            await _error(501, "no websocket passes here; ask by HTTP")(scope, receive, send)
+            return
         try:
             target = read_target(scope["raw_path"].decode("ascii"), scope["query_string"].decode("ascii"))
             async with self.receiver.bodies.read(request) as body:

@@ -70,8 +70,10 @@ class Asked:
 
     def without(self, event: bytes, data: bytes) -> bytes:
         """The same of an event with this data; the one that has nothing but the usage that we asked for goes."""
-        if _OPTIONS in self._added and bytes(fields_of(data).get("choices", b"")) == _NO_CHOICES:
-            return b""
+        if _OPTIONS in self._added:
+            fields = fields_of(data)
+            if bytes(fields.get("choices", b"")) == _NO_CHOICES and bytes(fields.get("usage", _NULL)) != b"null":
+                return b""
         kept = self.without_tokens(data)
         return event if kept is data else event.replace(data, kept, 1)
 
