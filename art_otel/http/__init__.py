@@ -14,3 +14,4 @@ from art_otel.http.guards import WebPageCheck as WebPageCheck
 from art_otel.http.server import Address as Address
 from art_otel.http.server import HttpServer as HttpServer
 from art_otel.http.server import Tls as Tls
+from art_otel.http.server import new_loop as new_loop

@@ -79,7 +79,7 @@ class WebPageCheck:
 
     def __init__(self, app: ASGIApp, address: Address, when_refused: WhenRefused) -> None:
         self._app = app
-        self._address = address
+        self._is_loopback = address.is_loopback
         self._when_refused = when_refused
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -94,7 +94,7 @@ class WebPageCheck:
     def _refusal(self, headers: Headers) -> str | None:
         if "origin" in headers or headers.get("sec-fetch-site", "none") != "none":
             return "web pages may not ask this server; a program in a browser has to send a token"
-        if not self._address.is_loopback:
+        if not self._is_loopback:
             return None
         other = next((host for host in headers.getlist("host") or [""] if not _names_loopback(host)), None)
         if other is None:

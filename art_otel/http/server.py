@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, Self
 
 import uvicorn
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from art_otel.errors import UsageError
 
@@ -22,6 +22,7 @@ _MAX_PORT = 65535
 HEADER_SECONDS: Final = 10.0
 
 _TOO_SLOW: Final = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+_TOO_LARGE: Final = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 _MAX_HEADER_BYTES: Final = 64 << 10
 _MAX_CONNECTIONS: Final = 4096
 _BACKLOG: Final = 1024
@@ -79,8 +80,8 @@ class HttpServer:
                 log_config=None,
                 access_log=False,
                 server_header=False,
+                proxy_headers=False,
                 limit_concurrency=_MAX_CONNECTIONS,
-                h11_max_incomplete_event_size=_MAX_HEADER_BYTES,
                 timeout_keep_alive=_KEEP_ALIVE_SECONDS,
                 timeout_graceful_shutdown=_STOP_SECONDS,
                 ssl_certfile=None if tls is None else str(tls.certificate),
@@ -113,10 +114,12 @@ class HttpServer:
             self._socket.close()
 
 
-class TimedProtocol(H11Protocol):
-    """A connection of uvicorn with this timer; the methods are those of asyncio.Protocol."""
+class TimedProtocol(HttpToolsProtocol):
+    """A connection of uvicorn with this timer, and a limit of its headers; the methods are a Protocol's."""
 
     _timer: asyncio.TimerHandle | None = None
+    _begun_bytes: int | None = None
+    """Bytes of a request whose headers are not whole."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn
         """Wait for the first request."""
@@ -130,6 +133,20 @@ class TimedProtocol(H11Protocol):
             self._stop()
         else:
             self._wait()
+        if self._begun_bytes is not None:
+            self._begun_bytes += len(data)
+            if self._begun_bytes > _MAX_HEADER_BYTES:
+                self._refuse(_TOO_LARGE)
+
+    def on_message_begin(self) -> None:
+        """Begin to count the headers."""
+        super().on_message_begin()
+        self._begun_bytes = 0
+
+    def on_headers_complete(self) -> None:
+        """Count no more."""
+        self._begun_bytes = None
+        super().on_headers_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait for nothing more."""
@@ -138,17 +155,26 @@ class TimedProtocol(H11Protocol):
 
     def _wait(self) -> None:
         if self._timer is None:
-            self._timer = self.loop.call_later(HEADER_SECONDS, self._give_up)
+            self._timer = self.loop.call_later(HEADER_SECONDS, self._refuse, _TOO_SLOW)
 
     def _stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _give_up(self) -> None:
+    def _refuse(self, answer: bytes) -> None:
         if not self.transport.is_closing():
-            self.transport.write(_TOO_SLOW)
+            self.transport.write(answer)
             self.transport.close()
+
+
+def new_loop() -> asyncio.AbstractEventLoop:
+    """Give a loop for a server: that of libuv where there is one, which writes once where asyncio writes thrice."""
+    try:
+        import uvloop  # noqa: PLC0415 # not on Windows
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
 
 
 def _listening(address: Address) -> socket.socket:

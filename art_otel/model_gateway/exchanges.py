@@ -8,6 +8,7 @@ Sources: https://html.spec.whatwg.org/multipage/server-sent-events.html#event-st
 https://platform.openai.com/docs/api-reference, https://docs.anthropic.com/en/api/messages-streaming
 """
 
+import re
 from collections.abc import Iterator
 from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
 
@@ -134,7 +135,8 @@ class _Joined(Protocol):
     def body(self) -> dict[str, Value]: ...
 
 
-_ENDS: Final = (b"\n\n", b"\r\n\r\n", b"\r\r")
+_END: Final = re.compile(rb"\n\n|\r\n\r\n|\r\r")
+_LONGEST_END: Final = 4
 _DATA: Final = b"data:"
 _DONE: Final = b"[DONE]"
 _LAST: Final = frozenset(
@@ -154,12 +156,12 @@ class _Stream:
 
     def take(self, piece: bytes) -> Iterator[Event]:
         """Give the events that end in the bytes that came next."""
-        text = self._begun + piece
-        while (end := _end_of_event(text)) is not None:
-            event, text = text[:end], text[end:]
+        text, begins = self._begun + piece, 0
+        for end in _END.finditer(text, max(0, len(self._begun) - _LONGEST_END)):
+            event, begins = text[begins : end.end()], end.end()
             lines = [line[len(_DATA) :].strip() for line in event.splitlines() if line.startswith(_DATA)]
             yield Event(event, b"\n".join(lines))
-        self._begun = text
+        self._begun = text[begins:]
 
     def read(self, event: Event) -> None:
         """Read an event. One that is no JSON object says nothing."""
@@ -182,11 +184,6 @@ class _Stream:
     def rest(self) -> bytes:
         """What came of an event that never ended."""
         return self._begun
-
-
-def _end_of_event(text: bytes) -> int | None:
-    ends = [at + len(end) for end in _ENDS if (at := text.find(end)) >= 0]
-    return min(ends, default=None)
 
 
 _DELTAS: Final = {

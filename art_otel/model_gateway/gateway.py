@@ -16,9 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol, TypeAlias
 from uuid import uuid4
 
-import httpx
 import msgspec
-from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -33,7 +31,7 @@ from art_otel.model_gateway.conversations import Conversations
 from art_otel.model_gateway.exchanges import Exchange, Failure, dialect_of
 from art_otel.model_gateway.rollouts import End, OpenRollout, Rollouts
 from art_otel.model_gateway.tokens import Asked, TokenAsking
-from art_otel.model_gateway.upstreams import Answer, Upstream, Upstreams
+from art_otel.model_gateway.upstreams import Answer, RawHeaders, UnreachableError, Upstream, UpstreamError, Upstreams
 from art_otel.receiver.export import ExportRefusedError, Received
 from art_otel.receiver.receiver import Receiver, ReceiverOptions
 from art_otel.spans import Span
@@ -81,7 +79,8 @@ class _Call:
 
     method: str
     target: Target
-    headers: Headers
+    headers: RawHeaders
+    key: str | None
     body: bytes
     address: Address
     upstream: Upstream
@@ -174,7 +173,8 @@ class Gateway:
     def _begin(self, request: Request, target: Target, body: bytes) -> _Call:
         """Read where a request belongs, and choose its server."""
         dialect = dialect_of(request.method, target.path)
-        address = read_address(target, request.headers, None if dialect is None else body)
+        headers = dict(request.headers)  # a dictionary finds them at once
+        address = read_address(target, headers, None if dialect is None else body)
         if dialect is not None and address.source == "conversation":
             address = address._replace(rollout_id=uuid4().hex)
             with _CONTINUING:
@@ -183,7 +183,8 @@ class Gateway:
         call = _Call(
             method=request.method,
             target=target,
-            headers=request.headers,
+            headers=request.headers.raw,
+            key=key_of(headers),
             body=body,
             address=address,
             upstream=self._upstreams.choose(address.rollout_id),
@@ -218,8 +219,9 @@ class Gateway:
         """Ask the server, and hand on what it answers."""
         try:
             answered = await self._ask(call)
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            await self._fail(call, error, send, "cannot be reached")
+        except UpstreamError as error:
+            what = "cannot be reached" if isinstance(error, UnreachableError) else "broke off"
+            await self._fail(call, error, send, what)
             return
         except asyncio.CancelledError:
             if call.exchange is not None:
@@ -227,11 +229,11 @@ class Gateway:
             raise
         try:
             await self._hand_on(call, answered, send)
-        except httpx.HTTPError as error:
+        except UpstreamError as error:
             has_begun = call.exchange is None or call.exchange.is_stream  # then it is cut for the agent, too
             await self._fail(call, error, None if has_begun else send, "broke off")
         finally:
-            await answered.close()
+            answered.close()
 
     async def _ask(self, call: _Call) -> Answer:
         """Send a request, with token ids asked for; with less where the server refuses that."""
@@ -251,11 +253,10 @@ class Gateway:
         return answered
 
     async def _send(self, call: _Call, asked: Asked) -> Answer:
-        is_ours = key_of(call.headers) is not None
         headers = [
             (name, value)
-            for name, value in call.headers.raw
-            if name not in _NOT_SENT and not (is_ours and name in _KEYS)
+            for name, value in call.headers
+            if name not in _NOT_SENT and not (call.key is not None and name in _KEYS)
         ]
         if call.exchange is not None:  # what is compressed nobody could read on its way
             headers = [(name, value) for name, value in headers if name != b"accept-encoding"]
@@ -286,17 +287,16 @@ class Gateway:
         rest = _rest(exchange)
         if not exchange.is_stream:
             await _send_start(answered, send, length=len(rest))
-        await _send_piece(rest, send)
-        await _send_end(send)
+        await _send_end(send, rest)
 
-    async def _fail(self, call: _Call, error: Exception, send: Send | None, what: str) -> None:
+    async def _fail(self, call: _Call, error: UpstreamError, send: Send | None, what: str) -> None:
         """The server cannot be reached, or broke off. `send` is for the error where nothing was answered."""
         self.receiver.metrics.add("art_otel_gateway_upstream_errors_total")
         if call.exchange is not None and not call.is_recorded:
-            call.exchange.failure = Failure(type(error).__name__, _words(error))
+            call.exchange.failure = Failure(type(error).__name__, str(error))
         self._record(call)
         if send is not None:
-            answer = _error(502, f"the model server at {_for_agents(call.upstream)} {what}: {_words(error)}")
+            answer = _error(502, f"the model server at {_for_agents(call.upstream)} {what}: {error}")
             await answer({"type": "http", "method": call.method, "headers": []}, _nothing, send)
 
     def _record(self, call: _Call) -> None:
@@ -375,7 +375,7 @@ async def _read(answered: Answer) -> bytes:
     try:
         return b"".join([piece async for piece in answered.pieces()])
     finally:
-        await answered.close()
+        answered.close()
 
 
 def _taken(exchange: Exchange, piece: bytes) -> bytes:
@@ -391,7 +391,7 @@ def _rest(exchange: Exchange) -> bytes:
 
 
 async def _send_start(answered: Answer, send: Send, length: int | None = None) -> None:
-    headers = [(name.lower(), value) for name, value in answered.headers.raw]
+    headers = [(name.lower(), value) for name, value in answered.raw_headers]
     kept = [(name, value) for name, value in headers if name not in _NOT_ANSWERED]
     if length is not None:
         kept = [(name, value) for name, value in kept if name != b"content-length"]
@@ -404,8 +404,8 @@ async def _send_piece(piece: bytes, send: Send) -> None:
         await send({"type": "http.response.body", "body": piece, "more_body": True})
 
 
-async def _send_end(send: Send) -> None:
-    await send({"type": "http.response.body", "body": b"", "more_body": False})
+async def _send_end(send: Send, rest: bytes = b"") -> None:
+    await send({"type": "http.response.body", "body": rest, "more_body": False})
 
 
 def _error(status: int, message: str) -> JSONResponse:
@@ -418,7 +418,3 @@ def _for_agents(upstream: Upstream) -> str:
     """The address without user and password."""
     scheme, _, rest = upstream.url.partition("://")
     return f"{scheme}://{rest.rpartition('@')[2]}"
-
-
-def _words(error: Exception) -> str:
-    return str(error) or type(error).__name__

@@ -6,20 +6,19 @@ Nobody is waited for shorter than the agent waits, but for a connection. Bodies 
 nor gathered here.
 """
 
-import ssl
 import time
-from collections import OrderedDict, deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from functools import partial
-from typing import Final, TypeAlias, cast
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Final, TypeAlias
 from urllib.parse import urlsplit
 
-import httpx
+import aiohttp
+from multidict import CIMultiDict
+from yarl import URL
 
 from art_otel.errors import UsageError
 
 _CONNECT_SECONDS: Final = 10.0
-_TIMEOUTS: Final = {"connect": _CONNECT_SECONDS, "read": None, "write": None, "pool": None}
 _KEEP_ALIVE_SECONDS: Final = 4.0
 """Less than the 5 s after which uvicorn, and so vLLM and SGLang, closes a connection that nobody uses."""
 
@@ -28,7 +27,23 @@ _AVOIDED_SECONDS: Final = 5.0
 
 _MAX_ROLLOUTS: Final = 100_000
 
+_MAX_HEADER: Final = 1 << 20
+_UNASKED: Final = ("user-agent", "accept", "accept-encoding", "content-type")
+"""Headers that aiohttp adds where an agent sends none."""
+
 RawHeaders: TypeAlias = Sequence[tuple[bytes, bytes]]
+
+
+class UpstreamError(Exception):
+    """A server gave no whole answer. Its text says why."""
+
+
+class UnreachableError(UpstreamError):
+    """No connection was made."""
+
+
+class BrokenOffError(UpstreamError):
+    """The connection ended before the answer did, or what came is no HTTP."""
 
 
 class Upstream:
@@ -47,35 +62,32 @@ class Upstream:
 class Answer:
     """The answer of a server that has begun: its status and headers; its body is read once, and then it is closed."""
 
-    def __init__(self, response: httpx.Response, give_back: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
         self._response = response
-        self._give_back = give_back
-        self.status: Final = response.status_code
-        self.headers: Final = response.headers
+        self.status: Final = response.status
+        self.headers: Final[Mapping[str, str]] = response.headers
+        self.raw_headers: Final[RawHeaders] = response.raw_headers
 
-    def pieces(self) -> AsyncIterator[bytes]:
-        """The body, as the server sends it."""
-        return aiter(cast(httpx.AsyncByteStream, self._response.stream))
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """The body, as the server sends it. Raises BrokenOffError."""
+        try:
+            async for piece in self._response.content.iter_any():
+                yield piece
+        except aiohttp.ClientError as error:
+            raise BrokenOffError(_words(error)) from error
 
-    async def close(self) -> None:
-        """Leave the body, whether it has ended or not."""
-        await self._response.aclose()
-        await self._give_back()
+    def close(self) -> None:
+        """Leave the body. Where it has not ended the connection is closed, and the server sees it."""
+        self._response.close()
 
 
 class Upstreams:
-    """All of them. Raises UsageError where an address is none.
-
-    Each connection is a transport of its own, because a pool of httpx looks at all of its connections for each request.
-    """
+    """All of them. Raises UsageError where an address is none. Its connections are those of the loop it runs in."""
 
     def __init__(self, urls: Sequence[str]) -> None:
         self._all = [Upstream(url) for url in urls]
         self._of_rollout: OrderedDict[str, Upstream] = OrderedDict()
-        self._idle: dict[Upstream, deque[tuple[float, httpx.AsyncHTTPTransport]]] = {one: deque() for one in self._all}
-        is_secure = any(one.url.startswith("https") for one in self._all)
-        # One for all connections, as each takes some milliseconds to make; without https it needs no certificates.
-        self._tls = httpx.create_ssl_context() if is_secure else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        self._session: aiohttp.ClientSession | None = None
 
     def choose(self, rollout_id: str | None) -> Upstream:
         """The server of a rollout, else the one with the fewest open requests."""
@@ -95,34 +107,46 @@ class Upstreams:
         return chosen
 
     async def send(self, upstream: Upstream, method: str, target: str, headers: RawHeaders, body: bytes) -> Answer:
-        """Send a request. Raises httpx.HTTPError where the server cannot be reached or breaks the connection."""
-        request = httpx.Request(
-            method, f"{upstream.url}{target}", headers=[*headers], content=body, extensions={"timeout": _TIMEOUTS}
-        )
-        idle = self._idle[upstream]
-        transport = idle.pop()[1] if idle else self._transport()
+        """Send a request. Raises UpstreamError where the server cannot be reached or breaks the connection."""
+        session = self._session or self._connect()
         try:
-            response = await transport.handle_async_request(request)
-        except BaseException as error:
-            if isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout)):
-                upstream.failed_at = time.monotonic()
-            await transport.aclose()
-            raise
-        return Answer(response, partial(self._give_back, upstream, transport))
+            response = await session.request(
+                method,
+                URL(f"{upstream.url}{target}", encoded=True),
+                headers=CIMultiDict((name.decode("latin-1"), _text(value)) for name, value in headers),
+                data=body or None,
+                allow_redirects=False,
+            )
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+            upstream.failed_at = time.monotonic()
+            raise UnreachableError(_words(error)) from error
+        except (aiohttp.ClientError, ValueError) as error:  # ValueError: what no HTTP can say, as a path with a space
+            raise BrokenOffError(_words(error)) from error
+        return Answer(response)
 
     async def close(self) -> None:
         """Close the connections."""
-        for idle in self._idle.values():
-            while idle:
-                await idle.pop()[1].aclose()
+        if self._session is not None:
+            await self._session.close()
 
-    async def _give_back(self, upstream: Upstream, transport: httpx.AsyncHTTPTransport) -> None:
-        """Keep a connection for the next request, and close those that nobody used for long."""
-        now, idle = time.monotonic(), self._idle[upstream]
-        idle.append((now, transport))
-        while idle[0][0] < now - _KEEP_ALIVE_SECONDS:
-            await idle.popleft()[1].aclose()
+    def _connect(self) -> aiohttp.ClientSession:
+        """Begin to keep connections; cookies, redirects and compressed bodies are the agent's to read."""
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_ALIVE_SECONDS),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            skip_auto_headers=_UNASKED,
+            max_line_size=_MAX_HEADER,
+            max_field_size=_MAX_HEADER,
+        )
+        return self._session
 
-    def _transport(self) -> httpx.AsyncHTTPTransport:
-        limits = httpx.Limits(max_connections=1, keepalive_expiry=_KEEP_ALIVE_SECONDS)
-        return httpx.AsyncHTTPTransport(verify=self._tls, limits=limits)
+
+def _text(value: bytes) -> str:
+    """A header's value as text that aiohttp writes as the same bytes."""
+    return value.decode("utf-8", "surrogateescape")
+
+
+def _words(error: Exception) -> str:
+    return str(error) or type(error).__name__

@@ -3,7 +3,7 @@
 Invariant: an export is acknowledged only after its lines are in the spool file (with `fsync`, on the disk); one that
 cannot be written is refused. Exports wait in no more memory than the budget of bodies allows. OTLP/HTTP answers 200
 stored (with `partial_success` where spans were set aside), 400 no OTLP, 401 no token, 403 a web page, 408 too slow,
-413 too large, 415 a type that is no OTLP, 429 and 503 to be sent again.
+413 too large, 415 a type that is no OTLP, 429 and 503 to be sent again, 431 too many headers.
 
 Source of the protocol: https://opentelemetry.io/docs/specs/otlp/#otlphttp
 """

@@ -28,7 +28,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from art_otel.errors import UsageError
-from art_otel.http import Address, Bodies, BodyLimits, HttpServer, Tls, TokenCheck, WebPageCheck
+from art_otel.http import Address, Bodies, BodyLimits, HttpServer, Tls, TokenCheck, WebPageCheck, new_loop
 from art_otel.receiver.client import ReceivedRollouts
 from art_otel.receiver.delivery import Delivery, LocalSession, RolloutRoutes
 from art_otel.receiver.finished import FinishedRollouts
@@ -123,7 +123,7 @@ class Receiver:
         self._rollouts = RolloutRoutes(self.session, self.bodies)
         self._http = HttpServer(self._application(), options.http, options.tls)
         self._grpc = None if options.grpc is None else self._make_grpc(options.grpc)
-        self._loop = asyncio.new_event_loop()
+        self._loop = new_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="art-otel receiver", daemon=True)
 
     @property

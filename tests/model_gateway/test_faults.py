@@ -107,5 +107,5 @@ def test_an_answer_that_is_cut_is_an_error_that_says_so(tmp_path):
         assert response.status_code == 502
         assert "broke off" in response.json()["error"]["message"]
     (trajectory,) = recorded(tmp_path)
-    assert [call.error_type for call in trajectory.calls] == ["RemoteProtocolError"]
+    assert [call.error_type for call in trajectory.calls] == ["BrokenOffError"]
     assert not trajectory.turns

@@ -210,8 +210,8 @@ def retry_info(error: grpc.RpcError) -> RetryInfo | None:
         (HEAD + b"transfer-encoding: chunked\r\n\r\n" + b"100000\r\n" + bytes(MIB) + b"\r\n100\r\n" + bytes(256), 413),
         (HEAD + b"transfer-encoding: chunked\r\n\r\nrubbish\r\n", 400),
         (b"rubbish\r\n\r\n", 400),
-        (HEAD + b"x: " + b"y" * MIB + b"\r\n\r\n", 400),
-        (HEAD + b"".join(b"x%d: y\r\n" % number for number in range(100_000)) + b"\r\n", 400),
+        (HEAD + b"x: " + b"y" * MIB + b"\r\n\r\n", 431),
+        (HEAD + b"".join(b"x%d: y\r\n" % number for number in range(100_000)) + b"\r\n", 431),
     ],
     ids=lambda value: None if isinstance(value, bytes) else str(value),
 )
