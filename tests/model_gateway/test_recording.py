@@ -264,7 +264,7 @@ def test_a_stream_that_broke_is_not_trained_and_one_that_was_left_neither(tmp_pa
         chat(f"{running.url}/rollout/r")
     (trajectory,) = recorded(tmp_path)
     assert [turn.untrained for turn in trajectory.turns] == ["failed", "stream broke", None]
-    assert trajectory.calls[0].error_type == "RemoteProtocolError"
+    assert trajectory.calls[0].error_type == "BrokenOffError"
 
 
 def test_a_call_that_an_app_traced_as_well_is_one_call_with_the_ids_of_the_gateway(tmp_path, address, monkeypatch):
