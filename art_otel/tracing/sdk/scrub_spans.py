@@ -21,7 +21,7 @@ from art_otel.attributes import REQUEST_MESSAGES, RESPONSE_CHOICES, SCRUBBED, SC
 from art_otel.conventions.content_names import CONTENT_NAMES
 from art_otel.scrubbing import Part, RecordScrubber, Scrubber, replacement
 from art_otel.tracing.sdk.span_lines import as_dict
-from art_otel.tracing.sdk.span_parts import SpanParts, can_put, event_with, link_with
+from art_otel.tracing.sdk.span_parts import SpanParts, event_with, link_with
 
 logger = logging.getLogger(__name__)
 
@@ -48,18 +48,12 @@ def texts_are_clean(context: SpanContext, scrubber: Scrubber) -> Generator[None]
 
 
 class SpanScrubber:
-    """Changes a finished span in place where the SDK lets one, else a copy of it; gives what may be written."""
+    """Changes a finished span in place, before anybody else reads it."""
 
     def __init__(self, scrubber: Scrubber) -> None:
         self.failures = 0
         self._records = RecordScrubber(scrubber, CONTENT_NAMES)
         self._shared: dict[int, tuple[object, Any]] = {}
-        self._in_place = can_put()
-        if not self._in_place:
-            logger.warning(
-                "art-otel: this version of the OpenTelemetry SDK does not let finished spans be changed; what art-otel"
-                " writes is scrubbed all the same, what other exporters of this app send is NOT"
-            )
 
     def __call__(self, span: ReadableSpan) -> ReadableSpan:
         """The span without secrets: itself where it has none."""
@@ -67,11 +61,8 @@ class SpanScrubber:
             parts = self._scrubbed(span)
         except Exception:  # noqa: BLE001 # whatever it was, the app must not notice and nothing may leak
             parts = self._emptied(span)
-        if parts is None:
-            return span
-        if not self._in_place:
-            return parts.copy(span)
-        parts.put(span)
+        if parts is not None:
+            parts.put(span)
         return span
 
     def _scrubbed(self, span: ReadableSpan) -> SpanParts | None:

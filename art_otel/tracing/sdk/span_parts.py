@@ -1,8 +1,8 @@
 """SpanParts: what a finished span says, so that it can be said in other words before anybody else reads it.
 
 Invariant: `put` changes the one ReadableSpan that the SDK hands to every processor, so what they export is changed too;
-identity, times, order and the counts of what was dropped stay. It needs names that the SDK keeps private, which
-`can_put` tries out; `copy` needs none.
+identity, times, order and the counts of what was dropped stay. It needs names that the SDK keeps private; where they
+are others it raises, so that nothing is written of what it could not change.
 
 Without content, what was said to a model and by it is gone: messages, tools, bodies, tokens, and the messages of
 errors, which quote them. Who called which model when, with which numbers, how it finished and what the app itself told
@@ -11,7 +11,7 @@ us (`art.metadata.*`, `art.extra.*`, `art.log`) stays.
 
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
@@ -27,8 +27,8 @@ from art_otel.conventions.content_names import MESSAGE_LISTS, PARAMETERS, is_tex
 from art_otel.spans import Attributes, Value
 from art_otel.tracing.sdk.span_lines import as_dict
 
-_NAMES: Final = ("name", "attributes", "events", "links", "status", "resource", "instrumentation_scope")
-"""As parameters of ReadableSpan; the SDK keeps each under the same name with an underscore before it."""
+_NAMES: Final = ("_name", "_attributes", "_events", "_links", "_status", "_resource", "_instrumentation_scope")
+"""Where the SDK keeps the parts of a finished span."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -72,20 +72,11 @@ class SpanParts:
         )
 
     def put(self, span: ReadableSpan) -> None:
-        """Write these parts to the finished span."""
+        """Write these parts to the finished span. Raises AttributeError where its SDK keeps them elsewhere."""
         for name, part in self._rebuilt(span).items():
-            setattr(span, f"_{name}", part)
-
-    def copy(self, span: ReadableSpan) -> ReadableSpan:
-        """Return a copy of the span with these parts."""
-        return ReadableSpan(
-            context=span.get_span_context(),
-            parent=span.parent,
-            kind=span.kind,
-            start_time=span.start_time,
-            end_time=span.end_time,
-            **self._rebuilt(span),
-        )
+            if name not in vars(span):
+                raise AttributeError(f"this version of the OpenTelemetry SDK has no {name} of a finished span")
+            setattr(span, name, part)
 
     def _rebuilt(self, span: ReadableSpan) -> dict[str, Any]:
         parts = (
@@ -103,27 +94,10 @@ class SpanParts:
         return Status(span.status.status_code, self.description)
 
 
-def can_put() -> bool:
-    """Whether this SDK keeps a finished span's parts where `put` writes them."""
-    span = ReadableSpan(name="before", attributes={"a": "before"}, resource=Resource.get_empty())
-    parts = SpanParts.of(span)
-    parts.name, parts.attributes = "after", {"a": "after"}
-    parts.resource, parts.scope = Resource({"r": "after"}), InstrumentationScope("after")
-    parts.links = [Link(cast(Any, span.get_span_context()))]
-    parts.events = ["after"]
-    parts.put(span)
-    if any(not hasattr(span, f"_{name}") for name in _NAMES) or len(span.links) != 1 or len(span.events) != 1:
-        return False
-    actual = (span.name, dict(span.attributes or {}), span.resource, span.instrumentation_scope)
-    return actual == (parts.name, parts.attributes, parts.resource, parts.scope)
-
-
 def with_attributes(span: ReadableSpan, added: Attributes) -> ReadableSpan:
-    """Add attributes to a finished span: in place where the SDK allows it, else to a copy."""
+    """Add attributes to a finished span, in place."""
     parts = SpanParts.of(span)
     parts.attributes.update(added)
-    if not can_put():
-        return parts.copy(span)
     parts.put(span)
     return span
 
@@ -185,29 +159,9 @@ def content_environment(capture: bool) -> dict[str, str]:  # noqa: FBT001 # the 
     return dict(_ON if capture else _OFF)
 
 
-def without_content(span: ReadableSpan) -> None:
+def without_content(span: ReadableSpan) -> ReadableSpan:
     """Take the content out of a finished span, in place."""
     _structure(span).put(span)
-
-
-def content_free(span: ReadableSpan) -> ReadableSpan:
-    """A copy of a span, which may still run, without content."""
-    return _structure(span).copy(span)
-
-
-def leave_content_out() -> Callable[[ReadableSpan], ReadableSpan]:
-    """What takes content out of finished spans, in place where the SDK lets one; gives what may be written."""
-    if can_put():
-        return _emptied
-    logger.warning(
-        "art-otel: this version of the OpenTelemetry SDK does not let finished spans be changed; what art-otel writes"
-        " is without content, what other exporters of this app send is NOT"
-    )
-    return content_free
-
-
-def _emptied(span: ReadableSpan) -> ReadableSpan:
-    without_content(span)
     return span
 
 

@@ -24,7 +24,7 @@ from art_otel.tracing.internal_errors import warn_once
 from art_otel.tracing.sdk.processor import RecordingSpanProcessor, Rewrite
 from art_otel.tracing.sdk.rollout_registry import ProcessRollout
 from art_otel.tracing.sdk.scrub_spans import SpanScrubber
-from art_otel.tracing.sdk.span_parts import leave_content_out
+from art_otel.tracing.sdk.span_parts import without_content
 from art_otel.tracing.setup.providers import Attachment, add_processor, on_set_provider, unwrap_provider
 from art_otel.tracing.setup.settings import Keywords, Settings, read_settings
 
@@ -134,7 +134,7 @@ def _about(settings: Settings) -> dict[str, str]:
 
 def _rewrites(settings: Settings) -> Iterator[Rewrite]:
     if not settings.capture_content:
-        yield leave_content_out()
+        yield without_content
     scrubber = settings.make_scrubber()
     if scrubber is not None:
         yield SpanScrubber(scrubber)

@@ -13,7 +13,7 @@ from art_otel.conventions.content_names import names_content
 from art_otel.sources import FileStats, Limits, Reading, read_lines_of
 from art_otel.spans import Span
 from art_otel.tracing.sdk.span_lines import OtlpJsonEncoder
-from art_otel.tracing.sdk.span_parts import content_environment, content_free, without_content
+from art_otel.tracing.sdk.span_parts import content_environment, without_content
 from tests.conventions.recorded import MODES, spans
 from tests.gaps import unread
 from tests.tracing.sdk.rewritten import App, Torn, messages
@@ -181,13 +181,6 @@ def test_events_links_and_errors(tmp_path):
     assert dict(kept.links[0].attributes) == {"kind": "k"}
     assert (kept.status.status_code, kept.status.description) == (StatusCode.ERROR, None)
     assert "said" not in app.everything()
-
-
-def test_a_running_span_keeps_its_content_and_is_told_without():
-    span = TracerProvider(shutdown_on_exit=False).get_tracer("t").start_span("s", attributes={"input.value": "said"})
-    assert not content_free(span).attributes
-    assert span.attributes["input.value"] == "said"
-    span.end()
 
 
 def test_the_switches_of_the_instrumentors():
