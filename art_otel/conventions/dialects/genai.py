@@ -9,7 +9,6 @@ What `request_attributes`, `response_attributes` and `genai_message` write is re
 with their exact arguments. Logfire's spans of the Responses API have its items as messages, several of one message.
 """
 
-import json
 from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Final, cast
@@ -388,7 +387,7 @@ def request_attributes(body: dict[str, Value]) -> dict[str, Value]:
     if facts.request_model is not None:
         written[REQUEST_MODEL] = facts.request_model
     if facts.input_messages:
-        written[INPUT_MESSAGES] = json.dumps([genai_message(message) for message in facts.input_messages])
+        written[INPUT_MESSAGES] = _json([genai_message(message) for message in facts.input_messages])
     return written
 
 
@@ -404,10 +403,14 @@ def response_attributes(body: dict[str, Value]) -> dict[str, Value]:
         written["gen_ai.response.model"] = facts.response_model
     if choices:
         messages = [genai_message(choice.message) | {"finish_reason": choice.finish_reason} for choice in choices]
-        written[OUTPUT_MESSAGES] = json.dumps(messages)
+        written[OUTPUT_MESSAGES] = _json(messages)
         if all(choice.finish_reason for choice in choices):
             written["gen_ai.response.finish_reasons"] = [choice.finish_reason for choice in choices]
     return written
+
+
+def _json(messages: list[dict[str, Value]]) -> str:
+    return msgspec.json.encode(messages).decode()  # many times as fast as `json`: a prompt has all that was said
 
 
 def genai_message(message: Message) -> dict[str, Value]:

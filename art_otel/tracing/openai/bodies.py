@@ -138,6 +138,15 @@ def answer_attributes(body: dict[str, Value]) -> dict[str, str]:
     return attributes
 
 
+def spoken(body: dict[str, Value]) -> dict[str, Value]:
+    """The body of a response without token ids and logprobs."""
+    choices = values.items(body.get("choices"))
+    if choices is None:
+        return body
+    said: list[Value] = [_without_numbers(values.mapping(entry) or {}) for entry in choices]
+    return {**_without_numbers(body), "choices": said}
+
+
 def _response(body: dict[str, Value]) -> dict[str, str]:
     """Return the items of a Responses body, and how it ended, as span attributes."""
     items = values.items(body.get("output")) or []

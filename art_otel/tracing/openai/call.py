@@ -45,6 +45,7 @@ from art_otel.tracing.openai.bodies import (
     parameters,
     prompt,
     request_attributes_of,
+    spoken,
 )
 from art_otel.tracing.openai.client import Options, Request, Response, model_of, with_headers
 from art_otel.tracing.openai.stream import ResponseTee
@@ -227,7 +228,7 @@ class Call:
             added[names.POLICY_VERSION] = self._policy_version
         added = {name: value for name, value in added.items() if name not in existing}
         if own:
-            added |= cast(Any, {**request_attributes(decode(asked) or {}), **response_attributes(answered)})
+            added |= cast(Any, {**request_attributes(decode(asked) or {}), **response_attributes(spoken(answered))})
         span.set_attributes(added)
         error = (None if tee is None else tee.error) or failed_status(answered)
         if error is not None and ERROR_TYPE not in existing:
