@@ -8,16 +8,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
 
+import msgspec
+
 from art_otel.data.advantages import Advantage, AdvantageName
 from art_otel.data.credit import Credit, CreditName
 from art_otel.data.options import as_names
 from art_otel.data.sources import Sources
 from art_otel.errors import UsageError
-from art_otel.exporting.exporter import Exporter, ExportStats
-from art_otel.exporting.places import check_place, reading
-from art_otel.exporting.registry import find_exporter, find_format
-from art_otel.exporting.report import ExportReport, write_report
-from art_otel.exporting.settings import make_settings
+from art_otel.exporting.exporter import Exporter, ExportReport, ExportStats
+from art_otel.exporting.files import check_place, reading, whole_file
+from art_otel.exporting.registry import find_exporter, find_format, make_settings
 from art_otel.exporting.streams import DEFAULT, open_stream
 from art_otel.trajectories import Status
 
@@ -83,7 +83,7 @@ def export(  # noqa: PLR0913 # every one is an option that users know by its nam
         changed=stats.changed + stream.changed(),
         not_carried=stream.not_carried(),
     )
-    write_report(report, target, single=single)
+    _write_report(report, target, single=single)
     return report
 
 
@@ -93,3 +93,10 @@ def _is_file(target: Path, format_name: str, suffix: str) -> bool:
     if not single and (target.suffix in _FILES or target.is_file()):
         raise UsageError(f"{target}: {format_name} writes {f'a file *{suffix}, or ' if suffix else ''}a folder")
     return single
+
+
+def _write_report(report: ExportReport, out: Path, *, single: bool) -> None:
+    """Write the report into the folder of the export, or beside its single file."""
+    path = out.with_name(f"{out.name}.report.json") if single else out / "_export.json"
+    with whole_file(path) as file:
+        file.write(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")

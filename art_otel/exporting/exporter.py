@@ -97,3 +97,34 @@ class Exporter:
     name: str
     summary: str
     formats: Sequence[Format]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NotCarried:
+    """A field that the format has no place for: how many selected trajectories have it, and what to know.
+
+    `trajectories` is None where only reading messages and tokens would tell.
+    """
+
+    trajectories: int | None
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExportReport:
+    """Counts of an export.
+
+    `skipped` counts what is smaller than a trajectory by reason (histories, sequences, completions, pairs, records),
+    `changed` what the format forced on records, `not_carried` fields by name.
+    """
+
+    exporter: str
+    format: str
+    records: int
+    files: tuple[str, ...]
+    trajectories: int
+    trajectories_used: int
+    trajectories_skipped: Mapping[str, int]
+    skipped: Mapping[str, int]
+    changed: Mapping[str, int]
+    not_carried: Mapping[str, NotCarried]

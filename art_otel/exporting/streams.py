@@ -17,8 +17,7 @@ from art_otel.data.preferences import PreferenceBatches, preference_batches
 from art_otel.data.sft import MessageBatches, message_batches
 from art_otel.data.sources import Sources
 from art_otel.errors import UsageError
-from art_otel.exporting.exporter import Format, ScoredTrajectory
-from art_otel.exporting.report import NotCarried
+from art_otel.exporting.exporter import Format, NotCarried, ScoredTrajectory
 from art_otel.trajectories import Trajectory
 
 DEFAULT: Final = "default"

@@ -9,7 +9,7 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 from art_otel.exporting import Exporter, Format, export, installed_exporters
-from art_otel.exporting.settings import make_settings, options_of
+from art_otel.exporting.registry import make_settings, options_of
 from art_otel.store import read_trajectories, write_trajectories
 from art_otel.testing import trajectories
 from tests.data.rollouts import agent_rollouts

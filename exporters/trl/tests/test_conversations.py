@@ -13,7 +13,7 @@ from art_otel.calls import Message, ToolCall
 from art_otel.data.preferences import preference_batches
 from art_otel.data.sft import message_batches
 from art_otel.exporting import NO_ASSISTANT, NO_PROMPT, SAME, ExportStats, export
-from art_otel.exporting.chat_rows import CUT, MORE_THAN_TEXT, REFUSAL
+from art_otel.exporting.encoding import CUT, MORE_THAN_TEXT, REFUSAL
 from art_otel.testing import JSON, trajectories
 from art_otel_trl.config import ChatConfig, DpoConfig
 from art_otel_trl.conversations import BETWEEN, END_CUT, TRAINED_TOO, encode_chat, encode_dpo

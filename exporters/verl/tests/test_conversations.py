@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from art_otel.calls import Message, ToolCall
 from art_otel.data.sft import message_batches
 from art_otel.exporting import NO_ASSISTANT, ExportStats, ScoredTrajectory, export
-from art_otel.exporting.chat_rows import MORE_THAN_TEXT, REFUSAL
+from art_otel.exporting.encoding import MORE_THAN_TEXT, REFUSAL
 from art_otel.testing import trajectories
 from art_otel_verl.config import PromptsConfig, SftConfig
 from art_otel_verl.conversations import END_CUT, NO_PROMPT, SAME_GROUP, TOOL_CALLS, encode_prompts, encode_sft

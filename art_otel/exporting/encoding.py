@@ -1,12 +1,16 @@
-"""Chat rows: what several formats of conversations ask for, with the reason where a conversation cannot be a row.
+"""Encoding: what several formats do alike when they make records of trajectories and conversations.
 
-Invariant: a record is what its format takes, or there is none and the reason is counted.
+Invariant: a record is what its format takes, or there is none and the reason is counted: each completion is in exactly
+one sequence or counted, and a policy version that is no whole number, or a larger one than the format holds, is none
+and never another one.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias, TypeGuard, TypeVar, cast
 
-from art_otel.exporting.exporter import ExportStats
+from art_otel.data.rewards import weights_of
+from art_otel.data.sequences import SequenceBuilder, TokenSequence
+from art_otel.exporting.exporter import ExportStats, ScoredTrajectory
 from art_otel.spans import Value
 from art_otel.trajectories import ChatMessage
 
@@ -72,3 +76,39 @@ def is_function(tool: object) -> TypeGuard[dict[str, Value]]:
     if definition.get("type") != "function" or not isinstance(function, dict):
         return False
     return isinstance(cast(dict[str, Any], function).get("name"), str)
+
+
+UNREWARDED_SPANS: Final = "trajectories without a reward of the name token_rewards for any span of tokens"
+
+
+def sequences_of(
+    item: ScoredTrajectory,
+    stats: ExportStats,
+    *,
+    max_tokens: int | None = None,
+    token_rewards: str | Mapping[str, float] | None = None,
+) -> list[TokenSequence]:
+    """Make the token sequences of a trajectory, and count what is skipped of it.
+
+    `max_tokens` and `token_rewards` are as for `art_otel.batches`; longer sequences are skipped. Advantages are None
+    where no turn has one. Raises UsageError for weights that are not finite.
+    """
+    builder = SequenceBuilder(
+        advantages=any(turn.advantage is not None for turn in item.turn_rewards),
+        max_tokens=max_tokens,
+        weights=weights_of(token_rewards),
+    )
+    built = builder.build(item.trajectory, item.turn_rewards)
+    stats.count(built.verdict)
+    stats.changed[UNREWARDED_SPANS] += token_rewards is not None and not built.token_rewards.total()
+    return built.sequences
+
+
+_INT64: Final = 2**63 - 1
+
+
+def policy_number(version: str | None, *, largest: int = _INT64) -> int | None:
+    """The number from 0 to `largest`; None where the version is unknown or no such number."""
+    if version is None or not (version.isascii() and version.isdecimal()) or len(version) > len(str(largest)):
+        return None
+    return int(version) if int(version) <= largest else None

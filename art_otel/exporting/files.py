@@ -1,0 +1,251 @@
+"""Files: where an export may write, and how its records get there.
+
+Invariant: while an export reads a dataset no file of the dataset is replaced, and no Parquet file is put among those of
+a folder or glob that is read. A file has its name only when it is whole and on the disk. Whoever writes to one name at
+the same time is not in the way, the last one's file stays; what killed processes left is removed by the next writing
+into the folder.
+
+Sinks name their files only while they write, so what is read is kept where `whole_file` can ask for it.
+"""
+
+# pyarrow ships no types.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
+
+import os
+import platform
+import zlib
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, BinaryIO, Final, NamedTuple
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from art_otel.data.sources import Sources, list_sources
+from art_otel.errors import UsageError
+from art_otel.store import SUFFIX, row_groups
+
+_GROUP_ROWS: Final = 1024
+_GROUP_BYTES: Final = 32 * 2**20
+_NUMBER_BYTES: Final = 32
+"""What a number in a list costs, about, until Arrow has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class JsonLines:
+    """A record a line, as JSON: records are JSON values. NaN and infinities are null."""
+
+    suffix: str = ".jsonl"
+
+    def write(self, records: Iterator[Any], out: Path) -> tuple[int, tuple[Path, ...]]:
+        """Write the lines."""
+        count = 0
+        encoder = msgspec.json.Encoder()
+        with whole_file(out) as file:
+            for record in records:
+                file.write(encoder.encode(record) + b"\n")
+                count += 1
+        return count, (out,)
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetFile:
+    """A record a row, records are dicts. The schema is explicit: readers differ on inferred ones.
+
+    Lists of numbers may be numpy's arrays, which take a tenth of the memory until they are written.
+    """
+
+    schema: pa.Schema
+    suffix: str = ".parquet"
+
+    def write(self, records: Iterator[Any], out: Path) -> tuple[int, tuple[Path, ...]]:
+        """Write the rows, in row groups of 1,024 or, where rows are large, of about 32 MB."""
+        count = 0
+        with whole_file(out) as file, pq.ParquetWriter(file, self.schema, compression="zstd") as writer:
+            for rows in _row_groups(records):
+                writer.write_table(pa.Table.from_pylist(rows, schema=self.schema))
+                count += len(rows)
+        return count, (out,)
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """Several files: records are (path below the folder, bytes), those of one path following each other."""
+
+    suffix: str = ""
+
+    def write(self, records: Iterator[tuple[str, bytes]], out: Path) -> tuple[int, tuple[Path, ...]]:
+        """Append each record to its file. Raises UsageError for a path that leads out of the folder or comes back."""
+        count = 0
+        done: dict[str, Path] = {}
+        folders: set[Path] = set()
+        record = next(records, None)
+        while record is not None:
+            name = record[0]
+            if name in done:
+                raise UsageError(f"{name!r}: the records of a file have to follow each other")
+            done[name] = path = _below(out, name)
+            if path.parent not in folders:
+                folders.add(path.parent)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                remove_left(path.parent)
+            with one_of_many(path) as file:
+                while record is not None and record[0] == name:
+                    file.write(record[1])
+                    count += 1
+                    record = next(records, None)
+        return count, tuple(done.values())
+
+
+def _row_groups(records: Iterator[Any]) -> Iterator[list[Any]]:
+    rows: list[Any] = []
+    size = 0
+    for record in records:
+        rows.append(record)
+        size += _size(record)
+        if len(rows) == _GROUP_ROWS or size >= _GROUP_BYTES:
+            yield rows
+            rows, size = [], 0
+    if rows:
+        yield rows
+
+
+def _size(value: Any) -> int:  # noqa: ANN401 # whatever a column takes
+    """How many bytes a value is in memory, about."""
+    if isinstance(value, str | bytes):
+        return len(value)
+    if isinstance(value, dict):
+        return sum(map(_size, value.values()))
+    if isinstance(value, list | tuple) and value:
+        return len(value) * _NUMBER_BYTES if isinstance(value[0], int | float) else sum(map(_size, value))
+    return getattr(value, "nbytes", _NUMBER_BYTES)
+
+
+def _below(folder: Path, name: str) -> Path:
+    if not name.isprintable():
+        raise UsageError(f"{name!r}: no name of a file")
+    path, top = (folder / name).resolve(), folder.resolve()
+    if path == top or not path.is_relative_to(top):
+        raise UsageError(f"{name!r}: leads out of {folder}")
+    return folder / name
+
+
+def _machine() -> str:
+    """Where a number means one process: containers may have one host name, and numbers of their own."""
+    try:
+        numbers = str(Path("/proc/self/ns/pid").readlink())
+    except OSError:  # not Linux
+        numbers = ""
+    return f"{zlib.crc32((platform.node() + numbers).encode(errors='replace')):08x}"
+
+
+_MACHINE: Final = _machine()
+"""Processes of another one that writes to the same file system are nobody's to judge."""
+
+
+@contextmanager
+def whole_file(path: Path) -> Generator[BinaryIO]:
+    """A file that gets its name at the end, and leaves nothing if there is an error.
+
+    Raises UsageError for a file of the dataset that is being exported.
+    """
+    check_place(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    remove_left(path.parent)
+    with one_of_many(path) as file:
+        yield file
+
+
+@contextmanager
+def one_of_many(path: Path) -> Generator[BinaryIO]:
+    """As `whole_file` in a folder that is there, without a look at the folder's other files, which may be many."""
+    check_place(path)
+    temporary = path.with_name(f".{path.name}.{_MACHINE}-{os.getpid()}-{os.urandom(4).hex()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def remove_left(folder: Path) -> None:
+    """Remove what processes of this machine that were killed left in the folder."""
+    for left in folder.glob(f".*.{_MACHINE}-*-????????.tmp"):
+        process = left.name.split("-")[-2]
+        if process.isdecimal() and not _is_alive(int(process)):
+            left.unlink(missing_ok=True)
+
+
+def _is_alive(process: int) -> bool:
+    """Whether there is such a process; always on Windows, where asking would end it."""
+    if os.name != "posix":
+        return True
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True
+
+
+class _Read(NamedTuple):
+    """Files, and folders whose files are read, all resolved; and the globs that found them."""
+
+    places: frozenset[Path] = frozenset()
+    globs: tuple[Path, ...] = ()
+
+
+_NOTHING: Final = _Read()
+_read: Final[ContextVar[_Read]] = ContextVar("read", default=_NOTHING)
+
+
+@contextmanager
+def reading(sources: Sources) -> Generator[None]:
+    """Within it `check_place` keeps the sources safe. Raises StoreError for a path without trajectory files."""
+    read: set[Path] = set()
+    globs: list[Path] = []
+    for source in list_sources(sources):
+        if isinstance(source, str | Path):
+            read.add(Path(source).resolve())
+            files = {Path(group.file).resolve() for group in row_groups(source)}
+            read |= files
+            if not Path(source).is_file():
+                read |= {file.parent for file in files}
+            if not Path(source).exists():
+                globs.append(Path(source).absolute())
+    before = _read.set(_Read(frozenset(read), tuple(globs)))
+    try:
+        yield
+    finally:
+        _read.reset(before)
+
+
+def check_place(path: Path) -> None:
+    """Raise UsageError for a file that would replace one that is read, or become one of a folder's that is read."""
+    target, read = path.resolve(), _read.get()
+    joins = target.parent in read.places or any(_finds(pattern, path.absolute()) for pattern in read.globs)
+    if target in read.places or (path.suffix == SUFFIX and joins):
+        raise UsageError(f"{path}: lies in the dataset that is read; choose another folder")
+
+
+def _finds(pattern: Path, path: Path) -> bool:
+    """Whether a glob would find the file or its folder."""
+    return _matches(pattern.parts, path.parts) or _matches(pattern.parts, path.parent.parts)
+
+
+def _matches(pattern: Sequence[str], parts: Sequence[str]) -> bool:
+    if not pattern:
+        return not parts
+    if pattern[0] == "**":
+        return any(_matches(pattern[1:], parts[start:]) for start in range(len(parts) + 1))
+    return bool(parts) and fnmatchcase(parts[0], pattern[0]) and _matches(pattern[1:], parts[1:])
