@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 MAX_OPEN: Final = 10_000
 MAX_AGE: Final = 6 * 3600.0
 _MAX_COUNTED: Final = 100_000
-"""Rollouts that are only counted. The processor remembers no more running spans than that, so no root of more ends."""
+"""Rollouts beyond which none is counted on: the processor remembers no more running spans, so no root of more ends."""
 
 
 class RolloutBuffer:
@@ -43,10 +43,9 @@ class RolloutBuffer:
         self._max_open = max_open
         self._max_age = max_age
         self._rollouts: dict[str, OpenRollout] = {}
-        # Each rollout is in one of these, the oldest first, or in none while somebody waits for it.
+        # A rollout is in one of these, the oldest first; in none while somebody waits for it, or it is only counted.
         self._ended: dict[str, None] = {}
         self._running: dict[str, None] = {}
-        self._counted: dict[str, None] = {}
         self._of_parent: frozenset[str] = frozenset()
         self._show_running: WeakMethod[Callable[[str], None]] | None = None
         self._start_threads_anew()
@@ -178,10 +177,15 @@ class RolloutBuffer:
         with self._changing:
             around = {id(rollout): rollout for each in rollout_ids for rollout in self._with_parents(each)}
             lines = [line for rollout in around.values() for line in rollout.lines]
+            new = [line for each in {*rollout_ids} & self._rollouts.keys() for line in self._rollouts[each].take_new()]
         if not lines:
             return {}
         with self._assembling:
             assembled = by_rollout_id(assemble(lines))
+        if assembled.keys() >= {*rollout_ids}:
+            for line in new:
+                if not isinstance(line, bytes):
+                    line.file.hand_out(line.size)
         return {rollout_id: assembled[rollout_id] for rollout_id in rollout_ids if rollout_id in assembled}
 
     def trajectory(self, rollout_id: str) -> "Trajectory | None":
@@ -192,7 +196,7 @@ class RolloutBuffer:
         """After a fork: what runs in the parent is the parent's, but its code goes on here, and may ask for it."""
         self._start_threads_anew()
         self._of_parent |= {rollout_id for rollout_id, rollout in self._rollouts.items() if rollout.is_open}
-        for rollouts in (self._rollouts, self._ended, self._running, self._counted):
+        for rollouts in (self._rollouts, self._ended, self._running):
             rollouts.clear()
 
     def _look(self, rollout_id: str, rollout: "OpenRollout") -> None:
@@ -228,9 +232,7 @@ class RolloutBuffer:
             return
         if rollout.has_ended:
             self._ended[rollout_id] = None
-        elif rollout.is_counted_only:
-            self._counted[rollout_id] = None
-        else:
+        elif not rollout.is_counted_only:
             self._running[rollout_id] = None
 
     def _with_parents(self, rollout_id: str | None) -> "Iterator[OpenRollout]":
@@ -261,13 +263,11 @@ class RolloutBuffer:
     def _evict(self, rollout_id: str, because: str) -> None:
         """Hold no line of it. Its spans are counted on where its own span has to say how many there are."""
         rollout = self._rollouts[rollout_id]
-        if not (rollout.is_here and rollout.is_open):
-            self._drop(rollout_id)
-        else:
+        if rollout.is_here and rollout.is_open and len(self._rollouts) < _MAX_COUNTED:
             rollout.count_only()
             self._place(rollout_id, rollout)
-            while len(self._counted) > _MAX_COUNTED:
-                self._drop(next(iter(self._counted)))
+        else:
+            self._drop(rollout_id)
         self.evicted += 1
         if self.evicted & (self.evicted - 1) == 0:  # at 1, 2, 4, 8, … so that a flood does not fill the log
             logger.warning(
@@ -283,7 +283,7 @@ class RolloutBuffer:
         del self._rollouts[rollout_id]
 
     def _take_out(self, rollout_id: str) -> None:
-        for rollouts in (self._ended, self._running, self._counted):
+        for rollouts in (self._ended, self._running):
             rollouts.pop(rollout_id, None)
 
 
@@ -317,6 +317,7 @@ class OpenRollout:
     is_counted_only: bool = False
     has_llm_calls: bool = False
     waiting: int = 0
+    taken: int = 0
     calls: "RunningCalls | None" = None
     reading: threading.Lock = field(default_factory=threading.Lock)
 
@@ -334,6 +335,12 @@ class OpenRollout:
         """Hold a line. What the disk refused is held only while somebody waits: there may be no end to it."""
         if not self.is_counted_only and (self.waiting or not isinstance(line, bytes)):
             self.lines.append(line)
+
+    def take_new(self) -> list[Line]:
+        """The lines that the app was not given before."""
+        new = self.lines[self.taken :]
+        self.taken = len(self.lines)
+        return new
 
     def release(self) -> None:
         """Nobody waits any more: let go what only memory has."""

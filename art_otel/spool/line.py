@@ -7,14 +7,14 @@ time, and a file that is removed meanwhile gives what was read of it.
 
 import logging
 import os
-import threading
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 from weakref import finalize
+
+from art_otel.spool.runs import SUFFIX, note_taken
 
 logger = logging.getLogger(__name__)
 
@@ -25,6 +25,9 @@ class LineFile(Protocol):
     def read(self, offset: int, size: int) -> bytes:
         """Give so many bytes, fewer at its end. Raises OSError."""
         ...
+
+    def hand_out(self, size: int) -> None:
+        """Note that so many bytes more are in a trajectory that the app has; a file of this process counts them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,23 +53,43 @@ class SpooledLine:
         ]
 
 
-class WrittenFile:
-    """A file that this process writes to; it is closed when nobody holds it or a line of it any more."""
+class WrittenFile(LineFile):
+    """A file that this process writes to; it is closed when nobody holds it or a line of it any more.
+
+    Once it is left, and the app has the trajectories of all its lines, that is noted, so that old runs may go.
+    """
 
     def __init__(self, descriptor: int, path: Path) -> None:
         self.descriptor = descriptor
         self.path = path
+        self.size = 0
+        self._handed_out = 0
+        self._is_left = False
         finalize(self, _close, descriptor).atexit = False  # what ends at exit is still written
 
     def read(self, offset: int, size: int) -> bytes:
         """As LineFile."""
         return os.pread(self.descriptor, size, offset)
 
+    def hand_out(self, size: int) -> None:
+        """As LineFile."""
+        self._handed_out += size
+        self._note()
+
+    def leave(self) -> None:
+        """Nothing more is written to it."""
+        self._is_left = True
+        self._note()
+
+    def _note(self) -> None:
+        if self._is_left and self.size and self._handed_out >= self.size:
+            note_taken({self.path: self.size})
+
     def __str__(self) -> str:
         return str(self.path)
 
 
-class HeldText:
+class HeldText(LineFile):
     """A line that only memory has, as a file of its own."""
 
     __slots__ = ("_text",)
@@ -82,40 +105,14 @@ class HeldText:
         return "memory"
 
 
-class RecentLines:
-    """The lines that were read last, up to `max_bytes` of them: most are asked for soon again, each a wait less."""
-
-    def __init__(self, max_bytes: int) -> None:
-        self._max_bytes = max_bytes
-        self._bytes = 0
-        self._texts: OrderedDict[tuple[Path, int], bytes] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def keep(self, path: Path, offset: int, text: bytes) -> None:
-        """Hold a line, and let go of the oldest."""
-        with self._lock:
-            self._texts[path, offset] = text
-            self._bytes += len(text)
-            while self._bytes > self._max_bytes:
-                self._bytes -= len(self._texts.popitem(last=False)[1])
-
-    def get(self, path: Path, offset: int) -> bytes | None:
-        """The line that begins there; None where it is not held."""
-        return self._texts.get((path, offset))
-
-
 @dataclass(frozen=True, slots=True)
-class FoundFile:
+class FoundFile(LineFile):
     """A file that other processes write to; it is open only while it is read, for there may be many."""
 
     path: Path
-    recent: RecentLines | None = field(default=None, compare=False, repr=False)
 
     def read(self, offset: int, size: int) -> bytes:
         """As LineFile."""
-        text = None if self.recent is None else self.recent.get(self.path, offset)
-        if text is not None and len(text) == size:
-            return text
         descriptor = os.open(self.path, os.O_RDONLY)
         try:
             return os.pread(descriptor, size, offset)
@@ -133,10 +130,6 @@ def _close(descriptor: int) -> None:
         logger.warning("art-otel: a file of the spool cannot be closed: %s", error)
 
 
-SUFFIX: Final = ".otlp.jsonl"
-_RECENT_BYTES: Final = 16 << 20
-
-
 class NewLine(NamedTuple):
     """The text of a line, and its location in the spool."""
 
@@ -151,12 +144,11 @@ class NewLines:
         self._folder = Path(folder)
         self.read: dict[Path, int] = {}
         """How far each file was read."""
-        self._recent = RecentLines(_RECENT_BYTES)
 
     def take(self) -> Iterator[NewLine]:
         """Give what is new, file by file; what is given counts as taken. Raises OSError for what cannot be read."""
         for path in spool_files(self._folder):
-            for line in lines_of(path, self.read.get(path, 0), self._recent):
+            for line in lines_of(path, self.read.get(path, 0)):
                 self.read[path] = line.location.offset + line.location.size
                 yield line
 
@@ -166,9 +158,9 @@ def spool_files(folder: Path) -> list[Path]:
     return sorted(folder.rglob(f"*{SUFFIX}"))
 
 
-def lines_of(path: Path, offset: int = 0, recent: RecentLines | None = None) -> Iterator[NewLine]:
+def lines_of(path: Path, offset: int = 0) -> Iterator[NewLine]:
     """Read the whole lines of a file from an offset on; none if the file was removed. Raises OSError."""
-    file = FoundFile(path, recent)
+    file = FoundFile(path)
     try:
         end = path.stat().st_size  # what is written meanwhile waits, or the look might never end
         if end <= offset:
@@ -180,7 +172,5 @@ def lines_of(path: Path, offset: int = 0, recent: RecentLines | None = None) -> 
         lines.seek(offset)
         while offset < end and (text := lines.readline()).endswith(b"\n"):
             location = SpooledLine(file=file, offset=offset, size=len(text))
-            if recent is not None:
-                recent.keep(path, offset, text)
             yield NewLine(text, location)
             offset += len(text)

@@ -2,8 +2,8 @@
 
 Invariant: all processes of a run write into one folder: those that are forked inherit it, those that are started find
 its name in their environment. Names sort by time. A folder goes only when every file in it is a spool's, none was
-written to for as long as runs are kept, and all of each was taken: converted, or handed out by NewTrajectories. Where
-nothing says so, nothing goes.
+written to for as long as runs are kept, and all of each was taken: converted, or handed out by NewTrajectories or to
+the app that gathered it. Where nothing says so, nothing goes.
 """
 
 import contextlib
@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from art_otel.spool.line import SUFFIX
+SUFFIX: Final = ".otlp.jsonl"
 
 RUN: Final = "ART_OTEL_RUN"
 """The variable that names the run. It is set for the processes that this one starts."""

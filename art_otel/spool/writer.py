@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from art_otel.forks import after_fork
-from art_otel.spool.line import SUFFIX, HeldText, SpooledLine, WrittenFile
+from art_otel.spool.line import HeldText, SpooledLine, WrittenFile
+from art_otel.spool.runs import SUFFIX
 
 logger = logging.getLogger(__name__)
 
@@ -100,7 +101,6 @@ class SpoolWriter:
         self._max_file_bytes = max_file_bytes
         self._costs, self._cost = _REFUSED if sent_again else _LOST
         self._file: WrittenFile | None = None
-        self._size = 0
         self._unsynced: list[Path] = []
         self._looked_at = 0.0
         self._refused_at: float | None = None
@@ -178,25 +178,25 @@ class SpoolWriter:
         return written
 
     def _append(self, line: bytes) -> SpooledLine:
-        if self._file is not None and self._size and self._size + len(line) > self._max_file_bytes:
-            self._unsynced.append(self._file.path)
+        file = self._file
+        if file is not None and file.size and file.size + len(line) > self._max_file_bytes:
+            self._unsynced.append(file.path)
             self._close()
-        file = self._open() if self._file is None else self._file
+        file = self._file or self._open()
         rest = memoryview(line)
         try:
             while rest:
                 rest = rest[os.write(file.descriptor, rest) :]
         except OSError:
-            os.ftruncate(file.descriptor, self._size)
+            os.ftruncate(file.descriptor, file.size)
             raise
-        written = SpooledLine(file=file, offset=self._size, size=len(line))
-        self._size += len(line)
+        written = SpooledLine(file=file, offset=file.size, size=len(line))
+        file.size += len(line)
         return written
 
     def _open(self) -> WrittenFile:
         self._file = _file_in(self.folder)
         self._unsynced += [self.folder, self.folder.parent]
-        self._size = 0
         return self._file
 
     def _leave_removed(self) -> None:
@@ -208,12 +208,14 @@ class SpoolWriter:
     def _close(self, *, of_parent: bool = False) -> None:
         """Leave the file to those who hold lines of it; one that nothing could be written to goes, if it is ours."""
         file, self._file = self._file, None
-        if file is not None and not self._size and not of_parent:
+        if file is None or of_parent:
+            return
+        file.leave()
+        if not file.size:
             try:
                 file.path.unlink(missing_ok=True)
             except OSError as error:
                 logger.warning("art-otel: a file of the spool in %s: %s", self.folder, error)
-        self._size = 0
 
     def _start_anew(self) -> None:
         """Also after a fork: the file is the parent's, and the lock may be held by a thread that is not here."""

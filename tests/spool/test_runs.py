@@ -1,11 +1,14 @@
 """Old runs of a spool go only when somebody has what they hold, and nothing of others goes ever."""
 
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import art_otel
 from art_otel.spool import SpoolWriter, note_taken, remove_old_runs
+from art_otel.spool.runs import RUN
 from art_otel.tracing.setup.recording import recording_parts
 from art_otel.tracing.setup.settings import Settings
 from tests.dumps import request_of
@@ -71,6 +74,46 @@ def test_what_a_loop_was_given_goes_and_what_still_runs_stays(tmp_path):
     assert [one.rollout_id for one in new.take()] == ["r9"]
     age(tmp_path)
     assert remove_old_runs(tmp_path, DAY) == [tmp_path / "open"]
+
+
+GATHERING = """
+import asyncio, sys
+import art_otel
+
+art_otel.configure(dir=sys.argv[1], instrumentor="none")
+
+@art_otel.rollout
+async def solve(number):
+    with art_otel.step():
+        pass
+    art_otel.reward(float(number))
+
+async def main():
+    groups = await art_otel.gather_trajectory_groups({"a": [solve(1), solve(2)]}, progress=False)
+    again = await art_otel.gather_trajectory(solve(3))
+    assert [one.reward for group in groups for one in [*group.trajectories, again]] == [1.0, 2.0, 3.0]
+    if sys.argv[2] == "more":
+        await solve(4)
+
+asyncio.run(main())
+"""
+
+
+def test_what_an_app_gathered_goes_and_what_it_did_not_gather_stays(tmp_path):
+    runs = [gathering(tmp_path, "all"), gathering(tmp_path, "more")]
+    age(tmp_path)
+    assert remove_old_runs(tmp_path / "spool", DAY) == runs[:1]
+    assert left(tmp_path / "spool") == [runs[1].name]
+
+
+def gathering(folder: Path, what: str) -> Path:
+    """The folder of a run that gathers rollouts, all or all but one."""
+    before = set(folder.glob("spool/*"))
+    environment = {name: value for name, value in os.environ.items() if name != RUN}
+    command = [sys.executable, "-c", GATHERING, str(folder), what]
+    subprocess.run(command, env=environment, check=True)
+    (run,) = set(folder.glob("spool/*")) - before
+    return run
 
 
 def test_a_start_says_what_it_removed(tmp_path, caplog):
