@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal, cast, get_args
 from art_otel.engines import Conversion, Times
 from art_otel.engines import convert as run_conversion
 from art_otel.errors import UsageError
-from art_otel.scrubbing import Scrubbing
+from art_otel.scrubbing import Scrubbing, SecretRules
 
 if TYPE_CHECKING:
     from art_otel.store import ConversionReport
@@ -45,12 +45,21 @@ def since_ns(text: str | None) -> int | None:
         raise UsageError(f"--since {text}: is no date such as 2026-11-01 or 2026-11-01T12:00") from None
 
 
-def chosen_scrubbing(scrub: str | None) -> Scrubbing:
-    """What is done to secrets in logs of agents: this, else what `ART_OTEL_SCRUB` says. Raises UsageError."""
+def chosen_secrets(scrub: str | None, patterns: Iterable[str]) -> SecretRules:
+    """What is done to secrets in logs of agents: this, else what the variables say. Raises UsageError."""
+    by_variable = os.environ.get("ART_OTEL_SCRUB_PATTERNS")
+    chosen_patterns = tuple(patterns) or ((by_variable,) if by_variable else ())
+    for pattern in chosen_patterns:
+        try:
+            re.compile(pattern)
+        except (re.error, TypeError) as error:
+            raise UsageError(
+                f"ART_OTEL_SCRUB_PATTERNS or --scrub-pattern {pattern!r}: is no regular expression ({error})"
+            ) from None
     chosen = scrub or os.environ.get("ART_OTEL_SCRUB") or "on"
     if chosen not in SCRUBBINGS:
         raise UsageError(f"ART_OTEL_SCRUB or --scrub {chosen}: is none of {', '.join(SCRUBBINGS)}")
-    return cast(Scrubbing, chosen)
+    return SecretRules(mode=cast(Scrubbing, chosen), patterns=chosen_patterns)
 
 
 def convert(  # noqa: PLR0913 # one for each option of the command
@@ -67,6 +76,7 @@ def convert(  # noqa: PLR0913 # one for each option of the command
     retain: str | float = "30d",
     since: str | None = None,
     scrub: Scrubbing | None = None,
+    scrub_patterns: Iterable[str] = (),
     rollout_traces: bool = False,
     scratch: str | Path | None = None,
 ) -> "ConversionReport":
@@ -80,7 +90,8 @@ def convert(  # noqa: PLR0913 # one for each option of the command
     rollouts that have ended, or of which nothing came for `grace`. What comes of one later gives its trajectory again,
     as its next revision, until nothing came for `retain`; both are seconds, or times as `15m` and `30d`. `since` leaves
     out files that were not changed on that day or later (`2026-11-01`, or with a time). `scrub` says what is done to
-    secrets in logs of agents, None what `ART_OTEL_SCRUB` says. `rollout_traces` also writes what
+    secrets in logs of agents, None what `ART_OTEL_SCRUB` says; `scrub_patterns` are regular expressions of further
+    secrets, by default the one of `ART_OTEL_SCRUB_PATTERNS`. `rollout_traces` also writes what
     `read_rollout_traces` reads. `scratch` is a folder or URL for files that are needed on the way, None the dataset's
     folder. Raises UsageError, SourceError and StoreError.
     """
@@ -97,7 +108,7 @@ def convert(  # noqa: PLR0913 # one for each option of the command
             incremental=incremental,
             times=Times(grace=seconds_of(str(grace)), retain=seconds_of(str(retain))),
             since=since_ns(since),
-            scrub=chosen_scrubbing(scrub),
+            secrets=chosen_secrets(scrub, scrub_patterns),
             rollout_traces=rollout_traces,
             scratch=scratch,
         )

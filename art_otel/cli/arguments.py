@@ -52,6 +52,25 @@ def seconds(text: str) -> float:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
+def add_scrub_patterns(parser: argparse.ArgumentParser) -> None:
+    """Add the option for secrets that only their owner knows."""
+    parser.add_argument(
+        "--scrub-pattern",
+        action="append",
+        default=[],
+        type=_regex,
+        metavar="REGEX",
+        help="what matches is a secret too; may be repeated",
+    )
+
+
+def _regex(text: str) -> str:
+    try:
+        return re.compile(text).pattern
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no regular expression: {error}") from None
+
+
 def parse_size(text: str) -> int:
     """The bytes. Raises ValueError, which says how a size is written."""
     size = _SIZE.fullmatch(text.strip().lower())

@@ -18,7 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from art_otel import storage
-from art_otel.cli.arguments import add_limits, destination_or_store, limits_of, seconds
+from art_otel.cli.arguments import add_limits, add_scrub_patterns, destination_or_store, limits_of, seconds
 from art_otel.cli.terminal import by_reason, counted, printable, printable_json, show_progress
 from art_otel.errors import UsageError
 from art_otel.sources.format import UNKNOWN_FORMAT
@@ -91,6 +91,7 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         choices=["on", "content", "mark", "off"],
         help="what is done to secrets in logs of agents (default: ART_OTEL_SCRUB, else on)",
     )
+    add_scrub_patterns(parser)
     parser.add_argument("--strict", action="store_true", help="exit 3 when anything was quarantined")
     parser.add_argument("--json", action="store_true", help="print the report as JSON instead of a summary")
     add_limits(parser)
@@ -157,7 +158,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.owns_process:
         # Says that there is no numpy. pyarrow would load it, a third of the start, and a conversion needs none.
         sys.modules.setdefault("numpy", cast(ModuleType, None))
-    from art_otel.conversion import chosen_scrubbing, since_ns  # noqa: PLC0415 # as below
+    from art_otel.conversion import chosen_secrets, since_ns  # noqa: PLC0415 # as below
     from art_otel.engines import Conversion, Times, convert  # noqa: PLC0415 # loads only for a verb that needs it
     from art_otel.store import REPORT_NAME  # noqa: PLC0415 # as above
 
@@ -173,7 +174,7 @@ def run(arguments: argparse.Namespace) -> int:
         incremental=arguments.incremental,
         times=Times(grace=arguments.grace, retain=arguments.retain),
         since=since_ns(arguments.since),
-        scrub=chosen_scrubbing(arguments.scrub),
+        secrets=chosen_secrets(arguments.scrub, arguments.scrub_pattern),
         rollout_traces=arguments.rollout_traces,
         limits=limits_of(arguments),
     )

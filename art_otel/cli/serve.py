@@ -2,7 +2,6 @@
 
 import argparse
 import os
-import re
 import signal
 import sys
 import threading
@@ -11,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from art_otel.cli.arguments import seconds
+from art_otel.cli.arguments import add_scrub_patterns, seconds
 from art_otel.errors import UsageError
 from art_otel.tracing.setup.settings import DIR
 
@@ -104,14 +103,7 @@ def _add_scrubbing(parser: argparse.ArgumentParser) -> None:
         default="on",
         help="what becomes of secrets in what is received (default: on)",
     )
-    parser.add_argument(
-        "--scrub-pattern",
-        action="append",
-        default=[],
-        type=_regex,
-        metavar="REGEX",
-        help="what matches is a secret too; may be repeated",
-    )
+    add_scrub_patterns(parser)
 
 
 def _add_security(parser: argparse.ArgumentParser) -> None:
@@ -178,6 +170,7 @@ def receiver_options(arguments: argparse.Namespace) -> "ReceiverOptions":
     from art_otel.http import BodyLimits  # noqa: PLC0415 # as above
     from art_otel.receiver.ingest import IngestOptions  # noqa: PLC0415 # as above
     from art_otel.receiver.receiver import ReceiverOptions  # noqa: PLC0415 # as above
+    from art_otel.scrubbing import SecretRules  # noqa: PLC0415 # as above
 
     limits = BodyLimits()
     return ReceiverOptions(
@@ -193,16 +186,10 @@ def receiver_options(arguments: argparse.Namespace) -> "ReceiverOptions":
             all_bytes=max(limits.all_bytes, 2 * arguments.max_body * _MIB),
         ),
         ingest=IngestOptions(
-            fsync=arguments.fsync, scrubbing=arguments.scrub, scrub_patterns=tuple(arguments.scrub_pattern)
+            fsync=arguments.fsync,
+            secrets=SecretRules(mode=arguments.scrub, patterns=tuple(arguments.scrub_pattern)),
         ),
     )
-
-
-def _regex(text: str) -> re.Pattern[str]:
-    try:
-        return re.compile(text)
-    except re.error as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is no regular expression: {error}") from None
 
 
 def _retain(text: str) -> float | None:

@@ -51,7 +51,7 @@ from art_otel.engines.run import (
 )
 from art_otel.engines.shuffle import Shuffle
 from art_otel.errors import UsageError
-from art_otel.scrubbing import Scrubbing
+from art_otel.scrubbing import SecretRules
 from art_otel.sources import Input, Limits, find_inputs, format_named, identified, identity_of, plan_splits
 from art_otel.store import SCHEMA_VERSION, Part
 from art_otel.store.commit import check_out, commit
@@ -85,7 +85,7 @@ class Conversion(msgspec.Struct, frozen=True, kw_only=True):
     `engine` is what runs the work: processes of this
     machine, or the Ray at `ray_address`, None that of `RAY_ADDRESS`, else one that is started for the conversion. With
     `incremental` only what no earlier conversion into `out` took is read, and its trajectories are added. `since` (ns)
-    leaves out files that were not changed from then on. `scrub` says what is done to secrets in logs of agents.
+    leaves out files that were not changed from then on. `secrets` says what becomes of those in logs of agents.
     `rollout_traces` also writes what each call saw, did and was worth. `on_start` is told the total bytes (None:
     unknown), `on_bytes` the bytes of each split that was read.
     """
@@ -102,7 +102,7 @@ class Conversion(msgspec.Struct, frozen=True, kw_only=True):
     follows: bool = False
     times: Times = msgspec.field(default_factory=Times)
     since: int | None = None
-    scrub: Scrubbing = "on"
+    secrets: SecretRules = SecretRules()
     rollout_traces: bool = False
     limits: Limits = msgspec.field(default_factory=Limits)
     sizes: Sizes = msgspec.field(default_factory=Sizes)
@@ -155,7 +155,7 @@ def job_of(conversion: Conversion) -> Job:
         sizes=conversion.sizes,
         limits=conversion.limits,
         format=conversion.format,
-        scrub=conversion.scrub,
+        secrets=conversion.secrets,
         rollout_spans=tuple(conversion.rollout_spans),
         rollout_traces=conversion.rollout_traces,
     )

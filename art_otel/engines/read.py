@@ -243,7 +243,7 @@ def read_split(task: ReadTask) -> ReadSummary:
             account = FileStats(path=source.name, note=source.note)
             summary.files.append(account)
             records = read_file(
-                source, account, limits=job.limits, format=chosen, scrub=job.scrub, prefetcher=prefetcher
+                source, account, limits=job.limits, format=chosen, secrets=job.secrets, prefetcher=prefetcher
             )
             try:
                 split.take(records, source.mtime_ns)

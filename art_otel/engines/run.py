@@ -33,7 +33,7 @@ import msgspec
 
 from art_otel import storage
 from art_otel.errors import SourceError, StoreError, UsageError, WorkerError
-from art_otel.scrubbing import Scrubbing
+from art_otel.scrubbing import SecretRules
 from art_otel.sources import Input, Limits
 from art_otel.sources.files.inputs import SCRATCH_PREFIX
 from art_otel.store.commit import locked
@@ -88,14 +88,14 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """What all tasks of a conversion have in common.
 
     They write into the folder or URL `scratch`, which is made when the conversion begins. `format` names a dump format,
-    None detects it by content. `scrub` is for secrets in logs of agents. `round` is that of an incremental conversion.
+    None detects it by content. `secrets` is for those in logs of agents. `round` is that of an incremental conversion.
     """
 
     scratch: str = ""
     sizes: Sizes
     limits: Limits = Limits()
     format: str | None = None
-    scrub: Scrubbing = "on"
+    secrets: SecretRules = SecretRules()
     rollout_spans: tuple[str, ...] = ()
     rollout_traces: bool = False
     round: Round | None = None

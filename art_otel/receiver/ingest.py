@@ -13,13 +13,12 @@ import contextlib
 import json
 import logging
 import queue
-import re
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+import msgspec
 from opentelemetry.proto.collector.logs.v1 import logs_service_pb2  # pyright: ignore[reportMissingTypeStubs] # it has none
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2
 from starlette.exceptions import HTTPException
@@ -32,7 +31,7 @@ from art_otel.http import Bodies
 from art_otel.receiver.export import Encoding, Export, ExportRefusedError, Received, Signal, Stored, read_export
 from art_otel.receiver.metrics import Metrics
 from art_otel.receiver.otlp_lines import encode_lines
-from art_otel.scrubbing import RecordScrubber, Scrubber, Scrubbing
+from art_otel.scrubbing import RecordScrubber, SecretRules
 from art_otel.sources import Record
 from art_otel.spans import scrub_records
 from art_otel.spool import SpooledLine, SpoolWriter
@@ -48,17 +47,12 @@ _MAX_TOGETHER: Final = 64
 """Exports that share one flush to the disk."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class IngestOptions:
-    """`max_bytes` of one export, decompressed. `fsync` acknowledges only what the disk itself has.
-
-    `scrub_patterns` are further patterns of secrets.
-    """
+class IngestOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """`max_bytes` of one export, decompressed. `fsync` acknowledges only what the disk itself has."""
 
     max_bytes: int = 256 << 20
     fsync: bool = False
-    scrubbing: Scrubbing = "on"
-    scrub_patterns: tuple[re.Pattern[str], ...] = ()
+    secrets: SecretRules = SecretRules()
 
 
 class Ingest:
@@ -70,11 +64,7 @@ class Ingest:
         self._metrics = metrics
         self._when_written = when_written
         self._lock = threading.Lock()
-        self._scrubber = (
-            None
-            if options.scrubbing == "off"
-            else RecordScrubber(Scrubber(options.scrubbing, options.scrub_patterns), CONTENT_NAMES)
-        )
+        self._scrubber = RecordScrubber.of(options.secrets, CONTENT_NAMES)
         self._waiting: queue.Queue[tuple[Export, Future[Stored]] | None] = queue.Queue(_MAX_WAITING)
         self._thread = threading.Thread(target=self._run, name="art-otel ingest", daemon=True)
         self._thread.start()

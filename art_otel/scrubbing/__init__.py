@@ -2,6 +2,8 @@
 
 from typing import Literal, NamedTuple, TypeAlias
 
+import msgspec
+
 from art_otel.lazy_names import defer_imports
 
 Mode: TypeAlias = Literal["on", "content", "mark"]
@@ -17,6 +19,13 @@ class SecretMatch(NamedTuple):
 
     kind: str
     text: str
+
+
+class SecretRules(msgspec.Struct, frozen=True, kw_only=True):
+    """What becomes of secrets in records. `patterns` are regular expressions of further ones."""
+
+    mode: Scrubbing = "on"
+    patterns: tuple[str, ...] = ()
 
 
 if not defer_imports(__name__):

@@ -9,6 +9,7 @@ A live span, a received record and the log of an agent come as the same parts; w
 ContentNames, because nothing here knows attributes that are not ours.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from functools import lru_cache
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias, cast
 
 from art_otel.attributes import SCRUBBED, SCRUBBED_CONTENT
+from art_otel.scrubbing import SecretRules
 from art_otel.scrubbing.patterns import may_name_secrets, secret_name
 from art_otel.scrubbing.scrubber import PIECES, Hits, Scrubber, replacement
 
@@ -78,6 +80,12 @@ class RecordScrubber:
         self._names = names
         self._reading = lru_cache(maxsize=4096)(self._judge_name)
         self._clean: set[tuple[str, str]] = set()
+
+    @classmethod
+    def of(cls, rules: SecretRules, names: ContentNames) -> "RecordScrubber | None":
+        """What scrubs records by these rules; None where nothing is looked for. Raises re.error."""
+        own = [re.compile(pattern) for pattern in rules.patterns]
+        return None if rules.mode == "off" else cls(Scrubber(rules.mode, own), names)
 
     def scrub(self, parts: Sequence[Part], scanned: AbstractSet[str] = frozenset()) -> list[Part] | None:
         """Return the parts without secrets, with the marks in the first; None where nothing has to change.

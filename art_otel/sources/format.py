@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Meta
 
 from art_otel.errors import UsageError
-from art_otel.scrubbing import Scrubbing
+from art_otel.scrubbing import SecretRules
 from art_otel.spans import LogRecord, Quarantined, QuarantineReason, Span, Value
 from art_otel.spans.span import MAX_DETAIL, Kind
 
@@ -186,12 +186,12 @@ Record: TypeAlias = Span | LogRecord | Quarantined
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
-    """One input being read: `path` names it in every Quarantined, `scrub` is for secrets in logs of agents."""
+    """One input being read: `path` names it in every Quarantined, `secrets` is for those in logs of agents."""
 
     path: str
     limits: Limits
     stats: FileStats
-    scrub: Scrubbing = "on"
+    secrets: SecretRules = SecretRules()
 
 
 class Row(NamedTuple):

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from art_otel.errors import SourceError
-from art_otel.scrubbing import Scrubbing
+from art_otel.scrubbing import SecretRules
 from art_otel.sources.files.inputs import (
     HEAD_BYTES,
     WHAT_READS_IT,
@@ -54,13 +54,13 @@ def read_file(
     limits: Limits | None = None,
     on_bytes: Callable[[int], None] | None = None,
     format: Format | None = None,  # noqa: A002 # what people call it, and nothing is formatted here
-    scrub: Scrubbing = "on",
+    secrets: SecretRules | None = None,
     prefetcher: Prefetcher | None = None,
 ) -> Iterator[Record]:
     """Read every record of one file in its order, and fill `stats` on the way.
 
     `on_bytes` is told how many bytes of the file (compressed ones) each read took, for a progress bar. `format` is what
-    somebody says the file is; without it the content decides. `scrub` says what is done to secrets in logs of agents;
+    somebody says the file is; without it the content decides. `secrets` says what becomes of those in logs of agents;
     other formats are read as they are. `prefetcher` fetches files of stores before they are
     read; without it each is fetched when it is read. Raises SourceError, at the first record, for a file
     that cannot be opened or read, and for one that was named explicitly but whose format nobody knows; one found in a
@@ -73,7 +73,7 @@ def read_file(
         if on_bytes is not None:
             on_bytes(count)
 
-    reading = Reading(path=input.name, limits=limits or Limits(), stats=stats, scrub=scrub)
+    reading = Reading(path=input.name, limits=limits or Limits(), stats=stats, secrets=secrets or SecretRules())
     try:
         with open_input(input, reading.limits, consumed, prefetcher) as opened:
             stats.compression = opened.compression

@@ -2,12 +2,14 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
 import art_otel
 from art_otel.errors import UsageError
 from art_otel.scrubbing import Hits, Scrubber
+from art_otel.trajectories import trajectory_json
 from tests.conversions import convert_files
 from tests.receiver.consuming import consume
 from tests.receiver.otlp import send
@@ -90,6 +92,31 @@ def test_a_receiver_has_patterns_of_its_owner(tmp_path):
         send(server.url, rollout(1, **{"art.metadata.own": OWN}))
         (found,) = consume(server.url, 1)
     assert found.metadata["own"] == "[scrubbed:own pattern]"
+
+
+def test_logs_of_coding_agents_are_converted_without_what_matches(tmp_path, monkeypatch):
+    question = {"type": "user", "message": {"role": "user", "content": f"it is {OWN}"}}
+    answer = {"id": "m1", "role": "assistant", "model": "m", "content": [{"type": "text", "text": "yes"}]}
+    rows = [
+        {**question, "uuid": "u1", "parentUuid": None},
+        {"type": "assistant", "message": answer | {"stop_reason": "end_turn"}, "uuid": "u2", "parentUuid": "u1"},
+    ]
+    times = {"sessionId": "s", "timestamp": "2026-01-01T00:00:00Z", "version": "2.0.0", "isSidechain": False}
+    (tmp_path / "log.jsonl").write_text("".join(json.dumps(row | times) + "\n" for row in rows))
+    assert OWN in logged(tmp_path, tmp_path / "whole")
+    replaced = logged(tmp_path, tmp_path / "option", scrub_patterns=[PATTERN.pattern])
+    assert "it is [scrubbed:own pattern]" in replaced
+    monkeypatch.setenv("ART_OTEL_SCRUB_PATTERNS", PATTERN.pattern)
+    assert logged(tmp_path, tmp_path / "variable") == replaced
+    with pytest.raises(UsageError, match="is no regular expression"):
+        art_otel.convert(tmp_path / "log.jsonl", tmp_path / "none", scrub_patterns=["("])
+
+
+def logged(folder: Path, out: Path, **options: list[str]) -> str:
+    """The trajectory of a log, as JSON text."""
+    art_otel.convert(folder / "log.jsonl", out, workers=1, **options)
+    (found,) = art_otel.read_trajectories(out)
+    return json.dumps(trajectory_json(found))
 
 
 def test_a_pattern_that_is_none_is_refused():

@@ -258,12 +258,9 @@ def without_secrets(reads: _Reads) -> _Reads:
     """Make what gives the records of `reads` without secrets."""
 
     def read(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
-        if reading.scrub == "off":
-            yield from reads(stream, reading)
-            return
-        scrubber = RecordScrubber(Scrubber(reading.scrub), _NAMES)
+        scrubber = RecordScrubber.of(reading.secrets, _NAMES)
         for record in reads(stream, reading):
-            yield from scrub_records([record], scrubber) if isinstance(record, Span) else (record,)
+            yield from scrub_records([record], scrubber) if scrubber and isinstance(record, Span) else (record,)
 
     return read
 
