@@ -21,6 +21,9 @@ from art_otel.errors import UsageError
 _MAX_PORT = 65535
 HEADER_SECONDS: Final = 10.0
 
+CLOSE: Final = "art_otel.close"
+"""The ASGI extension whose `close` ends a connection in the middle of an answer, without a word in a log."""
+
 _TOO_SLOW: Final = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 _TOO_LARGE: Final = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 _MAX_HEADER_BYTES: Final = 64 << 10
@@ -144,8 +147,9 @@ class TimedProtocol(HttpToolsProtocol):
         self._begun_bytes = 0
 
     def on_headers_complete(self) -> None:
-        """Count no more."""
+        """Count no more, and say how the connection is closed."""
         self._begun_bytes = None
+        self.scope["extensions"] = {CLOSE: {"close": self.transport.close}}
         super().on_headers_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:

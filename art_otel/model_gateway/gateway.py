@@ -10,7 +10,7 @@ nowhere else. The gateway's own paths are /healthz, /metrics, /rollout/ID/end an
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol, TypeAlias
@@ -24,7 +24,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from art_otel.errors import UsageError
-from art_otel.http import BodyLimits, WebPageCheck
+from art_otel.http import CLOSE, BodyLimits, WebPageCheck
 from art_otel.model_gateway.addresses import OUR_HEADER, PREFIX, Address, Target, key_of, read_address, read_target
 from art_otel.model_gateway.call_spans import call_span, gateway_resource, now_ns
 from art_otel.model_gateway.conversations import Conversations
@@ -58,6 +58,8 @@ _NOT_ANSWERED: Final = _OF_CONNECTION | {b"date"}
 _KEYS: Final = frozenset([b"authorization", b"x-api-key"])
 _LOOK_EVERY: Final = 0.5
 
+_ENDS: Final = "the gateway ends"
+
 _READING: Final = InternalErrorHandler("an answer could not be read; its call is recorded as far as it was")
 _RECORDING: Final = InternalErrorHandler("a call could not be recorded; its rollout says that it is missing")
 _CONTINUING: Final = InternalErrorHandler("a call could not be brought to the conversation it continues")
@@ -75,7 +77,10 @@ class GatewayOptions:
 
 @dataclass(kw_only=True, slots=True)
 class _Call:
-    """A request on its way. `exchange` is None where it asks for no completion, and is not recorded."""
+    """A request on its way. `exchange` is None where it asks for no completion, and is not recorded.
+
+    `has_begun` says that the agent has the beginning of an answer, `is_cut` that it gets no end of it.
+    """
 
     method: str
     target: Target
@@ -88,6 +93,8 @@ class _Call:
     exchange: Exchange | None = None
     is_in_app: bool = False
     is_recorded: bool = False
+    has_begun: bool = False
+    is_cut: bool = False
 
     @property
     def path(self) -> str:
@@ -121,6 +128,8 @@ class Gateway:
         self._upstreams = Upstreams(options.upstreams)
         self._asking = TokenAsking()
         self._looking: asyncio.Task[None] | None = None
+        self._running: dict[asyncio.Future[None], _Call] = {}
+        self._is_ending = False
         self.receiver = Receiver(options.receiver, self)
 
     @property
@@ -148,6 +157,14 @@ class Gateway:
         """Begin to look for rollouts that are over."""
         self._looking = asyncio.create_task(self._look())
 
+    async def leave(self) -> None:
+        """Cut the calls that run: their rollouts say so, and the agents see no end."""
+        self._is_ending = True
+        for relaying, call in self._running.items():
+            if call.exchange is not None and not call.is_recorded:
+                call.exchange.failure = Failure("GatewayEnded", _ENDS)
+            relaying.cancel()
+
     async def stop(self) -> None:
         """End all rollouts, and leave the servers."""
         if self._looking is not None:
@@ -164,7 +181,8 @@ class Gateway:
         try:
             target = read_target(scope["raw_path"].decode("ascii"), scope["query_string"].decode("ascii"))
             async with self.receiver.bodies.read(request) as body:
-                await self._pass_through(self._begin(request, target, body), receive, send)
+                close = scope["extensions"][CLOSE]["close"]
+                await self._pass_through(self._begin(request, target, body), receive, send, close)
         except (UsageError, UnicodeDecodeError) as error:
             await _error(400, str(error))(scope, receive, send)
         except HTTPException as refused:
@@ -196,24 +214,42 @@ class Gateway:
                 call.rollout = self._rollouts.begin_call(address.rollout_id, address)
         return call
 
-    async def _pass_through(self, call: _Call, receive: Receive, send: Send) -> None:
-        """Relay a call until it is answered or the agent leaves; then the server is left as well."""
+    async def _pass_through(self, call: _Call, receive: Receive, send: Send, close: Callable[[], None]) -> None:
+        """Relay a call until it is answered or the agent leaves; then the server is left as well.
+
+        Where the answer has no end, the agent's connection has none.
+        """
         relaying = asyncio.ensure_future(self._relay(call, send))
         leaving = asyncio.ensure_future(_left(receive))
+        self._running[relaying] = call
         call.upstream.open += 1
         try:
             await asyncio.wait((relaying, leaving), return_when=asyncio.FIRST_COMPLETED)
-            if not relaying.done():
+            if relaying.cancelled():  # by `leave`
+                await self._cut(call, send)
+            elif leaving.done():
                 relaying.cancel()
                 with suppress(asyncio.CancelledError):
                     await relaying
+            if call.is_cut:
+                close()
+                await leaving
         finally:
+            del self._running[relaying]
             call.upstream.open -= 1
             leaving.cancel()
             relaying.cancel()
             self._record(call)
         if not relaying.cancelled():
             relaying.result()
+
+    async def _cut(self, call: _Call, send: Send) -> None:
+        """End a call because the gateway ends."""
+        self._record(call)
+        if call.has_begun:
+            call.is_cut = True
+        else:
+            await _send_error(503, _ENDS, call, send)
 
     async def _relay(self, call: _Call, send: Send) -> None:
         """Ask the server, and hand on what it answers."""
@@ -224,14 +260,13 @@ class Gateway:
             await self._fail(call, error, send, what)
             return
         except asyncio.CancelledError:
-            if call.exchange is not None:
+            if call.exchange is not None and call.exchange.failure is None:
                 call.exchange.failure = Failure("CancelledError")
             raise
         try:
             await self._hand_on(call, answered, send)
         except UpstreamError as error:
-            has_begun = call.exchange is None or call.exchange.is_stream  # then it is cut for the agent, too
-            await self._fail(call, error, None if has_begun else send, "broke off")
+            await self._fail(call, error, send, "broke off")
         finally:
             answered.close()
 
@@ -268,7 +303,7 @@ class Gateway:
         """Send the answer piece by piece. What ends it waits until the call is recorded."""
         exchange = call.exchange
         if exchange is None:
-            await _send_start(answered, send)
+            await _send_start(call, answered, send)
             async for piece in answered.pieces():
                 await _send_piece(piece, send)
             await _send_end(send)
@@ -277,7 +312,7 @@ class Gateway:
         if self.options.policy_version_header is not None:
             exchange.policy_version = answered.headers.get(self.options.policy_version_header)
         if exchange.is_stream:
-            await _send_start(answered, send)
+            await _send_start(call, answered, send)
         async for piece in answered.pieces():
             passed = _taken(exchange, piece)
             if exchange.is_over:
@@ -286,18 +321,19 @@ class Gateway:
         self._record(call)
         rest = _rest(exchange)
         if not exchange.is_stream:
-            await _send_start(answered, send, length=len(rest))
+            await _send_start(call, answered, send, length=len(rest))
         await _send_end(send, rest)
 
-    async def _fail(self, call: _Call, error: UpstreamError, send: Send | None, what: str) -> None:
-        """The server cannot be reached, or broke off. `send` is for the error where nothing was answered."""
+    async def _fail(self, call: _Call, error: UpstreamError, send: Send, what: str) -> None:
+        """The server cannot be reached, or broke off. What the agent has begun to get is cut for it, too."""
         self.receiver.metrics.add("art_otel_gateway_upstream_errors_total")
         if call.exchange is not None and not call.is_recorded:
             call.exchange.failure = Failure(type(error).__name__, str(error))
         self._record(call)
-        if send is not None:
-            answer = _error(502, f"the model server at {_for_agents(call.upstream)} {what}: {error}")
-            await answer({"type": "http", "method": call.method, "headers": []}, _nothing, send)
+        if call.has_begun:
+            call.is_cut = True
+        else:
+            await _send_error(502, f"the model server at {call.upstream.shown} {what}: {error}", call, send)
 
     def _record(self, call: _Call) -> None:
         """Write the span of a call, once. The rollout counts it also where that fails."""
@@ -390,12 +426,13 @@ def _rest(exchange: Exchange) -> bytes:
     return exchange.refusal()
 
 
-async def _send_start(answered: Answer, send: Send, length: int | None = None) -> None:
+async def _send_start(call: _Call, answered: Answer, send: Send, length: int | None = None) -> None:
     headers = [(name.lower(), value) for name, value in answered.raw_headers]
     kept = [(name, value) for name, value in headers if name not in _NOT_ANSWERED]
     if length is not None:
         kept = [(name, value) for name, value in kept if name != b"content-length"]
         kept.append((b"content-length", str(length).encode()))
+    call.has_begun = True
     await send({"type": "http.response.start", "status": answered.status, "headers": kept})
 
 
@@ -408,13 +445,11 @@ async def _send_end(send: Send, rest: bytes = b"") -> None:
     await send({"type": "http.response.body", "body": rest, "more_body": False})
 
 
+async def _send_error(status: int, message: str, call: _Call, send: Send) -> None:
+    await _error(status, message)({"type": "http", "method": call.method, "headers": []}, _nothing, send)
+
+
 def _error(status: int, message: str) -> JSONResponse:
     """An error of the gateway's own, in the shape that clients of OpenAI and Anthropic read."""
     error = {"message": f"art-otel gateway: {message}", "type": "gateway_error", "param": None, "code": None}
     return JSONResponse({"type": "error", "error": error}, status)
-
-
-def _for_agents(upstream: Upstream) -> str:
-    """The address without user and password."""
-    scheme, _, rest = upstream.url.partition("://")
-    return f"{scheme}://{rest.rpartition('@')[2]}"

@@ -6,6 +6,7 @@ Nobody is waited for shorter than the agent waits, but for a connection. Bodies 
 nor gathered here.
 """
 
+import logging
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -17,6 +18,8 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from art_otel.errors import UsageError
+
+logger = logging.getLogger(__name__)
 
 _CONNECT_SECONDS: Final = 10.0
 _KEEP_ALIVE_SECONDS: Final = 4.0
@@ -47,7 +50,10 @@ class BrokenOffError(UpstreamError):
 
 
 class Upstream:
-    """One server. `open` counts its requests that are not answered whole, `rollouts` those that were given to it."""
+    """One server. `open` counts its requests that are not answered whole, `rollouts` those that were given to it.
+
+    `is_out` says that it could not be reached the last time. `shown` is its address without user and password.
+    """
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url if "://" in url else f"http://{url}")
@@ -57,6 +63,9 @@ class Upstream:
         self.open = 0
         self.rollouts = 0
         self.failed_at = -_AVOIDED_SECONDS
+        self.is_out = False
+        scheme, _, rest = self.url.partition("://")
+        self.shown = f"{scheme}://{rest.rpartition('@')[2]}"
 
 
 class Answer:
@@ -118,11 +127,26 @@ class Upstreams:
                 allow_redirects=False,
             )
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            upstream.failed_at = time.monotonic()
+            self._miss(upstream, error)
             raise UnreachableError(_words(error)) from error
         except (aiohttp.ClientError, ValueError) as error:  # ValueError: what no HTTP can say, as a path with a space
             raise BrokenOffError(_words(error)) from error
+        if upstream.is_out:
+            upstream.is_out = False
+            logger.warning("art-otel: the model server at %s answers again", upstream.shown)
         return Answer(response)
+
+    def _miss(self, upstream: Upstream, error: Exception) -> None:
+        """A server cannot be reached: new rollouts go to others, and the log says it once an outage."""
+        upstream.failed_at = time.monotonic()
+        if not upstream.is_out:
+            upstream.is_out = True
+            logger.warning(
+                "art-otel: the model server at %s cannot be reached, and agents get 502: %s. Start it, or give another"
+                " --upstream",
+                upstream.shown,
+                _words(error),
+            )
 
     async def close(self) -> None:
         """Close the connections."""

@@ -64,6 +64,10 @@ class Front(Protocol):
         """Begin, before anybody asks."""
         ...
 
+    async def leave(self) -> None:
+        """Cut what may take long yet: the server waits for what is being answered."""
+        ...
+
     async def stop(self) -> None:
         """End, when everybody was answered; what is written now is still taken."""
         ...
@@ -153,6 +157,8 @@ class Receiver:
     def stop(self) -> None:
         """Answer what has come, write it, and end. What is still open is found again by the next one."""
         self._run(self._rollouts.stop())
+        if self._front is not None:
+            self._run(self._front.leave())
         self._run(self._http.stop())
         if self._grpc is not None:
             self._run(self._grpc.stop())

@@ -1,6 +1,9 @@
 """Servers that break, at every event, that are slow, refuse, or answer rubbish: passed on, and recorded as it was."""
 
+import socket
 import threading
+import time
+from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Self
 
@@ -109,3 +112,39 @@ def test_an_answer_that_is_cut_is_an_error_that_says_so(tmp_path):
     (trajectory,) = recorded(tmp_path)
     assert [call.error_type for call in trajectory.calls] == ["BrokenOffError"]
     assert not trajectory.turns
+
+
+def test_a_gateway_that_ends_cuts_what_it_streams_at_once(tmp_path, address, caplog):
+    """The agent sees no end, its rollout says so, and nobody waits."""
+    slow = {**STREAM, "messages": user("Hi #words=50 #pace=0.5")}
+    stack = ExitStack()
+    running = stack.enter_context(gateway(tmp_path, address))
+    ending = threading.Thread(target=stack.close)
+    with httpx.stream("POST", f"{running.url}/rollout/r/v1/chat/completions", json=slow) as response:
+        pieces = response.iter_raw()
+        next(pieces)
+        began = time.monotonic()
+        ending.start()
+        with pytest.raises(httpx.RemoteProtocolError):
+            list(pieces)
+        cut = time.monotonic() - began
+    ending.join()
+    assert cut < 3
+    (trajectory,) = recorded(tmp_path)
+    assert [call.error_type for call in trajectory.calls] == ["GatewayEnded"]
+    assert not [record for record in caplog.records if record.name.startswith("uvicorn")]
+
+
+def test_the_log_names_a_server_that_cannot_be_reached_once_an_outage(tmp_path, caplog):
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        port = nobody.getsockname()[1]
+    with gateway(tmp_path, f"http://user:secret@127.0.0.1:{port}") as running:
+        for _ in range(3):
+            response = httpx.post(f"{running.url}/rollout/r/v1/chat/completions", json=STREAM)
+            assert response.status_code == 502
+            assert "secret" not in response.text
+    said = [record.getMessage() for record in caplog.records if "cannot be reached" in record.getMessage()]
+    assert len(said) == 1
+    assert f"http://127.0.0.1:{port} " in said[0]
+    assert "--upstream" in said[0]
