@@ -294,6 +294,10 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     sampling_mask: tuple[TokenIds, ...] | None = None
 
 
+TOKEN_FACTS: Final = ("routed_experts", "sampling_mask")
+"""What of a choice may take much space: a dataset has it only where somebody asked for it."""
+
+
 class Usage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Token counts as the server reported them."""
 

@@ -78,6 +78,7 @@ def convert(  # noqa: PLR0913 # one for each option of the command
     scrub: Scrubbing | None = None,
     scrub_patterns: Iterable[str] = (),
     rollout_traces: bool = False,
+    token_facts: str | Iterable[str] = (),
     scratch: str | Path | None = None,
 ) -> "ConversionReport":
     """Convert span dumps into a Parquet dataset of trajectories, as `art-otel convert` does, and return its report.
@@ -92,7 +93,8 @@ def convert(  # noqa: PLR0913 # one for each option of the command
     out files that were not changed on that day or later (`2026-11-01`, or with a time). `scrub` says what is done to
     secrets in logs of agents, None what `ART_OTEL_SCRUB` says; `scrub_patterns` are regular expressions of further
     secrets, by default the one of `ART_OTEL_SCRUB_PATTERNS`. `rollout_traces` also writes what
-    `read_rollout_traces` reads. `scratch` is a folder or URL for files that are needed on the way, None the dataset's
+    `read_rollout_traces` reads, `token_facts` what else was recorded of each token: `routed_experts`, `sampling_mask`.
+    `scratch` is a folder or URL for files that are needed on the way, None the dataset's
     folder. Raises UsageError, SourceError and StoreError.
     """
     several = [sources] if isinstance(sources, str | Path) else sources
@@ -110,6 +112,7 @@ def convert(  # noqa: PLR0913 # one for each option of the command
             since=since_ns(since),
             secrets=chosen_secrets(scrub, scrub_patterns),
             rollout_traces=rollout_traces,
+            token_facts=(token_facts,) if isinstance(token_facts, str) else tuple(token_facts),
             scratch=scratch,
         )
     )

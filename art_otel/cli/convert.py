@@ -18,6 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from art_otel import storage
+from art_otel.calls import TOKEN_FACTS
 from art_otel.cli.arguments import add_limits, add_scrub_patterns, destination_or_store, limits_of, seconds
 from art_otel.cli.terminal import by_reason, counted, printable, printable_json, show_progress
 from art_otel.errors import UsageError
@@ -81,6 +82,13 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         action="store_true",
         help="also write what each LLM call saw, did and was worth, which art_otel.store.read_rollout_traces reads;"
         " whole prompts take much space",
+    )
+    parser.add_argument(
+        "--token-facts",
+        action="append",
+        default=[],
+        choices=TOKEN_FACTS,
+        help="what else to write of each token where it was recorded; may be repeated, and takes much space",
     )
     _add_rounds(parser)
     parser.add_argument(
@@ -176,6 +184,7 @@ def run(arguments: argparse.Namespace) -> int:
         since=since_ns(arguments.since),
         secrets=chosen_secrets(arguments.scrub, arguments.scrub_pattern),
         rollout_traces=arguments.rollout_traces,
+        token_facts=arguments.token_facts,
         limits=limits_of(arguments),
     )
     if arguments.follow:

@@ -9,7 +9,7 @@ keeps it as the client recorded it; two answers with different thinking are not 
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from typing import Final
 
@@ -82,7 +82,7 @@ def parse_call(span: Span, logs: Sequence[LogRecord] = ()) -> InferenceCall:
         previous_response_id=facts.previous_response_id,
         tools=facts.tools,
         usage=facts.usage,
-        policy_version=facts.policy_version,
+        policy_version=facts.policy_version or next(_versions(facts.choices), None),
         error_type=error_type,
         error=error,
         stream=facts.stream,
@@ -93,6 +93,11 @@ def parse_call(span: Span, logs: Sequence[LogRecord] = ()) -> InferenceCall:
         env_state=art.read_env_state(recording.reader()) if has_extras else {},
         extra=art.read_extra(recording.reader()) if has_extras else {},
     )
+
+
+def _versions(choices: Sequence[Choice] | None) -> Iterator[str]:
+    """The versions of the weights that sampled the choices, in order."""
+    return (span.version for choice in choices or () for span in choice.weight_versions or ())
 
 
 def _read_facts(recording: SpanRecording) -> CallFacts:

@@ -16,6 +16,7 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 from art_otel.data.sequences import Overflow, TokenSequence
+from art_otel.data.token_facts import UNKNOWN, stacked_experts, stacked_masks
 
 Rows: TypeAlias = list[list[TokenSequence]]
 
@@ -28,7 +29,12 @@ class Batch:
     `logprobs` float32, the policy's when it sampled, 0.0 where nothing was sampled and NaN where nobody recorded them;
     `advantages` float32, 0.0 outside of the mask, and `token_rewards` float32, 0.0 where none were given, both None
     where nobody asked for them; `segment_ids` int32, s for a token of sequence s - 1, 0 for padding; `position_ids`
-    int32, from 0 in each sequence.
+    int32, from 0 in each sequence; `weight_versions` int64, the last number in the version that sampled a trained
+    token, -1 where there is none.
+
+    What `token_facts` asks for, else None: `routed_experts` int32, shape (rows, width, layers, experts), -1 where
+    unknown; `sampling_mask_counts` int32, shape (rows, width), how many ids each trained token could have been, 0 where
+    unknown, and `sampling_mask_ids` int32, all these ids, in the order of the places.
 
     A sequence, shape (sequences,): `rewards` float64, that of the sequence's last trained completion, NaN where
     unknown; `group_ids`, `policy_version`, `rollout_ids` hold text, None where unknown; `retokenized` bool, True where
@@ -47,6 +53,10 @@ class Batch:
     policy_version: NDArray[np.object_]
     rollout_ids: NDArray[np.object_]
     retokenized: NDArray[np.bool_]
+    weight_versions: NDArray[np.int64]
+    routed_experts: NDArray[np.int32] | None = None
+    sampling_mask_counts: NDArray[np.int32] | None = None
+    sampling_mask_ids: NDArray[np.int32] | None = None
 
     def __repr__(self) -> str:
         rows, width = self.input_ids.shape
@@ -125,6 +135,7 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
     rank: Annotated[int, Meta(ge=0)]
     world_size: Annotated[int, Meta(ge=1)]
     drop_last: bool
+    token_facts: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         """Raise ValueError for packed rows without a width, and for a rank that does not exist."""
@@ -159,7 +170,12 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
         return width * len(rows) - sum(sizes)
 
     def _collate(self, rows: Rows) -> Batch:
-        return collate(rows, width=self.max_tokens if self.packed else None, pad_token_id=self.pad_token_id)
+        return collate(
+            rows,
+            width=self.max_tokens if self.packed else None,
+            pad_token_id=self.pad_token_id,
+            token_facts=self.token_facts,
+        )
 
 
 def padded(sequences: Iterable[TokenSequence], batch_size: int) -> Iterator[Rows]:
@@ -194,13 +210,20 @@ def packed(sequences: Iterable[TokenSequence], batch_size: int, max_tokens: int)
         yield rows
 
 
-def collate(rows: Sequence[Sequence[TokenSequence]], *, width: int | None = None, pad_token_id: int = 0) -> Batch:
+def collate(
+    rows: Sequence[Sequence[TokenSequence]],
+    *,
+    width: int | None = None,
+    pad_token_id: int = 0,
+    token_facts: frozenset[str] = frozenset(),
+) -> Batch:
     """Collate sequences, each row's one after the other. Without `width` it is that of the longest row."""
     sequences = [sequence for row in rows for sequence in row]
     longest = max((sum(map(len, row)) for row in rows), default=0)
     shape = (len(rows), longest if width is None else width)
     input_ids = np.full(shape, pad_token_id, np.int32)
     loss_mask, logprobs = np.zeros(shape, np.bool_), np.zeros(shape, np.float32)
+    versions = np.full(shape, UNKNOWN, np.int64)
     segment_ids, position_ids = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
     positions = np.arange(max(map(len, sequences), default=0), dtype=np.int32)
     advantages = None if any(one.advantages is None for one in sequences) else np.zeros(shape, np.float32)
@@ -216,12 +239,18 @@ def collate(rows: Sequence[Sequence[TokenSequence]], *, width: int | None = None
             input_ids[where] = sequence.input_ids
             loss_mask[where] = sequence.loss_mask
             logprobs[where] = sequence.logprobs
+            versions[where] = sequence.weight_versions
             segment_ids[where] = number
             position_ids[where] = positions[:size]
             if advantages is not None and sequence.advantages is not None:
                 advantages[where] = sequence.advantages
             if token_rewards is not None and sequence.token_rewards is not None:
                 token_rewards[where] = sequence.token_rewards
+    experts = counts = mask_ids = None
+    if "routed_experts" in token_facts:
+        experts = stacked_experts([[(len(one), one.routed_experts) for one in row] for row in rows], shape)
+    if "sampling_mask" in token_facts:
+        counts, mask_ids = stacked_masks([[(len(one), one.sampling_mask) for one in row] for row in rows], shape)
     return Batch(
         input_ids=input_ids,
         loss_mask=loss_mask,
@@ -235,6 +264,10 @@ def collate(rows: Sequence[Sequence[TokenSequence]], *, width: int | None = None
         policy_version=_texts([one.policy_version for one in sequences]),
         rollout_ids=_texts([one.rollout_id for one in sequences]),
         retokenized=np.array([one.retokenized for one in sequences], np.bool_),
+        weight_versions=versions,
+        routed_experts=experts,
+        sampling_mask_counts=counts,
+        sampling_mask_ids=mask_ids,
     )
 
 

@@ -16,6 +16,7 @@ from art_otel.data.rewards import Weights, weights_of
 from art_otel.data.selection import TrainingStep, select
 from art_otel.data.sequences import Overflow, SequenceBuilder, recorded_histories
 from art_otel.data.sources import Sources, list_chunks
+from art_otel.data.token_facts import TokenFact, token_facts_of
 from art_otel.trajectories import Status
 
 
@@ -44,6 +45,7 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
     world_size: int = 1,
     drop_last: bool = False,
     tokenizer: ChatTokenizer | None = None,
+    token_facts: TokenFact | Iterable[TokenFact] = (),
 ) -> Batches:
     """Iterate over trajectories as numpy batches, without loading them all.
 
@@ -69,12 +71,15 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
       whole for every rank.
     - `tokenizer`: a Hugging Face tokenizer with the policy's chat template, for completions whose ids no server gave.
       Their sequences have no logprobs and are marked in `retokenized`. Without one they are skipped.
+    - `token_facts`: "routed_experts" and "sampling_mask", to give as arrays what was recorded of them. With the masks a
+      completion that a grammar constrained keeps its logprobs, which are those of the masked distribution.
 
     A reward that is NaN, infinite or not below 1e37 is not trained and counts in no baseline. What is skipped is in
     `report` with its reason. Raises UsageError for options that make no sense, StoreError for paths without trajectory
     files.
     """
     order = validate(Order, {"seed": seed, "epoch": epoch, "shuffle_buffer": shuffle_buffer})
+    facts = token_facts_of(token_facts)
     layout = validate(
         Layout,
         {
@@ -86,6 +91,7 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
             "rank": rank,
             "world_size": world_size,
             "drop_last": drop_last,
+            "token_facts": facts,
         },
     )
     selection = select(
@@ -103,6 +109,7 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
         weights=weights_of(token_rewards),
         histories=recorded_histories if tokenizer is None else retokenizing_histories(tokenizer),
         tokenizer=None if tokenizer is None else type(tokenizer).__name__,
+        token_facts=facts,
     )
     recipe = Recipe(
         selection=selection,

@@ -56,7 +56,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
                 raise ValueError(
                     f"allow_incomplete={sorted(unknown)}: no such reasons; use True, or some of {', '.join(reasons)}"
                 )
-        if self.max_staleness is not None and _number(self.version) is None:
+        if self.max_staleness is not None and version_number(self.version) is None:
             raise ValueError(
                 f"max_staleness={self.max_staleness!r} with policy_version={self.policy_version!r}: say which version "
                 "is trained now, with a number in it, and how many versions a trajectory may be behind"
@@ -98,7 +98,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
             return "no policy version"
         if self.max_staleness is None:
             return None if versions == {trained} else "another policy version"
-        newest, numbers = _number(trained), [_number(version) for version in versions]
+        newest, numbers = version_number(trained), [version_number(version) for version in versions]
         comparable = [number for number in numbers if number is not None]
         if newest is None or len(comparable) < len(numbers):
             return "policy version without a number"
@@ -148,6 +148,7 @@ def _ended_on_failure(trajectory: Trajectory) -> bool:
     return not any(call.end_ns is not None and call.end_ns > last for call in trajectory.calls if not call.failed)
 
 
-def _number(version: str | None) -> int | None:
+def version_number(version: str | None) -> int | None:
+    """The last number in a version, by which versions are compared; None where it has none."""
     match = None if version is None else _LAST_NUMBER.search(version)
     return None if match is None else int(match[1])

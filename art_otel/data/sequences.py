@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from art_otel.calls import Logprobs, TokenIds
 from art_otel.data.plan import TurnReward
 from art_otel.data.rewards import UNUSABLE, TokenRewards, Weights, count_by_name, token_rewards
+from art_otel.data.token_facts import routed_experts, sampling_mask, weight_versions
 from art_otel.errors import UsageError
 from art_otel.store import Wanted
 from art_otel.trajectories import CompletionSpan, TokenHistory, Trajectory, token_histories, version_of
@@ -70,7 +71,9 @@ class TokenSequence:
     `logprobs` are 0.0 where nothing was sampled and NaN where a trained token has none. `advantages` and
     `token_rewards` are None where nobody asked for them. `completions` are those under the mask, of at least one token,
     `rewards` the reward of each. `policy_version` is that of the first trained call. `retokenized`
-    says that the ids are not the server's.
+    says that the ids are not the server's. `weight_versions` (int64) has the number of the version that sampled each
+    trained token, -1 elsewhere. `routed_experts` (int32, shape (tokens, layers, experts), -1 where unknown) and
+    `sampling_mask` (the ids that each trained token could have been) are None where nobody asked for them.
     """
 
     rollout_id: str
@@ -86,6 +89,9 @@ class TokenSequence:
     advantages: NDArray[np.float32] | None
     token_rewards: NDArray[np.float32] | None = None
     retokenized: bool = False
+    weight_versions: NDArray[np.int64]
+    routed_experts: NDArray[np.int32] | None = None
+    sampling_mask: tuple[TokenIds, ...] | None = None
 
     def __len__(self) -> int:
         return len(self.input_ids)
@@ -122,6 +128,9 @@ class TokenSequence:
             logprobs=self.logprobs[:size],
             advantages=None if self.advantages is None else self.advantages[:size],
             token_rewards=None if self.token_rewards is None else self.token_rewards[:size],
+            weight_versions=self.weight_versions[:size],
+            routed_experts=None if self.routed_experts is None else self.routed_experts[:size],
+            sampling_mask=None if self.sampling_mask is None else self.sampling_mask[:size],
         )
 
 
@@ -171,6 +180,7 @@ class SequenceBuilder:
 
     `max_tokens` is the longest a sequence may be (None: any length), `overflow` what becomes of a longer one, `weights`
     are those of token rewards. `histories` gives the token histories; `tokenizer` names what makes some of messages.
+    `token_facts` names what else of each token is given.
     """
 
     advantages: bool
@@ -179,17 +189,18 @@ class SequenceBuilder:
     weights: Weights | None = None
     histories: HistorySource = recorded_histories
     tokenizer: str | None = None
+    token_facts: frozenset[str] = frozenset()
 
     def __str__(self) -> str:
         """What decides which sequences there are."""
         weights = sorted((self.weights or {}).items())
         limit = f"max_tokens={self.max_tokens} overflow={self.overflow}"
-        return f"{limit} token_rewards={weights} tokenizer={self.tokenizer}"
+        return f"{limit} token_rewards={weights} tokenizer={self.tokenizer} token_facts={sorted(self.token_facts)}"
 
     @property
     def wanted(self) -> Wanted:
         """The parts of trajectories that are read."""
-        return Wanted(prompts=False, messages=self.tokenizer is not None, token_facts=frozenset())
+        return Wanted(prompts=False, messages=self.tokenizer is not None, token_facts=self.token_facts)
 
     def build(self, trajectory: Trajectory, turn_rewards: Sequence[TurnReward]) -> BuiltSequences:
         """Build the sequences of a selected trajectory. `turn_rewards` has shape (turns,).
@@ -214,6 +225,7 @@ class SequenceBuilder:
                 reasons,
                 advantages=self.advantages,
                 token_rewards=_NO_EXTRAS if retokenized and extras is not None else extras,
+                token_facts=self.token_facts,
                 retokenized=retokenized,
             )
             if sequence is not None:
@@ -269,6 +281,7 @@ def _build_sequence(
     *,
     advantages: bool,
     token_rewards: TokenRewards | None = None,
+    token_facts: frozenset[str] = frozenset(),
     retokenized: bool = False,
 ) -> TokenSequence | None:
     """Build the sequence of a history; None where it trains nothing.
@@ -304,10 +317,15 @@ def _build_sequence(
         rewards=tuple([turn_rewards[span.turn].reward for span in trained]),
         input_ids=np.frombuffer(history.token_ids.data, "<i4"),
         loss_mask=mask,
-        logprobs=_logprobs(trajectory, history, mask, retokenized=retokenized),
+        logprobs=_logprobs(trajectory, history, mask, masked="sampling_mask" in token_facts, retokenized=retokenized),
         advantages=gains,
         token_rewards=None if token_rewards is None else _extras(token_rewards, trained, len(mask)),
         retokenized=retokenized,
+        weight_versions=weight_versions(trajectory, trained, len(mask)),
+        routed_experts=routed_experts(trajectory, history.spans, len(mask))
+        if "routed_experts" in token_facts and not retokenized
+        else None,
+        sampling_mask=sampling_mask(trajectory, trained, len(mask)) if "sampling_mask" in token_facts else None,
     )
 
 
@@ -327,25 +345,30 @@ def _mask(history: TokenizedHistory, trained: Sequence[CompletionSpan]) -> NDArr
 
 
 def _logprobs(
-    trajectory: Trajectory, history: TokenizedHistory, mask: NDArray[np.bool_], *, retokenized: bool
+    trajectory: Trajectory, history: TokenizedHistory, mask: NDArray[np.bool_], *, masked: bool, retokenized: bool
 ) -> NDArray[np.float32]:
-    """The history's logprobs, NaN in trained completions that have none or that a grammar constrained."""
+    """The history's logprobs, NaN in trained completions that have none or that a grammar constrained.
+
+    Where sampling masks are given (`masked`), a constrained completion that has one keeps its logprobs: who applies the
+    mask compares with the distribution from which it was sampled.
+    """
     is_constrained = any(trajectory.calls[trajectory.turns[turn].call].is_constrained for turn in history.turns)
     if history.logprobs is not None and not is_constrained:
         logprobs = np.frombuffer(history.logprobs.data, "<f4")
     else:
         logprobs = np.zeros(len(mask), np.float32)
         for span in history.spans:
-            recorded = None if retokenized else _recorded_logprobs(trajectory, span)
+            recorded = None if retokenized else _recorded_logprobs(trajectory, span, masked=masked)
             logprobs[span.start : span.end] = np.nan if recorded is None else recorded
     unknown = np.isnan(logprobs)
     return np.where(unknown & ~mask, np.float32(0), logprobs) if unknown.any() else logprobs
 
 
-def _recorded_logprobs(trajectory: Trajectory, span: CompletionSpan) -> NDArray[np.float32] | None:
+def _recorded_logprobs(trajectory: Trajectory, span: CompletionSpan, *, masked: bool) -> NDArray[np.float32] | None:
     """The policy's logprobs of a completion, None where they are unknown."""
     turn = trajectory.turns[span.turn]
-    logprobs = None if trajectory.calls[turn.call].is_constrained else turn.logprobs
+    is_known = (masked and turn.sampling_mask is not None) or not trajectory.calls[turn.call].is_constrained
+    logprobs = turn.logprobs if is_known else None
     if logprobs is None or len(logprobs) != span.end - span.start:
         return None
     return np.frombuffer(logprobs.data, "<f4")

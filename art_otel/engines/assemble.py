@@ -52,6 +52,7 @@ from art_otel.trajectories import (
     build_trajectories,
     declared_id,
     distinct,
+    with_token_facts,
 )
 from art_otel.trajectories.span_context import is_marked_root
 
@@ -123,7 +124,8 @@ def assemble(task: AssembleTask) -> AssembledPart:
     location = storage.join(task.job.scratch, f"part-{uuid4().hex}")
     decisions = _decisions_of(task)
     with storage.staged(location) as path:
-        trajectories = _trajectories(task, stats, decisions)
+        kept = frozenset(task.job.token_facts)
+        trajectories = (with_token_facts(one, kept) for one in _trajectories(task, stats, decisions))
         part = write_part(trajectories, path, task.number, with_traces=task.job.rollout_traces)
     if decisions is None:
         return AssembledPart(part=part, location=location, stats=stats)

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from art_otel.calls import TOKEN_FACTS
 from art_otel.engines.assemble import AssembledPart, AssembleTask, assemble, plan_parts
 from art_otel.engines.read import (
     ReadSummary,
@@ -86,7 +87,8 @@ class Conversion(msgspec.Struct, frozen=True, kw_only=True):
     machine, or the Ray at `ray_address`, None that of `RAY_ADDRESS`, else one that is started for the conversion. With
     `incremental` only what no earlier conversion into `out` took is read, and its trajectories are added. `since` (ns)
     leaves out files that were not changed from then on. `secrets` says what becomes of those in logs of agents.
-    `rollout_traces` also writes what each call saw, did and was worth. `on_start` is told the total bytes (None:
+    `rollout_traces` also writes what each call saw, did and was worth, `token_facts` names what else to write of each
+    token. `on_start` is told the total bytes (None:
     unknown), `on_bytes` the bytes of each split that was read.
     """
 
@@ -104,6 +106,7 @@ class Conversion(msgspec.Struct, frozen=True, kw_only=True):
     since: int | None = None
     secrets: SecretRules = SecretRules()
     rollout_traces: bool = False
+    token_facts: Sequence[str] = ()
     limits: Limits = msgspec.field(default_factory=Limits)
     sizes: Sizes = msgspec.field(default_factory=Sizes)
     on_start: Callable[[int | None], None] | None = None
@@ -151,6 +154,8 @@ def job_of(conversion: Conversion) -> Job:
         raise UsageError(f"--workers {conversion.workers}: needs at least one worker")
     if conversion.format is not None:
         format_named(conversion.format)
+    if unknown := set(conversion.token_facts) - set(TOKEN_FACTS):
+        raise UsageError(f"--token-facts {min(unknown)}: there are {' and '.join(TOKEN_FACTS)}")
     return Job(
         sizes=conversion.sizes,
         limits=conversion.limits,
@@ -158,6 +163,7 @@ def job_of(conversion: Conversion) -> Job:
         secrets=conversion.secrets,
         rollout_spans=tuple(conversion.rollout_spans),
         rollout_traces=conversion.rollout_traces,
+        token_facts=tuple(sorted(set(conversion.token_facts))),
     )
 
 

@@ -71,14 +71,15 @@ _MOST_SMALL: Final = 64
 class Kept(msgspec.Struct, frozen=True, kw_only=True):
     """The index of what a dataset keeps for later rounds: the files of each tier, by their names.
 
-    `slots`, `rollout_spans` and `rollout_traces` are settings that all rounds have in common. `round` is the number of
-    the last round, `horizon` the time before which traces are closed (ns). `open_since` says, for each slot in which
-    traces wait, the time of the one that waited longest.
+    `slots`, `rollout_spans`, `rollout_traces` and `token_facts` are settings that all rounds have in common. `round` is
+    the number of the last round, `horizon` the time before which traces are closed (ns). `open_since` says, for each
+    slot in which traces wait, the time of the one that waited longest.
     """
 
     slots: int
     rollout_spans: tuple[str, ...]
     rollout_traces: bool
+    token_facts: tuple[str, ...] = ()
     round: int = 0
     horizon: int = 0
     open_since: dict[int, int] = {}
@@ -183,7 +184,12 @@ def _find_work(conversion: Conversion, job: Job) -> _Work:
     """Find what is new, and the dataset that it is added to. Raises UsageError where that has other settings."""
     out, inputs = os.fspath(conversion.out), find_sources(conversion)
     manifest = read_manifest(out)
-    settings = Kept(slots=job.sizes.slots, rollout_spans=job.rollout_spans, rollout_traces=job.rollout_traces)
+    settings = Kept(
+        slots=job.sizes.slots,
+        rollout_spans=job.rollout_spans,
+        rollout_traces=job.rollout_traces,
+        token_facts=job.token_facts,
+    )
     kept = settings if manifest is None or not manifest.kept else _read_kept(out, manifest.kept[0])
     _require_settings(out, kept, settings)
     ledger = () if manifest is None else manifest.ledger
@@ -204,6 +210,7 @@ def _require_settings(out: str, before: Kept, settings: Kept) -> None:
         "slots": f"with {before.slots} slots",
         "rollout_spans": f"with {globs}" if globs else "without --rollout-span",
         "rollout_traces": f"{'with' if before.rollout_traces else 'without'} --rollout-traces",
+        "token_facts": f"with --token-facts {' '.join(before.token_facts) or 'of none'}",
     }.items():
         if getattr(before, name) != getattr(settings, name):
             raise UsageError(

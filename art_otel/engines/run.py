@@ -98,6 +98,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     secrets: SecretRules = SecretRules()
     rollout_spans: tuple[str, ...] = ()
     rollout_traces: bool = False
+    token_facts: tuple[str, ...] = ()
     round: Round | None = None
 
 

@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from art_otel import storage
+from art_otel.calls import TOKEN_FACTS
 from art_otel.errors import StorageError, StoreError
 from art_otel.store.files import DataFile, GroupKey, Rows, find_all_files, find_files
 from art_otel.store.report import SCHEMA_VERSION, VERSION_KEY, Part
@@ -32,7 +33,7 @@ from art_otel.trajectories import RolloutTrace, Trajectory
 
 _MESSAGES: Final = frozenset({"edits", "messages", "message"})
 _TOKENS: Final = frozenset({"context_token_ids", "token_ids", "logprobs"})
-_TOKEN_FACTS: Final = frozenset({"routed_experts", "sampling_mask"})
+_TOKEN_FACTS: Final = frozenset(TOKEN_FACTS)
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):

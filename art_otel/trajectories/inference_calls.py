@@ -222,9 +222,15 @@ def with_versions(calls: Iterable[InferenceCall], of_rollout: str | None) -> tup
     )
 
 
+def _versions_of(call: InferenceCall) -> list[str | None]:
+    """The versions that sampled a call's completions, from its first token to its last."""
+    spans = [span.version for choice in call.choices or () for span in choice.weight_versions or ()]
+    return [call.policy_version, *spans]
+
+
 def first_and_last(calls: Iterable[InferenceCall], of_rollout: str | None) -> PolicyVersions | None:
     """The versions of the first and last call that has one; what the rollout says where none has."""
-    versions = [call.policy_version for call in calls if call.policy_version is not None]
+    versions = [version for call in calls for version in _versions_of(call) if version is not None]
     if not versions and of_rollout is not None:
         versions = [of_rollout]
     return PolicyVersions(first=versions[0], last=versions[-1]) if versions else None

@@ -18,6 +18,8 @@ from collections.abc import Iterable, Sequence
 from itertools import takewhile
 from typing import NamedTuple
 
+import msgspec
+
 from art_otel.calls import Choice, InferenceCall, Message, ToolCall, canonical_arguments
 from art_otel.conventions import ToolFacts, failure_of, tool_facts
 from art_otel.spans import Span, SpanTree
@@ -62,10 +64,11 @@ def build_lineage(calls: Sequence[InferenceCall]) -> Lineage:
         match = message_parents[index]
         parents.append(None if match is None else first_turns[position[match.completion[0]]] + match.completion[1])
     token_parents = find_token_parents(ordered, parents)
+    ordered = _with_new_routing(ordered, token_parents)
     prompts: list[Prompt] = []
     turns: list[Turn] = []
     for new_index, (index, parent, token_parent) in enumerate(zip(order, parents, token_parents, strict=True)):
-        call, match = calls[index], message_parents[index]
+        call, match = ordered[new_index], message_parents[index]
         verbatim = match is not None and match.verbatim
         prompt = describe_prompt(call, ordered, turns, parent, token_parent, verbatim=verbatim)
         prompts.append(prompt)
@@ -103,6 +106,33 @@ def _first_turns(calls: Sequence[InferenceCall]) -> list[int]:
         first_turns.append(count)
         count += len(call.choices or ())
     return first_turns
+
+
+def _with_new_routing(calls: Sequence[InferenceCall], token_parents: Sequence[int | None]) -> list[InferenceCall]:
+    """Leave out the routed experts of tokens whose experts the turn before has, so that all are linear in the tokens.
+
+    The turn before has no experts of its own last token, which no server had sent through the model yet.
+    """
+    known: list[int] = []  # of each turn: the tokens of its path, where it has their experts
+    result: list[InferenceCall] = []
+    for call, token_parent in zip(calls, token_parents, strict=True):
+        choices = call.choices or ()
+        before = 0 if token_parent is None else known[token_parent]
+        size = 0 if call.prompt_token_ids is None else len(call.prompt_token_ids)
+        ends = [size + len(choice.token_ids or ()) for choice in choices]
+        known += [0 if choice.routed_experts is None else end for choice, end in zip(choices, ends, strict=True)]
+        if before:
+            kept = tuple(_with_last_experts(*pair, before) for pair in zip(choices, ends, strict=True))
+            call = call if kept == choices else msgspec.structs.replace(call, choices=kept)  # noqa: PLW2901
+        result.append(call)
+    return result
+
+
+def _with_last_experts(choice: Choice, end: int, known: int) -> Choice:
+    """The choice, whose path has `end` tokens, with the experts of those that are behind the first `known` - 1."""
+    experts = choice.routed_experts
+    rows = None if experts is None else experts.last(end - known)
+    return choice if rows is experts else msgspec.structs.replace(choice, routed_experts=rows)
 
 
 def _turn(call: int, position: int, prompt: Prompt, choice: Choice, reason: Untrained | None) -> Turn:

@@ -33,14 +33,16 @@ and share its prompt; what is unknown is None and never 0 or empty.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Generic, Literal, TypeAlias
 
 import msgspec
+from msgspec.structs import replace as replace_fields
 from typing_extensions import TypeVar
 
 from art_otel.attributes import REWARD_NAME, RewardSource
-from art_otel.calls import InferenceCall, Logprobs, Message, RoutedExperts, TokenIds, WeightVersion
+from art_otel.calls import TOKEN_FACTS, InferenceCall, Logprobs, Message, RoutedExperts, TokenIds, WeightVersion
 from art_otel.spans import Value
 
 if TYPE_CHECKING:
@@ -342,6 +344,21 @@ class TrajectoryGroup:
         return group_html(self)
 
 
+def with_token_facts(trajectory: Trajectory, kept: AbstractSet[str]) -> Trajectory:
+    """Leave out the facts of tokens that are not `kept`, of calls and of turns."""
+    left_out = {name: None for name in TOKEN_FACTS if name not in kept}
+    if not any(getattr(turn, name) is not None for turn in trajectory.turns for name in left_out):
+        return trajectory
+    calls = [
+        call
+        if call.choices is None
+        else replace_fields(call, choices=tuple([replace_fields(choice, **left_out) for choice in call.choices]))
+        for call in trajectory.calls
+    ]
+    turns = [replace_fields(turn, **left_out) for turn in trajectory.turns]
+    return replace(trajectory, calls=tuple(calls), turns=tuple(turns))
+
+
 def version_of(trajectory: Trajectory, call: InferenceCall) -> str | None:
     """The version that a call of a trajectory was sampled by, None where it is unknown.
 
@@ -353,7 +370,7 @@ def version_of(trajectory: Trajectory, call: InferenceCall) -> str | None:
 
 
 def versions_in(trajectory: Trajectory) -> set[str | None]:
-    """The versions of the rollout and of every call; with None where one is unknown.
+    """The versions of the rollout, of every call and of what it sampled; with None where one is unknown.
 
     A call that failed before anything was sampled needs none.
     """
@@ -362,12 +379,15 @@ def versions_in(trajectory: Trajectory) -> set[str | None]:
     if of_rollout and not _says_any(trajectory.calls):
         return of_rollout
     sampling = {turn.call for turn in trajectory.turns}
+    with_versions = {turn.call for turn in trajectory.turns if turn.weight_versions}
+    of_tokens = {span.version for turn in trajectory.turns for span in turn.weight_versions or ()}
     of_calls = {
         call.policy_version
         for position, call in enumerate(trajectory.calls)
-        if call.policy_version is not None or position in sampling or not call.failed
+        if call.policy_version is not None
+        or (position not in with_versions and (position in sampling or not call.failed))
     }
-    return of_rollout | of_calls
+    return of_rollout | of_calls | of_tokens
 
 
 def first_and_last_known(trajectory: Trajectory) -> PolicyVersions | None:

@@ -11,6 +11,7 @@ import msgspec
 
 from art_otel import attributes as names
 from art_otel.conventions import request_attributes, values
+from art_otel.conventions.bodies.token_facts import FACTS, UNNAMED, fact_attributes
 from art_otel.conventions.bodies.tokens import (
     choice_tokens,
     choices_with_ids,
@@ -84,7 +85,9 @@ def _has_instructions(fields: Fields) -> bool:
     return bytes(fields.get("instructions", _NULL)) not in (bytes(_NULL), b'""')
 
 
-_NUMBERS: Final = frozenset({"logprobs", "token_ids", "response_token_ids", "prompt_token_ids", "prompt_logprobs"})
+_NUMBERS: Final = frozenset(
+    {"logprobs", "token_ids", "response_token_ids", "prompt_token_ids", "prompt_logprobs", *FACTS}
+)
 """What stands in attributes of its own, or (vLLM's `prompt_logprobs`) is not about the completion."""
 
 _FAILED: Final = "failed"
@@ -132,6 +135,9 @@ def answer_attributes(body: dict[str, Value]) -> dict[str, str]:
         attributes[names.PROMPT_TOKENS] = asked
     for position, entry in enumerate(entries):
         attributes |= _tokens(values.place_of(entry, position), entry)
+    version = values.text((values.mapping(body.get("metadata")) or {}).get("weight_version"))
+    if version is not None and version != UNNAMED:  # SGLang's, of an answer that does not stream
+        attributes[names.POLICY_VERSION] = version
     count = values.integer((values.mapping(body.get("usage")) or {}).get("completion_tokens"))
     if count is not None:  # recorders estimate it, and ids may be missing
         attributes[names.RESPONSE_END] = f'{{"usage":{{"completion_tokens":{count}}}}}'
@@ -163,7 +169,7 @@ def _tokens(index: int, choice: dict[str, Value]) -> dict[str, str]:
         attributes[f"{names.COMPLETION_TOKENS_PREFIX}{index}"] = written_ids
     if written_logprobs is not None and (written_ids is None or _are_as_many(ids, logprobs)):
         attributes[f"{names.COMPLETION_LOGPROBS_PREFIX}{index}"] = written_logprobs
-    return attributes
+    return attributes if written_ids is None else attributes | fact_attributes(index, choice)
 
 
 def _are_as_many(ids: Value, logprobs: Value) -> bool:
