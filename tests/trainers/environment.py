@@ -15,16 +15,22 @@ import pytest
 from filelock import FileLock
 
 
-def trainer_python(name: str, *requirements: str, alone: tuple[str, ...] = (), version: str = "3.11") -> Path:
+def trainer_python(
+    name: str,
+    *requirements: str,
+    alone: tuple[str, ...] = (),
+    overrides: tuple[str, ...] = (),
+    version: str = "3.11",
+) -> Path:
     """The Python that has the requirements; skips the test with the reason where they cannot be installed.
 
-    `alone` are installed without what they require themselves, for trainers of which a test needs little. `version` is
-    that of Python, for trainers that need a newer one.
+    `alone` are installed without what they require themselves, for trainers of which a test needs little; `overrides`
+    stand in the place of what others require. `version` is that of Python, for trainers that need a newer one.
     """
     uv = shutil.which("uv")
     if uv is None:
         pytest.skip("uv is not installed: pip install uv")
-    wanted = (*requirements, *alone, *([] if version == "3.11" else [f"python{version}"]))
+    wanted = (*requirements, *alone, *overrides, *([] if version == "3.11" else [f"python{version}"]))
     digest = hashlib.sha256("\n".join(wanted).encode()).hexdigest()[:12]
     folder = _cache() / f"{name}-{digest}"
     python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
@@ -32,7 +38,12 @@ def trainer_python(name: str, *requirements: str, alone: tuple[str, ...] = (), v
     with only_one(folder):
         if not finished.exists():
             _run(uv, "venv", "--clear", "--python", _interpreter(version), str(folder))
-            _run(uv, "pip", "install", "--python", str(python), *requirements)
+            told: list[str] = []
+            if overrides:
+                listed = folder / "overrides.txt"
+                listed.write_text("\n".join(overrides), encoding="utf-8")
+                told = ["--override", str(listed)]
+            _run(uv, "pip", "install", "--python", str(python), *told, *requirements)
             if alone:
                 _run(uv, "pip", "install", "--no-deps", "--python", str(python), *alone)
             finished.write_text("\n".join(wanted), encoding="utf-8")

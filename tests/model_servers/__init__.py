@@ -1,0 +1,1 @@
+"""Real model servers, and whether what is recorded of them is what they sampled."""
