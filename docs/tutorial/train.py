@@ -34,8 +34,17 @@ def policy_gradient_loss(policy: Policy, ids: torch.Tensor, advantages: torch.Te
     return -(logprobs * advantages[:, 1:]).sum() / len(ids)
 
 
+def update(policy: Policy, optimizer: torch.optim.Optimizer, groups: list[art_otel.TrajectoryGroup]) -> None:
+    """Make batches of the groups, and step once for each."""
+    for batch in art_otel.batches(groups, batch_size=7 * ATTEMPTS):
+        ids, advantages = torch.from_numpy(batch.input_ids).long(), torch.from_numpy(batch.advantages)
+        optimizer.zero_grad()
+        policy_gradient_loss(policy, ids, advantages).backward()
+        optimizer.step()
+
+
 async def train(steps: int) -> None:
-    """Gather groups, make batches, update, repeat."""
+    """Gather groups, update, repeat."""
     policy = Policy()
     optimizer = torch.optim.Adam(policy.parameters(), lr=0.01)
     client = AsyncOpenAI(base_url=Server(policy).url, api_key="none")
@@ -44,11 +53,7 @@ async def train(steps: int) -> None:
     for step in range(steps):
         tasks = {f"secret {secret}": [play(client, secret) for _ in range(ATTEMPTS)] for secret in range(1, 8)}
         groups = await art_otel.gather_trajectory_groups(tasks, max_concurrent=8, progress=False)
-        for batch in art_otel.batches(groups, batch_size=7 * ATTEMPTS):
-            ids, advantages = torch.from_numpy(batch.input_ids).long(), torch.from_numpy(batch.advantages)
-            optimizer.zero_grad()
-            policy_gradient_loss(policy, ids, advantages).backward()
-            optimizer.step()
+        update(policy, optimizer, groups)
         rewards = [trajectory.reward for group in groups for trajectory in group]
         print(f"step {step:2}  reward {sum(rewards) / len(rewards):.2f}", flush=True)
 
