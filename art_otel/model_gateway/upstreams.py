@@ -6,6 +6,7 @@ Nobody is waited for shorter than the agent waits, but for a connection. Bodies 
 nor gathered here.
 """
 
+import io
 import logging
 import time
 from collections import OrderedDict
@@ -27,6 +28,9 @@ _KEEP_ALIVE_SECONDS: Final = 4.0
 
 _AVOIDED_SECONDS: Final = 5.0
 """How long a server that could not be reached gets no new rollouts, if there are others."""
+
+_LARGE: Final = 1 << 20
+"""A larger body goes in pieces: aiohttp warns of those that it would write at once."""
 
 _MAX_ROLLOUTS: Final = 100_000
 
@@ -123,7 +127,7 @@ class Upstreams:
                 method,
                 URL(f"{upstream.url}{target}", encoded=True),
                 headers=CIMultiDict((name.decode("latin-1"), _text(value)) for name, value in headers),
-                data=body or None,
+                data=io.BytesIO(body) if len(body) > _LARGE else body or None,
                 allow_redirects=False,
             )
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:

@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from asyncio.subprocess import PIPE, Process
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -17,10 +18,10 @@ AGENTS = 8
 
 
 @art_otel.rollout
-async def play(gateway, agents: asyncio.Queue[Process], secret: int) -> None:
+async def play(url: Callable[[str], str], agents: asyncio.Queue[Process], secret: int) -> None:
     """Let an agent that is free play one game, and report its reward."""
     agent = await agents.get()
-    agent.stdin.write(f"{gateway.url('/v1')} {secret}\n".encode())
+    agent.stdin.write(f"{url('/v1')} {secret}\n".encode())
     guess = (await agent.stdout.readline()).decode().strip()
     agents.put_nowait(agent)
     art_otel.reward(float(guess == str(secret)))
@@ -37,7 +38,8 @@ async def train(steps: int) -> None:
     async with art_otel.gateway(Server(policy).url) as gateway:
         for step in range(steps):
             tasks = {
-                f"secret {secret}": [play(gateway, agents, secret) for _ in range(ATTEMPTS)] for secret in range(1, 8)
+                f"secret {secret}": [play(gateway.url, agents, secret) for _ in range(ATTEMPTS)]
+                for secret in range(1, 8)
             }
             groups = await art_otel.gather_trajectory_groups(tasks, max_concurrent=AGENTS, progress=False)
             update(policy, optimizer, groups)

@@ -31,13 +31,24 @@ def python() -> Path:
     return trainer_python("tutorial", *REQUIREMENTS)
 
 
-@pytest.mark.trainer
-def test_the_reward_goes_up(python, tmp_path):
+def rewards_of(python: Path, folder: Path, program: str, steps: int) -> list[float]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [str(python), str(TUTORIAL / "train.py"), "60"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    command = [str(python), str(TUTORIAL / program), str(steps)]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     rewards = [float(reward) for reward in re.findall(r"reward ([\d.]+)$", done.stdout, re.MULTILINE)]
-    assert len(rewards) == 60
+    assert len(rewards) == steps
+    return rewards
+
+
+@pytest.mark.trainer
+def test_the_reward_goes_up(python, tmp_path):
+    rewards = rewards_of(python, tmp_path, "train.py", 60)
     assert mean(rewards[:5]) < 0.45
     assert mean(rewards[-5:]) > 0.6
+
+
+@pytest.mark.trainer
+def test_the_reward_of_an_agent_behind_the_gateway_goes_up(python, tmp_path):
+    rewards = rewards_of(python, tmp_path, "train_agent.py", 25)
+    assert mean(rewards[-5:]) > mean(rewards[:5]) + 0.08
