@@ -38,6 +38,11 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser.add_argument(
         "--policy-version-header", metavar="NAME", help="the header of answers that names the version of the weights"
     )
+    parser.add_argument(
+        "--otlp",
+        metavar="URL",
+        help="an OpenTelemetry collector that gets the spans of calls and rollouts as well, as http://collector:4318",
+    )
     add_receiver_arguments(parser)
     parser.set_defaults(run=run)
 
@@ -59,6 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
             ),
             tokens=arguments.tokens,
             policy_version_header=arguments.policy_version_header,
+            otlp=arguments.otlp,
         )
     )
     gateway.receiver.start()

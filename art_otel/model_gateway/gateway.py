@@ -29,6 +29,7 @@ from art_otel.model_gateway.addresses import OUR_HEADER, PREFIX, Address, Target
 from art_otel.model_gateway.call_spans import call_span, gateway_resource, now_ns
 from art_otel.model_gateway.conversations import Conversations
 from art_otel.model_gateway.exchanges import Exchange, Failure, dialect_of
+from art_otel.model_gateway.forwarding import Forwarding
 from art_otel.model_gateway.rollouts import End, OpenRollout, Rollouts
 from art_otel.model_gateway.tokens import Asked, TokenAsking
 from art_otel.model_gateway.upstreams import Answer, RawHeaders, UnreachableError, Upstream, UpstreamError, Upstreams
@@ -67,12 +68,16 @@ _CONTINUING: Final = InternalErrorHandler("a call could not be brought to the co
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GatewayOptions:
-    """`upstreams` are the addresses of the model servers; `receiver` says where to listen and what to keep."""
+    """`upstreams` are the addresses of the model servers; `receiver` says where to listen and what to keep.
+
+    `otlp` is the address of a collector that gets the spans as well.
+    """
 
     upstreams: Sequence[str]
     receiver: ReceiverOptions = field(default_factory=lambda: ReceiverOptions(bodies=LIMITS))
     tokens: Tokens = "auto"
     policy_version_header: str | None = None
+    otlp: str | None = None
 
 
 @dataclass(kw_only=True, slots=True)
@@ -131,6 +136,11 @@ class Gateway:
         self._running: dict[asyncio.Future[None], _Call] = {}
         self._is_ending = False
         self.receiver = Receiver(options.receiver, self)
+        self._forwarding = (
+            None
+            if options.otlp is None
+            else Forwarding(options.otlp, self.receiver.ingest.scrubbed, self.receiver.metrics)
+        )
 
     @property
     def url(self) -> str:
@@ -156,6 +166,8 @@ class Gateway:
     async def start(self) -> None:
         """Begin to look for rollouts that are over."""
         self._looking = asyncio.create_task(self._look())
+        if self._forwarding is not None:
+            self._forwarding.start()
 
     async def leave(self) -> None:
         """Cut the calls that run: their rollouts say so, and the agents see no end."""
@@ -170,6 +182,8 @@ class Gateway:
         if self._looking is not None:
             self._looking.cancel()
         self._write([*self._rollouts.close()])
+        if self._forwarding is not None:
+            await self._forwarding.stop()
         await self._upstreams.close()
 
     async def _proxy(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -368,6 +382,9 @@ class Gateway:
         except ExportRefusedError as refused:
             self.receiver.metrics.refused(refused.status, str(refused))
             return False
+        finally:
+            if self._forwarding is not None:
+                self._forwarding.add(spans)
         return True
 
     async def _look(self) -> None:

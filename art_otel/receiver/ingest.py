@@ -14,7 +14,7 @@ import json
 import logging
 import queue
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Future
 from typing import Final, TypeAlias
 
@@ -33,7 +33,7 @@ from art_otel.receiver.metrics import Metrics
 from art_otel.receiver.otlp_lines import encode_lines
 from art_otel.scrubbing import RecordScrubber, SecretRules
 from art_otel.sources import Record
-from art_otel.spans import scrub_records
+from art_otel.spans import LogRecord, Span, scrub_records
 from art_otel.spool import SpooledLine, SpoolWriter
 
 logger = logging.getLogger(__name__)
@@ -86,6 +86,10 @@ class Ingest:
         self._metrics.stored(spans=stored.spans, log_records=stored.log_records, rejected=stored.rejected)
         return stored
 
+    def scrubbed(self, records: Iterable[Span | LogRecord]) -> Iterable[Span | LogRecord]:
+        """The records as they are written."""
+        return records if self._scrubber is None else scrub_records(records, self._scrubber)
+
     def close(self) -> None:
         """Write what waits, and end."""
         self._waiting.put(None)
@@ -126,8 +130,7 @@ class Ingest:
                 done.set_exception(_unwritable())
 
     def _write_one(self, received: Received) -> Stored:
-        records = received.records
-        lines = encode_lines(records if self._scrubber is None else scrub_records(records, self._scrubber))
+        lines = encode_lines(self.scrubbed(received.records))
         if lines:
             with self._lock:  # who is told, is told in the order of the spool
                 written = self._spool.write(b"".join(line.text for line in lines))

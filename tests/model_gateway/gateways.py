@@ -19,12 +19,23 @@ TOOL = {
 
 @contextmanager
 def gateway(
-    folder: Path, *upstreams: str, grace: float = 60.0, tokens: Tokens = "auto", token: str | None = None
+    folder: Path,
+    *upstreams: str,
+    grace: float = 60.0,
+    tokens: Tokens = "auto",
+    token: str | None = None,
+    otlp: str | None = None,
 ) -> Iterator[Gateway]:
     """A running gateway."""
     receiver = ReceiverOptions(http=Address("127.0.0.1", 0), folder=folder, grace=grace, bodies=LIMITS, token=token)
     running = Gateway(
-        GatewayOptions(upstreams=upstreams, receiver=receiver, tokens=tokens, policy_version_header="x-policy-version")
+        GatewayOptions(
+            upstreams=upstreams,
+            receiver=receiver,
+            tokens=tokens,
+            policy_version_header="x-policy-version",
+            otlp=otlp,
+        )
     )
     running.receiver.start()
     try:

@@ -1,0 +1,129 @@
+"""Forwarding: the spans that the gateway makes go to an OpenTelemetry collector as well, with their whole content.
+
+Invariant: no call waits for the collector, and what waits for it is bounded. The spool has every span; what the
+collector does not get, because it is away for too long or refuses it, is counted, and the log says it once an outage.
+
+Source of the protocol: https://opentelemetry.io/docs/specs/otlp/#otlphttp
+"""
+
+import asyncio
+import logging
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Final, TypeAlias
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from art_otel.errors import UsageError
+from art_otel.model_gateway.addresses import baggage_of
+from art_otel.receiver.metrics import Metrics
+from art_otel.receiver.otlp_lines import encode_lines
+from art_otel.spans import LogRecord, Span
+
+logger = logging.getLogger(__name__)
+
+Scrub: TypeAlias = Callable[[Iterable[Span | LogRecord]], Iterable[Span | LogRecord]]
+
+_PATH: Final = "/v1/traces"
+_HEADERS: Final = "OTEL_EXPORTER_OTLP_HEADERS"
+_AGAIN: Final = frozenset([429, 502, 503, 504])
+"""Statuses after which OTLP wants the same export once more."""
+
+_TRIES: Final = 5
+_FIRST_PAUSE: Final = 0.5
+_TIMEOUT: Final = aiohttp.ClientTimeout(total=10.0)
+_AT_ONCE: Final = 256
+_STOP_SECONDS: Final = 5.0
+_MAX_WAITING: Final = 64 << 20
+"""Characters of content that wait."""
+
+
+class Forwarding:
+    """Sends spans to `url`, after `scrub`. Raises UsageError where that is no address.
+
+    As for OpenTelemetry's exporters, OTEL_EXPORTER_OTLP_HEADERS are sent with each request.
+    """
+
+    def __init__(self, url: str, scrub: Scrub, metrics: Metrics) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise UsageError(f"--otlp {url!r} is no address of a collector: write http://HOST:4318")
+        self._url = url if parts.path.strip("/") else f"{url.rstrip('/')}{_PATH}"
+        self._scrub = scrub
+        self._metrics = metrics
+        self._waiting: deque[tuple[Span, int]] = deque()
+        self._size = 0
+        self._news = asyncio.Event()
+        self._is_out = False
+        self._is_ending = False
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to send."""
+        self._task = asyncio.create_task(self._run())
+
+    def add(self, spans: Sequence[Span]) -> None:
+        """Take what has ended. Where too much waits it is not sent."""
+        for span in spans:
+            size = sum(len(value) for value in span.attributes.values() if isinstance(value, str))
+            if span.end_ns is None:
+                continue
+            if self._size + size > _MAX_WAITING:
+                self._lose(1, "too much waits for it")
+                continue
+            self._waiting.append((span, size))
+            self._size += size
+        self._news.set()
+
+    async def stop(self) -> None:
+        """Send what waits, for some seconds, and end."""
+        self._is_ending = True
+        self._news.set()
+        if self._task is not None:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._task, _STOP_SECONDS)
+        if self._waiting:
+            self._lose(len(self._waiting), "the gateway ended")
+
+    async def _run(self) -> None:
+        headers = {"content-type": "application/json", **baggage_of(os.environ.get(_HEADERS, ""))}
+        async with aiohttp.ClientSession(headers=headers, timeout=_TIMEOUT) as session:
+            while self._waiting or not self._is_ending:
+                if not self._waiting:
+                    self._news.clear()
+                    await self._news.wait()
+                    continue
+                together = [span for span, _ in list(self._waiting)[:_AT_ONCE]]
+                for line in encode_lines(self._scrub(together)):
+                    await self._send(session, line.text, len(line.records))
+                for _ in together:
+                    _, size = self._waiting.popleft()
+                    self._size -= size
+
+    async def _send(self, session: aiohttp.ClientSession, body: bytes, spans: int) -> None:
+        """Send one export, again where the collector may take it later."""
+        why = ""
+        for attempt in range(_TRIES):
+            if attempt:
+                await asyncio.sleep(_FIRST_PAUSE * 2 ** (attempt - 1))
+            try:
+                async with session.post(self._url, data=body) as response:
+                    if response.ok:
+                        self._metrics.add("art_otel_gateway_forwarded_spans_total", spans)
+                        self._is_out = False
+                        return
+                    why = f"it answers {response.status}"
+                    if response.status not in _AGAIN:
+                        break
+            except (aiohttp.ClientError, TimeoutError) as error:
+                why = str(error) or type(error).__name__
+        self._lose(spans, why)
+
+    def _lose(self, spans: int, why: str) -> None:
+        self._metrics.add("art_otel_gateway_unforwarded_spans_total", spans)
+        if not self._is_out:
+            self._is_out = True
+            logger.warning("art-otel: spans do not reach the collector at %s: %s. The spool has them", self._url, why)
