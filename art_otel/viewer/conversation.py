@@ -87,6 +87,14 @@ def message_parts(message: Message) -> Iterator[dict[str, Any]]:
         yield _tool_call(call)
 
 
+def message_text(message: Message) -> str:
+    """All that a message says, as one text."""
+    return "\n".join(
+        f"{part['name']}({part['arguments']})" if part["kind"] == "tool_call" else part["text"] or ""
+        for part in message_parts(message)
+    )
+
+
 def _show_execution(execution: ToolExecution | None, message: Message) -> dict[str, Any] | None:
     """What ran, and what came of it where the message says something else."""
     if execution is None:

@@ -15,7 +15,7 @@ from art_otel.trajectories import Trajectory
 from art_otel.trajectories.history import main_history
 from art_otel.viewer.addresses import GroupKey, NotFoundError
 from art_otel.viewer.comparison import compare
-from art_otel.viewer.conversation import message_parts
+from art_otel.viewer.conversation import message_text
 from art_otel.viewer.judging import NONE, PlanOptions
 from art_otel.viewer.rollout import show_rows
 from art_otel.viewer.snapshot import Snapshot
@@ -62,11 +62,7 @@ def show_cell(trajectory: Trajectory, path: Sequence[int], index: int) -> dict[s
     if index >= len(path):
         return None
     message = trajectory.turns[path[index]].message
-    parts = [] if message is None else list(message_parts(message))
-    texts = [
-        f"{part['name']}({part['arguments']})" if part["kind"] == "tool_call" else part["text"] or "" for part in parts
-    ]
-    text = "\n".join(texts)
+    text = "" if message is None else message_text(message)
     return {"text": None if message is None else text[:_LONGEST], "turn": path[index], "cut": len(text) > _LONGEST}
 
 

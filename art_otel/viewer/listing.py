@@ -67,6 +67,18 @@ def _in_source(snapshot: Snapshot, name: str) -> NDArray[np.bool_]:
     return snapshot.outlines.equal("source", names.index(name))
 
 
+def _rewards(snapshot: Snapshot) -> NDArray[np.float64]:
+    """The rewards, NaN where there is none. Shape: (rows,)."""
+    return snapshot.outlines.column("reward").to_numpy(zero_copy_only=False).astype(np.float64)
+
+
+def _real(query: Mapping[str, str], name: str) -> float:
+    try:
+        return float(query[name])
+    except ValueError:
+        raise UsageError(f"{name}={query[name]!r:.50}: is no number") from None
+
+
 def _judgement(snapshot: Snapshot, query: Mapping[str, str]) -> Judgement:
     return snapshot.judging.wait(_options(query) or DEFAULTS)
 
@@ -79,6 +91,9 @@ _FILTERS: Final[Mapping[str, Callable[[Snapshot, Mapping[str, str]], NDArray[np.
     "group": lambda snapshot, query: snapshot.outlines.in_group(decode_group_key(query["group"])),
     "reason": lambda snapshot, query: snapshot.outlines.reasons.having(query["reason"]),
     "model": lambda snapshot, query: snapshot.outlines.models.having(query["model"]),
+    "version": lambda snapshot, query: snapshot.outlines.equal("shown_policy_version", query["version"]),
+    "min_reward": lambda snapshot, query: _rewards(snapshot) >= _real(query, "min_reward"),
+    "max_reward": lambda snapshot, query: _rewards(snapshot) <= _real(query, "max_reward"),
     "agent": lambda snapshot, query: snapshot.outlines.agents.having(query["agent"]),
     "source": lambda snapshot, query: _in_source(snapshot, query["source"]),
     "skip": lambda snapshot, query: _judgement(snapshot, query).skipped(query["skip"]),

@@ -211,11 +211,17 @@ def read_outlines(files: Sequence[ViewedFile]) -> Outlines:
 
 
 def _with_place(table: pa.Table, file: ViewedFile) -> pa.Table:
-    """The table with the number of its source and the ids of its groups; a run's file says its step and split, too."""
+    """The table with the number of its source and the ids of its groups, also as they were recorded.
+
+    A run's file says its step and split, too.
+    """
     for name, value, kind in (("training_step", file.step, pa.int64()), ("split", file.split, pa.string())):
         column = table.column(name)
         shown = column if value is None else pc.fill_null(column, pa.scalar(value, kind))
         table = table.append_column(f"shown_{name}", shown)
+    version = pc.struct_field(table.column("policy_version"), "last")
+    table = table.append_column("shown_policy_version", version)
+    table = table.append_column("recorded_group_id", table.column("group_id"))
     if group_ids := file.data.group_ids:
         position, steps = table.schema.get_field_index("group_id"), table.column("training_step").to_pylist()
         ids = table.column("group_id").to_pylist()

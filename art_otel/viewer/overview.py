@@ -50,6 +50,7 @@ def overview(snapshot: Snapshot) -> dict[str, Any]:
         ],
         "splits": _counts(snapshot, "shown_split"),
         "steps": _steps(snapshot),
+        "versions": snapshot.outlines.distinct("shown_policy_version"),
         "models": _named(outlines.models),
         "agents": _named(outlines.agents),
         "sources": [

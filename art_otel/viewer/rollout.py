@@ -114,7 +114,7 @@ def show_rows(
 
 
 def _row(record: dict[str, Any], reasons: list[str], models: list[str]) -> dict[str, Any]:
-    group_id, version = record["group_id"], record["policy_version"]
+    group_id = record["group_id"]
     started, ended = record["started_at"], record["ended_at"]
     return {
         "key": encode_key(TrajectoryKey.of(record)),
@@ -129,7 +129,7 @@ def _row(record: dict[str, Any], reasons: list[str], models: list[str]) -> dict[
         "groupKey": None if group_id is None else encode_key(GroupKey.of(record)),
         "split": record["shown_split"],
         "step": record["shown_training_step"],
-        "policyVersion": version and version["last"],
+        "policyVersion": record["shown_policy_version"],
         "startedAt": None if started is None else str(started),
         "durationMs": None if started is None or ended is None else (ended - started) / 1e6,
         "models": models,

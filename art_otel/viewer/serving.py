@@ -35,6 +35,7 @@ from art_otel.viewer.addresses import (
     decode_group_key,
     decode_trajectory_key,
 )
+from art_otel.viewer.checkpoints import compare_rollouts, compare_sides, list_sides
 from art_otel.viewer.group import show_group
 from art_otel.viewer.judging import DEFAULTS, PlanOptions, described_options
 from art_otel.viewer.listing import list_page
@@ -97,6 +98,10 @@ class Api:
                 return self._rollout(snapshot, decode_trajectory_key(key), rest, query)
             case ["groups", key]:
                 return show_group(snapshot, decode_group_key(key), PlanOptions.read(query))
+            case ["compare"]:
+                return {"sides": list_sides(snapshot)} | _compared(snapshot, query)
+            case ["pair", left, right]:
+                return compare_rollouts(snapshot, decode_trajectory_key(left), decode_trajectory_key(right))
             case ["plan"]:
                 return show_plan(snapshot, PlanOptions.read(query))
             case ["runs", *rest]:
@@ -247,6 +252,12 @@ class Viewer:
 
     def _run(self, coroutine: Coroutine[Any, Any, None]) -> None:
         asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+
+def _compared(snapshot: Snapshot, query: Query) -> dict[str, Any]:
+    """The comparison that the query asks for: of two values of a kind of side."""
+    kind, left, right = (query.get(name, "") for name in ("kind", "left", "right"))
+    return {"compared": compare_sides(snapshot, kind, left, right) if kind and left and right else None}
 
 
 def _history(query: Query) -> int:

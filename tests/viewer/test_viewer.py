@@ -248,3 +248,27 @@ def test_sources_are_told_apart_and_what_several_have_is_shown_once(tmp_path):
         ]
         assert (overview["repeated"], overview["sharedGroups"]) == (2, 1)
         assert {row["rolloutId"] for row in rows_of(client, source="b/out")} == {"2-0", "2-1"}
+
+
+def test_two_sources_are_compared_on_the_tasks_that_both_have_and_two_rollouts_word_by_word(tmp_path):
+    for name, trace in (("before", 1), ("after", 2)):
+        made = [
+            talk(f"{name}-{task}", *[2] * trace, group_id=f"task-{task}", **rewarded(float(trace * task)))
+            for task in range(3)
+        ]
+        write_trajectories([*made, talk(f"{name}-only", 1, group_id=name)], tmp_path / name)
+    with viewer(tmp_path / "before", tmp_path / "after") as client:
+        assert answer(client, "compare")["sides"]["source"] == ["before", "after"]
+        compared = answer(client, "compare", kind="source", left="before", right="after")["compared"]
+        assert [(task["name"], task["change"]) for task in compared["tasks"]] == [
+            ("task-2", 2.0), ("task-1", 1.0), ("task-0", 0.0),
+        ]  # fmt: skip
+        assert (compared["by"], compared["onlyLeft"], compared["onlyRight"]) == ("group", 1, 1)
+        assert [side["turns"] for side in compared["sides"]] == [1.0, 2.0]
+        ((left, right),) = compared["tasks"][0]["pairs"]
+        pair = answer(client, f"pair/{left}/{right}")
+        assert [row["rolloutId"] for row in pair["rows"]] == ["before-2", "after-2"]
+        assert pair["differsAt"] == 2
+        for message in pair["messages"]:
+            assert message["same"] == all(words["kind"] == "same" for words in message["words"])
+        assert client.get("/api/compare?kind=source&left=before&right=x").status_code == 400

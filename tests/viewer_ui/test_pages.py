@@ -11,6 +11,7 @@ TABS = ("conversation", "tokens", "tokens?c=logprob", "tokens?c=advantage", "tre
 
 def views(visit) -> list[str]:
     (row,) = answer(visit, "/api/trajectories?q=member-1&limit=1")["rows"]
+    (other,) = answer(visit, "/api/trajectories?q=member-0&limit=1")["rows"]
     rollout = [f"#/r/{row['key']}/{tab}" for tab in TABS]
     return [
         "#/",
@@ -18,6 +19,8 @@ def views(visit) -> list[str]:
         "#/t?sort=reward&order=desc",
         *rollout,
         f"#/g/{row['groupKey']}",
+        "#/compare",
+        f"#/pair/{row['key']}/{other['key']}",
         "#/plan",
         "#/runs?metric=train%2Freward&task=test",
     ]

@@ -24,6 +24,9 @@ const FILTERS: Record<string, (row: Row, value: string) => boolean> = {
   step: (row, value) => String(row.step) === value,
   group: (row, value) => row.groupKey === value || row.groupId === value,
   model: (row, value) => row.models.includes(value),
+  version: (row, value) => String(row.policyVersion) === value,
+  min_reward: (row, value) => row.reward !== null && row.reward >= Number(value),
+  max_reward: (row, value) => row.reward !== null && row.reward <= Number(value),
   agent: (row, value) => row.agents.includes(value),
   source: (row, value) => row.source === value,
 };

@@ -37,6 +37,7 @@ export interface Overview extends Answer {
   skipped: Reason[];
   splits: Count[];
   steps: number[];
+  versions: string[];
   models: Count[];
   agents: Count[];
   sources: Count[];
@@ -264,6 +265,45 @@ export interface Plan extends Answer {
   skipped: { reason: string; count: number; unit: string; cure: string | null; filter: string | null }[];
   report: unknown;
   sums: boolean;
+}
+
+export interface Side {
+  rollouts: number;
+  reward: number | null;
+  turns: number | null;
+  tokens: number | null;
+}
+
+export interface ComparedTask {
+  name: string;
+  says: string | null;
+  left: Side;
+  right: Side;
+  change: number | null;
+  pairs: [string, string][];
+}
+
+export interface Comparison extends Answer {
+  sides: Record<string, string[]>;
+  compared: {
+    by: "group" | "name";
+    sides: [Side, Side];
+    onlyLeft: number;
+    onlyRight: number;
+    total: number;
+    tasks: ComparedTask[];
+  } | null;
+}
+
+export interface Words {
+  kind: "same" | "left" | "right";
+  text: string;
+}
+
+export interface Pair extends Answer {
+  rows: [Row, Row];
+  messages: { roles: [string | null, string | null]; same: boolean; words: Words[] }[];
+  differsAt: number | null;
 }
 
 export interface Runs extends Answer {

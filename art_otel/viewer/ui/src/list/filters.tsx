@@ -15,6 +15,9 @@ export const FILTERS = [
   "step",
   "group",
   "model",
+  "version",
+  "min_reward",
+  "max_reward",
   "agent",
   "source",
   "plan",
@@ -69,6 +72,13 @@ export function Filters({ query, onChange }: Props) {
       />
       <Choice name="split" label="Split" values={named(answer?.splits)} query={query} onChange={onChange} />
       <Choice name="step" label="Step" values={several((answer?.steps ?? []).map(String))} query={query} onChange={onChange} />
+      <Choice name="version" label="Policy" values={several(answer?.versions ?? [])} query={query} onChange={onChange} />
+      <span class={query.has("min_reward") || query.has("max_reward") ? "choice set" : "choice"}>
+        <span>Reward</span>
+        <Bound name="min_reward" label="Least reward" query={query} onChange={onChange} />
+        <span class="quiet">to</span>
+        <Bound name="max_reward" label="Greatest reward" query={query} onChange={onChange} />
+      </span>
       <Choice name="model" label="Model" values={several(named(answer?.models))} query={query} onChange={onChange} />
       <Choice name="agent" label="Agent" values={several(named(answer?.agents))} query={query} onChange={onChange} />
       <Choice name="source" label="Source" values={several(named(answer?.sources))} query={query} onChange={onChange} />
@@ -130,6 +140,19 @@ function Search({ value, focus, onChange }: { value: string; focus: boolean; onC
         }}
       />
     </label>
+  );
+}
+
+function Bound({ name, label, query, onChange }: Props & { name: string; label: string }) {
+  return (
+    <input
+      type="number"
+      step="any"
+      class="bound"
+      aria-label={label}
+      value={query.get(name) ?? ""}
+      onChange={(event) => onChange({ [name]: event.currentTarget.value })}
+    />
   );
 }
 

@@ -32,7 +32,7 @@ export function OverviewPage({ info }: { info: Info | null }) {
       {answer.sharedGroups > 0 && (
         <p class="notice">
           {count(answer.sharedGroups)} groups have the same id in several sources. Each source has a group of its own, with
-          the number of the source behind the id.
+          the number of the source behind the id: <a href={hashOf(["compare"])}>compare them</a>.
         </p>
       )}
       <dl class="figures">

@@ -5,6 +5,8 @@ import type { Info } from "../api/types";
 import { useAnswer } from "../api/use_answer";
 import { Help } from "../keyboard/help";
 import { useKeys } from "../keyboard/keys";
+import { ComparePage } from "../pages/compare";
+import { PairPage } from "../pages/pair";
 import { GroupPage } from "../pages/group";
 import { ListPage } from "../pages/list";
 import { OverviewPage } from "../pages/overview";
@@ -21,6 +23,8 @@ const TITLES: Record<string, string> = {
   t: "Trajectories",
   r: "Rollout",
   g: "Group",
+  compare: "Compare",
+  pair: "Two rollouts",
   plan: "What would train",
   runs: "Runs",
 };
@@ -92,6 +96,10 @@ function Page({ page, route, info }: { page: string; route: Route; info: Info | 
       return <RolloutPage key={key} route={route} info={info} />;
     case "g":
       return <GroupPage key={key} route={route} info={info} />;
+    case "compare":
+      return <ComparePage route={route} />;
+    case "pair":
+      return <PairPage route={route} info={info} />;
     case "plan":
       return <PlanPage route={route} />;
     case "runs":

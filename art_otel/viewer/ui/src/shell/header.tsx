@@ -10,6 +10,7 @@ export function Header({ info, page, onHelp }: { info: Info | null; page: string
   const links: [string, string, string[]][] = [["Trajectories", hashOf(["t"]), ["t", "r", "g"]]];
   if (isAnswered("/api/overview")) links.unshift(["Overview", hashOf([""]), [""]]);
   if (isAnswered("/api/plan")) links.push(["What would train", hashOf(["plan"]), ["plan"]]);
+  if (isAnswered("/api/compare")) links.push(["Compare", hashOf(["compare"]), ["compare", "pair"]]);
   if (info?.hasRuns && isAnswered("/api/runs")) links.push(["Runs", hashOf(["runs"]), ["runs"]]);
   return (
     <header class="top">
