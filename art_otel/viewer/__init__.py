@@ -2,5 +2,6 @@
 
 `serving.py` lists the addresses. `snapshot.py` is the data that is looked at, and `judging.py` what would train of it;
 `rollout.py` and its parts make one rollout's answers as plain JSON values, `overview.py`, `listing.py`, `group.py`,
-`checkpoints.py` and `runs.py` those of many, and the page in `ui/` only draws them. docs/how-to/view.md tells users how to view data.
+`checkpoints.py` and `runs.py` those of many, and the page in `ui/` only draws them. docs/how-to/view.md tells
+users how to view data.
 """
