@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from art_otel.calls import TOKEN_FACTS
 from art_otel.data.sequences import TokenSequence
 from art_otel.errors import UsageError
-from art_otel.trajectories import CompletionSpan, TokenHistory, Trajectory, token_histories
+from art_otel.trajectories import CompletionSpan, TokenHistory, Trajectory, Turn, token_histories
 from art_otel.viewer.addresses import NotFoundError, TrajectoryKey
 from art_otel.viewer.comparison import Comparison, compare
 from art_otel.viewer.judging import NONE, PlanOptions, cure_of
@@ -144,11 +145,24 @@ def explain_completion(
 ) -> list[dict[str, str]]:
     """The chain for one completion of a history. `trained_in` says in which history each turn would be trained."""
     return [
-        {"step": "mask", "says": _mask(span, comparison, trained_in)},
+        {
+            "step": "mask",
+            "says": _mask(span, comparison, trained_in) + facts_of(comparison.trajectory.turns[span.turn]),
+        },
         {"step": "credit", "says": _credit(span, comparison, options)},
         {"step": "advantage", "says": _advantage(span, comparison, options)},
         {"step": "option", "says": _option(span, comparison)},
     ]
+
+
+def facts_of(turn: Turn) -> str:
+    """What else is known of a completion's tokens: where the weights change, and which large facts there are."""
+    versions = [f"{one.version} from token {one.start}" for one in turn.weight_versions or ()]
+    large = [name.replace("_", " ") for name in TOKEN_FACTS if getattr(turn, name) is not None]
+    sentences = ([f" Weights: {', '.join(versions)}."] if versions else []) + [
+        f" Its {name} is known." for name in large
+    ]
+    return "".join(sentences).replace("experts is", "experts are")
 
 
 def _mask(span: CompletionSpan, comparison: Comparison, trained_in: dict[int, int]) -> str:
