@@ -20,7 +20,7 @@ from typing import Any, Final, TypeAlias, cast
 
 import msgspec
 
-from art_otel.calls import Choice, InferenceCall, Logprobs, Message, TokenIds
+from art_otel.calls import TOKEN_FACTS, Choice, InferenceCall, Logprobs, Message, TokenIds
 from art_otel.trajectories.model import Prompt, Reward, Trajectory, Turn, aggregate
 
 ChatMessage: TypeAlias = dict[str, Any]
@@ -128,15 +128,25 @@ def _prompt(prompt: Prompt, call: InferenceCall) -> dict[str, object]:
 
 def _turn(turn: Turn) -> dict[str, object]:
     """A turn with the links of its prompt; the prompt itself is in `prompts`."""
-    plain = {name: _plain(getattr(turn, name)) for name in turn.__struct_fields__ if name != "prompt"}
+    names = [name for name in _told(turn) if name != "prompt"]
+    plain = {name: _plain(getattr(turn, name)) for name in names}
     return {**plain, "parent": turn.parent, "token_parent": turn.token_parent}
+
+
+_FEW_HAVE: Final = frozenset({"weight_versions", *TOKEN_FACTS})
+
+
+def _told(record: msgspec.Struct) -> list[str]:
+    """The fields of a record, but for facts of tokens that are unknown, as most are."""
+    fields_of = record.__struct_fields__
+    return [name for name in fields_of if name not in _FEW_HAVE or getattr(record, name) is not None]
 
 
 def _plain(value: object) -> object:
     if isinstance(value, TokenIds | Logprobs):
         return value.tolist()
     if isinstance(value, msgspec.Struct):
-        return {name: _plain(getattr(value, name)) for name in value.__struct_fields__}
+        return {name: _plain(getattr(value, name)) for name in _told(value)}
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in cast(Mapping[str, object], value).items()}
     if isinstance(value, tuple | list):
