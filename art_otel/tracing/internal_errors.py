@@ -5,8 +5,6 @@ what stops it, go through. So it is with what runs after an import of the app's,
 """
 
 import logging
-import os
-import threading
 from collections.abc import Callable
 from functools import wraps
 from types import TracebackType
@@ -15,10 +13,6 @@ from typing import Final, ParamSpec
 from wrapt import register_post_import_hook
 
 logger = logging.getLogger(__name__)
-
-_lock: Final = threading.RLock()
-if hasattr(os, "register_at_fork"):  # a child must not find it held by a thread that it does not have
-    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 _warned: set[str] = set()
 _MAX_WARNED: Final = 1000
@@ -41,12 +35,10 @@ class InternalErrorHandler:
         """Keep an exception of the block to ourselves."""
         if not isinstance(error, Exception):
             return False
-        with _lock:
-            self.faults += 1
-            count = self.faults
-        if count & (count - 1) == 0:
+        self.faults += 1  # about: of faults of several threads at once one may not count
+        if self.faults & (self.faults - 1) == 0:
             logger.warning(
-                "art-otel: %s (fault %d of this kind; please report it)", self._problem, count, exc_info=error
+                "art-otel: %s (fault %d of this kind; please report it)", self._problem, self.faults, exc_info=error
             )
         return True
 

@@ -15,18 +15,19 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import art_otel
 from tests.soak.__main__ import LoopClock
 from tests.tracing.server import ModelServer
 
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+
 CASES = ("untraced", "traced", "traced, with ids")
 
 
-async def _converse(number: int, rollouts: int, until: float) -> None:
-    from openai import AsyncOpenAI  # noqa: PLC0415 # after tracing began, as an app does
-
-    client = _CLIENTS.setdefault("one", AsyncOpenAI(max_retries=0, timeout=60))
+async def _converse(client: "AsyncOpenAI", number: int, rollouts: int, until: float) -> None:
     await asyncio.sleep(number / rollouts)
     messages = [{"role": "user", "content": f"question {number}"}]
     with art_otel.rollout(name="x"):
@@ -41,13 +42,14 @@ async def _converse(number: int, rollouts: int, until: float) -> None:
         art_otel.reward(1.0)
 
 
-_CLIENTS: dict = {}
-
-
 async def _run(rollouts: int, seconds: float) -> dict[str, float]:
+    from openai import AsyncOpenAI  # noqa: PLC0415 # after tracing began, as an app does
+
+    client = AsyncOpenAI(max_retries=0, timeout=60)
+    await client.chat.completions.create(model="m", messages=[{"role": "user", "content": "warm up"}])
     clock = LoopClock()
     until = time.monotonic() + seconds
-    tasks = [asyncio.create_task(_converse(number, rollouts, until)) for number in range(rollouts)]
+    tasks = [asyncio.create_task(_converse(client, number, rollouts, until)) for number in range(rollouts)]
     await asyncio.sleep(2)  # connections are made
     ticking = asyncio.create_task(clock.run())
     cpu, began = time.process_time(), time.monotonic()
