@@ -11,7 +11,7 @@ from art_otel.calls import Message
 from art_otel.conventions import parse_call
 from art_otel.conventions.bodies.chunks import JoinedChunks, join, whole
 from art_otel.testing import SpanBuilder
-from art_otel.tracing.openai.bodies import answer_attributes, decode, fields_of, messages, parameters
+from art_otel.tracing.openai.bodies import answer_attributes, decode, fields_of, messages, parameters, spoken
 from art_otel.tracing.openai.stream import JoinedEvents
 from tests.gaps import unread
 from tests.tracing import wire
@@ -264,3 +264,11 @@ def test_messages_of_a_response_are_its_instructions_and_items(asked, expected):
     found = json.loads(messages(fields_of(json.dumps(asked).encode()))["art.request.messages"])
     assert found == [{"role": "system", "content": one} if isinstance(one, str) else one for one in expected]
     assert messages(fields_of(b'{"instructions": "alone"}')) == {}
+
+
+def test_what_is_spoken_has_no_numbers():
+    choice = {"index": 0, "message": {"content": "a"}}
+    numbers = {"token_ids": [1], "logprobs": {"content": [{"token": "a", "logprob": -0.5}]}}
+    body = {"id": "c", "prompt_token_ids": [1], "choices": [choice | numbers]}
+    assert spoken(body) == {"id": "c", "choices": [choice]}
+    assert spoken({"id": "r", "output": []}) == {"id": "r", "output": []}
