@@ -86,12 +86,13 @@ def serve(port: "multiprocessing.Queue[int]", pace: float) -> None:
     asyncio.run(run())
 
 
-async def ask(port: int, path: str, seconds: float, result: Result, *, stream: bool) -> None:
-    """Ask one after the other over one connection, for some seconds."""
+async def ask(port: int, path: str, seconds: float, result: Result, *, stream: bool, wait: float = 0.0) -> None:
+    """Ask one after the other over one connection, for some seconds, after a wait."""
+    await asyncio.sleep(wait)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "some words"}], "stream": stream})
     head = f"POST {path}/v1/chat/completions HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: {len(body)}\r\n\r\n"
-    ends = time.monotonic() + seconds
+    ends = time.monotonic() + seconds - wait
     while time.monotonic() < ends:
         began = time.perf_counter()
         writer.write((head + body).encode())
@@ -116,12 +117,15 @@ async def read_stream(reader: asyncio.StreamReader, began: float, result: Result
     await reader.readline()
 
 
-def load(port: int, paths: Sequence[str], seconds: float, *, stream: bool) -> Result:
-    """Ask with a client a path, in this process."""
+def load(port: int, paths: Sequence[str], seconds: float, *, stream: bool, spread: float) -> Result:
+    """Ask with a client a path, in this process. They begin within `spread` seconds, as streams that run at once do."""
     result = Result()
 
     async def run() -> None:
-        await asyncio.gather(*(ask(port, path, seconds, result, stream=stream) for path in paths))
+        wait = spread / len(paths)
+        await asyncio.gather(
+            *(ask(port, path, seconds, result, stream=stream, wait=wait * number) for number, path in enumerate(paths))
+        )
 
     began = time.monotonic()
     asyncio.run(run())
@@ -152,12 +156,12 @@ def gateway(upstream: int, folder: Path, *options: str) -> Iterator[Served]:
         process.wait()
 
 
-def measure(name: str, server: Served, clients: int, seconds: float, *, stream: bool) -> None:
+def measure(name: str, server: Served, clients: int, seconds: float, *, stream: bool, spread: float = 0.0) -> None:
     """Measure one case, and print it."""
     before = 0.0 if server.pid is None else cpu_of(server.pid)
     paths = ["" if server.pid is None else f"/rollout/r{number}" for number in range(clients)]
-    result = load(server.port, paths, seconds, stream=stream)
-    calls, p99 = len(result.first), quantiles(result.first, n=100)[-1]
+    result = load(server.port, paths, seconds, stream=stream, spread=spread)
+    calls, p99 = len(result.first), quantiles([*result.first, *result.first], n=100)[-1]
     print(f"{name:36} first byte {median(result.first):7.2f} ms, p99 {p99:7.2f} ms", end="")
     print(f"{calls / result.seconds:8.0f} calls/s {result.events / result.seconds:8.0f} events/s", end="")
     if server.pid is not None:
@@ -183,9 +187,10 @@ def main() -> None:
     for options in ((), ("--tokens", "off")):
         with tempfile.TemporaryDirectory() as folder, gateway(alone.port, Path(folder), *options) as behind:
             for name, clients, stream in cases:
-                measure(f"{name}, server alone", alone, clients, given.seconds, stream=stream)
+                spread = min(EVENTS * given.pace, given.seconds / 2) if stream else 0.0
+                measure(f"{name}, server alone", alone, clients, given.seconds, stream=stream, spread=spread)
                 called = " ".join(("gateway", *options))
-                measure(f"{name}, {called}", behind, clients, given.seconds, stream=stream)
+                measure(f"{name}, {called}", behind, clients, given.seconds, stream=stream, spread=spread)
     process.terminate()
 
 

@@ -1,5 +1,8 @@
-"""Gateways in a thread of the test's process, and what is asked through them."""
+"""Gateways in a thread of the test's process or in one of their own, and what is asked through them."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,6 +45,38 @@ def gateway(
         yield running
     finally:
         running.receiver.stop()
+
+
+class Running:
+    """`art-otel gateway` in a process of its own, which is killed and begun again at the same port."""
+
+    def __init__(self, folder: Path, upstream: str) -> None:
+        self._command = [sys.executable, "-m", "art_otel", "gateway", "--upstream", upstream, "--dir", str(folder)]
+        self._listen = "127.0.0.1:0"
+        self.url = ""
+
+    def start(self) -> None:
+        self._process = subprocess.Popen(
+            [*self._command, "--listen", self._listen], stderr=subprocess.PIPE, text=True, env={**os.environ}
+        )
+        assert self._process.stderr is not None
+        self.url = self._process.stderr.readline().split()[3].removesuffix(",")
+        self._listen = self.url.removeprefix("http://")
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        assert self._process.stderr is not None
+        self._process.stderr.close()
+
+    def stop(self) -> None:
+        self._process.terminate()
+        _, said = self._process.communicate(timeout=30)
+        assert "Traceback" not in said, said
 
 
 def recorded(folder: Path) -> list[Trajectory]:

@@ -52,10 +52,11 @@ class Answering:
         self._server.server_close()
 
 
-@pytest.mark.parametrize("path", ["chat/completions", "responses", "messages"])
+@pytest.mark.parametrize("path", ["chat/completions", "completions", "responses", "messages"])
 def test_a_stream_that_is_cut_behind_every_event_is_what_it_was(tmp_path, address, path):
     """The agent gets the same bytes and the same end; no such turn is trained."""
-    body = {**STREAM, "input": "Hi", "max_tokens": 9} if path != "responses" else {**STREAM, "input": "Hi"}
+    asked = {"completions": {"prompt": "Hi"}, "responses": {"input": "Hi"}}.get(path, {"messages": user("Hi")})
+    body = {"model": MODEL, "stream": True, **asked}
     whole = httpx.post(f"{address}/v1/{path}", json=body).content
     cuts = [at + 2 for at in range(len(whole)) if whole[at : at + 2] == b"\n\n"][:-1]
     headers = {"content-type": SSE, "transfer-encoding": "chunked"}

@@ -1,21 +1,17 @@
 """The gateway killed under load: no call that an agent has the whole answer of is lost or there twice."""
 
 import json
-import os
 import random
-import subprocess
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import httpx
 import pytest
 
 from tests.conversions import convert_files
 from tests.examples import kills
-from tests.model_gateway.gateways import MODEL, user
+from tests.model_gateway.gateways import MODEL, Running, user
 from tests.tracing.server import ModelServer
 
 pytestmark = pytest.mark.kill
@@ -23,34 +19,6 @@ pytestmark = pytest.mark.kill
 KILLS = kills(5)
 AGENTS = 8
 PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages")
-
-
-class Running:
-    """`art-otel gateway` in a process of its own, which is killed and begun again at the same port."""
-
-    def __init__(self, folder: Path, upstream: str) -> None:
-        self._command = [sys.executable, "-m", "art_otel", "gateway", "--upstream", upstream, "--dir", str(folder)]
-        self._listen = "127.0.0.1:0"
-        self.url = ""
-
-    def start(self) -> None:
-        self._process = subprocess.Popen(
-            [*self._command, "--listen", self._listen], stderr=subprocess.PIPE, text=True, env={**os.environ}
-        )
-        assert self._process.stderr is not None
-        self.url = self._process.stderr.readline().split()[3].removesuffix(",")
-        self._listen = self.url.removeprefix("http://")
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
-        assert self._process.stderr is not None
-        self._process.stderr.close()
-
-    def stop(self) -> None:
-        self._process.terminate()
-        _, said = self._process.communicate(timeout=30)
-        assert "Traceback" not in said, said
 
 
 def ask_until(ends: threading.Event, running: Running, agent: int) -> list[str]:

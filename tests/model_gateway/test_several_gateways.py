@@ -3,8 +3,7 @@
 import httpx
 
 from tests.conversions import convert_files
-from tests.model_gateway.gateways import MODEL, user
-from tests.model_gateway.test_kills import Running
+from tests.model_gateway.gateways import MODEL, Running, user
 
 CALLS = 6
 

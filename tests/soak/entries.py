@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, aclosing, contextmanager, suppres
 from dataclasses import dataclass
 from pathlib import Path
 
-from httpx import RemoteProtocolError
+from httpx import AsyncClient, RemoteProtocolError
 from openai import APIConnectionError, AsyncOpenAI, BadRequestError, OpenAI
 from opentelemetry import trace
 
@@ -23,6 +23,7 @@ from art_otel.http import Address
 from art_otel.viewer.serving import Api, Viewer
 from art_otel.viewer.snapshot import ViewedData
 from art_otel.workflows import StepWiseRewardWorkflow
+from tests.model_gateway.gateways import Running
 from tests.receiver.otlp import send
 from tests.receiver.rollouts import rollout as request_of_rollout
 from tests.receiver.serving import serving
@@ -263,6 +264,38 @@ def serve(work: Path) -> Iterator[Once]:
         yield Once(do=do, process=server.process.pid)
 
 
+@contextmanager
+def gateway(work: Path) -> Iterator[Once]:
+    """Agents ask through a gateway, whole, streamed and left in the middle: what counts is the gateway's process."""
+    with ModelServer(work) as server:
+        running = Running(work / ".art", server.url)
+        running.start()
+
+        async def do(number: int) -> None:
+            url = f"{running.url}/rollout/r{number}"
+            async with AsyncOpenAI(base_url=f"{url}/v1", api_key="none") as client:
+                await _ask_async(client)
+                await _ask_stream(client, "#words=50")
+                await _ask_stream(client, "#words=50 #pace=0.01", leave_after=3)
+            async with AsyncClient() as client:
+                (await client.post(f"{url}/end", json={"reward": 1})).raise_for_status()
+
+        try:
+            yield Once(do=do, process=running.pid)
+        finally:
+            running.stop()
+
+
+async def _ask_stream(client: AsyncOpenAI, text: str, leave_after: int | None = None) -> None:
+    asked = client.chat.completions.create(model="m", messages=[{"role": "user", "content": text}], stream=True)
+    async with await asked as stream:
+        seen = 0
+        async for _ in stream:
+            seen += 1
+            if seen == leave_after:
+                return
+
+
 def _make_spool(work: Path) -> Path:
     with _clients(work) as (client, _), _recording(work):
         for number in range(4):
@@ -335,6 +368,6 @@ def spans_only(_work: Path) -> Iterator[Once]:
 
 _ENTRIES = [
     *(rollouts, rollouts_async, gather, gather_configured, spans_only, configure, new_trajectories, workflows),
-    *(receive, connect, serve, convert, view, run_log),
+    *(receive, connect, serve, gateway, convert, view, run_log),
 ]
 ENTRIES: dict[str, Callable[[Path], AbstractContextManager[Once]]] = {entry.__name__: entry for entry in _ENTRIES}
