@@ -79,8 +79,11 @@ class Asked:
 
     def _without(self, fields: Fields) -> Fields:
         hidden = self._fields
-        kept = {name: value for name, value in fields.items() if name not in hidden}
-        kept |= {name: _NULL for name in _MESSAGES if name in hidden and name in fields}  # as vLLM has them unasked
+        kept = {
+            name: _NULL if name in hidden else value  # vLLM has null where it is not asked for messages
+            for name, value in fields.items()
+            if name not in hidden or name in _MESSAGES
+        }
         if "choices" in kept:
             try:
                 choices = _CHOICES.decode(kept["choices"])
