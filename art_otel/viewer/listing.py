@@ -18,12 +18,16 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from art_otel.errors import UsageError
+from art_otel.trajectories import trajectory_json
 from art_otel.viewer.addresses import decode_group_key
 from art_otel.viewer.judging import DEFAULTS, Judgement, PlanOptions
 from art_otel.viewer.rollout import show_rows
 from art_otel.viewer.snapshot import Snapshot
 
 MOST_ROWS: Final = 200
+_MOST_SAVED: Final = 1_000
+"""Rollouts of a saved selection, which the browser has in memory."""
+
 _SORTS: Final = {
     "reward": "reward", "started": "started_at", "name": "name", "rollout": "rollout_id",
     "step": "shown_training_step",
@@ -37,6 +41,19 @@ def list_page(snapshot: Snapshot, query: Mapping[str, str]) -> dict[str, Any]:
     offset, limit = _number(query, "offset", 0), min(_number(query, "limit", MOST_ROWS), MOST_ROWS)
     page = rows[offset : offset + limit]
     return {"total": len(rows), "offset": offset, "rows": show_rows(snapshot, page, _options(query))}
+
+
+def list_selection(snapshot: Snapshot, query: Mapping[str, str]) -> dict[str, Any]:
+    """The ids of all rows that the query asks for, or the first of their rollouts as JSON. Raises UsageError."""
+    rows = list_rows(snapshot, query)
+    match query.get("what"):
+        case "ids":
+            lines = [record["rollout_id"] for record in snapshot.outlines.records(rows)]
+        case "rollouts":
+            lines = [trajectory_json(one) for one in snapshot.read(rows[:_MOST_SAVED].tolist())]
+        case what:
+            raise UsageError(f"what={what!r:.50}: use ids or rollouts")
+    return {"total": len(rows), "lines": lines}
 
 
 def list_rows(snapshot: Snapshot, query: Mapping[str, str]) -> NDArray[np.int64]:

@@ -38,7 +38,7 @@ from art_otel.viewer.addresses import (
 from art_otel.viewer.checkpoints import compare_rollouts, compare_sides, list_sides
 from art_otel.viewer.group import show_group
 from art_otel.viewer.judging import DEFAULTS, PlanOptions, described_options
-from art_otel.viewer.listing import list_page
+from art_otel.viewer.listing import list_page, list_selection
 from art_otel.viewer.overview import overview, show_plan, splits_of
 from art_otel.viewer.rollout import RecordedSpans, raw_rollout, show_rollout
 from art_otel.viewer.runs import list_runs, list_tasks, run_series, show_task
@@ -92,8 +92,8 @@ class Api:
                 answer = overview(snapshot)
                 problem = answer["problem"]
                 return answer | {"problem": problem and self.data.without_paths(problem)}
-            case ["trajectories"]:
-                return list_page(snapshot, query)
+            case ["trajectories", *rest]:
+                return _listed(snapshot, rest, query)
             case ["rollouts", key, *rest]:
                 return self._rollout(snapshot, decode_trajectory_key(key), rest, query)
             case ["groups", key]:
@@ -252,6 +252,16 @@ class Viewer:
 
     def _run(self, coroutine: Coroutine[Any, Any, None]) -> None:
         asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+
+def _listed(snapshot: Snapshot, rest: list[str], query: Query) -> dict[str, Any]:
+    match rest:
+        case []:
+            return list_page(snapshot, query)
+        case ["saved"]:
+            return list_selection(snapshot, query)
+        case _:
+            raise NotFoundError("nothing has this address")
 
 
 def _compared(snapshot: Snapshot, query: Query) -> dict[str, Any]:

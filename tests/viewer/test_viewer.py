@@ -124,6 +124,11 @@ def test_the_list_filters_sorts_and_searches(client):
     assert not rows_of(client, q="nobody says this")
     for sort in ("started", "calls", "turns", "tokens", "trained", "name", "rollout", "step", "duration"):
         assert len(rows_of(client, sort=sort, order="desc")) == len(everything)
+    saved = {
+        what: answer(client, "trajectories/saved", what=what, min_reward=2)["lines"] for what in ("ids", "rollouts")
+    }
+    assert set(saved["ids"]) == {"r2", "r3"}
+    assert [one["rollout_id"] for one in saved["rollouts"]] == saved["ids"]
     page = answer(client, "trajectories", offset=4, limit=3)
     assert (page["total"], page["rows"]) == (len(everything), everything[4:7])
 

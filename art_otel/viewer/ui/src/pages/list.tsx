@@ -2,6 +2,7 @@ import { useState } from "preact/hooks";
 import type { Info } from "../api/types";
 import { count } from "../format";
 import { FILTERS, Filters } from "../list/filters";
+import { Save } from "../list/save";
 import { RowTable } from "../list/table";
 import { go, queryText, withQuery, type Query, type Route } from "../route";
 
@@ -29,6 +30,7 @@ export function ListPage({ route, info }: { route: Route; info: Info | null }) {
         <span class="quiet" role="status">
           {total === null ? "…" : count(total)}
         </span>
+        <Save query={asked} />
       </div>
       <Filters query={query} onChange={change} />
       <RowTable

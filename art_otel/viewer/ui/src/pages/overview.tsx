@@ -14,6 +14,9 @@ export function OverviewPage({ info }: { info: Info | null }) {
     (overview) => overview.judged !== false || Boolean(overview.problem),
   );
   if (!answer) return error ? <Failure says={error} /> : <Loading />;
+  // What the table above says already, of as many, is not said again.
+  const said = new Map(answer.skipped.map(({ reason, count: times }) => [reason, times]));
+  const incomplete = answer.incomplete.filter((row) => said.get(`incomplete: ${row.reason}`) !== row.count);
   return (
     <>
       <h1>{info ? <Inline text={info.name} /> : "Overview"}</h1>
@@ -97,10 +100,12 @@ export function OverviewPage({ info }: { info: Info | null }) {
           />
         )}
       </section>
-      <section aria-labelledby="incomplete">
-        <h2 id="incomplete">What is missing</h2>
-        <Reasons rows={answer.incomplete} query={(reason) => ({ reason })} none="Every trajectory is complete." />
-      </section>
+      {(incomplete.length > 0 || answer.incomplete.length === 0) && (
+        <section aria-labelledby="incomplete">
+          <h2 id="incomplete">What is missing</h2>
+          <Reasons rows={incomplete} query={(reason) => ({ reason })} none="Every trajectory is complete." />
+        </section>
+      )}
       <section aria-labelledby="account">
         <h2 id="account">The conversion’s account</h2>
         <Account report={answer.report} />

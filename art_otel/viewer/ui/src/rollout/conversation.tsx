@@ -3,6 +3,7 @@ import type { History, Rollout } from "../api/types";
 import { useKeys } from "../keyboard/keys";
 import type { Query } from "../route";
 import { Inline } from "../text/visible";
+import { Find } from "./find";
 import { MessageCard } from "./message";
 
 interface Props {
@@ -42,6 +43,7 @@ export function Conversation({ rollout, history, turn, address }: Props) {
           <Inline text={history.unknown} />
         </p>
       )}
+      <Find inside={list} of={history} />
       <ol class="messages" ref={list} aria-label={`Messages of history ${history.index + 1}`}>
         {history.messages.map((message) => (
           <MessageCard

@@ -9,10 +9,17 @@ export function tokenText(tokens: Tokens, index: number): string {
   return tokens.texts ? (tokens.texts[index] ?? "") : String(tokens.ids[index] ?? "");
 }
 
-export function fillBlock(block: HTMLElement, tokens: Tokens, start: number): void {
+export function fillBlock(block: HTMLElement, tokens: Tokens, start: number, borders: Map<number, string>): void {
   const fragment = document.createDocumentFragment();
   const end = Math.min(start + BLOCK, tokens.length);
   for (let index = start; index < end; index++) {
+    const begins = borders.get(index);
+    if (begins !== undefined) {
+      const border = document.createElement("div");
+      border.className = "token-border";
+      border.textContent = begins;
+      fragment.append(border);
+    }
     const token = document.createElement("span");
     const text = tokenText(tokens, index);
     token.textContent = shown(text);

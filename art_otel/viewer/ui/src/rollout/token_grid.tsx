@@ -5,13 +5,14 @@ import type { Color } from "./token_color";
 
 interface Props {
   tokens: Tokens;
+  borders: Map<number, string>;
   color: Color;
   chosen: number | null;
   onChoose: (index: number) => void;
 }
 
 /** The tokens of a history; arrow keys move from one to the next. */
-export function TokenGrid({ tokens, color, chosen, onChoose }: Props) {
+export function TokenGrid({ tokens, borders, color, chosen, onChoose }: Props) {
   const grid = useRef<HTMLDivElement>(null);
   const marked = useRef<Element | null>(null);
   useLayoutEffect(() => {
@@ -19,20 +20,20 @@ export function TokenGrid({ tokens, color, chosen, onChoose }: Props) {
     for (let start = 0; start < tokens.length; start += BLOCK) {
       const block = document.createElement("div");
       block.className = "token-block";
-      fillBlock(block, tokens, start);
+      fillBlock(block, tokens, start, borders);
       blocks.push(block);
     }
     grid.current?.replaceChildren(...blocks);
-  }, [tokens]);
+  }, [tokens, borders]);
   useLayoutEffect(() => {
     for (const block of grid.current?.children ?? []) colorBlock(block as HTMLElement, tokens, color);
-  }, [tokens, color]);
+  }, [tokens, borders, color]);
   useEffect(() => {
     marked.current?.removeAttribute("aria-current");
     marked.current = chosen === null ? null : (grid.current?.querySelector(`[data-i="${chosen}"]`) ?? null);
     marked.current?.setAttribute("aria-current", "true");
     marked.current?.scrollIntoView({ block: "nearest" });
-  }, [tokens, chosen]);
+  }, [tokens, borders, chosen]);
   const keys: Record<string, number> = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: 10, ArrowUp: -10 };
   return (
     <div

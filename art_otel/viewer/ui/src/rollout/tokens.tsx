@@ -1,4 +1,4 @@
-import { useEffect } from "preact/hooks";
+import { useEffect, useMemo } from "preact/hooks";
 import type { Info, Tokens } from "../api/types";
 import { useAnswer } from "../api/use_answer";
 import { count, percent } from "../format";
@@ -12,6 +12,7 @@ import { HistoryChoice } from "./history_choice";
 import { Legend } from "./legend";
 import { RewardOptions } from "./option_choice";
 import { COLORS, colorOf, type Color } from "./token_color";
+import { bordersOf } from "./token_borders";
 import { TokenGrid } from "./token_grid";
 import { Why } from "./why";
 
@@ -21,6 +22,7 @@ export function TokensTab({ rollout, info, query, address }: TabProps) {
   const options = { credit: query.get("credit"), advantage: query.get("advantage") };
   const asked = queryText({ history: String(history), ...options });
   const { answer: tokens, error } = useAnswer<Tokens>(`/api/rollouts/${rollout.row.key}/tokens?${asked}`);
+  const borders = useMemo(() => (tokens ? bordersOf(tokens, rollout) : new Map<number, string>()), [tokens, rollout]);
   const color = colorOf(query.get("c"));
   const chosen = query.has("i") ? Number(query.get("i")) : null;
   const kept = { c: color === "mask" ? null : color, ...options };
@@ -65,7 +67,10 @@ export function TokensTab({ rollout, info, query, address }: TabProps) {
       )}
       <Legend tokens={tokens} color={color} />
       <div class="token-panes">
-        <TokenGrid tokens={tokens} color={color} chosen={chosen} onChoose={(index) => show({ i: index })} />
+        <TokenGrid
+          tokens={tokens}
+          borders={borders}
+          color={color} chosen={chosen} onChoose={(index) => show({ i: index })} />
         <Why tokens={tokens} index={chosen} conversation={(turn) => address("conversation", { t: turn })} />
       </div>
     </div>
