@@ -52,7 +52,7 @@ export function ComparePage({ route }: { route: Route }) {
             {count(compared.total)} tasks that both have, by the {compared.by === "group" ? "id of the group" : "name of the rollout"}
             {compared.onlyLeft + compared.onlyRight > 0 &&
               `; only before ${count(compared.onlyLeft)}, only after ${count(compared.onlyRight)}`}
-            . What changed most comes first. A link shows two rollouts word by word.
+            . One {compared.by === "group" ? "id" : "name"} is taken as one task: the first message of a pair shows whether it is. What changed most comes first; a number shows two rollouts word by word.
           </p>
           <div class="scroll" tabIndex={0} role="region" aria-label="Tasks of both sides">
             <table class="compared">

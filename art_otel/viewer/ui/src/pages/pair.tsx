@@ -16,7 +16,7 @@ export function PairPage({ route, info }: { route: Route; info: Info | null }) {
       <p class="quiet">
         {pair.differsAt === null
           ? "Their main histories say the same."
-          : `They differ first in message ${pair.differsAt + 1}. What one alone says is marked: − on the left, + on the right.`}
+          : `They differ first in message ${pair.differsAt + 1}. What the left one alone says is struck out, what the right one alone says underlined.`}
       </p>
       <div class="pair">
         {pair.rows.map((row) => (
