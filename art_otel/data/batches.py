@@ -14,7 +14,7 @@ from art_otel.data.plan import ZeroVariance, make_scoring
 from art_otel.data.retokenize import ChatTokenizer, retokenizing_histories
 from art_otel.data.rewards import Weights, weights_of
 from art_otel.data.selection import TrainingStep, select
-from art_otel.data.sequences import Overflow, SequenceBuilder, recorded_histories
+from art_otel.data.sequences import Constrained, Overflow, SequenceBuilder, recorded_histories
 from art_otel.data.sources import Sources, list_chunks
 from art_otel.data.token_facts import TokenFact, token_facts_of
 from art_otel.trajectories import Status
@@ -46,6 +46,7 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
     drop_last: bool = False,
     tokenizer: ChatTokenizer | None = None,
     token_facts: TokenFact | Iterable[TokenFact] = (),
+    constrained: Constrained = "keep",
 ) -> Batches:
     """Iterate over trajectories as numpy batches, without loading them all.
 
@@ -73,6 +74,7 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
       Their sequences have no logprobs and are marked in `retokenized`. Without one they are skipped.
     - `token_facts`: "routed_experts" and "sampling_mask", to give as arrays what was recorded of them. With the masks a
       completion that a grammar constrained keeps its logprobs, which are those of the masked distribution.
+    - `constrained="drop"`: train no completion that a tool choice, schema or grammar constrained; they are context.
 
     A reward that is NaN, infinite or not below 1e37 is not trained and counts in no baseline. What is skipped is in
     `report` with its reason. Raises UsageError for options that make no sense, StoreError for paths without trajectory
@@ -92,6 +94,7 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
             "world_size": world_size,
             "drop_last": drop_last,
             "token_facts": facts,
+            "constrained": constrained,
         },
     )
     selection = select(
@@ -110,6 +113,7 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
         histories=recorded_histories if tokenizer is None else retokenizing_histories(tokenizer),
         tokenizer=None if tokenizer is None else type(tokenizer).__name__,
         token_facts=facts,
+        constrained=layout.constrained,
     )
     recipe = Recipe(
         selection=selection,

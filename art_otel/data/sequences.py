@@ -22,7 +22,9 @@ from art_otel.store import Wanted
 from art_otel.trajectories import CompletionSpan, TokenHistory, Trajectory, token_histories, version_of
 
 Overflow: TypeAlias = Literal["drop", "truncate", "raise"]
+Constrained: TypeAlias = Literal["keep", "drop"]
 EMPTY: Final = "no tokens sampled"
+CONSTRAINED: Final = "constrained sampling"
 NO_IDS: Final = "no token ids"
 NOTHING: Final = "nothing sampled"
 TOO_LONG: Final = "longer than max_tokens"
@@ -180,7 +182,8 @@ class SequenceBuilder:
 
     `max_tokens` is the longest a sequence may be (None: any length), `overflow` what becomes of a longer one, `weights`
     are those of token rewards. `histories` gives the token histories; `tokenizer` names what makes some of messages.
-    `token_facts` names what else of each token is given.
+    `token_facts` names what else of each token is given, `constrained` what becomes of completions whose sampling a
+    grammar constrained.
     """
 
     advantages: bool
@@ -190,11 +193,12 @@ class SequenceBuilder:
     histories: HistorySource = recorded_histories
     tokenizer: str | None = None
     token_facts: frozenset[str] = frozenset()
+    constrained: Constrained = "keep"
 
     def __str__(self) -> str:
         """What decides which sequences there are."""
         weights = sorted((self.weights or {}).items())
-        limit = f"max_tokens={self.max_tokens} overflow={self.overflow}"
+        limit = f"max_tokens={self.max_tokens} overflow={self.overflow} constrained={self.constrained}"
         return f"{limit} token_rewards={weights} tokenizer={self.tokenizer} token_facts={sorted(self.token_facts)}"
 
     @property
@@ -209,6 +213,11 @@ class SequenceBuilder:
         """
         histories, reasons_without = self.histories(trajectory)
         reasons = _untrained(trajectory, histories, reasons_without)
+        if self.constrained == "drop":
+            turn_rewards = [
+                reward._replace(skipped=CONSTRAINED) if trajectory.calls[turn.call].is_constrained else reward
+                for turn, reward in zip(trajectory.turns, turn_rewards, strict=True)
+            ]
         built = BuiltSequences(sequences=[], verdict=_NO_VERDICT)
         extras = None
         if self.weights is not None:

@@ -15,7 +15,6 @@ from art_otel.conventions import ERROR_TYPE, response_attributes
 from art_otel.conventions.dialects.genai import API_TYPE, OPERATION_NAME, PROVIDERS, REQUEST_MODEL, RESPONSES
 from art_otel.model_gateway.addresses import Address, Parent
 from art_otel.model_gateway.exchanges import Dialect, Exchange
-from art_otel.model_gateway.tokens import response_tokens
 from art_otel.spans import Link, Resource, Scope, Span, Value
 from art_otel.tracing.openai.bodies import answer_attributes, request_attributes_of
 from art_otel.version import __version__
@@ -94,7 +93,7 @@ def call_attributes(exchange: Exchange, server: str) -> dict[str, Value]:
         attributes[API_TYPE] = RESPONSES
     answer = exchange.answer()
     if answer is not None:
-        attributes |= {**response_attributes(answer), **answer_attributes(answer), **response_tokens(answer)}
+        attributes |= {**response_attributes(answer), **answer_attributes(answer)}
     if exchange.policy_version is not None:
         attributes[names.POLICY_VERSION] = exchange.policy_version
     return attributes

@@ -2,8 +2,6 @@
 
 Invariant: what the agent did not ask for is taken out of what it gets, and all other fields pass in the bytes in which
 they came. A request is changed only by fields that the agent left out.
-
-Source of the Responses fields: vLLM 0.32 (`enable_response_messages`: `input_messages[].tokens`, `output_messages[]`).
 """
 
 from collections.abc import Mapping
@@ -11,20 +9,14 @@ from typing import Final
 
 import msgspec
 
-from art_otel import attributes as names
-from art_otel.conventions import encode_ids, values
-from art_otel.conventions.bodies.tokens import parse_ids
-from art_otel.errors import ParseError
+from art_otel.conventions import values
 from art_otel.spans import Value
-from art_otel.tracing.openai.bodies import Fields, decode, fields_of
-from art_otel.tracing.openai.token_requests import ASKS, NOTHING, Ask, Target, TokenRequests
-
-_MESSAGES: Final = ("input_messages", "output_messages")
-_GATEWAY_ASKS: Final = {**ASKS, "/responses": Ask({"enable_response_messages": True}, {})}
+from art_otel.tracing.openai.bodies import RESPONSE_MESSAGES, Fields, decode, fields_of
+from art_otel.tracing.openai.token_requests import NOTHING, Ask, Target, TokenRequests
 
 _HIDDEN: Final[Mapping[str, tuple[str, ...]]] = {
     "return_token_ids": ("prompt_token_ids", "token_ids"),
-    "enable_response_messages": _MESSAGES,
+    "enable_response_messages": RESPONSE_MESSAGES,
     "stream_options": ("usage",),
 }
 """The fields of an answer, or of a choice or response in it, that a field of the request adds."""
@@ -82,7 +74,7 @@ class Asked:
         kept = {
             name: _NULL if name in hidden else value  # vLLM has null where it is not asked for messages
             for name, value in fields.items()
-            if name not in hidden or name in _MESSAGES
+            if name not in hidden or name in RESPONSE_MESSAGES
         }
         if "choices" in kept:
             try:
@@ -107,7 +99,7 @@ class TokenAsking:
     """Decides what to ask, and learns from what servers refuse."""
 
     def __init__(self) -> None:
-        self._requests = TokenRequests(_GATEWAY_ASKS)
+        self._requests = TokenRequests()
 
     def asked(self, server: str, path: str, body: bytes) -> Asked:
         """What to ask of a server with a request."""
@@ -136,18 +128,3 @@ def _asked(ask: Ask, request: dict[str, Value]) -> Asked:
 
 def _target(server: str, request: dict[str, Value]) -> Target:
     return Target(server, str(request.get("model")), bool(request.get("stream")))
-
-
-def response_tokens(body: dict[str, Value]) -> dict[str, str]:
-    """The ids of a response of the Responses API as attributes. Several outputs are no one completion."""
-    prompt, outputs = (
-        [values.mapping(entry) or {} for entry in values.items(body.get(name)) or ()] for name in _MESSAGES
-    )
-    if not prompt or len(outputs) != 1:
-        return {}
-    try:
-        prompt_ids = parse_ids([number for entry in prompt for number in values.items(entry.get("tokens")) or ()])
-        ids = parse_ids(outputs[0].get("tokens"))
-    except ParseError:
-        return {}
-    return {names.PROMPT_TOKENS: encode_ids(prompt_ids), f"{names.COMPLETION_TOKENS_PREFIX}0": encode_ids(ids)}

@@ -8,6 +8,7 @@ from msgspec import structs
 
 import art_otel
 from art_otel.calls import Logprobs
+from art_otel.errors import UsageError
 from tests.data.token_rollouts import EVERYTHING, talk
 
 FREE = [
@@ -52,3 +53,12 @@ def test_a_dataset_says_which_calls_were_constrained(tmp_path):
     art_otel.write_trajectories([sampled(CONSTRAINED[0], constrained=True)], tmp_path)
     (batch,) = art_otel.batches(tmp_path, **EVERYTHING)
     assert np.isnan(batch.logprobs[batch.loss_mask]).tolist() == [False, False, True, True]
+
+
+def test_constrained_completions_can_be_context_alone():
+    batches = art_otel.batches([sampled(CONSTRAINED[0], constrained=True)], constrained="drop", **EVERYTHING)
+    (batch,) = batches
+    assert batch.logprobs[batch.loss_mask].tolist() == [-0.5, -1.0]
+    assert batches.report.completions_skipped == {"constrained sampling": 1}
+    with pytest.raises(UsageError, match="constrained='maybe'"):
+        art_otel.batches([], constrained="maybe")

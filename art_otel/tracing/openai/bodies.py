@@ -158,7 +158,25 @@ def _response(body: dict[str, Value]) -> dict[str, str]:
     items = values.items(body.get("output")) or []
     ended = {name: body[name] for name in _END if body.get(name) is not None}
     attributes = {names.RESPONSE_CHOICES: _json([_item(item) for item in items])} if items else {}
-    return attributes | ({names.RESPONSE_END: _json(ended)} if ended else {})
+    return attributes | ({names.RESPONSE_END: _json(ended)} if ended else {}) | _response_tokens(body)
+
+
+RESPONSE_MESSAGES: Final = ("input_messages", "output_messages")
+"""Where vLLM's Responses have token ids, if they are asked for with `enable_response_messages`."""
+
+
+def _response_tokens(body: dict[str, Value]) -> dict[str, str]:
+    """The ids of a Responses body. Several outputs are several samplings, and no one completion."""
+    prompt, outputs = (
+        [values.mapping(entry) or {} for entry in values.items(body.get(name)) or ()] for name in RESPONSE_MESSAGES
+    )
+    if not prompt or len(outputs) != 1:
+        return {}
+    prompt_numbers: list[Value] = [number for entry in prompt for number in values.items(entry.get("tokens")) or ()]
+    written, completion = write_ids(prompt_numbers), write_ids(outputs[0].get("tokens"))
+    if written is None or completion is None:
+        return {}
+    return {names.PROMPT_TOKENS: written, f"{names.COMPLETION_TOKENS_PREFIX}0": completion}
 
 
 def _tokens(index: int, choice: dict[str, Value]) -> dict[str, str]:

@@ -3,7 +3,8 @@
 Invariant: a server that refuses a request with these fields is asked for less, in the end for nothing. For some minutes
 requests to that server and model, streamed or not as this one, are then asked as was accepted.
 
-Source of the fields: https://docs.vllm.ai (`return_token_ids`), OpenAI's `logprobs`; of the headers and the refusal:
+Source of the fields: https://docs.vllm.ai (`return_token_ids`, `enable_response_messages`), OpenAI's `logprobs`; of the
+headers and the refusal:
 SGLang 0.5.23 (`entrypoints/openai/serving_chat.py`). docs/spec/tokens.md has the table of servers.
 """
 
@@ -33,8 +34,9 @@ NOTHING: Final = Ask({}, {})
 ASKS: Final[Mapping[str, Ask]] = {
     "/chat/completions": Ask({"logprobs": True, "return_token_ids": True}, {}),
     "/completions": Ask({"logprobs": 1, "return_token_ids": True}, {}),
+    "/responses": Ask({"enable_response_messages": True}, {}),
 }
-"""By path; Completions counts the alternatives it wants."""
+"""By the end of the path; Completions counts the alternatives it wants."""
 
 _SGLANG_STREAM: Final = Ask({"logprobs": True}, {"x-sglext-return-input-ids": "1", "x-sglext-return-output-ids": "1"})
 _SGLANG_REFUSAL: Final = b"return_token_ids is not supported with streaming"
@@ -56,20 +58,19 @@ class _Accepted(NamedTuple):
 
 
 class TokenRequests:
-    """Says what to ask a server for, and learns from what it refuses. `asks` are by the end of the path."""
+    """Says what to ask a server for, and learns from what it refuses."""
 
-    def __init__(self, asks: Mapping[str, Ask] = ASKS) -> None:
-        self._asks = asks
+    def __init__(self) -> None:
         self._accepted: dict[Target, _Accepted] = {}
 
     def ask(self, path: str, target: Target, body: Mapping[str, object]) -> Ask:
         """What to ask for with a request of this body. One that wants its prompt back gets another one if asked."""
-        end = next((end for end in self._asks if path.endswith(end)), None)
+        end = next((end for end in ASKS if path.endswith(end)), None)
         if end is None or body.get("echo"):
             return NOTHING
         accepted = self._accepted.get(target)
         is_remembered = accepted is not None and time.monotonic() < accepted.at + _REMEMBERED
-        return accepted.ask if accepted is not None and is_remembered else self._asks[end]
+        return accepted.ask if accepted is not None and is_remembered else ASKS[end]
 
     def less(self, ask: Ask, refusal: bytes) -> Ask:
         """What to ask for after a refusal: SGLang says that its streams are asked otherwise, others give nothing."""
