@@ -12,7 +12,8 @@ pytestmark = pytest.mark.browser
 
 def test_the_file_shows_what_the_server_shows(chromium, server, dataset, tmp_path):
     file = tmp_path / "shared.html"
-    command = [sys.executable, "-m", "art_otel", "view", str(dataset), "--html", str(file), "--group", "group"]
+    paths = [str(dataset), str(dataset.parent / "run")]  # what the server shows, too
+    command = [sys.executable, "-m", "art_otel", "view", *paths, "--html", str(file), "--group", "group"]
     subprocess.run(command, check=True, cwd=tmp_path)
     with visiting(chromium, server) as live, visiting(chromium, file.as_uri()) as exported:
         live.open("#/t?q=member-1")
