@@ -30,10 +30,17 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     )
     parser.add_argument(
         "--tokens",
-        choices=("auto", "passthrough", "off"),
+        choices=("auto", "passthrough", "exact", "off"),
         default="auto",
-        help="how token ids are had: passthrough asks the server for them and takes them out of what the agent gets;"
-        " off asks for nothing (default: auto, the best of them)",
+        help="how token ids are had: exact samples from ids (vLLM 0.32 with --enable-scale-out), for every dialect, and"
+        " prompts keep the ids of earlier turns; passthrough asks the server for ids and takes them out of what the"
+        " agent gets; off asks for nothing (default: auto, the best that the server can)",
+    )
+    parser.add_argument(
+        "--keep-reasoning",
+        action="store_true",
+        help="with exact tokens: prompts keep the reasoning of earlier turns where the template removes it; each call"
+        " says so",
     )
     parser.add_argument(
         "--policy-version-header", metavar="NAME", help="the header of answers that names the version of the weights"
@@ -63,6 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
                 bodies=replace(LIMITS, body_bytes=receiver.bodies.body_bytes),
             ),
             tokens=arguments.tokens,
+            keep_reasoning=arguments.keep_reasoning,
             policy_version_header=arguments.policy_version_header,
             otlp=arguments.otlp,
         )

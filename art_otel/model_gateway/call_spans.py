@@ -94,6 +94,8 @@ def call_attributes(exchange: Exchange, server: str) -> dict[str, Value]:
     answer = exchange.answer()
     if answer is not None:
         attributes |= {**response_attributes(answer), **answer_attributes(answer)}
+    if exchange.sampled is not None:
+        attributes |= exchange.sampled.attributes()
     if exchange.policy_version is not None:
         attributes[names.POLICY_VERSION] = exchange.policy_version
     return attributes

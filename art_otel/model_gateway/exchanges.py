@@ -9,7 +9,7 @@ https://platform.openai.com/docs/api-reference, https://docs.anthropic.com/en/ap
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from art_otel.conventions import values
@@ -47,10 +47,24 @@ class Failure(NamedTuple):
     message: str = ""
 
 
+class HasAttributes(Protocol):
+    """What the span of a call says, too. `outcome` is what became of its prompt."""
+
+    @property
+    def outcome(self) -> str:
+        """The word for it."""
+        ...
+
+    def attributes(self) -> dict[str, Value]:
+        """The attributes."""
+        ...
+
+
 class Exchange:
     """A request with its answer as far as it has come. `take` passes on what comes of it.
 
-    `request` is the body as the agent sent it; `policy_version` is that of the weights, if the server names it.
+    `request` is the body as the agent sent it; `policy_version` is that of the weights, if the server names it;
+    `sampled` is what is known of its ids beside the answer.
     """
 
     def __init__(self, dialect: Dialect, request: bytes, start_ns: int) -> None:
@@ -61,6 +75,7 @@ class Exchange:
         self.policy_version: str | None = None
         self.failure: Failure | None = None
         self.asked = Asked()
+        self.sampled: HasAttributes | None = None
         self._status = 0
         self._parts: list[bytes] = []
         self._stream: _Stream | None = None
@@ -159,8 +174,7 @@ class _Stream:
         text, begins = self._begun + piece, 0
         for end in _END.finditer(text, max(0, len(self._begun) - _LONGEST_END)):
             event, begins = text[begins : end.end()], end.end()
-            lines = [line[len(_DATA) :].strip() for line in event.splitlines() if line.startswith(_DATA)]
-            yield Event(event, b"\n".join(lines))
+            yield Event(event, _data_of(event))
         self._begun = text[begins:]
 
     def read(self, event: Event) -> None:
@@ -184,6 +198,22 @@ class _Stream:
     def rest(self) -> bytes:
         """What came of an event that never ended."""
         return self._begun
+
+
+async def events_of(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The data of the events that come in pieces."""
+    begun = b""
+    async for piece in pieces:
+        text, begins = begun + piece, 0
+        for end in _END.finditer(text, max(0, len(begun) - _LONGEST_END)):
+            event, begins = text[begins : end.end()], end.end()
+            if data := _data_of(event):
+                yield data
+        begun = text[begins:]
+
+
+def _data_of(event: bytes) -> bytes:
+    return b"\n".join(line[len(_DATA) :].strip() for line in event.splitlines() if line.startswith(_DATA))
 
 
 _DELTAS: Final = {

@@ -28,6 +28,7 @@ from art_otel.http import CLOSE, BodyLimits, WebPageCheck
 from art_otel.model_gateway.addresses import OUR_HEADER, PREFIX, Address, Target, key_of, read_address, read_target
 from art_otel.model_gateway.call_spans import call_span, gateway_resource, now_ns
 from art_otel.model_gateway.conversations import Conversations
+from art_otel.model_gateway.exact import Answers, ExactTokens
 from art_otel.model_gateway.exchanges import Exchange, Failure, dialect_of
 from art_otel.model_gateway.forwarding import Forwarding
 from art_otel.model_gateway.rollouts import End, OpenRollout, Rollouts
@@ -40,8 +41,8 @@ from art_otel.tracing.internal_errors import InternalErrorHandler
 from art_otel.tracing.openai.bodies import decode
 from art_otel.tracing.openai.token_requests import REFUSALS
 
-Tokens: TypeAlias = Literal["auto", "passthrough", "off"]
-"""Whether servers are asked for token ids: `auto` is the most exact way that there is, today `passthrough`."""
+Tokens: TypeAlias = Literal["auto", "passthrough", "exact", "off"]
+"""How token ids are had: `auto` is `exact` where the server can, else `passthrough`."""
 
 LIMITS: Final = BodyLimits(all_bytes=1 << 30, seconds=300.0)
 """Bodies are held until they are recorded."""
@@ -76,6 +77,7 @@ class GatewayOptions:
     upstreams: Sequence[str]
     receiver: ReceiverOptions = field(default_factory=lambda: ReceiverOptions(bodies=LIMITS))
     tokens: Tokens = "auto"
+    keep_reasoning: bool = False
     policy_version_header: str | None = None
     otlp: str | None = None
 
@@ -132,6 +134,11 @@ class Gateway:
         self._conversations = Conversations()
         self._upstreams = Upstreams(options.upstreams)
         self._asking = TokenAsking()
+        self._exact = (
+            ExactTokens(self._upstreams, keep_reasoning=options.keep_reasoning)
+            if options.tokens in ("auto", "exact")
+            else None
+        )
         self._looking: asyncio.Task[None] | None = None
         self._running: dict[asyncio.Future[None], _Call] = {}
         self._is_ending = False
@@ -164,7 +171,10 @@ class Gateway:
         self.receiver.metrics.refused(status, why, path=path)
 
     async def start(self) -> None:
-        """Begin to look for rollouts that are over."""
+        """Begin to look for rollouts that are over. Raises UsageError where a server cannot what it has to."""
+        for upstream in self._upstreams:
+            if self.options.tokens == "exact" and self._exact is not None:
+                await self._exact.samplers.check(upstream)
         self._looking = asyncio.create_task(self._look())
         if self._forwarding is not None:
             self._forwarding.start()
@@ -284,8 +294,14 @@ class Gateway:
         finally:
             answered.close()
 
-    async def _ask(self, call: _Call) -> Answer:
-        """Send a request, with token ids asked for; with less where the server refuses that."""
+    async def _ask(self, call: _Call) -> Answers:
+        """Send a request to be sampled from ids, or with token ids asked for; with less where that is refused."""
+        if call.exchange is not None and self._exact is not None:
+            exact = await self._exact.ask(
+                call.exchange, call.upstream, call.target.path, self._headers(call), call.address
+            )
+            if exact is not None:
+                return exact
         asked = Asked()
         if call.exchange is not None and self.options.tokens != "off":
             with _READING:
@@ -302,6 +318,12 @@ class Gateway:
         return answered
 
     async def _send(self, call: _Call, asked: Asked) -> Answer:
+        headers = self._headers(call)
+        headers += [(name.encode(), value.encode()) for name, value in asked.ask.headers.items()]
+        return await self._upstreams.send(call.upstream, call.method, call.path, headers, asked.body(call.body))
+
+    def _headers(self, call: _Call) -> list[tuple[bytes, bytes]]:
+        """The headers of a request that are for its server."""
         headers = [
             (name, value)
             for name, value in call.headers
@@ -310,10 +332,9 @@ class Gateway:
         if call.exchange is not None:  # what is compressed nobody could read on its way
             headers = [(name, value) for name, value in headers if name != b"accept-encoding"]
             headers.append((b"accept-encoding", b"identity"))
-        headers += [(name.encode(), value.encode()) for name, value in asked.ask.headers.items()]
-        return await self._upstreams.send(call.upstream, call.method, call.path, headers, asked.body(call.body))
+        return headers
 
-    async def _hand_on(self, call: _Call, answered: Answer, send: Send) -> None:
+    async def _hand_on(self, call: _Call, answered: Answers, send: Send) -> None:
         """Send the answer piece by piece. What ends it waits until the call is recorded."""
         exchange = call.exchange
         if exchange is None:
@@ -366,8 +387,11 @@ class Gateway:
                 started = [] if rollout is None else self._rollouts.started(rollout)
                 is_written = self._write([*started, span])
         self.receiver.metrics.add(f"art_otel_gateway_{'calls' if is_written else 'unrecorded_calls'}_total")
+        outcome = None if exchange.sampled is None else exchange.sampled.outcome
+        if outcome is not None:
+            self.receiver.metrics.add("art_otel_gateway_prompts_total", labels=f'{{outcome="{outcome}"}}')
         if rollout is not None:
-            self._rollouts.end_call(rollout, recorded=is_written)
+            self._rollouts.end_call(rollout, recorded=is_written, outcome=outcome)
         if call.address.source == "conversation" and call.address.rollout_id is not None:
             with _CONTINUING:
                 request, answer = decode(call.body) or {}, exchange.answer() or {}
@@ -443,7 +467,7 @@ def _rest(exchange: Exchange) -> bytes:
     return exchange.refusal()
 
 
-async def _send_start(call: _Call, answered: Answer, send: Send, length: int | None = None) -> None:
+async def _send_start(call: _Call, answered: Answers, send: Send, length: int | None = None) -> None:
     headers = [(name.lower(), value) for name, value in answered.raw_headers]
     kept = [(name, value) for name, value in headers if name not in _NOT_ANSWERED]
     if length is not None:

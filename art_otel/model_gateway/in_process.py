@@ -97,6 +97,7 @@ async def gateway(
     listen: str = "127.0.0.1:0",
     dir: str | Path = ".art",  # noqa: A002 # as the option of `art-otel gateway`
     tokens: Tokens = "auto",
+    keep_reasoning: bool = False,
     policy_version_header: str | None = None,
     grace: float = 60.0,
     token: str | None = None,
@@ -118,6 +119,7 @@ async def gateway(
             http=ListenAddress.parse(listen), folder=Path(dir), grace=grace, bodies=LIMITS, token=token
         ),
         tokens=tokens,
+        keep_reasoning=keep_reasoning,
         policy_version_header=policy_version_header,
     )
     local = LocalGateway(options)

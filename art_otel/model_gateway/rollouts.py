@@ -6,7 +6,7 @@ reads it. A rollout is over when somebody ends it, when no call runs and none ca
 ends; a later call gives it again.
 """
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
@@ -30,6 +30,9 @@ _NAME: Final = "agent"
 _INFERRED: Final = f"{names.METADATA_PREFIX}inferred"
 """Says of a rollout that nobody named it: its calls continue each other's prompts."""
 
+_PROMPTS: Final = f"{names.METADATA_PREFIX}prompts_"
+"""Of a rollout with exact tokens: how many of its prompts were spliced, needed nothing, or differed."""
+
 
 class End(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a rollout ended, as `POST /rollout/ID/end` says it. `reward` may be several by their names."""
@@ -51,6 +54,7 @@ class OpenRollout:
     rollout_id: str
     started_ns: int
     attributes: dict[str, str | int | float | bool]
+    prompts: Counter[str] = field(default_factory=Counter[str])
     running: int = 0
     answered: int = 0
     recorded: int = 0
@@ -84,8 +88,10 @@ class Rollouts:
         rollout.ended_ns = None
         return rollout
 
-    def end_call(self, rollout: OpenRollout, *, recorded: bool) -> None:
-        """A call has ended, and its span was written or not."""
+    def end_call(self, rollout: OpenRollout, *, recorded: bool, outcome: str | None = None) -> None:
+        """A call has ended, and its span was written or not. `outcome` is what became of a prompt of exact tokens."""
+        if outcome is not None:
+            rollout.prompts[outcome] += 1
         rollout.running -= 1
         rollout.ended_ns = None  # also where somebody ended it meanwhile
         rollout.answered += 1
@@ -151,6 +157,7 @@ class Rollouts:
             **rollout.attributes,
         }
         if rollout.ended_ns is not None:
+            attributes |= {f"{_PROMPTS}{outcome}": count for outcome, count in rollout.prompts.items()}
             attributes |= {names.SPANS_STARTED: rollout.answered, names.SPANS_ENDED: rollout.recorded}
         if end.status != "ok":
             attributes[ERROR_TYPE] = "CancelledError" if end.status == "cancelled" else "error"

@@ -10,7 +10,7 @@ import io
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 from urllib.parse import urlsplit
 
@@ -101,6 +101,9 @@ class Upstreams:
         self._all = [Upstream(url) for url in urls]
         self._of_rollout: OrderedDict[str, Upstream] = OrderedDict()
         self._session: aiohttp.ClientSession | None = None
+
+    def __iter__(self) -> Iterator[Upstream]:
+        return iter(self._all)
 
     def choose(self, rollout_id: str | None) -> Upstream:
         """The server of a rollout, else the one with the fewest open requests."""

@@ -30,6 +30,7 @@ _HELP: Final = {
     "art_otel_gateway_upstream_errors_total": ("counter", "Model servers that could not be reached, or broke off."),
     "art_otel_gateway_forwarded_spans_total": ("counter", "Spans that the collector of `--otlp` took."),
     "art_otel_gateway_unforwarded_spans_total": ("counter", "Spans that it did not get; the spool has them."),
+    "art_otel_gateway_prompts_total": ("counter", "Calls with exact tokens, by what became of their prompts."),
     "art_otel_open_rollouts": ("gauge", "Rollouts, or traces, with spans that were not handed on yet."),
     "art_otel_lag_bytes": ("gauge", "Bytes of the spool in which nobody has looked for finished rollouts yet."),
 }

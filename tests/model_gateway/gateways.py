@@ -28,6 +28,7 @@ def gateway(
     tokens: Tokens = "auto",
     token: str | None = None,
     otlp: str | None = None,
+    keep_reasoning: bool = False,
 ) -> Iterator[Gateway]:
     """A running gateway."""
     receiver = ReceiverOptions(http=Address("127.0.0.1", 0), folder=folder, grace=grace, bodies=LIMITS, token=token)
@@ -38,6 +39,7 @@ def gateway(
             tokens=tokens,
             policy_version_header="x-policy-version",
             otlp=otlp,
+            keep_reasoning=keep_reasoning,
         )
     )
     running.receiver.start()

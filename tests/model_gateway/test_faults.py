@@ -17,7 +17,7 @@ STREAM = {"model": MODEL, "messages": user("Hi"), "stream": True}
 
 
 class Answering:
-    """A server that gives the bytes of `answers`, one a request, and then breaks off or ends."""
+    """A server that gives the bytes of `answers`, one a request, and breaks off or ends. It samples from no ids."""
 
     def __init__(self, *answers: tuple[int, dict[str, str], bytes]) -> None:
         waiting = list(answers)
@@ -27,6 +27,9 @@ class Answering:
 
             def do_POST(self) -> None:
                 self.rfile.read(int(self.headers["content-length"]))
+                if self.path.startswith("/inference/"):
+                    self.send_error(404)
+                    return
                 status, headers, body = waiting.pop(0)
                 self.send_response(status)
                 for name, value in headers.items():

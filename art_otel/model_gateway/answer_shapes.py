@@ -1,0 +1,418 @@
+"""Answer shapes: what a server sampled and parsed, as the answer of Chat Completions, Completions or Messages.
+
+Invariant: one parsing, of the server, makes all of them: a chat completion whole, or the choices of its chunks one by
+one. A shape adds what its dialect has around that, field by field as vLLM 0.32 answers itself, but for ids and times.
+
+Sources: answers of vLLM 0.32; https://docs.anthropic.com/en/api/messages-streaming
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol, TypeAlias
+from uuid import uuid4
+
+import msgspec
+
+from art_otel.conventions import values
+from art_otel.model_gateway.exchanges import Dialect
+from art_otel.spans import Value
+
+_ENCODE: Final = msgspec.json.Encoder().encode
+Fields: TypeAlias = dict[str, Value]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asking:
+    """What an agent asked, as far as its answer says it again."""
+
+    answer_id: str
+    created: int
+    model: str
+    dialect: Dialect
+    request: Fields
+    sampling: Fields
+    prompt_ids: Sequence[int]
+
+    @property
+    def n(self) -> int:
+        """How many choices there are."""
+        return values.integer(self.sampling.get("n")) or 1
+
+
+class Shape(Protocol):
+    """The answer of one dialect."""
+
+    def __init__(self, asking: Asking) -> None: ...
+
+    def whole(self, completion: Fields) -> Fields:
+        """The answer that a chat completion makes."""
+        ...
+
+    def begin(self) -> bytes:
+        """The events before anything is sampled."""
+        ...
+
+    def piece(self, choice: Fields) -> bytes:
+        """The events of a choice of a chunk."""
+        ...
+
+    def end(self, usage: Fields) -> bytes:
+        """The events when all is sampled. What ends the stream comes last."""
+        ...
+
+
+class ChatShape:
+    """Chat Completions."""
+
+    def __init__(self, asking: Asking) -> None:
+        self._asking = asking
+        self._options = values.mapping(asking.request.get("stream_options")) or {}
+        self._has_ids = bool(asking.request.get("return_token_ids"))
+        self._sampled = 0
+
+    def whole(self, completion: Fields) -> Fields:
+        """The chat completion as it is."""
+        return {**completion, "prompt_token_ids": [*self._asking.prompt_ids] if self._has_ids else None}
+
+    def begin(self) -> bytes:
+        """The chunk that says the role."""
+        choices = [
+            {"index": index, "delta": {"role": "assistant", "content": ""}, "logprobs": None, "finish_reason": None}
+            for index in range(self._asking.n)
+        ]
+        prompt_ids = [*self._asking.prompt_ids] if self._has_ids else None
+        return b"".join(
+            self._chunk([choice], {"prompt_token_ids": prompt_ids, "prompt_text": None}) for choice in choices
+        )
+
+    def piece(self, choice: Fields) -> bytes:
+        """A chunk, where there is something to say."""
+        delta = _filled(values.mapping(choice.get("delta")) or {})
+        delta.pop("role", None)
+        self._sampled += len(choice.get("token_ids") or ())
+        is_end = choice.get("finish_reason") is not None
+        if not (delta or is_end or choice.get("logprobs") or self._has_ids):
+            return b""
+        if delta.get("tool_calls"):
+            delta = {"content": None, **delta}
+        made = {
+            "index": choice["index"],
+            "delta": delta,
+            "logprobs": choice.get("logprobs"),
+            "finish_reason": choice.get("finish_reason"),
+            **({"stop_reason": choice.get("stop_reason")} if is_end else {}),
+            "token_ids": choice.get("token_ids") if self._has_ids else None,
+        }
+        return self._chunk([made])
+
+    def end(self, usage: Fields) -> bytes:
+        """The usage, where it was asked for, and the end."""
+        chunk = self._chunk([], {"usage": usage}) if self._options.get("include_usage") else b""
+        return chunk + _DONE
+
+    def _chunk(self, choices: Sequence[Fields], more: Fields | None = None) -> bytes:
+        asking = self._asking
+        if choices and self._options.get("continuous_usage_stats"):
+            prompt = len(asking.prompt_ids)
+            total = prompt + self._sampled
+            usage = {"prompt_tokens": prompt, "total_tokens": total, "completion_tokens": self._sampled}
+            more = {**(more or {}), "usage": usage}
+        chunk = {"object": "chat.completion.chunk", "created": asking.created, "model": asking.model}
+        return _data({"id": asking.answer_id, **chunk, "choices": choices, **(more or {})})
+
+
+class CompletionShape:
+    """Completions. Their choices have a text, and are not parsed."""
+
+    def __init__(self, asking: Asking) -> None:
+        self._asking = asking
+        self._options = values.mapping(asking.request.get("stream_options")) or {}
+        self._has_ids = bool(asking.request.get("return_token_ids"))
+        self._lengths: dict[int, int] = {}
+
+    def whole(self, completion: Fields) -> Fields:
+        """A completion of the choices."""
+        choices = [
+            {**self._choice(choice), "prompt_logprobs": None, "routed_experts": None}
+            for choice in completion["choices"]
+        ]
+        around = {"service_tier": None, "usage": completion["usage"], "kv_transfer_params": None}
+        return {**self._around(), "choices": choices, **around, "ec_transfer_params": None, "metrics": None}
+
+    def begin(self) -> bytes:
+        """Nothing comes before the first text."""
+        return b""
+
+    def piece(self, choice: Fields) -> bytes:
+        """A chunk."""
+        return _data({**self._around(), "choices": [self._choice(choice)]})
+
+    def end(self, usage: Fields) -> bytes:
+        """The usage, where it was asked for, and the end."""
+        chunk = _data({**self._around(), "choices": [], "usage": usage}) if self._options.get("include_usage") else b""
+        return chunk + _DONE
+
+    def _around(self) -> Fields:
+        asking = self._asking
+        around = {"object": "text_completion", "created": asking.created, "model": asking.model}
+        return {"id": asking.answer_id, **around}
+
+    def _choice(self, choice: Fields) -> Fields:
+        index, text = choice["index"], choice.get("text") or ""
+        offset = self._lengths.get(index, 0)
+        self._lengths[index] = offset + len(text)
+        is_first = not offset
+        return {
+            "index": index,
+            "text": text,
+            "logprobs": None if choice.get("logprobs") is None else _text_logprobs(choice["logprobs"], offset),
+            "finish_reason": choice.get("finish_reason"),
+            "stop_reason": choice.get("stop_reason"),
+            "prompt_token_ids": [*self._asking.prompt_ids] if self._has_ids and is_first else None,
+            "token_ids": choice.get("token_ids") if self._has_ids else None,
+        }
+
+
+class MessageShape:
+    """Anthropic's Messages: blocks of thinking, text and tool calls, one behind the other."""
+
+    def __init__(self, asking: Asking) -> None:
+        self._asking = asking
+        self._index = -1
+        self._block: str | None = None
+        self._call = -1
+        self._arguments: list[str] = []
+        self._text_behind: list[str] = []
+        self._end: Fields = {}
+
+    def whole(self, completion: Fields) -> Fields:
+        """A message of the first choice."""
+        choice = completion["choices"][0]
+        message: Fields = choice["message"]
+        calls: list[Fields] = message.get("tool_calls") or []
+        blocks: list[Fields] = []
+        if message.get("reasoning"):
+            blocks.append({"type": "thinking", "thinking": message["reasoning"], "signature": uuid4().hex})
+        if message.get("content"):
+            blocks.append({"type": "text", "text": message["content"]})
+        blocks += [
+            {
+                "type": "tool_use",
+                "id": call["id"],
+                "name": call["function"]["name"],
+                "input": json.loads(call["function"]["arguments"]),
+            }
+            for call in calls
+        ]
+        reason, sequence = _stop_reason(choice, has_calls=bool(calls), are_whole=bool(calls))
+        said = {"stop_reason": reason, "stop_sequence": sequence}
+        return {
+            **self._message(),
+            "content": blocks or [{"type": "text", "text": ""}],
+            **{name: value for name, value in said.items() if value is not None},
+            "usage": _anthropic_usage(values.mapping(completion.get("usage")) or {}),
+        }
+
+    def begin(self) -> bytes:
+        """The message without content."""
+        start = {"prompt_tokens": len(self._asking.prompt_ids), "completion_tokens": 0}
+        none = {"stop_reason": None, "stop_sequence": None}
+        message: Fields = {**self._message(), "content": [], **none, "usage": _anthropic_usage(start)}
+        return event({"type": "message_start", "message": message})
+
+    def piece(self, choice: Fields) -> bytes:
+        """The events of a delta."""
+        if choice.get("finish_reason") is not None:
+            self._end = choice
+        delta = values.mapping(choice.get("delta")) or {}
+        events = b""
+        if delta.get("reasoning"):
+            events += self._within("thinking", {"thinking": ""})
+            events += self._delta({"type": "thinking_delta", "thinking": delta["reasoning"]})
+        if delta.get("content"):
+            if self._block == "tool_use":  # it waits until the call has ended
+                self._text_behind.append(delta["content"])
+            else:
+                events += self._within("text", {"text": ""})
+                events += self._delta({"type": "text_delta", "text": delta["content"]})
+        for call in delta.get("tool_calls") or ():
+            events += self._of_call(call)
+        return events
+
+    def end(self, usage: Fields) -> bytes:
+        """The reason to stop, the usage and the end."""
+        events = self._close()
+        has_calls = self._call >= 0
+        reason, sequence = _stop_reason(self._end, has_calls=has_calls, are_whole=has_calls and self._is_whole())
+        delta = {"stop_reason": reason, "stop_sequence": sequence}
+        events += event({"type": "message_delta", "delta": delta, "usage": _anthropic_usage(usage)})
+        return events + event({"type": "message_stop"})
+
+    def _message(self) -> Fields:
+        asking = self._asking
+        return {"id": asking.answer_id, "type": "message", "role": "assistant", "model": asking.model}
+
+    def _of_call(self, call: Fields) -> bytes:
+        function = values.mapping(call.get("function")) or {}
+        events = b""
+        if call.get("id") is not None and function.get("name") is not None:
+            events += self._close()
+            self._call, self._arguments = call.get("index", 0), []
+            events += self._open("tool_use", {"id": call["id"], "name": function["name"], "input": {}})
+        if function.get("arguments") and self._block == "tool_use" and call.get("index", 0) == self._call:
+            self._arguments.append(function["arguments"])
+            events += self._delta({"type": "input_json_delta", "partial_json": function["arguments"]})
+        return events
+
+    def _within(self, block: str, fields: Fields) -> bytes:
+        return b"" if self._block == block else self._close() + self._open(block, fields)
+
+    def _open(self, block: str, fields: Fields) -> bytes:
+        self._index += 1
+        self._block = block
+        block_of = {"type": block, **fields}
+        return event({"type": "content_block_start", "content_block": block_of, "index": self._index})
+
+    def _delta(self, delta: Fields) -> bytes:
+        return event({"type": "content_block_delta", "delta": delta, "index": self._index})
+
+    def _close(self) -> bytes:
+        if self._block is None:
+            return b""
+        events = b""
+        if self._block == "thinking":
+            events += self._delta({"type": "signature_delta", "signature": uuid4().hex})
+        events += event({"type": "content_block_stop", "index": self._index})
+        self._block = None
+        if self._text_behind:
+            events += self._open("text", {"text": ""})
+            events += self._delta({"type": "text_delta", "text": "".join(self._text_behind)})
+            self._text_behind = []
+            events += self._close()
+        return events
+
+    def _is_whole(self) -> bool:
+        try:
+            json.loads("".join(self._arguments))
+        except ValueError:
+            return False
+        return True
+
+
+def parsing_request(request: Mapping[str, Value], dialect: Dialect) -> Fields:
+    """The chat request that tells the server's parsers what they need: tools and settings, but no messages."""
+    if dialect == "chat":
+        left = {"messages", "stream", "stream_options", "n", "prompt_logprobs", "stop"}
+        made = {name: value for name, value in request.items() if name not in left}
+    else:
+        made = _parsing_request(request, dialect)
+    return {**made, "messages": [{"role": "user", "content": ""}]}
+
+
+def _parsing_request(request: Mapping[str, Value], dialect: Dialect) -> Fields:
+    made: Fields = {"model": request.get("model")}
+    effort: Value = None
+    choice = request.get("tool_choice")
+    named = values.mapping(choice)
+    if dialect == "messages":
+        tools = [values.mapping(tool) or {} for tool in values.items(request.get("tools")) or ()]
+        functions = [
+            {"name": tool.get("name"), "description": tool.get("description"), "parameters": tool.get("input_schema")}
+            for tool in tools
+        ]
+        choice = {"any": "required"}.get(kind := str((named or {}).get("type", "auto")), kind)
+        if (values.mapping(request.get("thinking")) or {}).get("type") == "disabled":
+            effort = "none"
+        effort = (values.mapping(request.get("output_config")) or {}).get("effort") or effort
+        is_named = choice == "tool"
+        if (named or {}).get("disable_parallel_tool_use"):
+            made["parallel_tool_calls"] = False
+    else:
+        tools = [values.mapping(tool) or {} for tool in values.items(request.get("tools")) or ()]
+        functions = [
+            {name: tool.get(name) for name in ("name", "description", "parameters", "strict")}
+            for tool in tools
+            if tool.get("type") == "function"
+        ]
+        effort = (values.mapping(request.get("reasoning")) or {}).get("effort")
+        is_named = named is not None and named.get("type") == "function"
+        choice = "auto" if named is not None and not is_named else choice or "auto"
+        if request.get("parallel_tool_calls") is not None:
+            made["parallel_tool_calls"] = request.get("parallel_tool_calls")
+    if functions:
+        made["tools"] = [{"type": "function", "function": function} for function in functions]
+        made["tool_choice"] = (
+            {"type": "function", "function": {"name": (named or {}).get("name")}} if is_named else choice
+        )
+    if effort is not None:
+        made["reasoning_effort"] = effort
+    if request.get("chat_template_kwargs") is not None:
+        made["chat_template_kwargs"] = request.get("chat_template_kwargs")
+    return made
+
+
+_DONE: Final = b"data: [DONE]\n\n"
+
+
+def _data(fields: Fields) -> bytes:
+    return b"data: " + _ENCODE(fields) + b"\n\n"
+
+
+def event(fields: Fields) -> bytes:
+    """An event that is named by its type."""
+    return b"event: " + str(fields["type"]).encode() + b"\n" + _data(fields)
+
+
+def _filled(delta: Mapping[str, Value]) -> Fields:
+    """A delta without what is null in it."""
+    made: Fields = {name: value for name, value in delta.items() if value is not None and value != []}
+    if "tool_calls" in made:
+        made["tool_calls"] = [
+            {
+                name: value if values.mapping(value) is None else _filled(value)
+                for name, value in call.items()
+                if value is not None and not (name == "type" and call.get("id") is None)
+            }
+            for call in made["tool_calls"]
+        ]
+    return made
+
+
+def _stop_reason(choice: Fields, *, has_calls: bool, are_whole: bool) -> tuple[str | None, str | None]:
+    """Anthropic's reason to stop, and the text that stopped."""
+    finish, stop = choice.get("finish_reason"), choice.get("stop_reason")
+    if finish == "length":
+        return "max_tokens", None
+    if finish not in ("stop", "tool_calls"):
+        return None, None
+    if are_whole:
+        return "tool_use", None
+    if isinstance(stop, str):
+        return "stop_sequence", stop
+    return "tool_use" if finish == "tool_calls" or has_calls else "end_turn", None
+
+
+def _anthropic_usage(usage: Mapping[str, Value]) -> Fields:
+    prompt, completion = usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
+    cached = (values.mapping(usage.get("prompt_tokens_details")) or {}).get("cached_tokens")
+    if cached is None:
+        return {"input_tokens": prompt, "output_tokens": completion}
+    return {"input_tokens": prompt - cached, "output_tokens": completion, "cache_read_input_tokens": cached}
+
+
+def _text_logprobs(logprobs: Fields, offset: int) -> Fields:
+    """The logprobs of Completions, of those of Chat Completions."""
+    entries = [*logprobs["content"]]
+    offsets: list[int] = []
+    for entry in entries:
+        offsets.append(offset)
+        offset += len(entry["token"])
+    return {
+        "text_offset": offsets,
+        "token_logprobs": [entry["logprob"] for entry in entries],
+        "tokens": [entry["token"] for entry in entries],
+        "top_logprobs": [
+            {top["token"]: top["logprob"] for top in entry.get("top_logprobs") or [entry]} for entry in entries
+        ],
+    }

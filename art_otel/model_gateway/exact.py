@@ -1,0 +1,170 @@
+"""Exact tokens: a call is sampled from token ids, so that every id is known, whatever the dialect of the agent.
+
+    render     the server makes ids of the request, as it would sample from them itself
+    splice     those of earlier turns that have the same text are those that were sampled
+    generate   the server samples from ids, and gives ids
+    derender   the server's own parsers make text, reasoning and tool calls of them
+
+Invariant: one tokenization authority, the server. What it refuses or cannot do before it samples is asked of it as the
+agent asked, and the span says why.
+"""
+
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from art_otel import attributes as names
+from art_otel.model_gateway.addresses import Address
+from art_otel.model_gateway.answer_shapes import Asking, Fields
+from art_otel.model_gateway.exact_answers import ExactAnswer, Sampled
+from art_otel.model_gateway.exchanges import Dialect, Exchange
+from art_otel.model_gateway.id_server import PATHS, IdServer, Refusal, Samplers, Sends
+from art_otel.model_gateway.splice import Splice, Turn, as_ids, splice
+from art_otel.model_gateway.upstreams import Answer, RawHeaders, Upstream, UpstreamError
+from art_otel.spans import Value
+from art_otel.tracing.openai.bodies import decode
+
+Answers: TypeAlias = Answer | ExactAnswer
+
+_MAX_IDS: Final = 16_000_000
+"""Of four bytes each, and about as many again in the forms that templates make of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotExact:
+    """A call that went to its server as it was, though that samples from ids."""
+
+    reason: str
+
+    @property
+    def outcome(self) -> str:
+        """The word for it."""
+        return "passed_through"
+
+    def attributes(self) -> dict[str, Value]:
+        """What the span of the call says of it."""
+        return {names.PROMPT: self.outcome, names.PROMPT_REASON: self.reason}
+
+
+class ExactTokens:
+    """Samples from ids where servers can."""
+
+    def __init__(self, servers: Sends, *, keep_reasoning: bool = False) -> None:
+        self.samplers = Samplers(servers)
+        self._servers = servers
+        self._keep_reasoning = keep_reasoning
+        self._turns = SampledTurns()
+
+    async def ask(
+        self, exchange: Exchange, upstream: Upstream, path: str, headers: RawHeaders, address: Address
+    ) -> ExactAnswer | None:
+        """Sample the request of an exchange; None where it has to go to the server as it is."""
+        try:
+            can = await self.samplers.can(upstream, headers)
+        except UpstreamError:  # the request itself will say it
+            can = False
+        request = decode(exchange.request) if can else None
+        if request is None:
+            return None
+        rollout = address.rollout_id or (address.parent.trace_id if address.parent is not None else "")
+        try:
+            _check(path, exchange.dialect, request)
+            server = IdServer(self._servers, upstream, headers)
+            answer = await self._answer(server, exchange.dialect, request, rollout)
+        except Refusal as refused:
+            exchange.sampled = NotExact(str(refused))
+            return None
+        exchange.sampled = answer.sampled
+        return answer
+
+    async def _answer(self, server: IdServer, dialect: Dialect, request: Fields, rollout: str) -> ExactAnswer:
+        """Render, splice and generate. Raises Refusal."""
+        rendered = await server.render(dialect, request)
+        rollout = f"{rollout}\0{rendered.get('model')}"
+        spliced = await self._splice(server, rendered, rollout)
+        sampling: Fields = rendered["sampling_params"]
+        logprobs = sampling.get("logprobs")
+        sampling = {**sampling, "logprobs": 0 if logprobs is None else logprobs}
+        is_stream = bool(request.get("stream"))
+        ask = {
+            **rendered,
+            "token_ids": [*spliced.prompt],
+            "sampling_params": sampling,
+            "output_mode": "text",
+            "stream": is_stream,
+            "stream_options": {"include_usage": True} if is_stream else None,
+        }
+        answered = await server.generate(ask)
+        asking = Asking(
+            answer_id=str(rendered.get("request_id")),
+            created=int(time.time()),
+            model=str(rendered.get("model")),
+            dialect=dialect,
+            request=request,
+            sampling=sampling,
+            prompt_ids=spliced.prompt,
+        )
+
+        def remember(sampled: Sampled) -> None:
+            for turn in sampled.turns():
+                self._turns.add(rollout, turn)
+
+        return ExactAnswer(server, asking, answered, Sampled(spliced), remember)
+
+    async def _splice(self, server: IdServer, rendered: Fields, rollout: str) -> Splice:
+        async def text(ids: Sequence[int]) -> str:
+            return await server.decode(str(rendered.get("model")), ids)
+
+        turns = () if rendered.get("features") else self._turns.of(rollout)  # images stand at their places
+        return await splice(as_ids(rendered["token_ids"]), turns, text, keep_reasoning=self._keep_reasoning)
+
+
+@dataclass(slots=True)
+class _OfRollout:
+    first: list[Turn] = field(default_factory=list[Turn])
+    ids: int = 0
+
+
+class SampledTurns:
+    """The turns of rollouts, by whatever names a rollout, for the prompts that will continue them.
+
+    When there are too many ids, the rollout that was asked longest ago is forgotten whole; its next prompt is as the
+    template has it, and lineage says the drift.
+    """
+
+    def __init__(self, max_ids: int = _MAX_IDS) -> None:
+        self._max_ids = max_ids
+        self._ids = 0
+        self._rollouts: OrderedDict[str, _OfRollout] = OrderedDict()
+
+    def of(self, rollout: str) -> Sequence[Turn]:
+        """The turns of a rollout that continue no other."""
+        known = self._rollouts.get(rollout)
+        return () if known is None else known.first
+
+    def add(self, rollout: str, turn: Turn) -> None:
+        """Remember a turn."""
+        known = self._rollouts.setdefault(rollout, _OfRollout())
+        self._rollouts.move_to_end(rollout)
+        (known.first if turn.parent is None else turn.parent.children).append(turn)
+        size = len(turn.head) + len(turn.joint)
+        known.ids += size
+        self._ids += size
+        while self._ids > self._max_ids and self._rollouts:
+            _, forgotten = self._rollouts.popitem(last=False)
+            self._ids -= forgotten.ids
+
+
+def _check(path: str, dialect: Dialect, body: Fields) -> None:
+    """Raises Refusal where a request cannot be sampled from ids, as far as it says so itself."""
+    if not path.endswith(PATHS[dialect]):
+        raise Refusal(f"path {path}")
+    for name in ("echo", "use_beam_search", "background", "prompt_logprobs", "previous_response_id"):
+        if body.get(name):
+            raise Refusal(name)
+    if dialect == "responses" and body.get("include"):
+        raise Refusal("include")
+    if isinstance(body.get("prompt"), list) and any(not isinstance(one, int) for one in body["prompt"]):
+        raise Refusal("several prompts in a request")

@@ -1,0 +1,164 @@
+"""Id server: the paths of vLLM that take and give token ids, and whether a server has them.
+
+Invariant: each step is one request, with the agent's headers. What a server refuses before anything is sampled is a
+Refusal; afterwards it is an error of the connection, because the agent has a part of its answer.
+
+Source: vLLM 0.32 with `--enable-scale-out` (`entrypoints/scale_out`).
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import msgspec
+
+from art_otel.errors import UsageError
+from art_otel.model_gateway.answer_shapes import Fields
+from art_otel.model_gateway.exchanges import Dialect
+from art_otel.model_gateway.upstreams import Answer, BrokenOffError, RawHeaders, Upstream, UpstreamError
+
+logger = logging.getLogger(__name__)
+
+PATHS: Final[Mapping[Dialect, str]] = {
+    "chat": "/v1/chat/completions",
+    "completions": "/v1/completions",
+    "messages": "/v1/messages",
+    "responses": "/v1/responses",
+}
+_GENERATE: Final = "/inference/v1/generate"
+_PARSE: Final = "/v1/chat/completions/derender"
+_TOKENIZE: Final = "/tokenize"
+_DETOKENIZE: Final = "/detokenize"
+_OK: Final = 200
+_MISSING: Final = frozenset({400, 422})
+"""How a server that can says that nothing was given to it."""
+
+_SAY_NOTHING: Final = frozenset({401, 408, 429, 500, 502, 503, 504})
+_SAID: Final = 300
+_REPLACED: Final = frozenset({b"content-type", b"accept-encoding"})
+_HEADERS: Final = ((b"content-type", b"application/json"), (b"accept-encoding", b"identity"))
+_ENCODE: Final = msgspec.json.Encoder().encode
+_OBJECT: Final = msgspec.json.Decoder(Fields)
+_OBJECTS: Final = msgspec.json.Decoder(list[Fields])
+
+
+class Sends(Protocol):
+    """The way to servers."""
+
+    async def send(self, upstream: Upstream, method: str, target: str, headers: RawHeaders, body: bytes) -> Answer:
+        """Send a request."""
+        ...
+
+
+class Refusal(Exception):  # noqa: N818 # not an error: the request goes another way
+    """Why a request is not sampled from ids; it goes to the server as it is."""
+
+
+class Samplers:
+    """Which servers sample from ids, each asked once."""
+
+    def __init__(self, servers: Sends) -> None:
+        self._servers = servers
+        self._can: dict[str, bool] = {}
+
+    async def can(self, upstream: Upstream, headers: RawHeaders = ()) -> bool:
+        """Ask a server, unless it is known. Raises UpstreamError where it cannot be reached."""
+        known = self._can.get(upstream.url)
+        if known is not None:
+            return known
+        answered = await IdServer(self._servers, upstream, headers).send(_GENERATE, {})
+        body = await read(answered)
+        can = answered.status in _MISSING and b"token_ids" in body
+        if answered.status not in _SAY_NOTHING:
+            self._can[upstream.url] = can
+            if not can:
+                logger.warning(
+                    "art-otel: %s does not sample from ids: passthrough (%d)", upstream.shown, answered.status
+                )
+        return can
+
+    async def check(self, upstream: Upstream) -> None:
+        """Ask a server at the start. Raises UsageError where it does not sample from ids, or does not answer."""
+        try:
+            can = await self.can(upstream) or upstream.url not in self._can
+        except UpstreamError as error:
+            raise UsageError(f"--tokens exact: {upstream.shown} cannot be reached: {error}") from error
+        if not can:
+            raise UsageError(
+                f"--tokens exact: {upstream.shown} does not sample from ids: start vLLM 0.32 or later with"
+                " --enable-scale-out, or use --tokens auto"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class IdServer:
+    """One server, for one request of an agent, with its headers."""
+
+    servers: Sends
+    upstream: Upstream
+    headers: RawHeaders
+
+    async def render(self, dialect: Dialect, request: Fields) -> Fields:
+        """What the server would sample from."""
+        unstreamed = {name: value for name, value in request.items() if name not in ("stream", "stream_options")}
+        body = await self._before(f"{PATHS[dialect]}/render", unstreamed)
+        if dialect != "completions":
+            return _OBJECT.decode(body)
+        rendered = _OBJECTS.decode(body)
+        if len(rendered) != 1:
+            raise Refusal("several prompts in a request")
+        return rendered[0]
+
+    async def generate(self, request: Fields) -> Answer:
+        """Sample."""
+        answered = await self.send(_GENERATE, request)
+        if answered.status != _OK:
+            raise Refusal(f"{_GENERATE}: {answered.status} {said(await read(answered))}")
+        return answered
+
+    async def decode(self, model: str, ids: Sequence[int]) -> str:
+        """The text of ids."""
+        body = await self._before(_DETOKENIZE, {"model": model, "tokens": [*ids]})
+        return str(_OBJECT.decode(body)["prompt"])
+
+    async def parse(self, request: Fields) -> Fields:
+        """What the server's parsers make of ids. Raises BrokenOffError where it refuses."""
+        return await self._after(_PARSE, request)
+
+    async def encode(self, model: str, text: str) -> list[int]:
+        """The ids of a text. Raises BrokenOffError where the server refuses."""
+        ask = {"model": model, "prompt": text, "add_special_tokens": False}
+        return (await self._after(_TOKENIZE, ask))["tokens"]
+
+    async def send(self, path: str, request: Fields) -> Answer:
+        """Send a request of ours."""
+        kept = [(name, value) for name, value in self.headers if name not in _REPLACED]
+        return await self.servers.send(self.upstream, "POST", path, [*kept, *_HEADERS], _ENCODE(request))
+
+    async def _before(self, path: str, request: Fields) -> bytes:
+        answered = await self.send(path, request)
+        body = await read(answered)
+        if answered.status != _OK:
+            raise Refusal(f"{path}: {answered.status} {said(body)}")
+        return body
+
+    async def _after(self, path: str, request: Fields) -> Fields:
+        answered = await self.send(path, request)
+        body = await read(answered)
+        if answered.status != _OK:
+            raise BrokenOffError(f"{path}: {answered.status} {said(body)}")
+        return _OBJECT.decode(body)
+
+
+async def read(answered: Answer) -> bytes:
+    """The body of an answer, which is closed then."""
+    try:
+        return b"".join([piece async for piece in answered.pieces()])
+    finally:
+        answered.close()
+
+
+def said(body: bytes) -> str:
+    """The beginning of what a server says."""
+    return body[:_SAID].decode(errors="replace")

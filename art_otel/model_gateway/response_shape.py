@@ -1,0 +1,232 @@
+"""The answer of the Responses API: output items, and the events that build them.
+
+Invariant: as `answer_shapes`. An item is open at a time: reasoning, a message or a function call; it is done before
+the next is added, and the last event has all of them.
+
+Sources: events of vLLM 0.32; https://platform.openai.com/docs/api-reference/responses-streaming
+"""
+
+from collections.abc import Mapping
+from typing import Final
+from uuid import uuid4
+
+from art_otel.conventions import values
+from art_otel.model_gateway.answer_shapes import Asking, Fields, event
+from art_otel.spans import Value
+
+_DEFAULTS: Final[Mapping[str, Value]] = {
+    "instructions": None,
+    "metadata": None,
+    "parallel_tool_calls": True,
+    "background": False,
+    "max_tool_calls": None,
+    "previous_response_id": None,
+    "prompt": None,
+    "reasoning": None,
+    "service_tier": "auto",
+    "text": None,
+    "top_logprobs": None,
+    "truncation": "disabled",
+    "user": None,
+}
+"""What a response says again of its request."""
+
+_TOOL: Final[Mapping[str, Value]] = {
+    "strict": None,
+    "allowed_callers": None,
+    "async": None,
+    "defer_loading": None,
+    "description": None,
+    "output_schema": None,
+}
+_NOTHING: Final[Mapping[str, Value]] = {
+    "kv_transfer_params": None,
+    "ec_transfer_params": None,
+    "input_messages": None,
+    "output_messages": None,
+}
+_ADDED: Final = "response.output_item.added"
+_DONE: Final = "response.output_item.done"
+
+
+class ResponseShape:
+    """Responses."""
+
+    def __init__(self, asking: Asking) -> None:
+        self._asking = asking
+        self._sequence = 0
+        self._items: list[Fields] = []
+        self._open: _OpenItem | None = None
+        self._finish: Value = None
+
+    def whole(self, completion: Fields) -> Fields:
+        """A response of the first choice."""
+        choice = completion["choices"][0]
+        message: Fields = choice["message"]
+        output: list[Fields] = []
+        if message.get("reasoning"):
+            output.append(_OpenItem("reasoning", text=message["reasoning"]).done(status=None))
+        if message.get("content"):
+            output.append(_OpenItem("message", text=message["content"]).done())
+        for call in message.get("tool_calls") or ():
+            function = call["function"]
+            item = _OpenItem("function_call", text=function["arguments"], name=function["name"], call_id=call["id"])
+            output.append(item.done())
+        self._finish = choice.get("finish_reason")
+        return self._response(output, completion.get("usage"), is_over=True)
+
+    def begin(self) -> bytes:
+        """The response without output, twice."""
+        response = self._response([], None, is_over=False)
+        return self._event("response.created", response=response) + self._event(
+            "response.in_progress", response=response
+        )
+
+    def piece(self, choice: Fields) -> bytes:
+        """The events of a delta."""
+        self._finish = choice.get("finish_reason") or self._finish
+        delta = values.mapping(choice.get("delta")) or {}
+        events = b""
+        for kind, text in (("reasoning", delta.get("reasoning")), ("message", delta.get("content"))):
+            if text:
+                events += b"" if self._open is not None and self._open.kind == kind else self._begin(_OpenItem(kind))
+                events += self._add(text)
+        for call in delta.get("tool_calls") or ():
+            function = values.mapping(call.get("function")) or {}
+            if call.get("id") is not None and function.get("name") is not None:
+                events += self._begin(_OpenItem("function_call", name=function["name"], call_id=call["id"]))
+            if function.get("arguments") and self._open is not None and self._open.kind == "function_call":
+                events += self._add(function["arguments"])
+        return events
+
+    def end(self, usage: Fields) -> bytes:
+        """The whole response."""
+        events = self._close()
+        response = self._response(self._items, usage, is_over=True)
+        return events + self._event("response.completed", response=response)
+
+    def _begin(self, item: "_OpenItem") -> bytes:
+        events = self._close()
+        self._open = item
+        events += self._event(_ADDED, item=item.added(), output_index=len(self._items))
+        if item.part is not None:
+            events += self._item_event("response.content_part.added", part=item.part_with("", logprobs=[]))
+        return events
+
+    def _add(self, text: str) -> bytes:
+        item = self._open
+        if item is None:
+            return b""
+        item.text += text
+        return self._item_event(f"response.{item.events}.delta", delta=text, **item.logprobs)
+
+    def _close(self) -> bytes:
+        item = self._open
+        if item is None:
+            return b""
+        if item.part is None:
+            events = self._item_event(f"response.{item.events}.done", arguments=item.text, name=item.name)
+        else:
+            events = self._item_event(f"response.{item.events}.done", text=item.text, **item.logprobs)
+            events += self._item_event("response.content_part.done", part=item.part_with(item.text))
+        done = item.done()
+        events += self._event(_DONE, item=done, output_index=len(self._items))
+        self._items.append(done)
+        self._open = None
+        return events
+
+    def _item_event(self, kind: str, **fields: Value) -> bytes:
+        item = self._open
+        if item is not None and item.part is not None:
+            fields["content_index"] = 0
+        return self._event(kind, item_id=None if item is None else item.id, output_index=len(self._items), **fields)
+
+    def _event(self, kind: str, **fields: Value) -> bytes:
+        self._sequence += 1
+        return event({"type": kind, "sequence_number": self._sequence - 1, **fields})
+
+    def _response(self, output: list[Fields], usage: Fields | None, *, is_over: bool) -> Fields:
+        asking, request, sampling = self._asking, self._asking.request, self._asking.sampling
+        is_cut = is_over and self._finish == "length"
+        tools = [values.mapping(tool) or {} for tool in values.items(request.get("tools")) or ()]
+        said = {name: request.get(name) for name in _DEFAULTS if request.get(name) is not None}
+        return {
+            **_DEFAULTS,
+            "tool_choice": request.get("tool_choice") or ("auto" if tools else "none"),
+            **said,
+            **_NOTHING,
+            "id": asking.answer_id,
+            "object": "response",
+            "created_at": asking.created,
+            "model": asking.model,
+            "incomplete_details": {"reason": "max_output_tokens"} if is_cut else None,
+            "status": ("incomplete" if is_cut else "completed") if is_over else "in_progress",
+            "output": output,
+            "tools": [{**_TOOL, **tool} if tool.get("type") == "function" else tool for tool in tools],
+            "temperature": sampling.get("temperature", 1.0),
+            "top_p": sampling.get("top_p", 1.0),
+            "presence_penalty": sampling.get("presence_penalty", 0.0),
+            "frequency_penalty": sampling.get("frequency_penalty", 0.0),
+            "max_output_tokens": sampling.get("max_tokens"),
+            "usage": None if usage is None else _usage(usage),
+        }
+
+
+_PARTS: Final = {"reasoning": "reasoning_text", "message": "output_text"}
+_PREFIXES: Final = {"reasoning": "rs_", "message": "msg_", "function_call": "fc_"}
+
+
+class _OpenItem:
+    """An output item that is being built."""
+
+    def __init__(self, kind: str, *, text: str = "", name: str = "", call_id: str = "") -> None:
+        self.kind = kind
+        self.text = text
+        self.name = name
+        self.part = _PARTS.get(kind)
+        self.events = self.part or "function_call_arguments"
+        self.id = f"{_PREFIXES[kind]}{uuid4().hex[:16]}"
+        self._call_id = call_id
+
+    @property
+    def logprobs(self) -> Fields:
+        """What events of a message's text have beside it."""
+        return {"logprobs": []} if self.kind == "message" else {}
+
+    def part_with(self, text: str, logprobs: Value = None) -> Fields:
+        """The part of content."""
+        if self.kind == "reasoning":
+            return {"text": text, "type": self.part}
+        return {"annotations": [], "text": text, "type": self.part, "logprobs": logprobs}
+
+    def added(self) -> Fields:
+        """The item as it is added."""
+        return self._item(None if self.kind == "reasoning" else [], "in_progress", "")
+
+    def done(self, status: str | None = "completed") -> Fields:
+        """The item as it is when it is done."""
+        return self._item([self.part_with(self.text)], status, self.text)
+
+    def _item(self, content: Value, status: str | None, arguments: str) -> Fields:
+        item: Fields = {"id": self.id, "type": self.kind, "status": status}
+        if self.kind == "reasoning":
+            return {**item, "summary": [], "content": content, "encrypted_content": None}
+        if self.kind == "message":
+            return {**item, "content": content, "role": "assistant", "phase": None}
+        nothing = {"async": None, "caller": None, "namespace": None}
+        return {**item, "arguments": arguments, "call_id": self._call_id, "name": self.name, **nothing}
+
+
+def _usage(usage: Fields) -> Fields:
+    prompt, completion = usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
+    cached = (values.mapping(usage.get("prompt_tokens_details")) or {}).get("cached_tokens") or 0
+    reasoning = (values.mapping(usage.get("completion_tokens_details")) or {}).get("reasoning_tokens") or 0
+    turns: Fields = {"input_tokens_per_turn": [], "cached_tokens_per_turn": []}
+    out_turns: Fields = {"output_tokens_per_turn": [], "tool_output_tokens_per_turn": []}
+    return {
+        "input_tokens": prompt,
+        "input_tokens_details": {"cached_tokens": cached, "cache_write_tokens": 0, **turns},
+        "output_tokens": completion,
+        "output_tokens_details": {"reasoning_tokens": reasoning, "tool_output_tokens": 0, **out_turns},
+        "total_tokens": prompt + completion,
+    }
