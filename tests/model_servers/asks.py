@@ -19,8 +19,11 @@ LOOK = {
     "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
 }
 TOOLS = [{"type": "function", "function": LOOK}]
+NAMED = {"type": "function", "function": {"name": LOOK["name"]}}
 CALL = r'<tool_call>\n\{"name": "weather", "arguments": \{"city": "[A-Z][a-z]{2,8}"\}\}\n</tool_call>'
-THOUGHT = r"<think>[a-z ]{3,9}</think>[a-z]{3,9}"
+PLAIN = {"chat_template_kwargs": {"enable_thinking": False}}
+"""A server with a parser of reasoning holds a grammar against what comes behind reasoning alone."""
+
 BRIEF = {"model": MODEL, "max_tokens": 12}
 END = {"logit_bias": {"2": 8.0}}
 ONLY_END = {"logit_bias": {"2": 100.0}}
@@ -38,12 +41,13 @@ CHAT: dict[str, dict[str, Any]] = {
     "ended": {"max_tokens": 40, **END},
     "empty": {"max_tokens": 40, **ONLY_END},
     "stopped": {"max_tokens": 60, "stop": ["e", "a", "on"]},
-    "reasons": {"max_tokens": 40, "extra_body": {"structured_outputs": {"regex": THOUGHT}}},
-    "forced": {"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "weather"}}, "max_tokens": 60},
-    "required": {"tools": TOOLS, "tool_choice": "required", "max_tokens": 120, "temperature": 0.3},
+    "reasons": {"max_tokens": 40, "logit_bias": {"1505": 5.0}},  # </think>
+    "forced": {"tools": TOOLS, "tool_choice": NAMED, "max_tokens": 60, "extra_body": PLAIN},
+    "required": {"tools": TOOLS, "tool_choice": "required", "max_tokens": 120, "temperature": 0.3, "extra_body": PLAIN},
     "schema": {
         "response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": SCHEMA}},
         "max_tokens": 60,
+        "extra_body": PLAIN,
     },
 }  # fmt: skip
 COMPLETIONS: dict[str, dict[str, Any]] = {
@@ -111,7 +115,7 @@ def talk(client: Client, stream: bool, *, tools: bool = False, rounds: int = 4, 
             at_branch = messages
         ask: dict[str, Any] = {"tools": TOOLS} if tools else {}
         if tools and number < rounds - 1:  # a text of a call, parsed by the server as any other
-            ask |= {"extra_body": {"structured_outputs": {"regex": CALL}}, "max_tokens": 80}
+            ask |= {"extra_body": {**PLAIN, "structured_outputs": {"regex": CALL}}, "max_tokens": 80}
         spoken = chat(client, stream, messages=messages, **ask)
         results = [
             {"role": "tool", "tool_call_id": call["id"], "content": '{"sky": "clear"}'}
