@@ -31,7 +31,12 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser.add_argument(
         "--list", action="store_true", help="list the exporters that are installed, and what each needs"
     )
-    parser.add_argument("--to", metavar="NAME", help="the exporter")
+    parser.add_argument(
+        "--to",
+        nargs="?",
+        metavar="NAME",
+        help="the exporter (without one: say which exporters and formats can write these trajectories)",
+    )
     parser.add_argument("--format", metavar="NAME", help="which of its formats (default: its first)")
     parser.add_argument(
         "-o", "--out", type=destination, metavar="OUT", help="a folder, or a file with the format's suffix"
@@ -54,6 +59,12 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser.add_argument("--allow-incomplete", action="store_true", help="incomplete trajectories too")
     parser.add_argument("--max-tokens", type=int, metavar="N", help="leave out longer sequences")
     parser.add_argument(
+        "--min-reward",
+        type=float,
+        metavar="X",
+        help="of conversations, which are imitated: leave out those with less, or without a reward",
+    )
+    parser.add_argument(
         "--option", action="append", default=[], type=_option, metavar="NAME=VALUE", help="an option of the format"
     )
     parser.add_argument("--json", action="store_true", help="print the report, or the list, as JSON")
@@ -64,6 +75,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Export and tell what came out. Raises UsageError for an option that is missing."""
     if arguments.list:
         return _list_exporters(as_json=arguments.json)
+    if arguments.paths and not arguments.to:
+        raise UsageError(f"say --to NAME; {_what_can_be_written(arguments)}")
     required = {"PATH": arguments.paths, "--to": arguments.to, "--out": arguments.out}
     if missing := [name for name, value in required.items() if not value]:
         raise UsageError(f"say {', '.join(missing)} too; `art-otel export --list` lists the exporters")
@@ -82,14 +95,49 @@ def run(arguments: argparse.Namespace) -> int:
         split=arguments.split,
         status=arguments.status or ("ok",),
         max_tokens=arguments.max_tokens,
+        min_reward=arguments.min_reward,
     )
     if arguments.json:
         sys.stdout.write(printable_json(msgspec.to_builtins(report)) + "\n")
     else:
         sys.stdout.writelines(f"{printable(line)}\n" for line in _lines(report))
+        if arguments.format is None:
+            sys.stdout.writelines(f"{printable(line)}\n" for line in _other_formats(report))
+    if report.unsuccessful and arguments.min_reward is None:
+        used = counted(report.trajectories_used, "trajectory", "trajectories")
+        sys.stderr.write(
+            f"art-otel: warning: {report.unsuccessful:,} of {used} had a reward of 0 or less, and the trainer imitates"
+            " them like the others; --min-reward X leaves out those with less\n"
+        )
     if not report.records:
         sys.stderr.write("art-otel: warning: no record was written; the report says why\n")
     return 0
+
+
+def _what_can_be_written(arguments: argparse.Namespace) -> str:
+    """The exporters and formats that give a record of the trajectories one has."""
+    from art_otel.exporting import installed_exporters, writable  # noqa: PLC0415 # as above
+
+    found = writable(
+        arguments.paths,
+        [one.exporter for one in installed_exporters() if one.exporter is not None],
+        allow_incomplete=arguments.allow_incomplete,
+        split=arguments.split,
+        status=arguments.status or ("ok",),
+    )
+    shown = [f"{name} (--format {' | '.join(formats)})" for name, formats in found.items() if formats]
+    if not shown:
+        return "no exporter installed gives a record of these trajectories; `--list` tells what each needs"
+    return f"for these trajectories there are {', '.join(shown)}"
+
+
+def _other_formats(report: "ExportReport") -> Iterator[str]:
+    """The formats of the exporter that were not asked for, and what they need."""
+    from art_otel.exporting import find_exporter  # noqa: PLC0415 # as above
+
+    for file_format in find_exporter(report.exporter).formats:
+        if file_format.name != report.format:
+            yield f"       also  --format {file_format.name}: {file_format.summary}; needs {file_format.needs}"
 
 
 def _lines(report: "ExportReport") -> Iterator[str]:

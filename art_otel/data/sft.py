@@ -48,14 +48,15 @@ class MessageReport:
     """Counts of one iteration, growing while it goes on.
 
     `trajectories` = `trajectories_used` + the sum of `trajectories_skipped` (by reason; of one whose histories are all
-    skipped that of the first). Of those used, `histories` = `examples` + the sum of `histories_skipped`. `messages`
-    are those of the examples, `trained_messages` the ones with a flag. `repeated` and `shared_group_ids` are those of
-    `BatchReport`.
+    skipped that of the first). `unsuccessful` are those used whose reward is 0 or less. Of those used, `histories` =
+    `examples` + the sum of `histories_skipped`. `messages` are those of the examples, `trained_messages` the ones with
+    a flag. `repeated` and `shared_group_ids` are those of `BatchReport`.
     """
 
     trajectories: int = 0
     trajectories_used: int = 0
     trajectories_skipped: Counter[str] = field(default_factory=Counter[str])
+    unsuccessful: int = 0
     histories: int = 0
     histories_skipped: Counter[str] = field(default_factory=Counter[str])
     examples: int = 0
@@ -137,7 +138,9 @@ class MessageBatches:
     ) -> Iterator[MessageExample]:
         talks = [talk for talk in conversations if isinstance(talk, Conversation)]
         reasons = [reason for reason in conversations if isinstance(reason, str)]
+        reward = reward_of(trajectory, self._reward)
         report.trajectories_used += 1
+        report.unsuccessful += reward is not None and reward <= 0
         report.histories += len(conversations)
         report.histories_skipped.update(reasons)
         for talk in talks:
@@ -150,7 +153,7 @@ class MessageBatches:
                 tools=talk.tools,
                 rollout_id=trajectory.rollout_id,
                 group_id=trajectory.group_id,
-                reward=reward_of(trajectory, self._reward),
+                reward=reward,
                 weight=1 / len(talks),
                 turns=talk.turns,
             )

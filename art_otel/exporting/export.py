@@ -15,10 +15,10 @@ from art_otel.data.credit import Credit, CreditName
 from art_otel.data.options import as_names
 from art_otel.data.sources import Sources
 from art_otel.errors import UsageError
-from art_otel.exporting.exporter import Exporter, ExportReport, ExportStats
+from art_otel.exporting.exporter import Exporter, ExportReport, ExportStats, Format
 from art_otel.exporting.files import check_place, reading, whole_file
 from art_otel.exporting.registry import find_exporter, find_format, make_settings
-from art_otel.exporting.streams import DEFAULT, open_stream
+from art_otel.exporting.streams import DEFAULT, Stream, open_stream
 from art_otel.trajectories import Status
 
 _FILES: Final = frozenset({".arrow", ".csv", ".db", ".gz", ".json", ".jsonl", ".parquet", ".txt", ".zip", ".zst"})
@@ -38,14 +38,16 @@ def export(  # noqa: PLR0913 # every one is an option that users know by its nam
     split: str | Iterable[str | None] | None = None,
     status: Status | Iterable[Status] | None = ("ok",),
     max_tokens: int | None = None,
+    min_reward: float | None = None,
 ) -> ExportReport:
     """Write trajectories as a trainer reads them, and the report beside them.
 
     `sources` are as for `art_otel.batches`, `to` the name of an installed exporter. `out` is a folder, or a file with
     the suffix that the format writes; what is there under the same names is replaced. `options` are the format's,
-    by name, as values or as text. `advantage` "default" is the trainer's own, if it has one; the other options are as
-    for `art_otel.batches`. Raises UsageError for an exporter, format or option that does not exist, for what the
-    format cannot do and for a place where the dataset itself lies; StoreError for paths that cannot be read.
+    by name, as values or as text. `advantage` "default" is the trainer's own, if it has one. `min_reward` leaves out
+    conversations of trajectories with less, or without a reward. The other options are as for `art_otel.batches`.
+    Raises UsageError for an exporter, format or option that does not exist, for what the format cannot do and for a
+    place where the dataset itself lies; StoreError for paths that cannot be read.
     """
     exporter = find_exporter(to) if isinstance(to, str) else to
     chosen = find_format(exporter, format)
@@ -65,6 +67,7 @@ def export(  # noqa: PLR0913 # every one is an option that users know by its nam
             advantage=advantage,
             credit=credit,
             max_tokens=max_tokens,
+            min_reward=min_reward,
             allow_incomplete=as_names(allow_incomplete),
             split=as_names(split),
             status=as_names(status),
@@ -79,12 +82,46 @@ def export(  # noqa: PLR0913 # every one is an option that users know by its nam
         trajectories=stream.trajectories(),
         trajectories_used=stream.used() - stats.trajectories_skipped.total(),
         trajectories_skipped=skipped.trajectories + stats.trajectories_skipped,
+        unsuccessful=stream.unsuccessful(),
         skipped=skipped.parts + stats.skipped,
         changed=stats.changed + stream.changed(),
         not_carried=stream.not_carried(),
     )
     _write_report(report, target, single=single)
     return report
+
+
+def writable(
+    sources: Sources,
+    exporters: Iterable[Exporter],
+    *,
+    allow_incomplete: bool | Iterable[str] = False,
+    split: str | Iterable[str | None] | None = None,
+    status: Status | Iterable[Status] | None = ("ok",),
+) -> dict[str, tuple[str, ...]]:
+    """Name the formats of each exporter that give at least one record of these trajectories.
+
+    Options are as for `export`. A format reads up to its first record, so one that gives none reads the sources whole.
+    """
+    selection: dict[str, Any] = {
+        "allow_incomplete": as_names(allow_incomplete),
+        "split": as_names(split),
+        "status": as_names(status),
+    }
+    listed = list(sources) if isinstance(sources, Iterator) else sources
+    return {
+        exporter.name: tuple(
+            chosen.name
+            for chosen in exporter.formats
+            if any(True for _ in _records(open_stream(listed, chosen, advantage=DEFAULT, **selection), chosen))
+        )
+        for exporter in exporters
+    }
+
+
+def _records(stream: Stream, chosen: Format) -> Iterator[Any]:
+    """The records of a format whose options have their defaults."""
+    return chosen.encode(stream.items(), make_settings(chosen, {}), ExportStats())
 
 
 def _is_file(target: Path, format_name: str, suffix: str) -> bool:

@@ -115,7 +115,8 @@ class ExportReport:
     """Counts of an export.
 
     `skipped` counts what is smaller than a trajectory by reason (histories, sequences, completions, pairs, records),
-    `changed` what the format forced on records, `not_carried` fields by name.
+    `changed` what the format forced on records, `not_carried` fields by name. `unsuccessful` are trajectories used in
+    conversations whose reward is 0 or less: whoever fine-tunes on these imitates them like any other.
     """
 
     exporter: str
@@ -125,6 +126,7 @@ class ExportReport:
     trajectories: int
     trajectories_used: int
     trajectories_skipped: Mapping[str, int]
+    unsuccessful: int
     skipped: Mapping[str, int]
     changed: Mapping[str, int]
     not_carried: Mapping[str, NotCarried]

@@ -76,6 +76,10 @@ class Stream:
         """How many are in the export."""
         return self._source.report.trajectories_used
 
+    def unsuccessful(self) -> int:
+        """How many of those in conversations have a reward of 0 or less."""
+        return self._source.report.unsuccessful if isinstance(self._source, MessageBatches) else 0
+
     def skipped(self) -> Skipped:
         """What is not in the export, by reason."""
         source = self._source
@@ -116,27 +120,34 @@ def open_stream(
     advantage: Any,  # noqa: ANN401 # checked by batches()
     credit: Any = "outcome_reward",  # noqa: ANN401 # as above
     max_tokens: int | None = None,
+    min_reward: float | None = None,
     **selection: Any,  # noqa: ANN401 # as above
 ) -> Stream:
     """Open the stream of the format, from sources and options that can be gone through again.
 
     `selection` are options of `art_otel.batches` that say which trajectories. Raises StoreError, UsageError.
     """
-    _check(file_format, find_credit(credit), max_tokens)
+    _check(file_format, find_credit(credit), max_tokens, min_reward)
     rest: dict[str, Any] = {"credit": credit, "max_tokens": max_tokens, **selection}
     outlines = batches(sources, advantage=None, **rest)
     if file_format.input in ("trajectories", "sequences"):
         formula = file_format.advantage if file_format.advantage is None or advantage == DEFAULT else advantage
         return Stream(file_format, advantage, outlines, batches(sources, advantage=formula, **rest))
-    source = (message_batches if file_format.input == "conversations" else preference_batches)(sources, **selection)
-    return Stream(file_format, advantage, outlines, source)
+    if file_format.input == "preferences":
+        return Stream(file_format, advantage, outlines, preference_batches(sources, **selection))
+    conversations = message_batches(sources, min_reward=min_reward, **selection)
+    return Stream(file_format, advantage, outlines, conversations)
 
 
-def _check(file_format: Format, credit: Credit, max_tokens: int | None) -> None:
+def _check(file_format: Format, credit: Credit, max_tokens: int | None, min_reward: float | None) -> None:
     """Raise UsageError for what is asked of a format that has nothing of it."""
     if max_tokens is not None and file_format.input != "sequences":
         raise UsageError(
             f"max_tokens={max_tokens}: {file_format.name} holds {file_format.input}, which are not cut by tokens"
+        )
+    if min_reward is not None and file_format.input != "conversations":
+        raise UsageError(
+            f"min_reward={min_reward}: {file_format.name} holds {file_format.input}, which are not chosen by reward"
         )
     if credit.name != "outcome_reward" and file_format.input not in ("trajectories", "sequences"):
         raise UsageError(f"credit: {file_format.name} holds {file_format.input}, which are trained with no reward")

@@ -10,7 +10,7 @@ from art_otel.cli import main
 from art_otel.data import ADVANTAGES, CREDITS
 from art_otel.store import write_trajectories
 from art_otel.trajectories import Status
-from tests.exporting.samples import branching, conversation, failed, group, samples
+from tests.exporting.samples import branching, conversation, failed, group, samples, without_ids
 
 
 @pytest.fixture
@@ -172,3 +172,45 @@ def test_the_choices_of_the_command_are_those_of_python():
 def test_what_an_export_needs_is_named(capsys):
     assert run("export", "somewhere", "--to", "openai") == 2
     assert "say --out too; `art-otel export --list` lists the exporters" in capsys.readouterr().err
+
+
+def test_without_an_exporter_those_for_what_one_has_are_named(dataset, tmp_path, capsys):
+    for command in (("export", dataset), ("export", dataset, "-o", tmp_path / "out", "--to")):
+        assert run(*command) == 2
+        told = capsys.readouterr().err
+        assert "openai (--format sft | preference)" in told
+        assert "verl (" in told
+    write_trajectories([without_ids()], tmp_path / "messages")
+    assert run("export", tmp_path / "messages") == 2
+    told = capsys.readouterr().err
+    assert "openai (--format sft)" in told
+    assert "datums" not in told
+    write_trajectories([failed()], tmp_path / "failed")
+    assert run("export", tmp_path / "failed") == 2
+    assert "no exporter installed gives a record" in capsys.readouterr().err
+
+
+def test_without_a_format_the_others_are_named(dataset, tmp_path, capsys):
+    export = ("export", dataset, "--to", "openai", "-o", tmp_path / "out")
+    assert run(*export) == 0
+    assert "also  --format preference: " in capsys.readouterr().out
+    assert run(*export, "--format", "sft") == 0
+    assert "also  " not in capsys.readouterr().out
+
+
+def test_nobody_imitates_what_failed_without_a_word(dataset, tmp_path, capsys):
+    export = ("export", dataset, "--to", "openai", "-o", tmp_path / "out")
+    assert run(*export) == 0
+    assert "warning: 1 of 6 trajectories had a reward of 0 or less" in capsys.readouterr().err
+    assert run(*export, "--min-reward", "0.5") == 0
+    told = capsys.readouterr()
+    assert "warning" not in told.err
+    assert "reward too low: 1" in told.out
+    assert run(*export, "--min-reward", "0", "--json") == 0
+    told = capsys.readouterr()
+    assert "warning" not in told.err
+    assert json.loads(told.out)["unsuccessful"] == 1
+    assert run(*export, "--format", "preference") == 0
+    assert "warning" not in capsys.readouterr().err
+    assert run(*export, "--format", "preference", "--min-reward", "0.5") == 2
+    assert "min_reward=0.5" in capsys.readouterr().err
