@@ -306,7 +306,7 @@ def _join(choices: dict[int, Fields], choice: Fields) -> None:
         return
     joined = {**before, **{name: value for name, value in choice.items() if value is not None}}
     joined["token_ids"] = before["token_ids"] + (choice.get("token_ids") or [])
-    masks: list[Value] = (before.get("sampling_mask") or []) + (choice.get("sampling_mask") or [])
+    masks = [mask for one in (before, choice) for mask in values.items(one.get("sampling_mask")) or ()]
     joined["sampling_mask"] = masks or None
     joined["text"] = (before.get("text") or "") + (choice.get("text") or "")
     entries = _entries(before) + _entries(choice)

@@ -1,0 +1,105 @@
+"""Record a real vLLM: `python -m tests.model_gateway.record_vllm URL` asks it all of `exact_cases` through a gateway.
+
+What went to the server and came from it stands in tests/data/vllm_exact.json, with the server's own answers, and
+`replayed` is a server that answers the same requests with the same bytes. An answer is kept and given whole, so that
+a stream is parsed in the same pieces.
+"""
+
+import json
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import httpx
+
+from tests.model_gateway.exact_cases import requests
+from tests.model_gateway.gateways import gateway
+
+FILE = Path(__file__).parent.parent / "data" / "vllm_exact.json"
+MODEL = "tiny"
+Reply = tuple[int, str, str]
+
+
+@contextmanager
+def serving(answer: Callable[[str, str], Reply]) -> Iterator[str]:
+    """A server that answers a path and a body."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["content-length"])).decode()
+            status, kind, text = answer(self.path, body)
+            data = text.encode()
+            self.send_response(status)
+            self.send_header("content-type", kind)
+            self.send_header("content-length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 # the base class's name
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@contextmanager
+def replayed() -> Iterator[str]:
+    """A server that answers what was recorded, and nothing else."""
+    known: dict[tuple[str, str], list[Reply]] = {}
+    for path, body, *reply in read()["exchanges"]:
+        known.setdefault((path, body), []).append(tuple(reply))
+
+    def answer(path: str, body: str) -> Reply:
+        """The next answer to the same request, the last one again and again."""
+        replies = known.get((path, key(body))) or [(404, "text/plain", "not recorded")]
+        return replies.pop(0) if len(replies) > 1 else replies[0]
+
+    with serving(answer) as url:
+        yield url
+
+
+def read() -> dict:
+    """What was recorded."""
+    return json.loads(FILE.read_text(encoding="utf-8"))
+
+
+def key(body: str) -> str:
+    """A body in one form."""
+    return json.dumps(json.loads(body), sort_keys=True)
+
+
+def record(url: str) -> None:
+    """Ask all, and write what came."""
+    exchanges: list[list[object]] = []
+    own: list[object] = []
+    with httpx.Client(base_url=url, timeout=60) as client, tempfile.TemporaryDirectory() as folder:
+
+        def answer(path: str, body: str) -> Reply:
+            response = client.post(path, content=body, headers={"content-type": "application/json"})
+            reply = (response.status_code, response.headers.get("content-type", ""), response.text)
+            exchanges.append([path, key(body), *reply])
+            return reply
+
+        with serving(answer) as recorder, gateway(Path(folder), recorder, tokens="exact") as running:
+            for number, (path, body) in enumerate(requests(MODEL)):
+                response = client.post(path, json=body)
+                own.append([response.status_code, response.headers.get("content-type", ""), response.text])
+                client.post(f"{running.url}/rollout/{number}{path}", json=body)
+    FILE.write_text(json.dumps({"exchanges": exchanges, "own": own}, ensure_ascii=False, indent=0) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    record(sys.argv[1])
