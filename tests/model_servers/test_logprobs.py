@@ -60,3 +60,10 @@ def test_agents_through_a_gateway_that_passes_through(vllm, tmp_path):
     with gateway(tmp_path, vllm.url, tokens="passthrough") as running:
         ask(vllm, f"{running.url}/rollout/{{}}")
     check(converted(tmp_path), vllm, "passthrough")
+
+
+def test_agents_through_a_gateway_with_exact_tokens(vllm, tmp_path):
+    with gateway(tmp_path, vllm.url, tokens="exact") as running:
+        ask(vllm, f"{running.url}/rollout/{{}}")
+    result = check(converted(tmp_path), vllm, "exact")
+    assert {name.removesuffix("-stream") for name in result.without_ids} <= {"completions-prompts"}
