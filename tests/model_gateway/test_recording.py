@@ -95,7 +95,7 @@ def test_every_answer_is_recorded_as_the_server_gave_it(tmp_path, server, addres
         for path, body in bodies():
             httpx.post(f"{running.url}/rollout/r{path}", json=body)
     (trajectory,) = recorded(tmp_path)
-    exchanges = [one for one in server.exchanges()[before:] if not one.path.endswith("nowhere")]
+    exchanges = [one for one in server.exchanges()[before:] if not one.path.endswith(("nowhere", "/generate"))]
     exchanges = [one for one in exchanges if one.status != 400 or "return_token_ids" not in one.body]  # asked again
     assert len(trajectory.calls) == len(exchanges)
     for call, exchange in zip(trajectory.calls, exchanges, strict=True):
