@@ -204,7 +204,7 @@ def long_talk(address: str, rounds: int) -> None:
     messages, took = user("Tell me"), []
     for _ in range(rounds):
         began = time.perf_counter()
-        answer = chat(client, False, messages=messages, max_tokens=6)
+        answer = chat(client, False, messages=messages, max_tokens=6, extra_body=PLAIN)
         took.append((time.perf_counter() - began) * 1000)
         messages = [*messages, answer, *user("go")]
     print(sorted(took)[len(took) // 2])
