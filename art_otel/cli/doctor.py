@@ -19,7 +19,7 @@ _MARKS: Final = {"ok": "ok", "note": "note", "warning": "WARN", "problem": "FAIL
 _LISTED: Final = 20
 _REQUESTS: Final = (
     "decorate what handles one with @art_otel.rollout, or start the framework's instrumentor and set"
-    " ART_OTEL_ROLLOUT_SPANS; docs/how-to/trace-an-app.md says how"
+    " ART_OTEL_ROLLOUT_SPANS; docs/how-to/web-servers.md says how"
 )
 
 

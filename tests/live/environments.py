@@ -1,7 +1,8 @@
 """Environments: one virtual environment for each instrumentor of the `openai` client, made once and kept.
 
 Invariant: versions are those whose behaviour was measured, and an environment holds exactly the instrumentors it is
-named for. art-otel is installed from this checkout and editable, so that a run tests the code as it stands.
+named for; that of services has those of web frameworks and Celery, too. art-otel is installed from this checkout and
+editable, so that a run tests the code as it stands.
 """
 
 import hashlib
@@ -41,6 +42,13 @@ _OURS: Final = (
     "rich>=13.7",
     "zstandard>=0.23",
 )
+_SERVICES: Final = (
+    "fastapi==0.165.0",
+    "flask==3.1.3",
+    "django==5.2.19",
+    "celery==5.7.0",
+    *(f"opentelemetry-instrumentation-{name}==0.66b1" for name in ("fastapi", "flask", "django", "celery")),
+)
 _ROTEL: Final = "rotel==0.0.1a15"
 _PHOENIX: Final = "arize-phoenix==20.26.1"
 
@@ -49,6 +57,14 @@ def live_python(*instrumentors: str) -> Path:
     """The Python of an environment that has art-otel and exactly these instrumentors."""
     chosen = [_INSTRUMENTORS[name] for name in instrumentors]
     python = trainer_python("live-" + "-".join(instrumentors or ("none",)), *_APP, *_OTEL, *_OURS, *chosen)
+    _install_ours(python)
+    return python
+
+
+def services_python() -> Path:
+    """The Python of an environment that has web frameworks and Celery, each with its standard instrumentor."""
+    chosen = _INSTRUMENTORS["openllmetry"]
+    python = trainer_python("services", *_APP, *_OTEL, *_OURS, *_SERVICES, chosen)
     _install_ours(python)
     return python
 
