@@ -35,8 +35,12 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     )
     parser.add_argument(
         "--recordings",
-        action="store_true",
-        help="train nothing: convert real recordings of three instrumentors and show what came out",
+        type=destination,
+        nargs="?",
+        const=Path(),
+        metavar="DIR",
+        help="train nothing: write real recordings of three instrumentors to DIR/dumps and their trajectories to"
+        " DIR/out (default: where you stand), and show one of them",
     )
     parser.set_defaults(run=run)
 
@@ -47,12 +51,16 @@ def run(arguments: argparse.Namespace) -> int:
 
     if arguments.steps < 1 or arguments.seed < 0:
         raise UsageError(f"--steps {arguments.steps} --seed {arguments.seed}: need at least 1 step, and a seed from 0")
-    out: Path = arguments.out or Path(tempfile.mkdtemp(prefix="art-otel-demo-"))
     console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
-    if arguments.recordings:
-        _convert_recordings(out, console)
-    else:
-        _train(out.absolute(), arguments.steps, arguments.seed, console)
+    if arguments.recordings is not None:
+        if arguments.out is not None:
+            raise UsageError(
+                "--out is where training leaves its files; give the folder of recordings as --recordings DIR"
+            )
+        _convert_recordings(arguments.recordings, console)
+        return 0
+    out: Path = arguments.out or Path(tempfile.mkdtemp(prefix="art-otel-demo-"))
+    _train(out.absolute(), arguments.steps, arguments.seed, console)
     return 0
 
 
@@ -80,19 +88,20 @@ def _train(out: Path, steps: int, seed: int, console: "Console") -> None:
     console.print(f"run folder  {folder.path}  ({folder.history.name}, trajectories of each step)")
 
 
-def _convert_recordings(out: Path, console: "Console") -> None:
+def _convert_recordings(folder: Path, console: "Console") -> None:
     from art_otel.cli.show import print_conversation  # noqa: PLC0415 # as above
-    from art_otel.demo import RECORDINGS  # noqa: PLC0415 # pyarrow loads only for a verb that needs it
+    from art_otel.demo import write_recordings  # noqa: PLC0415 # pyarrow loads only for a verb that needs it
     from art_otel.engines import Conversion, convert  # noqa: PLC0415 # as above
     from art_otel.store import read_trajectories  # noqa: PLC0415 # as above
 
-    report = convert(Conversion(sources=[str(RECORDINGS)], out=out))  # says at once what is in the way
-    console.print(f"$ art-otel convert {RECORDINGS} --out {out}", style="bold")
+    dumps, out = write_recordings(folder), folder / "out"
+    report = convert(Conversion(sources=[str(dumps)], out=out))
+    console.print(f"$ art-otel convert {dumps} --out {out}", style="bold")
     print_summary(report, out)
     shown = next(trajectory for trajectory in read_trajectories(out) if trajectory.rollout_id == "r-sync_tools")
     console.print(f"\n$ art-otel show {out} --rollout {shown.rollout_id}", style="bold")
     print_conversation(shown, console)
-    console.print(f"\nThe dataset is in {out}; `art-otel show {out}` lists it.")
+    console.print(f"\nThe recordings are in {dumps}, their trajectories in {out}; `art-otel show {out}` lists them.")
 
 
 def plot(values: Sequence[float]) -> Iterator[str]:

@@ -46,7 +46,7 @@ def test_what_the_disk_refuses_says_where(tmp_path):
         (("log", "", "--project", "p", "--model", "m", "--split", "train"), "dataset"),
         (("doctor", ""), "source"),
         (("log", ".", "--project", "p", "--model", "m", "--split", "train", "--base-path", ""), "folder"),
-        (("demo", "--recordings", "--out", ""), "folder"),
+        (("demo", "--recordings", ""), "folder"),
     ],
 )
 def test_an_empty_path_is_wrong_usage(tmp_path, capsys, monkeypatch, arguments, what):

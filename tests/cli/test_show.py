@@ -215,17 +215,28 @@ def test_a_reader_that_leaves_early_is_no_error(dataset):
     assert result.stderr == ""
 
 
-def test_the_demo_converts_and_shows_recordings(tmp_path, capsys):
-    assert main(["demo", "--recordings", "--out", str(tmp_path)]) == 0
-    out = capsys.readouterr().out
-    assert "6 trajectories" in out
-    assert "trained" in out
-    assert (tmp_path / "_report.json").exists()
+def test_the_demo_writes_recordings_and_their_dataset_where_one_stands(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):  # a page may begin with it where another page did
+        assert main(["demo", "--recordings"]) == 0
+        out = capsys.readouterr().out
+        assert "$ art-otel convert dumps --out out" in out
+        assert "6 trajectories" in out
+        assert "trained" in out
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["dumps", "out"]
+    assert (tmp_path / "out" / "_report.json").exists()
 
 
-def test_the_demo_of_recordings_needs_no_folder(capsys):
-    assert main(["demo", "--recordings"]) == 0
-    assert "The dataset is in" in capsys.readouterr().out
+def test_the_demo_of_recordings_replaces_nothing_that_is_not_its_own(tmp_path, capsys):
+    assert main(["demo", "--recordings", str(tmp_path / "new")]) == 0
+    (tmp_path / "new" / "dumps" / "mine.jsonl").touch()
+    (tmp_path / "out").mkdir()
+    for folder, what in ((tmp_path / "new", "mine.jsonl"), (tmp_path, "out")):
+        before = sorted(tmp_path.rglob("*"))
+        assert main(["demo", "--recordings", str(folder)]) == 2
+        assert f"{what}: is not of the recordings; name another folder" in capsys.readouterr().err
+        assert sorted(tmp_path.rglob("*")) == before
+    assert main(["demo", "--recordings", "--out", str(tmp_path / "x")]) == 2
 
 
 def test_rows_come_before_all_are_read_and_columns_are_as_wide_as_the_first():

@@ -35,10 +35,10 @@ def test_the_demo_leaves_what_it_says(tmp_path, capsys):
 
 def test_what_is_in_the_way_is_said_before_anything_else(tmp_path, capsys, monkeypatch):
     (tmp_path / "file").touch()
-    for options in ([], ["--recordings"]):
-        assert main(["demo", *options, "--out", str(tmp_path / "file")]) == 2
+    for options, what in ((["--out"], "file: is "), (["--recordings"], "dumps: cannot be written ")):
+        assert main(["demo", *options, str(tmp_path / "file")]) == 2
         said = capsys.readouterr()
-        assert (said.out, "file: is " in said.err) == ("", True)
+        assert (said.out, what in said.err) == ("", True)
     monkeypatch.setattr(training, "find_spec", lambda _: None)
     assert main(["demo", "--out", str(tmp_path / "new")]) == 2
     said = capsys.readouterr()
