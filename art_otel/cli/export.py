@@ -14,7 +14,17 @@ from art_otel.errors import UsageError
 if TYPE_CHECKING:
     from art_otel.exporting import ExportReport, Format, Installed
 
-_ADVANTAGES: Final = ("grpo", "grpo_sample", "dr_grpo", "rloo", "centered", "none")
+_ADVANTAGES: Final = (
+    "grpo",
+    "grpo_sample",
+    "dr_grpo",
+    "rloo",
+    "centered",
+    "grpo_batch",
+    "reinforce_plus_plus",
+    "reinforce_plus_plus_baseline",
+    "none",
+)
 _CREDITS: Final = ("outcome_reward", "step_reward", "call_reward")
 _STATUSES: Final = ("ok", "error", "cancelled", "unfinished")
 

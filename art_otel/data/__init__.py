@@ -7,12 +7,17 @@ from art_otel.lazy_names import defer_imports
 
 if not defer_imports(__name__):
     from art_otel.data.advantages import ADVANTAGES as ADVANTAGES
+    from art_otel.data.advantages import ADVANTAGES_OVER_GROUPS as ADVANTAGES_OVER_GROUPS
     from art_otel.data.advantages import Advantages as Advantages
+    from art_otel.data.advantages import OverGroups as OverGroups
     from art_otel.data.advantages import Rewards as Rewards
     from art_otel.data.advantages import centered as centered
     from art_otel.data.advantages import dr_grpo as dr_grpo
     from art_otel.data.advantages import grpo as grpo
+    from art_otel.data.advantages import grpo_batch as grpo_batch
     from art_otel.data.advantages import reinforce as reinforce
+    from art_otel.data.advantages import reinforce_plus_plus as reinforce_plus_plus
+    from art_otel.data.advantages import reinforce_plus_plus_baseline as reinforce_plus_plus_baseline
     from art_otel.data.advantages import rloo as rloo
     from art_otel.data.advantages import step_level as step_level
     from art_otel.data.arranging import Batch as Batch

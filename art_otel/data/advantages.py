@@ -4,11 +4,13 @@ Invariant: an advantage is NaN where, and only where, its reward is None; such a
 deviation. Every other advantage is finite, and it does not depend on the order of the group. A group of one, or of
 equal rewards, says nothing about who was better: its advantages are exactly 0.0, but for a baseline given from outside.
 
-Everywhere r_i is the reward of member i, and mean, std and n are those of the members with a reward.
+Everywhere r_i is the reward of member i, and mean, std and n are those of the members with a reward. Formulas that
+compare groups with each other too are an `OverGroups`; by all they mean every group that is read.
 """
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, Literal, TypeAlias
 
@@ -23,10 +25,30 @@ Rewards: TypeAlias = Sequence[float | None]
 Advantages: TypeAlias = NDArray[np.float64]
 """Shape: (members,), NaN where the reward is None."""
 
-Advantage: TypeAlias = Callable[[Rewards], ArrayLike]
+GroupAdvantage: TypeAlias = Callable[[Rewards], ArrayLike]
 """Computes the advantages of one group: shape (members,) -> (members,)."""
 
-AdvantageName: TypeAlias = Literal["grpo", "grpo_sample", "dr_grpo", "rloo", "centered"]
+
+@dataclass(frozen=True, slots=True)
+class OverGroups:
+    """Computes the advantages of all groups at once: shape groups x (members,) -> groups x (members,)."""
+
+    formula: Callable[[Sequence[Rewards]], Sequence[ArrayLike]]
+
+
+Advantage: TypeAlias = GroupAdvantage | OverGroups
+"""Computes advantages, of one group or of all at once."""
+
+AdvantageName: TypeAlias = Literal[
+    "grpo",
+    "grpo_sample",
+    "dr_grpo",
+    "rloo",
+    "centered",
+    "grpo_batch",
+    "reinforce_plus_plus",
+    "reinforce_plus_plus_baseline",
+]
 
 _LARGEST: Final = 1e150
 """Rewards are smaller than this, so that their squares, and the sum of these over a group, are finite."""
@@ -70,10 +92,7 @@ def grpo(rewards: Rewards, *, std: Literal["population", "sample"] = "population
     if not 0 <= epsilon < math.inf:
         raise UsageError(f"epsilon: {epsilon!r}; use a finite number that is not negative, such as 1e-6")
     deviations = centered(rewards)
-    rewarded = deviations[~np.isnan(deviations)]
-    # One member has no deviation, so it divides 0.0, and any divisor but 0 will do.
-    freedom = max(len(rewarded) - _LOST_DEGREES[std], 1)
-    divisor = math.sqrt(math.fsum(rewarded**2) / freedom) + epsilon
+    divisor = math.sqrt(_variance(deviations, std)) + epsilon
     return deviations / divisor if divisor else deviations * 0.0
 
 
@@ -100,6 +119,47 @@ def reinforce(rewards: Rewards, *, baseline: float) -> Advantages:
     return _values(rewards, "rewards") - _checked(baseline, "baseline")
 
 
+def grpo_batch(groups: Sequence[Rewards]) -> tuple[Advantages, ...]:
+    """A_i = (r_i - mean of its group) / (std of all rewards + 1e-4), with the sample deviation.
+
+    Source: TRL's `scale_rewards="batch"`; Liu et al. 2025, Part I: Tricks or Traps (arXiv 2508.08221).
+    Shape: groups x (members,) -> groups x (members,). A group of one, or of equal rewards: 0.0. Raises UsageError as
+    `grpo` does.
+    """
+    values = [_values(rewards, f"rewards[{group}]") for group, rewards in enumerate(groups)]
+    divisor = math.sqrt(_variance(_deviations(_joined(values)), "sample")) + 1e-4
+    return tuple(_deviations(of_group) / divisor for of_group in values)
+
+
+def reinforce_plus_plus(groups: Sequence[Rewards]) -> tuple[Advantages, ...]:
+    """A_i = (r_i - mean of all rewards) / sqrt(variance of all rewards + 1e-8), with the population variance.
+
+    The baseline is that of the batch, so groups may have one member. Each reward counts once; verl and OpenRLHF count
+    it once for each trained token, which comes to the same where all completions are equally long (verl's variance is
+    then smaller by 1 in the number of tokens).
+    Source: Hu et al. 2025, REINFORCE++ (arXiv 2501.03262); verl's `reinforce_plus_plus` with gamma 1.
+    Shape: groups x (members,) -> groups x (members,). One reward in all, or equal rewards: 0.0. Raises UsageError as
+    `grpo` does.
+    """
+    values = [_values(rewards, f"rewards[{group}]") for group, rewards in enumerate(groups)]
+    deviations = _deviations(_joined(values))
+    whitened = deviations / math.sqrt(_variance(deviations, "population") + 1e-8)
+    ends = np.cumsum([len(of_group) for of_group in values])
+    return tuple(np.split(whitened, ends[:-1])) if values else ()
+
+
+def reinforce_plus_plus_baseline(groups: Sequence[Rewards]) -> tuple[Advantages, ...]:
+    """A_i = d_i / sqrt(variance of all d + 1e-8), where d_i = r_i - mean of its group, with the population variance.
+
+    Each reward counts once, as in `reinforce_plus_plus`. Source: the same paper; verl's `reinforce_plus_plus_baseline`.
+    Shape: groups x (members,) -> groups x (members,). A group of one, or of equal rewards: 0.0 (verl keeps the raw
+    reward of one member). Raises UsageError as `grpo` does.
+    """
+    values = [_deviations(_values(rewards, f"rewards[{group}]")) for group, rewards in enumerate(groups)]
+    divisor = math.sqrt(_variance(_joined(values), "population") + 1e-8)
+    return tuple(of_group / divisor for of_group in values)
+
+
 def step_level(rewards: Sequence[Rewards], advantage: Callable[[Rewards], Advantages] = grpo) -> tuple[Advantages, ...]:
     """A_i,k = advantage of r_i,k among r_j,k of all members j that have a step k: each step index is its own group.
 
@@ -118,25 +178,45 @@ def step_level(rewards: Sequence[Rewards], advantage: Callable[[Rewards], Advant
     return tuple(advantages)
 
 
-ADVANTAGES: Final[Mapping[str, Advantage]] = {
+ADVANTAGES: Final[Mapping[str, GroupAdvantage]] = {
     "grpo": grpo,
     "grpo_sample": partial(grpo, std="sample"),
     "dr_grpo": dr_grpo,
     "rloo": rloo,
     "centered": centered,
 }
-"""Advantages by name; others are given as functions of one group's rewards."""
+"""Advantages of one group by name; others are given as functions of one group's rewards."""
+
+ADVANTAGES_OVER_GROUPS: Final[Mapping[str, OverGroups]] = {
+    "grpo_batch": OverGroups(grpo_batch),
+    "reinforce_plus_plus": OverGroups(reinforce_plus_plus),
+    "reinforce_plus_plus_baseline": OverGroups(reinforce_plus_plus_baseline),
+}
+"""Advantages of all groups at once by name; others are given as an `OverGroups`."""
 
 
 def find_advantage(advantage: AdvantageName | Advantage | None) -> Advantage | None:
     """The advantage of this name, or the function itself; None for no advantages. Raises UsageError."""
-    if advantage is None or callable(advantage):
+    if advantage is None or isinstance(advantage, OverGroups) or callable(advantage):
         return advantage
-    if formula := ADVANTAGES.get(advantage) if isinstance(advantage, str) else None:  # pyright: ignore[reportUnnecessaryIsInstance] # not every caller is typed
+    named: dict[str, Advantage] = {**ADVANTAGES, **ADVANTAGES_OVER_GROUPS}
+    if formula := named.get(advantage) if isinstance(advantage, str) else None:  # pyright: ignore[reportUnnecessaryIsInstance] # not every caller is typed
         return formula
     raise UsageError(
-        f"advantage={advantage!r:.200}: use one of {', '.join(ADVANTAGES)}, a function of one group's rewards, or None"
+        f"advantage={advantage!r:.200}: use one of {', '.join(named)}, a function of one group's rewards, an"
+        " OverGroups, or None"
     )
+
+
+def _joined(values: Sequence[Advantages]) -> Advantages:
+    return np.concatenate(values) if values else np.empty(0, np.float64)
+
+
+def _variance(deviations: Advantages, std: Literal["population", "sample"]) -> float:
+    """The variance of numbers whose mean is 0; 0.0 where there is none."""
+    known = deviations[~np.isnan(deviations)]
+    # One number has no deviation, so it divides 0.0, and any divisor but 0 will do.
+    return math.fsum(known**2) / max(len(known) - _LOST_DEGREES[std], 1)
 
 
 def _deviations(values: Advantages) -> Advantages:

@@ -57,7 +57,8 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
       `overflow`: what becomes of a longer one: "drop", "truncate" at its end, or "raise". `packed`: fill rows of
       `max_tokens` with several sequences.
     - `advantage`: how a reward is compared with those of its group: "grpo" (population deviation), "grpo_sample",
-      "dr_grpo", "rloo", "centered", a function of a group's rewards, or None for no advantages. `credit`: which reward
+      "dr_grpo", "rloo", "centered", with all groups that are read also "grpo_batch", "reinforce_plus_plus" and
+      "reinforce_plus_plus_baseline", a function of a group's rewards, or None for no advantages. `credit`: which reward
       a turn has: "outcome_reward" (the rollout's final one), "step_reward", "call_reward", or what a function of
       `art_otel.data` gives, such as `weighted` and `discounted`. A completion without a reward is not trained, unless
       `advantage` is None. `token_rewards`: names of rewards of spans of tokens, with their weights, to give as an array

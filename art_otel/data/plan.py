@@ -23,7 +23,7 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from art_otel.data.advantages import Advantage, AdvantageName, find_advantage
+from art_otel.data.advantages import Advantage, AdvantageName, OverGroups, Rewards, find_advantage
 from art_otel.data.credit import Credit, CreditName, TurnRewards, find_credit
 from art_otel.data.options import validate
 from art_otel.data.rewards import LARGEST, UNUSABLE, as_reward, names_without_final
@@ -251,12 +251,8 @@ def _key(credit: Credit, position: int, turn: Turn, trajectory: Trajectory) -> i
 def _compare(units: _Units, advantage: Advantage, names: Sequence[str | None]) -> NDArray[np.float64]:
     rewards = np.array(units.rewards, np.float64)
     advantages = np.full(len(rewards), np.nan)
-    for members in _groups(units):
+    for members, group_rewards, result in _compared(units, rewards, advantage):
         usable = np.isfinite(rewards[members])
-        group_rewards = [
-            reward if is_usable else None for reward, is_usable in zip(rewards[members].tolist(), usable, strict=True)
-        ]
-        result = advantage(group_rewards)
         numbers = _as_numbers(result)
         if numbers.shape != usable.shape or not (np.abs(numbers[usable]) <= np.finfo(np.float32).max).all():
             group = units.groups[int(members[0])]
@@ -266,6 +262,27 @@ def _compare(units: _Units, advantage: Advantage, names: Sequence[str | None]) -
             )
         advantages[members] = numbers
     return advantages
+
+
+def _compared(
+    units: _Units, rewards: NDArray[np.float64], advantage: Advantage
+) -> Iterator[tuple[NDArray[np.intp], Rewards, ArrayLike]]:
+    """Give each group's positions and rewards, None for those that do not count, and what the advantage made of it."""
+
+    def of(members: NDArray[np.intp]) -> Rewards:
+        return [reward if math.isfinite(reward) else None for reward in rewards[members].tolist()]
+
+    if not isinstance(advantage, OverGroups):
+        for members in _groups(units):
+            group_rewards = of(members)
+            yield members, group_rewards, advantage(group_rewards)
+        return
+    groups = list(_groups(units))
+    all_rewards = list(map(of, groups))
+    results = advantage.formula(all_rewards)
+    if len(results) != len(groups):
+        raise UsageError(f"advantage: of {len(groups)} groups it gave {len(results)}; it has to give one array a group")
+    yield from zip(groups, all_rewards, results, strict=True)
 
 
 def _as_numbers(result: ArrayLike) -> NDArray[np.float64]:

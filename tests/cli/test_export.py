@@ -8,6 +8,7 @@ import pytest
 from art_otel.cli import export as cli_export
 from art_otel.cli import main
 from art_otel.data import ADVANTAGES, CREDITS
+from art_otel.data.advantages import ADVANTAGES_OVER_GROUPS
 from art_otel.store import write_trajectories
 from art_otel.trajectories import Status
 from tests.exporting.samples import branching, conversation, failed, group, samples, without_ids
@@ -165,7 +166,7 @@ def test_no_exporter_at_all_says_what_to_install(monkeypatch, capsys):
 
 def test_the_choices_of_the_command_are_those_of_python():
     assert cli_export._CREDITS == CREDITS
-    assert (*ADVANTAGES, "none") == cli_export._ADVANTAGES
+    assert (*ADVANTAGES, *ADVANTAGES_OVER_GROUPS, "none") == cli_export._ADVANTAGES
     assert get_args(Status) == cli_export._STATUSES
 
 

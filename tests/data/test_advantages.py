@@ -8,7 +8,18 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from art_otel.data import centered, dr_grpo, grpo, reinforce, rloo, step_level
+from art_otel.data import (
+    ADVANTAGES_OVER_GROUPS,
+    centered,
+    dr_grpo,
+    grpo,
+    grpo_batch,
+    reinforce,
+    reinforce_plus_plus,
+    reinforce_plus_plus_baseline,
+    rloo,
+    step_level,
+)
 from art_otel.errors import UsageError
 
 sample_grpo = partial(grpo, std="sample")
@@ -173,3 +184,49 @@ def test_a_step_is_its_column(rewards):
 def test_a_bad_reward_of_a_step_is_refused_with_member_and_step():
     with pytest.raises(UsageError, match=r"^rewards\[1\]\[2\]: nan"):
         step_level([[1.0], [1.0, None, math.nan]])
+
+
+GROUPS = st.lists(REWARDS, max_size=5)
+
+OVER_GROUPS_TABLE = [
+    # Rewards 1, 2, 3 and 6: mean 3, squares 14, population variance 14 / 4, deviation 1.870828693.
+    (reinforce_plus_plus, [-1.069044968, -0.534522484, 0, 1.603567451]),
+    # Means of the groups 3/2 and 9/2: deviations -1/2 1/2 -3/2 3/2, squares 1/2 + 9/2 = 5, population variance 5 / 4.
+    (reinforce_plus_plus_baseline, [-0.447213595, 0.447213595, -1.341640786, 1.341640786]),
+    # The same deviations over the sample deviation of the rewards, sqrt(14 / 3) = 2.160246899, and 0.0001.
+    (grpo_batch, [-0.231444311, 0.231444311, -0.694332934, 0.694332934]),
+]
+
+
+@pytest.mark.parametrize(("advantage", "expected"), OVER_GROUPS_TABLE)
+def test_the_table_over_groups(advantage, expected):
+    first, second = advantage([[1, 2], [3, None, 6]])
+    np.testing.assert_allclose([*first, *second[[0, 2]]], expected, rtol=1e-8)
+    assert np.isnan(second[1])
+
+
+@pytest.mark.parametrize("named", ADVANTAGES_OVER_GROUPS.values(), ids=ADVANTAGES_OVER_GROUPS)
+@given(GROUPS)
+def test_over_groups_whoever_has_a_reward_has_a_finite_advantage_in_any_order(named, groups):
+    found = named.formula(groups)
+    assert [[not math.isnan(value) for value in of_group] for of_group in found] == [
+        [reward is not None for reward in rewards] for rewards in groups
+    ]
+    for one, other in zip(named.formula(groups[::-1])[::-1], found, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("named", ADVANTAGES_OVER_GROUPS.values(), ids=ADVANTAGES_OVER_GROUPS)
+@pytest.mark.parametrize("groups", [[], [[]], [[0.7]], [[0.1, 0.1], [0.1, 0.1, 0.1]], [[None], [3.0]]])
+def test_over_groups_equal_rewards_are_exactly_zero(named, groups):
+    values = [value for of_group in named.formula(groups) for value in of_group if not math.isnan(value)]
+    assert values == [0.0] * len(values)
+
+
+@given(GROUPS)
+def test_whitened_advantages_have_mean_zero_and_deviation_one(groups):
+    rewards = [reward for rewards in groups for reward in rewards if reward is not None]
+    assume(len(rewards) > 1 and np.std(rewards) > 0.1)
+    found = np.concatenate(reinforce_plus_plus(groups))
+    assert np.nanmean(found) == pytest.approx(0, abs=1e-9)
+    assert np.nanstd(found) == pytest.approx(1, abs=1e-5)

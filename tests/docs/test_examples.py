@@ -1,31 +1,31 @@
 """Every example in README.md and docs/ runs and prints what the page says.
 
-The rule: `python` and `sh` blocks run, each in a process of its own, a page at a time in a folder where `dumps/` holds
-the demo's recordings and `out/` their dataset. A `text` block right behind one is all that it prints; a line `…` in it
-stands for any number of lines. `needs=NAME` behind the language leaves a block out where that package is not installed.
-All other blocks are only shown. `OPENAI_BASE_URL` leads to docs/toy_server.py, started anew for each page.
+The rule: `python` and `sh` blocks run, each in a process of its own, a page at a time in a folder that is empty at
+first. A page that reads `dumps/` or `out/` begins with the line that makes them, and a how-to page names what has to be
+installed. A `text` block right behind a block is all that it prints; a line `…` in it stands for any number of lines.
+`needs=NAME` behind the language leaves a block out where that package is not installed; in the fresh environment of
+`test_a_page_needs_what_it_names` nothing is left out. All other blocks are only shown. `OPENAI_BASE_URL` leads to
+docs/toy_server.py, started anew for each page.
 """
 
 import doctest
 import os
 import re
-import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 from itertools import zip_longest
 from pathlib import Path
 
 import pytest
 
-from art_otel.demo import RECORDINGS
-from tests.conversions import convert_files
 from tests.docs.pages import DOCS, ROOT, inside
 
 BLOCK = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
-COMMANDS = {"python": (sys.executable, "-W", "error", "-c"), "sh": ("sh", "-e", "-c")}
+OPTIONS = {"python": ("python", "-W", "error", "-c"), "sh": ("sh", "-e", "-c")}
 ALIKE = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
@@ -50,7 +50,7 @@ def examples(page: Path) -> list[Example]:
     found: list[Example] = []
     for block, following in zip_longest(blocks, blocks[1:]):
         language, *options = block["info"].split() or [""]
-        if language not in COMMANDS:
+        if language not in OPTIONS:
             continue
         adjacent = following is not None and not text[block.end() : following.start()].strip()
         prints = following["body"] if adjacent and following["info"] == "text" else None
@@ -63,13 +63,6 @@ def examples(page: Path) -> list[Example]:
 PAGES = [page for page in [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))] if examples(page)]
 
 
-@pytest.fixture(scope="module")
-def dataset(tmp_path_factory) -> Path:
-    out = tmp_path_factory.mktemp("demo") / "out"
-    convert_files(out, RECORDINGS)
-    return out
-
-
 LONG = [DOCS / "demo.md"]
 """What `art-otel demo` does, which tests/demo runs every day."""
 
@@ -78,15 +71,61 @@ LONG = [DOCS / "demo.md"]
     "page",
     [pytest.param(page, id=str(inside(page)), marks=[pytest.mark.program] * (page in LONG)) for page in PAGES],
 )
-def test_the_examples_of_a_page_run(page, dataset, model_server, tmp_path):
-    shutil.copytree(RECORDINGS, tmp_path / "dumps")
-    shutil.copytree(dataset, tmp_path / "out")
+def test_the_examples_of_a_page_run(page, model_server, tmp_path):
     skipped = [example for example in examples(page) if not example.can_run]
     for example in examples(page):
         if example.can_run:
             check(example, f"{inside(page)}:{example.line}", tmp_path, model_server)
     if skipped:
         pytest.skip("; ".join(f"line {example.line} needs {example.needs}" for example in skipped))
+
+
+NEEDS = re.compile(
+    r"^\*\*You need\*\* `art-otel(?:\[(?P<extras>[a-z,]+)\])?`(?: and `(?P<more>[a-z-]+)`)? \(", re.MULTILINE
+)
+HOW_TO = sorted((DOCS / "how-to").glob("*.md"))
+
+
+def needs(page: Path) -> re.Match[str] | None:
+    """What a page says below its title that has to be installed."""
+    return NEEDS.match("\n".join(page.read_text(encoding="utf-8").splitlines()[2:3]))
+
+
+@pytest.mark.parametrize("page", HOW_TO, ids=lambda page: page.name)
+def test_a_how_to_page_begins_with_what_it_needs(page):
+    assert needs(page), "the line below the title: **You need** `art-otel[extras]` ([install](…))"
+
+
+FRESH = [page for page in PAGES if needs(page)]
+
+
+@pytest.fixture(scope="module")
+def environments(tmp_path_factory) -> Callable[[tuple[str, ...]], Path]:
+    """The Python of a new environment with art-otel and its extras alone; one for all pages that need the same."""
+
+    @cache
+    def python(packages: tuple[str, ...]) -> Path:
+        folder = tmp_path_factory.mktemp("environment")
+        found = folder / "bin" / "python"
+        for command in (
+            ["uv", "venv", "--quiet", "--python", sys.executable, str(folder)],
+            ["uv", "pip", "install", "--quiet", "--python", str(found), *packages],
+        ):
+            subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+        return found
+
+    return python
+
+
+@pytest.mark.install
+@pytest.mark.parametrize("page", FRESH, ids=lambda page: str(inside(page)))
+def test_a_page_needs_what_it_names(page, environments, model_server, tmp_path):
+    named = needs(page)
+    assert named is not None
+    extras = f"[{named['extras']}]" if named["extras"] else ""
+    python = environments((f"{ROOT}{extras}", *filter(None, [named["more"]])))
+    for example in examples(page):
+        check(example, f"{inside(page)}:{example.line}", tmp_path, model_server, python)
 
 
 @pytest.fixture
@@ -99,11 +138,14 @@ def model_server() -> Iterator[str]:
         server.terminate()
 
 
-def check(example: Example, place: str, folder: Path, model_server: str = "") -> None:
+def check(
+    example: Example, place: str, folder: Path, model_server: str = "", python: Path = Path(sys.executable)
+) -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("COV_", "OTEL_"))}
     environment |= {"OPENAI_BASE_URL": model_server, "OPENAI_API_KEY": "none"}
-    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
-    command = [*COMMANDS[example.language], example.code]
+    environment["PATH"] = f"{python.parent}{os.pathsep}{environment['PATH']}"
+    program, *options = OPTIONS[example.language]
+    command = [str(python) if program == "python" else program, *options, example.code]
     done = subprocess.run(
         command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )

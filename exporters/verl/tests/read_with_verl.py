@@ -7,6 +7,8 @@ from pathlib import Path
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 
+import numpy as np
+import torch
 from omegaconf import OmegaConf
 from transformers import AutoTokenizer
 from verl import DataProto
@@ -68,6 +70,28 @@ def rollouts() -> dict:
     return {"tensors": tensors, "names": names, "advantages": advantages.tolist()}
 
 
+def over_groups(cases: list[list[list[float]]]) -> list[dict[str, list[float]]]:
+    """The advantages that verl gives groups of rewards, where every completion has four tokens."""
+    found = []
+    for groups in cases:
+        rewards = [reward for group in groups for reward in group]
+        owners = np.array([number for number, group in enumerate(groups) for _ in group])
+        scores, mask = torch.zeros(len(rewards), 4, dtype=torch.float64), torch.ones(len(rewards), 4)
+        scores[:, -1] = torch.tensor(rewards, dtype=torch.float64)
+        config = OmegaConf.create({"gamma": 1.0})
+        of_batch, _ = core_algos.compute_reinforce_plus_plus_outcome_advantage(scores, mask, config=config)
+        of_group, _ = core_algos.compute_reinforce_plus_plus_baseline_outcome_advantage(scores, mask, owners)
+        left_out, _ = core_algos.compute_rloo_outcome_advantage(scores.clone(), mask, owners)
+        found.append(
+            {
+                "reinforce_plus_plus": of_batch[:, 0].tolist(),
+                "reinforce_plus_plus_baseline": of_group[:, 0].tolist(),
+                "rloo": left_out[:, 0].tolist(),
+            }
+        )
+    return found
+
+
 def prompts() -> list[dict]:
     config = OmegaConf.create({"max_prompt_length": 256, "cache_dir": str(FOLDER / "cache")})
     dataset = RLHFDataset(str(FOLDER / "prompts.parquet"), TOKENIZER, config)
@@ -85,6 +109,7 @@ def main() -> None:
         "tools": tools(),
         "rollouts": rollouts(),
         "prompts": prompts(),
+        "over groups": over_groups(json.loads((FOLDER / "groups.json").read_text())),
     }
     TOKENIZER.chat_template = LINES
     answer["plain with lines"] = sft("no-tools", MultiTurnSFTDataset)

@@ -1,6 +1,7 @@
 """verl's own readers on our files: what they train on is what was sampled."""
 
 import json
+import math
 import os
 import subprocess
 from pathlib import Path
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 import art_otel
+from art_otel.data import ADVANTAGES_OVER_GROUPS, rloo
 from art_otel.data.sft import message_batches
 from art_otel.exporting import export
 from tests.exporting.samples import (
@@ -72,6 +74,9 @@ PLAIN = rollout(
 ROLLOUTS = [*samples(), FORKED]
 
 
+GROUPS = [[[1.0, 2.0], [3.0, 6.0, 0.5]], [[0.0, 1.0, 1.0, 1.0], [0.0, 0.0], [0.25, -2.0]]]
+
+
 @pytest.fixture(scope="module")
 def read(tmp_path_factory) -> dict:
     folder = tmp_path_factory.mktemp("verl")
@@ -80,6 +85,7 @@ def read(tmp_path_factory) -> dict:
     export([PLAIN], "verl", folder / "no-tools.parquet", format="sft")
     export(ROLLOUTS, "verl", folder / "rollouts.parquet", format="rollouts")
     export(ROLLOUTS, "verl", folder / "prompts.parquet", format="prompts")
+    (folder / "groups.json").write_text(json.dumps(GROUPS))
     python = trainer_python("verl", *REQUIREMENTS, alone=("verl==0.9.1",))
     script = Path(__file__).with_name("read_with_verl.py")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(script.parents[1])])}
@@ -174,6 +180,17 @@ def test_verl_computes_advantages_over_the_rows_of_a_group(read):
         if sequence.group_id == "g":
             advantage = (sequence.reward - rewards.mean()) / spread * tensors["response_mask"][row]
             np.testing.assert_allclose(read["rollouts"]["advantages"][row], advantage, atol=1e-5)
+
+
+def test_advantages_by_the_names_of_verl_are_those_of_verl(read):
+    # Of four tokens a completion, verl's variance divides by 4 n - 1 where ours divides by 4 n.
+    for groups, theirs in zip(GROUPS, read["over groups"], strict=True):
+        members = sum(map(len, groups))
+        of_tokens = math.sqrt((4 * members - 1) / (4 * members))
+        np.testing.assert_allclose(np.concatenate([rloo(one) for one in groups]), theirs["rloo"], rtol=1e-6)
+        for name in ("reinforce_plus_plus", "reinforce_plus_plus_baseline"):
+            ours = np.concatenate(ADVANTAGES_OVER_GROUPS[name].formula(groups))
+            np.testing.assert_allclose(ours * of_tokens, theirs[name], rtol=1e-5, atol=1e-7)
 
 
 def test_prompts_are_one_a_group(read):
