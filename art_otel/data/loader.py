@@ -90,8 +90,7 @@ class Batches:
                 return
             _count(report, layout, batches, sequences)
             yield layout.batch(batches)
-        report.warn_without_ids()
-        report.warn_of_no_match(self._recipe.selection)
+        report.warn_of_nothing(self._recipe.selection)
 
     def state_dict(self) -> dict[str, Any]:
         """Where the latest iteration stands, as JSON values: the same on every rank. Raises StoreError."""

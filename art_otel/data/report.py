@@ -126,22 +126,23 @@ class BatchReport:
         self._skip(sequence, reason)
         self.completions_skipped[reason] += len(sequence.completions)
 
-    def warn_without_ids(self) -> None:
-        """Warn if nothing is trained because no completion has token ids."""
-        if self.completions_skipped[NO_IDS] and not self.trajectories_used:
-            warnings.warn(
-                "there are no batches, because no completion has token ids. Ask the server for them with"
-                " ART_OTEL_REQUEST_TOKENS=1 when you record, or give batches(…, tokenizer=…) what makes them from the"
-                " messages, without logprobs",
-                stacklevel=2,
+    def warn_of_nothing(self, selection: Selection) -> None:
+        """Warn if no trajectory is trained, and say why."""
+        if self.trajectories_used or not self.trajectories:
+            return
+        if self.trajectories_skipped.keys() <= {NO_IDS}:
+            why = (
+                "because no completion has token ids. Ask the server for them with ART_OTEL_REQUEST_TOKENS=1 when you"
+                " record, or give batches(…, tokenizer=…) what makes them from the messages, without logprobs"
             )
-
-    def warn_of_no_match(self, selection: Selection) -> None:
-        """Warn if nothing is trained because no trajectory has the split and training step that were asked for."""
-        asked = {"split": selection.split, "training_step": selection.training_step}
-        filters = ", ".join(f"{name}={sorted(map(str, value))}" for name, value in asked.items() if value is not None)
-        if filters and not self.trajectories_used and self.trajectories_skipped.keys() <= {"split", "training step"}:
-            warnings.warn(f"there are no batches, because no trajectory has {filters}", stacklevel=2)
+        elif self.trajectories_skipped.keys() <= {"split", "training step"}:
+            asked = {"split": selection.split, "training_step": selection.training_step}
+            filters = (f"{name}={sorted(map(str, value))}" for name, value in asked.items() if value is not None)
+            why = f"because no trajectory has {', '.join(filters)}"
+        else:
+            counts = ", ".join(f"{reason}: {count:,}" for reason, count in self.trajectories_skipped.most_common())
+            why = f"because all {self.trajectories:,} trajectories are left out ({counts})"
+        warnings.warn(f"there are no batches, {why}", stacklevel=2)
 
     def _skip(self, sequence: TokenSequence, reason: str) -> None:
         self.sequences_skipped[reason] += 1

@@ -260,3 +260,9 @@ def test_what_a_notebook_shows_is_short():
 def test_a_split_that_no_trajectory_has_is_said():
     with pytest.warns(UserWarning, match=r"no trajectory has split=\['eval'\]"):
         assert list(art_otel.batches([rollout([], split="train")], split="eval")) == []
+
+
+def test_why_nothing_is_trained_is_said_with_counts():
+    found = [talk("a", 1, policy_version="3"), talk("b", 1, status="error"), talk("c", 1, split="eval")]
+    with pytest.warns(UserWarning, match=r"all 3 trajectories are left out \(.*status: 1.*\)"):
+        assert list(art_otel.batches(found, advantage=None, policy_version=7)) == []
