@@ -117,6 +117,7 @@ def test_the_report_accounts_for_every_trajectory(tmp_path):
         "trajectories": 3,
         "trajectories_used": 2,
         "trajectories_skipped": {"bad": 1},
+        "unsuccessful": 0,
         "skipped": {"a part": 2},
         "changed": {"copied": 2},
         "not_carried": {"metrics": {"trajectories": 1, "why": "no place"}},
