@@ -45,6 +45,7 @@ PACKAGES: Final = {
     "agentlightning": "agentlightning",
     "art": "openpipe-art",
     "atif": "harbor",
+    "primerl": "verifiers",
     "tinker": "tinker-cookbook",
     "trinity": "trinity-rft",
     "trl": "trl",

@@ -1,0 +1,39 @@
+"""art-otel trajectories for prime-rl: the samples that it packs and trains on.
+
+`read_samples` reads the records where prime-rl is installed.
+"""
+
+from typing import Final
+
+from art_otel.exporting import Exporter, Format, JsonLines
+from art_otel_primerl.config import SamplesConfig
+from art_otel_primerl.read import read_samples
+from art_otel_primerl.samples import encode_samples
+
+__all__ = ["EXPORTER", "read_samples"]
+
+EXPORTER: Final = Exporter(
+    name="primerl",
+    summary="prime-rl: the samples that its packer takes, as those of verifiers' traces",
+    formats=(
+        Format(
+            name="samples",
+            summary="a token history a line, by TrainingSample's fields: ids, mask, logprobs, temperatures, advantages",
+            input="trajectories",
+            needs="token ids and logprobs of the completions, and rewards",
+            not_carried={
+                "input_messages": "prime-rl trains on tokens alone",
+                "tools": "as input_messages",
+                "rewards": "they are in the advantages; the reward of the last completion stands beside them",
+                "metrics": "no place in the format",
+                "metadata": "no place in the format",
+                "logs": "no place in the format",
+                "routed_experts": "prime-rl can replay them, and this format does not write them",
+            },
+            config=SamplesConfig,
+            encode=encode_samples,
+            sink=lambda _: JsonLines(),
+            advantage="centered",
+        ),
+    ),
+)

@@ -1,0 +1,92 @@
+"""Samples: token histories as prime-rl's `TrainingSample`.
+
+Invariant: the lists of a record have one length, that of its history. `mask` is true exactly where a token was sampled,
+is trained here and has a logprob; elsewhere logprobs and advantages are 0.0.
+
+Source: `TrainingSample` and `prepare_sample` of prime-rl 0.8.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from art_otel.exporting import ExportStats, ScoredTrajectory, TokenSequence, sequences_of
+from art_otel.trajectories import Trajectory
+from art_otel_primerl.config import SamplesConfig
+
+JsonObject: TypeAlias = dict[str, Any]
+
+NO_LOGPROBS: Final = "completions without logprobs"
+NOTHING_LEFT: Final = "sequences that train nothing"
+TEMPERATURE: Final = "completions whose temperature is the option's"
+RESERVED: Final = "rollouts named all, which prime-rl keeps for itself, in the environment art-otel"
+
+_OWN: Final = "art-otel"
+_RESERVED: Final = "all"
+
+
+def encode_samples(
+    items: Iterator[ScoredTrajectory], config: SamplesConfig, stats: ExportStats
+) -> Iterator[JsonObject]:
+    """A record a sequence. Numbers are those of its arrays, float32 as the shortest double that is equal."""
+    for item in items:
+        env_name = _env_name(item.trajectory, config, stats)
+        for sequence in sequences_of(item, stats):
+            mask = _trainable(sequence, stats)
+            if mask.any():
+                yield _record(sequence, mask, env_name, _temperatures(item.trajectory, sequence, config, stats))
+            else:
+                stats.skipped[NOTHING_LEFT] += 1
+
+
+def _env_name(trajectory: Trajectory, config: SamplesConfig, stats: ExportStats) -> str:
+    name = config.env_name or trajectory.name or _OWN
+    if name != _RESERVED:
+        return name
+    stats.changed[RESERVED] += 1
+    return _OWN
+
+
+def _trainable(sequence: TokenSequence, stats: ExportStats) -> NDArray[np.bool_]:
+    """The loss mask without the completions that have no logprobs. Shape: (tokens,)."""
+    mask = sequence.loss_mask.copy()
+    for span in sequence.completions:
+        if np.isnan(sequence.logprobs[span.start : span.end]).any():
+            stats.skipped[NO_LOGPROBS] += 1
+            mask[span.start : span.end] = False
+    return mask
+
+
+def _temperatures(
+    trajectory: Trajectory, sequence: TokenSequence, config: SamplesConfig, stats: ExportStats
+) -> list[float]:
+    """The temperature that each token was sampled with; 1.0 where nothing is trained, which prime-rl does not read."""
+    temperatures = [1.0] * len(sequence)
+    for span in sequence.completions:
+        told = trajectory.calls[trajectory.turns[span.turn].call].parameters.get("temperature")
+        known = isinstance(told, int | float) and not isinstance(told, bool) and math.isfinite(told) and told > 0
+        stats.changed[TEMPERATURE] += not known
+        temperature = float(told) if known else config.temperature
+        temperatures[span.start : span.end] = [temperature] * (span.end - span.start)
+    return temperatures
+
+
+def _record(sequence: TokenSequence, mask: NDArray[np.bool_], env_name: str, temperatures: list[float]) -> JsonObject:
+    record: JsonObject = {
+        "token_ids": sequence.input_ids.tolist(),
+        "mask": mask.tolist(),
+        "logprobs": np.where(mask, sequence.logprobs, 0.0).tolist(),
+        "temperatures": temperatures,
+        "env_name": env_name,
+        "rollout_id": sequence.rollout_id,
+        "group_id": sequence.group_id,
+        "training_step": sequence.training_step,
+        "reward": sequence.reward,
+        "policy_version": sequence.policy_version,
+    }
+    if sequence.advantages is not None:
+        record["advantages"] = np.where(mask, sequence.advantages, 0.0).tolist()
+    return record

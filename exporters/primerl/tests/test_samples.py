@@ -1,0 +1,146 @@
+"""Samples: the ids, masks, logprobs and advantages that one computes from the calls alone."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from art_otel import batches
+from art_otel.errors import UsageError
+from art_otel.exporting import ExportStats, ScoredTrajectory, export
+from art_otel.testing import trajectories
+from art_otel_primerl import read_samples
+from art_otel_primerl.config import SamplesConfig
+from art_otel_primerl.samples import NO_LOGPROBS, NOTHING_LEFT, RESERVED, TEMPERATURE, encode_samples
+from tests.data.rollouts import agent_rollouts
+from tests.exporting.golden import check_golden
+from tests.exporting.samples import (
+    QUESTION,
+    SYSTEM,
+    asked,
+    branching,
+    conversation,
+    found,
+    group,
+    looking,
+    rollout,
+    said,
+    samples,
+    without_logprobs,
+)
+
+TESTDATA = Path(__file__).parent.parent / "testdata"
+STREAMS = ("token_ids", "mask", "logprobs", "temperatures")
+
+
+def encoded(*rollouts, advantage="centered", **options) -> tuple[list[dict], ExportStats]:
+    stats = ExportStats()
+    source = batches(rollouts, advantage=advantage, allow_incomplete=True, status=("ok", "error"))
+    items = (ScoredTrajectory(trajectory=one, turn_rewards=rewards) for one, rewards in source.trajectories())
+    return list(encode_samples(items, SamplesConfig(**options), stats)), stats
+
+
+def test_the_golden_file(tmp_path):
+    check_golden(TESTDATA / "samples.jsonl", samples(), "primerl", "samples", tmp_path)
+
+
+@given(st.lists(trajectories(), max_size=3) | agent_rollouts())
+def test_every_sample_is_of_one_length_and_trains_something(rollouts):
+    records, _ = encoded(*rollouts, advantage=None)
+    for record in records:
+        assert {len(record[name]) for name in STREAMS} == {len(record["token_ids"])}
+        assert any(record["mask"])
+        assert all(mask or not logprob for mask, logprob in zip(record["mask"], record["logprobs"], strict=True))
+        assert min(record["temperatures"]) > 0
+        assert record["env_name"] not in ("", "all")
+        assert "advantages" not in record
+        json.dumps(record, allow_nan=False)
+
+
+def computed(calls, advantage: float) -> dict:
+    """The sample of calls each of which continues the one before, from their ids and logprobs alone."""
+    ids: list[int] = []
+    streams: dict[str, list] = {"mask": [], "logprobs": [], "advantages": []}
+    for call in calls:
+        prompt, (choice,) = call.prompt_token_ids.tolist(), call.choices
+        assert prompt[: len(ids)] == ids
+        answer = choice.token_ids.tolist()
+        between = len(prompt) - len(ids)
+        ids = prompt + answer
+        streams["mask"] += [False] * between + [True] * len(answer)
+        streams["logprobs"] += [0.0] * between + choice.logprobs.tolist()
+        streams["advantages"] += [0.0] * between + [advantage] * len(answer)
+    return {"token_ids": ids, **streams}
+
+
+def test_several_turns_with_tools_and_interior_masks():
+    records, stats = encoded(*group())
+    rewards = {"r-good": 1.0, "r-fair": 0.5, "r-bad": 0.0}
+    mean = sum(rewards.values()) / 3
+    assert [one["rollout_id"] for one in records] == list(rewards)
+    for record, member in zip(records, group(), strict=True):
+        expected = computed(member.calls, rewards[member.rollout_id] - mean)
+        for name, values in expected.items():
+            assert record[name] == values, name
+        starts = np.flatnonzero(np.diff([0, *map(int, record["mask"])]) == 1)
+        assert len(starts) == 2
+        assert (record["env_name"], record["group_id"], record["training_step"]) == ("weather", "g", 3)
+    assert +stats.changed == {TEMPERATURE: 6}
+
+
+def test_each_branch_trains_what_no_other_does():
+    records, _ = encoded(branching())
+    trained = [turn for turn in branching().turns if turn.untrained is None]
+    assert sum(sum(record["mask"]) for record in records) == sum(len(turn.token_ids) for turn in trained)
+    assert len({tuple(record["token_ids"]) for record in records}) == len(records) == 3
+
+
+def test_a_token_has_the_temperature_that_it_was_sampled_with():
+    second = (SYSTEM, QUESTION, looking("Zürich"), found("rain"))
+    third = (*second, said("Wait."), QUESTION)
+    calls = [
+        asked(0, second[:2], second[2], parameters={"temperature": 0.5}),
+        asked(1, second, said("Wait."), parameters={"temperature": 0}),
+        asked(2, third, said("Rain."), parameters={"temperature": 2}),
+    ]
+    (record,), stats = encoded(rollout("r", calls, reward=1.0), temperature=0.7)
+    found_at = np.array(record["temperatures"])[np.array(record["mask"])].tolist()
+    first, middle, last = (len(call.choices[0].token_ids) for call in calls)
+    assert found_at == [0.5] * first + [0.7] * middle + [2.0] * last
+    assert set(np.array(record["temperatures"])[~np.array(record["mask"])].tolist()) == {1.0}
+    assert +stats.changed == {TEMPERATURE: 1}
+
+
+def test_a_completion_without_logprobs_is_context():
+    records, stats = encoded(without_logprobs(), advantage=None)
+    assert records == []
+    assert stats.skipped == {NO_LOGPROBS: 1, NOTHING_LEFT: 1}
+
+
+def test_the_environment_is_the_name_unless_it_is_said():
+    def env(name, **options):
+        (record,), stats = encoded(conversation("r", "Rain.", 1.0, name=name), **options)
+        return record["env_name"], stats.changed[RESERVED]
+
+    assert env("weather") == ("weather", 0)
+    assert env(None) == ("art-otel", 0)
+    assert env("all") == ("art-otel", 1)
+    assert env("weather", env_name="mine") == ("mine", 0)
+
+
+def test_samples_are_made_by_the_names_of_their_fields(tmp_path):
+    export(group(), "primerl", tmp_path / "samples.jsonl")
+    made = list(read_samples(tmp_path / "samples.jsonl", dict))
+    lines = [json.loads(line) for line in (tmp_path / "samples.jsonl").read_text().splitlines()]
+    assert made == [{name: line[name] for name in (*STREAMS, "env_name", "advantages")} for line in lines]
+    with pytest.raises(ImportError):
+        next(read_samples(tmp_path / "samples.jsonl"))
+
+
+@pytest.mark.parametrize("options", [{"temperature": 0}, {"env_name": ""}])
+def test_an_option_that_cannot_be_is_refused(tmp_path, options):
+    with pytest.raises(UsageError):
+        export(group(), "primerl", tmp_path / "samples.jsonl", options=options)
