@@ -93,13 +93,15 @@ class Order:
     """Windows are `shuffle_buffer` chunks that are in memory, and shuffled, together.
 
     `worker` is (index, count): of several workers, each reads every `count`-th trajectory, so that all have equal
-    shares of small datasets too.
+    shares of small datasets too. `bucket` is how many sequences of about the same length follow each other, so that
+    they share a batch; None for any.
     """
 
     seed: Annotated[int, Meta(ge=0)] | None = None
     epoch: Annotated[int, Meta(ge=0)] = 0
     shuffle_buffer: Annotated[int, Meta(ge=1)] = 4
     worker: tuple[int, int] = (0, 1)
+    bucket: int | None = None
 
     def windows(self, chunks: Sequence[Item]) -> list[tuple[Item, ...]]:
         """The chunks of each window, in the order of reading."""
@@ -110,6 +112,17 @@ class Order:
         """Select this worker's trajectories of consecutive ones."""
         index, count = self.worker
         return numbers[(index - numbers.start) % count :: count]
+
+    def arranged(self, sequences: Sequence[TokenSequence], number: int) -> list[TokenSequence]:
+        """The sequences of a window in their order: shuffled, and with a `bucket` by length, whole buckets shuffled."""
+        shuffled = self.shuffled(sequences, number)
+        if self.bucket is None:
+            return shuffled
+        by_length = sorted(shuffled, key=len)
+        # What fills no bucket comes last, or every batch behind it would be of two buckets.
+        rest = len(by_length) % self.bucket
+        buckets = [by_length[start : start + self.bucket] for start in range(rest, len(by_length), self.bucket)]
+        return [sequence for bucket in (*self.shuffled(buckets, number), by_length[:rest]) for sequence in bucket]
 
     def shuffled(self, items: Sequence[Item], number: int) -> list[Item]:
         """The items in an order of their own for each `number`."""

@@ -4,6 +4,7 @@ Invariant: options that make no sense are refused here, before any trajectory is
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from art_otel.data.advantages import Advantage, AdvantageName
 from art_otel.data.arranging import Layout, Order
@@ -17,6 +18,7 @@ from art_otel.data.selection import TrainingStep, select
 from art_otel.data.sequences import Constrained, Overflow, SequenceBuilder, recorded_histories
 from art_otel.data.sources import Sources, list_chunks
 from art_otel.data.token_facts import TokenFact, token_facts_of
+from art_otel.errors import UsageError
 from art_otel.trajectories import Status
 
 
@@ -41,6 +43,7 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
     seed: int | None = None,
     epoch: int = 0,
     shuffle_buffer: int = 4,
+    by_length: bool = False,
     rank: int = 0,
     world_size: int = 1,
     drop_last: bool = False,
@@ -68,6 +71,7 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
       any); parts of a dataset that have none of them are not opened. `policy_version`: sampled by this version in every
       call, or with `max_staleness` by versions at most so many older.
     - `seed`, `epoch`: shuffle, the same way each time; `shuffle_buffer` row groups are in memory and shuffled together.
+      `by_length`: sequences of about the same length share a batch, as far as those in memory go; less padding.
       `rank` of `world_size`: one of several ranks, which all give the same number of batches: a rank that has none
       left gives one without anything to train on. `drop_last=True` drops the last batches instead where they are not
       whole for every rank.
@@ -82,6 +86,8 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
     files.
     """
     order = validate(Order, {"seed": seed, "epoch": epoch, "shuffle_buffer": shuffle_buffer})
+    if by_length and packed:
+        raise UsageError("by_length=True with packed=True: rows of max_tokens have the same length; leave one out")
     facts = token_facts_of(token_facts)
     layout = validate(
         Layout,
@@ -116,6 +122,8 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
         token_facts=facts,
         constrained=layout.constrained,
     )
+    if by_length:
+        order = replace(order, bucket=layout.batch_size * layout.world_size)
     recipe = Recipe(
         selection=selection,
         scoring=make_scoring(credit, advantage, zero_variance),

@@ -171,7 +171,7 @@ class Batches:
             if number < first:
                 continue
             # No name holds a window's sequences, so that they are gone before the next are read.
-            for index, sequence in enumerate(order.shuffled(self._of_window(window, report), number + 1)):
+            for index, sequence in enumerate(order.arranged(self._of_window(window, report), number + 1)):
                 if number == first and index < skipped:
                     report.skip(sequence, GIVEN_BEFORE)
                 else:

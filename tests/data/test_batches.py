@@ -14,6 +14,7 @@ from msgspec import structs
 
 import art_otel
 from art_otel.data import Batch, call_reward, outcome_reward, step_reward, weighted
+from art_otel.errors import UsageError
 from art_otel.testing import trajectories
 from art_otel.trajectories import EXPLANATIONS, TrajectoryGroup, Untrained, token_histories
 from tests.data.account import PAGE, REASONS, REFUSALS, check_account
@@ -266,3 +267,22 @@ def test_why_nothing_is_trained_is_said_with_counts():
     found = [talk("a", 1), talk("b", 1, status="error"), talk("c", 1, status="error")]
     with pytest.warns(UserWarning, match=r"all 3 trajectories are left out \(status: 2, no policy version: 1\)"):
         assert list(art_otel.batches(found, advantage=None, policy_version=7)) == []
+
+
+def test_by_length_sequences_of_the_same_length_share_a_batch():
+    found = [talk(f"r-{number}", size, reward=1.0) for number, size in enumerate([1, 9, 1, 9, 5, 1, 9, 5, 1, 5, 9])]
+    plain = art_otel.batches(found, batch_size=4)
+    sorted_ = [art_otel.batches(found, batch_size=4, by_length=True, seed=seed) for seed in (None, 1)]
+    told = [sorted(name for batch in made for name in batch.rollout_ids) for made in (plain, *sorted_)]
+    assert told[0] == told[1] == told[2] == sorted(one.rollout_id for one in found)
+    assert plain.report.padding > 20
+    for made in sorted_:
+        assert made.report.padding < 8
+        whole = [batch.rollout_ids.tolist() for batch in made]
+        first = iter(made)
+        next(first)
+        again = art_otel.batches(found, batch_size=4, by_length=True, seed=made._recipe.order.seed)
+        again.load_state_dict(made.state_dict())
+        assert [batch.rollout_ids.tolist() for batch in again] == whole[1:]
+    with pytest.raises(UsageError, match="by_length"):
+        art_otel.batches(found, by_length=True, packed=True, max_tokens=20)
