@@ -4,7 +4,8 @@ Invariant: each completion with tokens is the response of exactly one triplet, o
 the prompt's ids are what the server saw. Triplets stand in the order of their calls.
 
 Source: `RolloutLegacy` and `Triplet` in `agentlightning/types/core.py`, and `span_to_triplet` in
-`agentlightning/adapter/triplet.py`, of Agent Lightning 0.3.0.
+`agentlightning/adapter/triplet.py`, of Agent Lightning 0.3.0; `CompletedRollout` in
+`agentlightning/verl/agl_rollout_manager.py` and `RolloutAdapter` of 1.0.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,6 +1,7 @@
 """Triplet: one completion of a call as Agent Lightning's `Triplet`.
 
-Invariant: `response.logprobs` is there only where every token has one, as in a triplet that Agent Lightning makes.
+Invariant: `response.logprobs` is there only where every token has one, as in a triplet that Agent Lightning 0.3 makes;
+`response.log_probs`, which Agent Lightning 1.0 reads, is None there.
 """
 
 from collections.abc import Sequence
@@ -34,7 +35,7 @@ def triplet(sampled: Sampled, reward: float | None, stats: ExportStats, *, raw_c
     input_messages = sampled.call.input_messages
     asked = None if input_messages is None else [chat_message(message) for message in input_messages]
     prompt: JsonObject = {"token_ids": sampled.prompt_ids, "image_urls": _image_urls(asked or [])}
-    response: JsonObject = {"token_ids": sampled.response_ids}
+    response: JsonObject = {"token_ids": sampled.response_ids, "log_probs": sampled.logprobs}
     if raw_content:
         prompt["raw_content"] = asked
         response["raw_content"] = _answer(sampled.turn)

@@ -84,6 +84,7 @@ def test_a_rollout_of_two_calls():
     assert two["response"]["token_ids"] == completion_ids(said("Rain."))
     assert [token["logprob"] for token in two["response"]["logprobs"]] == [-1 - at / 4 for at in range(6)]
     assert two["response"]["logprobs"][0]["token"] == f"token_id:{ord('R')}"
+    assert two["response"]["log_probs"] == [-1 - at / 4 for at in range(6)]
     (answer,) = one["response"]["raw_content"]
     assert answer["tool_calls"][0]["function"]["arguments"] == '{"city":"Zürich" }'
     assert answer["finish_reason"] == "tool_calls"
@@ -147,6 +148,7 @@ def test_unknown_logprobs_are_absent(value):
     stats = ExportStats()
     (record,) = records([trajectory], stats=stats)
     assert "logprobs" not in record["triplets"][0]["response"]
+    assert record["triplets"][0]["response"]["log_probs"] is None
     assert +stats.changed == Counter({NO_LOGPROBS: 1, NULL.format("no reward"): 1})
 
 
@@ -185,7 +187,7 @@ def test_images_and_no_raw_content():
     (one,) = record["triplets"]
     assert one["prompt"].keys() == {"token_ids", "image_urls"}
     assert one["prompt"]["image_urls"] == ["https://a.example/b.png", "data:image/png;base64,AAAA"]
-    assert one["response"].keys() == {"token_ids", "logprobs"}
+    assert one["response"].keys() == {"token_ids", "log_probs", "logprobs"}
 
 
 def test_messages_that_nobody_recorded():
