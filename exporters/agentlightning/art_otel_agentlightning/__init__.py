@@ -12,7 +12,7 @@ EXPORTER: Final = Exporter(
     formats=(
         Format(
             name="triplets",
-            summary="a rollout a line as RolloutLegacy (0.3) and CompletedRollout (1.0) read it, a Triplet a completion",
+            summary="a rollout a line as RolloutLegacy (0.3) and CompletedRollout (1.0) read it, a Triplet a turn",
             input="trajectories",
             needs="token ids; a reward, which Agent Lightning otherwise takes for 0",
             not_carried={
