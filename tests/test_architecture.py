@@ -37,6 +37,7 @@ PACKAGES = [
     "engines",
     "conversion",
     "tracing",
+    "pytest_plugin",
     "workflows",
     "http",
     "receiver",
