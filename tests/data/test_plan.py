@@ -11,7 +11,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import art_otel
-from art_otel.data import ADVANTAGES, Credit, call_reward, discounted, reinforce, reward_function, step_reward, weighted
+from art_otel.data import (
+    ADVANTAGES,
+    Credit,
+    OverGroups,
+    call_reward,
+    discounted,
+    reinforce,
+    reward_function,
+    step_reward,
+    weighted,
+)
 from art_otel.errors import UsageError
 from art_otel.trajectories import TrajectoryGroup
 from tests.data.rollouts import rollout
@@ -245,3 +255,16 @@ def test_groups_of_one_name_in_two_training_steps_are_not_compared():
     later = [replace(each, rollout_id=f"later-{each.rollout_id}") for each in other]
     found, _ = advantages([*one, *later], advantage="centered")
     assert found == {"g-0": [{-1.0}], "g-1": [{1.0}], "later-g-0": [{-10.0}], "later-g-1": [{10.0}]}
+
+
+def test_advantages_over_groups_compare_all_that_is_read():
+    members = [
+        talk(name, 1, group_id=group_id, reward=reward)
+        for name, group_id, reward in (("a", "one", 1.0), ("b", "one", 2.0), ("c", "two", 3.0), ("d", "two", None))
+    ]
+    found, report = advantages(members, advantage="reinforce_plus_plus")
+    # Mean 2, squares 2, population variance 2 / 3, deviation 0.8164965809.
+    assert {name: round(min(values), 5) for name, (values,) in found.items()} == {"a": -1.22474, "b": 0.0, "c": 1.22474}
+    assert report.completions_skipped == {"no reward": 1}
+    with pytest.raises(UsageError, match="of 2 groups it gave 0"):
+        advantages(members, advantage=OverGroups(lambda _: ()))
