@@ -5,8 +5,8 @@
     generate   the server samples from ids, and gives ids
     derender   the server's own parsers make text, reasoning and tool calls of them
 
-Invariant: one tokenization authority, the server. What it refuses or cannot do before it samples is asked of it as the
-agent asked, and the span says why.
+Invariant: one tokenization authority, the server. What it refuses, cannot do, or answers in a form that is not
+known, before it samples, is asked of it as the agent asked, and the span says why.
 """
 
 import time
@@ -75,6 +75,9 @@ class ExactTokens:
             answer = await self._answer(server, exchange.dialect, request, rollout)
         except Refusal as refused:
             exchange.sampled = NotExact(str(refused))
+            return None
+        except (KeyError, TypeError, ValueError) as error:  # a server of another version; ValueError has JSON's errors
+            exchange.sampled = NotExact(f"the server answers in another form: {type(error).__name__}: {error}")
             return None
         exchange.sampled = answer.sampled
         return answer

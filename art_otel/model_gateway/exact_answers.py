@@ -112,17 +112,20 @@ class ExactAnswer:
         self.headers = {**answered.headers, "content-type": self.raw_headers[-1][1].decode()}
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """The body, as it is sampled and parsed."""
-        if not self.is_stream:
-            yield await self._whole()
-            return
-        yield self._shape.begin()
-        async for choices in self._gathered():
-            for choice in choices:
-                if piece := await self._piece(choice):
-                    yield piece
-        self._over(self.sampled)
-        yield self._shape.end(self._usage)
+        """The body, as it is sampled and parsed. Raises UpstreamError where the server breaks off, or answers oddly."""
+        try:
+            if not self.is_stream:
+                yield await self._whole()
+                return
+            yield self._shape.begin()
+            async for choices in self._gathered():
+                for choice in choices:
+                    if piece := await self._piece(choice):
+                        yield piece
+            self._over(self.sampled)
+            yield self._shape.end(self._usage)
+        except (KeyError, TypeError, ValueError) as error:  # a server of another version; ValueError has JSON's errors
+            raise BrokenOffError(f"its answer has another form: {type(error).__name__}: {error}") from error
 
     def close(self) -> None:
         """Leave the server, whether it has ended or not."""

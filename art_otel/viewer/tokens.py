@@ -157,12 +157,9 @@ def explain_completion(
 
 def facts_of(turn: Turn) -> str:
     """What else is known of a completion's tokens: where the weights change, and which large facts there are."""
-    versions = [f"{one.version} from token {one.start}" for one in turn.weight_versions or ()]
-    large = [name.replace("_", " ") for name in TOKEN_FACTS if getattr(turn, name) is not None]
-    sentences = ([f" Weights: {', '.join(versions)}."] if versions else []) + [
-        f" Its {name} is known." for name in large
-    ]
-    return "".join(sentences).replace("experts is", "experts are")
+    versions = ", ".join(f"{one.version} from token {one.start}" for one in turn.weight_versions or ())
+    large = ", ".join(name.replace("_", " ") for name in TOKEN_FACTS if getattr(turn, name) is not None)
+    return (f" Weights: {versions}." if versions else "") + (f" Also known: {large}." if large else "")
 
 
 def _mask(span: CompletionSpan, comparison: Comparison, trained_in: dict[int, int]) -> str:

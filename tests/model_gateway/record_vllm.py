@@ -9,7 +9,7 @@ import json
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -56,14 +56,16 @@ def serving(answer: Callable[[str, str], Reply]) -> Iterator[str]:
 
 
 @contextmanager
-def replayed() -> Iterator[str]:
-    """A server that answers what was recorded, and nothing else."""
+def replayed(instead: Mapping[str, Reply] | None = None) -> Iterator[str]:
+    """A server that answers what was recorded, `instead` of some paths something else, and nothing else."""
     known: dict[tuple[str, str], list[Reply]] = {}
     for path, body, *reply in read()["exchanges"]:
         known.setdefault((path, body), []).append(tuple(reply))
 
     def answer(path: str, body: str) -> Reply:
         """The next answer to the same request, the last one again and again."""
+        if instead and path in instead:
+            return instead[path]
         replies = known.get((path, key(body))) or [(404, "text/plain", "not recorded")]
         return replies.pop(0) if len(replies) > 1 else replies[0]
 

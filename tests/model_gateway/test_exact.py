@@ -1,12 +1,14 @@
 """Exact tokens, over exchanges of a real vLLM 0.32 that `record_vllm` recorded."""
 
+import json
+
 import httpx
 import pytest
 
 from art_otel.errors import UsageError
 from tests.model_gateway.exact_cases import comparable, requests
 from tests.model_gateway.gateways import gateway, recorded
-from tests.model_gateway.record_vllm import MODEL, read, replayed
+from tests.model_gateway.record_vllm import MODEL, read, replayed, serving
 
 
 def test_to_the_agent_it_is_the_server_and_every_id_is_known(tmp_path):
@@ -28,3 +30,36 @@ def test_to_the_agent_it_is_the_server_and_every_id_is_known(tmp_path):
 def test_a_server_that_does_not_sample_from_ids_is_an_error_at_the_start(tmp_path, address):
     with pytest.raises(UsageError, match="--enable-scale-out"), gateway(tmp_path, address, tokens="exact"):
         pass
+
+
+ANSWER = {
+    "id": "c",
+    "choices": [{"index": 0, "message": {"role": "assistant", "content": "4"}, "finish_reason": "stop"}],
+}
+
+
+@pytest.mark.parametrize("form", ["{}", "[]", "no JSON"])
+def test_a_server_of_another_version_is_asked_as_the_agent_asked(tmp_path, form):
+    def answer(path: str, _: str) -> tuple[int, str, str]:
+        if path == "/inference/v1/generate":
+            return (400, "application/json", '{"error": "token_ids"}')
+        is_ours = path == "/v1/chat/completions"
+        return (200, "application/json", json.dumps(ANSWER) if is_ours else form)
+
+    with serving(answer) as url, gateway(tmp_path, url) as running:
+        body = {"model": "m", "messages": [{"role": "user", "content": "2 + 2?"}]}
+        answered = httpx.post(f"{running.url}/rollout/1/v1/chat/completions", json=body, timeout=30)
+    assert answered.json() == ANSWER
+    ((call,),) = [trajectory.calls for trajectory in recorded(tmp_path)]
+    assert call.extra["prompt"] == "passed_through"
+    assert "another form" in call.extra["prompt_reason"]
+
+
+def test_what_cannot_be_parsed_behind_the_sampling_broke_off(tmp_path):
+    path, body = next((path, body) for path, body in requests(MODEL) if path == "/v1/chat/completions")
+    unknown = {f"{path}/derender": (200, "application/json", "{}")}
+    with replayed(unknown) as url, gateway(tmp_path, url, tokens="exact") as running:
+        answered = httpx.post(f"{running.url}/rollout/1{path}", json=body, timeout=30)
+    assert answered.status_code == 502
+    ((call,),) = [trajectory.calls for trajectory in recorded(tmp_path)]
+    assert call.failed
