@@ -21,6 +21,9 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         """Answer one request."""
         request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if not self.path.endswith("/chat/completions"):
+            self.send_error(404)
+            return
         body = json.dumps(complete(request)).encode()
         self.send_response(200)
         self.send_header("Content-Type", "application/json")

@@ -110,7 +110,10 @@ def _add_security(parser: argparse.ArgumentParser) -> None:
     """Add the options that say who may send, and how much."""
     parser.add_argument("--max-body", type=int, default=64, metavar="MIB", help="of one request (default: 64)")
     parser.add_argument(
-        "--token-file", type=Path, metavar="FILE", help=f"the token that clients have to send (default: {TOKEN})"
+        "--token-file",
+        type=Path,
+        metavar="FILE",
+        help=f"the token that trainers and senders of OTLP give (default: {TOKEN})",
     )
     parser.add_argument("--tls-certificate", type=Path, metavar="FILE", help="PEM; with --tls-key, serve over TLS")
     parser.add_argument("--tls-key", type=Path, metavar="FILE", help="PEM")

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from art_otel import attributes as names
+from art_otel.conventions import values
 from art_otel.model_gateway.addresses import Address
 from art_otel.model_gateway.answer_shapes import Asking, Fields
 from art_otel.model_gateway.exact_answers import ExactAnswer, Sampled
@@ -30,6 +31,9 @@ Answers: TypeAlias = Answer | ExactAnswer
 
 _MAX_IDS: Final = 16_000_000
 """Of four bytes each, and about as many again in the forms that templates make of them."""
+
+_TURN: Final = 250
+"""How many ids take as much memory as a turn without any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +156,7 @@ class SampledTurns:
         known = self._rollouts.setdefault(rollout, _OfRollout())
         self._rollouts.move_to_end(rollout)
         (known.first if turn.parent is None else turn.parent.children).append(turn)
-        size = len(turn.head) + len(turn.joint)
+        size = len(turn.head) + len(turn.joint) + _TURN
         known.ids += size
         self._ids += size
         while self._ids > self._max_ids and self._rollouts:
@@ -167,7 +171,12 @@ def _check(path: str, dialect: Dialect, body: Fields) -> None:
     for name in ("echo", "use_beam_search", "background", "prompt_logprobs", "previous_response_id"):
         if body.get(name):
             raise Refusal(name)
-    if dialect == "responses" and body.get("include"):
-        raise Refusal("include")
+    if dialect == "responses":
+        for name in ("include", "store"):  # a stored response is asked for by its id
+            if body.get(name):
+                raise Refusal(name)
+        for tool in values.items(body.get("tools")) or ():
+            if (kind := (values.mapping(tool) or {}).get("type")) != "function":
+                raise Refusal(f"a tool of type {kind}")
     if isinstance(body.get("prompt"), list) and any(not isinstance(one, int) for one in body["prompt"]):
         raise Refusal("several prompts in a request")

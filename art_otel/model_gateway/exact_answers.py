@@ -104,12 +104,14 @@ class ExactAnswer:
         self._answered = answered
         self._shape = _SHAPES[self._asking.dialect](asking)
         self._parsing = parsing_request(self._asking.request, self._asking.dialect)
+        self._prompt = msgspec.Raw(_ENCODE([*asking.prompt_ids]))  # every parsing names it
         self._usage: Fields = {}
         self._states: dict[int, Value] = {}
         self.is_stream = bool(self._asking.request.get("stream"))
         headers = [(name, value) for name, value in answered.raw_headers if name.lower() not in _OF_BODY]
         self.raw_headers: RawHeaders = [*headers, _STREAM_TYPE if self.is_stream else _JSON_TYPE]
-        self.headers = {**answered.headers, "content-type": self.raw_headers[-1][1].decode()}
+        lower = {name.lower(): value for name, value in answered.headers.items()}
+        self.headers = {**lower, "content-type": self.raw_headers[-1][1].decode()}
 
     async def pieces(self) -> AsyncIterator[bytes]:
         """The body, as it is sampled and parsed. Raises UpstreamError where the server breaks off, or answers oddly."""
@@ -151,7 +153,7 @@ class ExactAnswer:
         parsed_ids = [await self._seen_ids(choice) for choice in choices]
         generated = {
             "request_id": self._asking.answer_id,
-            "prompt_token_ids": self._asking_ids(),
+            "prompt_token_ids": self._prompt,
             "choices": [
                 {
                     "index": choice["index"],
@@ -242,18 +244,23 @@ class ExactAnswer:
 
     async def _read_chunks(self, chunks: "asyncio.Queue[Fields | BaseException | None]") -> None:
         try:
-            async for data in events_of(self._answered.pieces()):
-                if data.startswith(b"[DONE]"):
-                    chunks.put_nowait(None)
-                    return
-                chunk = _OBJECT.decode(data)
-                if "choices" not in chunk:
-                    raise BrokenOffError(f"generate: {said(data)}")
+            async for chunk in self._chunks():
                 chunks.put_nowait(chunk)
-            raise BrokenOffError("generate ended without its end")
-        except (UpstreamError, msgspec.DecodeError) as error:
-            is_http = isinstance(error, UpstreamError)
-            chunks.put_nowait(error if is_http else BrokenOffError(f"generate: {error}"))
+            chunks.put_nowait(None)
+        except Exception as error:  # noqa: BLE001 # whatever it is, the agent that waits has to hear it
+            is_known = isinstance(error, UpstreamError)
+            chunks.put_nowait(error if is_known else BrokenOffError(f"generate: {type(error).__name__}: {error}"))
+
+    async def _chunks(self) -> AsyncIterator[Fields]:
+        """What the server sampled, as it comes. Raises BrokenOffError where it does not end."""
+        async for data in events_of(self._answered.pieces()):
+            if data.startswith(b"[DONE]"):
+                return
+            chunk = _OBJECT.decode(data)
+            if "choices" not in chunk:
+                raise BrokenOffError(f"generate: {said(data)}")
+            yield chunk
+        raise BrokenOffError("generate ended without its end")
 
     async def _piece(self, choice: Fields) -> bytes:
         plain = self._plain(choice)
@@ -271,7 +278,7 @@ class ExactAnswer:
                 }
             ],
         }
-        asks = {**self._asks(), "stream": True, "prompt_token_ids": self._asking_ids(), "generate_chunk": chunk}
+        asks = {**self._asks(), "stream": True, "prompt_token_ids": self._prompt, "generate_chunk": chunk}
         parsed = await self._server.parse({**asks, "stream_state": self._states.get(index)})
         self._states[index] = parsed["stream_state"]
         (made,) = parsed["chunk"]["choices"]
@@ -283,9 +290,6 @@ class ExactAnswer:
         prompt = self._asking.prompt_ids
         return {"model": self._asking.model, "prompt_tokens": len(prompt), "chat_request": self._parsing}
 
-    def _asking_ids(self) -> list[int]:
-        return [*self._asking.prompt_ids]
-
     async def _seen_ids(self, choice: Fields) -> list[int]:
         """The ids of what the agent may see: without the text that stopped it, unless that was asked for."""
         is_cut = isinstance(choice.get("stop_reason"), str) and _stops_at_text(self._asking.sampling)
@@ -294,7 +298,7 @@ class ExactAnswer:
         return await self._server.encode(self._asking.model, choice["text"]) if choice.get("text") else []
 
     def _take(self, choice: Fields) -> None:
-        _join(self.sampled.choices, choice)
+        _join(self.sampled.choices, {name: value for name, value in choice.items() if name != "text"})
 
 
 def _stops_at_text(sampling: Fields) -> bool:
@@ -302,19 +306,28 @@ def _stops_at_text(sampling: Fields) -> bool:
 
 
 def _join(choices: dict[int, Fields], choice: Fields) -> None:
-    """Add what came of a choice to what had come of it."""
+    """Add what came of a choice to what had come of it, in place: answers may be long."""
+    ids: list[int] = choice.get("token_ids") or []
+    entries = _entries(choice)
+    masks = [*(values.items(choice.get("sampling_mask")) or ())]
     before = choices.get(choice["index"])
     if before is None:
-        choices[choice["index"]] = {**choice, "token_ids": choice.get("token_ids") or []}
+        logprobs = {"content": entries} if entries else choice.get("logprobs")
+        choices[choice["index"]] = {**choice, "token_ids": [*ids], "sampling_mask": masks or None, "logprobs": logprobs}
         return
-    joined = {**before, **{name: value for name, value in choice.items() if value is not None}}
-    joined["token_ids"] = before["token_ids"] + (choice.get("token_ids") or [])
-    masks = [mask for one in (before, choice) for mask in values.items(one.get("sampling_mask")) or ()]
-    joined["sampling_mask"] = masks or None
+    joined: Fields = {name: before[name] for name in ("token_ids", "sampling_mask", "logprobs")}
+    joined["token_ids"].extend(ids)
+    if joined["sampling_mask"] is None:
+        joined["sampling_mask"] = masks or None
+    else:
+        joined["sampling_mask"].extend(masks)
+    if joined["logprobs"] is None:
+        joined["logprobs"] = {"content": entries} if entries else None
+    else:
+        joined["logprobs"]["content"].extend(entries)
     joined["text"] = (before.get("text") or "") + (choice.get("text") or "")
-    entries = _entries(before) + _entries(choice)
-    joined["logprobs"] = {"content": entries} if entries else None
-    choices[choice["index"]] = joined
+    before.update({name: value for name, value in choice.items() if value is not None})
+    before.update(joined)
 
 
 def _usage(usage: Value) -> Fields:

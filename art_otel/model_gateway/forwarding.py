@@ -12,6 +12,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import Final, TypeAlias
 from urllib.parse import urlsplit
 
@@ -36,6 +37,9 @@ _TRIES: Final = 5
 _FIRST_PAUSE: Final = 0.5
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=10.0)
 _AT_ONCE: Final = 256
+_EXPORT: Final = 1 << 20
+"""Characters of content in one export, if it has several spans."""
+
 _STOP_SECONDS: Final = 5.0
 _MAX_WAITING: Final = 64 << 20
 """Characters of content that wait."""
@@ -96,12 +100,22 @@ class Forwarding:
                     self._news.clear()
                     await self._news.wait()
                     continue
-                together = [span for span, _ in list(self._waiting)[:_AT_ONCE]]
+                together = self._next()
                 for line in encode_lines(self._scrub(together)):
                     await self._send(session, line.text, len(line.records))
                 for _ in together:
                     _, size = self._waiting.popleft()
                     self._size -= size
+
+    def _next(self) -> list[Span]:
+        """As many spans as one export may have, so that neither the loop nor the collector takes too much at once."""
+        size, together = 0, list[Span]()
+        for span, more in islice(self._waiting, _AT_ONCE):
+            if together and size + more > _EXPORT:
+                break
+            together.append(span)
+            size += more
+        return together
 
     async def _send(self, session: aiohttp.ClientSession, body: bytes, spans: int) -> None:
         """Send one export, again where the collector may take it later."""

@@ -141,7 +141,6 @@ class Gateway:
         )
         self._looking: asyncio.Task[None] | None = None
         self._running: dict[asyncio.Future[None], _Call] = {}
-        self._is_ending = False
         self.receiver = Receiver(options.receiver, self)
         self._forwarding = (
             None
@@ -181,7 +180,6 @@ class Gateway:
 
     async def leave(self) -> None:
         """Cut the calls that run: their rollouts say so, and the agents see no end."""
-        self._is_ending = True
         for relaying, call in self._running.items():
             if call.exchange is not None and not call.is_recorded:
                 call.exchange.failure = Failure("GatewayEnded", _ENDS)
@@ -291,6 +289,11 @@ class Gateway:
             await self._hand_on(call, answered, send)
         except UpstreamError as error:
             await self._fail(call, error, send, "broke off")
+        except asyncio.CancelledError:
+            exchange = call.exchange
+            if exchange is not None and not (exchange.is_stream or call.is_recorded or exchange.failure):
+                exchange.failure = Failure("CancelledError")
+            raise
         finally:
             answered.close()
 
@@ -345,7 +348,7 @@ class Gateway:
             return
         exchange.begin(answered.status, answered.headers.get("content-type", "").encode())
         if self.options.policy_version_header is not None:
-            exchange.policy_version = answered.headers.get(self.options.policy_version_header)
+            exchange.policy_version = answered.headers.get(self.options.policy_version_header.lower())
         if exchange.is_stream:
             await _send_start(call, answered, send)
         async for piece in answered.pieces():

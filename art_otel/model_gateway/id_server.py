@@ -6,7 +6,9 @@ Refusal; afterwards it is an error of the connection, because the agent has a pa
 Source: vLLM 0.32 with `--enable-scale-out` (`entrypoints/scale_out`).
 """
 
+import asyncio
 import logging
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -36,6 +38,12 @@ _MISSING: Final = frozenset({400, 422})
 
 _SAY_NOTHING: Final = frozenset({401, 408, 429, 500, 502, 503, 504})
 _SAID: Final = 300
+_PAUSES: Final = (0.1, 0.5)
+"""Seconds before what was sampled is parsed again."""
+
+_FORGET_SECONDS: Final = 600.0
+"""After these a server that could not is asked again: it may be another one behind the same address."""
+
 _REPLACED: Final = frozenset({b"content-type", b"accept-encoding"})
 _HEADERS: Final = ((b"content-type", b"application/json"), (b"accept-encoding", b"identity"))
 _ENCODE: Final = msgspec.json.Encoder().encode
@@ -56,23 +64,26 @@ class Refusal(Exception):  # noqa: N818 # not an error: the request goes another
 
 
 class Samplers:
-    """Which servers sample from ids, each asked once."""
+    """Which servers sample from ids, each asked once, and again some minutes after it could not."""
 
     def __init__(self, servers: Sends) -> None:
         self._servers = servers
         self._can: dict[str, bool] = {}
+        self._asked_at: dict[str, float] = {}
 
     async def can(self, upstream: Upstream, headers: RawHeaders = ()) -> bool:
         """Ask a server, unless it is known. Raises UpstreamError where it cannot be reached."""
         known = self._can.get(upstream.url)
-        if known is not None:
+        now = time.monotonic()
+        if known or (known is not None and now < self._asked_at[upstream.url] + _FORGET_SECONDS):
             return known
         answered = await IdServer(self._servers, upstream, headers).send(_GENERATE, {})
         body = await read(answered)
         can = answered.status in _MISSING and b"token_ids" in body
         if answered.status not in _SAY_NOTHING:
             self._can[upstream.url] = can
-            if not can:
+            self._asked_at[upstream.url] = now
+            if not can and known is None:
                 logger.warning(
                     "art-otel: %s does not sample from ids: passthrough (%d)", upstream.shown, answered.status
                 )
@@ -144,11 +155,21 @@ class IdServer:
         return body
 
     async def _after(self, path: str, request: Fields) -> Fields:
-        answered = await self.send(path, request)
-        body = await read(answered)
-        if answered.status != _OK:
-            raise BrokenOffError(f"{path}: {answered.status} {said(body)}")
-        return _OBJECT.decode(body)
+        """What was sampled would be lost, so it is asked again where the server may answer later."""
+        for pause in (*_PAUSES, None):
+            try:
+                answered = await self.send(path, request)
+                body = await read(answered)
+            except UpstreamError:
+                if pause is None:
+                    raise
+            else:
+                if answered.status == _OK:
+                    return _OBJECT.decode(body)
+                if pause is None or answered.status not in _SAY_NOTHING:
+                    raise BrokenOffError(f"{path}: {answered.status} {said(body)}")
+            await asyncio.sleep(pause)
+        raise AssertionError("the last try returns or raises")
 
 
 async def read(answered: Answer) -> bytes:

@@ -57,6 +57,8 @@ class ResponseShape:
         self._sequence = 0
         self._items: list[Fields] = []
         self._open: _OpenItem | None = None
+        self._held: list[tuple[str, str]] = []
+        """What is said while the arguments of a tool call come: it stands behind them."""
         self._finish: Value = None
 
     def whole(self, completion: Fields) -> Fields:
@@ -88,9 +90,10 @@ class ResponseShape:
         delta = values.mapping(choice.get("delta")) or {}
         events = b""
         for kind, text in (("reasoning", delta.get("reasoning")), ("message", delta.get("content"))):
-            if text:
-                events += b"" if self._open is not None and self._open.kind == kind else self._begin(_OpenItem(kind))
-                events += self._add(text)
+            if text and self._open is not None and self._open.kind == "function_call":
+                self._held.append((kind, text))
+            elif text:
+                events += self._say(kind, text)
         for call in delta.get("tool_calls") or ():
             function = values.mapping(call.get("function")) or {}
             if call.get("id") is not None and function.get("name") is not None:
@@ -101,9 +104,13 @@ class ResponseShape:
 
     def end(self, usage: Fields) -> bytes:
         """The whole response."""
-        events = self._close()
+        events = self._close() + b"".join(self._say(kind, text) for kind, text in self._held) + self._close()
         response = self._response(self._items, usage, is_over=True)
         return events + self._event("response.completed", response=response)
+
+    def _say(self, kind: str, text: str) -> bytes:
+        is_open = self._open is not None and self._open.kind == kind
+        return (b"" if is_open else self._begin(_OpenItem(kind))) + self._add(text)
 
     def _begin(self, item: "_OpenItem") -> bytes:
         events = self._close()

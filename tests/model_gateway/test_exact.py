@@ -6,6 +6,9 @@ import httpx
 import pytest
 
 from art_otel.errors import UsageError
+from art_otel.model_gateway.answer_shapes import Asking
+from art_otel.model_gateway.response_shape import ResponseShape
+from art_otel.model_gateway.splice import as_ids
 from tests.model_gateway.exact_cases import comparable, requests
 from tests.model_gateway.gateways import gateway, recorded
 from tests.model_gateway.record_vllm import MODEL, read, replayed, serving
@@ -63,3 +66,38 @@ def test_what_cannot_be_parsed_behind_the_sampling_broke_off(tmp_path):
     assert answered.status_code == 502
     ((call,),) = [trajectory.calls for trajectory in recorded(tmp_path)]
     assert call.failed
+
+
+def test_tools_that_only_the_server_knows_and_stored_responses_go_to_it_as_they_are(tmp_path):
+    asks = [
+        {"tools": [{"type": "custom", "name": "apply_patch"}]},
+        {"store": True},
+        {"include": ["reasoning.encrypted_content"]},
+    ]
+    with replayed() as url, gateway(tmp_path, url) as running:
+        for ask in asks:
+            body = {"model": MODEL, "input": "Hi", **ask}
+            assert httpx.post(f"{running.url}/rollout/1/v1/responses", json=body, timeout=30).status_code == 404
+    (trajectory,) = recorded(tmp_path)
+    assert {call.extra["prompt"] for call in trajectory.calls} == {"passed_through"}
+    assert [call.extra["prompt_reason"] for call in trajectory.calls] == ["a tool of type custom", "store", "include"]
+
+
+def test_text_between_the_pieces_of_a_tool_call_stands_behind_it():
+    asking = Asking(
+        answer_id="r",
+        created=0,
+        model=MODEL,
+        dialect="responses",
+        request={"input": "Hi"},
+        sampling={},
+        prompt_ids=as_ids([1]),
+    )
+    shape = ResponseShape(asking)
+    call = {"index": 0, "id": "c", "function": {"name": "look", "arguments": '{"a":'}}
+    shape.begin()
+    shape.piece({"index": 0, "delta": {"tool_calls": [call]}})
+    shape.piece({"index": 0, "delta": {"content": "\n", "tool_calls": [{"index": 0, "function": {"arguments": "1}"}}]}})
+    last = shape.end({"prompt_tokens": 1, "completion_tokens": 2}).decode().rstrip().rpartition("data: ")[2]
+    called, said = json.loads(last)["response"]["output"]
+    assert (called["arguments"], said["content"][0]["text"]) == ('{"a":1}', "\n")

@@ -162,7 +162,7 @@ def test_what_a_turn_became_is_asked_once():
 
 
 def test_memory_is_bounded_by_ids():
-    turns, begin = SampledTurns(max_ids=60), [("user", "Hi")]
+    turns, begin = SampledTurns(max_ids=60 + 3 * 250), [("user", "Hi")]
     for rollout in ("r", "s", "t", "u"):
         turns.add(rollout, turn_of(ask(turns, begin), [97, STOP]))
     assert not turns.of("r")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, ParamSpec, TypeAli
 from opentelemetry import baggage, trace
 from opentelemetry import context as otel_context
 from opentelemetry.context import Context
-from opentelemetry.trace import Tracer, TracerProvider
+from opentelemetry.trace import Span, Tracer, TracerProvider
 
 from art_otel import attributes
 from art_otel.errors import UsageError
@@ -37,6 +37,7 @@ _UNNAMED_RUN: Final = os.urandom(8).hex()
 """The run where no variable names one: this process and its forks. Gathering leaves the environment as it was."""
 
 _trust: Trust = "own"
+_rollout_spans: Sequence[str] = ()
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -46,6 +47,18 @@ def trust_rollout_ids(trust: Trust) -> None:
     """Set whose rollout ids this process believes."""
     global _trust  # noqa: PLW0603 # one a process, as the settings are
     _trust = trust
+
+
+def name_rollout_spans(globs: Sequence[str]) -> None:
+    """Set the names of spans that are rollouts in this process, whoever makes them."""
+    global _rollout_spans  # noqa: PLW0603 # one a process, as the settings are
+    _rollout_spans = globs
+
+
+def span_of_named_rollout() -> Span | None:
+    """The span that the code runs in, where names make spans to rollouts: what it is given is its rollout's."""
+    span = trace.get_current_span()
+    return span if _rollout_spans and span.is_recording() else None
 
 
 def with_rollout(running: "RunningTrajectory", context: Context | None = None, *, tell_others: bool = True) -> Context:

@@ -22,7 +22,7 @@ from art_otel.conventions.rewards import is_part, part_attributes
 from art_otel.errors import UsageError
 from art_otel.forks import runs_here
 from art_otel.tracing.api import scalars
-from art_otel.tracing.api.context import current_rollout_id, running_trajectory, tracer
+from art_otel.tracing.api.context import current_rollout_id, running_trajectory, span_of_named_rollout, tracer
 from art_otel.tracing.api.running import Rewarded, RunningTrajectory
 from art_otel.tracing.api.step import Step, current_step
 from art_otel.tracing.autoload import ENABLED, is_off
@@ -76,7 +76,8 @@ def reward(  # noqa: PLR0913 # each says another thing about the reward, by its 
 ) -> None:
     """Give a reward to a rollout, a step or a call; also later, and from another process.
 
-    Without a target it goes to the running step, else to the running rollout. `target` is a response's id (that call),
+    Without a target it goes to the running step, else to the running rollout, also to that of a request or task whose
+    span's name makes it one (`rollout_spans`). `target` is a response's id (that call),
     a span or its context, a call or a whole trajectory as they were recorded, or a running trajectory or step.
     `rollout_id` names a rollout that may run elsewhere, `step` a step of the rollout by its index. Where the target is
     a call, `choice` is one of several choices by its index, and `tokens` a range (start, end) of its completion's token
@@ -90,6 +91,8 @@ def reward(  # noqa: PLR0913 # each says another thing about the reward, by its 
     part = _part(name, target, choice, tokens)
     if part is None:
         return
+    if target is None and rollout_id is None and current_rollout_id() is None:
+        target = span_of_named_rollout()
     if target is None and rollout_id is None and current_rollout_id() is None:
         warn_once("reward() outside of every rollout records nothing: say what is judged by target=… or rollout_id=…")
         return

@@ -187,7 +187,8 @@ def _tokens(index: int, choice: dict[str, Value]) -> dict[str, str]:
         attributes[f"{names.COMPLETION_TOKENS_PREFIX}{index}"] = written_ids
     if written_logprobs is not None and (written_ids is None or _are_as_many(ids, logprobs)):
         attributes[f"{names.COMPLETION_LOGPROBS_PREFIX}{index}"] = written_logprobs
-    return attributes if written_ids is None else attributes | fact_attributes(index, choice)
+    has_facts = written_ids is not None and not choice.keys().isdisjoint(FACTS)
+    return attributes | fact_attributes(index, choice) if has_facts else attributes
 
 
 def _are_as_many(ids: Value, logprobs: Value) -> bool:

@@ -18,7 +18,7 @@ from art_otel import attributes
 from art_otel.errors import UsageError
 from art_otel.live import RolloutBuffer
 from art_otel.spool import Spool, SpoolWriter, remove_old_runs, run_folder
-from art_otel.tracing.api.context import recorder, tracer, trust_rollout_ids, use_recorder
+from art_otel.tracing.api.context import name_rollout_spans, recorder, tracer, trust_rollout_ids, use_recorder
 from art_otel.tracing.autoload import is_sdk_off
 from art_otel.tracing.internal_errors import warn_once
 from art_otel.tracing.sdk.processor import RecordingSpanProcessor, Rewrite
@@ -67,6 +67,7 @@ class Recording:
         """End the process's rollout, close the spool, and leave the providers, which it gives, as they were."""
         use_recorder(None)
         trust_rollout_ids("own")
+        name_rollout_spans(())
         atexit.unregister(self.process_rollout.end)
         self.processor.shutdown()
         for attachment in self.attachments:
@@ -88,6 +89,7 @@ class RecordingParts(TypedDict):
 def recording_parts(settings: Settings) -> RecordingParts:
     """The parts that the settings ask for."""
     trust_rollout_ids(settings.trust_rollout_ids)
+    name_rollout_spans(settings.rollout_spans)
     rollouts = RolloutBuffer(
         grace=settings.grace_seconds,
         max_open=settings.max_open_rollouts,
