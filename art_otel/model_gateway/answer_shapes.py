@@ -306,50 +306,55 @@ def parsing_request(request: Mapping[str, Value], dialect: Dialect) -> Fields:
         left = {"messages", "stream", "stream_options", "n", "prompt_logprobs", "stop"}
         made = {name: value for name, value in request.items() if name not in left}
     else:
-        made = _parsing_request(request, dialect)
+        made = _of_messages(request) if dialect == "messages" else _of_responses(request)
+        made |= {name: request[name] for name in ("model", "chat_template_kwargs") if request.get(name) is not None}
     return {**made, "messages": [{"role": "user", "content": ""}]}
 
 
-def _parsing_request(request: Mapping[str, Value], dialect: Dialect) -> Fields:
-    made: Fields = {"model": request.get("model")}
-    effort: Value = None
-    choice = request.get("tool_choice")
-    named = values.mapping(choice)
-    if dialect == "messages":
-        tools = [values.mapping(tool) or {} for tool in values.items(request.get("tools")) or ()]
-        functions = [
-            {"name": tool.get("name"), "description": tool.get("description"), "parameters": tool.get("input_schema")}
-            for tool in tools
-        ]
-        choice = {"any": "required"}.get(kind := str((named or {}).get("type", "auto")), kind)
-        if (values.mapping(request.get("thinking")) or {}).get("type") == "disabled":
-            effort = "none"
-        effort = (values.mapping(request.get("output_config")) or {}).get("effort") or effort
-        is_named = choice == "tool"
-        if (named or {}).get("disable_parallel_tool_use"):
-            made["parallel_tool_calls"] = False
-    else:
-        tools = [values.mapping(tool) or {} for tool in values.items(request.get("tools")) or ()]
-        functions = [
-            {name: tool.get(name) for name in ("name", "description", "parameters", "strict")}
-            for tool in tools
-            if tool.get("type") == "function"
-        ]
-        effort = (values.mapping(request.get("reasoning")) or {}).get("effort")
-        is_named = named is not None and named.get("type") == "function"
-        choice = "auto" if named is not None and not is_named else choice or "auto"
-        if request.get("parallel_tool_calls") is not None:
-            made["parallel_tool_calls"] = request.get("parallel_tool_calls")
-    if functions:
-        made["tools"] = [{"type": "function", "function": function} for function in functions]
-        made["tool_choice"] = (
-            {"type": "function", "function": {"name": (named or {}).get("name")}} if is_named else choice
-        )
-    if effort is not None:
-        made["reasoning_effort"] = effort
-    if request.get("chat_template_kwargs") is not None:
-        made["chat_template_kwargs"] = request.get("chat_template_kwargs")
-    return made
+def _of_messages(request: Mapping[str, Value]) -> Fields:
+    """The settings of Anthropic's Messages as Chat Completions has them."""
+    functions = [
+        {"name": tool.get("name"), "description": tool.get("description"), "parameters": tool.get("input_schema")}
+        for tool in map(_fields, values.items(request.get("tools")) or ())
+    ]
+    choice = _fields(request.get("tool_choice"))
+    kind = str(choice.get("type", "auto"))
+    name = choice.get("name") if kind == "tool" else None
+    made = _tools(functions, {"any": "required"}.get(kind, kind), name)
+    if choice.get("disable_parallel_tool_use"):
+        made["parallel_tool_calls"] = False
+    is_quick = _fields(request.get("thinking")).get("type") == "disabled"
+    effort = _fields(request.get("output_config")).get("effort") or ("none" if is_quick else None)
+    return made if effort is None else {**made, "reasoning_effort": effort}
+
+
+def _of_responses(request: Mapping[str, Value]) -> Fields:
+    """The settings of the Responses API, and of Completions, which has none of them."""
+    functions = [
+        {name: tool.get(name) for name in ("name", "description", "parameters", "strict")}
+        for tool in map(_fields, values.items(request.get("tools")) or ())
+        if tool.get("type") == "function"
+    ]
+    choice = request.get("tool_choice") or "auto"
+    named = _fields(choice)
+    name = named.get("name") if named.get("type") == "function" else None
+    made = _tools(functions, "auto" if named else choice, name)
+    if request.get("parallel_tool_calls") is not None:
+        made["parallel_tool_calls"] = request["parallel_tool_calls"]
+    effort = _fields(request.get("reasoning")).get("effort")
+    return made if effort is None else {**made, "reasoning_effort": effort}
+
+
+def _tools(functions: list[Fields], choice: Value, name: Value) -> Fields:
+    """Tools, and which of them is to be called, if `name` is one."""
+    if not functions:
+        return {}
+    chosen = choice if name is None else {"type": "function", "function": {"name": name}}
+    return {"tools": [{"type": "function", "function": function} for function in functions], "tool_choice": chosen}
+
+
+def _fields(value: Value) -> Mapping[str, Value]:
+    return values.mapping(value) or {}
 
 
 _DONE: Final = b"data: [DONE]\n\n"

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -68,22 +69,24 @@ class Samplers:
 
     def __init__(self, servers: Sends) -> None:
         self._servers = servers
-        self._can: dict[str, bool] = {}
-        self._asked_at: dict[str, float] = {}
+        self._can: set[str] = set()
+        self._could_not: dict[str, float] = {}
 
     async def can(self, upstream: Upstream, headers: RawHeaders = ()) -> bool:
         """Ask a server, unless it is known. Raises UpstreamError where it cannot be reached."""
-        known = self._can.get(upstream.url)
-        now = time.monotonic()
-        if known or (known is not None and now < self._asked_at[upstream.url] + _FORGET_SECONDS):
-            return known
+        now, asked_at = time.monotonic(), self._could_not.get(upstream.url)
+        if upstream.url in self._can:
+            return True
+        if asked_at is not None and now < asked_at + _FORGET_SECONDS:
+            return False
         answered = await IdServer(self._servers, upstream, headers).send(_GENERATE, {})
         body = await read(answered)
         can = answered.status in _MISSING and b"token_ids" in body
-        if answered.status not in _SAY_NOTHING:
-            self._can[upstream.url] = can
-            self._asked_at[upstream.url] = now
-            if not can and known is None:
+        if can:
+            self._can.add(upstream.url)
+        elif answered.status not in _SAY_NOTHING:
+            self._could_not[upstream.url] = now
+            if asked_at is None:
                 logger.warning(
                     "art-otel: %s does not sample from ids: passthrough (%d)", upstream.shown, answered.status
                 )
@@ -92,7 +95,7 @@ class Samplers:
     async def check(self, upstream: Upstream) -> None:
         """Ask a server at the start. Raises UsageError where it does not sample from ids, or does not answer."""
         try:
-            can = await self.can(upstream) or upstream.url not in self._can
+            can = await self.can(upstream) or upstream.url not in self._could_not
         except UpstreamError as error:
             raise UsageError(f"--tokens exact: {upstream.shown} cannot be reached: {error}") from error
         if not can:
@@ -122,7 +125,7 @@ class IdServer:
         return rendered[0]
 
     async def generate(self, request: Fields) -> Answer:
-        """Sample."""
+        """Let the server sample from ids. Raises Refusal where it does not."""
         answered = await self.send(_GENERATE, request)
         if answered.status != _OK:
             raise Refusal(f"{_GENERATE}: {answered.status} {said(await read(answered))}")
@@ -148,28 +151,28 @@ class IdServer:
         return await self.servers.send(self.upstream, "POST", path, [*kept, *_HEADERS], _ENCODE(request))
 
     async def _before(self, path: str, request: Fields) -> bytes:
-        answered = await self.send(path, request)
-        body = await read(answered)
-        if answered.status != _OK:
-            raise Refusal(f"{path}: {answered.status} {said(body)}")
+        status, body = await self._asked(path, request)
+        if status != _OK:
+            raise Refusal(f"{path}: {status} {said(body)}")
         return body
 
     async def _after(self, path: str, request: Fields) -> Fields:
-        """What was sampled would be lost, so it is asked again where the server may answer later."""
-        for pause in (*_PAUSES, None):
-            try:
-                answered = await self.send(path, request)
-                body = await read(answered)
-            except UpstreamError:
-                if pause is None:
-                    raise
-            else:
-                if answered.status == _OK:
-                    return _OBJECT.decode(body)
-                if pause is None or answered.status not in _SAY_NOTHING:
-                    raise BrokenOffError(f"{path}: {answered.status} {said(body)}")
+        """Ask again where that fails, because what was sampled would be lost."""
+        for pause in _PAUSES:
+            with suppress(UpstreamError):
+                return await self._parsed(path, request)
             await asyncio.sleep(pause)
-        raise AssertionError("the last try returns or raises")
+        return await self._parsed(path, request)
+
+    async def _parsed(self, path: str, request: Fields) -> Fields:
+        status, body = await self._asked(path, request)
+        if status != _OK:
+            raise BrokenOffError(f"{path}: {status} {said(body)}")
+        return _OBJECT.decode(body)
+
+    async def _asked(self, path: str, request: Fields) -> tuple[int, bytes]:
+        answered = await self.send(path, request)
+        return answered.status, await read(answered)
 
 
 async def read(answered: Answer) -> bytes:
