@@ -1,12 +1,17 @@
-"""`--otlp`: another receiver stands for any collector. It has the same spans, or it is counted that it has not."""
+"""`--otlp`: a collector has the same spans, or it is counted that it has not. A receiver is one, or behind it."""
 
 import re
 
 import httpx
+import pytest
 
 from art_otel.http import Address
 from art_otel.receiver.receiver import Receiver, ReceiverOptions
+from tests.live.rotel import rotel
+from tests.model_gateway.exact_cases import requests
 from tests.model_gateway.gateways import MODEL, gateway, recorded, user
+from tests.model_gateway.record_vllm import MODEL as VLLM_MODEL
+from tests.model_gateway.record_vllm import replayed
 from tests.scrubbing.secrets import SECRETS
 
 _, SECRET = SECRETS["openai"]
@@ -44,3 +49,26 @@ def test_a_collector_that_is_away_costs_no_answer_and_is_counted(tmp_path, addre
     assert len(said) == 1
     (trajectory,) = recorded(tmp_path)
     assert len(trajectory.calls) == 3
+
+
+@pytest.mark.live
+def test_what_a_real_collector_passes_on_are_the_same_rollouts(tmp_path):
+    sink = Receiver(ReceiverOptions(http=Address("127.0.0.1", 0), folder=tmp_path / "sink"))
+    sink.start()
+    try:
+        with (
+            rotel(tmp_path, sink.url) as collector,
+            replayed() as url,
+            gateway(tmp_path / "gateway", url, otlp=collector) as running,
+        ):
+            for number, (path, body) in enumerate(requests(VLLM_MODEL)):
+                httpx.post(f"{running.url}/rollout/{number}{path}", json=body, timeout=30)
+                httpx.post(f"{running.url}/rollout/{number}/end", json={"reward": 1.0}, timeout=30)
+    finally:
+        sink.stop()
+    own, passed = (
+        {one.rollout_id: (one.status, one.complete, one.reward, one.calls) for one in recorded(tmp_path / folder)}
+        for folder in ("gateway", "sink")
+    )
+    assert len(own) == len(requests(VLLM_MODEL))
+    assert passed == own
