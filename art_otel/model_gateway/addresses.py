@@ -20,6 +20,7 @@ from urllib.parse import unquote
 from art_otel import attributes as names
 from art_otel.conventions import values
 from art_otel.errors import UsageError
+from art_otel.spans import Value
 from art_otel.tracing.api.running import field_attributes
 from art_otel.tracing.openai.bodies import decode
 
@@ -129,8 +130,8 @@ def read_settings(settings: Sequence[str]) -> Mapping[str, str | int]:
     return {name: value for name, value in attributes.items() if isinstance(value, (str, int))}
 
 
-def read_address(target: Target, headers: Headers, body: bytes | None) -> Address:
-    """Read which rollout a request belongs to. `body` is None where the request is not recorded."""
+def read_address(target: Target, headers: Headers, request: Mapping[str, Value] | None) -> Address:
+    """Read which rollout a request belongs to. `request` is its body, None where it is not recorded."""
     parent = _parent(headers.get("traceparent", ""))
     if target.rollout_id is not None:
         return Address("path", target.rollout_id, parent, target.settings)
@@ -141,7 +142,7 @@ def read_address(target: Target, headers: Headers, body: bytes | None) -> Addres
         return Address("header", _checked_id(named), parent)
     if key := key_of(headers):
         return Address("key", _checked_id(key), parent)
-    if session := _session(headers, body):
+    if session := _session(headers, request):
         return Address("session", session[:_MAX_ID], parent)
     return Address("conversation") if parent is None else Address("trace", None, parent)
 
@@ -166,12 +167,12 @@ def _parent(header: str) -> Parent | None:
     return Parent(match["trace"], match["span"])
 
 
-def _session(headers: Headers, body: bytes | None) -> str | None:
+def _session(headers: Headers, request: Mapping[str, Value] | None) -> str | None:
     """The session that an agent names: in a header, or as Claude Code in `metadata.user_id`."""
     named = next((headers[name] for name in _SESSIONS if headers.get(name)), None)
-    if named is not None or body is None or b'"user_id"' not in body:
+    if named is not None or request is None:
         return named
-    metadata = values.mapping((decode(body) or {}).get("metadata")) or {}
+    metadata = values.mapping(request.get("metadata")) or {}
     user = values.text(metadata.get("user_id")) or ""
     match = _USER.search(user)
     return values.text((decode(user.encode()) or {}).get("session_id")) or (None if match is None else match[1])

@@ -25,7 +25,6 @@ from art_otel.model_gateway.id_server import PATHS, IdServer, Refusal, Samplers,
 from art_otel.model_gateway.splice import Splice, Turn, as_ids, splice
 from art_otel.model_gateway.upstreams import Answer, RawHeaders, Upstream, UpstreamError
 from art_otel.spans import Value
-from art_otel.tracing.openai.bodies import decode
 
 Answers: TypeAlias = Answer | ExactAnswer
 
@@ -69,8 +68,8 @@ class ExactTokens:
             can = await self.samplers.can(upstream, headers)
         except UpstreamError:  # the request itself will say it
             can = False
-        request = decode(exchange.request) if can else None
-        if request is None:
+        request = exchange.request if can else {}
+        if not request:
             return None
         rollout = address.rollout_id or (address.parent.trace_id if address.parent is not None else "")
         try:

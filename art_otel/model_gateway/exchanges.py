@@ -10,13 +10,14 @@ https://platform.openai.com/docs/api-reference, https://docs.anthropic.com/en/ap
 
 import re
 from collections.abc import AsyncIterator, Iterator
+from functools import cached_property
 from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from art_otel.conventions import values
 from art_otel.conventions.bodies.chunks import JoinedChunks
 from art_otel.model_gateway.tokens import Asked
 from art_otel.spans import Value
-from art_otel.tracing.openai.bodies import decode, failed_status, failure
+from art_otel.tracing.openai.bodies import Fields, decode, failed_status, failure, fields_of
 from art_otel.tracing.openai.stream import JoinedEvents
 
 Dialect: TypeAlias = Literal["chat", "completions", "responses", "messages"]
@@ -63,13 +64,13 @@ class HasAttributes(Protocol):
 class Exchange:
     """A request with its answer as far as it has come. `take` passes on what comes of it.
 
-    `request` is the body as the agent sent it; `policy_version` is that of the weights, if the server names it;
+    `body` is the request's, as the agent sent it; `policy_version` is that of the weights, if the server names it;
     `sampled` is what is known of its ids beside the answer.
     """
 
-    def __init__(self, dialect: Dialect, request: bytes, start_ns: int) -> None:
+    def __init__(self, dialect: Dialect, body: bytes, start_ns: int) -> None:
         self.dialect: Final = dialect
-        self.request: Final = request
+        self.body: Final = body
         self.start_ns: Final = start_ns
         self.end_ns = start_ns
         self.policy_version: str | None = None
@@ -79,6 +80,16 @@ class Exchange:
         self._status = 0
         self._parts: list[bytes] = []
         self._stream: _Stream | None = None
+
+    @cached_property
+    def request(self) -> dict[str, Value]:
+        """The request; empty where it is no JSON object."""
+        return decode(self.body) or {}
+
+    @cached_property
+    def fields(self) -> Fields:
+        """The fields of the request, in the bytes that it has."""
+        return fields_of(self.body)
 
     def begin(self, status: int, content_type: bytes) -> None:
         """The server begins to answer."""
@@ -122,8 +133,9 @@ class Exchange:
         """The body of an answer that is an error."""
         return b"".join(self._parts)
 
+    @cached_property
     def answer(self) -> dict[str, Value] | None:
-        """The body of the answer, joined where it streamed; None where there is none."""
+        """The body of the answer once it is there, joined where it streamed; None where there is none."""
         if self._status >= _FIRST_REFUSAL:
             return None
         return decode(b"".join(self._parts)) if self._stream is None else self._stream.body()
@@ -134,7 +146,7 @@ class Exchange:
             return self.failure
         if self._status >= _FIRST_REFUSAL:
             return Failure(str(self._status), _message(decode(b"".join(self._parts)) or {}))
-        error = self._stream.error if self._stream is not None else failed_status(self.answer() or {})
+        error = self._stream.error if self._stream is not None else failed_status(self.answer or {})
         return None if error is None else Failure(error)
 
 

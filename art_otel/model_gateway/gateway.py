@@ -32,13 +32,12 @@ from art_otel.model_gateway.exact import Answers, ExactTokens
 from art_otel.model_gateway.exchanges import Exchange, Failure, dialect_of
 from art_otel.model_gateway.forwarding import Forwarding
 from art_otel.model_gateway.rollouts import End, OpenRollout, Rollouts
-from art_otel.model_gateway.tokens import Asked, TokenAsking
+from art_otel.model_gateway.tokens import TokenAsking
 from art_otel.model_gateway.upstreams import Answer, RawHeaders, UnreachableError, Upstream, UpstreamError, Upstreams
 from art_otel.receiver.export import ExportRefusedError, Received
 from art_otel.receiver.receiver import Receiver, ReceiverOptions
 from art_otel.spans import Span
 from art_otel.tracing.internal_errors import InternalErrorHandler
-from art_otel.tracing.openai.bodies import decode
 from art_otel.tracing.openai.token_requests import REFUSALS
 
 Tokens: TypeAlias = Literal["auto", "passthrough", "exact", "off"]
@@ -213,12 +212,13 @@ class Gateway:
     def _begin(self, request: Request, target: Target, body: bytes) -> _Call:
         """Read where a request belongs, and choose its server."""
         dialect = dialect_of(request.method, target.path)
+        exchange = None if dialect is None else Exchange(dialect, body, now_ns())
         headers = dict(request.headers)  # a dictionary finds them at once
-        address = read_address(target, headers, None if dialect is None else body)
-        if dialect is not None and address.source == "conversation":
+        address = read_address(target, headers, None if exchange is None else exchange.request)
+        if exchange is not None and address.source == "conversation":
             address = address._replace(rollout_id=uuid4().hex)
             with _CONTINUING:
-                known = self._conversations.rollout_of(decode(body) or {})
+                known = self._conversations.rollout_of(exchange.request)
                 address = address if known is None else address._replace(rollout_id=known)
         call = _Call(
             method=request.method,
@@ -228,9 +228,9 @@ class Gateway:
             body=body,
             address=address,
             upstream=self._upstreams.choose(address.rollout_id),
+            exchange=exchange,
         )
-        if dialect is not None:
-            call.exchange = Exchange(dialect, body, now_ns())
+        if exchange is not None:
             call.is_in_app = self._app is not None and self._app.has(address.rollout_id or "")
             if address.rollout_id is not None and address.is_ours and not call.is_in_app:
                 call.rollout = self._rollouts.begin_call(address.rollout_id, address)
@@ -305,25 +305,26 @@ class Gateway:
             )
             if exact is not None:
                 return exact
-        asked = Asked()
-        if call.exchange is not None and self.options.tokens != "off":
-            with _READING:
-                asked = self._asking.asked(call.upstream.url, call.target.path, call.body)
-        answered = await self._send(call, asked)
-        while asked.is_hidden and (refused := answered.status) in REFUSALS:
+        exchange, server = call.exchange, call.upstream.url
+        if exchange is None or self.options.tokens == "off":
+            return await self._send(call)
+        with _READING:
+            exchange.asked = self._asking.asked(server, call.target.path, exchange.request)
+        answered = await self._send(call)
+        while exchange.asked.is_hidden and (refused := answered.status) in REFUSALS:
             refusal = await _read(answered)
-            asked = self._asking.less(asked, call.body, refusal)
-            answered = await self._send(call, asked)
+            exchange.asked = self._asking.less(exchange.asked, exchange.request, refusal)
+            answered = await self._send(call)
             if answered.status not in REFUSALS:
-                self._asking.accepted(asked, call.upstream.url, call.body, refused)
-        if call.exchange is not None:
-            call.exchange.asked = asked
+                self._asking.accepted(exchange.asked, server, exchange.request, refused)
         return answered
 
-    async def _send(self, call: _Call, asked: Asked) -> Answer:
-        headers = self._headers(call)
-        headers += [(name.encode(), value.encode()) for name, value in asked.ask.headers.items()]
-        return await self._upstreams.send(call.upstream, call.method, call.path, headers, asked.body(call.body))
+    async def _send(self, call: _Call) -> Answer:
+        headers, body, exchange = self._headers(call), call.body, call.exchange
+        if exchange is not None and exchange.asked.is_hidden:
+            headers += [(name.encode(), value.encode()) for name, value in exchange.asked.ask.headers.items()]
+            body = exchange.asked.body(exchange.fields) or body
+        return await self._upstreams.send(call.upstream, call.method, call.path, headers, body)
 
     def _headers(self, call: _Call) -> list[tuple[bytes, bytes]]:
         """The headers of a request that are for its server."""
@@ -397,8 +398,7 @@ class Gateway:
             self._rollouts.end_call(rollout, recorded=is_written, outcome=outcome)
         if call.address.source == "conversation" and call.address.rollout_id is not None:
             with _CONTINUING:
-                request, answer = decode(call.body) or {}, exchange.answer() or {}
-                self._conversations.answered(call.address.rollout_id, request, answer)
+                self._conversations.answered(call.address.rollout_id, exchange.request, exchange.answer or {})
 
     def _write(self, spans: Sequence[Span]) -> bool:
         """Write spans to the spool; False, logged there, where the disk refuses them."""

@@ -11,7 +11,7 @@ import msgspec
 
 from art_otel.conventions import values
 from art_otel.spans import Value
-from art_otel.tracing.openai.bodies import RESPONSE_MESSAGES, Fields, decode, fields_of
+from art_otel.tracing.openai.bodies import RESPONSE_MESSAGES, Fields, fields_of
 from art_otel.tracing.openai.token_requests import NOTHING, Ask, Target, TokenRequests
 
 _HIDDEN: Final[Mapping[str, tuple[str, ...]]] = {
@@ -46,13 +46,10 @@ class Asked:
         """Whether there is anything to take out."""
         return bool(self._added or self.ask.headers)
 
-    def body(self, body: bytes) -> bytes:
-        """The request's body with what is asked for."""
-        if not self._added:
-            return body
-        return _ENCODE(
-            {**fields_of(body), **{name: msgspec.Raw(_ENCODE(value)) for name, value in self._added.items()}}
-        )
+    def body(self, fields: Fields) -> bytes | None:
+        """The body of a request of these fields with what is asked for; None where nothing is."""
+        added = {name: msgspec.Raw(_ENCODE(value)) for name, value in self._added.items()}
+        return _ENCODE({**fields, **added}) if added else None
 
     def without_tokens(self, body: bytes) -> bytes:
         """A body without what the agent did not ask for; as it is where it has nothing of that, or is no JSON."""
@@ -101,20 +98,19 @@ class TokenAsking:
     def __init__(self) -> None:
         self._requests = TokenRequests()
 
-    def asked(self, server: str, path: str, body: bytes) -> Asked:
+    def asked(self, server: str, path: str, request: dict[str, Value]) -> Asked:
         """What to ask of a server with a request."""
-        request = decode(body)
-        if request is None:
+        if not request:
             return Asked()
         return _asked(self._requests.ask(path, _target(server, request), request), request)
 
-    def less(self, asked: Asked, body: bytes, refusal: bytes) -> Asked:
+    def less(self, asked: Asked, request: dict[str, Value], refusal: bytes) -> Asked:
         """What to ask for after a refusal, in the end nothing."""
-        return _asked(self._requests.less(asked.ask, refusal), decode(body) or {})
+        return _asked(self._requests.less(asked.ask, refusal), request)
 
-    def accepted(self, asked: Asked, server: str, body: bytes, refused: int) -> None:
+    def accepted(self, asked: Asked, server: str, request: dict[str, Value], refused: int) -> None:
         """Remember what a server accepted after it had refused more with a status."""
-        self._requests.accepted(asked.ask, _target(server, decode(body) or {}), refused)
+        self._requests.accepted(asked.ask, _target(server, request), refused)
 
 
 def _asked(ask: Ask, request: dict[str, Value]) -> Asked:
