@@ -34,6 +34,10 @@ def test_the_readme_leads_to_the_first_pages():
     assert {"docs/quickstart.md", "docs/tutorial/README.md", "docs/concepts.md"} <= set(links(ROOT / "README.md"))
 
 
+def test_a_newcomer_can_read_all_pages():
+    assert len(list(DOCS.rglob("*.md"))) <= 42
+
+
 @pytest.mark.install
 def test_the_site_builds_without_a_warning(tmp_path):
     uv = shutil.which("uv")
@@ -42,4 +46,4 @@ def test_the_site_builds_without_a_warning(tmp_path):
     command = [uv, "run", "--isolated", "--no-dev", "--group", "docs", "mkdocs", "build", "--strict", "--site-dir"]
     done = subprocess.run([*command, tmp_path / "site"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "art_otel.rollout" in (tmp_path / "site" / "reference" / "recording" / "index.html").read_text("utf-8")
+    assert "art_otel.rollout" in (tmp_path / "site" / "reference" / "python" / "index.html").read_text("utf-8")

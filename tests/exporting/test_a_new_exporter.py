@@ -1,4 +1,4 @@
-"""docs/exporters.md is followed to the letter: its two files are an exporter that the command line finds and runs."""
+"""The two files of docs/reference/extending.md are an exporter that `art-otel` finds and runs."""
 
 import json
 import os
@@ -21,9 +21,9 @@ BLOCK = re.compile(r"^```(?P<language>\w+)\n(?P<body>.*?)^```$", re.MULTILINE | 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory) -> Path:
     """The distribution, as the page has it."""
-    blocks = [(block["language"], block["body"]) for block in BLOCK.finditer(text_of("docs/exporters.md"))]
+    blocks = [(block["language"], block["body"]) for block in BLOCK.finditer(text_of("docs/reference/extending.md"))]
     (settings,) = [body for language, body in blocks if language == "toml"]
-    (module,) = [body for language, body in blocks if language == "python" and "EXPORTER" in body]
+    (module,) = [body for language, body in blocks if language == "python" and "EXPORTER = " in body]
     assert len(module.splitlines()) <= 50
     folder = tmp_path_factory.mktemp("mini")
     (folder / "pyproject.toml").write_text(settings, encoding="utf-8")
