@@ -11,12 +11,12 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from art_otel import attributes as names
-from art_otel.conventions import ERROR_TYPE, request_attributes, response_attributes
+from art_otel.conventions import ERROR_TYPE, response_attributes
 from art_otel.conventions.dialects.genai import API_TYPE, OPERATION_NAME, PROVIDERS, REQUEST_MODEL, RESPONSES
 from art_otel.model_gateway.addresses import Address, Parent
 from art_otel.model_gateway.exchanges import Dialect, Exchange
 from art_otel.spans import Link, Resource, Scope, Span, Value
-from art_otel.tracing.openai.bodies import answer_attributes, parameters
+from art_otel.tracing.openai.bodies import answer_attributes, request_attributes_of
 from art_otel.version import __version__
 
 SCOPE: Final = Scope(name="art_otel.gateway", version=__version__)
@@ -87,8 +87,7 @@ def call_attributes(exchange: Exchange, server: str) -> dict[str, Value]:
         OPERATION_NAME: _OPERATIONS.get(exchange.dialect, "chat"),
         PROVIDERS[0]: _PROVIDERS.get(exchange.dialect, "openai"),
         "server.address": urlsplit(server).hostname or server,
-        **request_attributes(exchange.request),
-        **parameters(exchange.fields),
+        **request_attributes_of(exchange.request, exchange.fields),
     }
     if exchange.dialect == "responses":
         attributes[API_TYPE] = RESPONSES

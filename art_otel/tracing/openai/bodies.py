@@ -62,10 +62,9 @@ def prompt(fields: Fields) -> list[str]:
     return [bytes(value).decode(errors="replace") for name, value in fields.items() if name in _PROMPT]
 
 
-def request_attributes_of(body: bytes) -> dict[str, Value]:
-    """The request as an instrumentor writes it, and its parameters exactly."""
-    asked = decode(body) or {}
-    return {**request_attributes(asked), **parameters(fields_of(body))}
+def request_attributes_of(request: dict[str, Value], fields: Fields) -> dict[str, Value]:
+    """The request as an instrumentor writes it, and its parameters as they stand in its fields."""
+    return {**request_attributes(request), **parameters(fields)}
 
 
 def _input(fields: Fields) -> bytes | None:

@@ -182,7 +182,8 @@ class Call:
             return
         if self.is_own and error is not None and span.is_recording():
             if self.request is not None:
-                span.set_attributes(cast(Any, request_attributes_of(self.request.content)))
+                body = self.request.content
+                span.set_attributes(cast(Any, request_attributes_of(decode(body) or {}, fields_of(body))))
             _fail(span, error)
         elif self.is_own and self._response is None:
             span.end()
