@@ -167,9 +167,9 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
         while batches := list(islice(rows, self.world_size)):
             yield batches
 
-    def is_short(self, batches: list[Rows]) -> bool:
-        """Whether a round lacks batches, or its last batch rows."""
-        return len(batches) < self.world_size or len(batches[-1]) < self.batch_size
+    def is_dropped(self, batches: list[Rows]) -> bool:
+        """Whether no rank gives its batch of a round, which lacks batches, or whose last batch lacks rows."""
+        return self.drop_last and (len(batches) < self.world_size or len(batches[-1]) < self.batch_size)
 
     def batch(self, batches: list[Rows]) -> Batch:
         """This rank's batch of a round; where the round has none for it, the last one without anything to train on."""

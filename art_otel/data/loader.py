@@ -65,6 +65,7 @@ class Batches:
         self._chunks = listed.chunks
         self._recipe = recipe
         self._plan: Plan | None = None
+        self._count: int | None = None
         self._start = self._position = (0, 0)
         self.report = BatchReport()
 
@@ -76,21 +77,44 @@ class Batches:
         line = f"{self!r}, trained tokens so far: {self.report.trained_tokens}; below what would train of the first"
         return page_html(f"{line} {MOST_SHOWN}, with the default options", list(shown), plan=True)
 
+    def __len__(self) -> int:
+        """How many batches an epoch gives each rank, wherever a loaded state stands.
+
+        Those of trajectories in memory are counted at the first need. Those of files are known after an iteration from
+        the beginning to the end, or after `count`; before, this raises TypeError, so that `list` and progress bars do
+        not read a dataset twice.
+        """
+        if self._count is None and any(chunk.is_stored for chunk in self._chunks):
+            raise TypeError(
+                "the number of batches is not known before the tokens of the files were read once: iterate to the end,"
+                " or call count(), which reads them and makes no batches"
+            )
+        return self.count()
+
+    def __bool__(self) -> bool:
+        """True, whether or not there are batches: to know that, tokens have to be read."""
+        return True
+
     def __iter__(self) -> Iterator[Batch]:
         """Give this rank's batches, from a loaded state on or from the beginning. Raises StoreError."""
+        from_beginning, given = self._start == (0, 0), 0
         report, layout = self._new_report(), self._recipe.layout
         positions: deque[_Position] = deque()
         for batches in layout.rounds(self._sequences(report, positions)):
             sequences = [sequence for rows in batches for row in rows for sequence in row]
             window, last = [positions.popleft() for _ in sequences][-1]
             self._position = (window, last + 1)
-            if layout.drop_last and layout.is_short(batches):
+            if layout.is_dropped(batches):
                 for sequence in sequences:
                     report.skip(sequence, LAST_BATCH)
-                return
+                break
             _count(report, layout, batches, sequences)
+            given += 1
             yield layout.batch(batches)
-        report.warn_of_nothing(self._recipe.selection)
+        else:
+            report.warn_of_nothing(self._recipe.selection)
+        if from_beginning:
+            self._count = given
 
     def state_dict(self) -> dict[str, Any]:
         """Where the latest iteration stands, as JSON values: the same on every rank. Raises StoreError."""
@@ -148,6 +172,18 @@ class Batches:
         if self._plan is None:
             self._plan = make_plan(self._chunks, self._recipe.selection.skip_reason, self._recipe.scoring)
         return self._plan
+
+    def count(self) -> int:
+        """Count the batches that an epoch gives each rank, by reading the tokens once. `len()` knows it from then on.
+
+        Neither `report` nor a loaded state changes. Raises StoreError.
+        """
+        if self._count is None:
+            layout, other = self._recipe.layout, Batches(self._listed, self._recipe)
+            other._plan = self.plan()
+            rounds = layout.rounds(other._sequences(BatchReport(), deque(maxlen=0)))
+            self._count = sum(not layout.is_dropped(batches) for batches in rounds)
+        return self._count
 
     def of_worker(self, worker: int, workers: int) -> "Batches":
         """The batches of one worker of several, each with a share of the trajectories of its own."""

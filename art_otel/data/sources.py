@@ -42,6 +42,11 @@ class Chunk:
         """The numbers of its trajectories."""
         return range(self.first, self.first + self.rows)
 
+    @property
+    def is_stored(self) -> bool:
+        """Whether its trajectories are in a file."""
+        return isinstance(self.stored, RowGroup)
+
     def read(self, wanted: Wanted, numbers: Sequence[int] | None = None) -> Iterator[Trajectory]:
         """Read its trajectories, or those of these numbers; those in memory are whole whatever is wanted.
 

@@ -77,6 +77,37 @@ def test_ranks_give_as_many_batches_each_and_together_those_of_one_reader(found,
     assert all(rank.report == whole.report for rank in ranks)
 
 
+@settings(laws, max_examples=examples(60))
+@given(rollouts(storable=True), options(), st.integers(1, 3), st.integers(1, 3), st.booleans(), st.booleans())
+def test_the_length_is_the_number_of_batches_once_it_is_known(found, chosen, world_size, rows, by_length, drop_last):
+    chosen |= {"world_size": world_size, "drop_last": drop_last, "by_length": by_length and not chosen.get("packed")}
+    with stored(found, rows) as folder:
+        made = art_otel.batches(folder, **chosen)
+        assert made
+        if found:
+            with pytest.raises(TypeError, match=r"not known.*count\(\)"):
+                len(made)
+        counted = art_otel.batches(folder, **chosen, rank=world_size - 1)
+        number = counted.count()
+        assert counted.report.trajectories == 0  # counting is no iteration
+        whole = list(made)
+        assert len(made) == len(whole) == number == len(counted) == len(list(counted))
+        if len(whole) > 1:  # what is given after a state is no epoch
+            first = art_otel.batches(folder, **chosen)
+            next(iter(first))
+            rest = art_otel.batches(folder, **chosen)
+            rest.load_state_dict(first.state_dict())
+            assert len(list(rest)) == number - 1
+            with pytest.raises(TypeError):
+                len(rest)
+            rest.load_state_dict(first.state_dict())
+            assert rest.count() == number
+            assert len(list(rest)) == number - 1
+    in_memory = art_otel.batches(found, **chosen)
+    number = len(in_memory)
+    assert number == len(list(in_memory))
+
+
 @settings(laws, max_examples=examples(40))
 @given(rollouts(storable=True), options(), st.integers(1, 4), st.integers(1, 3))
 def test_workers_divide_the_sequences_and_the_account(found, chosen, count, rows):
