@@ -46,6 +46,7 @@ PACKAGES: Final = {
     "art": "openpipe-art",
     "atif": "harbor",
     "primerl": "verifiers",
+    "skyrl": "skyrl",
     "tinker": "tinker-cookbook",
     "trinity": "trinity-rft",
     "trl": "trl",
