@@ -62,9 +62,9 @@ class RunLog:
 
     `project`, `model` and `base_path` default to `project`, `model` and `dir` of `art_otel.configure()`, else to
     ART_OTEL_PROJECT, ART_OTEL_MODEL and ART_OTEL_DIR (else `.art`).
-    `report_metrics`: `["wandb"]` reports to W&B, `[]` does not, None does where WANDB_API_KEY is set. Metrics also
-    become gauges of OpenTelemetry. Raises UsageError for names that cannot be folders, and for W&B that is named and
-    not installed.
+    `report_metrics`: some of `"wandb"`, `"mlflow"` and `"tensorboard"`; `[]` is none, None is W&B where WANDB_API_KEY
+    is set. Metrics also become gauges of OpenTelemetry. Raises UsageError for names that cannot be folders, and for a
+    client that is named and not installed.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class RunLog:
         report_metrics: Sequence[str] | None = None,
     ) -> None:
         self.folder = RunFolder(project, model, base_path)
-        self._reports = make_reports(self.folder.project, self.folder.model, report_metrics)
+        self._reports = make_reports(self.folder, report_metrics)
         self._began = time.monotonic()
 
     def log(

@@ -73,7 +73,7 @@ def test_wandb_is_asked_for_by_name_or_by_its_key(wandb, tmp_path, monkeypatch, 
     assert bool(wandb.calls) == reported
 
 
-@pytest.mark.parametrize("wrong", ["wandb", ["wandb", "mlflow"], ["Wandb"]])
+@pytest.mark.parametrize("wrong", ["wandb", ["wandb", "comet"], ["Wandb"]])
 def test_other_reports_are_refused(tmp_path, wrong):
     with pytest.raises(UsageError, match="report_metrics: "):
         RunLog("p", "m", tmp_path, wrong)
