@@ -127,9 +127,6 @@ def read_frame(stream: IO[bytes], kind: type[_Frame]) -> _Frame:
     return msgspec.msgpack.decode(data, type=kind)
 
 
-logger = logging.getLogger(__name__)
-
-
 def main() -> None:
     """Build until the other side ends. `sys.argv` are globs of span names that count as rollouts."""
     output = os.fdopen(os.dup(sys.stdout.fileno()), "wb")

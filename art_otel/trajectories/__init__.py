@@ -31,6 +31,7 @@ if not defer_imports(__name__):
     from art_otel.trajectories.json_views import message_json as message_json
     from art_otel.trajectories.json_views import rollout_traces as rollout_traces
     from art_otel.trajectories.json_views import trajectory_json as trajectory_json
+    from art_otel.trajectories.json_views import trajectory_schema as trajectory_schema
     from art_otel.trajectories.model import AddedMessage as AddedMessage
     from art_otel.trajectories.model import Edit as Edit
     from art_otel.trajectories.model import PolicyVersions as PolicyVersions

@@ -16,7 +16,8 @@ summaries.
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Final, TypeAlias, cast
+from inspect import cleandoc
+from typing import Any, Final, TypeAlias, cast, get_type_hints
 
 import msgspec
 
@@ -134,6 +135,35 @@ def _turn(turn: Turn) -> dict[str, object]:
 
 
 _FEW_HAVE: Final = frozenset({"weight_versions", *TOKEN_FACTS})
+_OF_THE_CALL: Final = frozenset({"messages", "edits", "context_token_ids"})
+"""What a prompt has only where its call has no whole prompt."""
+
+
+def trajectory_schema() -> dict[str, Any]:
+    """The JSON schema (2020-12) of what `trajectory_json` gives. Later versions may give more keys."""
+    types = {name: kind for name, kind in get_type_hints(Trajectory).items() if name not in _LEFT_OUT}
+    types |= {"prompts": tuple[Prompt, ...], "turns": tuple[Turn, ...], "complete": bool}
+    schemas, records = msgspec.json.schema_components(types.values(), ref_template="#/$defs/{name}")
+    records |= {
+        "TokenIds": {"type": "array", "items": {"type": "integer"}},
+        "Logprobs": {"type": "array", "items": {"type": "number"}},
+    }
+    properties = records["Turn"]["properties"]
+    properties |= {name: records["Prompt"]["properties"][name] for name in ("parent", "token_parent")}
+    del properties["prompt"]
+    for name, record in records.items():
+        if "properties" in record:
+            record["description"] = cleandoc(record["description"])
+            rare = _FEW_HAVE | _OF_THE_CALL if name == "Prompt" else _FEW_HAVE
+            record["required"] = [field for field in record["properties"] if field not in rare]
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Trajectory",
+        "type": "object",
+        "properties": dict(zip(types, schemas, strict=True)),
+        "required": [*types],
+        "$defs": records,
+    }
 
 
 def _told(record: msgspec.Struct) -> list[str]:

@@ -3,6 +3,7 @@
 import dataclasses
 import re
 import runpy
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import get_args, get_type_hints
 
@@ -19,6 +20,7 @@ from tests.docs.pages import DOCS, ROOT, text_of
 
 ATTRIBUTES = text_of("docs/spec/attributes.md")
 REPORT = text_of("docs/spec/report.md")
+SETTINGS = text_of("docs/spec/settings.md")
 NAMES = sorted(value for name, value in vars(attributes).items() if name.isupper())
 
 
@@ -125,6 +127,19 @@ def test_the_page_of_what_works_with_what_is_up_to_date():
 def test_the_page_of_masks_and_limits_is_up_to_date():
     generated = runpy.run_path(str(DOCS / "generate_masks.py"))["masks_page"]()
     assert generated == text_of("docs/spec/masks.md"), "run: uv run python -m docs.generate_masks"
+
+
+def test_every_logger_has_a_row_with_its_levels():
+    rows = re.findall(r"^\| (`art_otel[^|]+) \| ([A-Z, ]+) \|", section(SETTINGS, "## Logs"), re.MULTILINE)
+    named = {logger: set(levels.split(", ")) for loggers, levels in rows for logger in re.findall(r"`(.+?)`", loggers)}
+    used = defaultdict[str, set[str]](set)
+    for path in ROOT.glob("art_otel/*/**/*.py"):
+        code = path.read_text(encoding="utf-8")
+        levels = re.findall(r"\blogger\.(debug|info|warning|error|exception|critical)\(", code)
+        assert not levels or "logger = logging.getLogger(__name__)" in code, path
+        for level in levels:
+            used[f"art_otel.{path.relative_to(ROOT).parts[1]}"].add({"exception": "ERROR"}.get(level, level.upper()))
+    assert named == used
 
 
 def test_troubleshooting_has_an_answer_for_each_reason():
