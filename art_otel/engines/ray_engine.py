@@ -21,7 +21,7 @@ from art_otel.errors import UsageError, WorkerError
 
 ATTEMPTS: Final = 3
 TASK_MEMORY: Final = 400 << 20
-"""Bytes that a task takes at most; docs/how-to/ray.md has the measurements."""
+"""Bytes that a task takes at most; docs/how-to/convert-at-scale.md has the measurements."""
 
 _OBJECT_STORE: Final = 80 << 20
 """Bytes of Ray's object store where the Ray is our own: only summaries pass through it. Ray asks for 75 MiB."""
