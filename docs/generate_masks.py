@@ -39,7 +39,8 @@ than 1,024, and those that are any number, need more: two texts of that length o
 middle, or a prompt and an answer that end at a number that people choose (1,000; 512; 4,095), or three texts. A text
 that is whole JSON is not cut.
 
-The cure: raise the limit, or take the spans before they are cut, with a [collector's file](../how-to/dumps.md#files-of-a-collector).
+The cure: raise the limit, or take the spans before they are cut, with a
+[collector's file](../how-to/dumps.md#files-of-a-collector).
 """
 
 
