@@ -22,9 +22,8 @@ EXPORTER: Final = Exporter(
             name="trajectories",
             summary="a TrajectoryGroup a line as ART's own model_dump writes it, choices with token ids and logprobs",
             input="trajectories",
-            needs="recorded messages and a reward; token ids and logprobs where a completion is to be trained",
+            needs="recorded messages and a reward; ids of prompt and completion and logprobs where it is to be trained",
             not_carried={
-                "prompt_token_ids": "ART renders and tokenizes the context itself",
                 "rewards": "ART has one reward a trajectory",
                 "trace_id": "no place in the format",
                 "parent_rollout_id": "no place in the format",

@@ -13,8 +13,8 @@ class TrajectoriesConfig:
     tool_calls: Annotated[
         Literal["keep", "drop"],
         Meta(
-            description="drop writes no tool calls beside sampled tokens, which hold them: ART 0.5.18 renders them"
-            " a second time behind the tokens of every choice but a history's last"
+            description="for ART 0.5.18 and before, which renders tool calls a second time behind the sampled tokens"
+            " that hold them: drop writes none beside these"
         ),
     ] = "keep"
 

@@ -1,14 +1,16 @@
 """Messages: what ART's histories are made of, messages as dicts and sampled ones as Choices.
 
 Invariant: a message is a Choice where, and only where, it is trained, and a Choice has logprobs where, and only where,
-its token ids and as many finite logprobs are known: ART trains on exactly these.
+the ids of its prompt, its own ids and as many finite logprobs are known: ART trains on exactly these.
 
-Source: `art.trajectories` and `art.preprocessing.tokenize` of openpipe-art 0.5.18, which reads ids of `token_id:<id>`.
+Source: `art.preprocessing.tokenize` of openpipe-art 0.5.23, which fails on logprobs without `prompt_token_ids` and
+`token_ids`, and of 0.5.18, which reads ids of `token_id:<id>` instead.
 """
 
 import math
 from typing import Any, Final, TypeAlias
 
+from art_otel.calls import InferenceCall
 from art_otel.exporting import ExportStats
 from art_otel.trajectories import ChatMessage, Turn, chat_message, is_text
 from art_otel_art.config import TrajectoriesConfig
@@ -21,13 +23,14 @@ _EMPTY: Final = dict.fromkeys(("refusal", "annotations", "audio", "function_call
 _FINISH_REASONS: Final = ("stop", "length", "tool_calls", "content_filter", "function_call")
 
 NOT_TRAINED: Final = "completions without token ids and logprobs, which ART does not train on"
+NO_PROMPT_IDS: Final = "completions without the token ids of their prompt, which ART does not train on"
 NO_FINISH_REASON: Final = "unknown finish reasons written as stop or tool_calls"
 NO_ID: Final = "tool calls without an id given an empty one"
 NO_PARTS: Final = "content of sampled messages beside their text left out"
 NO_TOOL_CALLS: Final = "tool calls left out beside the sampled tokens that hold them"
 
 
-def art_choice(turn: Turn, config: TrajectoriesConfig, stats: ExportStats) -> JsonObject | None:
+def art_choice(call: InferenceCall, turn: Turn, config: TrajectoriesConfig, stats: ExportStats) -> JsonObject | None:
     """The Choice of a turn that is trained; None where ART has none for it, because the role is not assistant."""
     message = turn.message
     if message is None or message.role != "assistant":
@@ -36,10 +39,8 @@ def art_choice(turn: Turn, config: TrajectoriesConfig, stats: ExportStats) -> Js
     if not is_text(message):
         stats.changed[NO_PARTS] += 1
         chat["content"] = message.content
-    logprobs = _logprobs(turn)
-    if logprobs is None:
-        stats.changed[NOT_TRAINED] += 1
-    elif "tool_calls" in chat and config.tool_calls == "drop":
+    tokens = _tokens(call, turn, stats)
+    if tokens and "tool_calls" in chat and config.tool_calls == "drop":
         stats.changed[NO_TOOL_CALLS] += 1
         del chat["tool_calls"]
     reason = turn.finish_reason
@@ -49,8 +50,9 @@ def art_choice(turn: Turn, config: TrajectoriesConfig, stats: ExportStats) -> Js
     return {
         "finish_reason": reason,
         "index": turn.choice,
-        "logprobs": logprobs,
+        "logprobs": None,
         "message": _EMPTY | _with_ids(chat, stats),
+        **tokens,
     }
 
 
@@ -63,12 +65,21 @@ def _with_ids(chat: ChatMessage, stats: ExportStats) -> ChatMessage:
     return chat
 
 
-def _logprobs(turn: Turn) -> JsonObject | None:
+def _tokens(call: InferenceCall, turn: Turn, stats: ExportStats) -> JsonObject:
+    """What ART trains on: ids of the prompt, ids and logprobs of the completion. Empty where one is unknown."""
     ids, logprobs = turn.token_ids, turn.logprobs
     if not ids or logprobs is None or len(ids) != len(logprobs) or not all(map(math.isfinite, logprobs)):
-        return None
+        stats.changed[NOT_TRAINED] += 1
+        return {}
+    if call.prompt_token_ids is None:
+        stats.changed[NO_PROMPT_IDS] += 1
+        return {}
     content: list[JsonObject] = [
         {"token": f"token_id:{token}", "bytes": None, "logprob": logprob, "top_logprobs": []}
         for token, logprob in zip(ids, logprobs, strict=True)
     ]
-    return {"content": content, "refusal": None}
+    return {
+        "logprobs": {"content": content, "refusal": None},
+        "prompt_token_ids": call.prompt_token_ids.tolist(),
+        "token_ids": ids.tolist(),
+    }

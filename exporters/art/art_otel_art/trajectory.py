@@ -70,7 +70,8 @@ def _history(trajectory: Trajectory, path: History, config: TrajectoriesConfig, 
     for entry in path.messages or ():
         choice = None
         if entry.trained and entry.turn is not None:
-            choice = art_choice(trajectory.turns[entry.turn], config, stats)
+            turn = trajectory.turns[entry.turn]
+            choice = art_choice(trajectory.calls[turn.call], turn, config, stats)
             stats.skipped[NO_ROLE] += choice is None
         messages.append(chat_message(entry.message) if choice is None else choice)
     return {"messages_and_choices": messages, "tools": _tools(trajectory, path, stats)}

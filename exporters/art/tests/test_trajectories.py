@@ -134,6 +134,16 @@ def test_without_ids_a_choice_has_no_logprobs_and_that_is_told():
     assert stats.changed["completions without token ids and logprobs, which ART does not train on"] == 1
 
 
+def test_without_the_ids_of_its_prompt_a_choice_has_none_and_that_is_told():
+    asked = call(0, (user("q"),), assistant("a"))
+    one = structs.replace(asked.choices[0], token_ids=TokenIds.of([7]), logprobs=Logprobs.of([-0.5]))
+    trajectory, stats = only(rollout([structs.replace(asked, choices=(one,))], reward=1.0))
+    (choice,) = choices_of(trajectory)
+    assert choice["logprobs"] is None
+    assert not {"prompt_token_ids", "token_ids"} & choice.keys()
+    assert +stats.changed == {"completions without the token ids of their prompt, which ART does not train on": 1}
+
+
 @pytest.mark.parametrize("logprobs", [[float("nan")], [float("-inf")], [-1.0, -1.0]])
 def test_logprobs_that_are_no_numbers_or_too_many_are_none(logprobs):
     asked = call(0, (user("q"),), assistant("a"))
@@ -145,10 +155,13 @@ def test_logprobs_that_are_no_numbers_or_too_many_are_none(logprobs):
 def test_logprobs_are_those_that_were_sampled_exactly():
     asked = call(0, (user("q"),), assistant("a"))
     one = structs.replace(asked.choices[0], token_ids=TokenIds.of([7, 8]), logprobs=Logprobs.of([-0.1, -0.0]))
-    trajectory, _ = only(rollout([structs.replace(asked, choices=(one,))], reward=1.0))
-    content = choices_of(trajectory)[0]["logprobs"]["content"]
+    prompt = TokenIds.of([4, 5])
+    trajectory, _ = only(rollout([structs.replace(asked, choices=(one,), prompt_token_ids=prompt)], reward=1.0))
+    (choice,) = choices_of(trajectory)
+    content = choice["logprobs"]["content"]
     assert [entry["token"] for entry in content] == ["token_id:7", "token_id:8"]
     assert [entry["logprob"] for entry in content] == list(one.logprobs)
+    assert (choice["prompt_token_ids"], choice["token_ids"]) == ([4, 5], [7, 8])
 
 
 def test_tool_calls_can_be_left_to_the_sampled_tokens():

@@ -24,18 +24,30 @@ def tokenized(groups, tokenizer) -> dict:
     )
     for result in results:
         history = (result.token_ids, result.assistant_mask, result.logprobs)
-        found.setdefault(result.trajectory.metadata["art.rollout.id"], []).append(history)
+        worth = (result.trajectory.reward, result.advantage, result.weight)
+        found.setdefault(result.trajectory.metadata["art.rollout.id"], []).append((history, worth))
     return found
+
+
+def whole(dumped, line):
+    """The dump, with what was written and is empty: from 0.5.20 on ART leaves it out."""
+    if isinstance(dumped, list) and isinstance(line, list) and len(dumped) == len(line):
+        return [whole(*pair) for pair in zip(dumped, line, strict=True)]
+    if isinstance(dumped, dict) and isinstance(line, dict):
+        empty = {name: value for name, value in line.items() if name not in dumped and not value}
+        return empty | {name: whole(value, line.get(name)) for name, value in dumped.items()}
+    return dumped
 
 
 def main(folder: Path, tokenizer_path: str) -> None:
     tokenizer = AutoTokenizer.from_pretrained(tokenizer_path)
     read_groups = runpy.run_path(str(READER))["read_groups"]
     answer = {}
-    for name in ("keep", "exact"):
+    for name in ("keep", "exact", "drifted"):
         groups = list(read_groups(folder / f"{name}.jsonl"))
-        dumped = [group.model_dump(mode="json") for group in groups]
-        assert dumped == [json.loads(line) for line in (folder / f"{name}.jsonl").open(encoding="utf-8")]
+        lines = [json.loads(line) for line in (folder / f"{name}.jsonl").open(encoding="utf-8")]
+        dumped = whole([group.model_dump(mode="json") for group in groups], lines)
+        assert dumped == lines
         answer[name] = {"groups": dumped, "tokenized": tokenized(groups, tokenizer)}
     files = sorted((folder / "log").glob("trajectories/*/*.parquet"))
     answer["log"] = {
