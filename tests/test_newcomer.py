@@ -2,12 +2,15 @@
 
 import json
 import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
+import httpx
 import pytest
 
 from art_otel.demo import RECORDINGS
@@ -78,3 +81,23 @@ def test_a_dump_converts_and_reads_back_elsewhere(art_otel, tmp_path):
     assert report["trajectories"]["total"] == 6
     code = "import art_otel; print(*[one.rollout_id for one in art_otel.read_trajectories('out')])"
     assert "r-sync_tools" in run(art_otel.with_name("python"), "-W", "error", "-c", code, cwd=tmp_path)
+
+
+@pytest.mark.parametrize("runner", ["uvx", "pipx"])
+def test_nothing_has_to_be_installed(uv, runner, tmp_path):
+    """As the quickstart says; pipx comes by uvx here."""
+    once = (
+        [uv, "tool", "run", "--from", ROOT] if runner == "uvx" else [uv, "tool", "run", "pipx", "run", "--spec", ROOT]
+    )
+    shutil.copytree(RECORDINGS, tmp_path / "dumps")
+    assert "6 trajectories" in run(*once, "art-otel", "convert", "dumps", "--out", "out", cwd=tmp_path)
+    run(*once, "art-otel", "view", "out", "--html", "page.html", cwd=tmp_path)
+    assert "r-sync_tools" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    command = list(map(str, [*once, "art-otel", "serve", "--http", "127.0.0.1:0", "--no-grpc"]))
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True) as serving:
+        try:
+            assert serving.stderr is not None
+            address = next(found[0] for line in serving.stderr if (found := re.search(r"http://127[.0-9]+:\d+", line)))
+            assert httpx.get(f"{address}/healthz").status_code == 200
+        finally:
+            os.killpg(serving.pid, signal.SIGTERM)

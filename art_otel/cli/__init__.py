@@ -63,6 +63,8 @@ def command() -> NoReturn:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb and return its exit code. Without `argv` the process is the command's own."""
     forgive_streams()
+    if argv is None and "_ARGCOMPLETE" in os.environ:
+        _complete()
     if argv is None:
         gc.set_threshold(_COLLECT_EVERY)
     words = sys.argv[1:] if argv is None else argv
@@ -83,6 +85,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     return code
+
+
+def _complete() -> None:
+    """Tell the shell, which has asked for them, the words that may follow, and end.
+
+    Returns where argcomplete is not installed. A shell asks in an environment and through files that are argcomplete's.
+    """
+    with suppress(ImportError):
+        from argcomplete import autocomplete  # noqa: PLC0415 # an extra, and nobody else needs it
+
+        autocomplete(make_parser(os.environ.get("COMP_LINE", "").split()[1:]))
 
 
 def _of_system(error: OSError) -> str:
