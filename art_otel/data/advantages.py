@@ -9,7 +9,7 @@ compare groups with each other too are an `OverGroups`; by all they mean every g
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Literal, TypeAlias
@@ -230,12 +230,11 @@ def _deviations(values: Advantages) -> Advantages:
 
 def _values(rewards: Rewards, path: str) -> Advantages:
     """The rewards as float64, NaN for None."""
-    return np.array(list(_numbers(rewards, path)), dtype=np.float64)
-
-
-def _numbers(rewards: Rewards, path: str) -> Iterable[float]:
-    for position, reward in enumerate(rewards):
-        yield math.nan if reward is None else _checked(reward, f"{path}[{position}]")
+    numbers = [
+        math.nan if reward is None else reward if abs(reward) < _LARGEST else _checked(reward, f"{path}[{position}]")
+        for position, reward in enumerate(rewards)
+    ]
+    return np.array(numbers, dtype=np.float64)
 
 
 def _checked(number: float, path: str) -> float:

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Annotated, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import msgspec
 
@@ -24,6 +24,9 @@ from art_otel.errors import UsageError
 from art_otel.notebook import MOST_SHOWN, page_html
 from art_otel.store import Wanted
 from art_otel.trajectories import Trajectory
+
+if TYPE_CHECKING:
+    from art_otel.data.verdict_columns import VerdictColumns
 
 _ALL: Final = Wanted()
 GIVEN_BEFORE: Final = "given before"
@@ -167,6 +170,21 @@ class Batches:
                     report.give(built.sequences)
                 yield verdict
 
+    def build(self, trajectory: Trajectory, turn_rewards: Sequence[TurnReward]) -> BuiltSequences:
+        """The sequences of a selected trajectory whose turns are trained with these, and the verdict on it."""
+        return self._recipe.builder.build(trajectory, turn_rewards)
+
+    def verdict_columns(self) -> "VerdictColumns":
+        """The verdicts of files as columns, decided without restoring a trajectory: 100,000 in seconds.
+
+        Raises StoreError, and UsageError for trajectories in memory and for tokens that a tokenizer makes.
+        """
+        from art_otel.data.verdict_columns import verdict_columns  # noqa: PLC0415 # loads pyarrow
+
+        report = BatchReport(repeated=self._listed.repeated, shared_group_ids=self._listed.shared_group_ids)
+        recipe = self._recipe
+        return verdict_columns(self._chunks, recipe.selection, recipe.scoring, recipe.builder, report)
+
     def plan(self) -> Plan:
         """The reward and advantage of every turn: read at the first need, and kept."""
         if self._plan is None:
@@ -223,10 +241,9 @@ class Batches:
 
     def _build(self, number: int, trajectory: Trajectory, report: BatchReport) -> BuiltSequences:
         """The sequences of a selected trajectory, counted but for what is given of them."""
-        plan = self.plan()
-        built = self._recipe.builder.build(trajectory, plan.turn_rewards(number, trajectory))
+        built = self.build(trajectory, self.plan().turn_rewards(number, trajectory))
         report.count_built(trajectory, built)
-        if plan.credit.per == "step":
+        if self.plan().credit.per == "step":
             report.shared_steps += len(shared_steps(trajectory))
         return built
 

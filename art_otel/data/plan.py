@@ -84,7 +84,7 @@ class TurnReward(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Units:
+class Units:
     """Everything that is rewarded, in the order it was met: a rollout, a step or a turn.
 
     `ends[i]` is the number of units up to and with trajectory i. `keys` tell units of a trajectory apart; `groups` and
@@ -108,7 +108,7 @@ class Plan:
 
     credit: Credit
     skipped: dict[int, str]
-    units: _Units
+    units: Units
     advantages: NDArray[np.float64] | None
     zero_variance: NDArray[np.bool_]
     fingerprint: str
@@ -152,9 +152,9 @@ def make_plan(chunks: Iterable[Chunk], skip_reason: SkipReason, scoring: Scoring
     rewards and none of them is final. Raises UsageError for a credit or an advantage that gives something of
     another shape, or advantages that are not finite.
     """
-    credit, advantage = scoring.credit, scoring.advantage
+    credit = scoring.credit
     skipped: dict[int, str] = {}
-    units, numbers = _Units(), dict[GroupKey, int]()
+    units, numbers = Units(), dict[GroupKey, int]()
     without_final, digest = Counter[str](), hashlib.sha256()
     for number, outline in enumerate(_outlines(chunks, digest.update)):
         trajectory, reason = (None, outline) if isinstance(outline, str) else (outline, skip_reason(outline))
@@ -162,23 +162,42 @@ def make_plan(chunks: Iterable[Chunk], skip_reason: SkipReason, scoring: Scoring
             # Without a group it is alone; such groups have negative numbers.
             key = group_of(trajectory)
             group = -1 - number if key is None else numbers.setdefault(key, len(numbers))
-            _add(units, trajectory, group, credit)
+            add_units(units, trajectory, group, credit)
             if credit.name == "outcome_reward" and (names := names_without_final(trajectory)):
                 without_final[", ".join(names)] += 1
         elif reason is not None:
             skipped[number] = sys.intern(reason)
         units.ends.append(len(units.keys))
-    if without_final and advantage is not None:
+    if without_final and scoring.advantage is not None:
         _warn(without_final)
-    advantages = None if advantage is None else _compare(units, advantage, [group_id for _, group_id in numbers])
-    return Plan(
-        credit=credit,
+    return finish_plan(
+        units,
+        [group_id for _, group_id in numbers],
+        scoring,
         skipped=skipped,
-        units=units,
-        advantages=advantages,
-        zero_variance=_flat(units) if scoring.zero_variance == "drop" else np.zeros(len(units.keys), np.bool_),
         fingerprint=digest.hexdigest(),
         no_final_reward=without_final,
+    )
+
+
+def finish_plan(
+    units: Units,
+    group_ids: Sequence[str | None],
+    scoring: Scoring,
+    *,
+    skipped: dict[int, str],
+    fingerprint: str,
+    no_final_reward: Counter[str],
+) -> Plan:
+    """The plan of everything that is rewarded: compares each unit with the others of its group. Raises UsageError."""
+    return Plan(
+        credit=scoring.credit,
+        skipped=skipped,
+        units=units,
+        advantages=None if scoring.advantage is None else _compare(units, scoring.advantage, group_ids),
+        zero_variance=_flat(units) if scoring.zero_variance == "drop" else np.zeros(len(units.keys), np.bool_),
+        fingerprint=fingerprint,
+        no_final_reward=no_final_reward,
     )
 
 
@@ -216,7 +235,8 @@ def _warn(without_final: Counter[str]) -> None:
     )
 
 
-def _add(units: _Units, trajectory: Trajectory, group: int, credit: Credit) -> None:
+def add_units(units: Units, trajectory: Trajectory, group: int, credit: Credit) -> None:
+    """Add what is rewarded of a selected trajectory, in the group of this number. Raises UsageError."""
     rewards = _rewards(trajectory, credit)
     if credit.per == "rollout":
         rewarded = {_WHOLE: (0, rewards[0])} if rewards else dict[int, tuple[int, float | None]]()
@@ -248,7 +268,7 @@ def _key(credit: Credit, position: int, turn: Turn, trajectory: Trajectory) -> i
     return position if credit.per == "call" else trajectory.calls[turn.call].step
 
 
-def _compare(units: _Units, advantage: Advantage, names: Sequence[str | None]) -> NDArray[np.float64]:
+def _compare(units: Units, advantage: Advantage, names: Sequence[str | None]) -> NDArray[np.float64]:
     rewards = np.array(units.rewards, np.float64)
     advantages = np.full(len(rewards), np.nan)
     for members, group_rewards, result in _compared(units, rewards, advantage):
@@ -265,7 +285,7 @@ def _compare(units: _Units, advantage: Advantage, names: Sequence[str | None]) -
 
 
 def _compared(
-    units: _Units, rewards: NDArray[np.float64], advantage: Advantage
+    units: Units, rewards: NDArray[np.float64], advantage: Advantage
 ) -> Iterator[tuple[NDArray[np.intp], Rewards, ArrayLike]]:
     """Give each group's positions and rewards, None for those that do not count, and what the advantage made of it."""
 
@@ -293,7 +313,7 @@ def _as_numbers(result: ArrayLike) -> NDArray[np.float64]:
         return np.array(np.nan)
 
 
-def _flat(units: _Units) -> NDArray[np.bool_]:
+def _flat(units: Units) -> NDArray[np.bool_]:
     """Which units are as good as all others that they are compared with. Shape: (units,)."""
     rewards, flat = np.array(units.rewards, np.float64), np.zeros(len(units.keys), np.bool_)
     for members in _groups(units):
@@ -302,7 +322,7 @@ def _flat(units: _Units) -> NDArray[np.bool_]:
     return flat
 
 
-def _groups(units: _Units) -> Iterator[NDArray[np.intp]]:
+def _groups(units: Units) -> Iterator[NDArray[np.intp]]:
     """Give, for each group and moment, the positions of its units."""
     if not units.keys:
         return

@@ -23,7 +23,8 @@ from art_otel.data.selection import Selection
 from art_otel.data.sequences import NO_IDS, TOO_LONG, BuiltSequences, TokenSequence, Verdict
 from art_otel.trajectories import Trajectory
 
-_NAMED: Final = 100  # rollouts with unusable rewards
+NAMED: Final = 100
+"""So many rollouts with unusable rewards are named."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -96,7 +97,7 @@ class BatchReport:
     def count_built(self, trajectory: Trajectory, built: BuiltSequences) -> None:
         """Count what became of a trajectory on its way to sequences."""
         self.count(built.verdict)
-        if UNUSABLE in built.verdict.completions and len(self.unusable_rewards) < _NAMED:
+        if UNUSABLE in built.verdict.completions and len(self.unusable_rewards) < NAMED:
             self.unusable_rewards.append(trajectory.rollout_id)
         self.drifts += sum([prompt.drifted_at is not None for prompt in trajectory.prompts])
         self.respellings += sum([prompt.respelled_at is not None for prompt in trajectory.prompts])

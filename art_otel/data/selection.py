@@ -79,7 +79,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
                 return reason
         if self.status is not None and trajectory.status not in self.status:
             return "status"
-        return None if self.version is None else self._stale(trajectory, self.version)
+        return self.version_reason(trajectory)
 
     def why_none_of(self, part: Part) -> str | None:
         """Why every trajectory of a part is skipped, as far as the manifest tells; None where some may be selected."""
@@ -91,7 +91,10 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
         texts = [sorted(map(repr, names)) if isinstance(names, frozenset) else names for names in sets]
         return f"{texts} {self.version} {self.max_staleness}"
 
-    def _stale(self, trajectory: Trajectory, trained: str) -> str | None:
+    def version_reason(self, trajectory: Trajectory) -> str | None:
+        """Why the trajectory is skipped for the versions that sampled it; None where it is not."""
+        if (trained := self.version) is None:
+            return None
         recorded = versions_in(trajectory)
         versions = {version for version in recorded if version is not None}
         if not versions or None in recorded:

@@ -34,6 +34,8 @@ from art_otel.trajectories import RolloutTrace, Trajectory
 _MESSAGES: Final = frozenset({"edits", "messages", "message"})
 _TOKENS: Final = frozenset({"context_token_ids", "token_ids", "logprobs"})
 _TOKEN_FACTS: Final = frozenset(TOKEN_FACTS)
+_SIZES: Final = frozenset({"prompt_tokens", "sampled_tokens", "unscored_tokens"})
+"""Fields of turns that follow from the others."""
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +56,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     def columns(self) -> list[str]:
         """Parquet's paths of the columns that hold them."""
         without = (frozenset() if self.messages else _MESSAGES) | (frozenset() if self.tokens else _TOKENS)
-        without |= _TOKEN_FACTS - self.token_facts if self.tokens else _TOKEN_FACTS
+        without |= _SIZES | (_TOKEN_FACTS - self.token_facts if self.tokens else _TOKEN_FACTS)
         plain = [name for name in READ_ROW.names if name not in ("calls", "turns")]
         calls = [name for name in CALL.names if name != "prompt"] + [f"prompt.{name}" for name in PROMPT.names]
         paths = [f"calls.list.element.{name}" for name in calls] + [f"turns.list.element.{name}" for name in TURN.names]

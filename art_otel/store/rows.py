@@ -53,10 +53,33 @@ class CallSource(NamedTuple):
 
 
 class TurnSource(NamedTuple):
-    """A turn, and the index that the server gave its choice."""
+    """A turn, the index that the server gave its choice, and how many tokens it has."""
 
     turn: Turn
     choice_index: int
+
+    @property
+    def prompt_tokens(self) -> int | None:
+        """How many ids its prompt has; None where they are unknown."""
+        prompt = self.turn.prompt
+        return None if prompt.context_token_ids is None else prompt.kept_tokens + len(prompt.context_token_ids)
+
+    @property
+    def sampled_tokens(self) -> int | None:
+        """How many ids were sampled; None where they are unknown."""
+        return None if self.turn.token_ids is None else len(self.turn.token_ids)
+
+    @property
+    def unscored_tokens(self) -> int | None:
+        """How many of the sampled ids have no logprob: all where logprobs are as many as something else."""
+        ids, logprobs = self.turn.token_ids, self.turn.logprobs
+        if ids is None:
+            return None
+        if logprobs is None or len(logprobs) != len(ids):
+            return len(ids)
+        numbers = memoryview(logprobs.data).cast("f")
+        # Few are NaN: the sum says whether any may be.
+        return sum(map(math.isnan, numbers)) if math.isnan(sum(numbers)) else 0
 
 
 class ArtMessage(msgspec.Struct, frozen=True, gc=False):

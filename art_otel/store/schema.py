@@ -405,6 +405,7 @@ TURN: Final = Record(
         Column("weight_versions", ListOf(_WEIGHT_VERSION), "turn.weight_versions"),
         Column("routed_experts", _ROUTED_EXPERTS, "turn.routed_experts"),
         Column("sampling_mask", ListOf(_TOKEN_IDS), "turn.sampling_mask"),
+        *_columns(_INT, "prompt_tokens sampled_tokens unscored_tokens"),
     ),
     eager=True,
 )

@@ -1,6 +1,7 @@
 """Comparison: a trajectory among those of its group, as `art_otel.batches` compares them.
 
-Invariant: advantages depend on the group alone, so the group's members give the same numbers as the whole data.
+Invariant: most advantages depend on the group alone, so the group's members give the same numbers as the whole data;
+those that compare groups with each other are taken from the judgement of the whole data.
 """
 
 import warnings
@@ -10,11 +11,11 @@ import numpy as np
 
 from art_otel.data import Verdict
 from art_otel.data.plan import TurnReward
-from art_otel.data.sequences import BuiltSequences, SequenceBuilder
+from art_otel.data.sequences import BuiltSequences
 from art_otel.store import Wanted
 from art_otel.trajectories import Trajectory
 from art_otel.viewer.addresses import GroupKey
-from art_otel.viewer.judging import NONE, PlanOptions
+from art_otel.viewer.judging import Judgement, PlanOptions
 from art_otel.viewer.snapshot import Snapshot
 
 _OUTLINE = Wanted(prompts=False, messages=False, tokens=False)
@@ -58,14 +59,13 @@ def compare(snapshot: Snapshot, row: int, options: PlanOptions, trajectory: Traj
     compared[number] = trajectory
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the verdicts say it too
-        plan = options.batches(compared).plan()
+        made = options.batches(compared)
+        plan = made.plan()
     turn_rewards = plan.turn_rewards(number, trajectory)
-    refused, built = plan.skipped.get(number), None
-    if refused is None:
-        builder = SequenceBuilder(
-            advantages=options.advantage != NONE, max_tokens=options.max_tokens, overflow=options.overflow
-        )
-        built = builder.build(trajectory, turn_rewards)
+    if options.compares_groups:
+        turn_rewards = _with_advantages(turn_rewards, snapshot.judging.wait(options), row)
+    refused = plan.skipped.get(number)
+    built = made.build(trajectory, turn_rewards) if refused is None else None
     return Comparison(
         trajectory=trajectory,
         verdict=Verdict(rollout_id=trajectory.rollout_id, skipped=refused) if built is None else built.verdict,
@@ -73,4 +73,15 @@ def compare(snapshot: Snapshot, row: int, options: PlanOptions, trajectory: Traj
         built=built,
         members=members,
         compared=compared,
+    )
+
+
+def _with_advantages(turn_rewards: tuple[TurnReward, ...], judgement: Judgement, row: int) -> tuple[TurnReward, ...]:
+    if judgement.advantages is None:
+        return turn_rewards
+    first = int(judgement.completions.offsets[row])
+    advantages = judgement.advantages[first : first + len(turn_rewards)].tolist()
+    return tuple(
+        one if one.advantage is None else one._replace(advantage=advantage)
+        for one, advantage in zip(turn_rewards, advantages, strict=True)
     )

@@ -10,13 +10,14 @@ from typing import Any, Final
 
 import numpy as np
 
+from art_otel.data.option_texts import NONE
 from art_otel.store import Wanted
 from art_otel.trajectories import Trajectory
 from art_otel.trajectories.history import main_history
 from art_otel.viewer.addresses import GroupKey, NotFoundError
 from art_otel.viewer.comparison import compare
 from art_otel.viewer.conversation import message_text
-from art_otel.viewer.judging import NONE, PlanOptions
+from art_otel.viewer.judging import PlanOptions
 from art_otel.viewer.rollout import show_rows
 from art_otel.viewer.snapshot import Snapshot
 
@@ -24,6 +25,7 @@ _LONGEST: Final = 2_000
 _MOST_MEMBERS: Final = 64
 """Members whose texts are shown; the rewards are those of all."""
 
+_ELSEWHERE: Final = "Tokens shows the advantage of each completion"
 _MESSAGES: Final = Wanted(prompts=False, tokens=False)
 
 
@@ -76,8 +78,13 @@ def _advantage(
     """How the advantages are derived, or why there are none."""
     if options.advantage == NONE:
         return None, "no advantages were asked for"
-    if options.credit != "outcome_reward":
+    if options.unit != "rollout":
         return None, f"{options.credit} compares parts of rollouts; Tokens shows the advantage of each completion"
+    if options.compares_groups:
+        return (
+            None,
+            f"{options.advantage} compares groups with each other; Tokens shows the advantage of each completion",
+        )
     comparison = compare(snapshot, rows[0], options)
     plan = options.batches(comparison.compared).plan()
     units = [plan.turn_rewards(number, one) for number, one in enumerate(comparison.compared)]

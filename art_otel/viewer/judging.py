@@ -1,81 +1,73 @@
 """Judging: what `art_otel.batches` would train of every trajectory under chosen options, and why not the rest.
 
 Invariant: an option that the address does not hold is the default of `art_otel.batches`. Every number comes from
-`Batches.verdicts()` and its report; nothing is decided here.
+`Batches.verdict_columns()` and its report; nothing is decided here.
 """
 
-# pyarrow ships no types.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportAttributeAccessIssue=false, reportUnknownArgumentType=false, reportUnknownParameterType=false
-
 import threading
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
-from multiprocessing import get_context
-from multiprocessing.pool import Pool, ThreadPool
-from typing import Any, Final, Literal, cast, get_args
+from typing import Any, Final
 
 import numpy as np
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from art_otel.data import ADVANTAGES, CREDITS, Batches, BatchReport
+from art_otel.data import Batches, BatchReport
+from art_otel.data.advantages import ADVANTAGES_OVER_GROUPS
 from art_otel.data.batches import batches
-from art_otel.data.options import validate
+from art_otel.data.option_texts import OPTION_TEXTS, default_text, read_credit, read_options
 from art_otel.data.sources import Sources
+from art_otel.data.verdict_columns import REASONS
 from art_otel.errors import ArtOtelError
 from art_otel.store import Combined
-from art_otel.store.read import groups_in, open_parquet
-from art_otel.trajectories import Status, explain
+from art_otel.trajectories import explain
 from art_otel.viewer.addresses import ReplacedError
 from art_otel.viewer.outlines import ListColumn
-
-ANY: Final = "any"
-NONE: Final = "none"
-_CreditName = Literal["outcome_reward", "step_reward", "call_reward"]
-
-_FEW: Final = 2_000
-"""So many trajectories are judged in this process; more would slow the page down."""
-
-_SAMPLED: Final = "turns.list.element.token_ids"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlanOptions:
-    """`status` is a status or `any`, `split` a split or None for any, `advantage` a name or `none`."""
+    """Options of `art_otel.batches` as texts by their names: those that are not the default."""
 
-    credit: _CreditName = "outcome_reward"
-    advantage: Literal["grpo", "grpo_sample", "dr_grpo", "rloo", "centered", "none"] = "grpo"
-    status: Literal["ok", "error", "cancelled", "unfinished", "any"] = "ok"
-    split: str | None = None
-    allow_incomplete: bool = False
-    zero_variance: Literal["keep", "drop"] = "keep"
-    max_tokens: int | None = None
-    overflow: Literal["drop", "truncate"] = "drop"
+    texts: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def read(cls, query: Mapping[str, str]) -> "PlanOptions":
         """Read the options of a query. Raises UsageError for a value that an option cannot have."""
-        values = {name: query[name] for name in cls.__slots__ if query.get(name)}
-        return validate(cls, values, owner="the plan", texts=True)
+        asked = {option.name: query[option.name] for option in OPTION_TEXTS if query.get(option.name)}
+        options = cls(texts=tuple((name, text) for name, text in asked.items() if text != default_text(name)))
+        options.batches([])
+        return options
+
+    def text(self, name: str) -> str | None:
+        """The text of an option; None where it is the default and that has none."""
+        return dict(self.texts).get(name, default_text(name))
+
+    @property
+    def credit(self) -> str:
+        """The credit as it was named."""
+        return self.text("credit") or ""
+
+    @property
+    def advantage(self) -> str:
+        """The name of the advantage, or `none`."""
+        return self.text("advantage") or ""
+
+    @property
+    def compares_groups(self) -> bool:
+        """Whether a group alone does not tell its advantages."""
+        return self.advantage in ADVANTAGES_OVER_GROUPS
+
+    @property
+    def unit(self) -> str:
+        """What has a reward of its own: a rollout, a step or a call."""
+        return read_credit(self.credit).per
 
     def batches(self, sources: Sources) -> Batches:
         """What `art_otel.batches` makes of the sources with these options. Raises UsageError."""
-        return batches(
-            sources,
-            credit=self.credit,
-            advantage=None if self.advantage == NONE else self.advantage,
-            status=None if self.status == ANY else self.status,
-            split=self.split,
-            allow_incomplete=self.allow_incomplete,
-            zero_variance=self.zero_variance,
-            max_tokens=self.max_tokens,
-            overflow=self.overflow,
-        )
+        return batches(sources, **read_options(dict(self.texts)))
 
 
 DEFAULTS: Final = PlanOptions()
@@ -86,10 +78,12 @@ class Judgement:
     """`verdicts[i]` is why nothing of row i is trained (None: something is), `completions` why completions are not.
 
     `trained` and `sampled` count tokens: those that are trained, and those of all completions. Shape: (rows,).
+    `advantages` has one for each completion, in the order of `completions`; None where none were asked for.
     """
 
     verdicts: list[str | None]
     completions: ListColumn
+    advantages: NDArray[np.float64] | None
     trained: NDArray[np.int64]
     sampled: NDArray[np.int64]
     refused: NDArray[np.bool_]
@@ -101,13 +95,17 @@ class Judgement:
 
 
 class Judging:
-    """The judgements of one snapshot, each made once; that of the default options begins at once."""
+    """The judgements of one snapshot, each made once; that of the default options begins at once.
 
-    def __init__(self, combined: Combined, rows: int) -> None:
+    They are made one after the other in a thread. No interpreter waits for one that is not done when it ends.
+    """
+
+    def __init__(self, combined: Combined) -> None:
         self._combined = combined
         self._lock = threading.Lock()
         self._futures: dict[PlanOptions, Future[Judgement]] = {}
-        self._pool: Pool = ThreadPool(1) if rows <= _FEW else get_context("spawn").Pool(1)
+        self._turn = threading.Lock()
+        self._closed = False
         self._future(DEFAULTS)
 
     def wait(self, options: PlanOptions = DEFAULTS) -> Judgement:
@@ -117,18 +115,18 @@ class Judging:
     def done(self, options: PlanOptions = DEFAULTS) -> Judgement | None:
         """The judgement if it is made; None while it is not, and where it cannot be."""
         future = self._future(options)
-        return future.result() if future.done() and not future.cancelled() and future.exception() is None else None
+        return future.result() if future.done() and future.exception() is None else None
 
     def problem(self) -> str | None:
         """Why the trajectories cannot be judged; None where they can, or nobody knows yet."""
         future = self._future(DEFAULTS)
-        error = future.exception() if future.done() and not future.cancelled() else None
+        error = future.exception() if future.done() else None
         return str(error) if isinstance(error, ArtOtelError) else None
 
     def close(self) -> None:
-        """Stop the judging that still runs; who waits for it gets a ReplacedError."""
-        self._pool.terminate()
+        """Begin no further judgement; who waits for one gets a ReplacedError."""
         with self._lock:
+            self._closed = True
             for future in self._futures.values():
                 _settle(future.set_exception, ReplacedError("the dataset was replaced"))
 
@@ -136,38 +134,33 @@ class Judging:
         with self._lock:
             if options not in self._futures:
                 future = self._futures[options] = Future[Judgement]()
-                self._pool.apply_async(
-                    judge,
-                    (self._combined, options),
-                    callback=partial(_settle, future.set_result),
-                    error_callback=partial(_settle, future.set_exception),
-                )
+                threading.Thread(target=self._judge, args=(options, future), name="judging", daemon=True).start()
             return self._futures[options]
+
+    def _judge(self, options: PlanOptions, future: Future[Judgement]) -> None:
+        with self._turn:
+            if self._closed:
+                _settle(future.set_exception, ReplacedError("the dataset was replaced"))
+                return
+            try:
+                judgement = judge(self._combined, options)
+            except BaseException as error:  # noqa: BLE001 # goes to who waits
+                _settle(future.set_exception, error)
+            else:
+                _settle(future.set_result, judgement)
 
 
 def judge(combined: Combined, options: PlanOptions) -> Judgement:
     """Judge the trajectories of the files. Raises UsageError and StoreError."""
-    batches = options.batches(combined)
-    verdicts: list[str | None] = []
-    completions: list[tuple[str, ...]] = []
-    trained: list[int] = []
-    refused: list[bool] = []
-    before = 0
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the report says it too
-        for verdict in batches.verdicts():
-            verdicts.append(verdict.skipped)
-            completions.append(tuple(reason for reason in verdict.completions if reason is not None))
-            refused.append(verdict.skipped is not None and not verdict.completions)
-            trained.append(batches.report.trained_tokens - before)
-            before = batches.report.trained_tokens
+    columns = options.batches(combined).verdict_columns()
     return Judgement(
-        verdicts=verdicts,
-        completions=ListColumn.of(completions),
-        trained=np.array(trained, np.int64),
-        sampled=_sampled_tokens(combined),
-        refused=np.array(refused, np.bool_),
-        report=batches.report,
+        verdicts=columns.skipped,
+        completions=ListColumn(names=list(REASONS), codes=columns.completions, offsets=columns.turn_ends),
+        advantages=columns.advantages,
+        trained=columns.trained,
+        sampled=columns.sampled,
+        refused=columns.refused,
+        report=columns.report,
     )
 
 
@@ -177,42 +170,19 @@ def _settle(setter: Callable[[Any], None], outcome: object) -> None:
         setter(outcome)
 
 
-def _sampled_tokens(combined: Combined) -> NDArray[np.int64]:
-    """The tokens of all completions of each row. Shape: (rows,)."""
-    counts = [np.zeros(0, np.int64)]
-    for file in combined.files:
-        with open_parquet(file.location) as parquet:
-            for group in groups_in(file, parquet):
-                turns = group.read(parquet, [_SAMPLED]).column("turns")
-                ids = pc.struct_field(pc.list_flatten(turns), "token_ids")
-                lengths = pc.fill_null(pc.list_value_length(ids), 0).to_numpy()
-                ends = np.cumsum(pc.fill_null(pc.list_value_length(turns), 0).to_numpy())
-                total = np.concatenate([[0], np.cumsum(lengths)])
-                counts.append(np.diff(total[np.concatenate([[0], ends])]).astype(np.int64))
-    return np.concatenate(counts)
-
-
 def described_options(options: PlanOptions, splits: Sequence[str]) -> list[dict[str, Any]]:
     """Describe the options as a form needs them."""
-    choices: dict[str, Sequence[str]] = {
-        "credit": CREDITS,
-        "advantage": (*ADVANTAGES, NONE),
-        "status": (*get_args(Status), ANY),
-        "split": splits,
-        "zero_variance": ("keep", "drop"),
-        "overflow": ("drop", "truncate"),
-    }
     return [
         {
-            "name": name,
-            "label": label,
-            "kind": kind,
-            "choices": list(choices.get(name, ())),
-            "default": cast(object, getattr(DEFAULTS, name)),
-            "value": cast(object, getattr(options, name)),
-            "help": text,
+            "name": option.name,
+            "label": option.label,
+            "kind": option.kind,
+            "choices": list(splits if option.name == "split" else option.choices),
+            "default": default_text(option.name),
+            "value": options.text(option.name),
+            "help": option.help,
         }
-        for name, label, kind, text in _FORM
+        for option in OPTION_TEXTS
     ]
 
 
@@ -221,17 +191,6 @@ def cure_of(reason: str) -> str:
     incomplete = reason.removeprefix("incomplete: ")
     return explain(incomplete) if incomplete != reason else _CURES.get(reason, "a reason of your own options")
 
-
-_FORM: Final = (
-    ("credit", "Credit", "choice", "Which reward a turn is trained with: the rollout's, its step's or its call's."),
-    ("advantage", "Advantage", "choice", "How a reward is compared with those of its group; none trains all alike."),
-    ("status", "Status", "choice", "Rollouts that ended so; any takes all."),
-    ("split", "Split", "choice", "Rollouts of this split; empty takes all."),
-    ("allow_incomplete", "Allow incomplete", "flag", "Train also rollouts of which something is missing."),
-    ("zero_variance", "Groups of equal rewards", "choice", "drop skips groups in which all known rewards are equal."),
-    ("max_tokens", "Longest sequence", "number", "In tokens; empty allows any length."),
-    ("overflow", "Longer sequences", "choice", "drop leaves them out, truncate cuts their ends."),
-)
 
 _CURES: Final = {
     "ended on a failed call": "no call completed after the last failure, as in an outage; name the reason in"
@@ -245,6 +204,8 @@ _CURES: Final = {
     "no reward": "nobody gave the reward that the credit option asks for; give one, choose another credit, or train"
     " without advantages",
     "unusable reward": "the reward is NaN, infinite or not below 1e37; look where it is given",
+    "training step": "the rollout is of another training step, or of none",
+    "constrained sampling": "a tool choice, a schema or a grammar let only some tokens be sampled",
     "zero variance": "all known rewards of the group are equal, so nothing is learned from it; sample more rollouts",
     "no token ids": "the server gave no token ids; see docs/spec/tokens.md, or give batches a tokenizer",
     "nothing sampled": "no call of the rollout has a completion",

@@ -21,7 +21,7 @@ from art_otel import storage
 from art_otel.errors import StorageError
 from art_otel.store import REPORT_NAME
 from art_otel.trajectories import explain
-from art_otel.viewer.judging import DEFAULTS, PlanOptions, cure_of, described_options
+from art_otel.viewer.judging import PlanOptions, cure_of, described_options
 from art_otel.viewer.outlines import ListColumn
 from art_otel.viewer.snapshot import Snapshot
 
@@ -172,11 +172,7 @@ def _skipped(counts: Counter[str], unit: str, parameter: str, options: PlanOptio
 
 def _plan_parameter(options: PlanOptions) -> dict[str, str]:
     """The options that are not the default ones, as `plan=` of a list's address."""
-    chosen = {
-        name: value for name in PlanOptions.__slots__ if (value := getattr(options, name)) != getattr(DEFAULTS, name)
-    }
-    texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in chosen.items()}
-    return {"plan": urlencode(texts)} if texts else {}
+    return {"plan": urlencode(options.texts)} if options.texts else {}
 
 
 def _sums(total: int, trained: int, skipped: Counter[str]) -> bool:

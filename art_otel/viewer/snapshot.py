@@ -165,7 +165,7 @@ class ViewedData:
             sources=self._sources,
             combined=combined,
             outlines=outlines,
-            judging=Judging(combined, len(outlines)),
+            judging=Judging(combined),
             search=Search(outlines),
         )
 

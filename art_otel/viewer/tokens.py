@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from art_otel.calls import TOKEN_FACTS
+from art_otel.data.option_texts import NONE
 from art_otel.data.sequences import TokenSequence
 from art_otel.errors import UsageError
 from art_otel.trajectories import CompletionSpan, TokenHistory, Trajectory, Turn, token_histories
 from art_otel.viewer.addresses import NotFoundError, TrajectoryKey
 from art_otel.viewer.comparison import Comparison, compare
-from art_otel.viewer.judging import NONE, PlanOptions, cure_of
+from art_otel.viewer.judging import PlanOptions, cure_of
 from art_otel.viewer.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -29,10 +30,10 @@ _NO_IDS: Final = (
 
 _UNKNOWN_SCALE: Final = {"min": None, "max": None}
 
-_OF_CREDIT: Final = {
-    "outcome_reward": "the final reward of the rollout",
-    "step_reward": "the reward of its step",
-    "call_reward": "the reward of its call",
+_OF_UNIT: Final = {
+    "rollout": "the reward of the rollout",
+    "step": "the reward of its step",
+    "call": "the reward of its call",
 }
 
 
@@ -172,7 +173,8 @@ def _mask(span: CompletionSpan, comparison: Comparison, trained_in: dict[int, in
 
 
 def _credit(span: CompletionSpan, comparison: Comparison, options: PlanOptions) -> str:
-    reward, what = comparison.turn_rewards[span.turn].reward, _OF_CREDIT[options.credit]
+    reward = comparison.turn_rewards[span.turn].reward
+    what = "the final reward of the rollout" if options.credit == "outcome_reward" else _OF_UNIT[options.unit]
     if comparison.built is None:
         return "Not asked: an option refused the whole rollout."
     if reward is None:

@@ -1,6 +1,7 @@
-"""How fast `art-otel view` answers about many trajectories: `uv run python -m tests.benchmarks.viewer [N]`.
+"""How fast `art-otel view` answers about many trajectories: `uv run python -m tests.benchmarks.viewer [N] [FOLDER]`.
 
-Prints seconds to ready, of each answer (the best of three), and the server's memory.
+Prints seconds to ready, of each answer (the best of three), and the server's memory. The dataset stays in FOLDER, and
+is taken from there where it is one.
 """
 
 import random
@@ -13,21 +14,25 @@ from dataclasses import replace
 from pathlib import Path
 
 import httpx
+import numpy as np
+from msgspec import structs
 
+from art_otel.calls import Logprobs, Message, TokenIds
 from art_otel.store import FileLimits, write_trajectories
-from art_otel.trajectories import Reward, Trajectory
+from art_otel.trajectories import Reward, Trajectory, Turn
 from tests.data.token_rollouts import talk
 from tests.viewer.served import answer
 
 GROUP = 8
 TEMPLATES = 64
-TOKENS = (400, 200, 100)
+TOKENS = (800, 500, 300)
 """Sampled in each call of a rollout; a prompt repeats what was before."""
+WORDS = [f"{stem}{ending}" for stem in ("cal", "per", "sum", "tra", "vel", "mon") for ending in ("a", "ing", "ed", "o")]
 
 
 def rollouts(count: int) -> Iterator[Trajectory]:
-    """Copies of some conversations with ids, rewards and groups of their own."""
-    generator = random.Random(0)
+    """Conversations of some shapes, with texts, tokens, logprobs, ids, rewards and groups of their own."""
+    generator, numbers = random.Random(0), np.random.default_rng(0)
     templates = [talk("r", *(size + generator.randrange(50) for size in TOKENS)) for _ in range(TEMPLATES)]
     for number in range(count):
         reward = generator.choice((0.0, 0.25, 0.5, 1.0, None))
@@ -36,6 +41,7 @@ def rollouts(count: int) -> Iterator[Trajectory]:
         one = templates[number % TEMPLATES]
         yield replace(
             one,
+            turns=tuple(own_turn(turn, generator, numbers) for turn in one.turns),
             rollout_id=f"{number:032x}",
             trace_id=f"{number * 7919:032x}",
             name=f"task-{group % 97}",
@@ -47,6 +53,18 @@ def rollouts(count: int) -> Iterator[Trajectory]:
             started_at=started,
             ended_at=started + 2_000_000_000,
         )
+
+
+def own_turn(turn: Turn, generator: random.Random, numbers: np.random.Generator) -> Turn:
+    """The turn with another text and other tokens, as many as before."""
+    size = len(turn.token_ids or ())
+    words = " ".join(generator.choices(WORDS, k=size // 2))
+    return structs.replace(
+        turn,
+        message=Message(role="assistant", content=words),
+        token_ids=TokenIds(numbers.integers(0, 150_000, size, np.int32).tobytes()),
+        logprobs=Logprobs((-numbers.exponential(0.5, size)).astype("<f4").tobytes()),
+    )
 
 
 def memory_mb(pid: int) -> float:
@@ -63,10 +81,11 @@ def timed(name: str, client: httpx.Client, path: str, **query: object) -> None:
     print(f"{name:28} first {seconds[0]:7.3f} s   best {min(seconds):7.3f} s")
 
 
-def main(count: int) -> None:
+def main(count: int, kept: str | None) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        data = Path(folder) / "dataset"
-        write_trajectories(rollouts(count), data, limits=FileLimits(part_rows=16_384))
+        data = Path(kept or folder) / "dataset"
+        if not data.exists():
+            write_trajectories(rollouts(count), data, limits=FileLimits(part_rows=16_384))
         size = sum(file.stat().st_size for file in data.iterdir())
         print(f"{count:,} trajectories, {size / 1e6:,.0f} MB")
         began = time.perf_counter()
@@ -95,4 +114,4 @@ def main(count: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 100_000)
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 100_000, sys.argv[2] if len(sys.argv) > 2 else None)

@@ -250,10 +250,11 @@ export interface Group extends Answer {
 export interface Option {
   name: string;
   label: string;
-  kind: "choice" | "number" | "flag" | "text";
-  choices: (string | { value: string; label: string })[] | null;
-  default: string | number | boolean | null;
-  value: string | number | boolean | null;
+  kind: "choice" | "number" | "text";
+  /** Of a text they are examples. */
+  choices: string[];
+  default: string | null;
+  value: string | null;
   help: string | null;
 }
 

@@ -1,5 +1,4 @@
 import type { Option } from "../api/types";
-import { choicesOf } from "../rollout/option_choice";
 import { Inline, visible } from "../text/visible";
 
 interface Props {
@@ -27,35 +26,37 @@ export function PlanOption({ option, value, onChange }: Props) {
       </label>
       {option.kind === "choice" ? (
         <select id={id} value={shown} onChange={(event) => change(event.currentTarget.value)}>
-          {option.default === null && <option value="">any</option>}
-          {choicesOf(option).map((each) => (
-            <option value={each.value}>{visible(each.label)}</option>
+          {option.choices.map((each) => (
+            <option value={each}>{visible(each)}</option>
           ))}
         </select>
-      ) : option.kind === "flag" ? (
-        <input
-          id={id}
-          type="checkbox"
-          checked={shown === "true"}
-          onChange={(event) => change(String(event.currentTarget.checked))}
-        />
       ) : option.kind === "number" ? (
         <input
           id={id}
           type="number"
-          min={1}
+          min={0}
           value={shown}
           placeholder={standard || "none"}
           onChange={(event) => change(event.currentTarget.value)}
         />
       ) : (
-        <input
-          id={id}
-          type="text"
-          value={shown}
-          placeholder={standard || "none"}
-          onChange={(event) => change(event.currentTarget.value)}
-        />
+        <>
+          <input
+            id={id}
+            type="text"
+            value={shown}
+            list={option.choices.length > 0 ? `${id}-examples` : undefined}
+            placeholder={standard || "any"}
+            onChange={(event) => change(event.currentTarget.value)}
+          />
+          {option.choices.length > 0 && (
+            <datalist id={`${id}-examples`}>
+              {option.choices.map((each) => (
+                <option value={each}>{visible(each)}</option>
+              ))}
+            </datalist>
+          )}
+        </>
       )}
       {option.help && (
         <p class="quiet">

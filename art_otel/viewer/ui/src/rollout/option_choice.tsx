@@ -19,8 +19,8 @@ export function OptionChoice({ option, value, onChange }: Props) {
         value={value ?? String(option.value ?? standard)}
         onChange={(event) => onChange(event.currentTarget.value === standard ? null : event.currentTarget.value)}
       >
-        {choicesOf(option).map((each) => (
-          <option value={each.value}>{visible(each.label)}</option>
+        {wordsOf(option, value).map((each) => (
+          <option value={each}>{visible(each)}</option>
         ))}
       </select>
     </label>
@@ -52,6 +52,8 @@ export function RewardOptions({
   );
 }
 
-export function choicesOf(option: Option): { value: string; label: string }[] {
-  return (option.choices ?? []).map((each) => (typeof each === "string" ? { value: each, label: each } : each));
+/** The choices that need nothing filled in, and what is chosen. */
+function wordsOf(option: Option, value: string | null): string[] {
+  const words = option.choices.filter((each) => !each.includes("("));
+  return value === null || words.includes(value) ? words : [...words, value];
 }

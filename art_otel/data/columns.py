@@ -1,0 +1,257 @@
+"""Columns: what decides which trajectories of some files are trained, read without restoring a trajectory.
+
+Invariant: rows are trajectories; turns and calls are those of all rows, one behind the other. Neither a message nor a
+token is read.
+"""
+
+# pyarrow ships no types.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportAttributeAccessIssue=false, reportUnknownArgumentType=false, reportUnknownParameterType=false
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any, Final, TypeAlias, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from art_otel import storage
+from art_otel.calls import InferenceCall, TokenIds, WeightVersion
+from art_otel.data.sources import Chunk
+from art_otel.errors import StoreError, UsageError
+from art_otel.store import RowGroup
+from art_otel.store.read import open_parquet
+from art_otel.trajectories import PolicyVersions, Prompt, Reward, Trajectory, Turn
+
+Ints: TypeAlias = NDArray[np.int64]
+Flags: TypeAlias = NDArray[np.bool_]
+
+_PLAIN: Final = ("rollout_id", "status", "split", "training_step", "group_id", "reward")
+_CALL: Final = ("start_ns", "end_ns", "error_type", "error", "parameters")
+_PROMPT: Final = ("token_parent", "drifted_at", "respelled_at")
+_TURN: Final = ("call", "untrained", "prompt_tokens", "sampled_tokens", "unscored_tokens")
+_REWARD: Final = ("name", "value", "step", "target")
+DECIDING: Final = (
+    *_PLAIN,
+    "incomplete_reasons.list.element.reason",
+    *(f"calls.list.element.{name}" for name in _CALL),
+    *(f"calls.list.element.prompt.{name}" for name in _PROMPT),
+    *(f"turns.list.element.{name}" for name in _TURN),
+    *(f"rewards.list.element.{name}" for name in _REWARD),
+)
+_REWARD_PART: Final = ("choice", "token_start", "token_end", "target_kind")
+OF_CREDITS: Final = (
+    "policy_version",
+    *(f"calls.list.element.{name}" for name in ("span_id", "step", "policy_version")),
+    "turns.list.element.choice",
+    "turns.list.element.weight_versions.list.element.version",
+    *(f"rewards.list.element.{name}" for name in _REWARD_PART),
+)
+"""What is read, too, where not only the final reward decides."""
+
+_NO_PROMPT: Final = Prompt()
+
+
+@dataclass(slots=True)
+class Columns:
+    """The columns, and which call, prompt and row each turn is of. `ends[i]` is where row i begins, all at the end."""
+
+    table: pa.Table
+    call_ends: Ints
+    turn_ends: Ints
+    calls: pa.StructArray
+    turns: pa.StructArray
+    turn_rows: Ints
+    turn_calls: Ints
+    prompt_tokens: Ints
+    sampled_tokens: Ints
+    has_tokens: Flags
+    parents: Ints
+    light: dict[int, Trajectory] = field(default_factory=dict[int, Trajectory])
+
+    @property
+    def rows(self) -> int:
+        """How many trajectories there are."""
+        return self.table.num_rows
+
+    def column(self, name: str) -> pa.Array:
+        """A column of the rows."""
+        return one_array(self.table.column(name))
+
+    def of_call(self, name: str) -> pa.Array:
+        """A field of all calls."""
+        return pc.struct_field(self.calls, name)
+
+    def of_turn(self, name: str) -> pa.Array:
+        """A field of all turns."""
+        return pc.struct_field(self.turns, name)
+
+
+def read_columns(chunks: Sequence[Chunk], columns: Sequence[str]) -> Columns:
+    """Read these columns of the trajectories of the chunks. Raises StoreError, UsageError for those in memory."""
+    groups = [chunk.stored for chunk in chunks]
+    if not all(isinstance(group, RowGroup) for group in groups):
+        raise UsageError("verdicts from columns are those of files; use verdicts() for trajectories in memory")
+    by_file = groupby(cast("list[RowGroup]", groups), key=lambda group: group.file)
+    table = pa.concat_tables([_read_file(file, list(of_file), columns) for file, of_file in by_file] or [_empty()])
+    calls, call_ends = flattened(table.column("calls"))
+    turns, turn_ends = flattened(table.column("turns"))
+    turn_rows = np.repeat(np.arange(table.num_rows), np.diff(turn_ends))
+    local = numbers(pc.struct_field(turns, "call"), -1)
+    turn_calls = call_ends[turn_rows] + local
+    if ((local < 0) | (turn_calls >= call_ends[turn_rows + 1])).any():
+        row = int(turn_rows[np.argmax((local < 0) | (turn_calls >= call_ends[turn_rows + 1]))])
+        raise StoreError(f"rollout {table.column('rollout_id')[row].as_py()!r}: a turn is of no call")
+    parents = numbers(pc.struct_field(calls, ["prompt", "token_parent"]), -1)[turn_calls]
+    prompt_tokens, sampled = pc.struct_field(turns, "prompt_tokens"), pc.struct_field(turns, "sampled_tokens")
+    return Columns(
+        table=table,
+        call_ends=call_ends,
+        turn_ends=turn_ends,
+        calls=calls,
+        turns=turns,
+        turn_rows=turn_rows,
+        turn_calls=turn_calls,
+        prompt_tokens=numbers(prompt_tokens, 0),
+        sampled_tokens=numbers(sampled, 0),
+        has_tokens=flags(pc.and_(prompt_tokens.is_valid(), sampled.is_valid())),
+        parents=np.where(parents < 0, -1, parents + turn_ends[turn_rows]),
+    )
+
+
+def _empty() -> pa.Table:
+    from art_otel.store.schema import SCHEMA  # noqa: PLC0415 # seldom: there is no file
+
+    return SCHEMA.empty_table()
+
+
+def _read_file(file: str, groups: Sequence[RowGroup], columns: Sequence[str]) -> pa.Table:
+    """The columns of a file's trajectories, with the ids that groups have among several runs."""
+    with open_parquet(file) as parquet:
+        table = parquet.read(columns=list(columns))
+    if table.num_rows != sum(group.rows + len(group.superseded) for group in groups):
+        raise StoreError(f"{storage.shown(file)}: was written anew while it was read; start again")
+    superseded: list[int] = []
+    start = 0
+    for group in groups:
+        superseded += [start + row for row in group.superseded]
+        start += group.rows + len(group.superseded)
+    if superseded:
+        table = table.take(pa.array(np.delete(np.arange(table.num_rows), superseded), pa.int64()))
+    if groups and (group_ids := groups[0].group_ids):
+        position, steps = table.schema.get_field_index("group_id"), table.column("training_step").to_pylist()
+        keys = zip(steps, table.column("group_id").to_pylist(), strict=True)
+        others = [group_ids.get((step, group_id), group_id) for step, group_id in keys]
+        table = table.set_column(position, "group_id", pa.array(others, pa.string()))
+    return table
+
+
+def light(read: Columns, row: int) -> Trajectory:
+    """The trajectory of a row with its rewards and the places of its calls, and zeros as tokens.
+
+    What credits and versions are found by; made once for all rows that anybody asks for.
+    """
+    if not read.light:
+        read.light = dict(enumerate(_all_light(read)))
+    return read.light[row]
+
+
+def _all_light(read: Columns) -> Iterator[Trajectory]:
+    rewards, reward_ends = flattened(read.table.column("rewards"))
+    of_rewards = [field_of(rewards, name).to_pylist() for name in (*_REWARD, *_REWARD_PART)]
+    all_rewards = list(map(_reward, *of_rewards))
+    of_calls = ("span_id", "step", "policy_version", "error_type", "error")
+    calls = list(map(_call, *(field_of(read.calls, name).to_pylist() for name in of_calls)))
+    zeros = {size: TokenIds(bytes(4 * size)) for size in set(read.sampled_tokens.tolist())}
+    of_turns = [field_of(read.turns, name).to_pylist() for name in ("call", "choice", "weight_versions")]
+    turns = [
+        _turn(call, choice, zeros[size], versions and [each["version"] for each in versions])
+        for call, choice, versions, size in zip(*of_turns, read.sampled_tokens.tolist(), strict=True)
+    ]
+    has_versions = "policy_version" in read.table.column_names
+    rollout_versions = read.column("policy_version").to_pylist() if has_versions else [None] * read.rows
+    for row, (reward, version) in enumerate(zip(read.column("reward").to_pylist(), rollout_versions, strict=True)):
+        yield Trajectory(
+            rollout_id="",
+            trace_id="",
+            reward=reward,
+            policy_version=None if version is None else PolicyVersions(**version),
+            rewards=tuple(all_rewards[reward_ends[row] : reward_ends[row + 1]]),
+            calls=tuple(calls[read.call_ends[row] : read.call_ends[row + 1]]),
+            turns=tuple(turns[read.turn_ends[row] : read.turn_ends[row + 1]]),
+        )
+
+
+def field_of(structs: pa.StructArray, name: str) -> pa.Array:
+    """A field of the structs; nulls where it was not read."""
+    return pc.struct_field(structs, name) if structs.type.get_field_index(name) >= 0 else pa.nulls(len(structs))
+
+
+def _reward(*values: object) -> Reward:
+    fields: dict[str, Any] = dict(zip((*_REWARD, *_REWARD_PART), values, strict=True))
+    return Reward(source="attribute", time_ns=0, **fields)
+
+
+def _call(
+    span_id: str | None, step: int | None, policy_version: str | None, error_type: str | None, error: str | None
+) -> InferenceCall:
+    return InferenceCall(
+        trace_id="",
+        span_id=span_id or "",
+        operation_name="chat",
+        start_ns=0,
+        end_ns=None,
+        step=step,
+        policy_version=policy_version,
+        error_type=error_type,
+        error=error,
+    )
+
+
+def _turn(call: int, choice: int | None, token_ids: TokenIds, versions: Iterable[str] | None) -> Turn:
+    return Turn(
+        call=call,
+        choice=choice or 0,
+        prompt=_NO_PROMPT,
+        token_ids=token_ids,
+        weight_versions=None
+        if versions is None
+        else tuple(WeightVersion(version=version, start=0, end=0) for version in versions),
+    )
+
+
+def among(column: pa.Array, values: Iterable[object]) -> Flags:
+    """Mark what is one of the values, null where None is one. Shape: (rows,)."""
+    wanted = list(values)
+    found = pc.is_in(column, value_set=pa.array([one for one in wanted if one is not None], column.type))
+    return flags(pc.or_(found, column.is_null()) if None in wanted else pc.and_(found, column.is_valid()))
+
+
+def flattened(column: pa.ChunkedArray) -> tuple[pa.Array, Ints]:
+    """All items of the lists, and where each list's begin, with all at the end."""
+    items = pc.list_flatten(column)
+    return one_array(items), np.concatenate([[0], np.cumsum(lengths(column))]).astype(np.int64)
+
+
+def lengths(column: pa.ChunkedArray) -> Ints:
+    """How many items each list has."""
+    return pc.fill_null(pc.list_value_length(column), 0).to_numpy().astype(np.int64)
+
+
+def one_array(column: pa.ChunkedArray) -> pa.Array:
+    """The column as one array."""
+    array = column.combine_chunks()
+    return array.chunk(0) if isinstance(array, pa.ChunkedArray) else array
+
+
+def numbers(column: pa.Array, unknown: int) -> Ints:
+    """The whole numbers, `unknown` for null."""
+    return pc.fill_null(column, unknown).to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+def flags(column: pa.Array) -> Flags:
+    """The truth values, of which none is null."""
+    return column.to_numpy(zero_copy_only=False).astype(np.bool_)

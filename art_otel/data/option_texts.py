@@ -1,0 +1,197 @@
+"""Option texts: the options of `art_otel.batches` that decide what is trained, as a form or an address holds them.
+
+Invariant: a text means what the option of that name means; without one it is the default of `art_otel.batches`. What
+no option can be is a UsageError that names it.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from inspect import signature
+from typing import Any, Final, Literal, NamedTuple, cast, get_args
+
+from art_otel.data.advantages import ADVANTAGES, ADVANTAGES_OVER_GROUPS
+from art_otel.data.batches import batches
+from art_otel.data.credit import (
+    CREDITS,
+    Credit,
+    CreditName,
+    call_reward,
+    discounted,
+    find_credit,
+    outcome_reward,
+    step_reward,
+)
+from art_otel.data.credit import weighted as weighted_credit
+from art_otel.data.plan import ZeroVariance
+from art_otel.data.sequences import Constrained
+from art_otel.errors import UsageError
+from art_otel.trajectories import Status
+
+ANY: Final = "any"
+NONE: Final = "none"
+
+
+class OptionText(NamedTuple):
+    """An option as a form shows it: a `choice` of its choices, a `number`, or a `text` for which they are examples.
+
+    `read` gives the value that `art_otel.batches` takes.
+    """
+
+    name: str
+    kind: Literal["choice", "number", "text"]
+    label: str
+    help: str
+    read: Callable[[str], object]
+    choices: tuple[str, ...] = ()
+
+
+def read_options(texts: Mapping[str, str]) -> dict[str, Any]:
+    """The keywords of `art_otel.batches` that the texts mean, by their names; empty texts are none. Raises UsageError.
+
+    What the values may be `batches` itself checks.
+    """
+    return {option.name: _read(option, texts[option.name]) for option in OPTION_TEXTS if texts.get(option.name)}
+
+
+def default_text(name: str) -> str | None:
+    """The default of the option as a text; None where there is no default."""
+    default: object = signature(batches).parameters[name].default
+    if isinstance(default, tuple):
+        return ",".join(map(str, cast("tuple[object, ...]", default)))
+    return None if default is None else str(default).lower()
+
+
+def _read(option: OptionText, text: str) -> object:
+    if option.kind == "choice" and text not in option.choices:
+        raise UsageError(f"{option.name}={text!r:.100}: use one of {', '.join(option.choices)}")
+    try:
+        return option.read(text)
+    except ValueError as error:
+        raise UsageError(f"{option.name}={text!r:.100}: {error}") from error
+
+
+def read_credit(text: str) -> Credit:
+    """The credit that a text names: one of the names, or a function of `art_otel.data` with what it is given.
+
+    `outcome_reward(correct)`, `step_reward(style)`, `weighted(correct=1, style=0.2)`, `discounted(0.99)`. Raises
+    UsageError.
+    """
+    called = _CALL.fullmatch(text.strip())
+    if called is None:
+        return find_credit(cast(CreditName, text.strip()))  # which says what names there are
+    makers: dict[str, Callable[[str], Credit]] = {
+        "outcome_reward": outcome_reward,
+        "step_reward": step_reward,
+        "call_reward": call_reward,
+        "weighted": lambda names: weighted_credit(_weights(names)),
+        "discounted": lambda gamma: discounted(float(gamma)),
+    }
+    if called[1] not in makers:
+        raise UsageError(f"credit={text!r:.100}: use one of {', '.join((*CREDITS, *_EXAMPLES))}")
+    return makers[called[1]](called[2].strip())
+
+
+_CALL: Final = re.compile(r"(\w+)\s*\((.*)\)")
+_EXAMPLES: Final = ("outcome_reward(correct)", "weighted(correct=1, style=0.2)", "discounted(0.99)")
+
+
+def _weights(text: str) -> dict[str, float]:
+    """Names with their weights, 1.0 where none is said."""
+    pairs = (part.partition("=") for part in text.split(","))
+    return {name.strip(): float(weight) if equals else 1.0 for name, equals, weight in pairs}
+
+
+def _advantage(text: str) -> str | None:
+    return None if text == NONE else text
+
+
+def _names(text: str) -> tuple[str, ...] | None:
+    return None if text == ANY else tuple(part.strip() for part in text.split(","))
+
+
+def _steps(text: str) -> list[int]:
+    """Steps and ranges of steps, the last step included: `3, 10-19`."""
+    found: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        found += range(int(first), int(last if dash else first) + 1)
+    return found
+
+
+def _allowed(text: str) -> object:
+    return text == "true" if text in ("true", "false") else _names(text)
+
+
+OPTION_TEXTS: Final = (
+    OptionText(
+        "credit",
+        "text",
+        "Credit",
+        "Which reward a turn is trained with: the rollout's, its step's or its call's.",
+        read_credit,
+        (*CREDITS, *_EXAMPLES),
+    ),
+    OptionText(
+        "advantage",
+        "choice",
+        "Advantage",
+        "How a reward is compared with those of its group; none trains all alike.",
+        _advantage,
+        (*ADVANTAGES, *ADVANTAGES_OVER_GROUPS, NONE),
+    ),
+    OptionText(
+        "zero_variance",
+        "choice",
+        "Groups of equal rewards",
+        "drop skips groups in which all known rewards are equal.",
+        str,
+        get_args(ZeroVariance),
+    ),
+    OptionText(
+        "status",
+        "text",
+        "Status",
+        "Rollouts that ended so, one or several; any takes all.",
+        _names,
+        (*get_args(Status), ANY),
+    ),
+    OptionText("split", "text", "Split", "Rollouts of this split, or of several; empty takes all.", _names),
+    OptionText("training_step", "text", "Training step", "One, several, or a range such as 10-19.", _steps),
+    OptionText(
+        "allow_incomplete",
+        "text",
+        "Allow incomplete",
+        "true trains also rollouts of which something is missing; or name the reasons that do no harm.",
+        _allowed,
+        ("false", "true"),
+    ),
+    OptionText(
+        "policy_version", "text", "Policy version", "Rollouts that this version sampled from first to last.", str
+    ),
+    OptionText("max_staleness", "number", "Versions behind", "So many versions behind it are taken, too.", int),
+    OptionText("max_tokens", "number", "Longest sequence", "In tokens; empty allows any length.", int),
+    OptionText(
+        "overflow",
+        "choice",
+        "Longer sequences",
+        "drop leaves them out, truncate cuts their ends.",
+        str,
+        ("drop", "truncate"),
+    ),
+    OptionText(
+        "constrained",
+        "choice",
+        "Under a grammar",
+        "drop trains no completion that a tool choice, schema or grammar constrained.",
+        str,
+        get_args(Constrained),
+    ),
+    OptionText(
+        "token_rewards",
+        "text",
+        "Rewards of tokens",
+        "Names of rewards of spans of tokens, with weights: style=0.2, format=1.",
+        _weights,
+    ),
+)
+"""The options that decide what is trained, in the order in which a form shows them."""

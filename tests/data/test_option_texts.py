@@ -1,0 +1,62 @@
+"""Options as texts mean what the options mean."""
+
+from inspect import signature
+
+import pytest
+
+import art_otel
+from art_otel.data.option_texts import OPTION_TEXTS, default_text, read_credit, read_options
+from art_otel.errors import UsageError
+from tests.data.token_rollouts import judged, talk
+
+WITHOUT = {
+    "sources", "batch_size", "packed", "pad_token_id", "seed", "epoch", "shuffle_buffer", "by_length", "rank",
+    "world_size", "drop_last", "tokenizer", "token_facts",
+}  # fmt: skip
+"""Options of the arrays and their order; a tokenizer is no text."""
+
+
+def test_every_option_that_decides_what_is_trained_is_one():
+    assert {option.name for option in OPTION_TEXTS} == signature(art_otel.batches).parameters.keys() - WITHOUT
+
+
+def test_defaults_and_every_choice_are_what_batches_takes():
+    assert read_options({}) == read_options({option.name: "" for option in OPTION_TEXTS}) == {}
+    for option in OPTION_TEXTS:
+        for text in {*option.choices, default_text(option.name)} - {None}:
+            art_otel.batches([], **{"max_tokens": 5} | read_options({option.name: text}))
+
+
+def test_texts_mean_values():
+    texts = {
+        "advantage": "none", "status": "ok, error", "split": "train", "training_step": "3, 10-12", "max_tokens": "7",
+        "allow_incomplete": "missing root, bad reward", "token_rewards": "style=0.5, format", "max_staleness": "2",
+    }  # fmt: skip
+    assert read_options(texts) == {
+        "advantage": None,
+        "status": ("ok", "error"),
+        "split": ("train",),
+        "training_step": [3, 10, 11, 12],
+        "max_tokens": 7,
+        "allow_incomplete": ("missing root", "bad reward"),
+        "token_rewards": {"style": 0.5, "format": 1.0},
+        "max_staleness": 2,
+    }
+    assert read_options({"status": "any", "allow_incomplete": "true"}) == {"status": None, "allow_incomplete": True}
+
+
+def test_credits_are_named_as_functions():
+    told = talk("r", 2, rewards=(judged(1.0, "correct"), judged(0.5, "style")))
+    for text, reward in (("outcome_reward(style)", 0.5), ("weighted(correct=1, style=0.2)", 1.1)):
+        assert read_credit(text).rewards(told) == (reward,)
+    assert read_credit("discounted(0.9)").name == "discounted 0.9 'reward'"
+    assert read_credit("step_reward").per == "step"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("credit", "eval(1)"), ("credit", "best"), ("advantage", "gae"), ("max_tokens", "many"), ("training_step", "a-b")],
+)
+def test_what_no_option_can_be_is_named(name, text):
+    with pytest.raises(UsageError, match=f"^{name}="):
+        read_options({name: text})

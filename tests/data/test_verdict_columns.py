@@ -1,0 +1,110 @@
+"""Verdicts from columns are those of whole trajectories: of generated ones, and of all recordings."""
+
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import structs
+
+import art_otel
+from art_otel.calls import Logprobs
+from art_otel.data.verdict_columns import REASONS
+from art_otel.errors import UsageError
+from art_otel.trajectories import Trajectory
+from tests.conversions import RECORDINGS, convert_files
+from tests.data.batch_options import laws, options
+from tests.data.token_rollouts import rollouts, stored, talk
+from tests.examples import examples
+
+UNTRAINED = [None, None, None, "failed", "scrubbed"]
+PARAMETERS = [{}, {}, {"temperature": 0.5}, {"tool_choice": "required"}]
+FURTHER = st.fixed_dictionaries(
+    {},
+    optional={
+        "constrained": st.just("drop"),
+        "token_rewards": st.sampled_from(["reward", {"a": 2.0}]),
+        "advantage": st.sampled_from(["grpo_batch", "reinforce_plus_plus", "reinforce_plus_plus_baseline"]),
+        "training_step": st.sampled_from([1, [None, 2]]),
+    },
+)
+
+
+@st.composite
+def varied(draw, one: Trajectory) -> Trajectory:
+    """The trajectory with calls that a grammar constrained, and completions that are untrained or lack logprobs."""
+    turns = []
+    for turn in one.turns:
+        size = len(turn.token_ids or ())
+        logprobs = draw(st.none() | st.lists(st.sampled_from([-0.5, float("nan")]), min_size=size, max_size=size))
+        known = None if turn.token_ids is None or logprobs is None else Logprobs.of(logprobs)
+        turns.append(structs.replace(turn, logprobs=known, untrained=draw(st.sampled_from(UNTRAINED))))
+    calls = tuple(structs.replace(call, parameters=draw(st.sampled_from(PARAMETERS))) for call in one.calls)
+    return replace(one, calls=calls, turns=tuple(turns), training_step=draw(st.sampled_from([None, 1, 2])))
+
+
+def check(source: object, **chosen) -> None:
+    """Both ways say the same of every trajectory, completion and token, and count the same."""
+    chosen = {name: value for name, value in chosen.items() if value is not None or name != "training_step"}
+    whole = art_otel.batches(source, **chosen)
+    columns = art_otel.batches(source, **chosen).verdict_columns()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of rollouts without a final reward; the report has them
+        trained, verdicts = [0], []
+        for verdict in whole.verdicts():
+            verdicts.append(verdict)
+            trained.append(whole.report.trained_tokens)
+    assert columns.skipped == [verdict.skipped for verdict in verdicts]
+    assert columns.trained.tolist() == np.diff(trained).tolist()
+    names = [None if code < 0 else REASONS[code] for code in columns.completions.tolist()]
+    ends = columns.turn_ends.tolist()
+    for row, verdict in enumerate(verdicts):
+        of_row = () if columns.refused[row] else tuple(names[ends[row] : ends[row + 1]])
+        assert of_row == verdict.completions
+    assert columns.report == whole.report
+
+
+@settings(laws, max_examples=examples(150))
+@given(rollouts(storable=True), options(), FURTHER, st.data())
+def test_of_generated_trajectories(found, chosen, further, data):
+    with stored([data.draw(varied(one)) for one in found]) as folder:
+        check(folder, **chosen | further)
+
+
+def test_of_all_recordings(tmp_path: Path):
+    dumps = sorted(RECORDINGS.rglob("*.jsonl"))
+    found, _ = convert_files(tmp_path, *dumps)
+    assert len(found) > 20
+    for chosen in (
+        {},
+        {"advantage": None, "allow_incomplete": True, "status": None},
+        {"credit": "step_reward", "allow_incomplete": True, "status": None, "constrained": "drop"},
+        {"max_tokens": 60, "overflow": "truncate", "advantage": None, "allow_incomplete": True},
+    ):
+        check(tmp_path, **chosen)
+
+
+def test_of_several_runs_and_of_parts_that_are_not_opened(tmp_path: Path):
+    def run(name: str, *rewards: float, **fields) -> list[Trajectory]:
+        told = (talk(f"r-{at}", 1, group_id="task", reward=one, **fields) for at, one in enumerate(rewards))
+        return [replace(one, trace_id=f"{name}-{at}") for at, one in enumerate(told)]
+
+    art_otel.write_trajectories([*run("a", 0.0, 2.0, 2.0, split="train"), talk("alone", 2)], tmp_path / "a")
+    art_otel.write_trajectories(run("b", 10.0, 14.0, split="val"), tmp_path / "b")
+    art_otel.write_trajectories(run("a", 0.0, 2.0, split="train"), tmp_path / "a-again")
+    sources = [tmp_path / name for name in ("a", "b", "a-again")]
+    for chosen in ({}, {"split": "train"}, {"split": "val", "training_step": 3}, {"zero_variance": "drop"}):
+        check(sources, **chosen)
+
+
+def test_what_columns_cannot_tell_is_refused(tmp_path: Path):
+    with pytest.raises(UsageError, match="trajectories in memory"):
+        art_otel.batches([talk("r", 2)]).verdict_columns()
+    art_otel.write_trajectories([talk("r", 2, 3)], tmp_path)
+    with pytest.raises(UsageError, match="token_facts"):
+        art_otel.batches(tmp_path, token_facts="sampling_mask").verdict_columns()
+    with pytest.raises(UsageError, match="max_tokens is 3"):
+        art_otel.batches(tmp_path, advantage=None, max_tokens=3, overflow="raise").verdict_columns()
