@@ -61,6 +61,10 @@ class Shape(Protocol):
         """The events when all is sampled. What ends the stream comes last."""
         ...
 
+    def failed(self, error: Fields) -> bytes:
+        """The events where the sampling broke off, of an error as OpenAI has them."""
+        ...
+
 
 class ChatShape:
     """Chat Completions."""
@@ -111,6 +115,10 @@ class ChatShape:
         chunk = self._chunk([], {"usage": usage}) if self._options.get("include_usage") else b""
         return chunk + _DONE
 
+    def failed(self, error: Fields) -> bytes:
+        """The error, and the end."""
+        return _data({"error": error}) + _DONE
+
     def _chunk(self, choices: Sequence[Fields], more: Fields | None = None) -> bytes:
         asking = self._asking
         if choices and self._options.get("continuous_usage_stats"):
@@ -152,6 +160,10 @@ class CompletionShape:
         """The usage, where it was asked for, and the end."""
         chunk = _data({**self._around(), "choices": [], "usage": usage}) if self._options.get("include_usage") else b""
         return chunk + _DONE
+
+    def failed(self, error: Fields) -> bytes:
+        """The error, and the end."""
+        return _data({"error": error}) + _DONE
 
     def _around(self) -> Fields:
         asking = self._asking
@@ -248,6 +260,10 @@ class MessageShape:
         delta = {"stop_reason": reason, "stop_sequence": sequence}
         events += event({"type": "message_delta", "delta": delta, "usage": _anthropic_usage(usage)})
         return events + event({"type": "message_stop"})
+
+    def failed(self, error: Fields) -> bytes:
+        """The error, which is the end."""
+        return event({"type": "error", "error": {"type": "internal_error", "message": error["message"]}})
 
     def _message(self) -> Fields:
         asking = self._asking

@@ -29,7 +29,7 @@ from art_otel.model_gateway.exchanges import Dialect, events_of
 from art_otel.model_gateway.id_server import IdServer, read, said
 from art_otel.model_gateway.response_shape import ResponseShape
 from art_otel.model_gateway.splice import Splice, Turn
-from art_otel.model_gateway.upstreams import Answer, BrokenOffError, RawHeaders, UpstreamError
+from art_otel.model_gateway.upstreams import Answer, BrokenOffError, FailedError, RawHeaders, UpstreamError
 from art_otel.spans import Value
 
 _SHAPES: Final[Mapping[Dialect, type[Shape]]] = {
@@ -39,6 +39,9 @@ _SHAPES: Final[Mapping[Dialect, type[Shape]]] = {
     "responses": ResponseShape,
 }
 _OK: Final = 200
+_ERROR: Final[Fields] = {"message": "", "type": "InternalServerError", "param": None, "code": 500}
+"""An error as vLLM has it."""
+
 _ENCODE: Final = msgspec.json.Encoder().encode
 _OBJECT: Final = msgspec.json.Decoder(Fields)
 _STREAM_TYPE: Final = (b"content-type", b"text/event-stream; charset=utf-8")
@@ -126,8 +129,19 @@ class ExactAnswer:
                         yield piece
             self._over(self.sampled)
             yield self._shape.end(self._usage)
-        except (KeyError, TypeError, ValueError) as error:  # a server of another version; ValueError has JSON's errors
+        except (
+            AttributeError,
+            KeyError,
+            TypeError,
+            ValueError,
+        ) as error:  # another version; ValueError has JSON's errors
             raise BrokenOffError(f"its answer has another form: {type(error).__name__}: {error}") from error
+
+    def failed(self, error: UpstreamError) -> bytes:
+        """What the agent has to get where a stream broke off: the error, as its dialect has it."""
+        said: Mapping[str, Value] = error.said if isinstance(error, FailedError) else {}
+        message = str(error) if said else f"the model server broke off: {error}"
+        return self._shape.failed({**_ERROR, **said, "message": message})
 
     def close(self) -> None:
         """Leave the server, whether it has ended or not."""
@@ -258,7 +272,8 @@ class ExactAnswer:
                 return
             chunk = _OBJECT.decode(data)
             if "choices" not in chunk:
-                raise BrokenOffError(f"generate: {said(data)}")
+                error = values.mapping(chunk.get("error"))
+                raise BrokenOffError(f"generate: {said(data)}") if error is None else FailedError(error)
             yield chunk
         raise BrokenOffError("generate ended without its end")
 

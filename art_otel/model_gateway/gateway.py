@@ -288,7 +288,7 @@ class Gateway:
         try:
             await self._hand_on(call, answered, send)
         except UpstreamError as error:
-            await self._fail(call, error, send, "broke off")
+            await self._fail(call, error, send, "broke off", answered.failed(error) if call.has_begun else b"")
         except asyncio.CancelledError:
             exchange = call.exchange
             if exchange is not None and not (exchange.is_stream or call.is_recorded or exchange.failure):
@@ -363,13 +363,18 @@ class Gateway:
             await _send_start(call, answered, send, length=len(rest))
         await _send_end(send, rest)
 
-    async def _fail(self, call: _Call, error: UpstreamError, send: Send, what: str) -> None:
-        """The server cannot be reached, or broke off. What the agent has begun to get is cut for it, too."""
+    async def _fail(self, call: _Call, error: UpstreamError, send: Send, what: str, last: bytes = b"") -> None:
+        """The server cannot be reached, or broke off.
+
+        What the agent has begun to get ends with `last`, which says so; where there is no such thing it is cut.
+        """
         self.receiver.metrics.add("art_otel_gateway_upstream_errors_total")
         if call.exchange is not None and not call.is_recorded:
             call.exchange.failure = Failure(type(error).__name__, str(error))
         self._record(call)
-        if call.has_begun:
+        if last:
+            await _send_end(send, last)
+        elif call.has_begun:
             call.is_cut = True
         else:
             await _send_error(502, f"the model server at {call.upstream.shown} {what}: {error}", call, send)

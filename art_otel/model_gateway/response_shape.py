@@ -108,6 +108,12 @@ class ResponseShape:
         response = self._response(self._items, usage, is_over=True)
         return events + self._event("response.completed", response=response)
 
+    def failed(self, error: Fields) -> bytes:
+        """The response as far as its items are done. vLLM 0.32 cuts the connection here; this is what OpenAI sends."""
+        response = self._response(self._items, None, is_over=True)
+        said = {"code": "server_error", "message": error["message"]}
+        return self._event("response.failed", response={**response, "status": "failed", "error": said})
+
     def _say(self, kind: str, text: str) -> bytes:
         is_open = self._open is not None and self._open.kind == kind
         return (b"" if is_open else self._begin(_OpenItem(kind))) + self._add(text)

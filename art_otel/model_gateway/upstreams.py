@@ -19,6 +19,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from art_otel.errors import UsageError
+from art_otel.spans import Value
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +52,14 @@ class UnreachableError(UpstreamError):
 
 class BrokenOffError(UpstreamError):
     """The connection ended before the answer did, or what came is no HTTP."""
+
+
+class FailedError(BrokenOffError):
+    """The server said itself that it failed. `said` are the fields of its error."""
+
+    def __init__(self, said: Mapping[str, Value]) -> None:
+        super().__init__(str(said.get("message") or said))
+        self.said = said
 
 
 class Upstream:
@@ -88,6 +97,10 @@ class Answer:
                 yield piece
         except aiohttp.ClientError as error:
             raise BrokenOffError(_words(error)) from error
+
+    def failed(self, _: UpstreamError) -> bytes:
+        """What the agent has to get where the body broke off: nothing, its connection is cut as this one was."""
+        return b""
 
     def close(self) -> None:
         """Leave the body. Where it has not ended the connection is closed, and the server sees it."""

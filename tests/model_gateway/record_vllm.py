@@ -9,7 +9,7 @@ import json
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -22,6 +22,8 @@ from tests.model_gateway.gateways import gateway
 FILE = Path(__file__).parent.parent / "data" / "vllm_exact.json"
 MODEL = "tiny"
 Reply = tuple[int, str, str]
+CUT = "<cut>"
+"""The end of a reply behind which the connection is cut."""
 
 
 @contextmanager
@@ -34,10 +36,11 @@ def serving(answer: Callable[[str, str], Reply]) -> Iterator[str]:
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"])).decode()
             status, kind, text = answer(self.path, body)
-            data = text.encode()
+            data = text.removesuffix(CUT).encode()
             self.send_response(status)
             self.send_header("content-type", kind)
-            self.send_header("content-length", str(len(data)))
+            self.close_connection = text.endswith(CUT)
+            self.send_header("content-length", str(len(data) + self.close_connection))
             self.end_headers()
             self.wfile.write(data)
 
@@ -56,18 +59,17 @@ def serving(answer: Callable[[str, str], Reply]) -> Iterator[str]:
 
 
 @contextmanager
-def replayed(instead: Mapping[str, Reply] | None = None) -> Iterator[str]:
-    """A server that answers what was recorded, `instead` of some paths something else, and nothing else."""
+def replayed(instead: Callable[[str, Reply], Reply] | None = None) -> Iterator[str]:
+    """A server that answers what was recorded, and nothing else; `instead` makes another reply to a path of one."""
     known: dict[tuple[str, str], list[Reply]] = {}
     for path, body, *reply in read()["exchanges"]:
         known.setdefault((path, body), []).append(tuple(reply))
 
     def answer(path: str, body: str) -> Reply:
         """The next answer to the same request, the last one again and again."""
-        if instead and path in instead:
-            return instead[path]
         replies = known.get((path, key(body))) or [(404, "text/plain", "not recorded")]
-        return replies.pop(0) if len(replies) > 1 else replies[0]
+        reply = replies.pop(0) if len(replies) > 1 else replies[0]
+        return reply if instead is None else instead(path, reply)
 
     with serving(answer) as url:
         yield url

@@ -1,17 +1,22 @@
 """Exact tokens, over exchanges of a real vLLM 0.32 that `record_vllm` recorded."""
 
 import json
+from collections.abc import Callable, Iterator
 
 import httpx
+import openai
 import pytest
 
 from art_otel.errors import UsageError
 from art_otel.model_gateway.answer_shapes import Asking
+from art_otel.model_gateway.id_server import PATHS
 from art_otel.model_gateway.response_shape import ResponseShape
 from art_otel.model_gateway.splice import as_ids
 from tests.model_gateway.exact_cases import comparable, requests
 from tests.model_gateway.gateways import gateway, recorded
-from tests.model_gateway.record_vllm import MODEL, read, replayed, serving
+from tests.model_gateway.record_vllm import CUT, MODEL, Reply, read, replayed, serving
+
+JSON = "application/json"
 
 
 def test_to_the_agent_it_is_the_server_and_every_id_is_known(tmp_path):
@@ -60,12 +65,94 @@ def test_a_server_of_another_version_is_asked_as_the_agent_asked(tmp_path, form)
 
 def test_what_cannot_be_parsed_behind_the_sampling_broke_off(tmp_path):
     path, body = next((path, body) for path, body in requests(MODEL) if path == "/v1/chat/completions")
-    unknown = {f"{path}/derender": (200, "application/json", "{}")}
-    with replayed(unknown) as url, gateway(tmp_path, url, tokens="exact") as running:
+    with (
+        replayed(lambda asked, reply: (200, JSON, "{}") if asked.endswith("/derender") else reply) as url,
+        gateway(tmp_path, url, tokens="exact") as running,
+    ):
         answered = httpx.post(f"{running.url}/rollout/1{path}", json=body, timeout=30)
     assert answered.status_code == 502
     ((call,),) = [trajectory.calls for trajectory in recorded(tmp_path)]
     assert call.failed
+
+
+DIED = {"message": "the engine died", "type": "ServiceUnavailableError", "param": None, "code": 503}
+BREAKS = {
+    "error": (f"data: {json.dumps({'error': DIED})}\n\ndata: [DONE]\n\n", "the engine died"),
+    "cut": (CUT, "the model server broke off"),
+    "end": ("", "generate ended without its end"),
+    "garbage": ("data: {torn\n\n", "the model server broke off"),
+    "form": ('data: {"choices": [3]}\n\n', "its answer has another form"),
+}
+
+
+def breaking(how: str) -> Callable[[str, Reply], Reply]:
+    """Break an answer of generate: behind the first event of a stream, within the choices of another."""
+
+    def broken(asked: str, reply: Reply) -> Reply:
+        status, kind, text = reply
+        if status != 200 or asked != "/inference/v1/generate":
+            return reply
+        begun, end, _ = text.partition("\n\n")
+        return (200, kind, f"{begun}{end}{BREAKS[how][0]}" if end else text[: text.index("}]")])
+
+    return broken
+
+
+def asked_of(path: str) -> Iterator[dict]:
+    """A request, and the same streamed: in this order it was recorded."""
+    bodies = [body for asked, body in requests(MODEL) if asked == path]
+    return iter(bodies[:2])
+
+
+@pytest.mark.parametrize("how", BREAKS)
+@pytest.mark.parametrize("dialect", PATHS)
+def test_a_sampling_that_breaks_off_is_an_error_of_the_dialect(tmp_path, dialect, how):
+    """As the server's own, where it has begun to stream; before it has, by the status. Nothing of it is trained."""
+    path = PATHS[dialect]
+    with replayed(breaking(how)) as url, gateway(tmp_path, url, tokens="exact") as running:
+        whole, streamed = (httpx.post(f"{running.url}/rollout/1{path}", json=body) for body in asked_of(path))
+    (trajectory,) = recorded(tmp_path)
+    said = "FailedError" if how == "error" else "BrokenOffError"
+    assert [call.error_type for call in trajectory.calls] == ["BrokenOffError", said]
+    assert {turn.untrained for turn in trajectory.turns} <= {"failed"}
+    assert whole.status_code == 502
+    assert "broke off" in whole.json()["error"]["message"]
+    assert streamed.status_code == 200
+    *begun, last = [line[5:].strip() for line in streamed.text.splitlines() if line.startswith("data:")]
+    if dialect in ("chat", "completions"):
+        assert last == "[DONE]"
+        error = json.loads(begun[-1])["error"]
+        assert error.items() >= (DIED if how == "error" else {"type": "InternalServerError", "code": 500}).items()
+    elif dialect == "messages":
+        assert streamed.text.splitlines()[-3] == "event: error"
+        error = json.loads(last)["error"]
+        assert error["type"] == "internal_error"
+    else:
+        failed = json.loads(last)
+        assert (failed["type"], failed["sequence_number"]) == ("response.failed", len(begun))
+        assert failed["response"]["status"] == "failed"
+        error = failed["response"]["error"]
+    assert BREAKS[how][1] in error["message"]
+
+
+def test_clients_of_openai_raise_the_error(tmp_path):
+    with (
+        replayed(breaking("error")) as url,
+        gateway(tmp_path, url, tokens="exact") as running,
+        openai.OpenAI(base_url=f"{running.url}/rollout/1/v1", api_key="none", max_retries=0) as client,
+    ):
+        for dialect, create in (("chat", client.chat.completions.create), ("completions", client.completions.create)):
+            whole, streamed = asked_of(PATHS[dialect])
+            with pytest.raises(openai.APIStatusError, match="broke off"):
+                create(**whole)
+            with pytest.raises(openai.APIError, match="the engine died"):
+                list(create(**streamed))
+        whole, streamed = ({"extra_body": {"seed": body.pop("seed")}, **body} for body in asked_of(PATHS["responses"]))
+        with pytest.raises(openai.APIStatusError, match="broke off"):
+            client.responses.create(**whole)
+        *_, last = client.responses.create(**streamed)
+    assert last.type == "response.failed"
+    assert last.response.error.message == "the engine died"
 
 
 def test_tools_that_only_the_server_knows_and_stored_responses_go_to_it_as_they_are(tmp_path):
