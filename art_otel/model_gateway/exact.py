@@ -19,9 +19,10 @@ from art_otel import attributes as names
 from art_otel.conventions import values
 from art_otel.model_gateway.addresses import Address
 from art_otel.model_gateway.answer_shapes import Asking, Fields
-from art_otel.model_gateway.exact_answers import ExactAnswer, Sampled
+from art_otel.model_gateway.exact_answers import ExactAnswer
 from art_otel.model_gateway.exchanges import Dialect, Exchange
 from art_otel.model_gateway.id_server import PATHS, IdServer, Refusal, Samplers, Sends
+from art_otel.model_gateway.sampled_choices import Sampled
 from art_otel.model_gateway.splice import Splice, Turn, as_ids, splice
 from art_otel.model_gateway.upstreams import Answer, RawHeaders, Upstream, UpstreamError
 from art_otel.spans import Value

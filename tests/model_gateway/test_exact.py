@@ -81,7 +81,7 @@ BREAKS = {
     "cut": (CUT, "the model server broke off"),
     "end": ("", "generate ended without its end"),
     "garbage": ("data: {torn\n\n", "the model server broke off"),
-    "form": ('data: {"choices": [3]}\n\n', "its answer has another form"),
+    "form": ('data: {"choices": [3]}\n\n', "the model server broke off"),
 }
 
 

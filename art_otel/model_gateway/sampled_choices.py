@@ -1,0 +1,147 @@
+"""Sampled choices: what a server that samples from ids says of a completion, at once or piece by piece.
+
+Invariant: a choice is its pieces behind each other: ids, text, logprobs and masks; of all else the last that was said.
+What is of another form is an error when it is decoded.
+
+Source: vLLM 0.32 (`entrypoints/scale_out/token_in_token_out/protocol.py`).
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import chain
+
+import msgspec
+
+from art_otel import attributes as names
+from art_otel.conventions import encode_ids, encode_logprobs
+from art_otel.conventions.bodies.token_facts import fact_attributes
+from art_otel.conventions.bodies.tokens import parse_ids, parse_logprobs
+from art_otel.model_gateway.answer_shapes import Fields
+from art_otel.model_gateway.splice import Splice, Turn
+from art_otel.spans import Value
+
+
+class SampledLogprobs(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry a token: `logprob`, `token`, `top_logprobs` and others, as Chat Completions have them."""
+
+    content: list[Fields] | None = None
+
+    @property
+    def entries(self) -> list[Fields]:
+        """The entries; none where the server sends null."""
+        return self.content or []
+
+
+class SampledChoice(msgspec.Struct, frozen=True, kw_only=True):
+    """A choice of generate, or a piece of one. `stop_reason` is the text or the token that stopped it, if one did.
+
+    `sampling_mask` has an entry a token; the facts of RL are read where they become attributes.
+    """
+
+    index: int
+    token_ids: list[int] | None = None
+    text: str | None = None
+    finish_reason: str | None = None
+    stop_reason: str | int | None = None
+    logprobs: SampledLogprobs | None = None
+    sampling_mask: list[Value] | None = None
+    weight_versions: Value = None
+    routed_experts: Value = None
+
+    @property
+    def ids(self) -> list[int]:
+        """The ids; none where the server sends null."""
+        return self.token_ids or []
+
+    @property
+    def stop_text(self) -> str | None:
+        """The text that stopped it."""
+        return self.stop_reason if isinstance(self.stop_reason, str) else None
+
+    def attributes(self) -> dict[str, Value]:
+        """What the span of the call says of it."""
+        made: dict[str, Value] = {}
+        if self.ids:
+            made[f"{names.COMPLETION_TOKENS_PREFIX}{self.index}"] = encode_ids(parse_ids(self.ids))
+        facts = ("weight_versions", "routed_experts", "sampling_mask")
+        made |= fact_attributes(self.index, {name: getattr(self, name) for name in facts})
+        logprobs = [] if self.logprobs is None else [entry["logprob"] for entry in self.logprobs.entries]
+        if self.ids and len(logprobs) == len(self.ids):
+            made[f"{names.COMPLETION_LOGPROBS_PREFIX}{self.index}"] = encode_logprobs(parse_logprobs(logprobs))
+        return made
+
+
+class Generated(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer of generate, or a chunk of one. `error` is what the server says where it fails in the middle."""
+
+    choices: list[SampledChoice] | None = None
+    usage: Fields | None = None
+    error: Fields | None = None
+
+
+def joined(pieces: Sequence[SampledChoice]) -> SampledChoice:
+    """The choice of pieces, of which there is one at least."""
+    if len(pieces) == 1:
+        return pieces[0]
+    logprobs = [piece.logprobs for piece in pieces if piece.logprobs is not None]
+    masks = [piece.sampling_mask for piece in pieces if piece.sampling_mask is not None]
+    return SampledChoice(
+        index=pieces[0].index,
+        token_ids=[*chain.from_iterable(piece.ids for piece in pieces)],
+        text="".join(piece.text or "" for piece in pieces),
+        finish_reason=_last(piece.finish_reason for piece in pieces),
+        stop_reason=_last(piece.stop_reason for piece in pieces),
+        logprobs=SampledLogprobs(content=[*chain.from_iterable(one.entries for one in logprobs)]) if logprobs else None,
+        sampling_mask=[*chain.from_iterable(masks)] if masks else None,
+        weight_versions=_last(piece.weight_versions for piece in pieces),
+        routed_experts=_last(piece.routed_experts for piece in pieces),
+    )
+
+
+def _last(said: Iterator[Value]) -> Value:
+    known = None
+    for one in said:
+        known = known if one is None else one
+    return known
+
+
+class Sampled:
+    """What a call was sampled from, and what was sampled, choice by choice."""
+
+    def __init__(self, spliced: Splice) -> None:
+        self._spliced = spliced
+        self._pieces: dict[int, list[SampledChoice]] = {}
+        self.reasoning: dict[int, str] = {}
+        self.finished = 0
+
+    def take(self, piece: SampledChoice) -> None:
+        """Take what came of a choice."""
+        self._pieces.setdefault(piece.index, []).append(piece)
+        self.finished += piece.finish_reason is not None
+
+    @property
+    def outcome(self) -> str:
+        """What became of the prompt."""
+        return self._spliced.outcome
+
+    def attributes(self) -> dict[str, Value]:
+        """What the span of the call says of it."""
+        spliced = self._spliced
+        made: dict[str, Value] = {
+            names.PROMPT_TOKENS: encode_ids(parse_ids([*spliced.prompt])),
+            names.PROMPT: self.outcome,
+        }
+        if spliced.reason:
+            made[names.PROMPT_REASON] = spliced.reason
+        if spliced.is_reasoning_kept:
+            made[names.KEPT_REASONING] = True
+        for pieces in self._pieces.values():
+            made |= joined(pieces).attributes()
+        return made
+
+    def turns(self) -> Iterator[Turn]:
+        """The turns that prompts may continue."""
+        for choice in map(joined, self._pieces.values()):
+            if choice.ids:
+                is_stopped = choice.finish_reason == "stop" and choice.stop_text is None
+                reasoning = self.reasoning.get(choice.index, "")
+                yield self._spliced.sampled(choice.ids, is_stopped=is_stopped, reasoning=reasoning)
