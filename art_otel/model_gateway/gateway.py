@@ -364,10 +364,7 @@ class Gateway:
         await _send_end(send, rest)
 
     async def _fail(self, call: _Call, error: UpstreamError, send: Send, what: str, last: bytes = b"") -> None:
-        """The server cannot be reached, or broke off.
-
-        What the agent has begun to get ends with `last`, which says so; where there is no such thing it is cut.
-        """
+        """The server cannot be reached, or broke off. What the agent has begun to get ends with `last`, or is cut."""
         self.receiver.metrics.add("art_otel_gateway_upstream_errors_total")
         if call.exchange is not None and not call.is_recorded:
             call.exchange.failure = Failure(type(error).__name__, str(error))
