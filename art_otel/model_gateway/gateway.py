@@ -299,13 +299,11 @@ class Gateway:
 
     async def _ask(self, call: _Call) -> Answers:
         """Send a request to be sampled from ids, or with token ids asked for; with less where that is refused."""
-        if call.exchange is not None and self._exact is not None:
-            exact = await self._exact.ask(
-                call.exchange, call.upstream, call.target.path, self._headers(call), call.address
-            )
+        exchange, server = call.exchange, call.upstream.url
+        if exchange is not None and self._exact is not None:
+            exact = await self._exact.ask(exchange, call.upstream, call.target.path, self._headers(call), call.address)
             if exact is not None:
                 return exact
-        exchange, server = call.exchange, call.upstream.url
         if exchange is None or self.options.tokens == "off":
             return await self._send(call)
         with _READING:
