@@ -194,7 +194,7 @@ def test_rows_that_make_no_array_are_an_error(rows, lengths, told):
         pad_rollouts(rows, **lengths)
 
 
-@pytest.mark.parametrize("module", ["data_proto", "sft_dataset"])
+@pytest.mark.parametrize("module", ["agent_loop", "data_proto", "sft_dataset"])
 def test_without_verl_it_says_what_to_install(module):
     code = f"import sys; sys.modules['verl'] = sys.modules['torch'] = None; import art_otel_verl.{module}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

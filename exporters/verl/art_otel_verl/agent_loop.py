@@ -1,0 +1,152 @@
+"""Agent loop: the app's own rollouts as verl's, in the loop.
+
+Invariant: prompt, response, mask and logprobs of an output are those of a token history: what the server saw and what
+was sampled, never tokenized again. What is not trained is counted in `skipped`.
+
+    class MyLoop(RolloutAgentLoop):
+        def play(self, sampling_params, **row):
+            return answer(row["raw_prompt"])    # a function decorated with @art_otel.rollout
+
+Needs verl, which art-otel-verl itself does not depend on. Source: `AgentLoopBase`, `AgentLoopWorker` and
+`AgentLoopWorkerTQ` of verl 0.9.1.
+"""
+
+# verl is not installed where the types are checked.
+# pyright: reportMissingImports=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false, reportUntypedBaseClass=false, reportUnknownParameterType=false
+
+import logging
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Awaitable, Mapping
+from typing import Any, ClassVar, Final
+
+import numpy as np
+
+import art_otel
+from art_otel import Trajectory
+from art_otel.exporting import TokenSequence
+
+try:
+    from verl.experimental.agent_loop import AgentLoopBase, AgentLoopOutput
+except ImportError as missing:
+    raise ImportError("art_otel_verl.agent_loop needs verl: install it as verl's documentation says") from missing
+
+logger = logging.getLogger(__name__)
+
+NO_PROMPT: Final = "histories: no prompt tokens before the first trained completion"
+LONG_PROMPT: Final = "histories: the prompt is longer than rollout.prompt_length"
+NO_LOGPROBS: Final = "histories: trained tokens without logprobs"
+OTHER_HISTORY: Final = "histories: not the one that trains most tokens"
+CUT: Final = "responses cut at rollout.response_length"
+EMPTY: Final = "rollouts of which nothing is trained, given as a token that is not trained"
+
+
+class RolloutAgentLoop(AgentLoopBase):
+    """Plays a rollout of the app for each row of verl's dataset.
+
+    verl's V1 trainer is given every history of a rollout, and none where nothing is to be trained. The older worker
+    takes one output of each: the history that trains most tokens, or a token that is not trained, with the reward
+    `failed_reward`. A rollout that was given no reward has none, and verl asks its own reward function. `skipped`
+    counts by reason what was not given; a reason is logged when it is first met.
+    """
+
+    failed_reward: ClassVar[float] = 0.0
+    allow_incomplete: ClassVar[bool | tuple[str, ...]] = False
+    skipped: ClassVar[Counter[str]] = Counter()
+
+    @abstractmethod
+    def play(self, sampling_params: dict[str, Any], **row: Any) -> Awaitable[object]:  # noqa: ANN401 # verl's
+        """Call the app's rollout for a row of the dataset: an async function that @art_otel.rollout decorates."""
+
+    async def run(self, sampling_params: dict[str, Any], **row: Any) -> Any:  # noqa: ANN401 # as above
+        """The outputs of the rollout, for the V1 trainer, or the one that the older worker takes."""
+        trajectory = await art_otel.gather_trajectory(self.play(sampling_params, **row))
+        outputs = self._outputs(trajectory, with_logprobs=bool(sampling_params.get("logprobs")))
+        # Only V1 tells which of a prompt's rollouts this is.
+        if "session_id" in row:
+            return outputs
+        self._count({OTHER_HISTORY: max(len(outputs) - 1, 0), EMPTY: int(not outputs)})
+        if not outputs:
+            return self._empty(trajectory, with_logprobs=bool(sampling_params.get("logprobs")))
+        return max(outputs, key=lambda output: sum(output.response_mask))
+
+    def _outputs(self, trajectory: Trajectory, *, with_logprobs: bool) -> list[Any]:
+        """An output for each history that trains something."""
+        selected = art_otel.batches([trajectory], advantage=None, allow_incomplete=self.allow_incomplete)
+        outputs: list[Any] = []
+        for sequence in selected.sequences():
+            problem = self._problem(sequence, with_logprobs=with_logprobs)
+            if problem is None:
+                outputs.append(self._output(sequence, trajectory, with_logprobs=with_logprobs))
+            else:
+                self._count({problem: 1})
+        for what, counts in (
+            ("trajectories", selected.report.trajectories_skipped),
+            ("completions", selected.report.completions_skipped),
+        ):
+            self._count({f"{what}: {reason}": count for reason, count in counts.items()})
+        return outputs
+
+    def _problem(self, sequence: TokenSequence, *, with_logprobs: bool) -> str | None:
+        """Why verl does not take the history; a prompt that verl shortens is not what the server saw."""
+        if sequence.completions[0].start == 0:
+            return NO_PROMPT
+        if sequence.completions[0].start > self.rollout_config.prompt_length:
+            return LONG_PROMPT
+        return NO_LOGPROBS if with_logprobs and sequence.without_logprobs else None
+
+    def _output(self, sequence: TokenSequence, trajectory: Trajectory, *, with_logprobs: bool) -> Any:  # noqa: ANN401 # verl's
+        start, end = sequence.completions[0].start, sequence.completions[-1].end
+        longest = start + self.rollout_config.response_length
+        self._count({CUT: int(end > longest)})
+        response = slice(start, min(end, longest))
+        return AgentLoopOutput(
+            prompt_ids=sequence.input_ids[:start].tolist(),
+            response_ids=sequence.input_ids[response].tolist(),
+            response_mask=sequence.loss_mask[response].astype(np.int8).tolist(),
+            response_logprobs=sequence.logprobs[response].tolist() if with_logprobs else None,
+            reward_score=sequence.reward,
+            num_turns=2 * len(sequence.turns),
+            metrics=_seconds(trajectory),
+            extra_fields=_versions(sequence) | _named(sequence.rollout_id, sequence.policy_version),
+        )
+
+    def _empty(self, trajectory: Trajectory, *, with_logprobs: bool) -> Any:  # noqa: ANN401 # as above
+        filler = [self.tokenizer.eos_token_id]
+        return AgentLoopOutput(
+            prompt_ids=filler,
+            response_ids=filler,
+            response_mask=[0],
+            response_logprobs=[0.0] if with_logprobs else None,
+            reward_score=self.failed_reward,
+            metrics={},
+            extra_fields=_named(trajectory.rollout_id, None),
+        )
+
+    def _count(self, counts: Mapping[str, int]) -> None:
+        for reason, count in counts.items():
+            if count and reason not in self.skipped:
+                logger.warning("art-otel: verl's agent loop skips %s; RolloutAgentLoop.skipped counts them", reason)
+            self.skipped.update({reason: count} if count else {})
+
+
+def _seconds(trajectory: Trajectory) -> dict[str, float]:
+    """How long the calls and the tools took, as `AgentLoopMetrics` names them."""
+    calls = sum(one.end_ns - one.start_ns for one in trajectory.calls if one.end_ns is not None)
+    tools = sum(one.end_ns - one.start_ns for one in trajectory.tool_calls if one.end_ns is not None)
+    return {"generate_sequences": calls / 1e9, "tool_calls": tools / 1e9}
+
+
+def _named(rollout_id: str, policy_version: str | None) -> dict[str, Any]:
+    """The further fields of an output: every one has the same, as verl makes arrays of them."""
+    ours = {"rollout_id": rollout_id, "policy_version": policy_version}
+    return ours | {"reward_extra_info": {}, "turn_scores": [], "tool_rewards": []}
+
+
+def _versions(sequence: TokenSequence) -> dict[str, int]:
+    """The oldest and the newest weights that sampled a trained token, where the version of each is a number."""
+    versions = sequence.weight_versions[sequence.loss_mask]
+    if (versions < 0).any():
+        return {}
+    return {"min_global_steps": int(versions.min()), "max_global_steps": int(versions.max())}
