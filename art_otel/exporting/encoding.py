@@ -10,6 +10,7 @@ from typing import Any, Final, TypeAlias, TypeGuard, TypeVar, cast
 
 from art_otel.data.rewards import weights_of
 from art_otel.data.sequences import SequenceBuilder, TokenSequence
+from art_otel.data.token_facts import TokenFact, token_facts_of
 from art_otel.exporting.exporter import ExportStats, ScoredTrajectory
 from art_otel.spans import Value
 from art_otel.trajectories import ChatMessage
@@ -87,16 +88,18 @@ def sequences_of(
     *,
     max_tokens: int | None = None,
     token_rewards: str | Mapping[str, float] | None = None,
+    token_facts: Iterable[TokenFact] = (),
 ) -> list[TokenSequence]:
     """Make the token sequences of a trajectory, and count what is skipped of it.
 
-    `max_tokens` and `token_rewards` are as for `art_otel.batches`; longer sequences are skipped. Advantages are None
-    where no turn has one. Raises UsageError for weights that are not finite.
+    `max_tokens`, `token_rewards` and `token_facts` are as for `art_otel.batches`; longer sequences are skipped.
+    Advantages are None where no turn has one. Raises UsageError for weights that are not finite.
     """
     builder = SequenceBuilder(
         advantages=any(turn.advantage is not None for turn in item.turn_rewards),
         max_tokens=max_tokens,
         weights=weights_of(token_rewards),
+        token_facts=token_facts_of(token_facts),
     )
     built = builder.build(item.trajectory, item.turn_rewards)
     stats.count(built.verdict)

@@ -28,7 +28,7 @@ EXPORTER: Final = Exporter(
                 "metrics": "no place in the format",
                 "metadata": "no place in the format",
                 "logs": "no place in the format",
-                "routed_experts": "prime-rl can replay them, and this format does not write them",
+                "sampling_mask": "prime-rl's samples have no place for it",
             },
             config=SamplesConfig,
             encode=encode_samples,

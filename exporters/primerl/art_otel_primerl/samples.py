@@ -1,11 +1,12 @@
 """Samples: token histories as prime-rl's `TrainingSample`.
 
 Invariant: the lists of a record have one length, that of its history. `mask` is true exactly where a token was sampled,
-is trained here and has a logprob; elsewhere logprobs and advantages are 0.0.
+is trained here and has a logprob; elsewhere logprobs and advantages are 0.0. Experts are those of all tokens or absent.
 
 Source: `TrainingSample` and `prepare_sample` of prime-rl 0.8.
 """
 
+import base64
 import math
 from collections.abc import Iterator
 from typing import Any, Final, TypeAlias
@@ -20,6 +21,7 @@ from art_otel_primerl.config import SamplesConfig
 JsonObject: TypeAlias = dict[str, Any]
 
 NO_LOGPROBS: Final = "completions without logprobs"
+SOME_EXPERTS: Final = "sequences whose experts are known of some tokens only, so prime-rl routes them anew"
 NOTHING_LEFT: Final = "sequences that train nothing"
 TEMPERATURE: Final = "completions whose temperature is the option's"
 RESERVED: Final = "rollouts named all, which prime-rl keeps for itself, in the environment art-otel"
@@ -34,10 +36,11 @@ def encode_samples(
     """A record a sequence. Numbers are those of its arrays, float32 as the shortest double that is equal."""
     for item in items:
         env_name = _env_name(item.trajectory, config, stats)
-        for sequence in sequences_of(item, stats):
+        for sequence in sequences_of(item, stats, token_facts=("routed_experts",)):
             mask = _trainable(sequence, stats)
             if mask.any():
-                yield _record(sequence, mask, env_name, _temperatures(item.trajectory, sequence, config, stats))
+                record = _record(sequence, mask, env_name, _temperatures(item.trajectory, sequence, config, stats))
+                yield record | _experts(sequence, stats)
             else:
                 stats.skipped[NOTHING_LEFT] += 1
 
@@ -72,6 +75,23 @@ def _temperatures(
         temperature = float(told) if known else config.temperature
         temperatures[span.start : span.end] = [temperature] * (span.end - span.start)
     return temperatures
+
+
+def _experts(sequence: TokenSequence, stats: ExportStats) -> JsonObject:
+    """The experts of a history, for router replay, where all are known.
+
+    The last token was never sent through the model; it has those of the token before it, as in verifiers' traces.
+    """
+    known = None if sequence.routed_experts is None else sequence.routed_experts[:-1]
+    if known is None or not len(known):
+        return {}
+    rows = np.concatenate([known, known[-1:]])
+    if (rows < 0).any():
+        stats.changed[SOME_EXPERTS] += 1
+        return {}
+    rows = rows.astype("uint8" if rows.max() <= np.iinfo(np.uint8).max else "int16")
+    data = base64.b64encode(rows.tobytes()).decode()
+    return {"routed_experts": {"data": data, "shape": [*rows.shape], "dtype": str(rows.dtype)}}
 
 
 def _record(sequence: TokenSequence, mask: NDArray[np.bool_], env_name: str, temperatures: list[float]) -> JsonObject:

@@ -7,15 +7,18 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from art_otel import batches
+from art_otel.calls import RoutedExperts
 from art_otel.errors import UsageError
 from art_otel.exporting import ExportStats, ScoredTrajectory, export
 from art_otel.testing import trajectories
 from art_otel_primerl import read_samples
 from art_otel_primerl.config import SamplesConfig
-from art_otel_primerl.samples import NO_LOGPROBS, NOTHING_LEFT, RESERVED, TEMPERATURE, encode_samples
+from art_otel_primerl.samples import NO_LOGPROBS, NOTHING_LEFT, RESERVED, SOME_EXPERTS, TEMPERATURE, encode_samples
 from tests.data.rollouts import agent_rollouts
+from tests.data.token_rollouts import stored
 from tests.exporting.golden import check_golden
 from tests.exporting.samples import (
     QUESTION,
@@ -138,6 +141,43 @@ def test_samples_are_made_by_the_names_of_their_fields(tmp_path):
     assert made == [{name: line[name] for name in (*STREAMS, "env_name", "advantages")} for line in lines]
     with pytest.raises(ImportError):
         next(read_samples(tmp_path / "samples.jsonl"))
+
+
+def routed(number: int, prompt, answer, known: int | None = None, width: int = 1):
+    """A call whose experts are known of the last `known` of its tokens but one, of all unless it says how many."""
+    call = asked(number, prompt, answer)
+    (choice,) = call.choices
+    count = len(call.prompt_token_ids) + len(choice.token_ids) - 1
+    count = count if known is None else known
+    numbers = (np.arange(count * 4) + number).astype(f"<u{width}")
+    experts = RoutedExperts(data=numbers.tobytes(), layers=2, experts=2, width=width)
+    return structs.replace(call, choices=(structs.replace(choice, routed_experts=experts),))
+
+
+@pytest.mark.parametrize(("width", "dtype"), [(1, "uint8"), (2, "int16")])
+def test_experts_are_those_of_every_token_of_the_history(tmp_path, width, dtype):
+    second = (SYSTEM, QUESTION, looking("Zürich"), found("rain"))
+    calls = [routed(0, second[:2], second[2], width=width), routed(1, second, said("Rain."), width=width)]
+    one = rollout("r", calls, reward=1.0)
+    with stored([one]) as dataset:
+        report = export(dataset, "primerl", tmp_path / "samples.jsonl")
+    (sample,) = read_samples(tmp_path / "samples.jsonl", dict)
+    told = sample["routed_experts"]
+    rows = np.frombuffer(told["data"], told["dtype"]).reshape(told["shape"])
+    assert told["dtype"] == dtype
+    assert rows.shape == (len(sample["token_ids"]), 2, 2)
+    first, last = (call.choices[0].routed_experts for call in calls)
+    expected = np.frombuffer(last.data, f"<u{width}").reshape(-1, 2, 2).copy()
+    expected[: len(first)] = np.frombuffer(first.data, f"<u{width}").reshape(-1, 2, 2)
+    assert np.array_equal(rows, [*expected, expected[-1]])
+    assert SOME_EXPERTS not in report.changed
+
+
+def test_experts_of_some_tokens_are_of_no_use():
+    second = (SYSTEM, QUESTION)
+    (record,), stats = encoded(rollout("r", [routed(0, second, said("Rain."), known=3)], reward=1.0))
+    assert "routed_experts" not in record
+    assert stats.changed[SOME_EXPERTS] == 1
 
 
 @pytest.mark.parametrize("options", [{"temperature": 0}, {"env_name": ""}])
