@@ -38,7 +38,7 @@ _NAMED: Final = f"Metadata-Version: 2.1\nName: vllm\nVersion: {_VLLM}+cpu\n"
 _OPTIONS: Final = (
     *("--served-model-name", "tiny", "--dtype", "float32", "--max-model-len", "8192", "--enforce-eager"),
     *("--enable-auto-tool-choice", "--tool-call-parser", "hermes", "--reasoning-parser", "qwen3"),
-    *("--max-num-seqs", "16", "--enable-scale-out", "--host", "127.0.0.1"),
+    *("--max-num-seqs", "16", "--enable-scale-out", "--trust-request-chat-template", "--host", "127.0.0.1"),
 )
 _SETTINGS: Final = {
     "VLLM_CPU_KVCACHE_SPACE": "1",

@@ -43,7 +43,8 @@ def trainer_python(
                 listed = folder / "overrides.txt"
                 listed.write_text("\n".join(overrides), encoding="utf-8")
                 told = ["--override", str(listed)]
-            _run(uv, "pip", "install", "--python", str(python), *told, *requirements)
+            if requirements:
+                _run(uv, "pip", "install", "--python", str(python), *told, *requirements)
             if alone:
                 _run(uv, "pip", "install", "--no-deps", "--python", str(python), *alone)
             finished.write_text("\n".join(wanted), encoding="utf-8")
