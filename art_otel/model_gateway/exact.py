@@ -22,7 +22,7 @@ from art_otel.model_gateway.answer_shapes import Asking, Fields
 from art_otel.model_gateway.exact_answers import ExactAnswer
 from art_otel.model_gateway.exchanges import Dialect, Exchange
 from art_otel.model_gateway.id_server import PATHS, IdServer, Refusal, Samplers, Sends
-from art_otel.model_gateway.sampled_choices import Sampled
+from art_otel.model_gateway.sampled_choices import Sampled, placeholders_of
 from art_otel.model_gateway.splice import Splice, Turn, as_ids, splice
 from art_otel.model_gateway.upstreams import Answer, RawHeaders, Upstream, UpstreamError
 from art_otel.spans import Value
@@ -91,6 +91,7 @@ class ExactTokens:
         rendered = await server.render(dialect, request)
         rollout = f"{rollout}\0{rendered.get('model')}"
         spliced = await self._splice(server, rendered, rollout)
+        placeholders = placeholders_of(rendered.get("features"))
         sampling: Fields = rendered["sampling_params"]
         logprobs = sampling.get("logprobs")
         sampling = {**sampling, "logprobs": 0 if logprobs is None else logprobs}
@@ -118,7 +119,7 @@ class ExactTokens:
             for turn in sampled.turns():
                 self._turns.add(rollout, turn)
 
-        return ExactAnswer(server, asking, answered, Sampled(spliced), remember)
+        return ExactAnswer(server, asking, answered, Sampled(spliced, placeholders), remember)
 
     async def _splice(self, server: IdServer, rendered: Fields, rollout: str) -> Splice:
         async def text(ids: Sequence[int]) -> str:

@@ -6,7 +6,7 @@ What is of another form is an error when it is decoded.
 Source: vLLM 0.32 (`entrypoints/scale_out/token_in_token_out/protocol.py`).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 
 import msgspec
@@ -104,11 +104,32 @@ def _last(said: Iterator[Value]) -> Value:
     return known
 
 
+class _Placeholders(msgspec.Struct, frozen=True, kw_only=True):
+    offset: int
+    length: int
+
+
+class _Features(msgspec.Struct, frozen=True, kw_only=True):
+    mm_placeholders: dict[str, list[_Placeholders]]
+
+
+def placeholders_of(features: Value) -> dict[str, list[list[int]]]:
+    """Where images and the like stand in a rendered prompt, by their kind: offset and length in tokens.
+
+    Raises ValueError for features of another form.
+    """
+    if not features:
+        return {}
+    places = msgspec.convert(features, _Features).mm_placeholders
+    return {kind: [[one.offset, one.length] for one in ranges] for kind, ranges in places.items()}
+
+
 class Sampled:
     """What a call was sampled from, and what was sampled, choice by choice."""
 
-    def __init__(self, spliced: Splice) -> None:
+    def __init__(self, spliced: Splice, placeholders: Mapping[str, list[list[int]]]) -> None:
         self._spliced = spliced
+        self._placeholders = placeholders
         self._pieces: dict[int, list[SampledChoice]] = {}
         self.reasoning: dict[int, str] = {}
         self.finished = 0
@@ -134,6 +155,8 @@ class Sampled:
             made[names.PROMPT_REASON] = spliced.reason
         if spliced.is_reasoning_kept:
             made[names.KEPT_REASONING] = True
+        if self._placeholders:
+            made[names.PLACEHOLDERS] = dict(self._placeholders)
         for pieces in self._pieces.values():
             made |= joined(pieces).attributes()
         return made

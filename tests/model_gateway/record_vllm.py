@@ -9,7 +9,7 @@ import json
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -59,15 +59,18 @@ def serving(answer: Callable[[str, str], Reply]) -> Iterator[str]:
 
 
 @contextmanager
-def replayed(instead: Callable[[str, Reply], Reply] | None = None) -> Iterator[str]:
-    """A server that answers what was recorded, and nothing else; `instead` makes another reply to a path of one."""
+def replayed(instead: Callable[[str, Reply], Reply] | None = None, but: Sequence[str] = ()) -> Iterator[str]:
+    """A server that answers what was recorded, and nothing else; `instead` makes another reply to a path of one.
+
+    `but` names fields that a request may have though it was recorded with null.
+    """
     known: dict[tuple[str, str], list[Reply]] = {}
     for path, body, *reply in read()["exchanges"]:
         known.setdefault((path, body), []).append(tuple(reply))
 
     def answer(path: str, body: str) -> Reply:
         """The next answer to the same request, the last one again and again."""
-        replies = known.get((path, key(body))) or [(404, "text/plain", "not recorded")]
+        replies = known.get((path, key(body, but))) or [(404, "text/plain", "not recorded")]
         reply = replies.pop(0) if len(replies) > 1 else replies[0]
         return reply if instead is None else instead(path, reply)
 
@@ -80,9 +83,10 @@ def read() -> dict:
     return json.loads(FILE.read_text(encoding="utf-8"))
 
 
-def key(body: str) -> str:
-    """A body in one form."""
-    return json.dumps(json.loads(body), sort_keys=True)
+def key(body: str, but: Sequence[str] = ()) -> str:
+    """A body in one form, with null for what `but` names."""
+    fields = json.loads(body)
+    return json.dumps({**fields, **{name: None for name in but if name in fields}}, sort_keys=True)
 
 
 def record(url: str) -> None:

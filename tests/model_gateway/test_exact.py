@@ -155,6 +155,23 @@ def test_clients_of_openai_raise_the_error(tmp_path):
     assert last.response.error.message == "the engine died"
 
 
+def test_where_images_stand_in_a_prompt_is_said(tmp_path):
+    """The rest of an answer with images is as of one without."""
+    features = {"mm_hashes": {"image": ["h"]}, "mm_placeholders": {"image": [{"offset": 3, "length": 4}]}}
+
+    def pictured(asked: str, reply: Reply) -> Reply:
+        if not asked.endswith("/render"):
+            return reply
+        return (200, JSON, json.dumps({**json.loads(reply[2]), "features": features}))
+
+    path, body = PATHS["chat"], next(asked_of(PATHS["chat"]))
+    with replayed(pictured, but=("features",)) as url, gateway(tmp_path, url, tokens="exact") as running:
+        assert httpx.post(f"{running.url}/rollout/1{path}", json=body).status_code == 200
+    ((call,),) = [trajectory.calls for trajectory in recorded(tmp_path)]
+    assert call.extra["placeholders"] == {"image": [[3, 4]]}
+    assert call.extra["prompt"] != "passed_through"
+
+
 def test_tools_that_only_the_server_knows_and_stored_responses_go_to_it_as_they_are(tmp_path):
     asks = [
         {"tools": [{"type": "custom", "name": "apply_patch"}]},
