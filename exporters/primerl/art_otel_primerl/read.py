@@ -4,7 +4,7 @@ Invariant: a sample is made by the names of its fields, so it does not depend on
 """
 
 # prime-rl is not installed where types are checked.
-# pyright: reportMissingImports=false, reportUnknownVariableType=false
+# pyright: reportMissingImports=false, reportUnknownVariableType=false, reportUnknownMemberType=false
 
 import base64
 import json
