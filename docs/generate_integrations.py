@@ -87,7 +87,7 @@ RECORDERS_TEXT: Final = """\
 
 Real clients and frameworks, recorded against a model server that kept what it truly got and sent.
 **Right** means that every message, tool call and answer is what the server saw. What a recorder loses is
-named in the trajectory, which is then incomplete; [record with another](how-to/lossy-recorders.md) then.
+named in the trajectory, which is then incomplete; [record with another](spec/recorders.md#what-recorders-lose) then.
 """
 
 FORMATS_TEXT: Final = """\

@@ -26,7 +26,7 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         "demo",
         help="train a small policy from nothing but spans, or convert recordings that ship with art-otel",
         description="Train a small policy on this machine: an agent asks it through the openai client, its spans become"
-        " trajectories, batches and better weights, step by step. docs/demo.md explains what happens.",
+        " trajectories, batches and better weights, step by step. docs/tutorial/README.md explains what happens.",
     )
     parser.add_argument("--steps", type=int, default=30, metavar="N", help="how many steps to train (default: 30)")
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="another seed, another run (default: 0)")

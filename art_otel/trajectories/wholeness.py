@@ -90,13 +90,13 @@ REASONS: Final[Mapping[GapKind, Consequence]] = {
         "content doubtful",
         "lossy recorder",
         "calls of which the recorder loses or rewrites content (record them with the instrumentor of the client;"
-        " docs/how-to/lossy-recorders.md)",
+        " docs/spec/recorders.md)",
     ),
     "miscounted": Consequence(
         "content doubtful",
         "token ids missing",
         "answers of which the server listed fewer or more tokens than it counted; their text is trained, their ids are"
-        " left out (docs/spec/tokens.md)",
+        " left out (docs/spec/recorders.md)",
     ),
     "scrubbed": Consequence("scrubbed", None),
     "contradicted": Consequence("contradicting recordings", None),

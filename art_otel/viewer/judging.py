@@ -207,7 +207,7 @@ _CURES: Final = {
     "training step": "the rollout is of another training step, or of none",
     "constrained sampling": "a tool choice, a schema or a grammar let only some tokens be sampled",
     "zero variance": "all known rewards of the group are equal, so nothing is learned from it; sample more rollouts",
-    "no token ids": "the server gave no token ids; see docs/spec/tokens.md, or give batches a tokenizer",
+    "no token ids": "the server gave no token ids; see docs/spec/recorders.md, or give batches a tokenizer",
     "nothing sampled": "no call of the rollout has a completion",
     "no tokens sampled": "the completion is empty",
     "longer than max_tokens": "the sequence does not fit; allow more tokens, or truncate",

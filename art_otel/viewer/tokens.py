@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from art_otel.calls import Logprobs
 
 _NO_IDS: Final = (
-    "the server gave no token ids for this rollout, so nobody knows what exactly was sampled; docs/spec/tokens.md says"
-    " which servers give them"
+    "the server gave no token ids for this rollout, so nobody knows what exactly was sampled; docs/spec/recorders.md"
+    " says which servers give them"
 )
 
 _UNKNOWN_SCALE: Final = {"min": None, "max": None}

@@ -1,4 +1,4 @@
-"""Token ids and logprobs of every server come from where it writes them (docs/spec/tokens.md)."""
+"""Token ids and logprobs of every server come from where it writes them (docs/spec/recorders.md)."""
 
 import pytest
 

@@ -63,7 +63,7 @@ def examples(page: Path) -> list[Example]:
 PAGES = [page for page in [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))] if examples(page)]
 
 
-LONG = [DOCS / "demo.md"]
+LONG = [DOCS / "tutorial" / "README.md"]
 """What `art-otel demo` does, which tests/demo runs every day."""
 
 

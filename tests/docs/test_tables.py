@@ -124,9 +124,9 @@ def test_the_page_of_what_works_with_what_is_up_to_date():
     assert generated == text_of("docs/integrations.md"), "run: uv run python -m docs.generate_integrations"
 
 
-def test_the_page_of_masks_and_limits_is_up_to_date():
-    generated = runpy.run_path(str(DOCS / "generate_masks.py"))["masks_page"]()
-    assert generated == text_of("docs/spec/masks.md"), "run: uv run python -m docs.generate_masks"
+def test_the_tables_of_masks_and_limits_is_up_to_date():
+    generated = runpy.run_path(str(DOCS / "generate_masks.py"))["recorders_page"]()
+    assert generated == text_of("docs/spec/recorders.md"), "run: uv run python -m docs.generate_masks"
 
 
 def test_every_logger_has_a_row_with_its_levels():

@@ -3,8 +3,8 @@
 Invariant: ids are whole numbers from 0 to 2**31 - 1 and logprobs are finite, one an id; anything else is a ParseError.
 As an attribute they are text, `i4:<count>:<base64 of little-endian int32>` and `f4:<count>:<base64 of float32>`,
 because backends lose bytes attributes and an int list costs four times as much (docs/spec/attributes.md). In JSON
-(docs/spec/tokens.md has the table of servers) lists are found as the server sent them, each None where there is none;
-of several places the most exact wins: a list of ids of the choice, the ids in its logprobs, tokens spelled as ids.
+(docs/spec/recorders.md has the table of servers) lists are found as the server sent them, each None where there is
+none; of several places the most exact wins: a list of ids of the choice, ids in its logprobs, tokens spelled as ids.
 """
 
 import base64

@@ -5,7 +5,7 @@ requests to that server and model, streamed or not as this one, are then asked a
 
 Source of the fields: https://docs.vllm.ai (`return_token_ids`, `enable_response_messages`), OpenAI's `logprobs`; of the
 headers and the refusal:
-SGLang 0.5.23 (`entrypoints/openai/serving_chat.py`). docs/spec/tokens.md has the table of servers.
+SGLang 0.5.23 (`entrypoints/openai/serving_chat.py`). docs/spec/recorders.md has the table of servers.
 """
 
 import logging
