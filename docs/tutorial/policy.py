@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-WORDS = ["<user>", "<assistant>", "<end>", "guess", "higher", "lower", *"1234567"]
+WORDS = ["<user>", "<assistant>", "<end>", "guess", "higher", "lower", *"12345"]
 IDS = {word: number for number, word in enumerate(WORDS)}
 WIDTH = 64
 

@@ -30,6 +30,9 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         """Answer one request."""
         request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if not self.path.endswith("/chat/completions"):
+            self.send_error(404)  # a gateway asks what else this server can do
+            return
         prompt = render(request["messages"])
         with self.server.lock:
             token, logprob = self.server.policy.sample(prompt)

@@ -1,4 +1,4 @@
-"""Train a policy to find a number between 1 and 7 in three guesses."""
+"""Train a policy to find a number between 1 and 5 in three guesses: `python train.py [STEPS [SEED]]`."""
 
 import asyncio
 import sys
@@ -7,11 +7,14 @@ import torch
 from openai import AsyncOpenAI
 from policy import Policy
 from server import Server
+from torch import Tensor
 
 import art_otel
 
+NUMBERS = range(1, 6)
 GUESSES = 3
 ATTEMPTS = 16
+ENTROPY_BONUS = 0.05
 
 
 @art_otel.rollout
@@ -28,18 +31,20 @@ async def play(client: AsyncOpenAI, secret: int) -> None:
     art_otel.reward(float(guess == str(secret)))
 
 
-def policy_gradient_loss(policy: Policy, ids: torch.Tensor, advantages: torch.Tensor) -> torch.Tensor:
-    """The policy gradient. The advantage of a token that the policy did not sample is 0."""
-    logprobs = policy(ids)[:, :-1].gather(-1, ids[:, 1:, None])[..., 0]
-    return -(logprobs * advantages[:, 1:]).sum() / len(ids)
+def policy_gradient_loss(policy: Policy, ids: Tensor, advantages: Tensor, sampled: Tensor) -> Tensor:
+    """The policy gradient, with an entropy bonus. What the policy did not sample has advantage 0 and no bonus."""
+    logprobs = policy(ids)[:, :-1]
+    chosen = logprobs.gather(-1, ids[:, 1:, None])[..., 0]
+    entropy = -(logprobs.exp() * logprobs).sum(-1)
+    return -(chosen * advantages[:, 1:] + ENTROPY_BONUS * entropy * sampled[:, 1:]).sum() / len(ids)
 
 
 def update(policy: Policy, optimizer: torch.optim.Optimizer, groups: list[art_otel.TrajectoryGroup]) -> None:
     """Make batches of the groups, and step once for each."""
-    for batch in art_otel.batches(groups, batch_size=7 * ATTEMPTS):
-        ids, advantages = torch.from_numpy(batch.input_ids).long(), torch.from_numpy(batch.advantages)
+    for batch in art_otel.batches(groups, batch_size=len(NUMBERS) * ATTEMPTS):
+        ids, sampled = torch.from_numpy(batch.input_ids).long(), torch.from_numpy(batch.loss_mask)
         optimizer.zero_grad()
-        policy_gradient_loss(policy, ids, advantages).backward()
+        policy_gradient_loss(policy, ids, torch.from_numpy(batch.advantages), sampled).backward()
         optimizer.step()
 
 
@@ -51,7 +56,7 @@ async def train(steps: int) -> None:
     art_otel.configure(request_tokens=True)
 
     for step in range(steps):
-        tasks = {f"secret {secret}": [play(client, secret) for _ in range(ATTEMPTS)] for secret in range(1, 8)}
+        tasks = {f"secret {secret}": [play(client, secret) for _ in range(ATTEMPTS)] for secret in NUMBERS}
         groups = await art_otel.gather_trajectory_groups(tasks, max_concurrent=8, progress=False)
         update(policy, optimizer, groups)
         rewards = [trajectory.reward for group in groups for trajectory in group]
@@ -60,5 +65,6 @@ async def train(steps: int) -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)  # the network is small: more threads only wait for each other
-    torch.manual_seed(0)
-    asyncio.run(train(int(sys.argv[1]) if len(sys.argv) > 1 else 60))
+    steps, seed = *map(int, sys.argv[1:]), *(80, 0)[len(sys.argv) - 1 :]
+    torch.manual_seed(seed)
+    asyncio.run(train(steps))

@@ -1,4 +1,4 @@
-"""Train the policy by games that another program plays, through the gateway."""
+"""Train the policy by games that another program plays, through the gateway: `python train_agent.py [STEPS [SEED]]`."""
 
 import asyncio
 import sys
@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from policy import Policy
 from server import Server
-from train import ATTEMPTS, update
+from train import ATTEMPTS, NUMBERS, update
 
 import art_otel
 
@@ -38,8 +38,7 @@ async def train(steps: int) -> None:
     async with art_otel.gateway(Server(policy).url) as gateway:
         for step in range(steps):
             tasks = {
-                f"secret {secret}": [play(gateway.url, agents, secret) for _ in range(ATTEMPTS)]
-                for secret in range(1, 8)
+                f"secret {secret}": [play(gateway.url, agents, secret) for _ in range(ATTEMPTS)] for secret in NUMBERS
             }
             groups = await art_otel.gather_trajectory_groups(tasks, max_concurrent=AGENTS, progress=False)
             update(policy, optimizer, groups)
@@ -54,5 +53,6 @@ async def train(steps: int) -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    torch.manual_seed(0)
-    asyncio.run(train(int(sys.argv[1]) if len(sys.argv) > 1 else 60))
+    steps, seed = *map(int, sys.argv[1:]), *(80, 0)[len(sys.argv) - 1 :]
+    torch.manual_seed(seed)
+    asyncio.run(train(steps))
