@@ -21,7 +21,8 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         "view",
         help="look at trajectories, tokens and runs in a browser",
         description="Open a page that shows trajectories, tokens, groups, what would train and runs. It is served to"
-        " this machine alone, and only reads. With --html it is written to one file that works without a server.",
+        " this machine alone, and only reads, but for --labels. With --html it is written to one file that works"
+        " without a server.",
     )
     parser.add_argument(
         "paths",
@@ -45,12 +46,23 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         metavar="DUMPS",
         help="the dumps that the dataset was made from, to show all spans of a rollout; may be repeated",
     )
+    parser.add_argument(
+        "--labels",
+        action="store_true",
+        help="let the page write notes, labels and corrected rewards to _labels.jsonl in the dataset's folder",
+    )
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a selection to this file, and serve nothing")
     parser.add_argument(
         "--rollout", action="append", default=[], metavar="ID", help="with --html: this rollout; may be repeated"
     )
     parser.add_argument(
         "--group", action="append", default=[], metavar="ID", help="with --html: this group; may be repeated"
+    )
+    parser.add_argument(
+        "--where",
+        metavar="QUERY",
+        help="with --html: what the list shows under this address, what stands behind #/t? in the browser: its filters"
+        " and order, such as 'status=error&sort=reward'",
     )
     parser.add_argument(
         "--limit", type=int, metavar="N", help="with --html: at most so many rollouts (default: 100, 0 for all)"
@@ -60,8 +72,9 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve the page until the process is told to end, or write the file."""
-    if arguments.html is None and (arguments.rollout or arguments.group or arguments.limit is not None):
-        raise UsageError("--rollout, --group and --limit select what --html writes; the page shows everything")
+    selects = arguments.rollout or arguments.group or arguments.where or arguments.limit is not None
+    if arguments.html is None and selects:
+        raise UsageError("--rollout, --group, --where and --limit select what --html writes; the page shows everything")
     api = _api(arguments)
     return _serve(api, arguments) if arguments.html is None else _export(api, arguments)
 
@@ -74,7 +87,12 @@ def _api(arguments: argparse.Namespace) -> "Api":
 
     tokenizer = None if arguments.tokenizer is None else Tokenizer(arguments.tokenizer)
     spans = RecordedSpans(arguments.spans) if arguments.spans else None
-    return Api(data=ViewedData(arguments.paths), tokenizer=tokenizer, spans=spans, live=arguments.html is None)
+    return Api(
+        data=ViewedData(arguments.paths, labels=arguments.labels and arguments.html is None),
+        tokenizer=tokenizer,
+        spans=spans,
+        live=arguments.html is None,
+    )
 
 
 def _serve(api: "Api", arguments: argparse.Namespace) -> int:
@@ -101,7 +119,9 @@ def _export(api: "Api", arguments: argparse.Namespace) -> int:
     from art_otel.viewer.sharing import Selection, render_html  # noqa: PLC0415 # as above
 
     limit = 100 if arguments.limit is None else arguments.limit or None
-    selection = Selection(rollouts=tuple(arguments.rollout), groups=tuple(arguments.group), limit=limit)
+    selection = Selection(
+        rollouts=tuple(arguments.rollout), groups=tuple(arguments.group), where=arguments.where or "", limit=limit
+    )
     try:
         rendered = render_html(api, selection)
     finally:

@@ -113,15 +113,27 @@ def _names_loopback(host: str) -> bool:
 
 
 class ReadOnly:
-    """Refuses requests that are neither GET nor HEAD with 405, whatever they ask for."""
+    """Refuses requests that are neither GET nor HEAD with 405, but for a POST to an address that begins with `writes`.
 
-    def __init__(self, app: ASGIApp) -> None:
+    Such a POST is refused with 403 unless our own page asks: its `Origin` has to be the Host of the request, which
+    HostCheck has seen to be ours.
+    """
+
+    def __init__(self, app: ASGIApp, writes: str | None = None) -> None:
         self._app = app
+        self._writes = writes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
         if scope["type"] != "http" or scope["method"] in _READ_METHODS:
             await self._app(scope, receive, send)
+            return
+        if self._writes is not None and scope["method"] == "POST" and scope["path"].startswith(self._writes):
+            headers = Headers(scope=scope)
+            if headers.getlist("origin") == [f"{scope['scheme']}://{headers.get('host', '')}"]:
+                await self._app(scope, receive, send)
+            else:
+                await PlainTextResponse("only the page itself may write\n", status_code=403)(scope, receive, send)
             return
         headers = {"allow": ", ".join(_READ_METHODS)}
         await PlainTextResponse("this server only shows\n", status_code=405, headers=headers)(scope, receive, send)

@@ -25,6 +25,7 @@ from art_otel.viewer.rollout import show_rows
 from art_otel.viewer.snapshot import Snapshot
 
 MOST_ROWS: Final = 200
+_MOST_KEYS: Final = 3
 _MOST_SAVED: Final = 1_000
 """Rollouts of a saved selection, which the browser has in memory."""
 
@@ -84,6 +85,16 @@ def _in_source(snapshot: Snapshot, name: str) -> NDArray[np.bool_]:
     return snapshot.outlines.equal("source", names.index(name))
 
 
+def _labeled(snapshot: Snapshot, label: str) -> NDArray[np.bool_]:
+    """Mark the rows that have the label. Shape: (rows,)."""
+    matches, outlines = np.zeros(len(snapshot.outlines), np.bool_), snapshot.outlines
+    for (source, rollout_id, attempt), given in snapshot.labels.all().items():
+        if label in given.labels:
+            own = outlines.equal("rollout_id", rollout_id) & outlines.equal("attempt", attempt)
+            matches |= own & outlines.equal("source", source)
+    return matches
+
+
 def _rewards(snapshot: Snapshot) -> NDArray[np.float64]:
     """The rewards, NaN where there is none. Shape: (rows,)."""
     return snapshot.outlines.column("reward").to_numpy(zero_copy_only=False).astype(np.float64)
@@ -112,6 +123,7 @@ _FILTERS: Final[Mapping[str, Callable[[Snapshot, Mapping[str, str]], NDArray[np.
     "min_reward": lambda snapshot, query: _rewards(snapshot) >= _real(query, "min_reward"),
     "max_reward": lambda snapshot, query: _rewards(snapshot) <= _real(query, "max_reward"),
     "agent": lambda snapshot, query: snapshot.outlines.agents.having(query["agent"]),
+    "label": lambda snapshot, query: _labeled(snapshot, query["label"]),
     "source": lambda snapshot, query: _in_source(snapshot, query["source"]),
     "skip": lambda snapshot, query: _judgement(snapshot, query).skipped(query["skip"]),
     "completion": lambda snapshot, query: _judgement(snapshot, query).completions.having(query["completion"]),
@@ -121,21 +133,37 @@ _FILTERS: Final[Mapping[str, Callable[[Snapshot, Mapping[str, str]], NDArray[np.
 
 
 def _order(snapshot: Snapshot, query: Mapping[str, str]) -> NDArray[np.int64]:
-    sort, order = query.get("sort") or "", query.get("order") or "asc"
-    if order not in ("asc", "desc"):
-        raise UsageError(f"order={order!r:.50}: use asc or desc")
-    if not sort:
-        return snapshot.outlines.newest if order == "asc" else snapshot.outlines.newest[::-1]
-    is_kept = sort not in ("tokens", "trained")  # these depend on the options
-    key = (sort, order == "desc")
+    """The rows by the first of the keys in `sort`, equal ones by the next; `order` has a direction for each."""
+    sorts, orders = (query.get("sort") or "").split(","), (query.get("order") or "asc").split(",")
+    for order in orders:
+        if order not in ("asc", "desc"):
+            raise UsageError(f"order={order!r:.50}: use asc or desc")
+    if sorts == [""]:
+        return snapshot.outlines.newest if orders[0] == "asc" else snapshot.outlines.newest[::-1]
+    if len(sorts) > _MOST_KEYS:
+        raise UsageError(f"sort={query['sort']!r:.50}: at most {_MOST_KEYS} keys")
+    is_kept = not {"tokens", "trained"} & set(sorts)  # these depend on the options
+    key = (",".join(sorts), ",".join(orders))
     if key in snapshot.orders:
         return snapshot.orders[key]
-    direction = "descending" if order == "desc" else "ascending"
-    values = _sort_values(snapshot, sort, query)
-    result = pc.array_sort_indices(values, order=direction, null_placement="at_end").to_numpy().astype(np.int64)
+    directions = [*orders, *["asc"] * len(sorts)]
+    # Each key is sorted as ranks, for rows without a value come last in both directions.
+    ranks = [_ranks(_sort_values(snapshot, sort, query), order) for sort, order in zip(sorts, directions, strict=False)]
+    result = np.lexsort(ranks[::-1]).astype(np.int64)
     if is_kept:
         snapshot.orders[key] = result
     return result
+
+
+def _ranks(values: pa.Array, order: str) -> NDArray[np.int64]:
+    """The place of each value among the different ones, in this direction; those without one come last."""
+    encoded = values.dictionary_encode()
+    direction = "descending" if order == "desc" else "ascending"
+    places = pc.array_sort_indices(encoded.dictionary, order=direction).to_numpy()
+    ranks = np.empty(len(places) + 1, np.int64)
+    ranks[places] = np.arange(len(places))
+    ranks[-1] = len(places)
+    return ranks[pc.fill_null(encoded.indices, len(places)).to_numpy(zero_copy_only=False).astype(np.int64)]
 
 
 def _sort_values(snapshot: Snapshot, sort: str, query: Mapping[str, str]) -> pa.Array:

@@ -53,6 +53,7 @@ def overview(snapshot: Snapshot) -> dict[str, Any]:
         "versions": snapshot.outlines.distinct("shown_policy_version"),
         "models": _named(outlines.models),
         "agents": _named(outlines.agents),
+        "labels": [{"name": name, "count": count} for name, count in snapshot.labels.counts().items()],
         "sources": [
             {"name": source.name, "count": int(outlines.equal("source", number).sum())}
             for number, source in enumerate(snapshot.sources)

@@ -18,6 +18,7 @@ from art_otel.viewer.addresses import GroupKey, TrajectoryKey, encode_key
 from art_otel.viewer.comparison import compare, members_of
 from art_otel.viewer.conversation import conversations
 from art_otel.viewer.judging import DEFAULTS, Judgement, PlanOptions
+from art_otel.viewer.labels import Labeled
 from art_otel.viewer.snapshot import Snapshot
 from art_otel.viewer.tokens import Tokenizer
 from art_otel.viewer.tree import show_turns
@@ -98,7 +99,7 @@ def show_rows(
     snapshot: Snapshot, rows: Sequence[int] | NDArray[np.int64], options: PlanOptions | None = None
 ) -> list[dict[str, Any]]:
     """The rows as the page shows them, judged under these options, or the default ones."""
-    outlines = snapshot.outlines
+    outlines, labels = snapshot.outlines, snapshot.labels.all()
     judgement = snapshot.judging.done() if options is None else snapshot.judging.wait(options)
     return [
         _row(record, outlines.reasons.row(number), outlines.models.row(number))
@@ -107,6 +108,7 @@ def show_rows(
             "agents": outlines.agents.row(number),
             "calls": int(outlines.calls[number]),
             "turns": int(outlines.turns[number]),
+            **_labeled(labels.get((int(record["source"]), record["rollout_id"], record["attempt"]))),
         }
         | _judged(judgement, number)
         for number, record in zip(map(int, rows), outlines.records(rows), strict=True)
@@ -135,6 +137,12 @@ def _row(record: dict[str, Any], reasons: list[str], models: list[str]) -> dict[
         "models": models,
         "unfinished": record["status"] == "unfinished",
     }
+
+
+def _labeled(given: Labeled | None) -> dict[str, Any]:
+    if given is None:
+        return {"labels": [], "note": "", "correctedReward": None}
+    return {"labels": list(given.labels), "note": given.note, "correctedReward": given.reward}
 
 
 def _judged(judgement: Judgement | None, number: int) -> dict[str, Any]:

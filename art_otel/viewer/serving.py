@@ -1,8 +1,9 @@
-"""Serving: the page and its API, to read only, for the browser of this machine.
+"""Serving: the page and its API, for the browser of this machine; read only, but for labels where they may be written.
 
     HostCheck ─► ReadOnly ─► CookieToken ─► / and its two files
                                             /api/…  Api.answer, in threads
                                             /api/changes  waits for another generation
+                                            /api/labels/…  Api.label, with --labels alone
 
 Invariant: every address is listed here; whatever else is asked for gets 404. Answers are JSON or files of the package;
 each names the generation that all of it is of, and none a path of this machine. It listens on loopback alone.
@@ -38,9 +39,10 @@ from art_otel.viewer.addresses import (
 from art_otel.viewer.checkpoints import compare_rollouts, compare_sides, list_sides
 from art_otel.viewer.group import show_group
 from art_otel.viewer.judging import DEFAULTS, PlanOptions, described_options
+from art_otel.viewer.labels import LABELS_NAME, Given
 from art_otel.viewer.listing import list_page, list_selection
 from art_otel.viewer.overview import overview, show_plan, splits_of
-from art_otel.viewer.rollout import RecordedSpans, raw_rollout, show_rollout
+from art_otel.viewer.rollout import RecordedSpans, raw_rollout, show_rollout, show_rows
 from art_otel.viewer.runs import list_runs, list_tasks, run_series, show_task
 from art_otel.viewer.snapshot import Snapshot, ViewedData
 from art_otel.viewer.tokens import Tokenizer, show_tokens
@@ -51,6 +53,8 @@ if TYPE_CHECKING:
 Query: TypeAlias = Mapping[str, str]
 WAIT_SECONDS: Final = 20.0
 _LOOK_SECONDS: Final = 0.5
+_LONGEST_LABEL: Final = 100_000
+"""Bytes of a request that writes."""
 _STATUSES: Final = ((NotFoundError, 404), (ReplacedError, 409), (UsageError, 400))
 _EXACT: Final = 1 << 53
 _ENCODER: Final = msgspec.json.Encoder()
@@ -83,6 +87,20 @@ class Api:
         if generation and generation != snapshot.generation:
             raise ReplacedError("the dataset was replaced")
         return {"generation": snapshot.generation, **self._answer(snapshot, path, query, runs)}
+
+    def label(self, key: str, body: bytes) -> dict[str, Any]:
+        """Write what the page says of a rollout. Raises NotFoundError, UsageError and StoreError."""
+        snapshot, of = self.data.snapshot, decode_trajectory_key(key)
+        row = snapshot.row_of(of)
+        try:
+            given = msgspec.json.decode(body, type=Given)
+        except msgspec.DecodeError as error:
+            raise UsageError(f"a label: {error}") from error
+        try:
+            snapshot.labels.give(of.source, of.rollout_id, of.attempt, given)
+        except OSError as error:
+            raise UsageError(f"{LABELS_NAME}: cannot be written: {error.strerror}") from error
+        return {"generation": snapshot.generation, "row": show_rows(snapshot, [row])[0]}
 
     def _answer(self, snapshot: Snapshot, path: str, query: Query, runs: tuple[str, ...]) -> dict[str, Any]:
         match path.split("/"):
@@ -144,7 +162,7 @@ class Api:
             "hasSpans": self.spans is not None,
             "live": self.live,
             "options": described_options(DEFAULTS, splits_of(snapshot)),
-            "readOnly": True,
+            "canLabel": snapshot.labels.writable,
         }
 
 
@@ -161,12 +179,14 @@ class Application:
             Route("/", self._file),
             *(Route(f"/{name}", self._file) for name in TYPES if name != "index.html"),
             Route("/api/changes", self._changes),
+            Route("/api/labels/{key}", self._label, methods=["POST"]),
             Route("/api/{path:path}", self._answer),
         ]
         guard = CookieToken(Starlette(routes=routes), "art-otel-view")
         self.token = guard.token
         self.code = guard.code
-        self.asgi: ASGIApp = SecurityHeaders(HostCheck(ReadOnly(guard), address))
+        writes = "/api/labels/" if api.data.snapshot.labels.writable else None
+        self.asgi: ASGIApp = SecurityHeaders(HostCheck(ReadOnly(guard, writes), address))
 
     async def _file(self, request: Request) -> Response:
         name = request.url.path.removeprefix("/") or "index.html"
@@ -176,6 +196,16 @@ class Application:
         path, query = request.path_params["path"], dict(request.query_params)
         runs = tuple(request.query_params.getlist("run"))
         return await self._responded(lambda: self._api.answer(path, query, runs))
+
+    async def _label(self, request: Request) -> Response:
+        """Write a note, a label or a corrected reward of a rollout, and answer with its row."""
+        body = bytearray()
+        async for part in request.stream():
+            body += part
+            if len(body) > _LONGEST_LABEL:
+                return Response(status_code=413)
+        key = request.path_params["key"]
+        return await self._responded(lambda: self._api.label(key, bytes(body)))
 
     async def _changes(self, request: Request) -> Response:
         generation, deadline = request.query_params.get("generation", ""), time.monotonic() + WAIT_SECONDS

@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from tempfile import TemporaryDirectory
 from typing import Any, Final
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, urlencode
 
 import numpy as np
 
 from art_otel.errors import UsageError
 from art_otel.store import write_trajectories
 from art_otel.trajectories import Trajectory
-from art_otel.viewer.listing import MOST_ROWS
+from art_otel.viewer.listing import MOST_ROWS, list_rows
 from art_otel.viewer.rollout import show_rows
 from art_otel.viewer.serving import Api, static_file, to_json
 from art_otel.viewer.snapshot import Snapshot, ViewedData
@@ -36,10 +36,11 @@ _HEIGHT: Final = 640
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Selection:
-    """Rollouts and groups by their ids (none: everything), and at most how many rollouts."""
+    """Rollouts and groups by their ids (none: everything), of what a list's address shows, and at most how many."""
 
     rollouts: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
+    where: str = ""
     limit: int | None = None
 
 
@@ -82,8 +83,9 @@ def frame_html(trajectories: Sequence[Trajectory], *, plan: bool) -> str:
 
 def _selected(snapshot: Snapshot, selection: Selection) -> list[int]:
     outlines = snapshot.outlines
+    listed = list_rows(snapshot, dict(parse_qsl(selection.where.rpartition("?")[2], keep_blank_values=True)))
     if not selection.rollouts and not selection.groups:
-        return outlines.newest.tolist()
+        return listed.tolist()
     matches = np.zeros(len(outlines), np.bool_)
     for name, ids in (("rollout_id", selection.rollouts), ("group_id", selection.groups)):
         for each in ids:
@@ -91,7 +93,7 @@ def _selected(snapshot: Snapshot, selection: Selection) -> list[int]:
             if not matching.any():
                 raise UsageError(f"--{name.removesuffix('_id')} {each}: is not in this data")
             matches |= matching
-    return outlines.newest[matches[outlines.newest]].tolist()
+    return listed[matches[listed]].tolist()
 
 
 def _responses(api: Api, snapshot: Snapshot, rows: list[int]) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from art_otel.store.files import DataFile, find_files
 from art_otel.trajectories import Trajectory
 from art_otel.viewer.addresses import NotFoundError, ReplacedError, TrajectoryKey
 from art_otel.viewer.judging import Judging
+from art_otel.viewer.labels import Labels
 from art_otel.viewer.outlines import Outlines, Search, ViewedFile, read_outlines
 
 _SPOOLS: Final = (".", "spool", "received", "spool/received")
@@ -79,8 +80,9 @@ class Snapshot:
     outlines: Outlines
     judging: Judging
     search: Search
-    orders: dict[tuple[str, bool], "np.ndarray[tuple[int], np.dtype[np.int64]]"] = field(
-        default_factory=dict["tuple[str, bool]", "np.ndarray[tuple[int], np.dtype[np.int64]]"]
+    labels: Labels
+    orders: dict[tuple[str, str], "np.ndarray[tuple[int], np.dtype[np.int64]]"] = field(
+        default_factory=dict["tuple[str, str]", "np.ndarray[tuple[int], np.dtype[np.int64]]"]
     )
 
     def row_of(self, key: TrajectoryKey) -> int:
@@ -120,10 +122,16 @@ class Snapshot:
 
 
 class ViewedData:
-    """The data that is looked at, with a snapshot that is taken anew when the files change."""
+    """The data that is looked at, with a snapshot that is taken anew when the files change.
 
-    def __init__(self, paths: Sequence[str]) -> None:
+    With `labels` notes and labels may be written beside datasets in folders.
+    """
+
+    def __init__(self, paths: Sequence[str], *, labels: bool = False) -> None:
         self._sources = find_sources(paths)
+        folders = [Path(source.path) if isinstance(source, Dataset) else None for source in self._sources]
+        local = [folder if folder is not None and folder.is_dir() else None for folder in folders]
+        self._labels = Labels(local, writable=labels)
         self._lock = threading.Lock()
         self._snapshot = self._take()
 
@@ -167,6 +175,7 @@ class ViewedData:
             outlines=outlines,
             judging=Judging(combined),
             search=Search(outlines),
+            labels=self._labels,
         )
 
 

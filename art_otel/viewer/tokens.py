@@ -88,6 +88,7 @@ def show_tokens(
                 "start": span.start,
                 "end": span.end,
                 "trained": _is_trained(span, mask),
+                "weights": _weights(span, comparison.trajectory.turns[span.turn]),
                 "why": explain_completion(span, comparison, options, trained_in),
             }
             for span in history.spans
@@ -133,6 +134,11 @@ def _padded(values: list[Any], size: int, padding: float) -> list[Any]:
 
 def _is_trained(span: CompletionSpan, mask: Sequence[int]) -> bool:
     return any(mask[span.start : span.end])
+
+
+def _weights(span: CompletionSpan, turn: Turn) -> list[dict[str, Any]]:
+    """The versions that sampled the completion, and at which token of the history each begins."""
+    return [{"version": one.version, "start": span.start + one.start} for one in turn.weight_versions or ()]
 
 
 def _scale(values: Sequence[float | None], mask: Sequence[int]) -> dict[str, float | None]:

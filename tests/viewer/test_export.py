@@ -62,6 +62,24 @@ def test_everything_is_exported_up_to_the_limit_and_hostile_texts_stay_text(data
     assert len(exported(tmp_path / "two.html")[1]["/api/trajectories?offset=0&limit=200"]["rows"]) == 2
 
 
+def test_what_a_list_shows_is_exported_in_its_order(data, tmp_path):
+    rows = exported_rows(data, tmp_path, "--where", "#/t?min_reward=2&sort=reward&order=desc")
+    assert rows == ["r3", "r2"]
+    assert exported_rows(data, tmp_path, "--where", "status=error") == ["broken"]
+    assert exported_rows(data, tmp_path, "--where", "sort=reward&order=desc", "--group", "g", "--limit", "2") == [
+        "r3",
+        "r2",
+    ]
+    assert main(["view", str(data), "--html", str(tmp_path / "x.html"), "--where", "sort=beauty"]) == 2
+
+
+def exported_rows(data, tmp_path, *arguments):
+    assert main(["view", str(data), "--html", str(tmp_path / "w.html"), *arguments]) == 0
+    return [
+        row["rolloutId"] for row in exported(tmp_path / "w.html")[1]["/api/trajectories?offset=0&limit=200"]["rows"]
+    ]
+
+
 REFUSED = (["--group", "nobody", "--html", "x.html"], ["--limit", "3"], ["--tokenizer", "nowhere"])
 
 

@@ -43,6 +43,15 @@ export async function fetchJson<T extends Answer>(path: string, signal?: AbortSi
   throw new ApiError(response.status, failure.error ?? says, failure.generation ?? null);
 }
 
+/** Send something that is to be kept. */
+export async function sendJson<T>(path: string, value: unknown): Promise<T> {
+  const headers = { "Content-Type": "application/json", Accept: "application/json" };
+  const response = await fetch(path, { method: "POST", headers, body: JSON.stringify(value) });
+  const body: unknown = await response.json().catch(() => null);
+  if (response.ok && body !== null) return body as T;
+  throw new ApiError(response.status, (body as { error?: string } | null)?.error ?? `The server answered ${response.status}.`);
+}
+
 function fromExport({ generation, responses }: Exported, path: string): Answer {
   const exact = responses[path];
   if (exact) return exact;

@@ -29,6 +29,7 @@ const FILTERS: Record<string, (row: Row, value: string) => boolean> = {
   max_reward: (row, value) => row.reward !== null && row.reward <= Number(value),
   agent: (row, value) => row.agents.includes(value),
   source: (row, value) => row.source === value,
+  label: (row, value) => row.labels.includes(value),
 };
 
 function searched(row: Row): string {
@@ -38,8 +39,13 @@ function searched(row: Row): string {
 export function selectRows(generation: string, all: Row[], query: URLSearchParams): RowPage {
   const filters = Object.entries(FILTERS).filter(([name]) => query.has(name));
   const rows = all.filter((row) => filters.every(([name, matches]) => matches(row, query.get(name) ?? "")));
-  const value = VALUES[query.get("sort") ?? ""];
-  if (value) rows.sort((a, b) => compare(value(a), value(b), query.get("order") === "desc" ? -1 : 1));
+  const orders = (query.get("order") ?? "").split(",");
+  const keys = (query.get("sort") ?? "").split(",").flatMap((name, index) => {
+    const value = VALUES[name];
+    return value ? [{ value, sign: orders[index] === "desc" ? -1 : 1 }] : [];
+  });
+  if (keys.length > 0)
+    rows.sort((a, b) => keys.reduce((found, { value, sign }) => found || compare(value(a), value(b), sign), 0));
   const offset = Number(query.get("offset") ?? 0);
   return {
     generation,

@@ -23,10 +23,12 @@ export interface Info extends Answer {
   hasRuns: boolean;
   hasSpans: boolean;
   live: boolean;
+  canLabel: boolean;
   options?: Option[];
 }
 
 export interface Overview extends Answer {
+  labels: { name: string; count: number }[];
   total: number;
   complete: number;
   trainable: number | null;
@@ -67,6 +69,10 @@ export interface Row {
   key: string;
   source: string;
   agents: string[];
+  labels: string[];
+  /** Empty where there is none. */
+  note: string;
+  correctedReward: number | null;
   rolloutId: string;
   attempt: number | null;
   name: string | null;
@@ -208,6 +214,8 @@ export interface TokenSpan {
   start: number;
   end: number;
   trained: boolean;
+  /** Where other weights begin, and which. */
+  weights: { version: string; start: number }[];
   why: { step: string; says: string }[];
 }
 

@@ -29,6 +29,17 @@ const COLUMNS: Column[] = [
           <Inline text={row.rolloutId} />
         </span>
         {row.attempt !== null && row.attempt > 0 && <span class="quiet"> attempt {row.attempt}</span>}
+        {row.labels.map((label) => (
+          <span class="label">
+            <Inline text={label} />
+          </span>
+        ))}
+        {row.note !== "" && (
+          <span class="quiet" title={visible(row.note)}>
+            {" "}
+            ✎ note
+          </span>
+        )}
       </a>
     ),
   },

@@ -19,6 +19,7 @@ export const FILTERS = [
   "min_reward",
   "max_reward",
   "agent",
+  "label",
   "source",
   "plan",
 ] as const;
@@ -81,6 +82,7 @@ export function Filters({ query, onChange }: Props) {
       </span>
       <Choice name="model" label="Model" values={several(named(answer?.models))} query={query} onChange={onChange} />
       <Choice name="agent" label="Agent" values={several(named(answer?.agents))} query={query} onChange={onChange} />
+      <Choice name="label" label="Label" values={named(answer?.labels)} query={query} onChange={onChange} />
       <Choice name="source" label="Source" values={several(named(answer?.sources))} query={query} onChange={onChange} />
       {(["group", "completion", "plan"] as const).map(
         (name) =>

@@ -10,19 +10,24 @@ import { useRows } from "./use_rows";
 const BESIDE = 8;
 const narrow = matchMedia("(max-width: 760px)");
 
+const ARIA: Record<string, "ascending" | "descending"> = { asc: "ascending", desc: "descending" };
+const SIGNS: Record<string, string> = { asc: " ↑", desc: " ↓" };
+
 interface Props {
   query: string;
   sources: number;
   at: number;
   sort: string;
   order: string;
-  onSort: (sort: string) => void;
+  onSort: (sort: string, isFurther: boolean) => void;
   onAt: (index: number) => void;
   onTotal: (total: number | null) => void;
 }
 
 export function RowTable({ query, sources, at, sort, order, onSort, onAt, onTotal }: Props) {
   const columns = columnsOf(sources);
+  const [sorts, orders] = [sort.split(","), order.split(",")];
+  const orderOf = (name: string | undefined) => (sort && name ? (orders[sorts.indexOf(name)] ?? null) : null);
   const scroller = useRef<HTMLDivElement>(null);
   const height = useRowHeight();
   const [top, setTop] = useState(0);
@@ -98,20 +103,21 @@ export function RowTable({ query, sources, at, sort, order, onSort, onAt, onTota
                 <div
                   role="columnheader"
                   class={`cell cell-${column.id}${column.number ? " num" : ""}`}
-                  aria-sort={
-                    column.sort !== undefined && column.sort === sort
-                      ? order === "desc"
-                        ? "descending"
-                        : "ascending"
-                      : undefined
-                  }
+                  aria-sort={ARIA[orderOf(column.sort) ?? ""]}
                 >
                   {column.sort === undefined ? (
                     column.title
                   ) : (
-                    <button class="sort" onClick={() => onSort(column.sort ?? "")}>
+                    <button
+                      class="sort"
+                      title="With Shift: sort equal ones by it"
+                      onClick={(event) => onSort(column.sort ?? "", event.shiftKey)}
+                    >
                       {column.title}
-                      <span aria-hidden="true">{column.sort !== sort ? "" : order === "desc" ? " ↓" : " ↑"}</span>
+                      <span aria-hidden="true">
+                        {SIGNS[orderOf(column.sort) ?? ""]}
+                        {sorts.length > 1 && orderOf(column.sort) !== null && sorts.indexOf(column.sort ?? "") + 1}
+                      </span>
                     </button>
                   )}
                 </div>

@@ -6,6 +6,8 @@ import { Save } from "../list/save";
 import { RowTable } from "../list/table";
 import { go, queryText, withQuery, type Query, type Route } from "../route";
 
+const MOST_KEYS = 3;
+
 export function ListPage({ route, info }: { route: Route; info: Info | null }) {
   const [total, setTotal] = useState<number | null>(null);
   const { query } = route;
@@ -18,10 +20,21 @@ export function ListPage({ route, info }: { route: Route; info: Info | null }) {
     sort,
     order: sort && order,
   });
-  const onSort = (column: string) => {
-    // First the largest, then the smallest, then the dataset's own order.
-    if (column !== sort) change({ sort: column, order: "desc" });
-    else change(order === "desc" ? { sort: column, order: "asc" } : { sort: null, order: null });
+  const onSort = (column: string, isFurther: boolean) => {
+    // First the largest, then the smallest, then without it. With Shift the column decides where others are equal.
+    const keys = sort === "" ? [] : sort.split(",").map((name, at) => ({ name, order: order.split(",")[at] ?? "asc" }));
+    const now = keys.find(({ name }) => name === column)?.order;
+    const next = now === undefined ? "desc" : now === "desc" ? "asc" : null;
+    const changed = next === null ? [] : [{ name: column, order: next }];
+    const sorted = !isFurther
+      ? changed
+      : now === undefined
+        ? [...keys, ...changed].slice(-MOST_KEYS)
+        : keys.flatMap((key) => (key.name === column ? changed : [key]));
+    change({
+      sort: sorted.map(({ name }) => name).join(",") || null,
+      order: sorted.map((key) => key.order).join(",") || null,
+    });
   };
   return (
     <>

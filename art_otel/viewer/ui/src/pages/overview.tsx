@@ -197,7 +197,7 @@ function Reasons({ rows, query, none }: { rows: Reason[]; query: (reason: string
           <th scope="col" class="num">
             Trajectories
           </th>
-          <th scope="col">What helps</th>
+          <th scope="col">What it means, and what helps</th>
         </tr>
       </thead>
       <tbody>

@@ -86,7 +86,7 @@ function Outcome({ plan }: { plan: Plan }) {
               <th scope="col" class="num">
                 How many
               </th>
-              <th scope="col">What helps</th>
+              <th scope="col">What it means, and what helps</th>
             </tr>
           </thead>
           <tbody>

@@ -4,6 +4,7 @@ import { Status, Verdict } from "../list/columns";
 import { hashOf } from "../route";
 import { Value } from "../text/unknown";
 import { Block, Inline, visible } from "../text/visible";
+import { Labels } from "./labels";
 import { RewardNote } from "./reward";
 
 export function RolloutHeader({ rollout, info, tab }: { rollout: Rollout; info: Info | null; tab: string }) {
@@ -105,6 +106,7 @@ export function RolloutHeader({ rollout, info, tab }: { rollout: Rollout; info: 
           ))}
         </div>
       )}
+      <Labels row={row} info={info} />
       <More rollout={rollout} />
     </header>
   );

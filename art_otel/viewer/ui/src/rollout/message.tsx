@@ -43,7 +43,7 @@ export function MessageCard({ message, rewards, agent, chosen, linkTo, tokensOf 
         {SAYS[state] && <span class="state">{SAYS[state]}</span>}
         {state === "untrained" && message.why !== null && (
           <span>
-            : <Inline text={message.why} />
+            <Inline text={message.why} />
           </span>
         )}
         {trainedIn && (

@@ -15,6 +15,8 @@ export function bordersOf(tokens: Tokens, rollout: Rollout): Map<number, string>
     if (span.start > end) borders.set(end, contextOf(at < 0 ? [] : (messages ?? []).slice(said, at)));
     const { agent = null, label = null } = rollout.turns[span.turn] ?? {};
     borders.set(span.start, cut([`turn ${span.turn}`, agent, label].filter((part) => part !== null).join(" · ")));
+    for (const [at, { version, start }] of span.weights.entries())
+      if (at > 0) borders.set(start, `weights change to ${visible(version)}`);
     end = span.end;
     said = at + 1;
   }

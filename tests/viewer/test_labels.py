@@ -1,0 +1,96 @@
+"""Labels are kept beside the dataset as rewards, written by the page alone and only where that was asked for."""
+
+import json
+from pathlib import Path
+
+import art_otel
+from art_otel.store import read_trajectories, write_trajectories
+from tests.conversions import RECORDINGS, convert_files
+from tests.data.token_rollouts import talk
+from tests.viewer.served import answer, viewer
+
+DUMP = min(RECORDINGS.rglob("*.jsonl"))
+
+
+def key_of(client, rollout_id: str) -> str:
+    (row,) = answer(client, "trajectories", q=rollout_id)["rows"]
+    return row["key"]
+
+
+def give(client, rollout_id: str, **given):
+    headers = {"origin": str(client.base_url).rstrip("/")}
+    return client.post(f"/api/labels/{key_of(client, rollout_id)}", json=given, headers=headers)
+
+
+def test_what_is_given_is_shown_filtered_and_becomes_rewards(tmp_path: Path):
+    out = tmp_path / "out"
+    found, _ = convert_files(out, DUMP)
+    first = found[0].rollout_id
+    with viewer(out, "--labels") as client:
+        assert answer(client, "info")["canLabel"] is True
+        assert give(client, first, label="good").json()["row"]["labels"] == ["good"]
+        give(client, first, label="odd", note="looks\nright")
+        give(client, first, label="odd", on=False, reward=0.25)
+        (row,) = answer(client, "trajectories", label="good")["rows"]
+        assert (row["rolloutId"], row["labels"], row["note"], row["correctedReward"]) == (
+            first, ["good"], "looks\nright", 0.25,
+        )  # fmt: skip
+        assert answer(client, "trajectories", label="odd")["total"] == 0
+        assert answer(client, "overview")["labels"] == [{"name": "good", "count": 1}]
+    again, report = convert_files(tmp_path / "again", DUMP, out / "_labels.jsonl")
+    labeled = next(one for one in again if one.rollout_id == first)
+    rewards = {reward.name: (reward.value, reward.explanation) for reward in labeled.rewards if reward.name != "reward"}
+    assert rewards == {"good": (1.0, None), "odd": (0.0, None), "note": (None, "looks\nright")}
+    assert labeled.reward == 0.25
+    assert report.rewards.undeliverable == {}
+    assert [one.rollout_id for one in read_trajectories(out)] == [one.rollout_id for one in found]
+    art_otel.batches(tmp_path / "again", credit="outcome_reward")
+
+
+def test_nobody_else_writes(tmp_path: Path):
+    write_trajectories([talk("r", 2)], tmp_path)
+    with viewer(tmp_path) as client:
+        assert answer(client, "info")["canLabel"] is False
+        assert give(client, "r", label="good").status_code == 405
+    with viewer(tmp_path, "--labels") as client:
+        address = f"/api/labels/{key_of(client, 'r')}"
+        assert client.post(address, json={"label": "good"}).status_code == 403
+        for origin in ("http://evil.example", "null", "http://localhost"):
+            assert client.post(address, json={"label": "good"}, headers={"origin": origin}).status_code == 403
+        assert client.post("/api/info", json={}).status_code == 405
+        assert client.delete(address).status_code == 405
+        own = {"origin": str(client.base_url).rstrip("/")}
+        client.cookies.clear()
+        assert client.post(address, json={"label": "good"}, headers=own).status_code == 401
+    assert not (tmp_path / "_labels.jsonl").exists()
+
+
+def test_a_file_that_is_not_ours_stays_as_it_is(tmp_path: Path):
+    write_trajectories([talk("r", 2)], tmp_path)
+    file = tmp_path / "_labels.jsonl"
+    file.write_text(text := json.dumps({"rollout_id": "r", "score": 3}) + "\n")
+    with viewer(tmp_path, "--labels") as client:
+        refused = give(client, "r", label="good")
+        assert (refused.status_code, "no file of labels" in refused.json()["error"]) == (400, True)
+        assert answer(client, "trajectories")["rows"][0]["labels"] == []
+        assert give(client, "r", label="note").status_code == 400
+        assert give(client, "r", labels=["good"]).status_code == 400
+        own = {"origin": str(client.base_url).rstrip("/")}
+        assert client.post("/api/labels/none", json={"label": "good"}, headers=own).status_code == 404
+    assert file.read_text() == text
+
+
+def test_equal_rows_are_sorted_by_the_next_key(tmp_path: Path):
+    told = [
+        talk(f"r{at}", 1, reward=reward, training_step=step)
+        for at, (reward, step) in enumerate([(1.0, 2), (0.0, 1), (1.0, 1), (None, 3), (0.0, None)])
+    ]
+    write_trajectories(told, tmp_path)
+    with viewer(tmp_path) as client:
+
+        def order(**query):
+            return [row["rolloutId"] for row in answer(client, "trajectories", **query)["rows"]]
+
+        assert order(sort="reward,step", order="desc,asc") == ["r2", "r0", "r1", "r4", "r3"]
+        assert order(sort="step,reward", order="desc,desc") == ["r3", "r0", "r2", "r1", "r4"]
+        assert order(sort="reward", order="desc") == ["r0", "r2", "r1", "r4", "r3"]
