@@ -59,6 +59,7 @@ def render_html(api: Api, selection: Selection) -> Rendered:
     snapshot.judging.wait()  # so that the rows have their verdicts
     matching = _selected(snapshot, selection)
     rows = matching[: selection.limit]
+    snapshot.hold(rows)
     data = {"generation": snapshot.generation, "responses": _responses(api, snapshot, rows)}
     return Rendered(document=_document(to_json(data).decode()), rollouts=len(rows), matching=len(matching))
 

@@ -85,6 +85,9 @@ class Snapshot:
         default_factory=dict["tuple[str, str]", "np.ndarray[tuple[int], np.dtype[np.int64]]"]
     )
 
+    held: dict[int, Trajectory] = field(default_factory=dict[int, Trajectory])
+    """Trajectories that are kept whole, by their rows."""
+
     def row_of(self, key: TrajectoryKey) -> int:
         """The row of a trajectory. Raises NotFoundError."""
         outlines = self.outlines
@@ -97,8 +100,17 @@ class Snapshot:
 
     def read(self, rows: Sequence[int], wanted: Wanted = _WHOLE) -> list[Trajectory]:
         """Read the trajectories of these rows, in their order. Raises ReplacedError and StoreError."""
-        by_row = dict(self._read(sorted(set(rows)), wanted))
+        by_row = {row: self.held[row] for row in rows if row in self.held} | dict(
+            self._read(sorted(set(rows) - self.held.keys()), wanted)
+        )
         return [by_row[row] for row in rows]
+
+    def hold(self, rows: Iterable[int]) -> None:
+        """Read these trajectories whole and keep them: a row group is read at once, however many of it are asked for.
+
+        Raises ReplacedError and StoreError.
+        """
+        self.held.update(self._read(sorted(set(rows) - self.held.keys()), _WHOLE))
 
     def _read(self, rows: Sequence[int], wanted: Wanted) -> Iterator[tuple[int, Trajectory]]:
         outlines = self.outlines
