@@ -19,7 +19,7 @@ def test_a_label_and_a_note_are_written_and_found(chromium, tmp_path):
         page.locator(".rows-body .cell-name a").first.click()
         visit.settle()
         page.get_by_label("Add a label").fill("good")
-        page.get_by_label("Note").fill("looks right")
+        page.get_by_label("Note", exact=True).fill("looks right")
         page.get_by_role("button", name="Save", exact=True).click()
         page.get_by_role("button", name="Take the label good away").wait_for()
         serious = [one for one in axe.run(page).response["violations"] if one["impact"] in ("serious", "critical")]
