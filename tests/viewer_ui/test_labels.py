@@ -26,7 +26,7 @@ def test_a_label_and_a_note_are_written_and_found(chromium, tmp_path):
         assert serious == []
         visit.open("#/t?label=good")
         assert page.locator(".rows-body .row").count() == 1
-        assert page.locator(".rows-body .label").inner_text() == "good"
+        assert page.locator(".rows-body .given-label").inner_text() == "good"
         assert visit.said == []
     lines = [json.loads(line) for line in (data / "_labels.jsonl").read_text().splitlines()]
     assert [(line["name"], line.get("explanation")) for line in lines] == [("good", None), ("note", "looks right")]

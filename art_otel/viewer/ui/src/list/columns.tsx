@@ -30,7 +30,7 @@ const COLUMNS: Column[] = [
         </span>
         {row.attempt !== null && row.attempt > 0 && <span class="quiet"> attempt {row.attempt}</span>}
         {row.labels.map((label) => (
-          <span class="label">
+          <span class="given-label">
             <Inline text={label} />
           </span>
         ))}

@@ -3,6 +3,9 @@ import { count, decimal } from "../format";
 
 const [WIDTH, HEIGHT, TOP] = [480, 120, 16];
 
+/** A number at the edge would not be whole if it stood around its bar. */
+const ANCHORS = ["start", "middle", "end"];
+
 export function Histogram({ rewards }: { rewards: Overview["rewards"] }) {
   const { bins } = rewards;
   if (rewards.known === 0 || bins.length === 0) {
@@ -29,7 +32,11 @@ export function Histogram({ rewards }: { rewards: Overview["rewards"] }) {
                 <title>{ranges[index]}</title>
               </rect>
               {bin.count > 0 && filled <= 12 && (
-                <text x={x + step / 2} y={TOP + HEIGHT - height - 4}>
+                <text
+                  x={index === 0 ? x + 1 : index === bins.length - 1 ? WIDTH - 1 : x + step / 2}
+                  y={TOP + HEIGHT - height - 4}
+                  style={{ textAnchor: ANCHORS[index === 0 ? 0 : index === bins.length - 1 ? 2 : 1] }}
+                >
                   {count(bin.count)}
                 </text>
               )}

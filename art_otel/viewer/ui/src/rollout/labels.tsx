@@ -36,7 +36,7 @@ export function Labels({ row: seen, info }: { row: Row; info: Info | null }) {
             {visible(label)} ✕
           </button>
         ) : (
-          <span class="label">
+          <span class="given-label">
             <Inline text={label} />
           </span>
         ),
