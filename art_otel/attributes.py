@@ -25,6 +25,9 @@ REWARD_TOKEN_END: Final = "art.reward.token_end"  # noqa: S105 # as above
 REWARD_ORDER: Final = "art.reward.order"
 STEP_INDEX: Final = "art.step.index"
 
+GATEWAY_SCOPE: Final = "art_otel.gateway"
+"""The instrumentation scope of calls that the gateway records: their messages are all that went over the wire."""
+
 METRIC_PREFIX: Final = "art.metric."
 METADATA_PREFIX: Final = "art.metadata."
 METADATA_JSON_PREFIX: Final = "art.metadata_json."

@@ -9,7 +9,7 @@ Sources: answers of vLLM 0.32; https://docs.anthropic.com/en/api/messages-stream
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 from uuid import uuid4
 
 import msgspec
@@ -19,6 +19,8 @@ from art_otel.model_gateway.exchanges import Dialect
 from art_otel.spans import Value
 
 _ENCODE: Final = msgspec.json.Encoder().encode
+_NAMESPACE: Final = "__"
+"""What vLLM puts between a namespace and the name of a function in it."""
 Fields: TypeAlias = dict[str, Value]
 
 
@@ -327,6 +329,30 @@ def parsing_request(request: Mapping[str, Value], dialect: Dialect) -> Fields:
     return {**made, "messages": [{"role": "user", "content": ""}]}
 
 
+class ResponsesFunction(NamedTuple):
+    """A function that a Responses request offers: its own name, and the namespace around it."""
+
+    name: str
+    namespace: str | None
+    definition: Mapping[str, Value]
+
+
+def responses_functions(request: Mapping[str, Value]) -> Mapping[str, ResponsesFunction]:
+    """The functions of a Responses request, by the names that the model reads, as vLLM makes them.
+
+    Tools of other types are not among them: the model is not shown what only the API's own servers can run.
+    """
+    functions: dict[str, ResponsesFunction] = {}
+    for tool in map(_fields, values.items(request.get("tools")) or ()):
+        name, is_namespace = str(tool.get("name")), tool.get("type") == "namespace"
+        for inner in map(_fields, values.items(tool.get("tools")) or ()) if is_namespace else (tool,):
+            if inner.get("type") == "function":
+                own = str(inner.get("name"))
+                full, namespace = (f"{name}{_NAMESPACE}{own}", name) if is_namespace else (own, None)
+                functions[full] = ResponsesFunction(own, namespace, inner)
+    return functions
+
+
 def _of_messages(request: Mapping[str, Value]) -> Fields:
     """The settings of Anthropic's Messages as Chat Completions has them."""
     functions = [
@@ -346,15 +372,17 @@ def _of_messages(request: Mapping[str, Value]) -> Fields:
 
 def _of_responses(request: Mapping[str, Value]) -> Fields:
     """The settings of the Responses API, and of Completions, which has none of them."""
-    functions = [
-        {name: tool.get(name) for name in ("name", "description", "parameters", "strict")}
-        for tool in map(_fields, values.items(request.get("tools")) or ())
-        if tool.get("type") == "function"
-    ]
+    functions = responses_functions(request)
     choice = request.get("tool_choice") or "auto"
     named = _fields(choice)
     name = named.get("name") if named.get("type") == "function" else None
-    made = _tools(functions, "auto" if named else choice, name)
+    if name is not None and name not in functions:  # its name within a namespace
+        name = next((full for full, function in functions.items() if function.name == name), name)
+    definitions: list[Fields] = [
+        {"name": full, **{field: function.definition.get(field) for field in ("description", "parameters", "strict")}}
+        for full, function in functions.items()
+    ]
+    made = _tools(definitions, "auto" if named else choice, name)
     if request.get("parallel_tool_calls") is not None:
         made["parallel_tool_calls"] = request["parallel_tool_calls"]
     effort = _fields(request.get("reasoning")).get("effort")

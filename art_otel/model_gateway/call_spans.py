@@ -19,7 +19,7 @@ from art_otel.spans import Link, Resource, Scope, Span, Value
 from art_otel.tracing.openai.bodies import answer_attributes, request_attributes_of
 from art_otel.version import __version__
 
-SCOPE: Final = Scope(name="art_otel.gateway", version=__version__)
+SCOPE: Final = Scope(name=names.GATEWAY_SCOPE, version=__version__)
 """Another scope than that of the live half, which may record the same call."""
 
 _PROVIDERS: Final[dict[Dialect, str]] = {"messages": "anthropic"}

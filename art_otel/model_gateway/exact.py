@@ -32,6 +32,10 @@ Answers: TypeAlias = Answer | ExactAnswer
 _MAX_IDS: Final = 16_000_000
 """Of four bytes each, and about as many again in the forms that templates make of them."""
 
+_LOGPROBS: Final = "message.output_text.logprobs"
+_NOT_SAMPLED_ONCE: Final = frozenset(["web_search_preview", "code_interpreter", "container", "mcp", "custom"])
+"""Tools that vLLM may run itself, between two times that it samples, and those whose input is a text of their own."""
+
 _TURN: Final = 250
 """How many ids take as much memory as a turn without any."""
 
@@ -173,11 +177,12 @@ def _check(path: str, dialect: Dialect, body: Fields) -> None:
         if body.get(name):
             raise Refusal(name)
     if dialect == "responses":
-        for name in ("include", "store"):  # a stored response is asked for by its id
-            if body.get(name):
-                raise Refusal(name)
+        if body.get("store"):  # a stored response is asked for by its id
+            raise Refusal("store")
+        if _LOGPROBS in (values.items(body.get("include")) or ()):  # the other things to include are none of a model
+            raise Refusal(f"include {_LOGPROBS}")
         for tool in values.items(body.get("tools")) or ():
-            if (kind := (values.mapping(tool) or {}).get("type")) != "function":
+            if (kind := (values.mapping(tool) or {}).get("type")) in _NOT_SAMPLED_ONCE:
                 raise Refusal(f"a tool of type {kind}")
     if isinstance(body.get("prompt"), list) and any(not isinstance(one, int) for one in body["prompt"]):
         raise Refusal("several prompts in a request")

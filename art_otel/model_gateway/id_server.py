@@ -85,8 +85,9 @@ class Samplers:
         if can:
             self._can.add(upstream.url)
         elif answered.status not in _SAY_NOTHING:
+            is_news = upstream.url not in self._could_not  # the first calls of several agents ask at once
             self._could_not[upstream.url] = now
-            if asked_at is None:
+            if is_news:
                 logger.warning(
                     "art-otel: %s does not sample from ids: passthrough (%d)", upstream.shown, answered.status
                 )

@@ -11,7 +11,7 @@ from typing import Final
 from uuid import uuid4
 
 from art_otel.conventions import values
-from art_otel.model_gateway.answer_shapes import Asking, Fields, event
+from art_otel.model_gateway.answer_shapes import Asking, Fields, event, responses_functions
 from art_otel.spans import Value
 
 _DEFAULTS: Final[Mapping[str, Value]] = {
@@ -54,6 +54,7 @@ class ResponseShape:
 
     def __init__(self, asking: Asking) -> None:
         self._asking = asking
+        self._functions = responses_functions(asking.request)
         self._sequence = 0
         self._items: list[Fields] = []
         self._open: _OpenItem | None = None
@@ -72,7 +73,8 @@ class ResponseShape:
             output.append(_OpenItem("message", text=message["content"]).done())
         for call in message.get("tool_calls") or ():
             function = call["function"]
-            item = _OpenItem("function_call", text=function["arguments"], name=function["name"], call_id=call["id"])
+            item = self._call(function["name"], call["id"])
+            item.text = function["arguments"]
             output.append(item.done())
         self._finish = choice.get("finish_reason")
         return self._response(output, completion.get("usage"), is_over=True)
@@ -97,7 +99,7 @@ class ResponseShape:
         for call in delta.get("tool_calls") or ():
             function = values.mapping(call.get("function")) or {}
             if call.get("id") is not None and function.get("name") is not None:
-                events += self._begin(_OpenItem("function_call", name=function["name"], call_id=call["id"]))
+                events += self._begin(self._call(function["name"], call["id"]))
             if function.get("arguments") and self._open is not None and self._open.kind == "function_call":
                 events += self._add(function["arguments"])
         return events
@@ -113,6 +115,12 @@ class ResponseShape:
         response = self._response(self._items, None, is_over=True)
         said = {"code": "server_error", "message": error["message"]}
         return self._event("response.failed", response={**response, "status": "failed", "error": said})
+
+    def _call(self, name: str, call_id: str) -> "_OpenItem":
+        """A call of a function, which the model names with its namespace."""
+        function = self._functions.get(name)
+        own, namespace = (name, None) if function is None else (function.name, function.namespace)
+        return _OpenItem("function_call", name=own, namespace=namespace, call_id=call_id)
 
     def _say(self, kind: str, text: str) -> bytes:
         is_open = self._open is not None and self._open.kind == kind
@@ -175,7 +183,7 @@ class ResponseShape:
             "incomplete_details": {"reason": "max_output_tokens"} if is_cut else None,
             "status": ("incomplete" if is_cut else "completed") if is_over else "in_progress",
             "output": output,
-            "tools": [{**_TOOL, **tool} if tool.get("type") == "function" else tool for tool in tools],
+            "tools": [_tool(tool) for tool in tools],
             "temperature": sampling.get("temperature", 1.0),
             "top_p": sampling.get("top_p", 1.0),
             "presence_penalty": sampling.get("presence_penalty", 0.0),
@@ -185,6 +193,14 @@ class ResponseShape:
         }
 
 
+def _tool(tool: Mapping[str, Value]) -> Fields:
+    """A tool as a response says it again."""
+    made: Fields = {**(_TOOL if tool.get("type") == "function" else {}), **tool}
+    if tool.get("type") == "namespace":
+        made["tools"] = [_tool(values.mapping(inner) or {}) for inner in values.items(tool.get("tools")) or ()]
+    return made
+
+
 _PARTS: Final = {"reasoning": "reasoning_text", "message": "output_text"}
 _PREFIXES: Final = {"reasoning": "rs_", "message": "msg_", "function_call": "fc_"}
 
@@ -192,13 +208,16 @@ _PREFIXES: Final = {"reasoning": "rs_", "message": "msg_", "function_call": "fc_
 class _OpenItem:
     """An output item that is being built."""
 
-    def __init__(self, kind: str, *, text: str = "", name: str = "", call_id: str = "") -> None:
+    def __init__(
+        self, kind: str, *, text: str = "", name: str = "", namespace: str | None = None, call_id: str = ""
+    ) -> None:
         self.kind = kind
         self.text = text
         self.name = name
         self.part = _PARTS.get(kind)
         self.events = self.part or "function_call_arguments"
         self.id = f"{_PREFIXES[kind]}{uuid4().hex[:16]}"
+        self._namespace = namespace
         self._call_id = call_id
 
     @property
@@ -226,8 +245,8 @@ class _OpenItem:
             return {**item, "summary": [], "content": content, "encrypted_content": None}
         if self.kind == "message":
             return {**item, "content": content, "role": "assistant", "phase": None}
-        nothing = {"async": None, "caller": None, "namespace": None}
-        return {**item, "arguments": arguments, "call_id": self._call_id, "name": self.name, **nothing}
+        called: Fields = {"arguments": arguments, "call_id": self._call_id, "name": self.name}
+        return {**item, **called, "namespace": self._namespace, "async": None, "caller": None}
 
 
 def _usage(usage: Fields) -> Fields:

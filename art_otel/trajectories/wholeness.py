@@ -196,13 +196,16 @@ def _lost_tool_calls(call: InferenceCall) -> Iterator[Gap]:
 
 
 def _lost_answers(call: InferenceCall) -> Iterator[Gap]:
-    """The answer is empty, although the model was paid for more tokens than ending and thinking take."""
+    """The answer is empty, although the model was paid for more tokens than ending and thinking take.
+
+    Where the tokens are known, nothing is lost: the server's own parser shows nothing of them.
+    """
     choices, usage = call.choices or (), call.usage
     if len(choices) != 1 or usage is None or usage.output_tokens is None or call.answer_known == "verbatim body":
         return
     message, spoken = choices[0].message, usage.output_tokens - (usage.reasoning_tokens or 0)
     is_empty = not (message.content or message.refusal or message.tool_calls or message.parts or message.reasoning)
-    if is_empty and spoken > 1 and not call.failed and not _is_tokens_only(choices[0]):
+    if is_empty and spoken > 1 and not call.failed and not choices[0].token_ids:
         evidence = f"an empty answer of {usage.output_tokens} output tokens"
         yield Gap(kind="lossy recorder", field=f"answer[{choices[0].index}]", evidence=evidence)
 

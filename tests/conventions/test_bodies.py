@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from art_otel.calls import Message, Usage
+from art_otel.calls import Choice, Message, Usage
 from tests.conventions.builders import call, genai, openinference
 from tests.gaps import unread
 
@@ -199,8 +199,13 @@ def test_tool_calls_decide_what_a_recorder_made_of_a_response_s_status(response_
         assert [choice.finish_reason for choice in found.choices] == [expected]
 
 
-def test_a_response_without_items_has_no_choice():
+def test_a_response_without_items_has_a_choice_when_it_has_ended():
     assert openinference({"model": "m", "input": "q"}, {"output": []}).choices == ()
+    ended = {"output": [], "status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}
+    nothing = Message(role="assistant", content="")
+    assert openinference({"model": "m", "input": "q"}, ended).choices == (
+        Choice(index=0, message=nothing, finish_reason="length"),
+    )
 
 
 def test_a_refusal_and_the_developer_role():

@@ -21,6 +21,14 @@ TOOL = {
 }
 CHAT_TOOL = {"type": "function", "function": TOOL}
 MESSAGES_TOOL = {"name": TOOL["name"], "description": TOOL["description"], "input_schema": TOOL["parameters"]}
+AGENTS_TOOLS = {
+    "type": "namespace",
+    "name": "agents",
+    "description": "Other agents",
+    "tools": [{"type": "function", **TOOL}],
+}
+"""As Codex offers what it does with other agents."""
+
 PLAIN = {"chat_template_kwargs": {"enable_thinking": False}}
 
 
@@ -61,6 +69,18 @@ def requests(model: str) -> Sequence[tuple[str, dict]]:
         (
             "/v1/responses",
             {"input": "Look", "max_output_tokens": 20, "tools": [{"type": "function", **TOOL}], **PLAIN},
+        ),
+        (
+            "/v1/responses",
+            {
+                "input": "Look",
+                "max_output_tokens": 60,
+                "tools": [AGENTS_TOOLS],
+                "tool_choice": "required",
+                "include": ["reasoning.encrypted_content"],
+                "store": False,
+                **PLAIN,
+            },
         ),
         ("/v1/responses", {"input": "Hi", "previous_response_id": "resp_none"}),
     ]

@@ -176,7 +176,7 @@ def test_tools_that_only_the_server_knows_and_stored_responses_go_to_it_as_they_
     asks = [
         {"tools": [{"type": "custom", "name": "apply_patch"}]},
         {"store": True},
-        {"include": ["reasoning.encrypted_content"]},
+        {"include": ["message.output_text.logprobs"]},
     ]
     with replayed() as url, gateway(tmp_path, url) as running:
         for ask in asks:
@@ -184,7 +184,8 @@ def test_tools_that_only_the_server_knows_and_stored_responses_go_to_it_as_they_
             assert httpx.post(f"{running.url}/rollout/1/v1/responses", json=body, timeout=30).status_code == 404
     (trajectory,) = recorded(tmp_path)
     assert {call.extra["prompt"] for call in trajectory.calls} == {"passed_through"}
-    assert [call.extra["prompt_reason"] for call in trajectory.calls] == ["a tool of type custom", "store", "include"]
+    reasons = [call.extra["prompt_reason"] for call in trajectory.calls]
+    assert reasons == ["a tool of type custom", "store", "include message.output_text.logprobs"]
 
 
 def test_text_between_the_pieces_of_a_tool_call_stands_behind_it():

@@ -36,12 +36,14 @@ _NAMED: Final = f"Metadata-Version: 2.1\nName: vllm\nVersion: {_VLLM}+cpu\n"
 """vLLM's command asks for a distribution of its own name, which the one for CPUs has not."""
 
 _OPTIONS: Final = (
-    *("--served-model-name", "tiny", "--dtype", "float32", "--max-model-len", "8192", "--enforce-eager"),
+    *("--served-model-name", "tiny", "m", "--dtype", "float32", "--max-model-len", "65536", "--enforce-eager"),
+    *("--override-generation-config", '{"max_new_tokens": 256}'),  # agents do not say when to stop, nor does the model
     *("--enable-auto-tool-choice", "--tool-call-parser", "hermes", "--reasoning-parser", "qwen3"),
     *("--max-num-seqs", "16", "--enable-scale-out", "--trust-request-chat-template", "--host", "127.0.0.1"),
 )
 _SETTINGS: Final = {
     "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1",  # Claude Code begins with 34,000 tokens
     "VLLM_NO_USAGE_STATS": "1",
     "VLLM_TARGET_DEVICE": "cpu",
     "HF_HUB_OFFLINE": "1",

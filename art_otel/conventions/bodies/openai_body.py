@@ -212,6 +212,8 @@ def _choices(reader: AttributeReader, name: str, body: dict[str, Value]) -> tupl
             tuple(message for item in values.items(body["output"]) or () for message in messages_of(item))
         )
         reason = response_finish_reason(body, tool_calls=any(message.tool_calls for message in output))
+        if not output and reason is not None:
+            output = (Message(role="assistant", content=""),)  # it has ended, and nothing of it is shown
         return tuple(Choice(index=0, message=message, finish_reason=reason) for message in output[:1])
     if body.get("role") == "assistant" and "content" in body:
         reason = finish_reason(body.get("stop_reason"))

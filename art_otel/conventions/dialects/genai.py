@@ -15,6 +15,7 @@ from typing import Final, cast
 
 import msgspec
 
+from art_otel.attributes import GATEWAY_SCOPE
 from art_otel.calls import Choice, Message, Usage
 from art_otel.conventions import values
 from art_otel.conventions.attributes import AttributeNames, AttributeReader, SpanRecording
@@ -77,7 +78,14 @@ _FINISH_REASON_NAMES: Final = (
 
 def read(recording: SpanRecording, _trusted_facts: CallFacts) -> CallFacts | None:
     """Read the attributes of the span; None when there are none."""
-    return _facts(recording.reader(), CONVENTION, recording.span)
+    facts = _facts(recording.reader(), CONVENTION, recording.span)
+    if facts is None or recording.span.scope.name != GATEWAY_SCOPE:
+        return facts
+    return msgspec.structs.replace(
+        facts,
+        prompt_known=None if facts.input_messages is None else "verbatim body",
+        answer_known=None if facts.choices is None else "verbatim body",
+    )
 
 
 def read_details(recording: SpanRecording, trusted_facts: CallFacts) -> CallFacts | None:
