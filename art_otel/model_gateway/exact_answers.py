@@ -1,11 +1,13 @@
 """The answer of a server that samples from ids, in the dialect of the agent.
 
 Invariant: it is read like an answer of the server, and what was sampled is known before its last piece is. Pieces pass
-as they are sampled; while one is being parsed, those that come meanwhile are gathered to the next. Where a text may
-stop the sampling, all is held until it has, because the parsers know ids only.
+as they are sampled; while one is being parsed, and some time behind it, those that come are gathered to the next,
+because the server's parsers begin anew with the whole answer for each. Where a text may stop the sampling, all is held
+until it has, because the parsers know ids only.
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
@@ -41,6 +43,11 @@ _ERROR: Final[Fields] = {"message": "", "type": "InternalServerError", "param": 
 
 _ENCODE: Final = msgspec.json.Encoder().encode
 _GENERATED: Final = msgspec.json.Decoder(Generated)
+_RESTS: Final = 3.0
+_LONGEST_REST: Final = 0.5
+"""A stream keeps the server's parsers busy for a quarter of the time at most; no piece waits longer than half a second
+for its next parsing."""
+
 _STREAM_TYPE: Final = (b"content-type", b"text/event-stream; charset=utf-8")
 _JSON_TYPE: Final = (b"content-type", b"application/json")
 _OF_BODY: Final = frozenset({b"content-length", b"content-type", b"transfer-encoding"})
@@ -192,7 +199,10 @@ class ExactAnswer:
                         self.sampled.take(choice)
                         gathered.setdefault(choice.index, []).append(choice)
                 if is_over or (gathered and not holds and self.sampled.finished < self._asking.n):
+                    began = time.monotonic()
                     yield [joined(pieces) for pieces in gathered.values()], is_over
+                    rest = min(_RESTS * (time.monotonic() - began), _LONGEST_REST)
+                    await asyncio.wait((reading,), timeout=rest)  # the end of the answer waits for nothing
                     gathered = {}
         finally:
             reading.cancel()
@@ -233,17 +243,21 @@ class ExactAnswer:
         (made,) = parsed["chunk"]["choices"]
         reasoning = (values.mapping(made.get("delta")) or {}).get("reasoning")
         self.sampled.reasoning[index] = self.sampled.reasoning.get(index, "") + (reasoning or "")
-        return self._shape.piece({**plain, "delta": made["delta"], "finish_reason": made["finish_reason"]})
+        finish = made["finish_reason"] if choice.finish_reason == "stop" else choice.finish_reason
+        return self._shape.piece({**plain, "delta": made["delta"], "finish_reason": finish})
 
     def _asks(self) -> Fields:
         prompt = self._asking.prompt_ids
         return {"model": self._asking.model, "prompt_tokens": len(prompt), "chat_request": self._parsing}
 
     async def _shown(self, choice: SampledChoice) -> Fields:
-        """What the parsers get of a choice: not the ids of a text that stopped it, unless that was asked for."""
+        """What the parsers get of a choice: not what stopped it, a text or a token, unless that was asked for."""
         ids = choice.ids
-        if choice.stop_text is not None and _stops_at_text(self._asking.sampling):
-            ids = await self._server.encode(self._asking.model, choice.text) if choice.text else []
+        if choice.finish_reason == "stop" and not self._asking.sampling.get("include_stop_str_in_output"):
+            if choice.stop_text is None:
+                ids = ids[:-1]
+            else:
+                ids = await self._server.encode(self._asking.model, choice.text) if choice.text else []
         ended = {"finish_reason": choice.finish_reason, "stop_reason": choice.stop_reason}
         return {"index": choice.index, **ended, "token_ids": ids}
 

@@ -66,7 +66,7 @@ def vllm_server(log: Path) -> Iterator[ModelServer]:
     running, python = os.environ.get("VLLM_TEST_URL"), os.environ.get("VLLM_TEST_PYTHON")
     if running and python:
         with urlopen(f"{running}/v1/models", timeout=60) as answer:
-            (served,) = json.load(answer)["data"]
+            served, *_ = json.load(answer)["data"]
         yield ModelServer(running, Path(served["root"]), Path(python))
         return
     installed = vllm_python()
