@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from art_otel.cli.terminal import counted
 from art_otel.errors import UsageError
 
 if TYPE_CHECKING:
@@ -130,6 +131,6 @@ def _export(api: "Api", arguments: argparse.Namespace) -> int:
     arguments.html.write_bytes(document)
     left = f" of {rendered.matching:,}; --limit allows more" if rendered.rollouts < rendered.matching else ""
     sys.stderr.write(
-        f"art-otel: {arguments.html}: {rendered.rollouts:,} rollouts{left}; {len(document) / 1e6:,.1f} MB\n"
+        f"art-otel: {arguments.html}: {counted(rendered.rollouts, 'rollout')}{left}; {len(document) / 1e6:,.1f} MB\n"
     )
     return 0
