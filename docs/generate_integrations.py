@@ -45,6 +45,7 @@ PACKAGES: Final = {
     "agentlightning": "agentlightning",
     "art": "openpipe-art",
     "atif": "harbor",
+    "nemogym": "nemo-gym",
     "primerl": "verifiers",
     "skyrl": "skyrl",
     "tinker": "tinker-cookbook",

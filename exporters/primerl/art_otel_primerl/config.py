@@ -11,8 +11,8 @@ class SamplesConfig:
     """Options of `samples`."""
 
     env_name: Annotated[
-        str | None,
-        Meta(min_length=1, description="the environment of every sample (without: the rollout's name, else art-otel)"),
+        Annotated[str, Meta(min_length=1)] | None,
+        Meta(description="the environment of every sample (without: the rollout's name, else art-otel)"),
     ] = None
     temperature: Annotated[
         float, Meta(gt=0, description="that of calls whose request told none, by which prime-rl divides the logits")

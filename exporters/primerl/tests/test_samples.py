@@ -180,6 +180,11 @@ def test_experts_of_some_tokens_are_of_no_use():
     assert stats.changed[SOME_EXPERTS] == 1
 
 
+def test_the_environment_can_be_told_as_an_option(tmp_path):
+    export(group(), "primerl", tmp_path / "samples.jsonl", options={"env_name": "mine"})
+    assert {json.loads(line)["env_name"] for line in (tmp_path / "samples.jsonl").read_text().splitlines()} == {"mine"}
+
+
 @pytest.mark.parametrize("options", [{"temperature": 0}, {"env_name": ""}])
 def test_an_option_that_cannot_be_is_refused(tmp_path, options):
     with pytest.raises(UsageError):
