@@ -135,6 +135,37 @@ def test_a_sampling_that_breaks_off_is_an_error_of_the_dialect(tmp_path, dialect
     assert BREAKS[how][1] in error["message"]
 
 
+LAST = {
+    "chat": '"finish_reason":"',
+    "completions": '"finish_reason":"',
+    "messages": "message_stop",
+    "responses": "response.completed",
+}
+
+
+@pytest.mark.parametrize("dialect", PATHS)
+def test_an_agent_may_leave_when_it_has_what_ends_its_answer(tmp_path, dialect):
+    """It has that only when all is known and recorded."""
+    path = PATHS[dialect]
+    endless = [True]
+
+    def without_end(asked: str, reply: Reply) -> Reply:
+        is_cut = endless[0] and asked == "/inference/v1/generate"
+        return (reply[0], reply[1], reply[2].replace("data: [DONE]", "")) if is_cut else reply
+
+    with replayed(without_end) as url, gateway(tmp_path, url, tokens="exact") as running:
+        whole, streamed = asked_of(path)
+        httpx.post(f"{running.url}/rollout/whole{path}", json=whole)
+        assert LAST[dialect] not in httpx.post(f"{running.url}/rollout/cut{path}", json=streamed).text
+        endless[0] = False
+        for number in range(5):
+            with httpx.stream("POST", f"{running.url}/rollout/left-{number}{path}", json=streamed) as answer:
+                assert any(LAST[dialect] in line for line in answer.iter_lines())
+    turns = {one.rollout_id: [turn.untrained for turn in one.turns] for one in recorded(tmp_path)}
+    assert turns.pop("cut") in ([], ["failed"])
+    assert turns == {"whole": [None], **{f"left-{number}": [None] for number in range(5)}}
+
+
 def test_clients_of_openai_raise_the_error(tmp_path):
     with (
         replayed(breaking("error")) as url,
