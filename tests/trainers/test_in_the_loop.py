@@ -15,7 +15,8 @@ from tests.trainers.environment import trainer_python
 pytestmark = pytest.mark.trainer
 
 ROOT = Path(__file__).parents[2]
-OURS = (*tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"], "openai>=3")
+DEPENDENCIES = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
+OURS = (*DEPENDENCIES, "openai>=3")
 TORCH = ("torch==2.13.0", "transformers==5.23.0")
 
 VERL = (
@@ -86,6 +87,21 @@ def test_a_failed_rollout_is_a_row_that_trains_nothing(verl):
         "trajectories: status": 16,
         "rollouts of which nothing is trained, given as a token that is not trained": 16,
     }
+
+
+def test_arts_backend_trains_the_tokens_that_its_own_weights_sampled(tmp_path):
+    """ART's LocalBackend packs what numpy makes of the same rollouts, and its loss is the same."""
+    wanted = ("openpipe-art==0.5.23", *TORCH, "duckdb>=1.0,<2", "pyarrow>=18", *DEPENDENCIES)
+    python = trainer_python("art-loop", *wanted, version="3.12")
+    lines = run(python, "watch_art.py", tmp_path, "art")
+    assert [(line["versions"], line["version"]) for line in lines] == [(["0"], "1"), (["1"], "2"), (["2"], "3")]
+    for line in lines:
+        assert line["same_tokens_and_masks"]
+        assert line["packed_difference"] < 1e-5
+        assert line["logprob_difference"] < 1e-4
+        assert line["loss_difference"] < 1e-5
+        assert line["interior"] > 0
+    assert len({line["weights"] for line in lines}) == 3
 
 
 def run(python: Path, script: str, folder: Path, exporter: str) -> list[dict]:
