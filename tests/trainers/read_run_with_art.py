@@ -31,7 +31,9 @@ class Checkpoints:
 
 
 async def main(base: str) -> None:
-    model = art.TrainableModel(name="m", project="p", base_model="none", base_path=base, report_metrics=[])
+    model = art.TrainableModel(
+        name="m", run_name="m", project="p", base_model="none", base_path=base, report_metrics=[]
+    )
     folder = Path(model._get_output_dir())
     model._backend = backend = Checkpoints(str(folder))
     frame = await load_trajectories("p", art_path=base)

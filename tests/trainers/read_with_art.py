@@ -7,6 +7,8 @@ import duckdb
 import polars as pl
 from art.utils.trajectory_logging import read_trajectory_groups_parquet
 
+FIELDS = ("reward", "metrics", "metadata", "logs", "messages_and_choices")
+
 
 def main(path: str) -> None:
     groups = read_trajectory_groups_parquet(path)
@@ -14,7 +16,7 @@ def main(path: str) -> None:
     frame = pl.read_parquet(path).select("rollout_id", "turns").explode("turns").unnest("turns")
     messages = "SELECT reward, messages FROM read_parquet(?) ORDER BY group_index, rollout_id"
     answer = {
-        "groups": [[trajectory.model_dump(mode="json") for trajectory in group.trajectories] for group in groups],
+        "groups": [[{name: getattr(one, name) for name in FIELDS} for one in group.trajectories] for group in groups],
         "rows": duckdb.execute(messages, [path]).fetchall(),
         "duckdb_turns": len(duckdb.execute(turns, [path]).fetchall()),
         "polars_token_ids": frame.sort("rollout_id", "call", "choice")["token_ids"].to_list(),

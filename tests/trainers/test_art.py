@@ -15,6 +15,8 @@ from tests.trajectories.calls import asked
 
 pytestmark = pytest.mark.trainer
 
+VERSIONS = {"openpipe-art==0.5.23": "3.12", "openpipe-art==0.5.18": "3.11"}
+"""The newest of each Python. Both read the columns of the older of ART's two formats."""
 TOOLS = ({"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}},)
 SYSTEM = Message(role="system", content="Look.")
 QUESTION = Message(role="user", content="Weather in Zürich? 🌦")
@@ -48,9 +50,10 @@ def rollout(name: str, group: str | None, reward: float, *, failed: bool = False
     )
 
 
-@pytest.fixture(scope="module")
-def read(tmp_path_factory) -> dict:
-    python = trainer_python("art", "openpipe-art==0.5.18", "duckdb>=1.0,<2")
+@pytest.fixture(scope="module", params=VERSIONS)
+def read(request, tmp_path_factory) -> dict:
+    wanted = (request.param, "duckdb>=1.0,<2", "pyarrow>=18")
+    python = trainer_python("art", *wanted, version=VERSIONS[request.param])
     file = tmp_path_factory.mktemp("art") / "0001.parquet"
     rollouts = [rollout("a", "g", 1.0), rollout("b", None, 0.5), rollout("c", "g", 0.0, failed=True)]
     write_trajectories(rollouts, file)
