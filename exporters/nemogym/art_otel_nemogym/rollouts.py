@@ -1,9 +1,9 @@
 """Rollouts: token histories as the lines that NeMo Gym collects.
 
 Invariant: the items of an output that have token ids are the trained completions of the history, each once, and the
-prompt of each begins with the prompt and the completion of the one before: what NeMo RL joins to a sequence.
+prompt of each begins with the prompt and the completion of the one before: what a trainer joins to a sequence.
 
-Source: `BaseVerifyResponse` and `NeMoGymResponse` of NeMo Gym 0.4.0, and `nemo_rl.environments.nemo_gym`.
+Source: `BaseVerifyResponse` and `NeMoGymResponse` of NeMo Gym 0.4.0.
 """
 
 from collections.abc import Iterator, Sequence
