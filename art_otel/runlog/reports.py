@@ -102,8 +102,10 @@ class _Mlflow(_Run):
 
     def _begin(self) -> Callable[[Metrics], object]:
         client, name = self._client.MlflowClient(), self._folder.model
-        found = client.get_experiment_by_name(self._folder.project)
-        experiment = client.create_experiment(self._folder.project) if found is None else found.experiment_id
+        known = client.get_experiment_by_name(self._folder.project)
+        experiment = client.create_experiment(self._folder.project) if known is None else known.experiment_id
+        if known is not None and known.lifecycle_stage == "deleted":  # its name is taken, and it takes no runs
+            client.restore_experiment(experiment)
         # Newest first, a thousand at most. A filter by name would have to quote it, which MLflow does not do for all.
         earlier = (run for run in client.search_runs([experiment]) if run.info.run_name == name)
         run_id = (next(earlier, None) or client.create_run(experiment, run_name=name)).info.run_id

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from art_otel.calls import InferenceCall
+from art_otel.calls import InferenceCall, Message
 from art_otel.exporting import (
     ExportStats,
     FormatError,
@@ -118,20 +118,20 @@ def _conversation(
     sampled = [trajectory.turns[span.turn].message for span in sequence.completions]
     if any(not prompt for prompt in prompts) or None in sampled:
         raise FormatError(NO_MESSAGES)
-    told = [[chat_message(message) for message in prompt or ()] for prompt in prompts]
-    final = [*told[-1], {"role": "assistant"}]
-    answers = [len(prompt) for prompt in told]
-    for prompt, place, message in zip(told, answers, sampled, strict=True):
-        before, standing = final[:place], final[place : place + 1]
-        if list(map(_said, before)) != list(map(_said, prompt)) or [one["role"] for one in standing] != ["assistant"]:
+    messages = [*(prompts[-1] or ()), sampled[-1]]
+    answers = [len(prompt or ()) for prompt in prompts]
+    for prompt, position, message in zip(prompts, answers, sampled, strict=True):
+        before, answer = messages[:position], messages[position : position + 1]
+        if _identities(before) != _identities(prompt or ()) or [one and one.role for one in answer] != ["assistant"]:
             raise FormatError(APART)
-        final[place] = chat_message(message) if message is not None else final[place]
-    return [text_message(message, stats) for message in final], answers[0], answers
+        messages[position] = message
+    written = [text_message(chat_message(message), stats) for message in messages if message is not None]
+    return written, answers[0], answers
 
 
-def _said(message: JsonObject) -> JsonObject:
-    """The message without its reasoning, which many apps do not send back."""
-    return {name: value for name, value in message.items() if name != "reasoning_content"}
+def _identities(messages: Sequence[Message | None]) -> list[object]:
+    """What lineage compares of messages: not their reasoning, nor how the arguments of a tool are spelled."""
+    return [message and message.identity for message in messages]
 
 
 def _tokens(sequence: TokenSequence, answers: Sequence[int], stats: ExportStats) -> dict[int, JsonObject]:

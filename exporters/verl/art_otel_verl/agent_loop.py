@@ -62,7 +62,9 @@ class RolloutAgentLoop(AgentLoopBase):
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> Any:  # noqa: ANN401 # as above
         """The outputs of the rollout, for the V1 trainer, or the one that the older worker takes."""
         trajectory = await art_otel.gather_trajectory(self.play(sampling_params, **row))
-        outputs = self._outputs(trajectory, with_logprobs=bool(sampling_params.get("logprobs")))
+        outputs = self._outputs(
+            trajectory, row.get("global_steps"), with_logprobs=bool(sampling_params.get("logprobs"))
+        )
         # Only V1 tells which of a prompt's rollouts this is.
         if "session_id" in row:
             return outputs
@@ -71,14 +73,14 @@ class RolloutAgentLoop(AgentLoopBase):
             return self._empty(trajectory, with_logprobs=bool(sampling_params.get("logprobs")))
         return max(outputs, key=lambda output: sum(output.response_mask))
 
-    def _outputs(self, trajectory: Trajectory, *, with_logprobs: bool) -> list[Any]:
-        """An output for each history that trains something."""
+    def _outputs(self, trajectory: Trajectory, step: int | None, *, with_logprobs: bool) -> list[Any]:
+        """An output for each history that trains something. `step` is the trainer's, if it says it."""
         selected = art_otel.batches([trajectory], advantage=None, allow_incomplete=self.allow_incomplete)
         outputs: list[Any] = []
         for sequence in selected.sequences():
             problem = self._problem(sequence, with_logprobs=with_logprobs)
             if problem is None:
-                outputs.append(self._output(sequence, trajectory, with_logprobs=with_logprobs))
+                outputs.append(self._output(sequence, trajectory, step, with_logprobs=with_logprobs))
             else:
                 self._count({problem: 1})
         for what, counts in (
@@ -96,7 +98,7 @@ class RolloutAgentLoop(AgentLoopBase):
             return LONG_PROMPT
         return NO_LOGPROBS if with_logprobs and sequence.without_logprobs else None
 
-    def _output(self, sequence: TokenSequence, trajectory: Trajectory, *, with_logprobs: bool) -> Any:  # noqa: ANN401 # verl's
+    def _output(self, sequence: TokenSequence, trajectory: Trajectory, step: int | None, *, with_logprobs: bool) -> Any:  # noqa: ANN401 # verl's
         start, end = sequence.completions[0].start, sequence.completions[-1].end
         longest = start + self.rollout_config.response_length
         self._count({CUT: int(end > longest)})
@@ -109,7 +111,7 @@ class RolloutAgentLoop(AgentLoopBase):
             reward_score=sequence.reward,
             num_turns=2 * len(sequence.turns),
             metrics=_seconds(trajectory),
-            extra_fields=_versions(sequence) | _named(sequence.rollout_id, sequence.policy_version),
+            extra_fields=_versions(sequence, step) | _named(sequence.rollout_id, sequence.policy_version),
         )
 
     def _empty(self, trajectory: Trajectory, *, with_logprobs: bool) -> Any:  # noqa: ANN401 # as above
@@ -144,9 +146,13 @@ def _named(rollout_id: str, policy_version: str | None) -> dict[str, Any]:
     return ours | {"reward_extra_info": {}, "turn_scores": [], "tool_rewards": []}
 
 
-def _versions(sequence: TokenSequence) -> dict[str, int]:
-    """The oldest and the newest weights that sampled a trained token, where the version of each is a number."""
+def _versions(sequence: TokenSequence, step: int | None) -> dict[str, int]:
+    """The oldest and the newest weights that sampled a trained token.
+
+    Where the version of one is not known as a number, they are those before the trainer's `step`: verl's V1 wants them
+    of every row.
+    """
     versions = sequence.weight_versions[sequence.loss_mask]
     if (versions < 0).any():
-        return {}
+        return {} if step is None else {"min_global_steps": step - 1, "max_global_steps": step - 1}
     return {"min_global_steps": int(versions.min()), "max_global_steps": int(versions.max())}
