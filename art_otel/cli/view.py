@@ -105,6 +105,9 @@ def _serve(api: "Api", arguments: argparse.Namespace) -> int:
         signal.signal(each, lambda _signal, _frame: ended.set())
     viewer = Viewer(api, Address("127.0.0.1", arguments.port))
     viewer.start()
+    if arguments.labels and api.data.unlabeled:
+        names = ", ".join(api.data.unlabeled)
+        sys.stderr.write(f"art-otel: no labels for {names}: they are kept beside datasets in folders alone\n")
     sys.stderr.write(f"art-otel: {viewer.url}\nart-otel: Ctrl+C ends\n")
     sys.stderr.flush()
     if not arguments.no_open:

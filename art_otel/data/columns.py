@@ -8,11 +8,12 @@ token is read.
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportAttributeAccessIssue=false, reportUnknownArgumentType=false, reportUnknownParameterType=false
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Final, TypeAlias, cast
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,14 +24,18 @@ from art_otel.calls import InferenceCall, TokenIds, WeightVersion
 from art_otel.data.sources import Chunk
 from art_otel.errors import StoreError, UsageError
 from art_otel.store import RowGroup
+from art_otel.store.files import GroupKey
 from art_otel.store.read import open_parquet
 from art_otel.trajectories import PolicyVersions, Prompt, Reward, Trajectory, Turn
 
 Ints: TypeAlias = NDArray[np.int64]
 Flags: TypeAlias = NDArray[np.bool_]
 
+_TEXTS: Final = ("error_type", "error", "parameters")
+"""Of calls: long texts, of which whether it `failed` and is `constrained` takes the place."""
+
 _PLAIN: Final = ("rollout_id", "status", "split", "training_step", "group_id", "reward")
-_CALL: Final = ("start_ns", "end_ns", "error_type", "error", "parameters")
+_CALL: Final = ("start_ns", "end_ns", *_TEXTS)
 _PROMPT: Final = ("token_parent", "drifted_at", "respelled_at")
 _TURN: Final = ("call", "untrained", "prompt_tokens", "sampled_tokens", "unscored_tokens")
 _REWARD: Final = ("name", "value", "step", "target")
@@ -53,6 +58,7 @@ OF_CREDITS: Final = (
 """What is read, too, where not only the final reward decides."""
 
 _NO_PROMPT: Final = Prompt()
+_CALLED: Final = InferenceCall(trace_id="", span_id="", operation_name="chat", start_ns=0, end_ns=None)
 
 
 @dataclass(slots=True)
@@ -96,7 +102,15 @@ def read_columns(chunks: Sequence[Chunk], columns: Sequence[str]) -> Columns:
     if not all(isinstance(group, RowGroup) for group in groups):
         raise UsageError("verdicts from columns are those of files; use verdicts() for trajectories in memory")
     by_file = groupby(cast("list[RowGroup]", groups), key=lambda group: group.file)
-    table = pa.concat_tables([_read_file(file, list(of_file), columns) for file, of_file in by_file] or [_empty()])
+    tables = [table for file, of_file in by_file for table in _read_file(file, list(of_file), columns)]
+    try:
+        return _joined(pa.concat_tables(tables or [_decided(_empty())]))
+    except pa.ArrowException as error:
+        raise StoreError(f"the columns of all files cannot be held together: {error}; look at fewer at once") from error
+
+
+def _joined(table: pa.Table) -> Columns:
+    """The columns of a table of all rows. Raises StoreError and ArrowException."""
     calls, call_ends = flattened(table.column("calls"))
     turns, turn_ends = flattened(table.column("turns"))
     turn_rows = np.repeat(np.arange(table.num_rows), np.diff(turn_ends))
@@ -128,25 +142,46 @@ def _empty() -> pa.Table:
     return SCHEMA.empty_table()
 
 
-def _read_file(file: str, groups: Sequence[RowGroup], columns: Sequence[str]) -> pa.Table:
-    """The columns of a file's trajectories, with the ids that groups have among several runs."""
+def _read_file(file: str, groups: Sequence[RowGroup], columns: Sequence[str]) -> Iterator[pa.Table]:
+    """The columns of a file's trajectories, a row group at a time. Raises StoreError."""
     with open_parquet(file) as parquet:
-        table = parquet.read(columns=list(columns))
-    if table.num_rows != sum(group.rows + len(group.superseded) for group in groups):
-        raise StoreError(f"{storage.shown(file)}: was written anew while it was read; start again")
-    superseded: list[int] = []
-    start = 0
-    for group in groups:
-        superseded += [start + row for row in group.superseded]
-        start += group.rows + len(group.superseded)
-    if superseded:
-        table = table.take(pa.array(np.delete(np.arange(table.num_rows), superseded), pa.int64()))
-    if groups and (group_ids := groups[0].group_ids):
-        position, steps = table.schema.get_field_index("group_id"), table.column("training_step").to_pylist()
-        keys = zip(steps, table.column("group_id").to_pylist(), strict=True)
-        others = [group_ids.get((step, group_id), group_id) for step, group_id in keys]
-        table = table.set_column(position, "group_id", pa.array(others, pa.string()))
-    return table
+        if parquet.num_row_groups != len(groups):
+            raise StoreError(f"{storage.shown(file)}: was written anew while it was read; start again")
+        for group in groups:
+            yield _decided(_with_group_ids(group.read(parquet, list(columns)), group.group_ids))
+
+
+def _with_group_ids(table: pa.Table, group_ids: Mapping[GroupKey, str]) -> pa.Table:
+    """The table with the ids that groups have among several runs."""
+    if not group_ids:
+        return table
+    position, steps = table.schema.get_field_index("group_id"), table.column("training_step").to_pylist()
+    keys = zip(steps, table.column("group_id").to_pylist(), strict=True)
+    distinct = [group_ids.get((step, group_id), group_id) for step, group_id in keys]
+    return table.set_column(position, "group_id", pa.array(distinct, pa.string()))
+
+
+def _decided(table: pa.Table) -> pa.Table:
+    """The table with what is needed of the long texts of calls: those of all calls may be more than one array holds."""
+    calls, ends = flattened(table.column("calls"))
+    by_name = {name: pc.struct_field(calls, name) for name in calls.type.names}
+    error_type, error, parameters = (by_name.pop(name) for name in _TEXTS)
+    by_name["failed"] = pc.or_(error_type.is_valid(), error.is_valid())
+    by_name["constrained"] = pa.array(_constrained(parameters))
+    decided = pa.StructArray.from_arrays(list(by_name.values()), list(by_name))
+    lists = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), decided)
+    return table.set_column(table.schema.get_field_index("calls"), "calls", lists)
+
+
+def _constrained(parameters: pa.Array) -> Flags:
+    """Which calls a grammar constrained; each different text of parameters is read once. Shape: (calls,)."""
+    encoded = parameters.dictionary_encode()
+    is_constrained = [
+        text is not None and msgspec.structs.replace(_CALLED, parameters=msgspec.json.decode(text)).is_constrained
+        for text in encoded.dictionary.to_pylist()
+    ]
+    codes = numbers(encoded.indices, len(is_constrained))
+    return np.array([*is_constrained, False], np.bool_)[codes]
 
 
 def light(read: Columns, row: int) -> Trajectory:
@@ -163,8 +198,9 @@ def _all_light(read: Columns) -> Iterator[Trajectory]:
     rewards, reward_ends = flattened(read.table.column("rewards"))
     of_rewards = [field_of(rewards, name).to_pylist() for name in (*_REWARD, *_REWARD_PART)]
     all_rewards = list(map(_reward, *of_rewards))
-    of_calls = ("span_id", "step", "policy_version", "error_type", "error")
-    calls = list(map(_call, *(field_of(read.calls, name).to_pylist() for name in of_calls)))
+    of_calls = [field_of(read.calls, name).to_pylist() for name in ("span_id", "step", "policy_version")]
+    errors = ["failed" if failed else None for failed in read.of_call("failed").to_pylist()]
+    calls = list(map(_call, *of_calls, errors))
     zeros = {size: TokenIds(bytes(4 * size)) for size in set(read.sampled_tokens.tolist())}
     of_turns = [field_of(read.turns, name).to_pylist() for name in ("call", "choice", "weight_versions")]
     turns = [
@@ -195,9 +231,7 @@ def _reward(*values: object) -> Reward:
     return Reward(source="attribute", time_ns=0, **fields)
 
 
-def _call(
-    span_id: str | None, step: int | None, policy_version: str | None, error_type: str | None, error: str | None
-) -> InferenceCall:
+def _call(span_id: str | None, step: int | None, policy_version: str | None, error: str | None) -> InferenceCall:
     return InferenceCall(
         trace_id="",
         span_id=span_id or "",
@@ -206,7 +240,6 @@ def _call(
         end_ns=None,
         step=step,
         policy_version=policy_version,
-        error_type=error_type,
         error=error,
     )
 
@@ -226,8 +259,8 @@ def _turn(call: int, choice: int | None, token_ids: TokenIds, versions: Iterable
 def among(column: pa.Array, values: Iterable[object]) -> Flags:
     """Mark what is one of the values, null where None is one. Shape: (rows,)."""
     wanted = list(values)
-    found = pc.is_in(column, value_set=pa.array([one for one in wanted if one is not None], column.type))
-    return flags(pc.or_(found, column.is_null()) if None in wanted else pc.and_(found, column.is_valid()))
+    matches = pc.is_in(column, value_set=pa.array([one for one in wanted if one is not None], column.type))
+    return flags(pc.or_(matches, column.is_null()) if None in wanted else pc.and_(matches, column.is_valid()))
 
 
 def flattened(column: pa.ChunkedArray) -> tuple[pa.Array, Ints]:

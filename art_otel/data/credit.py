@@ -6,7 +6,7 @@ no turn's. Every credit here can be pickled, as spawned workers need it, if the 
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated, Final, Literal, TypeAlias, TypeVar
 
@@ -24,6 +24,9 @@ TurnRewards: TypeAlias = tuple[float | None, ...]
 CreditName: TypeAlias = Literal["outcome_reward", "step_reward", "call_reward"]
 """The credits that need no argument."""
 
+_Reads: TypeAlias = Literal["anything", "rewards", "final reward"]
+"""What a credit reads of a trajectory: rewards, with the places of calls; or the final one, which every turn gets."""
+
 _Key = TypeVar("_Key")
 
 
@@ -34,12 +37,23 @@ class Credit:
     `rewards` gives the rewards of a trajectory's turns. `per` says which turns have one reward and are compared with
     each other in a group: those of whole rollouts, of the same step, or of the call at the same place. Trajectories
     come to `rewards` without messages and tokens where they are read from files. `name` tells rules apart: batches
-    cannot be gone on with under a rule of another name.
+    cannot be gone on with under a rule of another name. `_reads` is set by the functions of this module alone.
     """
 
     per: Literal["rollout", "step", "call"]
     rewards: Callable[[Trajectory], TurnRewards]
     name: str = ""
+    _reads: _Reads = field(default="anything", repr=False)
+
+    @property
+    def reads_final_reward(self) -> bool:
+        """Whether it is the credit of `outcome_reward()`, whatever its name is."""
+        return self._reads == "final reward"
+
+    @property
+    def reads_rewards_alone(self) -> bool:
+        """Whether it reads rewards and places of calls alone: a function of the user may read anything."""
+        return self._reads != "anything"
 
 
 class _Discount(msgspec.Struct, frozen=True):
@@ -53,7 +67,7 @@ def reward_function(function: Callable[[Trajectory], float | None], *, name: str
     """
     if not callable(function):
         raise UsageError(f"reward_function({function!r:.200}): give a function of a trajectory")
-    return Credit(per="rollout", rewards=partial(_of_whole, function), name=name)
+    return _of_rollouts(function, name, "anything")
 
 
 def outcome_reward(name: str | None = None) -> Credit:
@@ -62,8 +76,8 @@ def outcome_reward(name: str | None = None) -> Credit:
     With a name R is the last reward of the whole rollout that has it, such as `outcome_reward("correct")`.
     """
     if name is None:
-        return reward_function(_final, name="outcome_reward")
-    return reward_function(partial(reward_of, reward=name), name=f"outcome_reward {name!r}")
+        return _of_rollouts(_final, "outcome_reward", "final reward")
+    return _of_rollouts(partial(reward_of, reward=name), f"outcome_reward {name!r}", "rewards")
 
 
 def weighted(weights: Mapping[str, float]) -> Credit:
@@ -72,7 +86,7 @@ def weighted(weights: Mapping[str, float]) -> Credit:
     None where one of the names has no reward. Raises UsageError for no weights and for one that is not finite.
     """
     checked = check_weights(weights)
-    return reward_function(partial(_weighted, checked), name=f"weighted {sorted(checked.items())}")
+    return _of_rollouts(partial(_weighted, checked), f"weighted {sorted(checked.items())}", "rewards")
 
 
 def step_reward(name: str = REWARD_NAME) -> Credit:
@@ -80,12 +94,12 @@ def step_reward(name: str = REWARD_NAME) -> Credit:
 
     Unknown where two steps of one index were rewarded: see `shared_steps`.
     """
-    return Credit(per="step", rewards=partial(_step_wise, name), name=f"step_reward {name!r}")
+    return Credit(per="step", rewards=partial(_step_wise, name), name=f"step_reward {name!r}", _reads="rewards")
 
 
 def call_reward(name: str = REWARD_NAME) -> Credit:
     """Give every turn the reward of its own call; one that was given to a choice goes before the call's."""
-    return Credit(per="call", rewards=partial(_per_call, name), name=f"call_reward {name!r}")
+    return Credit(per="call", rewards=partial(_per_call, name), name=f"call_reward {name!r}", _reads="rewards")
 
 
 def discounted(gamma: float, name: str = REWARD_NAME) -> Credit:
@@ -98,7 +112,8 @@ def discounted(gamma: float, name: str = REWARD_NAME) -> Credit:
     Source: Sutton and Barto 2018, Reinforcement Learning, eq. 3.9. Raises UsageError for a gamma outside of 0 to 1.
     """
     share = validate(_Discount, {"gamma": gamma}).gamma
-    return Credit(per="step", rewards=partial(_discounted, share, name), name=f"discounted {share} {name!r}")
+    rewards = partial(_discounted, share, name)
+    return Credit(per="step", rewards=rewards, name=f"discounted {share} {name!r}", _reads="rewards")
 
 
 _BY_NAME: Final[Mapping[CreditName, Callable[[], Credit]]] = {
@@ -132,6 +147,10 @@ def shared_steps(trajectory: Trajectory) -> set[int]:
         if reward.target is not None:
             targets.setdefault(step, set()).add(reward.target)
     return {step for step, spans in targets.items() if len(spans) > 1}
+
+
+def _of_rollouts(function: Callable[[Trajectory], float | None], name: str, reads: _Reads) -> Credit:
+    return Credit(per="rollout", rewards=partial(_of_whole, function), name=name, _reads=reads)
 
 
 def _of_whole(reward: Callable[[Trajectory], float | None], trajectory: Trajectory) -> TurnRewards:

@@ -100,7 +100,7 @@ class Batches:
 
     def __iter__(self) -> Iterator[Batch]:
         """Give this rank's batches, from a loaded state on or from the beginning. Raises StoreError."""
-        from_beginning, given = self._start == (0, 0), 0
+        from_beginning, count = self._start == (0, 0), 0
         report, layout = self._new_report(), self._recipe.layout
         positions: deque[_Position] = deque()
         for batches in layout.rounds(self._sequences(report, positions)):
@@ -112,12 +112,12 @@ class Batches:
                     report.skip(sequence, LAST_BATCH)
                 break
             _count(report, layout, batches, sequences)
-            given += 1
+            count += 1
             yield layout.batch(batches)
         else:
             report.warn_of_nothing(self._recipe.selection)
         if from_beginning:
-            self._count = given
+            self._count = count
 
     def state_dict(self) -> dict[str, Any]:
         """Where the latest iteration stands, as JSON values: the same on every rank. Raises StoreError."""
@@ -177,7 +177,8 @@ class Batches:
     def verdict_columns(self) -> "VerdictColumns":
         """The verdicts of files as columns, decided without restoring a trajectory: 100,000 in seconds.
 
-        Raises StoreError, and UsageError for trajectories in memory and for tokens that a tokenizer makes.
+        Raises StoreError, and UsageError for trajectories in memory, for tokens that a tokenizer makes, and for a
+        credit that is a function of yours, which may read more than columns hold.
         """
         from art_otel.data.verdict_columns import verdict_columns  # noqa: PLC0415 # loads pyarrow
 
@@ -197,9 +198,9 @@ class Batches:
         Neither `report` nor a loaded state changes. Raises StoreError.
         """
         if self._count is None:
-            layout, other = self._recipe.layout, Batches(self._listed, self._recipe)
-            other._plan = self.plan()
-            rounds = layout.rounds(other._sequences(BatchReport(), deque(maxlen=0)))
+            layout, counted = self._recipe.layout, Batches(self._listed, self._recipe)
+            counted._plan = self.plan()
+            rounds = layout.rounds(counted._sequences(BatchReport(), deque(maxlen=0)))
             self._count = sum(not layout.is_dropped(batches) for batches in rounds)
         return self._count
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from inspect import signature
 from typing import Any, Final, Literal, NamedTuple, cast, get_args
 
+from art_otel.attributes import REWARD_NAME
 from art_otel.data.advantages import ADVANTAGES, ADVANTAGES_OVER_GROUPS
 from art_otel.data.batches import batches
 from art_otel.data.credit import (
@@ -80,9 +81,9 @@ def read_credit(text: str) -> Credit:
     if called is None:
         return find_credit(cast(CreditName, text.strip()))  # which says what names there are
     makers: dict[str, Callable[[str], Credit]] = {
-        "outcome_reward": outcome_reward,
-        "step_reward": step_reward,
-        "call_reward": call_reward,
+        "outcome_reward": lambda name: outcome_reward(name or None),
+        "step_reward": lambda name: step_reward(name or REWARD_NAME),
+        "call_reward": lambda name: call_reward(name or REWARD_NAME),
         "weighted": lambda names: weighted_credit(_weights(names)),
         "discounted": lambda gamma: discounted(float(gamma)),
     }
@@ -92,6 +93,8 @@ def read_credit(text: str) -> Credit:
 
 
 _CALL: Final = re.compile(r"(\w+)\s*\((.*)\)")
+_MOST_STEPS: Final = 100_000
+"""All of them are held in memory."""
 _EXAMPLES: Final = ("outcome_reward(correct)", "weighted(correct=1, style=0.2)", "discounted(0.99)")
 
 
@@ -111,11 +114,16 @@ def _names(text: str) -> tuple[str, ...] | None:
 
 def _steps(text: str) -> list[int]:
     """Steps and ranges of steps, the last step included: `3, 10-19`."""
-    found: list[int] = []
+    steps: list[int] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
-        found += range(int(first), int(last if dash else first) + 1)
-    return found
+        span = range(int(first), int(last if dash else first) + 1)
+        if not span:
+            raise ValueError(f"{part.strip()} ends before it begins")
+        if len(steps) + len(span) > _MOST_STEPS:
+            raise ValueError(f"at most {_MOST_STEPS:,} steps")
+        steps += span
+    return steps
 
 
 def _allowed(text: str) -> object:

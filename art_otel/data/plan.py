@@ -163,7 +163,7 @@ def make_plan(chunks: Iterable[Chunk], skip_reason: SkipReason, scoring: Scoring
             key = group_of(trajectory)
             group = -1 - number if key is None else numbers.setdefault(key, len(numbers))
             add_units(units, trajectory, group, credit)
-            if credit.name == "outcome_reward" and (names := names_without_final(trajectory)):
+            if credit.reads_final_reward and (names := names_without_final(trajectory)):
                 without_final[", ".join(names)] += 1
         elif reason is not None:
             skipped[number] = sys.intern(reason)

@@ -1,7 +1,8 @@
 """Verdict columns: what is trained of every trajectory of some files, decided from their columns.
 
 Invariant: the verdicts, the tokens and the report are those of `Batches.verdicts()`, which restores each trajectory
-with its tokens. Credits get trajectories with no more than rewards and places of calls.
+with its tokens. Credits get trajectories with no more than rewards and places of calls, so functions of the user are
+refused.
 
     columns ─► refused trajectories ─► plan ─► sequences as lengths ─► reasons ─► counts
 
@@ -18,13 +19,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, get_args
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from art_otel.calls import InferenceCall
 from art_otel.data.columns import (
     DECIDING,
     OF_CREDITS,
@@ -54,7 +53,6 @@ _OF_TURNS: Final = ("no reward", UNUSABLE, "zero variance")
 REASONS: Final = (*get_args(Untrained), NO_IDS, EMPTY, *_OF_TURNS, CONSTRAINED, TOO_LONG)
 """Reasons of completions."""
 _CODES: Final = {reason: code for code, reason in enumerate(REASONS)}
-_CALLED: Final = InferenceCall(trace_id="", span_id="", operation_name="chat", start_ns=0, end_ns=None)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,17 +79,22 @@ def verdict_columns(
 ) -> VerdictColumns:
     """Decide what is trained of the trajectories in these chunks, and count it in the report.
 
-    Raises StoreError; UsageError where trajectories are in memory, where a tokenizer makes tokens, and for a sequence
-    that is too long where `overflow` says so.
+    Raises StoreError; UsageError where trajectories are in memory, where a tokenizer makes tokens, for a credit that is
+    a function of the user, and for a sequence that is too long where `overflow` says so.
     """
     if builder.tokenizer is not None or builder.token_facts:
         raise UsageError("tokenizer or token_facts: verdicts from columns are of what is recorded; use verdicts()")
-    is_simple = scoring.credit.name == "outcome_reward" and builder.weights is None and selection.version is None
+    if not scoring.credit.reads_rewards_alone:
+        raise UsageError(
+            f"credit={scoring.credit.name!r:.100}: verdicts from columns know rewards and places of calls alone, a"
+            " function may read more; use verdicts()"
+        )
+    is_simple = scoring.credit.reads_final_reward and builder.weights is None and selection.version is None
     read = read_columns(chunks, DECIDING if is_simple else (*DECIDING, *OF_CREDITS))
     refused = _refused(read, chunks, selection)
     selected = np.array([reason is None for reason in refused], np.bool_)
     plan, of_turns = _plan(read, refused, scoring)
-    constrained = _constrained(read)[read.turn_calls]
+    constrained = flags(read.of_call("constrained"))[read.turn_calls]
     skipped = np.where(constrained & (builder.constrained == "drop"), _CODES[CONSTRAINED], of_turns.reasons)
     if builder.weights is not None:
         unusable = _count_token_rewards(read, selected, builder.weights, report)
@@ -158,16 +161,16 @@ def _first_gaps(read: Columns, allowed: frozenset[str]) -> list[str | None]:
     ranks = {name: rank for rank, name in enumerate(sorted(set(names) - allowed))}
     none = len(ranks)
     of_gap = np.array([ranks.get(name, none) for name in names], np.int64)
-    found = np.full(read.rows, none)
+    first = np.full(read.rows, none)
     rows = np.repeat(np.arange(read.rows), np.diff(ends))
-    np.minimum.at(found, rows, of_gap[numbers(texts.indices, 0)] if len(of_gap) else rows)
+    np.minimum.at(first, rows, of_gap[numbers(texts.indices, 0)] if len(of_gap) else rows)
     words = [*(f"incomplete: {name}" for name in ranks), None]
-    return [words[rank] for rank in found.tolist()]
+    return [words[rank] for rank in first.tolist()]
 
 
 def _ended_on_failure(read: Columns) -> Flags:
     """Mark the rows in which no call completed after the last that failed. Shape: (rows,)."""
-    failed = flags(pc.or_(read.of_call("error_type").is_valid(), read.of_call("error").is_valid()))
+    failed = flags(read.of_call("failed"))
     never = np.iinfo(np.int64).min
     starts, ends = numbers(read.of_call("start_ns"), never), numbers(read.of_call("end_ns"), never)
     rows = np.repeat(np.arange(read.rows), np.diff(read.call_ends))
@@ -192,10 +195,10 @@ def _plan(read: Columns, refused: Sequence[str | None], scoring: Scoring) -> tup
     keys, names = _group_numbers(read)
     selected = np.array([reason is None for reason in refused], np.bool_)
     without_final = Counter[str]()
-    if credit.name == "outcome_reward":
+    if credit.reads_final_reward:
         without = selected & ~flags(read.column("reward").is_valid()) & (lengths(read.table.column("rewards")) > 0)
-        found = (names_without_final(light(read, row)) for row in np.flatnonzero(without).tolist())
-        without_final.update(", ".join(each) for each in found if each)
+        names_by_row = (names_without_final(light(read, row)) for row in np.flatnonzero(without).tolist())
+        without_final.update(", ".join(each) for each in names_by_row if each)
         units = _units_of_rollouts(read, selected, keys)
     else:
         units = Units()
@@ -216,8 +219,8 @@ def _group_numbers(read: Columns) -> tuple[Ints, list[str | None]]:
     keys, places = np.unique(codes, return_inverse=True)
     names = ids.dictionary.to_pylist()
     alone = ~flags(ids.is_valid())
-    own = np.where(alone, -1 - np.arange(read.rows), places)
-    return own.astype(np.int64), [names[key // kinds] if key >= 0 else None for key in keys.tolist()]
+    group_numbers = np.where(alone, -1 - np.arange(read.rows), places)
+    return group_numbers.astype(np.int64), [names[key // kinds] if key >= 0 else None for key in keys.tolist()]
 
 
 def _units_of_rollouts(read: Columns, selected: Flags, keys: Ints) -> Units:
@@ -333,8 +336,8 @@ def _limit(read: Columns, decision: _Decision, limit: int, overflow: Overflow, r
     decision.reasons[in_long & ~kept] = _CODES[TOO_LONG]
     decision.trained &= ~in_long | kept
     decision.tokens = tokens
-    given = ~np.isin(decision.sequences, dropped)
-    decision.sequences, decision.lengths = decision.sequences[given], np.minimum(decision.lengths, limit)[given]
+    remains = ~np.isin(decision.sequences, dropped)
+    decision.sequences, decision.lengths = decision.sequences[remains], np.minimum(decision.lengths, limit)[remains]
 
 
 def _count(read: Columns, selected: Flags, decision: _Decision, report: BatchReport) -> None:
@@ -365,24 +368,13 @@ def _owners(read: Columns) -> Ints:
     count = len(read.parents)
     continued = np.zeros(count, np.bool_)
     continued[read.parents[read.has_tokens & (read.parents >= 0)]] = True
-    place = leaf = np.flatnonzero(read.has_tokens & ~continued)
+    turns = leaves = np.flatnonzero(read.has_tokens & ~continued)
     owners = np.full(count, count)
-    while len(place):  # one step towards the roots, of all histories at once
-        np.minimum.at(owners, place, leaf)
-        goes_on = read.parents[place] >= 0
-        place, leaf = read.parents[place[goes_on]], leaf[goes_on]
+    while len(turns):  # one step towards the roots, of all histories at once
+        np.minimum.at(owners, turns, leaves)
+        goes_on = read.parents[turns] >= 0
+        turns, leaves = read.parents[turns[goes_on]], leaves[goes_on]
     return np.where(owners == count, -1, owners)
-
-
-def _constrained(read: Columns) -> Flags:
-    """Which calls a grammar constrained; each different text of parameters is read once. Shape: (calls,)."""
-    encoded = read.of_call("parameters").dictionary_encode()
-    is_constrained = [
-        text is not None and msgspec.structs.replace(_CALLED, parameters=msgspec.json.decode(text)).is_constrained
-        for text in encoded.dictionary.to_pylist()
-    ]
-    codes = numbers(encoded.indices, len(is_constrained))
-    return np.array([*is_constrained, False], np.bool_)[codes]
 
 
 def _without_logprobs(read: Columns, chunks: Sequence[Chunk], decision: _Decision, constrained: Flags) -> int:
@@ -396,10 +388,10 @@ def _without_logprobs(read: Columns, chunks: Sequence[Chunk], decision: _Decisio
     counts = np.where(constrained, tokens, np.minimum(unscored, tokens))
     rows = set(read.turn_rows[in_part].tolist())
     for row, trajectory in read_numbered(chunks, Wanted(prompts=False, messages=False), rows) if rows else ():
-        for place in np.flatnonzero(in_part & (read.turn_rows == row)).tolist():
-            logprobs = trajectory.turns[place - int(read.turn_ends[row])].logprobs
-            known = np.frombuffer(logprobs.data if logprobs else b"", "<f4")[: tokens[place]]
-            counts[place] = np.isnan(known).sum()
+        for turn in np.flatnonzero(in_part & (read.turn_rows == row)).tolist():
+            logprobs = trajectory.turns[turn - int(read.turn_ends[row])].logprobs
+            known = np.frombuffer(logprobs.data if logprobs else b"", "<f4")[: tokens[turn]]
+            counts[turn] = np.isnan(known).sum()
     return int(counts[trained].sum())
 
 

@@ -59,13 +59,13 @@ def compare(snapshot: Snapshot, row: int, options: PlanOptions, trajectory: Traj
     compared[number] = trajectory
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the verdicts say it too
-        made = options.batches(compared)
-        plan = made.plan()
+        batches = options.batches(compared)
+        plan = batches.plan()
     turn_rewards = plan.turn_rewards(number, trajectory)
     if options.compares_groups:
         turn_rewards = _with_advantages(turn_rewards, snapshot.judging.wait(options), row)
     refused = plan.skipped.get(number)
-    built = made.build(trajectory, turn_rewards) if refused is None else None
+    built = batches.build(trajectory, turn_rewards) if refused is None else None
     return Comparison(
         trajectory=trajectory,
         verdict=Verdict(rollout_id=trajectory.rollout_id, skipped=refused) if built is None else built.verdict,

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, BinaryIO, Final, TypeAlias
 
 import msgspec
 
@@ -38,7 +38,7 @@ class _Line(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defau
     time: int
 
 
-class Given(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the page sends: a label that is given or taken away, a note, or a corrected reward; any of them."""
 
     label: Annotated[str, msgspec.Meta(min_length=1, max_length=100)] | None = None
@@ -70,10 +70,10 @@ class Labels:
 
     def all(self) -> dict[_Key, Labeled]:
         """What was given, by source, rollout and attempt. A file that is not ours gives nothing."""
-        given: dict[_Key, Labeled] = {}
+        labeled: dict[_Key, Labeled] = {}
         for source, file in enumerate(self._files):
             for line in (file and self._lines(file)) or ():
-                one = given.setdefault((source, line.rollout_id, line.attempt), Labeled(labels={}))
+                one = labeled.setdefault((source, line.rollout_id, line.attempt), Labeled(labels={}))
                 if line.name == NOTE:
                     one.note = line.explanation or ""
                 elif line.name == REWARD_NAME:
@@ -82,19 +82,21 @@ class Labels:
                     one.labels[line.name] = None
                 else:
                     one.labels.pop(line.name, None)
-        return given
+        return labeled
 
     def counts(self) -> dict[str, int]:
         """How many rollouts have each label, the most frequent first."""
         return dict(Counter(label for one in self.all().values() for label in one.labels).most_common())
 
-    def give(self, source: int, rollout_id: str, attempt: int | None, given: Given) -> None:
+    def give(self, source: int, rollout_id: str, attempt: int | None, change: Change) -> None:
         """Write it. Raises UsageError where it may not be written, or the file is not ours."""
-        file = self._files[source] if self.writable else None
-        if file is None:
+        if not self.writable:
             raise UsageError("start `art-otel view DATASET --labels` on a dataset's folder to write notes and labels")
-        if given.label in (NOTE, REWARD_NAME):
-            raise UsageError(f"{given.label!r} is no label: there is a field of its own for it")
+        file = self._files[source]
+        if file is None:
+            raise UsageError("this rollout is of no dataset's folder, beside which labels are kept")
+        if change.label in (NOTE, REWARD_NAME):
+            raise UsageError(f"{change.label!r} is no label: there is a field of its own for it")
         now = time.time_ns()
 
         def line(name: str, **fields: object) -> bytes:
@@ -102,15 +104,15 @@ class Labels:
             return msgspec.json.encode(msgspec.convert(values, _Line)) + b"\n"
 
         lines = [
-            *([] if given.label is None else [line(given.label, value=float(given.on))]),
-            *([] if given.note is None else [line(NOTE, label=NOTE, explanation=given.note)]),
-            *([] if given.reward is None else [line(REWARD_NAME, value=given.reward)]),
+            *([] if change.label is None else [line(change.label, value=float(change.on))]),
+            *([] if change.note is None else [line(NOTE, label=NOTE, explanation=change.note)]),
+            *([] if change.reward is None else [line(REWARD_NAME, value=change.reward)]),
         ]
         with self._lock:
             if file.exists() and self._lines(file) is None:
                 raise UsageError(f"{file.name} beside the dataset is no file of labels; move it away")
-            with file.open("ab") as stream:
-                stream.write(b"".join(lines))
+            with file.open("a+b") as stream:
+                stream.write(_missing_end(stream) + b"".join(lines))
                 stream.flush()
                 os.fsync(stream.fileno())
 
@@ -124,6 +126,14 @@ class Labels:
         except OSError:
             return []
         return self._read[file][1]
+
+
+def _missing_end(stream: BinaryIO) -> bytes:
+    """The newline that the last line lacks, as one that was edited by hand may."""
+    if stream.seek(0, os.SEEK_END) == 0:
+        return b""
+    stream.seek(-1, os.SEEK_END)
+    return b"" if stream.read(1) == b"\n" else b"\n"
 
 
 def _decoded(data: bytes) -> list[_Line] | None:

@@ -33,6 +33,8 @@ _SORTS: Final = {
     "reward": "reward", "started": "started_at", "name": "name", "rollout": "rollout_id",
     "step": "shown_training_step",
 }  # fmt: skip
+_PLACE: Final = ("at", "focus")
+"""What else the address of the page's list holds: how far it is scrolled."""
 _COUNTED: Final = ("calls", "turns", "tokens", "trained", "duration")
 
 
@@ -63,6 +65,20 @@ def list_rows(snapshot: Snapshot, query: Mapping[str, str]) -> NDArray[np.int64]
     return order[_filtered(snapshot, query)[order]]
 
 
+def read_address(address: str) -> dict[str, str]:
+    """The query of a list's address: what stands behind `#/t?`, or the query alone.
+
+    Raises UsageError for what the list does not know, which would otherwise choose nothing.
+    """
+    _, is_address, behind = address.partition("#/t?")
+    query = dict(parse_qsl(behind if is_address else address, keep_blank_values=True))
+    known = (*_FILTERS, "sort", "order", "plan")
+    for name in query:
+        if name not in known and name not in _PLACE:
+            raise UsageError(f"--where {name}: is nothing that chooses rollouts; use {', '.join(known)}")
+    return query
+
+
 def _filtered(snapshot: Snapshot, query: Mapping[str, str]) -> NDArray[np.bool_]:
     matches = np.ones(len(snapshot.outlines), np.bool_)
     for name, matching in _FILTERS.items():
@@ -88,10 +104,10 @@ def _in_source(snapshot: Snapshot, name: str) -> NDArray[np.bool_]:
 def _labeled(snapshot: Snapshot, label: str) -> NDArray[np.bool_]:
     """Mark the rows that have the label. Shape: (rows,)."""
     matches, outlines = np.zeros(len(snapshot.outlines), np.bool_), snapshot.outlines
-    for (source, rollout_id, attempt), given in snapshot.labels.all().items():
-        if label in given.labels:
-            own = outlines.equal("rollout_id", rollout_id) & outlines.equal("attempt", attempt)
-            matches |= own & outlines.equal("source", source)
+    for (source, rollout_id, attempt), labeled in snapshot.labels.all().items():
+        if label in labeled.labels:
+            of_rollout = outlines.equal("rollout_id", rollout_id) & outlines.equal("attempt", attempt)
+            matches |= of_rollout & outlines.equal("source", source)
     return matches
 
 

@@ -39,7 +39,7 @@ from art_otel.viewer.addresses import (
 from art_otel.viewer.checkpoints import compare_rollouts, compare_sides, list_sides
 from art_otel.viewer.group import show_group
 from art_otel.viewer.judging import DEFAULTS, PlanOptions, described_options
-from art_otel.viewer.labels import LABELS_NAME, Given
+from art_otel.viewer.labels import LABELS_NAME, Change
 from art_otel.viewer.listing import list_page, list_selection
 from art_otel.viewer.overview import overview, show_plan, splits_of
 from art_otel.viewer.rollout import RecordedSpans, raw_rollout, show_rollout, show_rows
@@ -70,7 +70,7 @@ TYPES: Final = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Api:
-    """Answers of the data, with texts and spans where they are given. `live` says that the data may grow."""
+    """Answers of the data, with texts and spans where they are change. `live` says that the data may grow."""
 
     data: ViewedData
     tokenizer: Tokenizer | None = None
@@ -93,11 +93,11 @@ class Api:
         snapshot, of = self.data.snapshot, decode_trajectory_key(key)
         row = snapshot.row_of(of)
         try:
-            given = msgspec.json.decode(body, type=Given)
+            change = msgspec.json.decode(body, type=Change)
         except msgspec.DecodeError as error:
             raise UsageError(f"a label: {error}") from error
         try:
-            snapshot.labels.give(of.source, of.rollout_id, of.attempt, given)
+            snapshot.labels.give(of.source, of.rollout_id, of.attempt, change)
         except OSError as error:
             raise UsageError(f"{LABELS_NAME}: cannot be written: {error.strerror}") from error
         return {"generation": snapshot.generation, "row": show_rows(snapshot, [row])[0]}

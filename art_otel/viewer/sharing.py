@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from tempfile import TemporaryDirectory
 from typing import Any, Final
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import urlencode
 
 import numpy as np
 
 from art_otel.errors import UsageError
 from art_otel.store import write_trajectories
 from art_otel.trajectories import Trajectory
-from art_otel.viewer.listing import MOST_ROWS, list_rows
+from art_otel.viewer.listing import MOST_ROWS, list_rows, read_address
 from art_otel.viewer.rollout import show_rows
 from art_otel.viewer.serving import Api, static_file, to_json
 from art_otel.viewer.snapshot import Snapshot, ViewedData
@@ -84,7 +84,7 @@ def frame_html(trajectories: Sequence[Trajectory], *, plan: bool) -> str:
 
 def _selected(snapshot: Snapshot, selection: Selection) -> list[int]:
     outlines = snapshot.outlines
-    listed = list_rows(snapshot, dict(parse_qsl(selection.where.rpartition("?")[2], keep_blank_values=True)))
+    listed = list_rows(snapshot, read_address(selection.where))
     if not selection.rollouts and not selection.groups:
         return listed.tolist()
     matches = np.zeros(len(outlines), np.bool_)

@@ -136,13 +136,16 @@ class Snapshot:
 class ViewedData:
     """The data that is looked at, with a snapshot that is taken anew when the files change.
 
-    With `labels` notes and labels may be written beside datasets in folders.
+    With `labels` notes and labels may be written beside datasets in folders; `unlabeled` names the other sources.
     """
 
     def __init__(self, paths: Sequence[str], *, labels: bool = False) -> None:
         self._sources = find_sources(paths)
         folders = [Path(source.path) if isinstance(source, Dataset) else None for source in self._sources]
         local = [folder if folder is not None and folder.is_dir() else None for folder in folders]
+        self.unlabeled = [source.name for source, folder in zip(self._sources, local, strict=True) if folder is None]
+        if labels and len(self.unlabeled) == len(local):
+            raise UsageError("--labels: labels are kept beside a dataset; give the folder of one on this machine")
         self._labels = Labels(local, writable=labels)
         self._lock = threading.Lock()
         self._snapshot = self._take()

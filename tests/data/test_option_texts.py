@@ -5,6 +5,7 @@ from inspect import signature
 import pytest
 
 import art_otel
+from art_otel.data.credit import CREDITS
 from art_otel.data.option_texts import OPTION_TEXTS, default_text, read_credit, read_options
 from art_otel.errors import UsageError
 from tests.data.token_rollouts import judged, talk
@@ -51,11 +52,21 @@ def test_credits_are_named_as_functions():
         assert read_credit(text).rewards(told) == (reward,)
     assert read_credit("discounted(0.9)").name == "discounted 0.9 'reward'"
     assert read_credit("step_reward").per == "step"
+    for name in CREDITS:
+        assert read_credit(f"{name}()").name == read_credit(name).name
 
 
 @pytest.mark.parametrize(
     ("name", "text"),
-    [("credit", "eval(1)"), ("credit", "best"), ("advantage", "gae"), ("max_tokens", "many"), ("training_step", "a-b")],
+    [
+        ("credit", "eval(1)"),
+        ("credit", "best"),
+        ("advantage", "gae"),
+        ("max_tokens", "many"),
+        ("training_step", "a-b"),
+        ("training_step", "19-10"),
+        ("training_step", "0-10000000"),
+    ],
 )
 def test_what_no_option_can_be_is_named(name, text):
     with pytest.raises(UsageError, match=f"^{name}="):

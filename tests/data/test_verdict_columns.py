@@ -12,6 +12,7 @@ from msgspec import structs
 
 import art_otel
 from art_otel.calls import Logprobs
+from art_otel.data import reward_function
 from art_otel.data.verdict_columns import REASONS
 from art_otel.errors import UsageError
 from art_otel.trajectories import Trajectory
@@ -104,6 +105,9 @@ def test_what_columns_cannot_tell_is_refused(tmp_path: Path):
     with pytest.raises(UsageError, match="trajectories in memory"):
         art_otel.batches([talk("r", 2)]).verdict_columns()
     art_otel.write_trajectories([talk("r", 2, 3)], tmp_path)
+    by_metric = reward_function(lambda one: one.metrics["score"], name="outcome_reward")
+    with pytest.raises(UsageError, match="a function may read more"):
+        art_otel.batches(tmp_path, credit=by_metric).verdict_columns()
     with pytest.raises(UsageError, match="token_facts"):
         art_otel.batches(tmp_path, token_facts="sampling_mask").verdict_columns()
     with pytest.raises(UsageError, match="max_tokens is 3"):

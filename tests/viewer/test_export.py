@@ -70,7 +70,10 @@ def test_what_a_list_shows_is_exported_in_its_order(data, tmp_path):
         "r3",
         "r2",
     ]
-    assert main(["view", str(data), "--html", str(tmp_path / "x.html"), "--where", "sort=beauty"]) == 2
+    assert exported_rows(data, tmp_path, "--where", "http://127.0.0.1:7777/?code=x#/t?status=error&at=3") == ["broken"]
+    assert exported_rows(data, tmp_path, "--where", "q=r-0?") == []
+    for refused in ("sort=beauty", "stauts=error", "#/t?stauts=error"):
+        assert main(["view", str(data), "--html", str(tmp_path / "x.html"), "--where", refused]) == 2
 
 
 def exported_rows(data, tmp_path, *arguments):

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import art_otel
+from art_otel.cli import main
 from art_otel.store import read_trajectories, write_trajectories
 from tests.conversions import RECORDINGS, convert_files
 from tests.data.token_rollouts import talk
@@ -78,6 +79,26 @@ def test_a_file_that_is_not_ours_stays_as_it_is(tmp_path: Path):
         own = {"origin": str(client.base_url).rstrip("/")}
         assert client.post("/api/labels/none", json={"label": "good"}, headers=own).status_code == 404
     assert file.read_text() == text
+
+
+def test_a_file_without_a_last_newline_is_gone_on_with(tmp_path: Path):
+    write_trajectories([talk("r", 2)], tmp_path)
+    file = tmp_path / "_labels.jsonl"
+    file.write_text('{"rollout_id":"r","name":"by hand","value":1.0,"time":1}')
+    with viewer(tmp_path, "--labels") as client:
+        assert give(client, "r", label="good").json()["row"]["labels"] == ["by hand", "good"]
+    assert len(file.read_text().splitlines()) == 2
+
+
+def test_labels_need_a_folder(tmp_path: Path, capsys):
+    write_trajectories([talk("lone", 2)], tmp_path / "folder")
+    (file,) = (tmp_path / "folder").glob("*.parquet")
+    assert main(["view", str(file), "--labels", "--no-open"]) == 2
+    assert "--labels: labels are kept beside a dataset" in capsys.readouterr().err
+    write_trajectories([talk("kept", 2)], tmp_path / "labeled")
+    with viewer(tmp_path / "labeled", file, "--labels") as client:
+        assert give(client, "kept", label="good").status_code == 200
+        assert "no dataset's folder" in give(client, "lone", label="good").json()["error"]
 
 
 def test_equal_rows_are_sorted_by_the_next_key(tmp_path: Path):

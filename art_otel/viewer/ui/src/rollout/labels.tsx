@@ -6,7 +6,7 @@ import { useAnswer } from "../api/use_answer";
 import { decimal } from "../format";
 import { Block, Inline, visible } from "../text/visible";
 
-interface Given {
+interface Change {
   label?: string;
   on?: boolean;
   note?: string;
@@ -17,10 +17,10 @@ export function Labels({ row: seen, info }: { row: Row; info: Info | null }) {
   const [row, setRow] = useState(seen);
   const [error, setError] = useState<string | null>(null);
   useEffect(() => setRow(seen), [seen]);
-  const give = (given: Given) =>
-    sendJson<{ row: Row; generation: string }>(`/api/labels/${row.key}`, given)
-      .then((answer) => (setRow(answer.row), setError(null)))
-      .catch((problem: unknown) => setError(problem instanceof Error ? problem.message : String(problem)));
+  const give = (change: Change) =>
+    sendJson<{ row: Row; generation: string }>(`/api/labels/${row.key}`, change)
+      .then((answer) => (setRow(answer.row), setError(null), true))
+      .catch((problem: unknown) => (setError(problem instanceof Error ? problem.message : String(problem)), false));
   const canWrite = info?.canLabel ?? false;
   if (!canWrite && row.labels.length === 0 && row.note === "" && row.correctedReward === null) return null;
   return (
@@ -52,7 +52,7 @@ export function Labels({ row: seen, info }: { row: Row; info: Info | null }) {
   );
 }
 
-function Fields({ row, give }: { row: Row; give: (given: Given) => Promise<unknown> }) {
+function Fields({ row, give }: { row: Row; give: (change: Change) => Promise<boolean> }) {
   const { answer } = useAnswer<Overview>("/api/overview");
   const [label, setLabel] = useState("");
   const [note, setNote] = useState(row.note);
@@ -62,11 +62,11 @@ function Fields({ row, give }: { row: Row; give: (given: Given) => Promise<unkno
       <form
         onSubmit={(event) => {
           event.preventDefault();
-          const given: Given = {};
-          if (label.trim() !== "") given.label = label.trim();
-          if (note !== row.note) given.note = note;
-          if (reward !== "") given.reward = Number(reward);
-          if (Object.keys(given).length > 0) void give(given).then(() => (setLabel(""), setReward("")));
+          const change: Change = {};
+          if (label.trim() !== "") change.label = label.trim();
+          if (note !== row.note) change.note = note;
+          if (reward !== "") change.reward = Number(reward);
+          if (Object.keys(change).length > 0) void give(change).then((isSaved) => isSaved && (setLabel(""), setReward("")));
         }}
       >
         <input
