@@ -325,7 +325,11 @@ def parsing_request(request: Mapping[str, Value], dialect: Dialect) -> Fields:
         made = {name: value for name, value in request.items() if name not in left}
     else:
         made = _of_messages(request) if dialect == "messages" else _of_responses(request)
-        made |= {name: request[name] for name in ("model", "chat_template_kwargs") if request.get(name) is not None}
+        made |= {
+            name: request[name]
+            for name in ("model", "chat_template_kwargs", "include_reasoning")
+            if request.get(name) is not None
+        }
     return {**made, "messages": [{"role": "user", "content": ""}]}
 
 

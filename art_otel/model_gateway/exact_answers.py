@@ -2,12 +2,14 @@
 
 Invariant: it is read like an answer of the server, and what was sampled is known before its last piece is. Pieces pass
 as they are sampled; while one is being parsed, and some time behind it, those that come are gathered to the next,
-because the server's parsers begin anew with the whole answer for each. Where a text may stop the sampling, all is held
-until it has, because the parsers know ids only.
+because the server's parsers begin anew with the whole answer for each. Tool calls come when an answer has ended: some
+parsers for streams lose calls in pieces of several tokens, those for whole answers do not. Where a text may stop the
+sampling, all is held until it has, because the parsers know ids only.
 """
 
 import asyncio
 import time
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
@@ -27,7 +29,7 @@ from art_otel.model_gateway.answer_shapes import (
 from art_otel.model_gateway.exchanges import Dialect, events_of
 from art_otel.model_gateway.id_server import IdServer, read, said
 from art_otel.model_gateway.response_shape import ResponseShape
-from art_otel.model_gateway.sampled_choices import Generated, Sampled, SampledChoice, joined
+from art_otel.model_gateway.sampled_choices import Generated, Sampled, SampledChoice, StreamedCalls, joined
 from art_otel.model_gateway.upstreams import Answer, BrokenOffError, FailedError, RawHeaders, UpstreamError
 from art_otel.spans import Value
 
@@ -44,9 +46,7 @@ _ERROR: Final[Fields] = {"message": "", "type": "InternalServerError", "param": 
 _ENCODE: Final = msgspec.json.Encoder().encode
 _GENERATED: Final = msgspec.json.Decoder(Generated)
 _RESTS: Final = 3.0
-_LONGEST_REST: Final = 0.5
-"""A stream keeps the server's parsers busy for a quarter of the time at most; no piece waits longer than half a second
-for its next parsing."""
+"""Of what a parsing took: a stream keeps the server's parsers busy for a quarter of the time."""
 
 _STREAM_TYPE: Final = (b"content-type", b"text/event-stream; charset=utf-8")
 _JSON_TYPE: Final = (b"content-type", b"application/json")
@@ -71,6 +71,9 @@ class ExactAnswer:
         self._prompt = msgspec.Raw(_ENCODE([*asking.prompt_ids]))  # every parsing names it
         self._usage: Fields = {}
         self._states: dict[int, Value] = {}
+        self._has_tools = bool(self._parsing.get("tools")) and self._parsing.get("tool_choice") != "none"
+        self._shown_ids: defaultdict[int, list[int]] = defaultdict(list)
+        self._calls: defaultdict[int, StreamedCalls] = defaultdict(StreamedCalls)
         self.is_stream = bool(self._asking.request.get("stream"))
         headers = [(name, value) for name, value in answered.raw_headers if name.lower() not in _OF_BODY]
         self.raw_headers: RawHeaders = [*headers, _STREAM_TYPE if self.is_stream else _JSON_TYPE]
@@ -110,8 +113,11 @@ class ExactAnswer:
 
     async def _whole(self) -> bytes:
         generated = _GENERATED.decode(await read(self._answered))
-        self._usage = generated.usage or {}
-        choices = generated.choices or []
+        if generated.error is not None:
+            raise FailedError(generated.error)
+        if not generated.choices:
+            raise BrokenOffError("generate: no choices")
+        self._usage, choices = generated.usage or {}, generated.choices
         for choice in choices:
             self.sampled.take(choice)
         completion = await self._completion(choices)
@@ -201,7 +207,7 @@ class ExactAnswer:
                 if is_over or (gathered and not holds and self.sampled.finished < self._asking.n):
                     began = time.monotonic()
                     yield [joined(pieces) for pieces in gathered.values()], is_over
-                    rest = min(_RESTS * (time.monotonic() - began), _LONGEST_REST)
+                    rest = _RESTS * (time.monotonic() - began)
                     await asyncio.wait((reading,), timeout=rest)  # the end of the answer waits for nothing
                     gathered = {}
         finally:
@@ -236,15 +242,40 @@ class ExactAnswer:
         if self._asking.dialect == "completions":
             return self._shape.piece(plain)
         index = choice.index
-        chunk = {"request_id": self._asking.answer_id, "choices": [await self._shown(choice)]}
+        shown = await self._shown(choice)
+        chunk = {"request_id": self._asking.answer_id, "choices": [shown]}
         asks = {**self._asks(), "stream": True, "prompt_token_ids": self._prompt, "generate_chunk": chunk}
         parsed = await self._server.parse({**asks, "stream_state": self._states.get(index)})
         self._states[index] = parsed["stream_state"]
         (made,) = parsed["chunk"]["choices"]
-        reasoning = (values.mapping(made.get("delta")) or {}).get("reasoning")
-        self.sampled.reasoning[index] = self.sampled.reasoning.get(index, "") + (reasoning or "")
-        finish = made["finish_reason"] if choice.finish_reason == "stop" else choice.finish_reason
-        return self._shape.piece({**plain, "delta": made["delta"], "finish_reason": finish})
+        delta, finish = dict(made["delta"]), choice.finish_reason
+        self.sampled.reasoning[index] = self.sampled.reasoning.get(index, "") + (delta.get("reasoning") or "")
+        if not self._has_tools:
+            return self._shape.piece({**plain, "delta": delta, "finish_reason": finish})
+        self._shown_ids[index] += shown["token_ids"]
+        streamed = self._calls[index]
+        delta = streamed.take(delta)
+        if finish is None:
+            return self._shape.piece({**plain, "delta": delta})
+        calls = streamed.or_else(await self._whole_calls(shown))
+        is_named = values.mapping(self._parsing.get("tool_choice")) is not None
+        finish = "tool_calls" if finish == "stop" and calls and not is_named else finish
+        events = self._shape.piece({**plain, "delta": {**delta, "tool_calls": calls}, "finish_reason": None})
+        ended = {**self._plain(SampledChoice(index=index)), "stop_reason": choice.stop_reason}
+        return events + self._shape.piece(
+            {**ended, "delta": {"content": streamed.text_behind}, "finish_reason": finish}
+        )
+
+    async def _whole_calls(self, ended: Fields) -> Sequence[Fields]:
+        """The tool calls that the parsers for whole answers find in a choice."""
+        ids = self._shown_ids[ended["index"]]
+        if not ids:
+            return ()
+        whole = {**ended, "token_ids": ids}
+        asked = {"request_id": self._asking.answer_id, "prompt_token_ids": self._prompt, "choices": [whole]}
+        completion = await self._server.parse({**self._asks(), "generate_response": asked})
+        (parsed,) = completion["choices"]
+        return parsed["message"].get("tool_calls") or ()
 
     def _asks(self) -> Fields:
         prompt = self._asking.prompt_ids

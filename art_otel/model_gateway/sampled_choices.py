@@ -6,12 +6,13 @@ What is of another form is an error when it is decoded.
 Source: vLLM 0.32 (`entrypoints/scale_out/token_in_token_out/protocol.py`).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 import msgspec
 
 from art_otel import attributes as names
+from art_otel.calls import canonical_arguments
 from art_otel.conventions import encode_ids, encode_logprobs
 from art_otel.conventions.bodies.token_facts import fact_attributes
 from art_otel.conventions.bodies.tokens import parse_ids, parse_logprobs
@@ -97,11 +98,68 @@ def joined(pieces: Sequence[SampledChoice]) -> SampledChoice:
     )
 
 
+def _kept(piece: SampledChoice) -> SampledChoice:
+    """A piece without what is for the agent alone: texts and the odds of other tokens, which are large."""
+    if piece.logprobs is None:
+        return msgspec.structs.replace(piece, text=None)
+    entries: list[Fields] = [{"logprob": entry["logprob"]} for entry in piece.logprobs.entries]
+    return msgspec.structs.replace(piece, text=None, logprobs=SampledLogprobs(content=entries))
+
+
 def _last(said: Iterator[Value]) -> Value:
     known = None
     for one in said:
         known = known if one is None else one
     return known
+
+
+class StreamedCalls:
+    """The tool calls of one choice, as the parts of a stream make them. `text_behind` came behind the first."""
+
+    def __init__(self) -> None:
+        self._parts: dict[int, Fields] = {}
+        self.text_behind = ""
+
+    def take(self, delta: Fields) -> Fields:
+        """Take calls out of a delta, and the text behind them: what is left.
+
+        The first part of a call has its id and name, each some of the text of its arguments.
+        """
+        delta = dict(delta)
+        for part in delta.pop("tool_calls", None) or ():
+            function: Fields = part.get("function") or {}
+            call = self._parts.setdefault(part["index"], {"id": None, "name": None, "arguments": ""})
+            call["id"] = call["id"] or part.get("id")
+            call["name"] = call["name"] or function.get("name")
+            call["arguments"] += function.get("arguments") or ""
+        if self._parts:
+            self.text_behind += delta.pop("content", None) or ""
+        return delta
+
+    @property
+    def calls(self) -> list[Fields]:
+        """The calls, as Chat Completions have them in a stream."""
+        return [
+            _call(index, call["id"], call["name"], call["arguments"]) for index, call in sorted(self._parts.items())
+        ]
+
+    def or_else(self, whole: Iterable[Fields]) -> list[Fields]:
+        """These, unless the calls of the whole answer are others; of a call that was cut only a stream knows."""
+        calls = [
+            _call(index, call.get("id"), call["function"]["name"], call["function"]["arguments"])
+            for index, call in enumerate(whole)
+        ]
+        return calls if calls and list(map(_meant, calls)) != list(map(_meant, self.calls)) else self.calls
+
+
+def _call(index: int, call_id: Value, name: Value, arguments: Value) -> Fields:
+    return {"index": index, "id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def _meant(call: Fields) -> tuple[str, str]:
+    """What a call says, however its arguments are spelled."""
+    function = call["function"]
+    return str(function["name"]), canonical_arguments(str(function["arguments"]))
 
 
 class _Placeholders(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,7 +194,7 @@ class Sampled:
 
     def take(self, piece: SampledChoice) -> None:
         """Take what came of a choice."""
-        self._pieces.setdefault(piece.index, []).append(piece)
+        self._pieces.setdefault(piece.index, []).append(_kept(piece))
         self.finished += piece.finish_reason is not None
 
     @property

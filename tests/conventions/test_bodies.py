@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from art_otel.calls import Choice, Message, Usage
+from art_otel.calls import Message, Usage
 from tests.conventions.builders import call, genai, openinference
 from tests.gaps import unread
 
@@ -199,13 +199,19 @@ def test_tool_calls_decide_what_a_recorder_made_of_a_response_s_status(response_
         assert [choice.finish_reason for choice in found.choices] == [expected]
 
 
-def test_a_response_without_items_has_a_choice_when_it_has_ended():
-    assert openinference({"model": "m", "input": "q"}, {"output": []}).choices == ()
-    ended = {"output": [], "status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}
-    nothing = Message(role="assistant", content="")
-    assert openinference({"model": "m", "input": "q"}, ended).choices == (
-        Choice(index=0, message=nothing, finish_reason="length"),
-    )
+@pytest.mark.parametrize("status", [{}, {"status": "completed"}])
+def test_a_response_without_items_has_no_choice(status):
+    assert openinference({"model": "m", "input": "q"}, {"output": [], **status}).choices == ()
+
+
+def test_functions_of_a_namespace_have_the_names_that_the_model_reads():
+    look = {"type": "function", "name": "look", "description": None, "parameters": {"type": "object"}}
+    called = {"type": "function_call", "namespace": "agents", "name": "look", "call_id": "c", "arguments": "{}"}
+    namespace = {"type": "namespace", "name": "agents", "tools": [look]}
+    found = openinference({"model": "m", "input": "q", "tools": [namespace]}, {"output": [called]})
+    (tool,) = found.tools
+    (call,) = found.choices[0].message.tool_calls
+    assert tool["function"]["name"] == call.name == "agents__look"
 
 
 def test_a_refusal_and_the_developer_role():

@@ -59,3 +59,21 @@ def test_a_call_is_read_back():
     assert [(choice.message, choice.finish_reason) for choice in call.choices] == [(parse([answer])[0], "stop")]
     assert (call.request_model, call.response_model, call.parameters) == ("m", "m-1", {"seed": 7})
     assert (call.usage.input_tokens, call.usage.output_tokens, call.usage.reasoning_tokens) == (3, 4, 2)
+
+
+def test_a_response_that_shows_nothing_is_an_empty_answer():
+    body = {"output": [], "status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}
+    written = response_attributes(body)
+    span = Span(
+        trace_id="1" * 32,
+        span_id="1" * 16,
+        name="chat m",
+        kind="client",
+        start_ns=1,
+        end_ns=2,
+        attributes={"gen_ai.operation.name": "chat", **written},
+        scope=Scope(name="art_otel"),
+    )
+    (choice,) = parse_call(span).choices
+    assert (choice.message, choice.finish_reason) == (Message(role="assistant", content=""), "length")
+    assert response_attributes({"output": [], "status": "in_progress"}) == {}

@@ -97,12 +97,19 @@ def tool_call(fields: dict[str, Value]) -> ToolCall:
         (function[name] for name in ("arguments", "input", "args") if function.get(name) is not None), None
     )
     exact = isinstance(arguments, str)
+    name = _first(function, "name", "toolName") or ""
     return ToolCall(
         id=_first(fields, "call_id", "id", "toolCallId"),
-        name=_first(function, "name", "toolName") or "",
+        name=name_in({"name": fields.get("namespace")}, {"name": name}),
         arguments=arguments if isinstance(arguments, str) else "" if arguments is None else _json(arguments),
         exact=exact,
     )
+
+
+def name_in(namespace: dict[str, Value], function: dict[str, Value]) -> str:
+    """The name by which a model calls a function of a namespace of the Responses API, as vLLM writes it."""
+    outer, name = values.text(namespace.get("name")), values.text(function.get("name")) or ""
+    return f"{outer}__{name}" if outer else name
 
 
 def _is_same_call(call: ToolCall, other: ToolCall) -> bool:

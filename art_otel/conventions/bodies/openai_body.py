@@ -8,6 +8,7 @@ another shape gives no facts. A function is `{"type": "function", "function": {"
 Every call has definitions of its own, which its reader may change.
 """
 
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final
 
@@ -17,7 +18,7 @@ from art_otel.calls import Choice, Logprobs, Message, TokenIds, Usage
 from art_otel.conventions import values
 from art_otel.conventions.attributes import AttributeReader
 from art_otel.conventions.bodies import messages
-from art_otel.conventions.bodies.messages import Draft, join_assistant_messages, messages_of, with_instructions
+from art_otel.conventions.bodies.messages import Draft, join_assistant_messages, messages_of, name_in, with_instructions
 from art_otel.conventions.bodies.tokens import choice_tokens, choices_with_ids, parse_ids, parse_logprobs, prompt_ids
 from art_otel.conventions.facts import CallFacts
 from art_otel.conventions.vocabulary import TEXT_COMPLETION, finish_reason, response_finish_reason
@@ -212,8 +213,6 @@ def _choices(reader: AttributeReader, name: str, body: dict[str, Value]) -> tupl
             tuple(message for item in values.items(body["output"]) or () for message in messages_of(item))
         )
         reason = response_finish_reason(body, tool_calls=any(message.tool_calls for message in output))
-        if not output and reason is not None:
-            output = (Message(role="assistant", content=""),)  # it has ended, and nothing of it is shown
         return tuple(Choice(index=0, message=message, finish_reason=reason) for message in output[:1])
     if body.get("role") == "assistant" and "content" in body:
         reason = finish_reason(body.get("stop_reason"))
@@ -283,7 +282,19 @@ def _parse_list(value: Value) -> tuple[Value, ...]:
     definitions = values.items(value)
     if definitions is None:
         raise ParseError("", "is no list of tool definitions")
-    return tuple(parse_tool(definition) for definition in definitions)
+    return tuple(parse_tool(tool) for definition in definitions for tool in _functions_of(definition))
+
+
+def _functions_of(definition: Value) -> Iterator[Value]:
+    """The functions of a namespace of the Responses API, by the names that models read; any other definition itself."""
+    namespace = values.mapping(definition) or {}
+    functions = values.items(namespace.get("tools")) if namespace.get("type") == "namespace" else None
+    if functions is None:
+        yield definition
+        return
+    for function in map(values.mapping, functions):
+        if function is not None:
+            yield {**function, "name": name_in(namespace, function)}
 
 
 def parse_tool(value: Value) -> dict[str, Value]:

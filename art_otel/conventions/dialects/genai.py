@@ -43,7 +43,7 @@ from art_otel.conventions.frameworks import (
     rewrite_output,
     sent_prompt,
 )
-from art_otel.conventions.vocabulary import finish_reason, is_responses_api_id, operation
+from art_otel.conventions.vocabulary import finish_reason, is_responses_api_id, operation, response_finish_reason
 from art_otel.errors import ParseError
 from art_otel.spans import Attributes, LogRecord, Span, Value
 
@@ -402,7 +402,7 @@ def request_attributes(body: dict[str, Value]) -> dict[str, Value]:
 def response_attributes(body: dict[str, Value]) -> dict[str, Value]:
     """Write what was answered: the model, messages, finish reasons and usage. `body` is that of a response."""
     facts = read_response(AttributeReader({}), "", body) or NO_FACTS
-    choices = facts.choices or ()
+    choices = facts.choices or _without_items(body)
     counts = cast(dict[str, int | None], msgspec.structs.asdict(facts.usage or Usage()))
     written: dict[str, Value] = {
         _WRITTEN_USAGE[name]: count for name, count in counts.items() if name in _WRITTEN_USAGE and count
@@ -415,6 +415,16 @@ def response_attributes(body: dict[str, Value]) -> dict[str, Value]:
         if all(choice.finish_reason for choice in choices):
             written["gen_ai.response.finish_reasons"] = [choice.finish_reason for choice in choices]
     return written
+
+
+def _without_items(body: dict[str, Value]) -> tuple[Choice, ...]:
+    """The empty answer of a response that has ended without items, as where a server's parser shows nothing."""
+    reason = response_finish_reason(body, tool_calls=False) if body.get("output") == [] else None
+    return (
+        ()
+        if reason is None
+        else (Choice(index=0, message=Message(role="assistant", content=""), finish_reason=reason),)
+    )
 
 
 def _json(messages: list[dict[str, Value]]) -> str:

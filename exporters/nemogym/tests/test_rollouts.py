@@ -35,6 +35,7 @@ from tests.exporting.samples import (
 )
 
 TESTDATA = Path(__file__).parent.parent / "testdata"
+SPELLED = '{"city": "Zürich"}'  # as a client sends back what it parsed
 EVERY = {"allow_incomplete": True, "status": ("ok", "error", "cancelled", "unfinished")}
 
 
@@ -74,7 +75,9 @@ def test_prompts_continue_what_was_sampled_and_all_is_trained_once(rollouts):
 def test_items_are_what_was_said_and_sampled():
     first = (SYSTEM, QUESTION)
     thinking = structs.replace(looking("Zürich"), content="I look.", reasoning="Where?")
-    second = (*first, structs.replace(thinking, reasoning=None), found("rain"), QUESTION)
+    (call,) = thinking.tool_calls
+    respelled = structs.replace(thinking, reasoning=None, tool_calls=(structs.replace(call, arguments=SPELLED),))
+    second = (*first, respelled, found("rain"), QUESTION)
     (record,), _ = records_of([rollout("r", [asked(0, first, thinking), asked(1, second, said("Rain."))], reward=1.0)])
     told = [(item["type"], "generation_token_ids" in item) for item in record["response"]["output"]]
     assert told == [

@@ -89,7 +89,7 @@ def _experts(sequence: TokenSequence, stats: ExportStats) -> JsonObject:
     if (rows < 0).any():
         stats.changed[SOME_EXPERTS] += 1
         return {}
-    rows = rows.astype("uint8" if rows.max() <= np.iinfo(np.uint8).max else "int16")
+    rows = rows.astype("int16")  # the same for all: prime-rl packs only what has one type
     data = base64.b64encode(rows.tobytes()).decode()
     return {"routed_experts": {"data": data, "shape": [*rows.shape], "dtype": str(rows.dtype)}}
 

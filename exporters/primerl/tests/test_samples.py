@@ -154,8 +154,8 @@ def routed(number: int, prompt, answer, known: int | None = None, width: int = 1
     return structs.replace(call, choices=(structs.replace(choice, routed_experts=experts),))
 
 
-@pytest.mark.parametrize(("width", "dtype"), [(1, "uint8"), (2, "int16")])
-def test_experts_are_those_of_every_token_of_the_history(tmp_path, width, dtype):
+@pytest.mark.parametrize("width", [1, 2])
+def test_experts_are_those_of_every_token_of_the_history(tmp_path, width):
     second = (SYSTEM, QUESTION, looking("Zürich"), found("rain"))
     calls = [routed(0, second[:2], second[2], width=width), routed(1, second, said("Rain."), width=width)]
     one = rollout("r", calls, reward=1.0)
@@ -164,7 +164,7 @@ def test_experts_are_those_of_every_token_of_the_history(tmp_path, width, dtype)
     (sample,) = read_samples(tmp_path / "samples.jsonl", dict)
     told = sample["routed_experts"]
     rows = np.frombuffer(told["data"], told["dtype"]).reshape(told["shape"])
-    assert told["dtype"] == dtype
+    assert told["dtype"] == "int16"
     assert rows.shape == (len(sample["token_ids"]), 2, 2)
     first, last = (call.choices[0].routed_experts for call in calls)
     expected = np.frombuffer(last.data, f"<u{width}").reshape(-1, 2, 2).copy()
