@@ -309,12 +309,13 @@ class Gateway:
         with _READING:
             exchange.asked = self._asking.asked(server, call.target.path, exchange.request)
         answered = await self._send(call)
+        self._asking.answered(answered.status, server, exchange.request)
         while exchange.asked.is_hidden and (refused := answered.status) in REFUSALS:
             refusal = await _read(answered)
             exchange.asked = self._asking.less(exchange.asked, exchange.request, refusal)
             answered = await self._send(call)
             if answered.status not in REFUSALS:
-                self._asking.accepted(exchange.asked, server, exchange.request, refused)
+                self._asking.accepted(exchange.asked, server, exchange.request, refused, refusal)
         return answered
 
     async def _send(self, call: _Call) -> Answer:

@@ -276,11 +276,12 @@ def _send(method: Method) -> Method:
 
 def _refused(request: Request, response: Response) -> Asked | None:
     """Take from the call what was asked with its request, if it may be why that was refused."""
-    if response.status_code not in REFUSALS:
-        return None
     with _REMEMBERING:
         call = current_call()
         if call is not None and call.request is request and isinstance(call.asked, Asked):
+            if response.status_code not in REFUSALS:
+                call.asked.token_requests.answered(call.asked.target)
+                return None
             asked, call.asked = call.asked, None
             return asked
     return None
@@ -299,7 +300,7 @@ def _again(asked: Asked, refused: Response) -> tuple[Asked, Request]:
 def _remember(asked: Asked, refused: Response, response: Response) -> None:
     """Remember what was accepted, where it was."""
     if response.status_code not in REFUSALS:
-        asked.token_requests.accepted(asked.ask, asked.target, refused.status_code)
+        asked.token_requests.accepted(asked.ask, asked.target, refused.status_code, refused.content)
 
 
 _READING_CHUNK: Final = InternalErrorHandler("OpenLLMetry could not read a chunk, and may miss something of the answer")

@@ -1,7 +1,8 @@
 """TokenRequests: what servers are asked for beside completions, so that they say token ids and logprobs.
 
 Invariant: a server that refuses a request with these fields is asked for less, in the end for nothing. For some minutes
-requests to that server and model, streamed or not as this one, are then asked as was accepted.
+requests to that server and model, streamed or not as this one, are then asked as was accepted. A refusal that names
+none of the fields may have been of the request alone: it is remembered when the next request is refused as well.
 
 Source of the fields: https://docs.vllm.ai (`return_token_ids`, `enable_response_messages`), OpenAI's `logprobs`; of the
 headers and the refusal:
@@ -38,6 +39,8 @@ ASKS: Final[Mapping[str, Ask]] = {
 }
 """By the end of the path; Completions counts the alternatives it wants."""
 
+_NAMES: Final = frozenset(name.encode() for ask in ASKS.values() for name in ask.fields)
+
 _SGLANG_STREAM: Final = Ask({"logprobs": True}, {"x-sglext-return-input-ids": "1", "x-sglext-return-output-ids": "1"})
 _SGLANG_REFUSAL: Final = b"return_token_ids is not supported with streaming"
 
@@ -62,6 +65,7 @@ class TokenRequests:
 
     def __init__(self) -> None:
         self._accepted: dict[Target, _Accepted] = {}
+        self._doubted: set[Target] = set()
 
     def ask(self, path: str, target: Target, body: Mapping[str, object]) -> Ask:
         """What to ask for with a request of this body. One that wants its prompt back gets another one if asked."""
@@ -76,8 +80,17 @@ class TokenRequests:
         """What to ask for after a refusal: SGLang says that its streams are asked otherwise, others give nothing."""
         return _SGLANG_STREAM if ask is not _SGLANG_STREAM and _SGLANG_REFUSAL in refusal else NOTHING
 
-    def accepted(self, ask: Ask, target: Target, refused: int) -> None:
-        """Remember what a server accepted: what it lacks was the reason for the refusal, which had a status."""
+    def answered(self, target: Target) -> None:
+        """Take that a server answered what it was asked at first."""
+        self._doubted.discard(target)
+
+    def accepted(self, ask: Ask, target: Target, refused: int, refusal: bytes) -> None:
+        """Remember what a server accepted: what it lacks was the reason for the refusal."""
+        is_explained = ask is not NOTHING or any(name in refusal for name in _NAMES)
+        if not is_explained and target not in self._doubted:
+            self._doubted.add(target)
+            return
+        self._doubted.discard(target)
         earlier = self._accepted.get(target)
         if ask is NOTHING and (earlier is None or earlier.ask is not NOTHING):
             logger.warning(

@@ -7,6 +7,7 @@ import openai
 import pytest
 
 from art_otel.tracing.openai import install, token_requests
+from art_otel.tracing.openai.token_requests import NOTHING, Target, TokenRequests
 from tests.gaps import kinds
 from tests.tracing.openai.instrumented import MODEL, Instrumented, instrumented
 from tests.tracing.server import ModelServer
@@ -149,3 +150,21 @@ def test_ids_that_the_server_left_out_are_told(tmp_path, instrumentor, uninstall
         assert kinds(call) == ("miscounted",)
         assert {choice.token_ids for choice in call.choices} == {None}
         assert call.prompt_token_ids
+
+
+def test_a_refusal_that_names_no_field_counts_when_the_next_request_is_refused_too():
+    """A server may refuse one request for what it sampled, as where a log probability is no number."""
+    requests, target, body = TokenRequests(), Target("http://server", "m", stream=False), b'{"message": "bad"}'
+    path = "/v1/chat/completions"
+
+    def refuse() -> None:
+        asked = requests.ask(path, target, {})
+        requests.accepted(requests.less(asked, body), target, 400, body)
+
+    refuse()
+    assert requests.ask(path, target, {}) is not NOTHING
+    requests.answered(target)
+    refuse()
+    assert requests.ask(path, target, {}) is not NOTHING
+    refuse()
+    assert requests.ask(path, target, {}) is NOTHING
