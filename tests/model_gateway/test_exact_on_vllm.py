@@ -56,6 +56,8 @@ def test_turns_whose_text_is_unchanged_do_not_drift(tmp_path, dialect):
     for trajectory in trajectories:
         assert {call.extra["prompt"] for call in trajectory.calls} <= {"spliced", "not_needed"}
         for one, other in pairwise(trajectory.calls):
+            if dialect == "responses" and not one.choices[0].message.content:
+                continue  # an empty answer has no item that could be sent back
             path = [*one.prompt_token_ids, *one.choices[0].token_ids]
             assert [*other.prompt_token_ids][: len(path)] == path
 
