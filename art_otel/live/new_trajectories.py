@@ -119,7 +119,7 @@ class NewTrajectories:
         folder, self._folder = self._folder, None
         if folder is None or folder.is_dir():
             return
-        if folder.exists():
+        if folder.is_file():
             raise NotADirectoryError(f"NewTrajectories({str(folder)!r}): is a file; give the folder of the spool")
         logger.warning(
             "art-otel: NewTrajectories: %s does not exist, so nothing is new. If the app runs already, give its"

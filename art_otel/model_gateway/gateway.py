@@ -309,7 +309,6 @@ class Gateway:
         with _READING:
             exchange.asked = self._asking.asked(server, call.target.path, exchange.request)
         answered = await self._send(call)
-        self._asking.answered(answered.status, server, exchange.request)
         while exchange.asked.is_hidden and (refused := answered.status) in REFUSALS:
             refusal = await _read(answered)
             exchange.asked = self._asking.less(exchange.asked, exchange.request, refusal)

@@ -12,7 +12,7 @@ import msgspec
 from art_otel.conventions import values
 from art_otel.spans import Value
 from art_otel.tracing.openai.bodies import RESPONSE_MESSAGES, Fields, fields_of
-from art_otel.tracing.openai.token_requests import NOTHING, REFUSALS, Ask, Target, TokenRequests
+from art_otel.tracing.openai.token_requests import NOTHING, Ask, Target, TokenRequests
 
 _HIDDEN: Final[Mapping[str, tuple[str, ...]]] = {
     "return_token_ids": ("prompt_token_ids", "token_ids"),
@@ -107,11 +107,6 @@ class TokenAsking:
     def less(self, asked: Asked, request: dict[str, Value], refusal: bytes) -> Asked:
         """What to ask for after a refusal, in the end nothing."""
         return _asked(self._requests.less(asked.ask, refusal), request)
-
-    def answered(self, status: int, server: str, request: dict[str, Value]) -> None:
-        """Take how a server answered what it was asked at first."""
-        if status not in REFUSALS:
-            self._requests.answered(_target(server, request))
 
     def accepted(self, asked: Asked, server: str, request: dict[str, Value], refused: int, refusal: bytes) -> None:
         """Remember what a server accepted after it had refused more with a status and a body."""

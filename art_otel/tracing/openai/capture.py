@@ -276,12 +276,11 @@ def _send(method: Method) -> Method:
 
 def _refused(request: Request, response: Response) -> Asked | None:
     """Take from the call what was asked with its request, if it may be why that was refused."""
+    if response.status_code not in REFUSALS:
+        return None
     with _REMEMBERING:
         call = current_call()
         if call is not None and call.request is request and isinstance(call.asked, Asked):
-            if response.status_code not in REFUSALS:
-                call.asked.token_requests.answered(call.asked.target)
-                return None
             asked, call.asked = call.asked, None
             return asked
     return None

@@ -65,13 +65,16 @@ class TokenRequests:
 
     def __init__(self) -> None:
         self._accepted: dict[Target, _Accepted] = {}
-        self._doubted: set[Target] = set()
+        self._since_doubt: dict[Target, int] = {}
+        """How many requests were made since a refusal that named none of the fields."""
 
     def ask(self, path: str, target: Target, body: Mapping[str, object]) -> Ask:
         """What to ask for with a request of this body. One that wants its prompt back gets another one if asked."""
         end = next((end for end in ASKS if path.endswith(end)), None)
         if end is None or body.get("echo"):
             return NOTHING
+        if target in self._since_doubt:
+            self._since_doubt[target] += 1
         accepted = self._accepted.get(target)
         is_remembered = accepted is not None and time.monotonic() < accepted.at + _REMEMBERED
         return accepted.ask if accepted is not None and is_remembered else ASKS[end]
@@ -80,17 +83,14 @@ class TokenRequests:
         """What to ask for after a refusal: SGLang says that its streams are asked otherwise, others give nothing."""
         return _SGLANG_STREAM if ask is not _SGLANG_STREAM and _SGLANG_REFUSAL in refusal else NOTHING
 
-    def answered(self, target: Target) -> None:
-        """Take that a server answered what it was asked at first."""
-        self._doubted.discard(target)
-
     def accepted(self, ask: Ask, target: Target, refused: int, refusal: bytes) -> None:
         """Remember what a server accepted: what it lacks was the reason for the refusal."""
         is_explained = ask is not NOTHING or any(name in refusal for name in _NAMES)
-        if not is_explained and target not in self._doubted:
-            self._doubted.add(target)
+        is_repeated = self._since_doubt.get(target) in (0, 1)  # 0 where several are on their way
+        if not is_explained and not is_repeated:
+            self._since_doubt[target] = 0
             return
-        self._doubted.discard(target)
+        self._since_doubt.pop(target, None)
         earlier = self._accepted.get(target)
         if ask is NOTHING and (earlier is None or earlier.ask is not NOTHING):
             logger.warning(

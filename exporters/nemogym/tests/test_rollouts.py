@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 import art_otel
-from art_otel.calls import Message
+from art_otel.calls import Message, TokenIds
 from art_otel.exporting import export
 from art_otel.testing import trajectories
 from art_otel_nemogym.items import NO_CALL_ID
@@ -78,7 +78,9 @@ def test_items_are_what_was_said_and_sampled():
     (call,) = thinking.tool_calls
     respelled = structs.replace(thinking, reasoning=None, tool_calls=(structs.replace(call, arguments=SPELLED),))
     second = (*first, respelled, found("rain"), QUESTION)
-    (record,), _ = records_of([rollout("r", [asked(0, first, thinking), asked(1, second, said("Rain."))], reward=1.0)])
+    going_on = TokenIds.of(prompt_ids((*first, thinking, found("rain"), QUESTION)))  # as a server that keeps its ids
+    calls = [asked(0, first, thinking), structs.replace(asked(1, second, said("Rain.")), prompt_token_ids=going_on)]
+    (record,), _ = records_of([rollout("r", calls, reward=1.0)])
     told = [(item["type"], "generation_token_ids" in item) for item in record["response"]["output"]]
     assert told == [
         ("reasoning", False),
