@@ -45,6 +45,9 @@ _NOTHING: Final[Mapping[str, Value]] = {
     "input_messages": None,
     "output_messages": None,
 }
+_WHOLE: Final = (None, "stop", "tool_calls")
+_CUT: Final[Mapping[Value, str]] = {"length": "max_output_tokens"}
+"""Why a response is incomplete, by the finish reason; others, as vLLM's `abort`, are said as they are."""
 _ADDED: Final = "response.output_item.added"
 _DONE: Final = "response.output_item.done"
 
@@ -168,7 +171,7 @@ class ResponseShape:
 
     def _response(self, output: list[Fields], usage: Fields | None, *, is_over: bool) -> Fields:
         asking, request, sampling = self._asking, self._asking.request, self._asking.sampling
-        is_cut = is_over and self._finish == "length"
+        cut = _CUT.get(self._finish, self._finish) if is_over and self._finish not in _WHOLE else None
         tools = [values.mapping(tool) or {} for tool in values.items(request.get("tools")) or ()]
         said = {name: request.get(name) for name in _DEFAULTS if request.get(name) is not None}
         return {
@@ -180,8 +183,8 @@ class ResponseShape:
             "object": "response",
             "created_at": asking.created,
             "model": asking.model,
-            "incomplete_details": {"reason": "max_output_tokens"} if is_cut else None,
-            "status": ("incomplete" if is_cut else "completed") if is_over else "in_progress",
+            "incomplete_details": None if cut is None else {"reason": cut},
+            "status": ("completed" if cut is None else "incomplete") if is_over else "in_progress",
             "output": output,
             "tools": [_tool(tool) for tool in tools],
             "temperature": sampling.get("temperature", 1.0),

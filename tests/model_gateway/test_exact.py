@@ -7,6 +7,7 @@ import httpx
 import openai
 import pytest
 
+from art_otel.conventions.vocabulary import response_finish_reason
 from art_otel.errors import UsageError
 from art_otel.model_gateway.answer_shapes import Asking
 from art_otel.model_gateway.id_server import PATHS
@@ -219,17 +220,31 @@ def test_tools_that_only_the_server_knows_and_stored_responses_go_to_it_as_they_
     assert reasons == ["a tool of type custom", "store", "include message.output_text.logprobs"]
 
 
+ASKING = Asking(
+    answer_id="r",
+    created=0,
+    model=MODEL,
+    dialect="responses",
+    request={"input": "Hi"},
+    sampling={},
+    prompt_ids=as_ids([1]),
+)
+
+
+@pytest.mark.parametrize("finish", ["stop", "length", "abort"])
+def test_a_response_says_why_it_ended(finish):
+    """`abort` is what vLLM says where a trainer pauses it to load weights."""
+    shape = ResponseShape(ASKING)
+    shape.begin()
+    shape.piece({"index": 0, "delta": {"content": "Hi"}, "finish_reason": finish})
+    last = shape.end({"prompt_tokens": 1, "completion_tokens": 2}).decode().rstrip().rpartition("data: ")[2]
+    response = json.loads(last)["response"]
+    assert response["status"] == ("completed" if finish == "stop" else "incomplete")
+    assert response_finish_reason(response, tool_calls=False) == finish
+
+
 def test_text_between_the_pieces_of_a_tool_call_stands_behind_it():
-    asking = Asking(
-        answer_id="r",
-        created=0,
-        model=MODEL,
-        dialect="responses",
-        request={"input": "Hi"},
-        sampling={},
-        prompt_ids=as_ids([1]),
-    )
-    shape = ResponseShape(asking)
+    shape = ResponseShape(ASKING)
     call = {"index": 0, "id": "c", "function": {"name": "look", "arguments": '{"a":'}}
     shape.begin()
     shape.piece({"index": 0, "delta": {"tool_calls": [call]}})
