@@ -69,7 +69,6 @@ class ExactAnswer:
         self._shape = _SHAPES[self._asking.dialect](asking)
         self._parsing = parsing_request(self._asking.request, self._asking.dialect)
         self._prompt = msgspec.Raw(_ENCODE([*asking.prompt_ids]))  # every parsing names it
-        self._usage: Fields = {}
         self._states: dict[int, Value] = {}
         self._has_tools = bool(self._parsing.get("tools")) and self._parsing.get("tool_choice") != "none"
         self._shown_ids: defaultdict[int, list[int]] = defaultdict(list)
@@ -91,7 +90,7 @@ class ExactAnswer:
                 events = b"".join([await self._piece(choice) for choice in choices])
                 if is_over:
                     self._over(self.sampled)
-                    events += self._shape.end(self._usage)
+                    events += self._shape.end(self.sampled.usage)
                 yield events
         except (
             AttributeError,
@@ -117,7 +116,7 @@ class ExactAnswer:
             raise FailedError(generated.error)
         if not generated.choices:
             raise BrokenOffError("generate: no choices")
-        self._usage, choices = generated.usage or {}, generated.choices
+        self.sampled.usage, choices = generated.usage or {}, generated.choices
         for choice in choices:
             self.sampled.take(choice)
         completion = await self._completion(choices)
@@ -130,7 +129,7 @@ class ExactAnswer:
     async def _completion(self, choices: Sequence[SampledChoice]) -> Fields:
         """The chat completion that the server's parsers make; of Completions the choices as they are."""
         if self._asking.dialect == "completions":
-            return {"choices": [self._plain(choice) for choice in choices], "usage": self._usage}
+            return {"choices": [self._plain(choice) for choice in choices], "usage": self.sampled.usage}
         shown = [await self._shown(choice) for choice in choices]
         parsed: dict[int, Fields] = {}
         completion: Fields = {}
@@ -140,7 +139,7 @@ class ExactAnswer:
             parsed = {choice["index"]: choice for choice in completion["choices"]}
         made = [self._parsed(choice, parsed.get(choice.index)) for choice in choices]
         around = {"id": self._asking.answer_id, "object": "chat.completion", "created": self._asking.created}
-        return {**completion, **around, "model": self._asking.model, "choices": made, "usage": self._usage}
+        return {**completion, **around, "model": self._asking.model, "choices": made, "usage": self.sampled.usage}
 
     def _parsed(self, choice: SampledChoice, parsed: Fields | None) -> Fields:
         message = {"role": "assistant", "content": ""} if parsed is None else parsed["message"]
@@ -200,7 +199,7 @@ class ExactAnswer:
                     if chunk is None:
                         is_over = True
                         continue
-                    self._usage = chunk.usage or self._usage
+                    self.sampled.usage = chunk.usage or self.sampled.usage
                     for choice in chunk.choices or ():
                         self.sampled.take(choice)
                         gathered.setdefault(choice.index, []).append(choice)

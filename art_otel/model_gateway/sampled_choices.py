@@ -8,17 +8,20 @@ Source: vLLM 0.32 (`entrypoints/scale_out/token_in_token_out/protocol.py`).
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
+from typing import Final
 
 import msgspec
 
 from art_otel import attributes as names
 from art_otel.calls import canonical_arguments
-from art_otel.conventions import encode_ids, encode_logprobs
+from art_otel.conventions import encode_ids, encode_logprobs, values
 from art_otel.conventions.bodies.token_facts import fact_attributes
 from art_otel.conventions.bodies.tokens import parse_ids, parse_logprobs
 from art_otel.model_gateway.answer_shapes import Fields
 from art_otel.model_gateway.splice import Splice, Turn
 from art_otel.spans import Value
+
+_USAGE: Final = {"gen_ai.usage.input_tokens": "prompt_tokens", "gen_ai.usage.output_tokens": "completion_tokens"}
 
 
 class SampledLogprobs(msgspec.Struct, frozen=True, kw_only=True):
@@ -190,6 +193,8 @@ class Sampled:
         self._placeholders = placeholders
         self._pieces: dict[int, list[SampledChoice]] = {}
         self.reasoning: dict[int, str] = {}
+        self.usage: Fields = {}
+        """The server's account, which an agent's stream has only if it asks for it."""
         self.finished = 0
 
     def take(self, piece: SampledChoice) -> None:
@@ -209,6 +214,8 @@ class Sampled:
             names.PROMPT_TOKENS: encode_ids(parse_ids([*spliced.prompt])),
             names.PROMPT: self.outcome,
         }
+        counts = {name: values.integer(self.usage.get(counted)) for name, counted in _USAGE.items()}
+        made |= {name: count for name, count in counts.items() if count is not None}
         if spliced.reason:
             made[names.PROMPT_REASON] = spliced.reason
         if spliced.is_reasoning_kept:

@@ -34,6 +34,8 @@ def test_to_the_agent_it_is_the_server_and_every_id_is_known(tmp_path):
         if call.extra["prompt"] != "passed_through":
             assert call.prompt_token_ids is not None
             assert all(len(choice.token_ids) == len(choice.logprobs) > 0 for choice in call.choices)
+            assert call.usage.input_tokens == len(call.prompt_token_ids)
+            assert call.usage.output_tokens == sum(len(choice.token_ids) for choice in call.choices)
 
 
 def test_a_server_that_does_not_sample_from_ids_is_an_error_at_the_start(tmp_path, address):
