@@ -51,7 +51,7 @@ def call_span(exchange: Exchange, address: Address, server: str, resource: Resou
     rollout_id, around = address.rollout_id, address.parent
     parent = root_of(rollout_id) if rollout_id is not None and address.is_ours else around
     linked = None if parent is around else around
-    attributes = call_attributes(exchange, server)
+    attributes = {**asked_attributes(exchange, server), **answered_attributes(exchange)}
     failure = exchange.why_failed()
     if failure is not None:
         attributes[ERROR_TYPE] = failure.type
@@ -81,8 +81,8 @@ def call_name(attributes: dict[str, Value]) -> str:
     return operation if model is None else f"{operation} {model}"
 
 
-def call_attributes(exchange: Exchange, server: str) -> dict[str, Value]:
-    """The attributes that say what was asked and answered."""
+def asked_attributes(exchange: Exchange, server: str) -> dict[str, Value]:
+    """The attributes that say what was asked, as soon as a call begins."""
     attributes: dict[str, Value] = {
         OPERATION_NAME: _OPERATIONS.get(exchange.dialect, "chat"),
         PROVIDERS[0]: _PROVIDERS.get(exchange.dialect, "openai"),
@@ -91,9 +91,15 @@ def call_attributes(exchange: Exchange, server: str) -> dict[str, Value]:
     }
     if exchange.dialect == "responses":
         attributes[API_TYPE] = RESPONSES
+    return attributes
+
+
+def answered_attributes(exchange: Exchange) -> dict[str, Value]:
+    """The attributes that say what was answered, once the call has ended."""
     answer = exchange.answer
-    if answer is not None:
-        attributes |= {**response_attributes(answer), **answer_attributes(answer)}
+    attributes: dict[str, Value] = (
+        {} if answer is None else {**response_attributes(answer), **answer_attributes(answer)}
+    )
     if exchange.sampled is not None:
         attributes |= exchange.sampled.attributes()
     if exchange.policy_version is not None:

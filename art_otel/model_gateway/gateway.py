@@ -86,6 +86,7 @@ class _Call:
     """A request on its way. `exchange` is None where it asks for no completion, and is not recorded.
 
     `has_begun` says that the agent has the beginning of an answer, `is_cut` that it gets no end of it.
+    `end_in_app` ends its span where that is one of the app around the gateway.
     """
 
     method: str
@@ -97,7 +98,7 @@ class _Call:
     upstream: Upstream
     rollout: OpenRollout | None = None
     exchange: Exchange | None = None
-    is_in_app: bool = False
+    end_in_app: Callable[[], None] | None = None
     is_recorded: bool = False
     has_begun: bool = False
     is_cut: bool = False
@@ -111,12 +112,8 @@ class _Call:
 class AppRollouts(Protocol):
     """The rollouts that run in the gateway's own process, whose calls its tracer records."""
 
-    def has(self, rollout_id: str) -> bool:
-        """Whether it is one of them."""
-        ...
-
-    def record(self, exchange: Exchange, address: Address, server: str) -> None:
-        """Record a call of one of them."""
+    def begin(self, exchange: Exchange, address: Address, server: str) -> Callable[[], None] | None:
+        """Begin the span of a call, and give what ends it; None where its rollout is none of them."""
         ...
 
 
@@ -231,8 +228,9 @@ class Gateway:
             exchange=exchange,
         )
         if exchange is not None:
-            call.is_in_app = self._app is not None and self._app.has(address.rollout_id or "")
-            if address.rollout_id is not None and address.is_ours and not call.is_in_app:
+            with _RECORDING:
+                call.end_in_app = None if self._app is None else self._app.begin(exchange, address, call.upstream.url)
+            if address.rollout_id is not None and address.is_ours and call.end_in_app is None:
                 call.rollout = self._rollouts.begin_call(address.rollout_id, address)
         return call
 
@@ -383,8 +381,8 @@ class Gateway:
         exchange.end_ns = now_ns()
         is_written = False
         with _RECORDING:
-            if self._app is not None and call.is_in_app:
-                self._app.record(exchange, call.address, call.upstream.url)
+            if call.end_in_app is not None:
+                call.end_in_app()
                 is_written = True
             else:
                 span = call_span(exchange, call.address, call.upstream.url, self._resource)

@@ -1,13 +1,16 @@
 """In process: a gateway inside the app that runs the rollouts, for agents that are other programs.
 
 Invariant: a call of an agent that was given `url()` inside a rollout is a span of that rollout, made by the app's own
-tracer below the span that ran there: counted, scrubbed, gathered and exported as all others. What comes by any other
-address is recorded as `art-otel gateway` does.
+tracer below the span that ran there: counted from its beginning on, scrubbed, gathered and exported as all others. What
+comes by any other address is recorded as `art-otel gateway` does.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
@@ -15,14 +18,15 @@ from urllib.parse import quote
 from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, Status, StatusCode, TraceFlags
+from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from art_otel.conventions import ERROR_TYPE
 from art_otel.http import Address as ListenAddress
 from art_otel.model_gateway.addresses import Address
-from art_otel.model_gateway.call_spans import SCOPE, call_attributes, call_name
+from art_otel.model_gateway.call_spans import SCOPE, answered_attributes, asked_attributes, call_name
 from art_otel.model_gateway.exchanges import Exchange
 from art_otel.model_gateway.gateway import LIMITS, Gateway, GatewayOptions, Tokens
+from art_otel.model_gateway.rollouts import PROMPTS
 from art_otel.receiver.receiver import ReceiverOptions
 from art_otel.tracing.api.context import running_trajectory
 
@@ -30,11 +34,26 @@ _CLEAN_AT: Final = 256
 """Rollouts that are remembered before those that have ended are forgotten."""
 
 
+@dataclass(kw_only=True, slots=True)
+class _AppRollout:
+    """A rollout of the app: the context in which it was given its address, and what became of its prompts."""
+
+    context: Context
+    prompts: Counter[str] = field(default_factory=Counter[str])
+
+    def count_prompt(self, outcome: str) -> None:
+        """Count a prompt of exact tokens on the rollout's own span, as long as that runs."""
+        self.prompts[outcome] += 1
+        running = running_trajectory(self.context)
+        if running is not None and running.span.is_recording():
+            running.span.set_attribute(f"{PROMPTS}{outcome}", self.prompts[outcome])
+
+
 class LocalGateway:
     """What `gateway` gives. `url` is where agents find it."""
 
     def __init__(self, options: GatewayOptions) -> None:
-        self._contexts: dict[str, Context] = {}
+        self._rollouts: dict[str, _AppRollout] = {}
         self._gateway = Gateway(options, self)
 
     def url(self, path: str = "") -> str:
@@ -55,21 +74,18 @@ class LocalGateway:
         """Answer what has come, and end."""
         self._gateway.receiver.stop()
 
-    def has(self, rollout_id: str) -> bool:
-        """Whether a rollout was given an address here."""
-        return rollout_id in self._contexts
-
-    def record(self, exchange: Exchange, address: Address, server: str) -> None:
-        """Record a call of such a rollout."""
-        context = self._contexts[address.rollout_id or ""]
+    def begin(self, exchange: Exchange, address: Address, server: str) -> Callable[[], None] | None:
+        """Begin the span of a call, and give what ends it; None where its rollout was given no address here."""
+        rollout = self._rollouts.get(address.rollout_id or "")
+        if rollout is None:
+            return None
+        context = rollout.context
         around = trace.get_current_span(context).get_span_context()
         if address.parent is not None and int(address.parent.trace_id, 16) == around.trace_id:
             span_id = int(address.parent.span_id, 16)
             traced = SpanContext(around.trace_id, span_id, is_remote=True, trace_flags=TraceFlags(TraceFlags.SAMPLED))
             context = trace.set_span_in_context(NonRecordingSpan(traced), context)
-        attributes, failure = call_attributes(exchange, server), exchange.why_failed()
-        if failure is not None:
-            attributes[ERROR_TYPE] = failure.type
+        attributes = asked_attributes(exchange, server)
         span = trace.get_tracer(SCOPE.name, SCOPE.version).start_span(
             call_name(attributes),
             context,
@@ -77,17 +93,27 @@ class LocalGateway:
             attributes=attributes,
             start_time=exchange.start_ns,
         )
-        if failure is not None:
-            span.set_status(Status(StatusCode.ERROR, failure.message or failure.type))
-        span.end(max(exchange.start_ns, exchange.end_ns))
+        return partial(_end, span, exchange, rollout)
 
     def _remember(self, rollout_id: str, context: Context) -> None:
-        if len(self._contexts) >= _CLEAN_AT:
-            for known, other in list(self._contexts.items()):
-                running = running_trajectory(other)
+        if len(self._rollouts) >= _CLEAN_AT:
+            for known, rollout in list(self._rollouts.items()):
+                running = running_trajectory(rollout.context)
                 if running is None or running.ended:
-                    self._contexts.pop(known, None)
-        self._contexts[rollout_id] = context
+                    self._rollouts.pop(known, None)
+        self._rollouts.setdefault(rollout_id, _AppRollout(context=context)).context = context
+
+
+def _end(span: Span, exchange: Exchange, rollout: _AppRollout) -> None:
+    """End the span of a call, with what was answered."""
+    span.set_attributes(answered_attributes(exchange))
+    if exchange.sampled is not None:
+        rollout.count_prompt(exchange.sampled.outcome)
+    failure = exchange.why_failed()
+    if failure is not None:
+        span.set_attribute(ERROR_TYPE, failure.type)
+        span.set_status(Status(StatusCode.ERROR, failure.message or failure.type))
+    span.end(max(exchange.start_ns, exchange.end_ns))
 
 
 @asynccontextmanager

@@ -30,7 +30,7 @@ _NAME: Final = "agent"
 _INFERRED: Final = f"{names.METADATA_PREFIX}inferred"
 """Says of a rollout that nobody named it: its calls continue each other's prompts."""
 
-_PROMPTS: Final = f"{names.METADATA_PREFIX}prompts_"
+PROMPTS: Final = f"{names.METADATA_PREFIX}prompts_"
 """Of a rollout with exact tokens: how many of its prompts were spliced, needed nothing, or differed."""
 
 
@@ -157,7 +157,7 @@ class Rollouts:
             **rollout.attributes,
         }
         if rollout.ended_ns is not None:
-            attributes |= {f"{_PROMPTS}{outcome}": count for outcome, count in rollout.prompts.items()}
+            attributes |= {f"{PROMPTS}{outcome}": count for outcome, count in rollout.prompts.items()}
             attributes |= {names.SPANS_STARTED: rollout.answered, names.SPANS_ENDED: rollout.recorded}
         if end.status != "ok":
             attributes[ERROR_TYPE] = "CancelledError" if end.status == "cancelled" else "error"

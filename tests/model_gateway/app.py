@@ -7,10 +7,14 @@ import asyncio
 import os
 import subprocess
 import sys
+import threading
 
+import httpx
 import openai
 
 import art_otel
+from tests.model_gateway import record_vllm
+from tests.model_gateway.exact_cases import requests
 
 AGENT = """
 import json, os, sys, urllib.request
@@ -42,6 +46,29 @@ def ask(gateway) -> None:
             answer = client.chat.completions.create(model="m", messages=messages, stream=stream)
             if stream:
                 list(answer)
+
+
+@art_otel.rollout
+def leave(gateway, text: str) -> threading.Thread:
+    """Return while a stream of the agent runs, which a thread reads to its end."""
+    url, has_begun = gateway.url("/v1/chat/completions"), threading.Event()
+    body = {"model": "m", "messages": [{"role": "user", "content": text}], "stream": True}
+
+    def read() -> None:
+        with httpx.stream("POST", url, json=body, timeout=60) as response:
+            for _ in response.iter_bytes():
+                has_begun.set()
+
+    reading = threading.Thread(target=read)
+    reading.start()
+    assert has_begun.wait(30)
+    return reading
+
+
+@art_otel.rollout
+def ask_exactly(gateway) -> None:
+    path, body = requests(record_vllm.MODEL)[0]
+    httpx.post(gateway.url(path), json=body, timeout=30).raise_for_status()
 
 
 @art_otel.rollout
@@ -87,6 +114,26 @@ async def client(address: str, folder: str) -> None:
     assert all(call.choices and call.choices[0].token_ids for call in trajectory.calls)
 
 
+async def late(address: str, folder: str) -> None:
+    """Rollouts return while a call of theirs runs; the second one's ends after the grace."""
+    async with art_otel.gateway(address, dir=folder) as gateway:
+        for pace, grace, reasons in (("0.02", 30.0, {}), ("0.2", 0.1, {"not ended": 1, "no content": 1})):
+            work = asyncio.to_thread(leave, gateway, f"Hi #words=10 #pace={pace}")
+            trajectory = await art_otel.gather_trajectory(work, grace_seconds=grace)
+            assert trajectory.incomplete_reasons == reasons, trajectory.incomplete_reasons
+            (call,) = trajectory.calls
+            assert bool(call.choices and call.choices[0].token_ids) == trajectory.complete
+            await asyncio.to_thread(trajectory.result.join)
+
+
+async def exact(address: str, folder: str) -> None:
+    """What became of prompts is metadata of the app's rollout."""
+    async with art_otel.gateway(address, dir=folder, tokens="exact") as gateway:
+        trajectory = await art_otel.gather_trajectory(asyncio.to_thread(ask_exactly, gateway))
+    assert trajectory.complete, trajectory.incomplete_reasons
+    assert trajectory.metadata == {"prompts_not_needed": 1}
+
+
 async def outside(address: str, folder: str) -> None:
     """Nobody runs a rollout."""
     async with art_otel.gateway([address], dir=folder) as gateway:
@@ -94,4 +141,5 @@ async def outside(address: str, folder: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run({"agents": agents, "claude": claude, "client": client, "outside": outside}[sys.argv[1]](*sys.argv[2:]))
+    cases = (agents, claude, client, late, exact, outside)
+    asyncio.run({case.__name__: case for case in cases}[sys.argv[1]](*sys.argv[2:]))

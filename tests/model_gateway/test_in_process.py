@@ -8,6 +8,7 @@ import pytest
 
 from art_otel.trajectories import Trajectory
 from tests.model_gateway.gateways import recorded
+from tests.model_gateway.record_vllm import replayed
 
 ROOT = Path(__file__).parents[2]
 
@@ -23,6 +24,15 @@ def run(case: str, address: str, folder: Path) -> list[Trajectory]:
 @pytest.mark.parametrize("case", ["agents", "client"])
 def test_calls_are_those_of_the_rollout_that_gave_the_address(tmp_path, address, case):
     assert run(case, address, tmp_path) == []
+
+
+def test_a_call_that_runs_when_its_rollout_returns_is_waited_for_or_missed(tmp_path, address):
+    assert run("late", address, tmp_path) == []
+
+
+def test_what_became_of_prompts_is_metadata_of_the_app_s_rollout(tmp_path):
+    with replayed() as url:
+        assert run("exact", url, tmp_path) == []
 
 
 def test_what_no_rollout_asks_is_a_conversation(tmp_path, address):
