@@ -379,6 +379,8 @@ class Gateway:
             return
         call.is_recorded = True
         exchange.end_ns = now_ns()
+        outcome = None if exchange.sampled is None else exchange.sampled.outcome
+        of_rollout = [] if rollout is None else self._rollouts.end_call(rollout, outcome=outcome)
         is_written = False
         with _RECORDING:
             if call.end_in_app is not None:
@@ -386,14 +388,12 @@ class Gateway:
                 is_written = True
             else:
                 span = call_span(exchange, call.address, call.upstream.url, self._resource)
-                started = [] if rollout is None else self._rollouts.started(rollout)
-                is_written = self._write([*started, span])
+                is_written = self._write([*of_rollout, span])
         self.receiver.metrics.add(f"art_otel_gateway_{'calls' if is_written else 'unrecorded_calls'}_total")
-        outcome = None if exchange.sampled is None else exchange.sampled.outcome
         if outcome is not None:
             self.receiver.metrics.add("art_otel_gateway_prompts_total", labels=f'{{outcome="{outcome}"}}')
-        if rollout is not None:
-            self._rollouts.end_call(rollout, recorded=is_written, outcome=outcome)
+        if rollout is not None and not is_written:
+            self._rollouts.miss_call(rollout)
         if call.address.source == "conversation" and call.address.rollout_id is not None:
             with _CONTINUING:
                 self._conversations.answered(call.address.rollout_id, exchange.request, exchange.answer or {})

@@ -1,9 +1,10 @@
 """Rollouts: those whose agents ask through the gateway, from their first call until they are over.
 
 Invariant: a rollout's own span has ids that its id alone decides, so that several gateways, and one that was killed,
-write copies of one span. It counts the calls that were answered, so what could not be recorded is missed by whoever
-reads it. A rollout is over when somebody ends it, when no call runs and none came for the grace, or when the gateway
-ends; a later call gives it again.
+write copies of one span. It counts the calls that began, so one that runs yet, or that could not be recorded, is missed
+by whoever reads it. A rollout is over when somebody ends it, when no call runs and none came for the grace, or when the
+gateway ends. Where a call ends later, the rollout's own span is written again with that of the call: it is given once
+more, and not a second time for the count.
 """
 
 from collections import Counter, OrderedDict
@@ -85,18 +86,32 @@ class Rollouts:
         if address.source == "conversation":
             rollout.attributes[_INFERRED] = True
         rollout.running += 1
-        rollout.ended_ns = None
         return rollout
 
-    def end_call(self, rollout: OpenRollout, *, recorded: bool, outcome: str | None = None) -> None:
-        """A call has ended, and its span was written or not. `outcome` is what became of a prompt of exact tokens."""
+    def end_call(self, rollout: OpenRollout, *, outcome: str | None = None) -> list[Span]:
+        """A call has ended, and its span is about to be written: give what of the rollout is written with it.
+
+        That is its own span, as begun before its first call, so that it shows what a kill left, and as it is now where
+        it was over. `outcome` is what became of a prompt of exact tokens.
+        """
         if outcome is not None:
             rollout.prompts[outcome] += 1
         rollout.running -= 1
-        rollout.ended_ns = None  # also where somebody ended it meanwhile
         rollout.answered += 1
-        rollout.recorded += recorded
+        rollout.recorded += 1
         rollout.last_ns = now_ns()
+        if rollout.ended_ns is not None:
+            rollout.ended_ns = max(rollout.ended_ns, rollout.last_ns)
+            return [self._span(rollout)]
+        if rollout.is_written:
+            return []
+        rollout.is_written = True
+        return [msgspec.structs.replace(self._span(rollout), end_ns=None, events=())]
+
+    def miss_call(self, rollout: OpenRollout) -> None:
+        """The span of a call that has ended could not be written: the rollout ends once more, and says so."""
+        rollout.recorded -= 1
+        rollout.ended_ns = None
 
     def end(self, rollout_id: str, end: End, settings: Mapping[str, str | int]) -> Span:
         """End a rollout as somebody said, and give its span."""
@@ -115,20 +130,13 @@ class Rollouts:
         rollout.ended_ns = time_ns
         return self._span(rollout)
 
-    def started(self, rollout: OpenRollout) -> list[Span]:
-        """Give the span of a rollout that has begun, once: after a kill it shows what never ended."""
-        if rollout.is_written:
-            return []
-        rollout.is_written = True
-        return [msgspec.structs.replace(self._span(rollout), end_ns=None, events=())]
-
     def quiet(self, now: int) -> Iterator[Span]:
         """End those that were quiet for the grace, and give their spans."""
         for rollout in list(self._known.values()):
             if rollout.ended_ns is None and not rollout.running and now - rollout.last_ns >= self.grace * 1e9:
                 rollout.ended_ns = rollout.last_ns
                 yield self._span(rollout)
-        over = [rollout_id for rollout_id, rollout in self._known.items() if rollout.ended_ns is not None]
+        over = [key for key, rollout in self._known.items() if rollout.ended_ns is not None and not rollout.running]
         for rollout_id in over[: max(0, len(over) - _MAX_REMEMBERED)]:
             del self._known[rollout_id]
 
@@ -158,7 +166,8 @@ class Rollouts:
         }
         if rollout.ended_ns is not None:
             attributes |= {f"{PROMPTS}{outcome}": count for outcome, count in rollout.prompts.items()}
-            attributes |= {names.SPANS_STARTED: rollout.answered, names.SPANS_ENDED: rollout.recorded}
+            started = rollout.answered + rollout.running
+            attributes |= {names.SPANS_STARTED: started, names.SPANS_ENDED: rollout.recorded}
         if end.status != "ok":
             attributes[ERROR_TYPE] = "CancelledError" if end.status == "cancelled" else "error"
         return Span(

@@ -6,6 +6,8 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -218,6 +220,49 @@ def test_a_rollout_that_is_quiet_ends_and_goes_on_as_a_revision(tmp_path, addres
     assert (first.complete, len(first.calls), first.reward, first.revision) == (True, 1, None, 0)
     assert (last.complete, len(last.calls), last.reward, last.rollout_id) == (True, 2, 1.0, "q")
     assert last.revision > 0
+
+
+@contextmanager
+def streaming(url: str, text: str) -> Iterator[None]:
+    """An answer that has begun when the block begins, and has ended behind it."""
+    body = {"model": MODEL, "messages": user(text), "stream": True}
+    with httpx.stream("POST", f"{url}/v1/chat/completions", json=body, timeout=30) as response:
+        pieces = response.iter_bytes()
+        next(pieces)
+        yield
+        list(pieces)
+
+
+def test_a_rollout_that_is_ended_while_a_call_runs_is_given_with_the_call(tmp_path, address):
+    with gateway(tmp_path, address) as running:
+        with streaming(f"{running.url}/rollout/r", "Hi #words=10 #pace=0.1"):
+            httpx.post(f"{running.url}/rollout/r/end", json={"reward": 1})
+        (taken,) = next_rollouts(running.url, 1)
+    assert (taken.complete, taken.revision, len(taken.calls), taken.reward) == (True, 0, 1, 1.0)
+
+
+def test_what_runs_longer_than_the_grace_is_missed_until_it_ends_and_no_revision_is_without_news(tmp_path, address):
+    async def main(url: str) -> list[art_otel.Trajectory]:
+        async with art_otel.connect(url) as rollouts:
+            taken: list[art_otel.Trajectory] = []
+
+            async def take(wait: float) -> None:
+                taken.append(await asyncio.wait_for(anext(rollouts), wait))
+
+            with streaming(f"{url}/rollout/r", "Hi #words=10 #pace=0.4"):
+                httpx.post(f"{url}/rollout/r/end", json={"reward": 1})
+                await take(30)
+            await take(30)
+            await asyncio.to_thread(chat, f"{url}/rollout/r")
+            await take(30)
+            with pytest.raises(TimeoutError):
+                await take(3)
+            return taken
+
+    with gateway(tmp_path, address, grace=1.0) as running:
+        taken = asyncio.run(main(running.url))
+    given = [(one.revision, len(one.calls), one.incomplete_reasons, one.reward) for one in taken]
+    assert given == [(0, 0, {"spans missing": 1}, 1.0), (1, 1, {}, 1.0), (2, 2, {}, 1.0)]
 
 
 def test_what_ends_a_rollout_wrongly_is_refused_in_words(tmp_path, address):
