@@ -1,10 +1,11 @@
 """Rollouts: those whose agents ask through the gateway, from their first call until they are over.
 
 Invariant: a rollout's own span has ids that its id alone decides, so that several gateways, and one that was killed,
-write copies of one span. It counts the calls that began, so one that runs yet, or that could not be recorded, is missed
-by whoever reads it. A rollout is over when somebody ends it, when no call runs and none came for the grace, or when the
-gateway ends. Where a call ends later, the rollout's own span is written again with that of the call: it is given once
-more, and not a second time for the count.
+write editions of one span, which whoever reads them makes one: each says no more than what was said to its gateway. It
+counts the calls that began, so one that runs yet, or that could not be recorded, is missed by whoever reads it. A
+rollout is over when somebody ends it, when no call runs and none came for the grace, or when the gateway ends. Where a
+call ends later, the rollout's own span is written again with that of the call: it is given once more, and not a second
+time for the count.
 """
 
 from collections import Counter, OrderedDict
@@ -45,9 +46,6 @@ class End(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     metrics: dict[str, float] = {}
 
 
-_OK: Final = End()
-
-
 @dataclass(kw_only=True, slots=True)
 class OpenRollout:
     """What is known of one rollout. `running` calls have not ended; `ended_ns` is None until it is over."""
@@ -61,7 +59,8 @@ class OpenRollout:
     recorded: int = 0
     last_ns: int = 0
     ended_ns: int | None = None
-    end: End = _OK
+    end: End | None = None
+    edition: int = 0
     events: tuple[Event, ...] = ()
     is_written: bool = False
 
@@ -158,29 +157,29 @@ class Rollouts:
 
     def _span(self, rollout: OpenRollout) -> Span:
         own, end = root_of(rollout.rollout_id), rollout.end
-        name = str(rollout.attributes.get(names.ROLLOUT_NAME, _NAME))
+        rollout.edition = max(rollout.edition + 1, now_ns() // 1000)
         attributes: dict[str, str | int | float | bool] = {
             names.ROLLOUT_ID: rollout.rollout_id,
-            names.ROLLOUT_NAME: name,
+            names.ROLLOUT_EDITION: rollout.edition,
             **rollout.attributes,
         }
         if rollout.ended_ns is not None:
             attributes |= {f"{PROMPTS}{outcome}": count for outcome, count in rollout.prompts.items()}
             started = rollout.answered + rollout.running
             attributes |= {names.SPANS_STARTED: started, names.SPANS_ENDED: rollout.recorded}
-        if end.status != "ok":
+        if end is not None and end.status != "ok":
             attributes[ERROR_TYPE] = "CancelledError" if end.status == "cancelled" else "error"
         return Span(
             trace_id=own.trace_id,
             span_id=own.span_id,
-            name=f"{names.ROLLOUT_SPAN_PREFIX}{name}",
+            name=f"{names.ROLLOUT_SPAN_PREFIX}{rollout.attributes.get(names.ROLLOUT_NAME, _NAME)}",
             kind="internal",
             start_ns=rollout.started_ns,
             end_ns=None if rollout.ended_ns is None else max(rollout.started_ns, rollout.ended_ns),
             attributes=attributes,
             events=rollout.events,
-            status="unset" if end.status == "ok" else "error",
-            status_message=end.error or "",
+            status="unset" if end is None else "ok" if end.status == "ok" else "error",
+            status_message="" if end is None else end.error or "",
             scope=_SCOPE,
             resource=self.resource,
         )

@@ -14,11 +14,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import accumulate
+from operator import itemgetter
 from typing import Generic, TypeVar
 
 import msgspec
 
-from art_otel.spans.span import Quarantined, Resource, Span, SpanKey, Value
+from art_otel.attributes import ROLLOUT_EDITION
+from art_otel.spans.span import Event, Quarantined, Resource, Span, SpanKey, Value
 
 _Inherited = TypeVar("_Inherited")
 _Item = TypeVar("_Item")
@@ -319,7 +321,56 @@ def _encoded(span: Span) -> bytes:
 
 
 def _merged(copies: Sequence[Span]) -> Span:
-    """Merge the copies: the richest one, with what it lacks.
+    """Merge the copies: those of one edition are equal or cut, and of several, as gateways write them, all count."""
+    editions: dict[int, list[Span]] = {}
+    for copy in copies:
+        editions.setdefault(_edition(copy), []).append(copy)
+    if len(editions) == 1:
+        return _merged_copies(copies)
+    return _merged_editions([_merged_copies(editions[number]) for number in sorted(editions)])
+
+
+def _edition(span: Span) -> int:
+    """The number of a copy's edition; 0 for all but gateways' own spans."""
+    number = span.attributes.get(ROLLOUT_EDITION, 0)
+    try:
+        return int(number)  # of which some stores make a text
+    except (TypeError, ValueError, OverflowError):
+        return 0
+
+
+def _merged_editions(editions: Sequence[Span]) -> Span:
+    """Merge the editions of a span, the oldest first: what each says, and where several say it the newest."""
+    newest = next((edition for edition in reversed(editions) if edition.end_ns is not None), editions[-1])
+    with_status = next((edition for edition in reversed(editions) if edition.status != "unset"), newest)
+    attributes: dict[str, Value] = {}
+    events: dict[tuple[str, int], list[Event]] = {}
+    for edition in editions:
+        attributes |= edition.attributes
+        events |= _events_by_moment(edition)
+    return msgspec.structs.replace(
+        newest,
+        start_ns=min(edition.start_ns for edition in editions),
+        attributes=attributes,
+        events=tuple(event for moment in sorted(events, key=itemgetter(1, 0)) for event in events[moment]),
+        status=with_status.status,
+        status_message=with_status.status_message,
+        dropped_attributes_count=max(edition.dropped_attributes_count for edition in editions),
+        dropped_events_count=max(edition.dropped_events_count for edition in editions),
+        dropped_links_count=max(edition.dropped_links_count for edition in editions),
+    )
+
+
+def _events_by_moment(span: Span) -> dict[tuple[str, int], list[Event]]:
+    """The events of a span by name and microsecond, to which some stores round: those of one are an edition's."""
+    events: dict[tuple[str, int], list[Event]] = {}
+    for event in span.events:
+        events.setdefault((event.name, event.time_ns // 1000), []).append(event)
+    return events
+
+
+def _merged_copies(copies: Sequence[Span]) -> Span:
+    """Merge the copies of one edition: the richest one, with what it lacks.
 
     The SDK counts what it dropped before anybody exports, so a copy without the count lost it.
     """

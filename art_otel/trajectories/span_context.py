@@ -93,6 +93,7 @@ _NOT_METADATA: Final = frozenset(
         attributes.ROLLOUT_ID,
         attributes.ROLLOUT_NAME,
         attributes.ROLLOUT_TRACE_ID,
+        attributes.ROLLOUT_EDITION,
         attributes.SPANS_STARTED,
         attributes.SPANS_ENDED,
         attributes.ROLLOUT_PROVISIONAL,
@@ -183,7 +184,7 @@ def _outcome(root: Span) -> tuple[Status, str | None]:
     if root.end_ns is None:
         return "unfinished", None
     error_type, message = failure_of(root)
-    if error_type is None and message is None:
+    if root.status == "ok" or (error_type is None and message is None):  # an end as ok corrects an earlier error
         return "ok", None
     cancelled = error_type is not None and is_cancellation(error_type)
     return "cancelled" if cancelled else "error", message or error_type

@@ -96,6 +96,26 @@ def test_events_are_one_copy_s_so_that_no_reward_is_told_twice():
     assert only([make(1, events=(event,)), *copies, richest]).events == (event,)
 
 
+def edition(number: int, **fields) -> Span:
+    said = {"art.rollout.edition": number, **fields.pop("attributes", {})}
+    return make(1, attributes=said, **fields)
+
+
+def test_of_editions_all_counts_and_the_later_where_several_say_it():
+    events = [Event(name="e", time_ns=time, attributes={"k": time}) for time in (5_001, 5_001, 9_001)]
+    began = edition(1, start=7, end_ns=None, attributes={"group": "g", "b": 1})
+    failed = edition(2, start=8, attributes={"b": 2, "c": 1}, events=(*events[:2],), status="error")
+    last = edition(3, start=9, end_ns=20_000, attributes={"b": 3}, events=(events[2],), status="ok")
+    quiet = edition(4, start=9, end_ns=30_000)
+    rounded = tuple(Event(name=one.name, time_ns=5_000, attributes={"k": "5001"}) for one in events[:2])
+    stored = edition(2, start=8, attributes={"art.rollout.edition": "2", "b": "2"}, events=rounded)
+    for others in ([], [stored], [last, stored]):
+        found = only([began, failed, last, quiet, *others])
+        assert found.attributes == {"art.rollout.edition": 4, "group": "g", "b": 3, "c": 1}
+        assert found.events == tuple(events)
+        assert (found.start_ns, found.end_ns, found.status) == (7, 30_000, "ok")
+
+
 def test_numbers_that_are_equal_in_other_types_are_other_copies():
     assert only([make(1, attributes={"a": value}) for value in (1, 1.0, True)]).attributes["a"] == 1
 
@@ -154,6 +174,28 @@ def test_a_tree_leads_from_parents_to_children(parents, copies):
     placed = list(tree.topological_order())
     assert sorted(placed) == sorted(tree.spans)
     assert all(placed.index(above) < placed.index(below) for below, above in tree.parents.items())
+
+
+said = st.dictionaries(st.sampled_from("abc"), st.integers(0, 3))
+times = st.lists(st.integers(1, 3).map(lambda number: number * 1_000), max_size=2)
+editions = st.builds(
+    lambda number, said, times, end: edition(
+        number, attributes=said, events=tuple(Event(name="e", time_ns=time) for time in times), end_ns=end
+    ),
+    st.integers(0, 3),
+    said,
+    times,
+    st.sampled_from([None, 10_000, 20_000]),
+)
+
+
+@given(st.lists(editions, min_size=1, max_size=6), st.randoms(use_true_random=False))
+def test_order_and_repetition_of_editions_change_nothing(copies, chance):
+    shuffled = [*copies, *chance.choices(copies, k=3)]
+    chance.shuffle(shuffled)
+    (found,) = build_tree(copies).spans.values()
+    assert build_tree(shuffled).spans[key(1)] == found
+    assert len(found.events) <= len({time.time_ns for copy in copies for time in copy.events}) * 2
 
 
 HERE, THERE = (Resource(attributes={"service.instance.id": name}) for name in ("here", "there"))
