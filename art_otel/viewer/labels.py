@@ -1,9 +1,9 @@
 """Labels: notes, labels and corrected rewards that people give on the page, kept beside the dataset.
 
 Invariant: the file `_labels.jsonl` in a dataset's folder is a file of rewards as `art-otel convert` reads it, and it is
-only ever appended to, and only where every line of it is one of ours. A label is a reward of its name, 1.0, and 0.0
-once it is taken away; a note is the explanation of a reward named `note`; a corrected reward is one named `reward`. Of
-several lines of one name the last counts.
+only ever appended to, and only where every line of it is one of ours. A label is an evaluation of its name, 1.0, and
+0.0 once it is taken away; a note is the explanation of one named `note`; a corrected reward is a reward named `reward`.
+Of several lines of one name the last counts.
 """
 
 import os
@@ -35,6 +35,7 @@ class _Line(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defau
     label: str | None = None
     explanation: str | None = None
     attempt: int | None = None
+    evaluation: bool = False
     time: int
 
 
@@ -104,8 +105,8 @@ class Labels:
             return msgspec.json.encode(msgspec.convert(values, _Line)) + b"\n"
 
         lines = [
-            *([] if change.label is None else [line(change.label, value=float(change.on))]),
-            *([] if change.note is None else [line(NOTE, label=NOTE, explanation=change.note)]),
+            *([] if change.label is None else [line(change.label, value=float(change.on), evaluation=True)]),
+            *([] if change.note is None else [line(NOTE, label=NOTE, explanation=change.note, evaluation=True)]),
             *([] if change.reward is None else [line(REWARD_NAME, value=change.reward)]),
         ]
         with self._lock:

@@ -1,9 +1,9 @@
 """RolloutRegistry: which rollout each running span belongs to, and what belongs to none yet.
 
 Invariant: a span belongs to the rollout its own id names, else to that of its local parent, else to that of the code
-that started it (context, then baggage). Of spans in no rollout those that match a glob begin one, and so does an LLM
-call: the outermost running span of its trace becomes the rollout, as in dumps; a call without a parent joins the
-process's own rollout. Where the outermost span has a parent (of another process, or ended), its id is provisional.
+that started it (context, then baggage). Of spans in no rollout those that match a glob begin one, as does a request
+that matches one and was sent from within such a rollout; and so does an LLM call: the outermost running span of its
+trace becomes the rollout, as in dumps; a call without a parent joins the process's own rollout. Where the outermost span has a parent (of another process, or ended), its id is provisional.
 
 Which spans are calls: one that ended is a call exactly when a dump's is. Instrumentors of clients say so when a span
 starts; those of frameworks may say so only by what they put on it before it ends. So spans that ended in no rollout
@@ -94,7 +94,9 @@ class RolloutRegistry:
         declared = _declared(span.attributes)
         if around is None and declared is not None and declared == remote_rollout_id(context):
             declared = None  # the app copies baggage onto its spans, also where it is not believed
-        if declared is None or declared == around:
+        if declared is None and around is not None and self._is_request(span, context):
+            active.outer = around
+        elif declared is None or declared == around:
             active.rollout = around
             if around is None and _is_reward(span):
                 active.rollout, active.is_aside = self._of_linked(span), True
@@ -114,6 +116,14 @@ class RolloutRegistry:
     def matches(self, name: str) -> bool:
         """Whether a span of this name is a rollout by the globs."""
         return any(fnmatchcase(name, glob) for glob in self._globs)
+
+    def _is_request(self, span: Span, context: Context | None) -> bool:
+        """Whether a span is a request or a task that came here and is a rollout by a glob, whoever sent it.
+
+        One that an explicit rollout sent is a part of that.
+        """
+        is_remote = span.parent is not None and span.parent.is_remote
+        return is_remote and self.matches(span.name) and current_rollout_id(context) is None
 
     def outermost(self, active: ActiveSpan) -> list[ActiveSpan]:
         """The running spans above this one, the outermost first, and itself."""
