@@ -28,6 +28,8 @@ _PATHS: Final[tuple[tuple[str, Dialect], ...]] = (
     ("/responses", "responses"),
     ("/messages", "messages"),
 )
+_OF_THREAD: Final = re.compile(r"/threads/[^/]+/messages$")
+"""OpenAI's Assistants: a message is put into a thread, and nobody answers it yet."""
 _EVENTS: Final = b"text/event-stream"
 _FIRST_REFUSAL: Final = 400
 _MESSAGE: Final = 1000
@@ -36,7 +38,7 @@ _MESSAGE: Final = 1000
 
 def dialect_of(method: str, path: str) -> Dialect | None:
     """How a request asks for a completion; None for one that asks for something else."""
-    if method != "POST":
+    if method != "POST" or _OF_THREAD.search(path):
         return None
     return next((dialect for end, dialect in _PATHS if path.endswith(end)), None)
 

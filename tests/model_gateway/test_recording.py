@@ -132,6 +132,13 @@ def test_a_prompt_is_what_was_sent_however_odd(tmp_path, address, path):
     assert [turn.untrained for turn in trajectory.turns] == [None, None]
 
 
+def test_a_message_put_into_a_thread_is_no_call(tmp_path, address):
+    with gateway(tmp_path, address) as running:
+        for path in ("/v1/threads/thread_1/messages", "/rollout/r/v1/threads/thread_1/messages"):
+            httpx.post(f"{running.url}{path}", json=user("Hi")[0])
+    assert recorded(tmp_path) == []
+
+
 def test_a_message_of_anthropic_is_read_whole(tmp_path, address):
     tool = {"name": "look", "input_schema": TOOL["function"]["parameters"]}
     with gateway(tmp_path, address) as running:
