@@ -242,16 +242,18 @@ def _merge_choice(trusted: Choice, lesser: Choice) -> Choice:
         return trusted
     ids = lesser.token_ids if trusted.token_ids is None else trusted.token_ids
     logprobs = lesser.logprobs if trusted.logprobs is None else trusted.logprobs
-    exact = lesser if trusted.token_ids is None else trusted  # only our own attributes have more, beside the ids
+    exact, other = (lesser, trusted) if trusted.token_ids is None else (trusted, lesser)
+    if other.token_ids != exact.token_ids:  # what is said of other tokens
+        other = exact
     return Choice(
         index=trusted.index,
         message=message,
         finish_reason=trusted.finish_reason or lesser.finish_reason,
         token_ids=ids,
         logprobs=logprobs if ids is None or logprobs is None or len(logprobs.data) == len(ids.data) else None,
-        weight_versions=exact.weight_versions,
-        routed_experts=exact.routed_experts,
-        sampling_mask=exact.sampling_mask,
+        weight_versions=exact.weight_versions or other.weight_versions,
+        routed_experts=exact.routed_experts or other.routed_experts,
+        sampling_mask=exact.sampling_mask or other.sampling_mask,
     )
 
 

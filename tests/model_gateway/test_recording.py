@@ -295,6 +295,29 @@ def test_a_stream_that_broke_is_not_trained_and_one_that_was_left_neither(tmp_pa
     assert trajectory.calls[0].error_type == "BrokenOffError"
 
 
+@pytest.mark.parametrize("events", [1, 2, 4])
+@pytest.mark.parametrize(
+    ("path", "asked"),
+    [
+        ("/v1/messages", {"messages": user("Hi #pace=0.2"), "max_tokens": 9}),
+        ("/v1/responses", {"input": "Hi #pace=0.2"}),
+    ],
+)
+def test_a_stream_that_was_left_costs_the_rollout_that_turn_alone(tmp_path, address, path, asked, events):
+    """However early: `message_start` counts no token that is sampled later, `response.created` is no answer."""
+    with gateway(tmp_path, address) as running:
+        body = {"model": MODEL, "stream": True, **asked}
+        with httpx.stream("POST", f"{running.url}/rollout/r{path}", json=body) as response:
+            read = response.iter_text()
+            while events > 0:
+                events -= next(read).count("data:")
+        chat(f"{running.url}/rollout/r")
+    (trajectory,) = recorded(tmp_path)
+    assert trajectory.complete, trajectory.incomplete_reasons
+    assert [turn.untrained for turn in trajectory.turns][-1:] == [None]
+    assert {turn.untrained for turn in trajectory.turns[:-1]} <= {"failed", "stream broke"}
+
+
 def test_a_call_that_an_app_traced_as_well_is_one_call_with_the_ids_of_the_gateway(tmp_path, address, monkeypatch):
     """The app asks for no tokens, the gateway does; the app tells the gateway its rollout in the baggage."""
     monkeypatch.setenv("ART_OTEL_DIR", str(tmp_path))

@@ -4,8 +4,9 @@ A line may also have `label`, `explanation`, `attempt`, `response_id` (of the ca
 `evaluation` where it is not meant as the reward. Each is the span of a reward that was given elsewhere.
 
 Invariant: lines are ordered by their time. Those without one are before those that have one, ordered by the names of
-their files and then by line, whichever process reads them in which round: of two rewards of one name the later line counts, and a line of `rewards-tuesday-2.jsonl` corrects one of
-`rewards-tuesday.jsonl`. No name says for sure which file is later, so the report counts the lines without a time.
+their files and then by line, whichever process reads them in which round: of two rewards of one
+name the later line counts, and a line of `rewards-tuesday-2.jsonl` corrects one of `rewards-tuesday.jsonl`. No name
+says for sure which file is later, so the report counts the lines without a time.
 """
 
 import io
