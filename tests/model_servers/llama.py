@@ -6,6 +6,7 @@
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -94,3 +95,9 @@ def tokenized(server: ModelServer, text: str) -> list[int]:
 
 def _post(server: ModelServer, path: str, asked: Any) -> dict[str, Any]:
     return httpx.post(f"{server.url}{path}", json=asked, timeout=60).raise_for_status().json()
+
+
+if __name__ == "__main__":
+    with llama_server(Path("llama.log")) as server:
+        print(f"LLAMA_TEST_URL={server.url} LLAMA_TEST_PYTHON={server.python}", flush=True)
+        sys.stdin.read()

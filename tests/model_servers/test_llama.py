@@ -5,6 +5,7 @@ test prints its numbers.
 """
 
 import json
+import subprocess
 from dataclasses import dataclass, field
 
 import httpx
@@ -17,7 +18,7 @@ from tests.gaps import kinds
 from tests.model_gateway.gateways import gateway
 from tests.model_servers.agreement import Row, torch_logprobs
 from tests.model_servers.asks import LOOK, MODEL, TOOLS, anthropic_asks, openai_asks, user
-from tests.model_servers.llama import prompt_ids
+from tests.model_servers.llama import prompt_ids, tokenized
 from tests.model_servers.runs import ask, converted, run_app
 from tests.model_servers.servers import ModelServer
 
@@ -31,6 +32,26 @@ NO_CALL = "does not match the expected peg-native format"
 """What llama.cpp says of random text that begins as a call of a tool."""
 
 pytestmark = [pytest.mark.real_server, pytest.mark.xdist_group("llama")]
+
+
+TEXTS = (
+    "Hello world, it's  1234\n\n\ttabs and\u00a0spaces\r\n",
+    "Grüße aus Köln, Äpfel e\u0301",
+    "🦙 👩\u200d👩\u200d👧 日本語 \ufffd",
+    '<|im_start|>user\nHi<|im_end|>\n<tool_call>{"a": 1}</tool_call> <think>',
+)
+ENCODE = """
+import sys
+from tokenizers import Tokenizer
+for text in sys.argv[2:]:
+    print(Tokenizer.from_file(sys.argv[1]).encode(text).ids)
+"""
+
+
+def test_texts_have_the_ids_that_the_tokenizer_of_the_model_gives(llama):
+    command = [str(llama.python), "-c", ENCODE, str(llama.model / "tokenizer.json"), *TEXTS]
+    encoded = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert [tokenized(llama, text) for text in TEXTS] == [json.loads(ids) for ids in encoded]
 
 
 @dataclass

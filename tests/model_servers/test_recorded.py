@@ -108,3 +108,10 @@ def test_completions_of_llama_cpp_keep_the_usage_that_nobody_asked_for():
     given = exchange.take(kept["answer"].encode()).decode()
     assert given.count('"usage":{"completion_tokens":6') == kept["answer"].count('"usage":{') == 1
     assert given.count('"logprobs":null') == given.count('"text"')
+
+
+@pytest.mark.parametrize(("prompt", "ids"), [([5, 6], [5, 6]), ([[5, 6]], [5, 6]), ([[5], [6]], None), ("Hi", None)])
+def test_a_prompt_of_ids_is_known_where_the_server_does_not_repeat_it(prompt, ids):
+    kept = read("llama-text-stream")
+    call = call_of({**kept, "request": {**kept["request"], "prompt": prompt}})
+    assert (call.prompt_token_ids and call.prompt_token_ids.tolist()) == ids
