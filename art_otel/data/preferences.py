@@ -23,6 +23,7 @@ import msgspec
 
 from art_otel.data.conversation import MESSAGES, Conversation, main_conversation
 from art_otel.data.options import validate
+from art_otel.data.report import warn_of_nothing
 from art_otel.data.rewards import RewardOf, check_reward, reward_of
 from art_otel.data.selection import AllowIncomplete, Selection, Split, StatusFilter, group_of, select
 from art_otel.data.sources import ListedChunks, Sources, list_chunks, read_numbered
@@ -130,6 +131,7 @@ class PreferenceBatches:
         pairs = self.pairs()
         while batch := tuple(islice(pairs, self._options.batch_size)):
             yield batch
+        warn_of_nothing(self.report, self._selection, self._listed.chunks)
 
     def pairs(self) -> Iterator[PreferencePair]:
         """Give the pairs one by one."""

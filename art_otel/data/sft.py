@@ -15,6 +15,7 @@ import msgspec
 
 from art_otel.data.conversation import MESSAGES, Conversation, conversation
 from art_otel.data.options import validate
+from art_otel.data.report import warn_of_nothing
 from art_otel.data.rewards import RewardOf, check_reward, reward_of
 from art_otel.data.selection import AllowIncomplete, Selection, Split, StatusFilter, group_of, select
 from art_otel.data.sources import ListedChunks, Sources, list_chunks, read_numbered
@@ -84,6 +85,7 @@ class MessageBatches:
         examples = self.examples()
         while batch := tuple(islice(examples, self._options.batch_size)):
             yield batch
+        warn_of_nothing(self.report, self._selection, self._listed.chunks)
 
     def examples(self) -> Iterator[MessageExample]:
         """Give the examples one by one."""

@@ -277,3 +277,24 @@ def test_two_sources_are_compared_on_the_tasks_that_both_have_and_two_rollouts_w
         for message in pair["messages"]:
             assert message["same"] == all(words["kind"] == "same" for words in message["words"])
         assert client.get("/api/compare?kind=source&left=before&right=x").status_code == 400
+
+
+def test_two_checkpoints_of_other_steps_are_compared_task_by_task(tmp_path):
+    for name, steps in (("early", (0,)), ("late", (3, 4))):
+        made = [
+            talk(f"{name}-{task}-{step}", 2, name="solve", group_id=task, training_step=step, **rewarded(float(step)))
+            for task in ("t1", "t2")
+            for step in steps
+        ]
+        write_trajectories(made, tmp_path / name)
+    with viewer(tmp_path / "early", tmp_path / "late") as client:
+        for kind, left, right, rollouts, change in (
+            ("source", "early", "late", [(1, 2)] * 2, 3.5),
+            ("step", "0", "4", [(1, 1)] * 2, 4.0),
+        ):
+            compared = answer(client, "compare", kind=kind, left=left, right=right)["compared"]
+            assert (compared["by"], compared["onlyLeft"], compared["onlyRight"]) == ("group", 0, 0)
+            assert [(task["name"], task["says"], task["change"]) for task in compared["tasks"]] == [
+                (name, "solve", change) for name in ("t1", "t2")
+            ]
+            assert [(one["left"]["rollouts"], one["right"]["rollouts"]) for one in compared["tasks"]] == rollouts
