@@ -25,6 +25,9 @@ from art_otel.viewer.tree import show_turns
 
 _MS = 1e6
 
+NEIGHBORS = ("previous", "next", "groupPrevious", "groupNext")
+"""The trajectories before and after one, in the list and in its group."""
+
 
 class RecordedSpans:
     """The spans of dumps by their traces, without attributes; they are read when they are first asked for."""
@@ -147,10 +150,11 @@ def _labeled(given: Labeled | None) -> dict[str, Any]:
 
 def _judged(judgement: Judgement | None, number: int) -> dict[str, Any]:
     if judgement is None:
-        return {"judged": False, "verdict": None, "sampledTokens": None, "trainedTokens": None}
+        return {"judged": False, "verdict": None, "completions": [], "sampledTokens": None, "trainedTokens": None}
     return {
         "judged": True,
         "verdict": judgement.verdicts[number],
+        "completions": judgement.completions.row(number),
         "sampledTokens": int(judgement.sampled[number]),
         "trainedTokens": int(judgement.trained[number]),
     }
@@ -181,15 +185,17 @@ def show_reward(trajectory: Trajectory, reward: Reward) -> dict[str, Any]:
 
 
 def _neighbors(snapshot: Snapshot, row: int) -> dict[str, str | None]:
-    """The trajectories before and after it, in the list and in its group."""
+    """The keys of its neighbors; None where there is none."""
     newest, members = snapshot.outlines.newest, members_of(snapshot, row)
     place, position = int(np.flatnonzero(newest == row)[0]), members.index(row)
-    return {
-        "previous": _key(snapshot, newest[place - 1]) if place else None,
-        "next": _key(snapshot, newest[place + 1]) if place + 1 < len(newest) else None,
-        "groupPrevious": _key(snapshot, members[position - 1]) if position else None,
-        "groupNext": _key(snapshot, members[position + 1]) if position + 1 < len(members) else None,
-    }
+    around = (
+        newest[place - 1] if place else None,
+        newest[place + 1] if place + 1 < len(newest) else None,
+        members[position - 1] if position else None,
+        members[position + 1] if position + 1 < len(members) else None,
+    )
+    keys = [None if neighbor is None else _key(snapshot, neighbor) for neighbor in around]
+    return dict(zip(NEIGHBORS, keys, strict=True))
 
 
 def _key(snapshot: Snapshot, row: int | np.int64) -> str:

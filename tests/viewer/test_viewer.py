@@ -75,7 +75,8 @@ def test_the_plan_is_the_batch_report_and_each_reason_leads_to_its_rows(client, 
     skipped = {unit: Counter() for unit in ("trajectory", "completion", "history")}
     for entry in plan["skipped"]:
         skipped[entry["unit"]][entry["reason"]] = entry["count"]
-        assert entry["cure"]
+        assert entry["means"]
+        assert entry["helps"]
         total = answer(client, "trajectories", **dict(parse_qsl(entry["filter"])))["total"]
         assert total == entry["count"] if entry["unit"] == "trajectory" else 0 < total <= entry["count"]
     assert skipped == {
@@ -176,7 +177,9 @@ def test_the_overview_counts_what_the_data_holds(client, data):
     overview, everything = answer(client, "overview"), list(read_trajectories(data))
     assert overview["total"] == len(everything)
     assert overview["complete"] == sum(one.complete for one in everything)
-    assert overview["incomplete"] == [{"reason": "no content", "count": 1, "cure": overview["incomplete"][0]["cure"]}]
+    (missing,) = overview["incomplete"]
+    assert (missing["reason"], missing["count"]) == ("no content", 1)
+    assert missing["helps"].startswith("Switch content capture on")
     assert overview["trainable"] == batches(data, {}).trajectories_used
     assert sum(one["count"] for one in overview["statuses"]) == len(everything)
     rewards = overview["rewards"]

@@ -19,7 +19,8 @@ export function GroupPage({ route, info }: { route: Route; info: Info | null }) 
         Group <Inline text={group.groupId} />
       </h1>
       <p class="quiet">
-        {count(group.members.length)} rollouts{group.step !== null && `, step ${count(group.step)}`}
+        {count(group.members.length)} rollouts{group.step !== null && `, step ${count(group.step)}`} ·{" "}
+        <a href={hashOf(["t"], { group: route.parts[1] })}>in the list</a>
       </p>
       <section aria-labelledby="advantage">
         <h2 id="advantage">How the advantage came about</h2>

@@ -1,6 +1,6 @@
 import type { Info, Reward, Rollout } from "../api/types";
 import { count, decimal, duration, json, rewardClass, time } from "../format";
-import { Status, Verdict } from "../list/columns";
+import { Status, Verdict, groupHash } from "../list/columns";
 import { hashOf } from "../route";
 import { Value } from "../text/unknown";
 import { Block, Inline, visible } from "../text/visible";
@@ -50,7 +50,7 @@ export function RolloutHeader({ rollout, info, tab }: { rollout: Rollout; info: 
         </Fact>
         {row.groupKey !== null && (
           <Fact name="Group">
-            <a href={hashOf(["g", row.groupKey])}>
+            <a href={groupHash(row.groupKey)}>
               <Inline text={row.groupId ?? row.groupKey} />
             </a>
           </Fact>
