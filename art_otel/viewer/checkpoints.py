@@ -137,15 +137,16 @@ def _task(snapshot: Snapshot, task: _Task, sides: Sequence[list[int]]) -> dict[s
 
 
 def _side(snapshot: Snapshot, rows: NDArray[np.int64]) -> dict[str, Any]:
-    """How many rollouts there are, and the means of their rewards, turns and tokens."""
+    """How many rollouts there are, and the means of their rewards, turns and tokens, where they are known."""
     outlines, judgement = snapshot.outlines, snapshot.judging.done()
     rewards = [reward for reward in outlines.column("reward").take(rows).to_pylist() if reward is not None]
     usable = list(filter(isfinite, rewards))
+    counted = rows if judgement is None else rows[judgement.counted[rows]]
     return {
         "rollouts": len(rows),
         "reward": fmean(usable) if usable else None,
         "turns": float(outlines.turns[rows].mean()) if len(rows) else None,
-        "tokens": None if judgement is None or not len(rows) else float(judgement.sampled[rows].mean()),
+        "tokens": None if judgement is None or not len(counted) else float(judgement.sampled[counted].mean()),
     }
 
 

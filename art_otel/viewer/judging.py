@@ -76,7 +76,8 @@ DEFAULTS: Final = PlanOptions()
 class Judgement:
     """`verdicts[i]` is why nothing of row i is trained (None: something is), `completions` why completions are not.
 
-    `trained` and `sampled` count tokens: those that are trained, and those of all completions. Shape: (rows,).
+    `trained` and `sampled` count tokens: those that are trained, and those of all completions; `counted` marks rows
+    of which all tokens of completions are known. Shape: (rows,).
     `advantages` has one for each completion, in the order of `completions`; None where none were asked for.
     """
 
@@ -85,6 +86,7 @@ class Judgement:
     advantages: NDArray[np.float64] | None
     trained: NDArray[np.int64]
     sampled: NDArray[np.int64]
+    counted: NDArray[np.bool_]
     refused: NDArray[np.bool_]
     report: BatchReport
 
@@ -159,6 +161,7 @@ def judge(combined: Combined, options: PlanOptions) -> Judgement:
         advantages=columns.advantages,
         trained=columns.trained,
         sampled=columns.sampled,
+        counted=columns.counted,
         refused=columns.refused,
         report=columns.report,
     )

@@ -192,7 +192,9 @@ def _sort_values(snapshot: Snapshot, sort: str, query: Mapping[str, str]) -> pa.
         return pc.subtract(outlines.column("ended_at"), outlines.column("started_at"))
     if sort in ("tokens", "trained"):
         judgement = _judgement(snapshot, query)
-        return pa.array(judgement.sampled if sort == "tokens" else judgement.trained)
+        return (
+            pa.array(judgement.trained) if sort == "trained" else pa.array(judgement.sampled, mask=~judgement.counted)
+        )
     raise UsageError(f"sort={sort!r:.50}: use one of {', '.join((*_SORTS, *_COUNTED))}")
 
 

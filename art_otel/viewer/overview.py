@@ -161,6 +161,7 @@ def show_plan(snapshot: Snapshot, options: PlanOptions) -> dict[str, Any]:
         "tokens": {
             "sampled": int(judgement.sampled[~judgement.refused].sum()),
             "trained": report.trained_tokens,
+            "uncounted": int((~judgement.counted & ~judgement.refused).sum()),
         },
         "skipped": [
             *_skipped(report.trajectories_skipped, "trajectory", "skip", options),

@@ -174,9 +174,13 @@ def _mask(span: CompletionSpan, comparison: Comparison, trained_in: dict[int, in
     untrained = comparison.trajectory.turns[span.turn].untrained
     if untrained is not None:
         return f"Not under the mask: {untrained}. {cure_of(untrained)}"
+    verdict = comparison.verdict
+    trains = bool(verdict.completions) and verdict.completions[span.turn] is None
     if not span.trained:
-        return f"Context here: history {trained_in[span.turn] + 1} is the first that holds it, and trains it."
-    return f"Sampled by turn {span.turn}; this history is where it is trained."
+        says = ", and trains it" if trains else ""
+        return f"Context here: history {trained_in[span.turn] + 1} is the first that holds it{says}."
+    says = "is where it is trained" if trains else "would train it, if no option spoke against it"
+    return f"Sampled by turn {span.turn}; this history {says}."
 
 
 def _credit(span: CompletionSpan, comparison: Comparison, options: PlanOptions) -> str:

@@ -187,6 +187,7 @@ export interface TimeBar {
   endMs: number | null;
   turn: number | null;
   error: string | null;
+  agent: string | null;
   depth: number;
 }
 
@@ -277,7 +278,8 @@ export interface Plan extends Answer {
   options: Option[];
   trajectories: { read: number; trained: number; skipped: number };
   completions: { sampled: number; trained: number };
-  tokens: { sampled: number | null; trained: number | null };
+  /** Of `uncounted` trajectories nobody knows how many tokens were sampled. */
+  tokens: { sampled: number | null; trained: number | null; uncounted: number };
   skipped: (Reason & { unit: string; filter: string | null })[];
   report: unknown;
   sums: boolean;

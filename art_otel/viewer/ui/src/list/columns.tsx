@@ -1,7 +1,7 @@
 import type { ComponentChildren } from "preact";
 import { isAnswered } from "../api/fetch_json";
 import type { Row } from "../api/types";
-import { count, decimal, duration, rewardClass, time } from "../format";
+import { count, decimal, duration, rewardClass, shortId, time } from "../format";
 import { hashOf } from "../route";
 import { Unknown, Value } from "../text/unknown";
 import { Inline, visible } from "../text/visible";
@@ -27,7 +27,7 @@ const COLUMNS: Column[] = [
           </b>
         )}{" "}
         <span class="id">
-          <Inline text={row.rolloutId} />
+          <Inline text={row.name === null ? row.rolloutId : shortId(row.rolloutId)} />
         </span>
         {row.attempt !== null && row.attempt > 0 && <span class="quiet"> attempt {row.attempt}</span>}
         {row.labels.map((label) => (

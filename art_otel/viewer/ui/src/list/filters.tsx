@@ -51,11 +51,16 @@ interface Props {
 
 export function Filters({ query, onChange }: Props) {
   const { answer } = useAnswer<Overview>("/api/overview");
+  const [open, setOpen] = useState(false);
+  const set = FILTERS.filter((name) => name !== "q" && query.has(name)).length;
   const named = (rows: { name: string | null }[] | undefined) =>
     (rows ?? []).flatMap((row) => (row.name === null ? [] : [row.name]));
   return (
-    <form class="filters" role="search" onSubmit={(event) => event.preventDefault()}>
+    <form class={open ? "filters open" : "filters"} role="search" onSubmit={(event) => event.preventDefault()}>
       <Search value={query.get("q") ?? ""} focus={query.get("focus") === "search"} onChange={onChange} />
+      <button type="button" class="more-filters" aria-expanded={open} onClick={() => setOpen(!open)}>
+        Filters{set > 0 && ` (${set})`}
+      </button>
       <Choice name="status" label="Status" values={named(answer?.statuses)} query={query} onChange={onChange} />
       <Choice name="complete" label="Complete" values={["yes", "no"]} query={query} onChange={onChange} />
       <Choice

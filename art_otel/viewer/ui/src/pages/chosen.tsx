@@ -1,5 +1,5 @@
 import type { Info } from "../api/types";
-import { count } from "../format";
+import { count, counted } from "../format";
 import { Inline } from "../text/visible";
 
 type Chosen = NonNullable<Info["chosen"]>;
@@ -7,10 +7,10 @@ type Chosen = NonNullable<Info["chosen"]>;
 /** What an exported file holds of the data that it was made of: how many rollouts, and by which options. */
 export function ChosenNote({ chosen }: { chosen: Chosen }) {
   const { rollouts, matching, total, by } = chosen;
-  if (rollouts === total) return <p class="quiet">This file holds all {rolloutsOf(total)} of the data.</p>;
+  if (rollouts === total) return <p class="quiet">This file holds all {counted(total, "rollout")} of the data.</p>;
   return (
     <p class="notice">
-      This file holds <b>{count(rollouts)}</b> of {rolloutsOf(total)}
+      This file holds <b>{count(rollouts)}</b> of {counted(total, "rollout")}
       {by !== "" && (
         <>
           , chosen by{" "}
@@ -23,8 +23,4 @@ export function ChosenNote({ chosen }: { chosen: Chosen }) {
       these {count(rollouts)}.
     </p>
   );
-}
-
-export function rolloutsOf(number: number): string {
-  return number === 1 ? "1 rollout" : `${count(number)} rollouts`;
 }

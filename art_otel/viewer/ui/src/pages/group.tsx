@@ -1,6 +1,6 @@
 import type { Group, Info } from "../api/types";
 import { useAnswer } from "../api/use_answer";
-import { count, decimal, signed } from "../format";
+import { count, decimal, shortId, signed } from "../format";
 import { Status, Verdict } from "../list/columns";
 import { RewardOptions } from "../rollout/option_choice";
 import { go, hashOf, queryText, withQuery, type Route } from "../route";
@@ -66,7 +66,7 @@ export function GroupPage({ route, info }: { route: Route; info: Info | null }) 
                 <tr>
                   <th scope="row">
                     <a href={hashOf(["r", row.key])} title={visible(row.rolloutId)}>
-                      <Inline text={row.rolloutId} />
+                      <Inline text={shortId(row.rolloutId)} />
                     </a>
                   </th>
                   <td>
@@ -129,7 +129,7 @@ function SideBySide({ group }: { group: Group }) {
               {shown.map((row) => (
                 <th scope="col">
                   <a href={hashOf(["r", row.key])} title={visible(row.rolloutId)}>
-                    <Inline text={row.rolloutId} />
+                    <Inline text={shortId(row.rolloutId)} />
                   </a>
                   <span class="quiet num">
                     {" "}

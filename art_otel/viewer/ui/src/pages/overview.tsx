@@ -2,7 +2,7 @@ import type { ComponentChildren } from "preact";
 import { isExported } from "../api/fetch_json";
 import type { Info, Overview, Reason } from "../api/types";
 import { useAnswer } from "../api/use_answer";
-import { count, decimal, percent } from "../format";
+import { count, counted, decimal, percent } from "../format";
 import { hashOf, type Query } from "../route";
 import { Failure, Loading, Unknown, Value } from "../text/unknown";
 import { Inline, visible } from "../text/visible";
@@ -32,13 +32,13 @@ export function OverviewPage({ info }: { info: Info | null }) {
       {info?.chosen && <ChosenNote chosen={info.chosen} />}
       {answer.repeated > 0 && (
         <p class="notice">
-          {count(answer.repeated)} recordings are in several of these sources. Each is shown, counted and trained once, as
-          of the first source that has it.
+          {answer.repeated === 1 ? "1 recording is" : `${count(answer.repeated)} recordings are`} in several of these
+          sources. Each is shown, counted and trained once, as of the first source that has it.
         </p>
       )}
       {answer.sharedGroups > 0 && (
         <p class="notice">
-          {count(answer.sharedGroups)} groups have the same id in several sources. Each source has a group of its own, with
+          {counted(answer.sharedGroups, "group id")} {answer.sharedGroups === 1 ? "is" : "are"} in several sources. Each source has a group of its own, with
           the number of the source behind the id{isExported ? "" : ": "}
           {!isExported && <a href={hashOf(["compare"])}>compare them</a>}.
         </p>
@@ -104,6 +104,9 @@ export function OverviewPage({ info }: { info: Info | null }) {
       {(incomplete.length > 0 || answer.incomplete.length === 0) && (
         <section aria-labelledby="incomplete">
           <h2 id="incomplete">What is missing</h2>
+          {[...said.keys()].some((reason) => reason.startsWith("incomplete: ")) && (
+            <p class="quiet">All that is missing of a trajectory; above, its first reason alone counts.</p>
+          )}
           <Found rows={incomplete} filter="reason" none="Every trajectory is complete." />
         </section>
       )}

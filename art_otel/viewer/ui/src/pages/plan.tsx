@@ -1,7 +1,7 @@
 import { isExported } from "../api/fetch_json";
 import type { Info, Plan } from "../api/types";
 import { useAnswer } from "../api/use_answer";
-import { count, json, percent } from "../format";
+import { count, counted, json, percent } from "../format";
 import { go, withQuery, type Route } from "../route";
 import { Failure, Loading, Value } from "../text/unknown";
 import { Block } from "../text/visible";
@@ -78,7 +78,12 @@ function Outcome({ plan }: { plan: Plan }) {
         <tbody>
           <Total name="trajectories" all={trajectories.read} trained={trajectories.trained} />
           <Total name="sampled completions" all={completions.sampled} trained={completions.trained} />
-          <Total name="sampled tokens" all={tokens.sampled} trained={tokens.trained} />
+          <Total
+            name="sampled tokens"
+            says={tokens.uncounted > 0 ? `, and unknown ones of ${count(tokens.uncounted)} trajectories` : ""}
+            all={tokens.sampled}
+            trained={tokens.trained}
+          />
         </tbody>
       </table>
       {plan.sums ? (
@@ -98,7 +103,7 @@ function Outcome({ plan }: { plan: Plan }) {
           href={({ filter }) => (filter === null ? null : `#/t?${filter.replace(/^\?/, "")}`)}
           number={(row) => (
             <>
-              {count(row.count)} <span class="quiet">{unit(row.unit, row.count)}</span>
+              {count(row.count)} <span class="quiet">{counted(row.count, row.unit).split(" ")[1]}</span>
             </>
           )}
         />
@@ -113,15 +118,20 @@ function Outcome({ plan }: { plan: Plan }) {
   );
 }
 
-function unit(name: string, number: number): string {
-  if (number === 1) return name;
-  return name.endsWith("y") ? `${name.slice(0, -1)}ies` : `${name}s`;
+interface TotalProps {
+  name: string;
+  says?: string;
+  all: number | null;
+  trained: number | null;
 }
 
-function Total({ name, all, trained }: { name: string; all: number | null; trained: number | null }) {
+function Total({ name, says = "", all, trained }: TotalProps) {
   return (
     <tr>
-      <th scope="row">{name}</th>
+      <th scope="row">
+        {name}
+        <span class="quiet">{says}</span>
+      </th>
       <td class="num">
         <Value of={all} as={count} />
       </td>
