@@ -44,7 +44,7 @@ def list_sides(snapshot: Snapshot) -> dict[str, list[str]]:
     """The sides that can be compared, by their kind; a kind with one value alone has none."""
     outlines = snapshot.outlines
     kinds = {
-        "source": [source.name for source in snapshot.sources],
+        "source": [snapshot.sources[number].name for number in sorted(outlines.distinct("source"))],
         "step": list(map(str, sorted(outlines.distinct("shown_training_step")))),
         "version": sorted(outlines.distinct("shown_policy_version"), key=_by_number),
         "model": sorted(outlines.models.counts()),
@@ -93,7 +93,7 @@ def _rows_of(snapshot: Snapshot, kind: str, value: str) -> NDArray[np.int64]:
         raise UsageError(f"{kind}={value!r:.100}: use one of {', '.join(sides.get(kind, sides))}")
     match kind:
         case "source":
-            matches = outlines.equal("source", sides["source"].index(value))
+            matches = outlines.equal("source", [source.name for source in snapshot.sources].index(value))
         case "step":
             matches = outlines.equal("shown_training_step", int(value))
         case "version":

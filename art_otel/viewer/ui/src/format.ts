@@ -13,7 +13,7 @@ export function counted(number: number, thing: string): string {
 
 /** An id with its middle left out: what tells ids apart is often at their end. */
 export function shortId(id: string): string {
-  return id.length > 22 ? `${id.slice(0, 8)}…${id.slice(-12)}` : id;
+  return id.length > 20 ? `${id.slice(0, 6)}…${id.slice(-8)}` : id;
 }
 
 export function decimal(value: number, digits = 4): string {

@@ -22,11 +22,10 @@ export function OverviewPage({ info }: { info: Info | null }) {
   const incomplete = answer.incomplete.filter((row) => said.get(`incomplete: ${row.reason}`) !== row.count);
   return (
     <>
-      <h1>{info ? <Inline text={info.name} /> : "Overview"}</h1>
-      {info && info.sources.length > 1 && (
+      <h1>{info ? <Inline text={info.sources.length > 4 ? `${info.sources.length} sources` : info.name} /> : "Overview"}</h1>
+      {info && info.sources.length > 4 && (
         <p class="quiet">
-          From <Inline text={info.sources.slice(0, 4).join(", ")} />
-          {info.sources.length > 4 && ` and ${count(info.sources.length - 4)} more`}
+          <Inline text={info.name} />
         </p>
       )}
       {info?.chosen && <ChosenNote chosen={info.chosen} />}
@@ -113,7 +112,7 @@ export function OverviewPage({ info }: { info: Info | null }) {
       {(answer.report || !isExported) && (
         <section aria-labelledby="account">
           <h2 id="account">The conversion’s account</h2>
-          <Account report={answer.report} />
+          <Account report={answer.report} sources={answer.sources.length} />
         </section>
       )}
     </>

@@ -9,12 +9,14 @@ interface Props<T extends Reason> {
   number: (row: T) => ComponentChildren;
 }
 
-/** Reasons why something is missing or not trained, how often, and what to do about each. */
+/** Reasons why something is missing or not trained, how often, and what to do about each.
+ *
+ * The roles are for narrow pages, where a row is no row of a table to the browser. */
 export function Reasons<T extends Reason>({ rows, counted, href, number }: Props<T>) {
   return (
-    <table class="reasons">
+    <table class="reasons" role="table">
       <thead>
-        <tr>
+        <tr role="row">
           <th scope="col">Reason</th>
           <th scope="col" class="num">
             {counted}
@@ -26,7 +28,7 @@ export function Reasons<T extends Reason>({ rows, counted, href, number }: Props
         {rows.map((row) => {
           const address = href(row);
           return (
-            <tr>
+            <tr role="row">
               <th scope="row">
                 {address === null ? (
                   <Inline text={row.reason} />
