@@ -4,12 +4,15 @@ import json
 import re
 from base64 import urlsafe_b64encode
 from collections import Counter
+from dataclasses import replace
 from statistics import pstdev
 
 import pytest
 
 from art_otel.cli import main
-from tests.viewer.served import HOSTILE, dataset
+from art_otel.store import FileLimits, write_trajectories
+from tests.data.token_rollouts import talk
+from tests.viewer.served import HOSTILE, dataset, rewarded
 
 OTHERS = ("alone", "long", "broken", "lacking")
 
@@ -90,6 +93,22 @@ def test_verdicts_of_a_selection_are_those_of_the_whole(data, tmp_path):
         assert {row["reason"]: row["count"] for row in in_plan} == skipped
     assert (len(rows["some"]), len(rows["h"])) == (7, 1)
     assert all(rows["all"][key] == row for name in ("some", "h") for key, row in rows[name].items())
+
+
+def test_a_selection_of_several_sources_keeps_what_each_has(tmp_path):
+    members = [talk(f"r{at}", 2, group_id="task", **rewarded(float(at))) for at in range(3)]
+    write_trajectories(members[:2], tmp_path / "a")
+    own = [replace(talk(f"own{at}", 3, group_id="task", **rewarded(1.0)), trace_id=f"b{at}") for at in range(2)]
+    write_trajectories([*own, talk("no reward", 1), members[0]], tmp_path / "b", limits=FileLimits(part_rows=2))
+    paths, file = [str(tmp_path / "a"), str(tmp_path / "b")], tmp_path / "b.html"
+    assert main(["view", *paths, "--html", str(file), "--where", "source=b&sort=name&order=desc"]) == 0
+    responses = exported(file)[1]
+    rows = responses["/api/trajectories?offset=0&limit=200"]["rows"]
+    assert {row["source"] for row in rows} == {"b"}
+    assert {row["rolloutId"]: row["verdict"] for row in rows} == {"own0": None, "own1": None, "no reward": "no reward"}
+    assert responses["/api/info"]["chosen"]["total"] == 5
+    overview = responses["/api/overview"]
+    assert (overview["total"], overview["trainable"], overview["repeated"]) == (3, 2, 0)
 
 
 def test_labels_and_notes_of_what_was_selected_are_shown(data, tmp_path, capsys):
