@@ -39,15 +39,15 @@ export function RolloutHeader({ rollout, info, tab }: { rollout: Rollout; info: 
           <Value of={row.trainedTokens} as={count} why="no token ids were recorded" /> /{" "}
           <Value of={row.sampledTokens} as={count} why="no token counts were recorded" />
         </Fact>
-        <Fact name="Complete">
-          {row.complete ? (
-            "yes"
-          ) : (
+        {row.complete ? (
+          <Fact name="Complete">yes</Fact>
+        ) : (
+          <Fact name="Missing">
             <span class="verdict no">
-              ○ no: <Inline text={row.reasons.join(", ")} />
+              ○ <Inline text={row.reasons.join(", ")} />
             </span>
-          )}
-        </Fact>
+          </Fact>
+        )}
         {row.groupKey !== null && (
           <Fact name="Group">
             <a href={groupHash(row.groupKey)}>
