@@ -25,9 +25,6 @@ from art_otel.viewer.tree import show_turns
 
 _MS = 1e6
 
-NEIGHBORS = ("previous", "next", "groupPrevious", "groupNext")
-"""The trajectories before and after one, in the list and in its group."""
-
 
 class RecordedSpans:
     """The spans of dumps by their traces, without attributes; they are read when they are first asked for."""
@@ -185,17 +182,15 @@ def show_reward(trajectory: Trajectory, reward: Reward) -> dict[str, Any]:
 
 
 def _neighbors(snapshot: Snapshot, row: int) -> dict[str, str | None]:
-    """The keys of its neighbors; None where there is none."""
+    """The trajectories before and after it, in the list and in its group."""
     newest, members = snapshot.outlines.newest, members_of(snapshot, row)
     place, position = int(np.flatnonzero(newest == row)[0]), members.index(row)
-    around = (
-        newest[place - 1] if place else None,
-        newest[place + 1] if place + 1 < len(newest) else None,
-        members[position - 1] if position else None,
-        members[position + 1] if position + 1 < len(members) else None,
-    )
-    keys = [None if neighbor is None else _key(snapshot, neighbor) for neighbor in around]
-    return dict(zip(NEIGHBORS, keys, strict=True))
+    return {
+        "previous": _key(snapshot, newest[place - 1]) if place else None,
+        "next": _key(snapshot, newest[place + 1]) if place + 1 < len(newest) else None,
+        "groupPrevious": _key(snapshot, members[position - 1]) if position else None,
+        "groupNext": _key(snapshot, members[position + 1]) if position + 1 < len(members) else None,
+    }
 
 
 def _key(snapshot: Snapshot, row: int | np.int64) -> str:

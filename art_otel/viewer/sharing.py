@@ -7,8 +7,10 @@ what is around it.
 """
 
 from base64 import b64encode
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain, pairwise
 from shlex import quote
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -22,7 +24,7 @@ from art_otel.trajectories import Trajectory
 from art_otel.viewer.judging import DEFAULTS
 from art_otel.viewer.listing import MOST_ROWS, PLACE, list_rows, read_address
 from art_otel.viewer.overview import overview, show_plan
-from art_otel.viewer.rollout import NEIGHBORS, show_rows
+from art_otel.viewer.rollout import show_rows
 from art_otel.viewer.serving import Api, static_file, to_json
 from art_otel.viewer.snapshot import Snapshot, ViewedData
 
@@ -117,7 +119,7 @@ def _responses(api: Api, snapshot: Snapshot, rows: list[int], chosen: dict[str, 
     alone = snapshot.narrowed(rows)
     alone.judging.wait()  # so that the rows have their verdicts
     shown = show_rows(alone, np.searchsorted(np.sort(rows), rows))
-    by_key = {row["key"]: row for row in shown}
+    by_key, neighbors = {row["key"]: row for row in shown}, _neighbors(shown)
     responses: dict[str, Any] = {}
 
     def add(path: str, answer: dict[str, Any]) -> dict[str, Any]:
@@ -133,9 +135,7 @@ def _responses(api: Api, snapshot: Snapshot, rows: list[int], chosen: dict[str, 
         page = {"total": len(shown), "offset": offset, "rows": shown[offset : offset + MOST_ROWS]}
         add(f"trajectories?offset={offset}&limit={MOST_ROWS}", page)
     for key, row in by_key.items():
-        answer = api.answer(f"rollouts/{key}", {}) | {"row": row}
-        neighbors = {name: answer[name] if answer[name] in by_key else None for name in NEIGHBORS}
-        add(f"rollouts/{key}", answer | neighbors)
+        add(f"rollouts/{key}", api.answer(f"rollouts/{key}", {}) | {"row": row} | neighbors[key])
         add(f"rollouts/{key}/raw", api.answer(f"rollouts/{key}/raw", {}))
         tokens = add(f"rollouts/{key}/tokens?history=0", api.answer(f"rollouts/{key}/tokens", {}))
         for number in range(1, len(tokens["histories"])):
@@ -147,6 +147,22 @@ def _responses(api: Api, snapshot: Snapshot, rows: list[int], chosen: dict[str, 
         if None not in members:  # a part of a group would tell of the others
             add(f"groups/{key}", group | {"members": members})
     return responses
+
+
+def _neighbors(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, str | None]]:
+    """Who comes before and after each of these rows, among them all and in its group, by its key."""
+    groups: dict[str, list[str]] = defaultdict(list)
+    for row in rows:
+        if row["groupKey"] is not None:
+            groups[row["groupKey"]].append(row["key"])
+    neighbors: dict[str, dict[str, str | None]] = {
+        row["key"]: dict.fromkeys(("previous", "next", "groupPrevious", "groupNext")) for row in rows
+    }
+    for one, after in pairwise(row["key"] for row in rows):
+        neighbors[one]["next"], neighbors[after]["previous"] = after, one
+    for one, after in chain.from_iterable(map(pairwise, groups.values())):
+        neighbors[one]["groupNext"], neighbors[after]["groupPrevious"] = after, one
+    return neighbors
 
 
 def _document(data: str) -> str:

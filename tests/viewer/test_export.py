@@ -74,10 +74,12 @@ def test_the_file_tells_what_it_holds_and_of_how_many(data, tmp_path):
     assert (overview["total"], overview["trainable"], overview["judged"], overview["report"]) == (2, 2, True, None)
     assert [group["name"] for group in overview["groups"]] == ["g"]
     assert (plan["trajectories"]["read"], plan["completions"], plan["sums"]) == (2, {"sampled": 4, "trained": 4}, True)
-    rows = responses["/api/trajectories?offset=0&limit=200"]["rows"]
-    for row in rows:
-        assert responses[f"/api/rollouts/{row['key']}"]["row"] == row
+    first, second = responses["/api/trajectories?offset=0&limit=200"]["rows"]
+    for row, before, after in ((first, None, second["key"]), (second, first["key"], None)):
+        answer = responses[f"/api/rollouts/{row['key']}"]
+        assert answer["row"] == row
         assert (row["judged"], row["verdict"]) == (True, None)
+        assert (answer["previous"], answer["next"]) == (answer["groupPrevious"], answer["groupNext"]) == (before, after)
 
 
 def test_verdicts_of_a_selection_are_those_of_the_whole(data, tmp_path):
