@@ -60,8 +60,8 @@ class VerdictColumns:
     """`skipped[i]` is why nothing of row i is trained, None where something is; `refused` marks rows an option refused.
 
     `completions` has a position in REASONS for each turn, -1 for none; those of row i begin at `turn_ends[i]`.
-    `advantages` are those of turns that may be trained, `trained` and `sampled` count tokens of each row. Shapes:
-    (rows,), (turns,) and, of `turn_ends`, (rows + 1,).
+    `advantages` are those of turns that may be trained, `trained` and `sampled` count tokens of each row, those that
+    were recorded; `counted` marks rows of which all were. Shapes: (rows,), (turns,) and, of `turn_ends`, (rows + 1,).
     """
 
     skipped: list[str | None]
@@ -71,6 +71,7 @@ class VerdictColumns:
     advantages: NDArray[np.float64] | None
     trained: Ints
     sampled: Ints
+    counted: Flags
     report: BatchReport
 
 
@@ -121,6 +122,7 @@ def verdict_columns(
         advantages=of_turns.advantages,
         trained=_summed(read, decision.tokens),
         sampled=_summed(read, read.sampled_tokens),
+        counted=_summed(read, flags(read.of_turn("sampled_tokens").is_null()).astype(np.int64)) == 0,
         report=report,
     )
 

@@ -42,7 +42,7 @@ def list_sides(snapshot: Snapshot) -> dict[str, list[str]]:
     """The sides that can be compared, by their kind; a kind with one value alone has none."""
     outlines = snapshot.outlines
     kinds = {
-        "source": [source.name for source in snapshot.sources],
+        "source": [snapshot.sources[number].name for number in sorted(outlines.distinct("source"))],
         "step": list(map(str, sorted(outlines.distinct("shown_training_step")))),
         "version": sorted(outlines.distinct("shown_policy_version"), key=_by_number),
         "model": sorted(outlines.models.counts()),
@@ -91,7 +91,7 @@ def _rows_of(snapshot: Snapshot, kind: str, value: str) -> NDArray[np.int64]:
         raise UsageError(f"{kind}={value!r:.100}: use one of {', '.join(sides.get(kind, sides))}")
     match kind:
         case "source":
-            matches = outlines.equal("source", sides["source"].index(value))
+            matches = outlines.equal("source", [source.name for source in snapshot.sources].index(value))
         case "step":
             matches = outlines.equal("shown_training_step", int(value))
         case "version":
@@ -126,15 +126,16 @@ def _task(snapshot: Snapshot, task: str, sides: Sequence[list[int]]) -> dict[str
 
 
 def _side(snapshot: Snapshot, rows: NDArray[np.int64]) -> dict[str, Any]:
-    """How many rollouts there are, and the means of their rewards, turns and tokens."""
+    """How many rollouts there are, and the means of their rewards, turns and tokens, where they are known."""
     outlines, judgement = snapshot.outlines, snapshot.judging.done()
     rewards = [reward for reward in outlines.column("reward").take(rows).to_pylist() if reward is not None]
     usable = list(filter(isfinite, rewards))
+    counted = rows if judgement is None else rows[judgement.counted[rows]]
     return {
         "rollouts": len(rows),
         "reward": fmean(usable) if usable else None,
         "turns": float(outlines.turns[rows].mean()) if len(rows) else None,
-        "tokens": None if judgement is None or not len(rows) else float(judgement.sampled[rows].mean()),
+        "tokens": None if judgement is None or not len(counted) else float(judgement.sampled[counted].mean()),
     }
 
 

@@ -9,7 +9,6 @@ Of several lines of one name the last counts.
 import os
 import threading
 import time
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,10 +83,6 @@ class Labels:
                 else:
                     one.labels.pop(line.name, None)
         return labeled
-
-    def counts(self) -> dict[str, int]:
-        """How many rollouts have each label, the most frequent first."""
-        return dict(Counter(label for one in self.all().values() for label in one.labels).most_common())
 
     def give(self, source: int, rollout_id: str, attempt: int | None, change: Change) -> None:
         """Write it. Raises UsageError where it may not be written, or the file is not ours."""

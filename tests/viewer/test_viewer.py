@@ -2,14 +2,18 @@
 
 import json
 from collections import Counter
+from dataclasses import replace
+from pathlib import Path
 from urllib.parse import parse_qsl
 
 import httpx
 import pytest
+from msgspec import structs
 
 import art_otel
 from art_otel.store import read_trajectories, write_trajectories
 from art_otel.trajectories import trajectory_json
+from tests.conversions import convert_files
 from tests.data.token_rollouts import talk
 from tests.viewer.served import HOSTILE, answer, dataset, drifting, recorded, rewarded, viewer
 
@@ -21,6 +25,9 @@ OPTIONS = [
     {"max_tokens": "20", "split": "val", "advantage": "none"},
     {"max_tokens": "20", "overflow": "truncate", "advantage": "rloo"},
 ]
+
+
+DIALECTS = Path(__file__).parents[1] / "dialects"
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +82,8 @@ def test_the_plan_is_the_batch_report_and_each_reason_leads_to_its_rows(client, 
     skipped = {unit: Counter() for unit in ("trajectory", "completion", "history")}
     for entry in plan["skipped"]:
         skipped[entry["unit"]][entry["reason"]] = entry["count"]
-        assert entry["cure"]
+        assert entry["means"]
+        assert entry["helps"]
         total = answer(client, "trajectories", **dict(parse_qsl(entry["filter"])))["total"]
         assert total == entry["count"] if entry["unit"] == "trajectory" else 0 < total <= entry["count"]
     assert skipped == {
@@ -176,7 +184,9 @@ def test_the_overview_counts_what_the_data_holds(client, data):
     overview, everything = answer(client, "overview"), list(read_trajectories(data))
     assert overview["total"] == len(everything)
     assert overview["complete"] == sum(one.complete for one in everything)
-    assert overview["incomplete"] == [{"reason": "no content", "count": 1, "cure": overview["incomplete"][0]["cure"]}]
+    (missing,) = overview["incomplete"]
+    assert (missing["reason"], missing["count"]) == ("no content", 1)
+    assert missing["helps"].startswith("Switch content capture on")
     assert overview["trainable"] == batches(data, {}).trajectories_used
     assert sum(one["count"] for one in overview["statuses"]) == len(everything)
     rewards = overview["rewards"]
@@ -239,6 +249,26 @@ def test_real_recordings_are_shown(tmp_path):
             shown = answer(client, f"rollouts/{row['key']}")
             assert len(shown["turns"]) == row["turns"]
             assert all(bar["startMs"] >= 0 for bar in shown["time"])
+
+
+def test_the_calls_of_several_agents_say_whose_they_are(tmp_path):
+    convert_files(tmp_path, DIALECTS / "openai_agents_oi_handoff_responses.jsonl")
+    with viewer(tmp_path) as client:
+        keys = [row["key"] for row in rows_of(client) if len(row["agents"]) > 2]
+        time = answer(client, f"rollouts/{keys[0]}")["time"]
+    assert {entry["agent"] for entry in time if entry["kind"] == "call"} == {"Triage", "Guard", "Weather", "Poet"}
+    assert {entry["agent"] for entry in time if entry["kind"] == "tool"} == {None}
+
+
+def test_unknown_numbers_of_tokens_are_unknown(tmp_path):
+    unknown = talk("unknown", 2)
+    bare = tuple(structs.replace(turn, token_ids=None, logprobs=None) for turn in unknown.turns)
+    write_trajectories([talk("known", 3), replace(unknown, turns=bare)], tmp_path)
+    with viewer(tmp_path) as client:
+        plan = answer(client, "plan", advantage="none")
+        rows = {row["rolloutId"]: row["sampledTokens"] for row in rows_of(client, sort="tokens")}
+    assert list(rows.items()) == [("known", 3), ("unknown", None)]
+    assert plan["tokens"] == {"sampled": 3, "trained": 3, "uncounted": 1}
 
 
 def test_sources_are_told_apart_and_what_several_have_is_shown_once(tmp_path):
