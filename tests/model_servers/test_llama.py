@@ -114,14 +114,16 @@ def rows_of(name: str, call: InferenceCall, llama: ModelServer) -> list[Row]:
 def test_an_app_without_a_gateway(llama, tmp_path):
     for _ in range(TIMES):
         run_app(llama, tmp_path, *ASKS, refusal=NO_CALL)
-    check(converted(tmp_path), llama, "app")
+    told = check(converted(tmp_path), llama, "app")
+    assert min(told.exact, told.gaps) > 10, told  # enough of both
 
 
 def test_agents_through_a_gateway_that_passes_through(llama, tmp_path):
     with gateway(tmp_path, llama.url, tokens="passthrough") as running:
         for _ in range(TIMES):
             ask(llama, f"{running.url}/rollout/{{}}", *ASKS, refusal=NO_CALL)
-    check(converted(tmp_path), llama, "passthrough")
+    told = check(converted(tmp_path), llama, "passthrough")
+    assert min(told.exact, told.gaps) > 10, told  # enough of both
 
 
 def test_a_gateway_that_may_choose_passes_through_and_says_so_once(llama, tmp_path, caplog):
@@ -184,7 +186,7 @@ def test_a_body_that_is_no_json_is_refused_by_the_server(llama, passing):
 def test_other_paths_pass(llama, passing):
     for path in ("/health", "/v1/models", "/props"):
         through, direct = (httpx.get(f"{url}{path}") for url in (passing, llama.url))
-        assert (through.status_code, through.content) == (direct.status_code, direct.content)
+        assert (through.status_code, steady(through.json())) == (direct.status_code, steady(direct.json()))
     asked = {"json": {"content": "Hi <|im_end|>", "parse_special": True}}
     through, direct = (httpx.post(f"{url}/tokenize", **asked) for url in (passing, llama.url))
     assert through.content == direct.content
