@@ -72,7 +72,7 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         "--min-reward",
         type=float,
         metavar="X",
-        help="of conversations, which are imitated: leave out those with less, or without a reward",
+        help="of a format that is imitated (sft and the like): leave out rollouts with less, or without a reward",
     )
     parser.add_argument(
         "--option", action="append", default=[], type=_option, metavar="NAME=VALUE", help="an option of the format"

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -113,9 +113,7 @@ class MessageBatches:
         if reason is not None or (least is None and not self._options.best_of_group):
             return reason
         reward = reward_of(trajectory, self._reward)
-        if reward is None:
-            return "no reward"
-        return "reward too low" if least is not None and reward < least else None
+        return "no reward" if reward is None else too_low(reward, least)
 
     def _best_of_groups(self) -> dict[GroupKey, int] | None:
         """The number of each group's best member from which something is learned, the first of equally good ones.
@@ -159,6 +157,15 @@ class MessageBatches:
                 weight=1 / len(talks),
                 turns=talk.turns,
             )
+
+
+def too_low(reward: float | None, least: float | None) -> Literal["no reward", "reward too low"] | None:
+    """Why what has this reward is not imitated where `least` is asked for; None where it is."""
+    if least is None:
+        return None
+    if reward is None:
+        return "no reward"
+    return "reward too low" if reward < least else None
 
 
 class _Options(msgspec.Struct, frozen=True, kw_only=True):

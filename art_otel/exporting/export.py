@@ -43,11 +43,11 @@ def export(  # noqa: PLR0913 # every one is an option that users know by its nam
     """Write trajectories as a trainer reads them, and the report beside them.
 
     `sources` are as for `art_otel.batches`, `to` the name of an installed exporter. `out` is a folder, or a file with
-    the suffix that the format writes; what is there under the same names is replaced. `options` are the format's,
-    by name, as values or as text. `advantage` "default" is the trainer's own, if it has one. `min_reward` leaves out
-    conversations of trajectories with less, or without a reward. The other options are as for `art_otel.batches`.
-    Raises UsageError for an exporter, format or option that does not exist, for what the format cannot do and for a
-    place where the dataset itself lies; StoreError for paths that cannot be read.
+    the suffix that the format writes; what is there under the same names is replaced. `options` are the format's, by
+    name, as values or as text. `advantage` "default" is the trainer's own, if it has one. `min_reward` leaves out,
+    where the trainer imitates what it is given, trajectories with less, or without a reward. The other options are as
+    for `art_otel.batches`. Raises UsageError for an exporter, format or option that does not exist, for what the format
+    cannot do and for a place where the dataset itself lies; StoreError for paths that cannot be read.
     """
     exporter = find_exporter(to) if isinstance(to, str) else to
     chosen = find_format(exporter, format)

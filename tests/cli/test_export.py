@@ -3,6 +3,7 @@
 import json
 from typing import get_args
 
+import pyarrow.parquet as pq
 import pytest
 
 from art_otel.cli import export as cli_export
@@ -215,3 +216,30 @@ def test_nobody_imitates_what_failed_without_a_word(dataset, tmp_path, capsys):
     assert "warning" not in capsys.readouterr().err
     assert run(*export, "--format", "preference", "--min-reward", "0.5") == 2
     assert "min_reward=0.5" in capsys.readouterr().err
+
+
+def test_sequences_that_are_imitated_are_chosen_by_their_reward_too(tmp_path, capsys):
+    none = conversation("r-none", "Hail.", None)
+    write_trajectories([*group(), branching(), none], tmp_path / "dataset")
+    export = ("export", tmp_path / "dataset", "--to", "trl", "-o", tmp_path / "sft.parquet")
+    assert run(*export) == 0
+    assert "warning: 1 of 5 trajectories had a reward of 0 or less" in capsys.readouterr().err
+    assert run(*export, "--min-reward", "0.5", "--json") == 0
+    told = capsys.readouterr()
+    report = json.loads(told.out)
+    assert "warning" not in told.err
+    assert report["trajectories_skipped"] == {"reward too low": 1, "no reward": 1}
+    assert (report["trajectories"], report["trajectories_used"], report["unsuccessful"]) == (5, 3, 0)
+    rows = pq.read_table(tmp_path / "sft.parquet").to_pylist()
+    assert {row["rollout_id"] for row in rows} == {"r-good", "r-fair", "r-branching"}
+    assert min(row["reward"] for row in rows) >= 0.5
+    for options, problem in (
+        (
+            ("--format", "grpo", "--min-reward", "0.5"),
+            "trained with rewards, also with low ones; leave it out",
+        ),
+        (("--min-reward", "nan"), "give a finite number"),
+        (("--min-reward", "0.5", "--credit", "step_reward"), "chooses whole rollouts"),
+    ):
+        assert run(*export, *options) == 2
+        assert problem in capsys.readouterr().err
