@@ -11,7 +11,7 @@ other one of its pair waits on disk.
 import json
 import pickle
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import combinations, islice
@@ -197,17 +197,18 @@ def preference_batches(
     allow_incomplete: AllowIncomplete = False,
     split: Split = None,
     status: StatusFilter = ("ok",),
+    rollouts: str | Iterable[str] | None = None,
     reward: RewardOf = None,
     pairs: Pairs = "best_worst",
     batch_size: int = 8,
 ) -> PreferenceBatches:
     """Iterate over preference pairs within groups, from Parquet or from memory.
 
-    `sources`, `allow_incomplete`, `split` and `status` are as for `art_otel.batches`. `reward` says which reward
-    counts: None is the final one, else the name of one of the whole rollout, or a function of the trajectory without
-    its tokens. Compared are the main conversations (those of most turns) of trajectories of one `group_id` (in one
-    training step, where they have one) that had the same prompt (what stands before the first sampled message) and the
-    same tools but other rewards: by `pairs` the best with the worst (`best_worst`), the best with each worse one
+    `sources`, `allow_incomplete`, `split`, `status` and `rollouts` are as for `art_otel.batches`. `reward` says which
+    reward counts: None is the final one, else the name of one of the whole rollout, or a function of the trajectory
+    without its tokens. Compared are the main conversations (those of most turns) of trajectories of one `group_id` (in
+    one training step, where they have one) that had the same prompt (what stands before the first sampled message) and
+    the same tools but other rewards: by `pairs` the best with the worst (`best_worst`), the best with each worse one
     (`best_each`), or each with each worse one (`all`). Ties and missing rewards are in no pair.
 
     A dataset is in the order of rollout ids, so a group lies anywhere in it. It is read twice: once for the rewards and
@@ -217,7 +218,7 @@ def preference_batches(
     """
     check_reward(reward)
     options = validate(_PairOptions, {"batch_size": batch_size, "pairs": pairs})
-    selection = select(allow_incomplete=allow_incomplete, split=split, status=status)
+    selection = select(allow_incomplete=allow_incomplete, split=split, status=status, rollouts=rollouts)
     return PreferenceBatches(list_chunks(sources), selection, options, reward)
 
 

@@ -42,7 +42,7 @@ from art_otel.data.credit import shared_steps
 from art_otel.data.plan import Plan, Scoring, Units, add_units, finish_plan
 from art_otel.data.report import NAMED, BatchReport
 from art_otel.data.rewards import LARGEST, UNUSABLE, Weights, count_by_name, names_without_final, token_rewards
-from art_otel.data.selection import ENDED_ON_FAILURE, Selection
+from art_otel.data.selection import ENDED_ON_FAILURE, NOT_CHOSEN, Selection
 from art_otel.data.sequences import CONSTRAINED, EMPTY, NO_IDS, NOTHING, TOO_LONG, Overflow, SequenceBuilder
 from art_otel.data.sources import Chunk, read_numbered
 from art_otel.errors import UsageError
@@ -145,6 +145,8 @@ def _refusals(read: Columns, selection: Selection) -> Iterator[tuple[Flags, str 
         yield ~among(read.column("split"), selection.split), "split"
     if selection.training_step is not None:
         yield ~among(read.column("training_step"), selection.training_step), "training step"
+    if selection.rollouts is not None:
+        yield ~among(read.column("rollout_id"), selection.rollouts), NOT_CHOSEN
     if selection.allow_incomplete is not True:
         allowed = selection.allow_incomplete or frozenset[str]()
         gaps = _first_gaps(read, allowed)

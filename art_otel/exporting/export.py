@@ -37,6 +37,7 @@ def export(  # noqa: PLR0913 # every one is an option that users know by its nam
     allow_incomplete: bool | Iterable[str] = False,
     split: str | Iterable[str | None] | None = None,
     status: Status | Iterable[Status] | None = ("ok",),
+    rollouts: str | Iterable[str] | None = None,
     max_tokens: int | None = None,
     min_reward: float | None = None,
 ) -> ExportReport:
@@ -71,6 +72,7 @@ def export(  # noqa: PLR0913 # every one is an option that users know by its nam
             allow_incomplete=as_names(allow_incomplete),
             split=as_names(split),
             status=as_names(status),
+            rollouts=as_names(rollouts),
         )
         records, files = sink.write(chosen.encode(stream.items(), settings, stats), path)
     skipped = stream.skipped()

@@ -11,7 +11,7 @@ from art_otel.cli import main
 from art_otel.data import ADVANTAGES, CREDITS
 from art_otel.data.advantages import ADVANTAGES_OVER_GROUPS
 from art_otel.store import write_trajectories
-from art_otel.trajectories import Status
+from art_otel.trajectories import Reward, Status
 from tests.exporting.samples import branching, conversation, failed, group, samples, without_ids
 
 
@@ -240,6 +240,42 @@ def test_sequences_that_are_imitated_are_chosen_by_their_reward_too(tmp_path, ca
         ),
         (("--min-reward", "nan"), "give a finite number"),
         (("--min-reward", "0.5", "--credit", "step_reward"), "chooses whole rollouts"),
+    ):
+        assert run(*export, *options) == 2
+        assert problem in capsys.readouterr().err
+
+
+def test_what_the_viewer_saved_shows_or_labeled_is_exported(tmp_path, capsys):
+    rewards = [
+        Reward(name=name, value=at, source="evaluation", time_ns=1) for name, at in (("reward", 1), ("style", 5))
+    ]
+    styled = conversation("r-styled", "Rain.", 1.0, rewards=tuple(rewards))
+    write_trajectories([*group(), styled], tmp_path / "dataset")
+    (tmp_path / "dataset" / "_labels.jsonl").write_text(
+        '{"rollout_id": "r-good", "name": "good", "value": 1.0, "time": 1}\n'
+    )
+    (tmp_path / "ids.txt").write_text("r-fair\nr-styled\nr-gone\n")
+    out = tmp_path / "out.parquet"
+    export = ("export", tmp_path / "dataset", "--to", "trl", "--format", "grpo", "-o", out)
+
+    def exported(*options) -> dict[str, float]:
+        assert run(*export, *options) == 0
+        return {row["rollout_id"]: row["reward"] for row in pq.read_table(out).to_pylist()}
+
+    assert exported("--rollouts", tmp_path / "ids.txt").keys() == {"r-fair", "r-styled"}
+    told = capsys.readouterr()
+    assert f"{tmp_path / 'ids.txt'}: 2 of 3 ids are in the data\n" in told.err
+    assert "not chosen: 2" in told.out
+    assert exported("--where", "min_reward=1").keys() == {"r-good", "r-styled"}
+    assert exported("--where", "min_reward=1", "--rollouts", tmp_path / "ids.txt").keys() == {"r-styled"}
+    assert exported("--where", "label=good").keys() == {"r-good"}
+    assert exported("--credit", "outcome_reward(style)")["r-styled"] == 5.0
+    (tmp_path / "none.txt").write_text("r-gone\n")
+    for options, problem in (
+        (("--rollouts", tmp_path / "none.txt"), f"{tmp_path / 'none.txt'}: 0 of 1 id is in the data"),
+        (("--where", "min_reward=9"), "chooses no rollout"),
+        (("--where", "reward=9"), "is nothing that chooses rollouts"),
+        (("--credit", "best(style)"), "credit='best(style)'"),
     ):
         assert run(*export, *options) == 2
         assert problem in capsys.readouterr().err

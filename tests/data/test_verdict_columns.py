@@ -103,7 +103,13 @@ def test_of_several_runs_and_of_parts_that_are_not_opened(tmp_path: Path):
     art_otel.write_trajectories(run("b", 10.0, 14.0, split="val"), tmp_path / "b")
     art_otel.write_trajectories(run("a", 0.0, 2.0, split="train"), tmp_path / "a-again")
     sources = [tmp_path / name for name in ("a", "b", "a-again")]
-    for chosen in ({}, {"split": "train"}, {"split": "val", "training_step": 3}, {"zero_variance": "drop"}):
+    for chosen in (
+        {},
+        {"split": "train"},
+        {"split": "val", "training_step": 3},
+        {"zero_variance": "drop"},
+        {"rollouts": ["r-1"]},
+    ):
         check(sources, **chosen)
 
 
