@@ -65,7 +65,7 @@ def test_a_label_is_no_reward(tmp_path: Path):
         give(client, "r1", label="bad", note="wrong city")
     (labeled,), _ = convert_files(tmp_path / "again", dump, tmp_path / "out" / "_labels.jsonl")
     assert labeled.reward is None
-    assert [(one.name, one.value) for one in labeled.rewards] == [("bad", 1.0), ("note", None)]
+    assert {(one.name, one.value) for one in labeled.rewards} == {("bad", 1.0), ("note", None)}
 
 
 def test_nobody_else_writes(tmp_path: Path):

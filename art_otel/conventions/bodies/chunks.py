@@ -32,7 +32,8 @@ class JoinedChunks:
         for name in _HEAD:
             if name not in self._head and chunk.get(name) is not None:
                 self._head[name] = chunk[name]
-        self._counts.add(chunk)
+        if chunk.get("usage") is not None or "timings" in chunk:
+            self._counts.add(chunk)
         for position, entry in enumerate(values.items(chunk.get("choices")) or ()):
             fields = values.mapping(entry) or {}
             index = values.place_of(fields, position)
@@ -99,7 +100,7 @@ class _JoinedChoice:
         ids, logprobs = choice_tokens(fields)
         self._ids += values.items(ids) or ()
         self._logprobs += values.items(logprobs) or ()
-        self._needs_count = self._needs_count or may_lose_ids(fields)
+        self._needs_count = self._needs_count or ("token_ids" not in fields and may_lose_ids(fields))
         message = values.mapping(fields.get("delta"))
         if message:
             join(self._message, message)

@@ -98,7 +98,8 @@ class RolloutRegistry:
         declared = _declared(span.attributes)
         if around is None and declared is not None and declared == remote_rollout_id(context):
             declared = None  # the app copies baggage onto its spans, also where it is not believed
-        if declared is None and around is not None and self._is_request(span, context):
+        is_received = above is not None and above.is_remote
+        if is_received and declared is None and around is not None and self._is_request(span, context):
             active.outer = around
         elif declared is None or declared == around:
             active.rollout = around
@@ -122,12 +123,11 @@ class RolloutRegistry:
         return any(fnmatchcase(name, glob) for glob in self._globs)
 
     def _is_request(self, span: Span, context: Context | None) -> bool:
-        """Whether a span is a request or a task that came here and is a rollout by a glob, whoever sent it.
+        """Whether a span with a remote parent is a request or a task that is a rollout by a glob, whoever sent it.
 
         One that an explicit rollout sent is a part of that.
         """
-        is_remote = span.parent is not None and span.parent.is_remote
-        return is_remote and self.matches(span.name) and current_rollout_id(context) is None
+        return self.matches(span.name) and current_rollout_id(context) is None
 
     def outermost(self, active: ActiveSpan) -> list[ActiveSpan]:
         """The running spans above this one, the outermost first, and itself."""
