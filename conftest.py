@@ -23,7 +23,7 @@ MARKERS = {
     "kill": "kills processes many times",
     "browser": "opens the viewer's page in a real Chromium (`uv run --group browser`)",
     "ray": "runs a Ray of several nodes (`uv run --group ray`)",
-    "real_server": "asks a real vLLM in an environment of its own (the first time it installs 6 GB)",
+    "real_server": "asks a real vLLM and llama.cpp in environments of their own (the first time it installs 7 GB)",
     "flood": "reads or writes as much as an ordinary test never has",
 }
 

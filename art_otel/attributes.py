@@ -23,6 +23,7 @@ REWARD: Final = "art.reward"
 REWARD_CHOICE: Final = "art.reward.choice"
 REWARD_TOKEN_START: Final = "art.reward.token_start"  # noqa: S105 # of tokens that a model sampled
 REWARD_TOKEN_END: Final = "art.reward.token_end"  # noqa: S105 # as above
+REWARD_EVALUATION: Final = "art.reward.evaluation"
 REWARD_ORDER: Final = "art.reward.order"
 STEP_INDEX: Final = "art.step.index"
 

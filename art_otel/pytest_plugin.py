@@ -1,9 +1,10 @@
 """pytest's plugin: with `--rollouts`, a test is a rollout, and its outcome the reward.
 
 Invariant: without the option nothing is loaded and nothing happens. A test's result is never changed. A test that
-passed has the reward 1.0, one that failed 0.0; one that was skipped, or whose fixtures failed, has none. A rollout
-spans the test's fixtures, too. Its group is the test with its parameters, without the one called `attempt`: that tells
-attempts at the same task from each other.
+passed has the reward 1.0, one that failed, or a part of which did (a subtest), 0.0; one that was skipped or was
+expected to fail and did, or whose fixtures failed, has none. A rollout spans the test's fixtures, too, and a test that
+is run again is another rollout. Its group is the test with its parameters, without the one called `attempt`: that
+tells attempts at the same task from each other.
 """
 
 from collections.abc import Generator, Mapping
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict
 import pytest
 
 if TYPE_CHECKING:
+    from art_otel.tracing.api.rollout import Rollout
     from art_otel.tracing.api.running import RunningTrajectory
     from art_otel.tracing.setup.configure import Tracing
 
@@ -38,34 +40,54 @@ class _Rollouts:
 
     def __init__(self, tracing: "Tracing") -> None:
         self._tracing = tracing
+        self._block: Rollout | None = None
         self._running: RunningTrajectory | None = None
         self._error: BaseException | None = None
+        self._outcomes: list[str] = []
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Open a rollout around the test's fixtures and the test."""
-        from art_otel.tracing.api.rollout import rollout  # noqa: PLC0415 # as above
-
-        block = rollout(name=item.nodeid, **_task(item))
-        self._running, self._error = block.__enter__(), None
+    def pytest_runtest_protocol(self) -> Generator[None, object, object]:
+        """End the last rollout of a test, also where the test was interrupted."""
         try:
             return (yield)
         finally:
-            error, self._running = self._error, None
-            block.__exit__(None if error is None else type(error), error, None)
+            self._end()
 
-    @pytest.hookimpl(wrapper=True)
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        """Begin a rollout before the test's fixtures, whenever they are set up: plugins run a test several times."""
+        from art_otel.tracing.api.rollout import rollout  # noqa: PLC0415 # as above
+
+        self._end()
+        self._block = rollout(name=item.nodeid, **_task(item))
+        self._running = self._block.__enter__()
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_makereport(
         self, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Take the outcome of the test itself as the reward, and what is no failed assertion as an error."""
+        """Note the outcomes of the test's subtests and its own, which is the last, and what is no failed assertion."""
         report = yield
-        if self._running is not None:
-            if report.when == "call" and report.outcome in _REWARDS:
-                self._running.reward = _REWARDS[report.outcome]
-            if report.failed and call.excinfo is not None and not _is_judgment(call.excinfo.value):
-                self._error = call.excinfo.value
+        if report.when == "call":
+            self._outcomes.append(report.outcome)
+        if report.failed and call.excinfo is not None and not _is_judgment(call.excinfo.value):
+            self._error = call.excinfo.value
         return report
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_teardown(self) -> None:
+        """Take the outcome as the reward, before fixtures may give another."""
+        decisive = "failed" if "failed" in self._outcomes else "".join(self._outcomes[-1:])
+        if self._running is not None and decisive in _REWARDS:
+            self._running.reward = _REWARDS[decisive]
+
+    def _end(self) -> None:
+        """End the rollout that runs, if one does."""
+        block, error = self._block, self._error
+        self._block = self._running = self._error = None
+        self._outcomes = []
+        if block is not None:
+            block.__exit__(None if error is None else type(error), error, None)
 
     def pytest_unconfigure(self) -> None:
         """Write what is left."""

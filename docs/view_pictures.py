@@ -44,14 +44,11 @@ def take_pictures(address: str) -> None:
         (row,) = page.evaluate(
             "fetch('/api/trajectories?sort=turns&order=desc&limit=1').then(answer => answer.json())"
         )["rows"]
-        rollout, group = f"#/r/{row['key']}", f"#/g/{row['groupKey']}"
+        rollout = f"#/r/{row['key']}"
         for name, view in {
-            "overview": "#/",
             "list": "#/t?sort=reward&order=desc",
             "conversation": f"{rollout}/conversation?h=2",
             "tokens": f"{rollout}/tokens?c=advantage&t=0",
-            "group": group,
-            "runs": "#/runs",
         }.items():
             picture(page, start + view, ASSETS / f"view-{name}.png")
 

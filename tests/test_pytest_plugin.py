@@ -9,6 +9,8 @@ from tests.live.runs import collect, environment
 from tests.tracing.server import ModelServer
 
 TESTS = """
+import unittest
+
 import pytest
 from openai import OpenAI
 
@@ -44,7 +46,62 @@ def test_skips():
 
 def test_set_up(broken):
     pass
+
+
+runs = []
+
+
+@pytest.mark.flaky(reruns=2)
+def test_again():
+    runs.append(ask(f"run {len(runs)}"))
+    assert len(runs) > 1
+
+
+@pytest.mark.parametrize("good", [2, 3])
+def test_parts(subtests, good):
+    for part in range(3):
+        with subtests.test(part=part):
+            assert part < good
+
+
+class TestUnit(unittest.TestCase):
+    def test_parts(self):
+        for part in range(2):
+            with self.subTest(part=part):
+                self.assertEqual(part, 0)
+
+
+def test_skips_late(subtests):
+    with subtests.test():
+        pass
+    pytest.skip("no")
+
+
+@pytest.mark.xfail
+def test_expected():
+    raise RuntimeError("as it is")
+
+
+@pytest.mark.xfail
+def test_unexpected():
+    pass
+
+
+@pytest.mark.xfail(strict=True)
+def test_strict():
+    pass
 """
+
+WITHOUT_GROUPS = {
+    "test_parts[2]": ("ok", 0.0, 0),
+    "test_parts[3]": ("ok", 1.0, 0),
+    "TestUnit::test_parts": ("ok", 0.0, 0),
+    "test_skips_late": ("ok", None, 0),
+    "test_expected": ("ok", None, 0),
+    "test_unexpected": ("ok", 1.0, 0),
+    "test_strict": ("ok", 0.0, 0),
+}
+"""Status, reward and calls."""
 
 
 @pytest.mark.program
@@ -61,8 +118,16 @@ def test_a_test_is_a_rollout(tmp_path):
             [*command, "-q", "--rollouts"], env=settings, cwd=tmp_path, capture_output=True, check=False
         )
         assert traced.stdout.splitlines()[-1].split(b" in ")[0] == plain.stdout.splitlines()[-1].split(b" in ")[0]
-    found = {one.name.partition("::")[2]: one for one in collect(tmp_path).trajectories}
+    rollouts = collect(tmp_path).trajectories
+    found = {one.name.partition("::")[2]: one for one in rollouts}
     told = {name: (one.group_id, one.status, one.reward, len(one.calls)) for name, one in found.items()}
+    assert {name: told.pop(name)[1:] for name in WITHOUT_GROUPS} == WITHOUT_GROUPS
+    runs = sorted((one for one in rollouts if one.name.endswith("::test_again")), key=lambda one: one.started_at)
+    assert [(one.group_id, one.reward, one.calls[0].input_messages[0].content) for one in runs] == [
+        ("test_agent.py::test_again", 0.0, "run 0"),
+        ("test_agent.py::test_again", 1.0, "run 1"),
+    ]
+    del told["test_again"]
     group = "test_agent.py::test_task[task={}]".format
     assert told == {
         "test_task[a-0]": (group("a"), "ok", 0.0, 2),

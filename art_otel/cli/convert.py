@@ -198,7 +198,7 @@ def run(arguments: argparse.Namespace) -> int:
         written = storage.read(storage.join(str(arguments.out), REPORT_NAME))
         sys.stdout.write(printable_json(json.loads(written)) + "\n")
     else:
-        print_summary(report, arguments.out)
+        print_summary(report, arguments.out, grows=arguments.incremental)
     return exit_code(report, strict=arguments.strict)
 
 
@@ -220,9 +220,12 @@ def exit_code(report: "ConversionReport", *, strict: bool) -> int:
     return 3 if strict and (report.spans.quarantined or report.logs.quarantined) else 0
 
 
-def print_summary(report: "ConversionReport", out: Path | str) -> None:
-    """Print the report to standard output."""
-    lines = _lines(report, storage.shown(str(out)))
+def print_summary(report: "ConversionReport", out: Path | str, *, grows: bool = False) -> None:
+    """Print the report to standard output, and what a dataset that `grows` has by now."""
+    from art_otel.store import read_manifest  # noqa: PLC0415 # loads only for a verb that needs it
+
+    manifest = read_manifest(str(out)) if grows else None
+    lines = _lines(report, storage.shown(str(out)), None if manifest is None else manifest.rows)
     if not sys.stdout.isatty():
         sys.stdout.writelines(f"{line.label:>7}  {line.text}\n" for line in lines)
         return
@@ -234,7 +237,7 @@ def print_summary(report: "ConversionReport", out: Path | str) -> None:
         console.print(Text.assemble((f"{line.label:>7}  ", "bold"), (line.text, line.style)))
 
 
-def _lines(report: "ConversionReport", out: str) -> list[_Row]:
+def _lines(report: "ConversionReport", out: str, held: int | None) -> list[_Row]:
     spans, calls, trajectories = report.spans, report.calls, report.trajectories
     records = f"{counted(spans.read, 'span')} and {counted(report.logs.read, 'log record')}"
     duplicates, quarantined = counted(spans.duplicate, "duplicate"), by_reason(spans.quarantined, "quarantined")
@@ -246,9 +249,10 @@ def _lines(report: "ConversionReport", out: str) -> list[_Row]:
         waiting = f"{counted(spans.waiting, 'span')} waiting"
         lines.append(_row("", f"{waiting}, {spans.again:,} of earlier conversions assembled again"))
     complete = f"{trajectories.complete} complete, {trajectories.total - trajectories.complete} incomplete"
+    where = f"in {out}" if held is None else f"added to {out}, which has {held:,} now"
     lines += [
         _row("calls", f"{calls.total}: {calls.completed} completed, {calls.failed} failed"),
-        _row("out", f"{counted(trajectories.total, 'trajectory', 'trajectories')} in {out}: {complete}"),
+        _row("out", f"{counted(trajectories.total, 'trajectory', 'trajectories')} {where}: {complete}"),
     ]
     lines.extend(
         _row("", f"  {count} incomplete by {reason}: {explain(reason)}", "yellow")

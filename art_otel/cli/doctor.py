@@ -21,6 +21,10 @@ _REQUESTS: Final = (
     "decorate what handles one with @art_otel.rollout, or start the framework's instrumentor and set"
     " ART_OTEL_ROLLOUT_SPANS; docs/how-to/web-servers.md says how"
 )
+_STREAMS: Final = (
+    "if that streams its answer: Flask and Django end a request's span before they make that; put @art_otel.rollout on"
+    " the generator; docs/how-to/web-servers.md says how"
+)
 
 
 class _Finding(NamedTuple):
@@ -75,6 +79,7 @@ def _of_sources(sources: list[str]) -> Iterable[_Finding]:
     with tempfile.TemporaryDirectory(prefix="art-otel-doctor-") as folder:
         report = convert(Conversion(sources=sources, out=Path(folder), workers=1))
         yield from _of_report(report)
+        yield from _of_process_rollouts(read_trajectories(folder))
         yield from _of_trajectories(read_trajectories(folder))
 
 
@@ -94,26 +99,41 @@ def _of_report(report: "ConversionReport") -> Iterable[_Finding]:
         yield _Finding("warning", "quarantined", f"{piece.path}: {piece.reason} {piece.detail}".rstrip())
 
 
+def _of_process_rollouts(trajectories: "Iterable[Trajectory]") -> Iterable[_Finding]:
+    """Why calls are in a process's own rollout, each reason once: it is why many other rollouts are without."""
+    reasons: dict[str, str] = {}
+    for trajectory in trajectories:
+        if isinstance(framework := trajectory.metadata.get("art.requests_of"), str):
+            reason = f"it holds the calls of many requests or tasks of {framework}: {_REQUESTS}"
+            reasons.setdefault(reason, _about(trajectory))
+        if isinstance(name := trajectory.metadata.get("art.calls_after"), str):
+            reason = f"it holds calls that began after {name!r} had ended without any; {_STREAMS}"
+            reasons.setdefault(reason, _about(trajectory))
+    for reason, about in list(reasons.items())[:_LISTED]:
+        yield _Finding("warning", "rollout", f"{about}: {reason}")
+
+
 def _of_trajectories(trajectories: "Iterable[Trajectory]") -> Iterable[_Finding]:
     from art_otel.trajectories import explain  # noqa: PLC0415
 
     listed = beyond = 0
     for trajectory in trajectories:
-        about = f"{trajectory.rollout_id} ({trajectory.name or 'no name'})"
         incomplete = trajectory.incomplete_reasons.items()
         reasons = [f"{reason} ({count}): {explain(reason)}" for reason, count in incomplete]
-        if isinstance(framework := trajectory.metadata.get("art.requests_of"), str):
-            reasons.insert(0, f"it holds the calls of many requests or tasks of {framework}: {_REQUESTS}")
         if not trajectory.calls:
-            reasons.insert(0, "no LLM call is in it: no instrumentor recorded one between its start and its end")
+            reasons.insert(0, "no LLM call is in it: none was recorded as its own between its start and its end")
         if listed == _LISTED:
             beyond += bool(reasons)
             continue
         listed += bool(reasons)
         for reason in reasons:
-            yield _Finding("warning", "rollout", f"{about}: {reason}")
+            yield _Finding("warning", "rollout", f"{_about(trajectory)}: {reason}")
     if beyond:
         yield _Finding("note", "rollout", f"{beyond} more are incomplete; `art-otel convert` reports all")
+
+
+def _about(trajectory: "Trajectory") -> str:
+    return f"{trajectory.rollout_id} ({trajectory.name or 'no name'})"
 
 
 def _write(text: str) -> None:

@@ -2,7 +2,8 @@
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -56,15 +57,30 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         choices=_ADVANTAGES,
         help="how rewards of a group become advantages (default: as the trainer has them, if at all)",
     )
-    parser.add_argument(
+    credit = parser.add_argument(
         "--credit",
-        choices=_CREDITS,
         default=_CREDITS[0],
-        help="which reward a completion is trained with (default: outcome_reward, the final one)",
+        metavar="CREDIT",
+        help="which reward a completion is trained with: outcome_reward (the default, the final one), step_reward or"
+        " call_reward, also of a name as in 'outcome_reward(style)', 'weighted(correct=1, style=0.2)' or"
+        " 'discounted(0.99)'",
     )
+    credit.completer = _complete_credit  # pyright: ignore[reportAttributeAccessIssue] # where argcomplete looks
     parser.add_argument("--split", action="append", metavar="NAME", help="this split only; may be repeated")
     parser.add_argument(
         "--status", action="append", choices=_STATUSES, help="this status only; may be repeated (default: ok)"
+    )
+    parser.add_argument(
+        "--rollouts",
+        type=Path,
+        metavar="FILE",
+        help="only rollouts whose ids are in this file, one a line, as 'Save ids' of `art-otel view` writes it",
+    )
+    parser.add_argument(
+        "--where",
+        metavar="QUERY",
+        help="only rollouts that the list of `art-otel view` shows under this address, what stands behind #/t? in the"
+        " browser, such as 'label=good&min_reward=0.5'",
     )
     parser.add_argument("--allow-incomplete", action="store_true", help="incomplete trajectories too")
     parser.add_argument("--max-tokens", type=int, metavar="N", help="leave out longer sequences")
@@ -72,7 +88,7 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         "--min-reward",
         type=float,
         metavar="X",
-        help="of conversations, which are imitated: leave out those with less, or without a reward",
+        help="of a format that is imitated (sft and the like): leave out rollouts with less, or without a reward",
     )
     parser.add_argument(
         "--option", action="append", default=[], type=_option, metavar="NAME=VALUE", help="an option of the format"
@@ -90,7 +106,8 @@ def run(arguments: argparse.Namespace) -> int:
     required = {"PATH": arguments.paths, "--to": arguments.to, "--out": arguments.out}
     if missing := [name for name, value in required.items() if not value]:
         raise UsageError(f"say {', '.join(missing)} too; `art-otel export --list` lists the exporters")
-    from art_otel.exporting import DEFAULT, export  # noqa: PLC0415 # numpy and pyarrow load only for a verb that needs them
+    from art_otel.data.option_texts import read_options  # noqa: PLC0415 # numpy and pyarrow load only for a verb that needs them
+    from art_otel.exporting import DEFAULT, export  # noqa: PLC0415 # as above
 
     advantage = arguments.advantage or DEFAULT
     report = export(
@@ -100,10 +117,11 @@ def run(arguments: argparse.Namespace) -> int:
         format=arguments.format,
         options=dict(arguments.option),
         advantage=None if advantage == "none" else advantage,
-        credit=arguments.credit,
+        **read_options({"credit": arguments.credit}),
         allow_incomplete=arguments.allow_incomplete,
         split=arguments.split,
         status=arguments.status or ("ok",),
+        rollouts=_chosen(arguments),
         max_tokens=arguments.max_tokens,
         min_reward=arguments.min_reward,
     )
@@ -122,6 +140,49 @@ def run(arguments: argparse.Namespace) -> int:
     if not report.records:
         sys.stderr.write("art-otel: warning: no record was written; the report says why\n")
     return 0
+
+
+def _complete_credit(**_: object) -> tuple[str, ...]:
+    """The credits that a shell offers."""
+    return _CREDITS
+
+
+def _chosen(arguments: argparse.Namespace) -> set[str] | None:
+    """The ids that --rollouts and --where choose, None where neither does. Raises UsageError where they choose none."""
+    listed = None if arguments.rollouts is None else _ids_in(arguments.rollouts, arguments.paths)
+    if arguments.where is None:
+        return listed
+    shown = _shown(arguments.paths, arguments.where)
+    if not (chosen := shown if listed is None else shown & listed):
+        raise UsageError(f"--where {arguments.where}: chooses no rollout{'' if listed is None else ' of --rollouts'}")
+    return chosen
+
+
+def _ids_in(file: Path, paths: Sequence[str]) -> set[str]:
+    """The ids that the lines of a file hold, of which some have to be in the data."""
+    from art_otel.store import find_all_files, groups_of, read_keys  # noqa: PLC0415 # as above
+
+    ids = set(file.read_text(encoding="utf-8-sig", errors="replace").split("\n")) - {""}
+    groups = [group for data in find_all_files(paths) for group in groups_of(data)]
+    known = ids & {rollout_id for keys in read_keys(groups) for rollout_id, _, _ in keys}
+    told = f"{file}: {len(known):,} of {counted(len(ids), 'id')} {'is' if len(ids) == 1 else 'are'} in the data"
+    if not known:
+        raise UsageError(f"{told}; it has to hold ids of rollouts, one a line, as `Save ids` of `art-otel view` writes")
+    sys.stderr.write(f"art-otel: {printable(told)}\n")
+    return known
+
+
+def _shown(paths: Sequence[str], where: str) -> set[str]:
+    """The ids of the rollouts that the viewer's list shows under this address."""
+    from art_otel.viewer.listing import list_rows, read_address  # noqa: PLC0415 # as above
+    from art_otel.viewer.snapshot import ViewedData  # noqa: PLC0415 # as above
+
+    data = ViewedData(paths)
+    try:
+        rows = list_rows(data.snapshot, read_address(where))
+        return {record["rollout_id"] for record in data.snapshot.outlines.records(rows)}
+    finally:
+        data.close()
 
 
 def _what_can_be_written(arguments: argparse.Namespace) -> str:

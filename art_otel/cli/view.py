@@ -76,6 +76,10 @@ def run(arguments: argparse.Namespace) -> int:
     selects = arguments.rollout or arguments.group or arguments.where or arguments.limit is not None
     if arguments.html is None and selects:
         raise UsageError("--rollout, --group, --where and --limit select what --html writes; the page shows everything")
+    if arguments.html is not None and arguments.labels:
+        raise UsageError(
+            "--labels lets the page write, and a file keeps nothing; --html alone shows what labels and notes there are"
+        )
     api = _api(arguments)
     return _serve(api, arguments) if arguments.html is None else _export(api, arguments)
 
@@ -89,7 +93,7 @@ def _api(arguments: argparse.Namespace) -> "Api":
     tokenizer = None if arguments.tokenizer is None else Tokenizer(arguments.tokenizer)
     spans = RecordedSpans(arguments.spans) if arguments.spans else None
     return Api(
-        data=ViewedData(arguments.paths, labels=arguments.labels and arguments.html is None),
+        data=ViewedData(arguments.paths, labels=arguments.labels, judge_at_once=arguments.html is None),
         tokenizer=tokenizer,
         spans=spans,
         live=arguments.html is None,

@@ -5,7 +5,7 @@ tool calls of a message are one field: they are never combined from two recordin
 message, often with different losses, each adds what only it has of its reasoning, ids, parts and names.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache, reduce
 from typing import Final
 
@@ -115,6 +115,14 @@ def _whole_fields(facts: CallFacts) -> frozenset[str]:
 def with_gap(facts: CallFacts, kind: GapKind, evidence: str, *, field: str = "call") -> CallFacts:
     """Return the facts with one more gap."""
     return msgspec.structs.replace(facts, gaps=(*facts.gaps, Gap(kind=kind, field=field, evidence=evidence)))
+
+
+_WITHOUT_IDS: Final = dict.fromkeys(("token_ids", "logprobs", "weight_versions", "routed_experts", "sampling_mask"))
+
+
+def choices_without_ids(choices: Iterable[Choice]) -> tuple[Choice, ...]:
+    """Leave out the ids of choices, and what is said of each token."""
+    return tuple(msgspec.structs.replace(choice, **_WITHOUT_IDS) for choice in choices)
 
 
 def union(first: Sequence[str], second: Sequence[str]) -> tuple[str, ...]:
@@ -242,16 +250,18 @@ def _merge_choice(trusted: Choice, lesser: Choice) -> Choice:
         return trusted
     ids = lesser.token_ids if trusted.token_ids is None else trusted.token_ids
     logprobs = lesser.logprobs if trusted.logprobs is None else trusted.logprobs
-    exact = lesser if trusted.token_ids is None else trusted  # only our own attributes have more, beside the ids
+    exact, other = (lesser, trusted) if trusted.token_ids is None else (trusted, lesser)
+    if other.token_ids != exact.token_ids:  # what is said of other tokens
+        other = exact
     return Choice(
         index=trusted.index,
         message=message,
         finish_reason=trusted.finish_reason or lesser.finish_reason,
         token_ids=ids,
         logprobs=logprobs if ids is None or logprobs is None or len(logprobs.data) == len(ids.data) else None,
-        weight_versions=exact.weight_versions,
-        routed_experts=exact.routed_experts,
-        sampling_mask=exact.sampling_mask,
+        weight_versions=exact.weight_versions or other.weight_versions,
+        routed_experts=exact.routed_experts or other.routed_experts,
+        sampling_mask=exact.sampling_mask or other.sampling_mask,
     )
 
 

@@ -22,7 +22,7 @@ from art_otel.conventions import values
 from art_otel.conventions.attributes import AttributeNames, PrefixCache, SpanRecording
 from art_otel.conventions.bodies.parts import is_known as is_known_part
 from art_otel.conventions.dialects import art
-from art_otel.conventions.facts import CallFacts, with_gap
+from art_otel.conventions.facts import CallFacts, choices_without_ids, with_gap
 from art_otel.conventions.masks import find_masked, is_hash, is_plain, mask_of, signs_of
 from art_otel.conventions.value_limits import cut_values
 from art_otel.conventions.vocabulary import is_responses_api_id
@@ -148,13 +148,9 @@ def without_miscounted_ids(facts: CallFacts) -> CallFacts:
     )
 
 
-_WITHOUT_IDS: Final = dict.fromkeys(("token_ids", "logprobs", "weight_versions", "routed_experts", "sampling_mask"))
-
-
 def without_ids(facts: CallFacts) -> CallFacts:
     """Leave out the ids of the answers, and what is said of each token."""
-    choices = [msgspec.structs.replace(choice, **_WITHOUT_IDS) for choice in facts.choices or ()]
-    return msgspec.structs.replace(facts, choices=tuple(choices)) if choices else facts
+    return msgspec.structs.replace(facts, choices=choices_without_ids(facts.choices)) if facts.choices else facts
 
 
 def _has_all_choices(facts: CallFacts, count: int) -> bool:

@@ -77,7 +77,8 @@ def rewards_of(span: Span) -> list[RecordedReward | BadReward]:
     if not span.name.startswith(names.REWARD_SPAN_PREFIX):
         return [_with(reward, position=position) for position, reward in positioned]
     order = AttributeReader(span.attributes).text(names.REWARD_ORDER) or ""
-    return [_with(reward, position=position, order=order, source="reward_span") for position, reward in positioned]
+    source = "evaluation" if span.attributes.get(names.REWARD_EVALUATION) is True else "reward_span"
+    return [_with(reward, position=position, order=order, source=source) for position, reward in positioned]
 
 
 def _with(reward: RecordedReward | BadReward, **fields: object) -> RecordedReward | BadReward:

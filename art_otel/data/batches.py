@@ -38,6 +38,7 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
     split: str | Iterable[str | None] | None = None,
     training_step: TrainingStep = None,
     status: Status | Iterable[Status] | None = ("ok",),
+    rollouts: str | Iterable[str] | None = None,
     policy_version: str | int | None = None,
     max_staleness: int | None = None,
     seed: int | None = None,
@@ -68,8 +69,9 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
       of their own. `zero_variance="drop"` skips groups in which all known rewards are equal, and those of one member.
     - `allow_incomplete`: train also trajectories of which something is missing, or that ended on a failed call: True,
       or the reasons that do no harm. `split`, `training_step`, `status`: one or several, such as `range(10, 20)` (None:
-      any); parts of a dataset that have none of them are not opened. `policy_version`: sampled by this version in every
-      call, or with `max_staleness` by versions at most so many older.
+      any); parts of a dataset that have none of them are not opened. `rollouts`: those of these ids (None: any).
+      `policy_version`: sampled by this version in every call, or with `max_staleness` by versions at most so many
+      older.
     - `seed`, `epoch`: shuffle, the same way each time; `shuffle_buffer` row groups are in memory and shuffled together.
       `by_length`: sequences of about the same length share a batch, as far as those in memory go; less padding.
       `rank` of `world_size`: one of several ranks, which all give the same number of batches: a rank that has none
@@ -109,6 +111,7 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
         split=split,
         training_step=training_step,
         status=status,
+        rollouts=rollouts,
         policy_version=policy_version,
         max_staleness=max_staleness,
     )

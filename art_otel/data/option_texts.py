@@ -164,6 +164,7 @@ OPTION_TEXTS: Final = (
         (*get_args(Status), ANY),
     ),
     OptionText("split", "text", "Split", "Rollouts of this split, or of several; empty takes all.", _names),
+    OptionText("rollouts", "text", "Rollouts", "Those of these ids, with commas between; empty takes all.", _names),
     OptionText("training_step", "text", "Training step", "One, several, or a range such as 10-19.", _steps),
     OptionText(
         "allow_incomplete",

@@ -11,7 +11,7 @@ other one of its pair waits on disk.
 import json
 import pickle
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import combinations, islice
@@ -23,6 +23,7 @@ import msgspec
 
 from art_otel.data.conversation import MESSAGES, Conversation, main_conversation
 from art_otel.data.options import validate
+from art_otel.data.report import warn_of_nothing
 from art_otel.data.rewards import RewardOf, check_reward, reward_of
 from art_otel.data.selection import AllowIncomplete, Selection, Split, StatusFilter, group_of, select
 from art_otel.data.sources import ListedChunks, Sources, list_chunks, read_numbered
@@ -130,6 +131,7 @@ class PreferenceBatches:
         pairs = self.pairs()
         while batch := tuple(islice(pairs, self._options.batch_size)):
             yield batch
+        warn_of_nothing(self.report, self._selection, self._listed.chunks)
 
     def pairs(self) -> Iterator[PreferencePair]:
         """Give the pairs one by one."""
@@ -195,17 +197,18 @@ def preference_batches(
     allow_incomplete: AllowIncomplete = False,
     split: Split = None,
     status: StatusFilter = ("ok",),
+    rollouts: str | Iterable[str] | None = None,
     reward: RewardOf = None,
     pairs: Pairs = "best_worst",
     batch_size: int = 8,
 ) -> PreferenceBatches:
     """Iterate over preference pairs within groups, from Parquet or from memory.
 
-    `sources`, `allow_incomplete`, `split` and `status` are as for `art_otel.batches`. `reward` says which reward
-    counts: None is the final one, else the name of one of the whole rollout, or a function of the trajectory without
-    its tokens. Compared are the main conversations (those of most turns) of trajectories of one `group_id` (in one
-    training step, where they have one) that had the same prompt (what stands before the first sampled message) and the
-    same tools but other rewards: by `pairs` the best with the worst (`best_worst`), the best with each worse one
+    `sources`, `allow_incomplete`, `split`, `status` and `rollouts` are as for `art_otel.batches`. `reward` says which
+    reward counts: None is the final one, else the name of one of the whole rollout, or a function of the trajectory
+    without its tokens. Compared are the main conversations (those of most turns) of trajectories of one `group_id` (in
+    one training step, where they have one) that had the same prompt (what stands before the first sampled message) and
+    the same tools but other rewards: by `pairs` the best with the worst (`best_worst`), the best with each worse one
     (`best_each`), or each with each worse one (`all`). Ties and missing rewards are in no pair.
 
     A dataset is in the order of rollout ids, so a group lies anywhere in it. It is read twice: once for the rewards and
@@ -215,7 +218,7 @@ def preference_batches(
     """
     check_reward(reward)
     options = validate(_PairOptions, {"batch_size": batch_size, "pairs": pairs})
-    selection = select(allow_incomplete=allow_incomplete, split=split, status=status)
+    selection = select(allow_incomplete=allow_incomplete, split=split, status=status, rollouts=rollouts)
     return PreferenceBatches(list_chunks(sources), selection, options, reward)
 
 

@@ -14,13 +14,15 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 
+from art_otel.data.plan import OUTLINE
 from art_otel.data.rewards import UNUSABLE
 from art_otel.data.selection import Selection
 from art_otel.data.sequences import NO_IDS, TOO_LONG, BuiltSequences, TokenSequence, Verdict
+from art_otel.data.sources import Chunk
 from art_otel.trajectories import Trajectory
 
 NAMED: Final = 100
@@ -127,24 +129,42 @@ class BatchReport:
         self._skip(sequence, reason)
         self.completions_skipped[reason] += len(sequence.completions)
 
-    def warn_of_nothing(self, selection: Selection) -> None:
-        """Warn if no trajectory is trained, and say why."""
-        if self.trajectories_used or not self.trajectories:
-            return
-        if self.trajectories_skipped.keys() <= {NO_IDS}:
-            why = (
-                "because no completion has token ids. Ask the server for them with ART_OTEL_REQUEST_TOKENS=1 when you"
-                " record, or give batches(…, tokenizer=…) what makes them from the messages, without logprobs"
-            )
-        elif self.trajectories_skipped.keys() <= {"split", "training step"}:
-            asked = {"split": selection.split, "training_step": selection.training_step}
-            filters = (f"{name}={sorted(map(str, value))}" for name, value in asked.items() if value is not None)
-            why = f"because no trajectory has {', '.join(filters)}"
-        else:
-            counts = ", ".join(f"{reason}: {count:,}" for reason, count in self.trajectories_skipped.most_common())
-            why = f"because all {self.trajectories:,} trajectories are left out ({counts})"
-        warnings.warn(f"there are no batches, {why}", stacklevel=2)
-
     def _skip(self, sequence: TokenSequence, reason: str) -> None:
         self.sequences_skipped[reason] += 1
         self.skipped_trained_tokens += sequence.trained_tokens
+
+
+class Counted(Protocol):
+    """What the reports of all batches count."""
+
+    trajectories: int
+    trajectories_used: int
+    trajectories_skipped: Counter[str]
+
+
+def warn_of_nothing(report: Counted, selection: Selection, chunks: Iterable[Chunk]) -> None:
+    """Warn if no trajectory is trained, and say why: where a reward is missing, by which names there are some."""
+    skipped = report.trajectories_skipped
+    if report.trajectories_used or not report.trajectories:
+        return
+    if skipped.keys() <= {NO_IDS}:
+        why = (
+            "because no completion has token ids. Ask the server for them with ART_OTEL_REQUEST_TOKENS=1 when you"
+            " record, or give batches(…, tokenizer=…) what makes them from the messages, without logprobs"
+        )
+    elif skipped.keys() <= {"split", "training step"}:
+        asked = {"split": selection.split, "training_step": selection.training_step}
+        filters = (f"{name}={sorted(map(str, value))}" for name, value in asked.items() if value is not None)
+        why = f"because no trajectory has {', '.join(filters)}"
+    else:
+        counts = ", ".join(f"{reason}: {count:,}" for reason, count in skipped.most_common())
+        why = f"because all {report.trajectories:,} trajectories are left out ({counts})"
+        if "no reward" in skipped and (names := _reward_names(selection, chunks)):
+            why += f". The rewards that there are have the names {', '.join(names)}"
+    warnings.warn(f"there are no batches, {why}", stacklevel=3)
+
+
+def _reward_names(selection: Selection, chunks: Iterable[Chunk]) -> list[str]:
+    """The names of all rewards that selected trajectories have."""
+    outlines = (one for chunk in chunks if chunk.left_out is None for one in chunk.read(OUTLINE))
+    return sorted({reward.name for one in outlines if selection.skip_reason(one) is None for reward in one.rewards})

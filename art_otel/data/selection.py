@@ -1,12 +1,13 @@
 """Selection: which trajectories are learned from.
 
 Invariant: every trajectory is selected, or there is one reason why it is skipped, the first of: split, training step
-(of which a manifest tells without its parts), incomplete (by its own reason), ended on a failed call, status, policy
-version. What is unknown is never fresh where freshness was asked for.
+(of which a manifest tells without its parts), not chosen by its id, incomplete (by its own reason), ended on a failed
+call, status, policy version. What is unknown is never fresh where freshness was asked for.
 """
 
 import re
 from collections.abc import Iterable
+from hashlib import blake2b
 from typing import Annotated, Final, TypeAlias
 
 import msgspec
@@ -28,6 +29,7 @@ TrainingStep: TypeAlias = int | Iterable[int | None] | None
 StatusFilter: TypeAlias = Status | Iterable[Status] | None
 """One status or several; None is every status."""
 
+NOT_CHOSEN: Final = "not chosen"
 ENDED_ON_FAILURE: Final = "ended on a failed call"
 
 _LAST_NUMBER: Final = re.compile(r"(?<!\d)(\d{1,18})\D*$")
@@ -45,6 +47,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     split: frozenset[str | None] | None = None
     training_step: frozenset[int | None] | None = None
     status: frozenset[Status] | None = frozenset({"ok"})
+    rollouts: frozenset[str] | None = None
     policy_version: str | int | None = None
     max_staleness: Annotated[int, msgspec.Meta(ge=0)] | None = None
 
@@ -73,6 +76,8 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
             return "split"
         if self.training_step is not None and trajectory.training_step not in self.training_step:
             return "training step"
+        if self.rollouts is not None and trajectory.rollout_id not in self.rollouts:
+            return NOT_CHOSEN
         if self.allow_incomplete is not True:
             reason = _reason_of_gap(trajectory, self.allow_incomplete or frozenset[str]())
             if reason is not None:
@@ -89,7 +94,8 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
         """All options, the same in every process: sets have an order of their own in each."""
         sets = (self.allow_incomplete, self.split, self.status, self.training_step)
         texts = [sorted(map(repr, names)) if isinstance(names, frozenset) else names for names in sets]
-        return f"{texts} {self.version} {self.max_staleness}"
+        ids = self.rollouts and blake2b(repr(sorted(self.rollouts)).encode(), digest_size=8).hexdigest()
+        return f"{texts} {ids} {self.version} {self.max_staleness}"
 
     def version_reason(self, trajectory: Trajectory) -> str | None:
         """Why the trajectory is skipped for the versions that sampled it; None where it is not."""
@@ -114,6 +120,7 @@ def select(
     split: Split,
     status: StatusFilter,
     training_step: TrainingStep = None,
+    rollouts: str | Iterable[str] | None = None,
     policy_version: str | int | None = None,
     max_staleness: int | None = None,
 ) -> Selection:
@@ -125,6 +132,7 @@ def select(
             "split": as_names(split),
             "status": as_names(status),
             "training_step": as_names((training_step,) if isinstance(training_step, int) else training_step),
+            "rollouts": as_names(rollouts),
             "policy_version": policy_version,
             "max_staleness": max_staleness,
         },

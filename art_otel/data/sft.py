@@ -6,15 +6,16 @@ used or skipped for one reason, every history is an example or skipped for one.
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
 from art_otel.data.conversation import MESSAGES, Conversation, conversation
 from art_otel.data.options import validate
+from art_otel.data.report import warn_of_nothing
 from art_otel.data.rewards import RewardOf, check_reward, reward_of
 from art_otel.data.selection import AllowIncomplete, Selection, Split, StatusFilter, group_of, select
 from art_otel.data.sources import ListedChunks, Sources, list_chunks, read_numbered
@@ -84,6 +85,7 @@ class MessageBatches:
         examples = self.examples()
         while batch := tuple(islice(examples, self._options.batch_size)):
             yield batch
+        warn_of_nothing(self.report, self._selection, self._listed.chunks)
 
     def examples(self) -> Iterator[MessageExample]:
         """Give the examples one by one."""
@@ -111,9 +113,7 @@ class MessageBatches:
         if reason is not None or (least is None and not self._options.best_of_group):
             return reason
         reward = reward_of(trajectory, self._reward)
-        if reward is None:
-            return "no reward"
-        return "reward too low" if least is not None and reward < least else None
+        return "no reward" if reward is None else too_low(reward, least)
 
     def _best_of_groups(self) -> dict[GroupKey, int] | None:
         """The number of each group's best member from which something is learned, the first of equally good ones.
@@ -159,6 +159,15 @@ class MessageBatches:
             )
 
 
+def too_low(reward: float | None, least: float | None) -> Literal["no reward", "reward too low"] | None:
+    """Why what has this reward is not imitated where `least` is asked for; None where it is."""
+    if least is None:
+        return None
+    if reward is None:
+        return "no reward"
+    return "reward too low" if reward < least else None
+
+
 class _Options(msgspec.Struct, frozen=True, kw_only=True):
     batch_size: Annotated[int, msgspec.Meta(ge=1)]
     min_reward: float | None
@@ -170,12 +179,13 @@ class _Options(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(f"min_reward={self.min_reward!r}: give a finite number, or None for any reward")
 
 
-def message_batches(
+def message_batches(  # noqa: PLR0913 # every one is an option that users know by its name
     sources: Sources,
     *,
     allow_incomplete: AllowIncomplete = False,
     split: Split = None,
     status: StatusFilter = ("ok",),
+    rollouts: str | Iterable[str] | None = None,
     reward: RewardOf = None,
     min_reward: float | None = None,
     best_of_group: bool = False,
@@ -183,18 +193,18 @@ def message_batches(
 ) -> MessageBatches:
     """Iterate over conversations to fine-tune on (SFT), from Parquet or from memory.
 
-    `sources`, `allow_incomplete`, `split` and `status` are as for `art_otel.batches`. `reward` says which reward
-    counts: None is the final one, else the name of one of the whole rollout, or a function of the trajectory without
-    messages. `min_reward` skips what has less; `best_of_group` all but the best of each group (of those from which
-    something is learned, and the first of equally good ones; a trajectory without a group is skipped). A group is one
-    `group_id` in one training step, where they have one.
+    `sources`, `allow_incomplete`, `split`, `status` and `rollouts` are as for `art_otel.batches`. `reward` says which
+    reward counts: None is the final one, else the name of one of the whole rollout, or a function of the trajectory
+    without messages. `min_reward` skips what has less; `best_of_group` all but the best of each group (of those from
+    which something is learned, and the first of equally good ones; a trajectory without a group is skipped). A group is
+    one `group_id` in one training step, where they have one.
 
     Memory is that of one row group. With `best_of_group` the sources are read twice, with an entry a group in memory.
     Raises StoreError for what cannot be read, UsageError for impossible options.
     """
     check_reward(reward)
     options = validate(_Options, {"batch_size": batch_size, "min_reward": min_reward, "best_of_group": best_of_group})
-    selection = select(allow_incomplete=allow_incomplete, split=split, status=status)
+    selection = select(allow_incomplete=allow_incomplete, split=split, status=status, rollouts=rollouts)
     return MessageBatches(list_chunks(sources), selection, options, reward)
 
 

@@ -42,7 +42,7 @@ from art_otel.data.credit import shared_steps
 from art_otel.data.plan import Plan, Scoring, Units, add_units, finish_plan
 from art_otel.data.report import NAMED, BatchReport
 from art_otel.data.rewards import LARGEST, UNUSABLE, Weights, count_by_name, names_without_final, token_rewards
-from art_otel.data.selection import ENDED_ON_FAILURE, Selection
+from art_otel.data.selection import ENDED_ON_FAILURE, NOT_CHOSEN, Selection
 from art_otel.data.sequences import CONSTRAINED, EMPTY, NO_IDS, NOTHING, TOO_LONG, Overflow, SequenceBuilder
 from art_otel.data.sources import Chunk, read_numbered
 from art_otel.errors import UsageError
@@ -60,8 +60,8 @@ class VerdictColumns:
     """`skipped[i]` is why nothing of row i is trained, None where something is; `refused` marks rows an option refused.
 
     `completions` has a position in REASONS for each turn, -1 for none; those of row i begin at `turn_ends[i]`.
-    `advantages` are those of turns that may be trained, `trained` and `sampled` count tokens of each row. Shapes:
-    (rows,), (turns,) and, of `turn_ends`, (rows + 1,).
+    `advantages` are those of turns that may be trained, `trained` and `sampled` count tokens of each row, those that
+    were recorded; `counted` marks rows of which all were. Shapes: (rows,), (turns,) and, of `turn_ends`, (rows + 1,).
     """
 
     skipped: list[str | None]
@@ -71,6 +71,7 @@ class VerdictColumns:
     advantages: NDArray[np.float64] | None
     trained: Ints
     sampled: Ints
+    counted: Flags
     report: BatchReport
 
 
@@ -121,6 +122,7 @@ def verdict_columns(
         advantages=of_turns.advantages,
         trained=_summed(read, decision.tokens),
         sampled=_summed(read, read.sampled_tokens),
+        counted=_summed(read, flags(read.of_turn("sampled_tokens").is_null()).astype(np.int64)) == 0,
         report=report,
     )
 
@@ -143,6 +145,8 @@ def _refusals(read: Columns, selection: Selection) -> Iterator[tuple[Flags, str 
         yield ~among(read.column("split"), selection.split), "split"
     if selection.training_step is not None:
         yield ~among(read.column("training_step"), selection.training_step), "training step"
+    if selection.rollouts is not None:
+        yield ~among(read.column("rollout_id"), selection.rollouts), NOT_CHOSEN
     if selection.allow_incomplete is not True:
         allowed = selection.allow_incomplete or frozenset[str]()
         gaps = _first_gaps(read, allowed)

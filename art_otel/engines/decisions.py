@@ -29,7 +29,7 @@ Order: TypeAlias = tuple[str, int, str]
 
 LATE: Final = "too late"
 _ADVICE: Final = (
-    "belongs to a rollout of which nothing came for --retain; convert everything anew, or retain longer next time"
+    "belongs to a rollout of which nothing came for --retain, or converted without --incremental; convert all anew"
 )
 
 

@@ -37,17 +37,18 @@ def export(  # noqa: PLR0913 # every one is an option that users know by its nam
     allow_incomplete: bool | Iterable[str] = False,
     split: str | Iterable[str | None] | None = None,
     status: Status | Iterable[Status] | None = ("ok",),
+    rollouts: str | Iterable[str] | None = None,
     max_tokens: int | None = None,
     min_reward: float | None = None,
 ) -> ExportReport:
     """Write trajectories as a trainer reads them, and the report beside them.
 
     `sources` are as for `art_otel.batches`, `to` the name of an installed exporter. `out` is a folder, or a file with
-    the suffix that the format writes; what is there under the same names is replaced. `options` are the format's,
-    by name, as values or as text. `advantage` "default" is the trainer's own, if it has one. `min_reward` leaves out
-    conversations of trajectories with less, or without a reward. The other options are as for `art_otel.batches`.
-    Raises UsageError for an exporter, format or option that does not exist, for what the format cannot do and for a
-    place where the dataset itself lies; StoreError for paths that cannot be read.
+    the suffix that the format writes; what is there under the same names is replaced. `options` are the format's, by
+    name, as values or as text. `advantage` "default" is the trainer's own, if it has one. `min_reward` leaves out,
+    where the trainer imitates what it is given, trajectories with less, or without a reward. The other options are as
+    for `art_otel.batches`. Raises UsageError for an exporter, format or option that does not exist, for what the format
+    cannot do and for a place where the dataset itself lies; StoreError for paths that cannot be read.
     """
     exporter = find_exporter(to) if isinstance(to, str) else to
     chosen = find_format(exporter, format)
@@ -71,6 +72,7 @@ def export(  # noqa: PLR0913 # every one is an option that users know by its nam
             allow_incomplete=as_names(allow_incomplete),
             split=as_names(split),
             status=as_names(status),
+            rollouts=as_names(rollouts),
         )
         records, files = sink.write(chosen.encode(stream.items(), settings, stats), path)
     skipped = stream.skipped()

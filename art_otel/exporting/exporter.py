@@ -76,7 +76,8 @@ class Format:
     `needs` says what a trajectory must have. `not_carried` maps fields of a trajectory that the format has no place for
     to what a user should know. `config` is a frozen dataclass whose fields, with their defaults, are options. Where the
     format holds advantages, `advantage` names the trainer's own, which are computed unless the user wants others; with
-    None there are none, and trajectories without a reward are exported too.
+    None there are none, and trajectories without a reward are exported too. `imitates` says of sequences that the
+    trainer learns to give each of them again, whatever its reward, as it does with conversations.
     """
 
     name: str
@@ -88,6 +89,12 @@ class Format:
     encode: Encode
     sink: Callable[[Any], Sink]
     advantage: AdvantageName | None = None
+    imitates: bool = False
+
+    @property
+    def is_imitated(self) -> bool:
+        """Whether the trainer imitates every item, so that rollouts are to be chosen by their rewards."""
+        return self.imitates or self.input == "conversations"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -115,8 +122,8 @@ class ExportReport:
     """Counts of an export.
 
     `skipped` counts what is smaller than a trajectory by reason (histories, sequences, completions, pairs, records),
-    `changed` what the format forced on records, `not_carried` fields by name. `unsuccessful` are trajectories used in
-    conversations whose reward is 0 or less: whoever fine-tunes on these imitates them like any other.
+    `changed` what the format forced on records, `not_carried` fields by name. `unsuccessful` are trajectories used
+    whose reward is 0 or less, where the trainer imitates what it is given: these like any other.
     """
 
     exporter: str

@@ -3,9 +3,11 @@
 Invariant: the same choice of trajectories stands behind every stream, and what it skips is counted.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
+from itertools import groupby
 from typing import Any, Final, NamedTuple
 
 from art_otel.calls import InferenceCall
@@ -14,7 +16,8 @@ from art_otel.data.credit import Credit, find_credit
 from art_otel.data.loader import Batches
 from art_otel.data.plan import OUTLINE
 from art_otel.data.preferences import PreferenceBatches, preference_batches
-from art_otel.data.sft import MessageBatches, message_batches
+from art_otel.data.sequences import TokenSequence
+from art_otel.data.sft import MessageBatches, message_batches, too_low
 from art_otel.data.sources import Sources
 from art_otel.errors import UsageError
 from art_otel.exporting.exporter import Format, NotCarried, ScoredTrajectory
@@ -48,11 +51,15 @@ class Stream:
         advantage: object,
         outlines: Batches,
         source: Batches | MessageBatches | PreferenceBatches,
+        min_reward: float | None = None,
     ) -> None:
         self._format = file_format
         self._advantage = advantage
         self._outlines = outlines
         self._source = source
+        self._min_reward = min_reward
+        self._unsuccessful = 0
+        self._too_low = Counter[str]()
 
     def items(self) -> Iterator[Any]:
         """The items, as `Format.input` says."""
@@ -62,7 +69,7 @@ class Stream:
         if isinstance(source, PreferenceBatches):
             return source.pairs()
         if self._format.input == "sequences":
-            return source.sequences()
+            return self._imitated(source) if self._format.imitates else source.sequences()
         return (
             ScoredTrajectory(trajectory=trajectory, turn_rewards=rewards)
             for trajectory, rewards in source.trajectories()
@@ -74,11 +81,11 @@ class Stream:
 
     def used(self) -> int:
         """How many are in the export."""
-        return self._source.report.trajectories_used
+        return self._source.report.trajectories_used - self._too_low.total()
 
     def unsuccessful(self) -> int:
-        """How many of those in conversations have a reward of 0 or less."""
-        return self._source.report.unsuccessful if isinstance(self._source, MessageBatches) else 0
+        """How many of those that are imitated have a reward of 0 or less."""
+        return self._source.report.unsuccessful if isinstance(self._source, MessageBatches) else self._unsuccessful
 
     def skipped(self) -> Skipped:
         """What is not in the export, by reason."""
@@ -92,7 +99,7 @@ class Stream:
             parts = _named("sequences", source.report.sequences_skipped)
             parts += _named("completions", source.report.completions_skipped)
         parts[REPEATED] = source.report.repeated
-        return Skipped(source.report.trajectories_skipped, parts)
+        return Skipped(source.report.trajectories_skipped + self._too_low, parts)
 
     def changed(self) -> Counter[str]:
         """What became of group ids and rewards: a sequence, unlike a trajectory, does not tell which reward it had."""
@@ -111,6 +118,16 @@ class Stream:
                     counts[name] += _has(trajectory, name)
         fields_of = {name: NotCarried(trajectories=counts.get(name), why=why) for name, why in declared.items()}
         return fields_of | ({} if self._format.advantage or self._advantage in (DEFAULT, None) else _NO_ADVANTAGES)
+
+    def _imitated(self, source: Batches) -> Iterator[TokenSequence]:
+        """The sequences of rollouts that are good enough; all of a rollout have one reward and come together."""
+        self._unsuccessful, self._too_low = 0, Counter[str]()
+        for (_, reward), of_rollout in groupby(source.sequences(), key=lambda one: (one.rollout_id, one.reward)):
+            if (reason := too_low(reward, self._min_reward)) is not None:
+                self._too_low[reason] += 1
+                continue
+            self._unsuccessful += reward is not None and reward <= 0
+            yield from of_rollout
 
 
 def open_stream(
@@ -132,7 +149,7 @@ def open_stream(
     outlines = batches(sources, advantage=None, **rest)
     if file_format.input in ("trajectories", "sequences"):
         formula = file_format.advantage if file_format.advantage is None or advantage == DEFAULT else advantage
-        return Stream(file_format, advantage, outlines, batches(sources, advantage=formula, **rest))
+        return Stream(file_format, advantage, outlines, batches(sources, advantage=formula, **rest), min_reward)
     if file_format.input == "preferences":
         return Stream(file_format, advantage, outlines, preference_batches(sources, **selection))
     conversations = message_batches(sources, min_reward=min_reward, **selection)
@@ -145,9 +162,17 @@ def _check(file_format: Format, credit: Credit, max_tokens: int | None, min_rewa
         raise UsageError(
             f"max_tokens={max_tokens}: {file_format.name} holds {file_format.input}, which are not cut by tokens"
         )
-    if min_reward is not None and file_format.input != "conversations":
+    if min_reward is not None and not file_format.is_imitated:
         raise UsageError(
-            f"min_reward={min_reward}: {file_format.name} holds {file_format.input}, which are not chosen by reward"
+            f"min_reward={min_reward}: {file_format.name} is trained with rewards, also with low ones; leave it out, or"
+            " take a format that is imitated, such as sft"
+        )
+    if min_reward is not None and not math.isfinite(min_reward):
+        raise UsageError(f"min_reward={min_reward}: give a finite number, or none for any reward")
+    if min_reward is not None and credit.per != "rollout":
+        raise UsageError(
+            f"min_reward={min_reward}: chooses whole rollouts, of which a credit by {credit.per} has no reward; use"
+            " one such as outcome_reward"
         )
     if credit.name != "outcome_reward" and file_format.input not in ("trajectories", "sequences"):
         raise UsageError(f"credit: {file_format.name} holds {file_format.input}, which are trained with no reward")

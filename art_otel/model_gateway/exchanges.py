@@ -28,6 +28,9 @@ _PATHS: Final[tuple[tuple[str, Dialect], ...]] = (
     ("/responses", "responses"),
     ("/messages", "messages"),
 )
+_OF_THREAD: Final = re.compile(r"/threads/[^/]+/messages$")
+"""OpenAI's Assistants: a message is put into a thread, and nobody answers it yet."""
+_SAMPLED: Final = ("choices", "output", "content")
 _EVENTS: Final = b"text/event-stream"
 _FIRST_REFUSAL: Final = 400
 _MESSAGE: Final = 1000
@@ -36,7 +39,7 @@ _MESSAGE: Final = 1000
 
 def dialect_of(method: str, path: str) -> Dialect | None:
     """How a request asks for a completion; None for one that asks for something else."""
-    if method != "POST":
+    if method != "POST" or _OF_THREAD.search(path):
         return None
     return next((dialect for end, dialect in _PATHS if path.endswith(end)), None)
 
@@ -101,6 +104,11 @@ class Exchange:
     def is_stream(self) -> bool:
         """Whether the answer comes as events."""
         return self._stream is not None
+
+    @property
+    def has_sampled(self) -> bool:
+        """Whether events of a completion have come, not only those that announce one."""
+        return self._stream is not None and any(self._stream.body().get(name) for name in _SAMPLED)
 
     @property
     def is_over(self) -> bool:
@@ -242,6 +250,7 @@ class JoinedMessage:
 
     def __init__(self) -> None:
         self._message: dict[str, Value] = {}
+        self._is_counted = False
         self._blocks: dict[int, dict[str, Value]] = {}
 
     def add(self, event: dict[str, Value]) -> None:
@@ -250,6 +259,7 @@ class JoinedMessage:
         if kind == "message_start":
             self._message = dict(values.mapping(event.get("message")) or {})
         elif kind == "message_delta":
+            self._is_counted = True
             self._message |= values.mapping(event.get("delta")) or {}
             usage = values.mapping(event.get("usage")) or {}
             self._message["usage"] = {**(values.mapping(self._message.get("usage")) or {}), **usage}
@@ -262,8 +272,13 @@ class JoinedMessage:
                 _add_piece(self._blocks[index], field, piece)
 
     def body(self) -> dict[str, Value]:
-        """The message so far."""
-        return {**self._message, "content": [_block(self._blocks[index]) for index in sorted(self._blocks)]}
+        """The message so far. `message_start` has a count of tokens that no token was sampled for yet."""
+        message = self._message
+        usage = values.mapping(message.get("usage"))
+        if usage is not None and not self._is_counted:
+            usage = {name: count for name, count in usage.items() if name != "output_tokens"}
+            message = {**message, "usage": usage}
+        return {**message, "content": [_block(self._blocks[index]) for index in sorted(self._blocks)]}
 
 
 def _add_piece(block: dict[str, Value], field: str, piece: str) -> None:

@@ -17,11 +17,12 @@ from art_otel.calls import canonical_arguments
 from art_otel.conventions import encode_ids, encode_logprobs, values
 from art_otel.conventions.bodies.token_facts import fact_attributes
 from art_otel.conventions.bodies.tokens import parse_ids, parse_logprobs
+from art_otel.conventions.dialects.genai import WRITTEN_USAGE
 from art_otel.model_gateway.answer_shapes import Fields
 from art_otel.model_gateway.splice import Splice, Turn
 from art_otel.spans import Value
 
-_USAGE: Final = {"gen_ai.usage.input_tokens": "prompt_tokens", "gen_ai.usage.output_tokens": "completion_tokens"}
+_USAGE: Final = {"input_tokens": "prompt_tokens", "output_tokens": "completion_tokens"}
 
 
 class SampledLogprobs(msgspec.Struct, frozen=True, kw_only=True):
@@ -215,7 +216,7 @@ class Sampled:
             names.PROMPT: self.outcome,
         }
         counts = {name: values.integer(self.usage.get(counted)) for name, counted in _USAGE.items()}
-        made |= {name: count for name, count in counts.items() if count is not None}
+        made |= {WRITTEN_USAGE[name]: count for name, count in counts.items() if count is not None}
         if spliced.reason:
             made[names.PROMPT_REASON] = spliced.reason
         if spliced.is_reasoning_kept:

@@ -12,12 +12,11 @@ import msgspec
 from art_otel.conventions import values
 from art_otel.spans import Value
 from art_otel.tracing.openai.bodies import RESPONSE_MESSAGES, Fields, fields_of
-from art_otel.tracing.openai.token_requests import NOTHING, Ask, Target, TokenRequests
+from art_otel.tracing.openai.token_requests import NOTHING, Ask, TokenRequests, target_of
 
 _HIDDEN: Final[Mapping[str, tuple[str, ...]]] = {
     "return_token_ids": ("prompt_token_ids", "token_ids"),
     "enable_response_messages": RESPONSE_MESSAGES,
-    "stream_options": ("usage",),
 }
 """The fields of an answer, or of a choice or response in it, that a field of the request adds."""
 
@@ -25,6 +24,9 @@ _LOGPROBS: Final = "logprobs"
 _OPTIONS: Final = "stream_options"
 _USAGE: Final = "include_usage"
 _NO_CHOICES: Final = b"[]"
+_LLAMA: Final = b'{"content":[{"id":'
+"""How llama.cpp's logprobs begin. Its chat has no such field where they are not asked for; others have null."""
+
 _SGLANG: Final = ("sglext",)
 _NULL: Final = msgspec.Raw(b"null")
 _CHOICES: Final = msgspec.json.Decoder(list[Fields])
@@ -58,10 +60,14 @@ class Asked:
         return body if kept == fields else _ENCODE(kept)
 
     def without(self, event: bytes, data: bytes) -> bytes:
-        """The same of an event with this data; the one that has nothing but the usage that we asked for goes."""
+        """The same of an event with this data; the one that has nothing but the usage that we asked for goes.
+
+        Beside choices its field is null because of us; llama.cpp's Completions count there unasked.
+        """
         if _OPTIONS in self._added:
             fields = fields_of(data)
-            if bytes(fields.get("choices", b"")) == _NO_CHOICES and bytes(fields.get("usage", _NULL)) != b"null":
+            is_counted = bytes(fields.get("usage", _NULL)) != bytes(_NULL)
+            if is_counted and bytes(fields.get("choices", b"")) == _NO_CHOICES:
                 return b""
         kept = self.without_tokens(data)
         return event if kept is data else event.replace(data, kept, 1)
@@ -73,6 +79,8 @@ class Asked:
             for name, value in fields.items()
             if name not in hidden or name in RESPONSE_MESSAGES
         }
+        if _OPTIONS in self._added and bytes(kept.get("usage", b"")) == bytes(_NULL):
+            del kept["usage"]
         if "choices" in kept:
             try:
                 choices = _CHOICES.decode(kept["choices"])
@@ -88,7 +96,10 @@ class Asked:
     def _choice(self, choice: Fields) -> Fields:
         kept = {name: value for name, value in choice.items() if name not in self._fields}
         if _LOGPROBS in self._added and _LOGPROBS in kept:
-            kept[_LOGPROBS] = _NULL
+            if "text" not in kept and bytes(kept[_LOGPROBS]).startswith(_LLAMA):
+                del kept[_LOGPROBS]
+            else:
+                kept[_LOGPROBS] = _NULL
         return kept
 
 
@@ -102,7 +113,7 @@ class TokenAsking:
         """What to ask of a server with a request."""
         if not request:
             return Asked()
-        return _asked(self._requests.ask(path, _target(server, request), request), request)
+        return _asked(self._requests.ask(path, target_of(server, request), request), request)
 
     def less(self, asked: Asked, request: dict[str, Value], refusal: bytes) -> Asked:
         """What to ask for after a refusal, in the end nothing."""
@@ -110,7 +121,7 @@ class TokenAsking:
 
     def accepted(self, asked: Asked, server: str, request: dict[str, Value], refused: int, refusal: bytes) -> None:
         """Remember what a server accepted after it had refused more with a status and a body."""
-        self._requests.accepted(asked.ask, _target(server, request), refused, refusal)
+        self._requests.accepted(asked.ask, target_of(server, request), refused, refusal)
 
 
 def _asked(ask: Ask, request: dict[str, Value]) -> Asked:
@@ -120,7 +131,3 @@ def _asked(ask: Ask, request: dict[str, Value]) -> Asked:
     if "return_token_ids" in added and request.get("stream") and not options.get(_USAGE):
         added[_OPTIONS] = {**options, _USAGE: True}
     return Asked(ask, added)
-
-
-def _target(server: str, request: dict[str, Value]) -> Target:
-    return Target(server, str(request.get("model")), bool(request.get("stream")))

@@ -100,6 +100,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     kept: tuple[str, ...] = ()
 
     @property
+    def rows(self) -> int:
+        """How many rows count."""
+        return sum(part.rows for part in self.parts) - sum(map(len, self.superseded.values()))
+
+    @property
     def next_number(self) -> int:
         """The number of the next part."""
         return max((part.number for part in self.parts), default=-1) + 1

@@ -43,7 +43,7 @@ ADVICE: Final[Mapping[str, str]] = {
     OUTSIDE: "what they judge is in no rollout: link them to a span of one, or name art.rollout.id",
     NO_PART: "the call has no such choice or not so many tokens: positions count from 0, the end is exclusive",
     OVER_A_LIMIT: "raise the limits of a rollout",
-    TOO_LATE: "nothing came of the rollout for --retain: convert everything anew, or retain longer next time",
+    TOO_LATE: "nothing came of it for --retain, or it was converted without --incremental: convert everything anew",
 }
 """What to do, by reason."""
 

@@ -1,7 +1,8 @@
 """Checkpoints: two sides of the data on the same tasks, and two rollouts of one task, word by word.
 
 Invariant: a side is the rows of a source, a step, a policy version or a model. Tasks of both sides are one where their
-groups have one id, before sources were told apart; where no id is on both sides, where their rollouts have one name.
+groups have one id, at whatever step and before sources were told apart; where no id is on both sides, where their
+rollouts have one name.
 Means are of known values; unknown ones are null.
 """
 
@@ -29,9 +30,6 @@ from art_otel.viewer.conversation import message_text
 from art_otel.viewer.rollout import show_rows
 from art_otel.viewer.snapshot import Snapshot
 
-_Task = str | tuple[int | None, str]
-"""A name, or a step and the id of a group."""
-
 _MOST_TASKS: Final = 500
 _MOST_PAIRS: Final = 16
 _LONGEST: Final = 2_000
@@ -44,7 +42,7 @@ def list_sides(snapshot: Snapshot) -> dict[str, list[str]]:
     """The sides that can be compared, by their kind; a kind with one value alone has none."""
     outlines = snapshot.outlines
     kinds = {
-        "source": [source.name for source in snapshot.sources],
+        "source": [snapshot.sources[number].name for number in sorted(outlines.distinct("source"))],
         "step": list(map(str, sorted(outlines.distinct("shown_training_step")))),
         "version": sorted(outlines.distinct("shown_policy_version"), key=_by_number),
         "model": sorted(outlines.models.counts()),
@@ -55,11 +53,11 @@ def list_sides(snapshot: Snapshot) -> dict[str, list[str]]:
 def compare_sides(snapshot: Snapshot, kind: str, left: str, right: str) -> dict[str, Any]:
     """The tasks of two sides, those whose mean reward changed most first. Raises UsageError."""
     sides = [_rows_of(snapshot, kind, value) for value in (left, right)]
-    grouped = [_tasks(rows, _group_ids(snapshot, kind)) for rows in sides]
-    by = "group"
+    by, column = "group", "recorded_group_id"
+    grouped = [_tasks(snapshot, rows, column) for rows in sides]
     if not grouped[0].keys() & grouped[1].keys():
-        by = "name"
-        grouped = [_tasks(rows, snapshot.outlines.column("name").to_pylist()) for rows in sides]
+        by = column = "name"
+        grouped = [_tasks(snapshot, rows, column) for rows in sides]
     shared = [task for task in grouped[0] if task in grouped[1]]
     tasks = [_task(snapshot, task, [side[task] for side in grouped]) for task in shared]
     tasks.sort(key=lambda task: (task["change"] is None, -abs(task["change"] or 0.0), task["name"]))
@@ -93,7 +91,7 @@ def _rows_of(snapshot: Snapshot, kind: str, value: str) -> NDArray[np.int64]:
         raise UsageError(f"{kind}={value!r:.100}: use one of {', '.join(sides.get(kind, sides))}")
     match kind:
         case "source":
-            matches = outlines.equal("source", sides["source"].index(value))
+            matches = outlines.equal("source", [source.name for source in snapshot.sources].index(value))
         case "step":
             matches = outlines.equal("shown_training_step", int(value))
         case "version":
@@ -103,31 +101,22 @@ def _rows_of(snapshot: Snapshot, kind: str, value: str) -> NDArray[np.int64]:
     return np.flatnonzero(matches)
 
 
-def _group_ids(snapshot: Snapshot, kind: str) -> list[tuple[int | None, str] | None]:
-    """What groups of one task have in common: the recorded id, and its step where steps are not what is compared."""
-    outlines = snapshot.outlines
-    ids, steps = (outlines.column(name).to_pylist() for name in ("recorded_group_id", "training_step"))
-    if kind in {"step", "version"}:
-        steps = [None] * len(ids)
-    return [None if group_id is None else (step, group_id) for step, group_id in zip(steps, ids, strict=True)]
-
-
-def _tasks(rows: NDArray[np.int64], names: Sequence[_Task | None]) -> dict[_Task, list[int]]:
-    """The rows of each task, in the order of the data."""
-    tasks: dict[_Task, list[int]] = defaultdict(list)
+def _tasks(snapshot: Snapshot, rows: NDArray[np.int64], column: str) -> dict[str, list[int]]:
+    """The rows of each value of the column, in the order of the data."""
+    names = snapshot.outlines.column(column).to_pylist()
+    tasks: dict[str, list[int]] = defaultdict(list)
     for row in rows.tolist():
-        name = names[row]
-        if name is not None:
+        if (name := names[row]) is not None:
             tasks[name].append(row)
     return tasks
 
 
-def _task(snapshot: Snapshot, task: _Task, sides: Sequence[list[int]]) -> dict[str, Any]:
+def _task(snapshot: Snapshot, task: str, sides: Sequence[list[int]]) -> dict[str, Any]:
     left, right = (_side(snapshot, np.array(rows, np.int64)) for rows in sides)
     before, after = left["reward"], right["reward"]
     names = [snapshot.outlines.column("name")[rows[0]].as_py() for rows in sides]
     return {
-        "name": task if isinstance(task, str) else task[1],
+        "name": task,
         "says": next((name for name in names if name is not None), None),
         "left": left,
         "right": right,
@@ -137,15 +126,16 @@ def _task(snapshot: Snapshot, task: _Task, sides: Sequence[list[int]]) -> dict[s
 
 
 def _side(snapshot: Snapshot, rows: NDArray[np.int64]) -> dict[str, Any]:
-    """How many rollouts there are, and the means of their rewards, turns and tokens."""
+    """How many rollouts there are, and the means of their rewards, turns and tokens, where they are known."""
     outlines, judgement = snapshot.outlines, snapshot.judging.done()
     rewards = [reward for reward in outlines.column("reward").take(rows).to_pylist() if reward is not None]
     usable = list(filter(isfinite, rewards))
+    counted = rows if judgement is None else rows[judgement.counted[rows]]
     return {
         "rollouts": len(rows),
         "reward": fmean(usable) if usable else None,
         "turns": float(outlines.turns[rows].mean()) if len(rows) else None,
-        "tokens": None if judgement is None or not len(rows) else float(judgement.sampled[rows].mean()),
+        "tokens": None if judgement is None or not len(counted) else float(judgement.sampled[counted].mean()),
     }
 
 

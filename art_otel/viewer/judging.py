@@ -22,7 +22,6 @@ from art_otel.data.sources import Sources
 from art_otel.data.verdict_columns import REASONS
 from art_otel.errors import ArtOtelError
 from art_otel.store import Combined
-from art_otel.trajectories import explain
 from art_otel.viewer.addresses import ReplacedError
 from art_otel.viewer.outlines import ListColumn
 
@@ -77,7 +76,8 @@ DEFAULTS: Final = PlanOptions()
 class Judgement:
     """`verdicts[i]` is why nothing of row i is trained (None: something is), `completions` why completions are not.
 
-    `trained` and `sampled` count tokens: those that are trained, and those of all completions. Shape: (rows,).
+    `trained` and `sampled` count tokens: those that are trained, and those of all completions; `counted` marks rows
+    of which all tokens of completions are known. Shape: (rows,).
     `advantages` has one for each completion, in the order of `completions`; None where none were asked for.
     """
 
@@ -86,6 +86,7 @@ class Judgement:
     advantages: NDArray[np.float64] | None
     trained: NDArray[np.int64]
     sampled: NDArray[np.int64]
+    counted: NDArray[np.bool_]
     refused: NDArray[np.bool_]
     report: BatchReport
 
@@ -95,32 +96,33 @@ class Judgement:
 
 
 class Judging:
-    """The judgements of one snapshot, each made once; that of the default options begins at once.
+    """The judgements of one snapshot, each made once; that of the default options `at_once`, or when it is waited for.
 
     They are made one after the other in a thread. No interpreter waits for one that is not done when it ends.
     """
 
-    def __init__(self, combined: Combined) -> None:
+    def __init__(self, combined: Combined, *, at_once: bool) -> None:
         self._combined = combined
         self._lock = threading.Lock()
         self._futures: dict[PlanOptions, Future[Judgement]] = {}
         self._turn = threading.Lock()
         self._closed = False
-        self._future(DEFAULTS)
+        if at_once:
+            self._future(DEFAULTS)
 
     def wait(self, options: PlanOptions = DEFAULTS) -> Judgement:
         """The judgement, once it is made. Raises UsageError and StoreError."""
         return self._future(options).result()
 
-    def done(self, options: PlanOptions = DEFAULTS) -> Judgement | None:
-        """The judgement if it is made; None while it is not, and where it cannot be."""
-        future = self._future(options)
-        return future.result() if future.done() and future.exception() is None else None
+    def done(self) -> Judgement | None:
+        """The judgement by the default options if it is made; None while it is not, and where it cannot be."""
+        future = self._futures.get(DEFAULTS)
+        return future.result() if future is not None and future.done() and future.exception() is None else None
 
     def problem(self) -> str | None:
         """Why the trajectories cannot be judged; None where they can, or nobody knows yet."""
-        future = self._future(DEFAULTS)
-        error = future.exception() if future.done() else None
+        future = self._futures.get(DEFAULTS)
+        error = future.exception() if future is not None and future.done() else None
         return str(error) if isinstance(error, ArtOtelError) else None
 
     def close(self) -> None:
@@ -159,6 +161,7 @@ def judge(combined: Combined, options: PlanOptions) -> Judgement:
         advantages=columns.advantages,
         trained=columns.trained,
         sampled=columns.sampled,
+        counted=columns.counted,
         refused=columns.refused,
         report=columns.report,
     )
@@ -184,37 +187,3 @@ def described_options(options: PlanOptions, splits: Sequence[str]) -> list[dict[
         }
         for option in OPTION_TEXTS
     ]
-
-
-def cure_of(reason: str) -> str:
-    """What a skip reason means, and what to do about it."""
-    incomplete = reason.removeprefix("incomplete: ")
-    return explain(incomplete) if incomplete != reason else _CURES.get(reason, "a reason of your own options")
-
-
-_CURES: Final = {
-    "ended on a failed call": "no call completed after the last failure, as in an outage; name the reason in"
-    " allow_incomplete to train such rollouts",
-    "status": "the rollout ended otherwise than the status option asks for",
-    "split": "the rollout is of another split, or of none",
-    "no policy version": "a call has no policy version; set policy_version in art_otel.configure() or on the rollout",
-    "another policy version": "the rollout was sampled by another version than the option names",
-    "policy version without a number": "staleness compares numbers; give versions one",
-    "stale": "the rollout is older than max_staleness allows",
-    "no reward": "nobody gave the reward that the credit option asks for; give one, choose another credit, or train"
-    " without advantages",
-    "unusable reward": "the reward is NaN, infinite or not below 1e37; look where it is given",
-    "training step": "the rollout is of another training step, or of none",
-    "constrained sampling": "a tool choice, a schema or a grammar let only some tokens be sampled",
-    "zero variance": "all known rewards of the group are equal, so nothing is learned from it; sample more rollouts",
-    "no token ids": "the server gave no token ids; see docs/spec/recorders.md, or give batches a tokenizer",
-    "nothing sampled": "no call of the rollout has a completion",
-    "no tokens sampled": "the completion is empty",
-    "longer than max_tokens": "the sequence does not fit; allow more tokens, or truncate",
-    "failed": "its call ended in an error, and what it said is kept as context alone",
-    "stream broke": "its stream ended without a finish reason, so the completion may be cut; read streams to their end",
-    "scrubbed": "a secret was found in its call; see docs/how-to/scrub.md",
-    "content doubtful": "what was recorded of its prompt or of itself may not be what was sent and sampled; the call's"
-    " gaps say what",
-    "contradicting recordings": "two recordings of its call say different things; keep one instrumentor a client",
-}

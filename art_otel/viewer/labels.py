@@ -1,15 +1,14 @@
 """Labels: notes, labels and corrected rewards that people give on the page, kept beside the dataset.
 
 Invariant: the file `_labels.jsonl` in a dataset's folder is a file of rewards as `art-otel convert` reads it, and it is
-only ever appended to, and only where every line of it is one of ours. A label is a reward of its name, 1.0, and 0.0
-once it is taken away; a note is the explanation of a reward named `note`; a corrected reward is one named `reward`. Of
-several lines of one name the last counts.
+only ever appended to, and only where every line of it is one of ours. A label is an evaluation of its name, 1.0, and
+0.0 once it is taken away; a note is the explanation of one named `note`; a corrected reward is a reward named `reward`.
+Of several lines of one name the last counts.
 """
 
 import os
 import threading
 import time
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +34,7 @@ class _Line(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defau
     label: str | None = None
     explanation: str | None = None
     attempt: int | None = None
+    evaluation: bool = False
     time: int
 
 
@@ -84,10 +84,6 @@ class Labels:
                     one.labels.pop(line.name, None)
         return labeled
 
-    def counts(self) -> dict[str, int]:
-        """How many rollouts have each label, the most frequent first."""
-        return dict(Counter(label for one in self.all().values() for label in one.labels).most_common())
-
     def give(self, source: int, rollout_id: str, attempt: int | None, change: Change) -> None:
         """Write it. Raises UsageError where it may not be written, or the file is not ours."""
         if not self.writable:
@@ -104,8 +100,8 @@ class Labels:
             return msgspec.json.encode(msgspec.convert(values, _Line)) + b"\n"
 
         lines = [
-            *([] if change.label is None else [line(change.label, value=float(change.on))]),
-            *([] if change.note is None else [line(NOTE, label=NOTE, explanation=change.note)]),
+            *([] if change.label is None else [line(change.label, value=float(change.on), evaluation=True)]),
+            *([] if change.note is None else [line(NOTE, label=NOTE, explanation=change.note, evaluation=True)]),
             *([] if change.reward is None else [line(REWARD_NAME, value=change.reward)]),
         ]
         with self._lock:

@@ -33,7 +33,7 @@ _SORTS: Final = {
     "reward": "reward", "started": "started_at", "name": "name", "rollout": "rollout_id",
     "step": "shown_training_step",
 }  # fmt: skip
-_PLACE: Final = ("at", "focus")
+PLACE: Final = ("at", "focus")
 """What else the address of the page's list holds: how far it is scrolled."""
 _COUNTED: Final = ("calls", "turns", "tokens", "trained", "duration")
 
@@ -74,7 +74,7 @@ def read_address(address: str) -> dict[str, str]:
     query = dict(parse_qsl(behind if is_address else address, keep_blank_values=True))
     known = (*_FILTERS, "sort", "order", "plan")
     for name in query:
-        if name not in known and name not in _PLACE:
+        if name not in known and name not in PLACE:
             raise UsageError(f"--where {name}: is nothing that chooses rollouts; use {', '.join(known)}")
     return query
 
@@ -192,7 +192,9 @@ def _sort_values(snapshot: Snapshot, sort: str, query: Mapping[str, str]) -> pa.
         return pc.subtract(outlines.column("ended_at"), outlines.column("started_at"))
     if sort in ("tokens", "trained"):
         judgement = _judgement(snapshot, query)
-        return pa.array(judgement.sampled if sort == "tokens" else judgement.trained)
+        return (
+            pa.array(judgement.trained) if sort == "trained" else pa.array(judgement.sampled, mask=~judgement.counted)
+        )
     raise UsageError(f"sort={sort!r:.50}: use one of {', '.join((*_SORTS, *_COUNTED))}")
 
 

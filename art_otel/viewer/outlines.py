@@ -109,8 +109,8 @@ class ListColumn:
 class Outlines:
     """`table` has a column for each plain field, and `source`, the number of the row's source.
 
-    `starts[i]` is the number of the first row of row group i, with all rows at the end. `newest` are the rows by their
-    start, the newest first; those without one are the last.
+    `starts[i]` is the number of the first row of row group i, `file_starts[i]` of file i, with all rows at the end.
+    `newest` are the rows by their start, the newest first; those without one are the last.
     """
 
     table: pa.Table
@@ -122,6 +122,7 @@ class Outlines:
     newest: NDArray[np.int64]
     groups: Sequence[RowGroup]
     starts: NDArray[np.int64]
+    file_starts: NDArray[np.int64]
 
     def __len__(self) -> int:
         return self.table.num_rows
@@ -207,6 +208,7 @@ def read_outlines(files: Sequence[ViewedFile]) -> Outlines:
         newest=newest.to_numpy().astype(np.int64),
         groups=groups,
         starts=np.cumsum([0, *(group.rows for group in groups)], dtype=np.int64),
+        file_starts=np.cumsum([0, *(table.num_rows for table in tables)], dtype=np.int64),
     )
 
 

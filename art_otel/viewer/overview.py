@@ -15,24 +15,27 @@ from urllib.parse import urlencode
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from art_otel import storage
 from art_otel.errors import StorageError
 from art_otel.store import REPORT_NAME
-from art_otel.trajectories import explain
-from art_otel.viewer.judging import PlanOptions, cure_of, described_options
+from art_otel.viewer.addresses import GroupKey, encode_key
+from art_otel.viewer.cures import cure_of, cure_of_gap, show_reason
+from art_otel.viewer.judging import PlanOptions, described_options
 from art_otel.viewer.outlines import ListColumn
 from art_otel.viewer.snapshot import Snapshot
 
 _BINS: Final = 20
+_MOST_GROUPS: Final = 500
 
 
 def overview(snapshot: Snapshot) -> dict[str, Any]:
     """The numbers of the first page. What is not judged yet is null."""
     outlines = snapshot.outlines
     judgement = snapshot.judging.done()
-    skipped = {} if judgement is None else judgement.report.trajectories_skipped
+    skipped = Counter[str]() if judgement is None else judgement.report.trajectories_skipped
     return {
         "total": len(outlines),
         "complete": int(outlines.equal("complete", True).sum()),  # noqa: FBT003 # the value that is looked for
@@ -41,19 +44,16 @@ def overview(snapshot: Snapshot) -> dict[str, Any]:
         "trainable": None if judgement is None else judgement.report.trajectories_used,
         "statuses": _counts(snapshot, "status"),
         "incomplete": [
-            {"reason": reason, "count": count, "cure": explain(reason)}
-            for reason, count in outlines.reasons.counts().items()
+            show_reason(reason, count, cure_of_gap(reason)) for reason, count in outlines.reasons.counts().items()
         ],
-        "skipped": [
-            {"reason": reason, "count": count, "cure": cure_of(reason)}
-            for reason, count in sorted(skipped.items(), key=lambda item: -item[1])
-        ],
+        "skipped": [show_reason(reason, count, cure_of(reason)) for reason, count in skipped.most_common()],
         "splits": _counts(snapshot, "shown_split"),
         "steps": _steps(snapshot),
         "versions": snapshot.outlines.distinct("shown_policy_version"),
         "models": _named(outlines.models),
         "agents": _named(outlines.agents),
-        "labels": [{"name": name, "count": count} for name, count in snapshot.labels.counts().items()],
+        "groups": _groups(snapshot),
+        "labels": _labels(snapshot),
         "sources": [
             {"name": source.name, "count": int(outlines.equal("source", number).sum())}
             for number, source in enumerate(snapshot.sources)
@@ -67,6 +67,26 @@ def overview(snapshot: Snapshot) -> dict[str, Any]:
 
 def _named(column: ListColumn) -> list[dict[str, Any]]:
     return [{"name": name, "count": count} for name, count in column.counts().items()]
+
+
+def _groups(snapshot: Snapshot) -> list[dict[str, Any]]:
+    """The groups to choose from, by their steps and ids; none where they are too many for a choice."""
+    table = snapshot.outlines.table.select(["group_id", "training_step"])
+    counts = table.filter(pc.is_valid(table.column("group_id"))).group_by(["training_step", "group_id"]).aggregate([])
+    if counts.num_rows > _MOST_GROUPS:
+        return []
+    keys = sorted(map(GroupKey.of, counts.to_pylist()), key=lambda key: (key.training_step or 0, key.group_id))
+    return [{"key": encode_key(key), "name": key.group_id, "step": key.training_step} for key in keys]
+
+
+def _labels(snapshot: Snapshot) -> list[dict[str, Any]]:
+    """In how many rollouts of the data each label is, the most frequent first."""
+    labeled, outlines = snapshot.labels.all(), snapshot.outlines
+    ids = pa.array({rollout_id for _, rollout_id, _ in labeled}, pa.string())
+    rows = np.flatnonzero(pc.is_in(outlines.column("rollout_id"), value_set=ids))
+    keys = [(record["source"], record["rollout_id"], record["attempt"]) for record in outlines.records(rows)]
+    counts = Counter(label for key in keys if key in labeled for label in labeled[key].labels)
+    return [{"name": name, "count": count} for name, count in counts.most_common()]
 
 
 def _steps(snapshot: Snapshot) -> list[int]:
@@ -141,6 +161,7 @@ def show_plan(snapshot: Snapshot, options: PlanOptions) -> dict[str, Any]:
         "tokens": {
             "sampled": int(judgement.sampled[~judgement.refused].sum()),
             "trained": report.trained_tokens,
+            "uncounted": int((~judgement.counted & ~judgement.refused).sum()),
         },
         "skipped": [
             *_skipped(report.trajectories_skipped, "trajectory", "skip", options),
@@ -161,10 +182,8 @@ def splits_of(snapshot: Snapshot) -> list[str]:
 def _skipped(counts: Counter[str], unit: str, parameter: str, options: PlanOptions) -> list[dict[str, Any]]:
     return [
         {
-            "reason": reason,
-            "count": count,
+            **show_reason(reason, count, cure_of(reason)),
             "unit": unit,
-            "cure": cure_of(reason),
             "filter": urlencode({parameter: reason} | _plan_parameter(options)),
         }
         for reason, count in counts.most_common()

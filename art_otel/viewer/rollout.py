@@ -147,11 +147,12 @@ def _labeled(given: Labeled | None) -> dict[str, Any]:
 
 def _judged(judgement: Judgement | None, number: int) -> dict[str, Any]:
     if judgement is None:
-        return {"judged": False, "verdict": None, "sampledTokens": None, "trainedTokens": None}
+        return {"judged": False, "verdict": None, "completions": [], "sampledTokens": None, "trainedTokens": None}
     return {
         "judged": True,
         "verdict": judgement.verdicts[number],
-        "sampledTokens": int(judgement.sampled[number]),
+        "completions": judgement.completions.row(number),
+        "sampledTokens": int(judgement.sampled[number]) if judgement.counted[number] else None,
         "trainedTokens": int(judgement.trained[number]),
     }
 
@@ -232,9 +233,11 @@ def _entry(  # an entry has these
     *,
     turn: int | None = None,
     error: str | None = None,
+    agent: str | None = None,
     depth: int = 1,
 ) -> dict[str, Any]:
-    return {"kind": kind, "name": name, "startMs": start, "endMs": end, "turn": turn, "error": error, "depth": depth}
+    entry = {"kind": kind, "name": name, "startMs": start, "endMs": end, "turn": turn, "error": error, "depth": depth}
+    return entry | {"agent": agent}
 
 
 def _calls(trajectory: Trajectory) -> Iterator[dict[str, Any]]:
@@ -242,7 +245,8 @@ def _calls(trajectory: Trajectory) -> Iterator[dict[str, Any]]:
     for position, call in enumerate(trajectory.calls):
         name = call.response_model or call.request_model or call.operation_name
         error = call.error or call.error_type
-        yield _entry("call", name, call.start_ns, call.end_ns, turn=first_turn.get(position), error=error)
+        turn = first_turn.get(position)
+        yield _entry("call", name, call.start_ns, call.end_ns, turn=turn, error=error, agent=call.agent)
 
 
 def _tools(trajectory: Trajectory) -> Iterator[dict[str, Any]]:

@@ -1,13 +1,17 @@
 """Sharing: the page and its answers as one HTML file, or as a frame in a notebook.
 
-Invariant: the file holds the page, and the answers about what was selected alone; it asks no network. Text of the data
-cannot end the script that holds it, because `<` is written as an escape. A frame has an origin of its own, so a script
-in it cannot reach what is around it.
+Invariant: the file holds the page, and the answers about what was selected alone; of the others it says how many there
+are. Advantages are those of whole groups, as on the server. It asks no network. Text of the data cannot end the script
+that holds it, because `<` is written as an escape. A frame has an origin of its own, so a script in it cannot reach
+what is around it.
 """
 
 from base64 import b64encode
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain, pairwise
+from shlex import quote
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -17,7 +21,9 @@ import numpy as np
 from art_otel.errors import UsageError
 from art_otel.store import write_trajectories
 from art_otel.trajectories import Trajectory
-from art_otel.viewer.listing import MOST_ROWS, list_rows, read_address
+from art_otel.viewer.judging import DEFAULTS
+from art_otel.viewer.listing import MOST_ROWS, PLACE, list_rows, read_address
+from art_otel.viewer.overview import overview, show_plan
 from art_otel.viewer.rollout import show_rows
 from art_otel.viewer.serving import Api, static_file, to_json
 from art_otel.viewer.snapshot import Snapshot, ViewedData
@@ -43,6 +49,16 @@ class Selection:
     where: str = ""
     limit: int | None = None
 
+    def __str__(self) -> str:
+        """The options that select it; empty where it is everything."""
+        query = {name: value for name, value in read_address(self.where).items() if name not in PLACE}
+        options = [
+            *(("--rollout", rollout_id) for rollout_id in self.rollouts),
+            *(("--group", group_id) for group_id in self.groups),
+            *([("--where", urlencode(query))] if query else []),
+        ]
+        return " ".join(f"{name} {quote(value)}" for name, value in options)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rendered:
@@ -56,11 +72,11 @@ class Rendered:
 def render_html(api: Api, selection: Selection) -> Rendered:
     """Make the document of a selection. Raises UsageError for ids that are not in the data."""
     snapshot = api.data.snapshot
-    snapshot.judging.wait()  # so that the rows have their verdicts
     matching = _selected(snapshot, selection)
     rows = matching[: selection.limit]
     snapshot.hold(rows)
-    data = {"generation": snapshot.generation, "responses": _responses(api, snapshot, rows)}
+    chosen = {"total": len(snapshot.outlines), "matching": len(matching), "rollouts": len(rows), "by": str(selection)}
+    data = {"generation": snapshot.generation, "responses": _responses(api, snapshot, rows, chosen)}
     return Rendered(document=_document(to_json(data).decode()), rollouts=len(rows), matching=len(matching))
 
 
@@ -68,7 +84,8 @@ def frame_html(trajectories: Sequence[Trajectory], *, plan: bool) -> str:
     """A frame that shows these trajectories, or what would train. Raises UsageError, StoreError and OSError."""
     with TemporaryDirectory(prefix="art-otel-") as folder:
         write_trajectories(list(trajectories), folder)
-        api = Api(data=ViewedData([folder]), tokenizer=None, spans=None, live=False)
+        data = ViewedData([folder], judge_at_once=False)
+        api = Api(data=data, tokenizer=None, spans=None, live=False)
         try:
             document = render_html(api, Selection()).document
             view = "#/plan" if plan else _view(api)
@@ -97,37 +114,55 @@ def _selected(snapshot: Snapshot, selection: Selection) -> list[int]:
     return listed[matches[listed]].tolist()
 
 
-def _responses(api: Api, snapshot: Snapshot, rows: list[int]) -> dict[str, Any]:
-    """The answers by the paths that the page asks for."""
-    shown = show_rows(snapshot, rows)
+def _responses(api: Api, snapshot: Snapshot, rows: list[int], chosen: dict[str, Any]) -> dict[str, Any]:
+    """The answers by the paths that the page asks for; `chosen` says how many rollouts they are of."""
+    alone = snapshot.narrowed(rows)
+    alone.judging.wait()  # so that the rows have their verdicts
+    shown = show_rows(alone, np.searchsorted(np.sort(rows), rows))
+    by_key, neighbors = {row["key"]: row for row in shown}, _neighbors(shown)
     responses: dict[str, Any] = {}
 
-    def add(path: str, query: dict[str, str] | None = None) -> dict[str, Any]:
-        answer = api.answer(path, query or {})
-        responses[f"/api/{path}" + (f"?{urlencode(query)}" if query else "")] = answer
+    def add(path: str, answer: dict[str, Any]) -> dict[str, Any]:
+        responses[f"/api/{path}"] = {"generation": snapshot.generation, **answer}
         return answer
 
-    add("info")
-    if len(rows) == len(snapshot.outlines):  # these are about all rollouts
-        for path in ("overview", "plan", "runs"):
-            add(path)
+    add("info", api.answer("info", {}) | {"chosen": chosen})
+    # The reports are of all rollouts: of a conversion, and of groups that may be here in part.
+    of_all = {} if alone is snapshot else {"report": None}
+    add("overview", overview(alone) | of_all)
+    add("plan", show_plan(alone, DEFAULTS) | of_all)
     for offset in range(0, max(len(shown), 1), MOST_ROWS):
         page = {"total": len(shown), "offset": offset, "rows": shown[offset : offset + MOST_ROWS]}
-        responses[f"/api/trajectories?offset={offset}&limit={MOST_ROWS}"] = {"generation": snapshot.generation, **page}
-    keys = {row["key"] for row in shown}
-    for row in shown:
-        answer = add(f"rollouts/{row['key']}")
-        for name in ("previous", "next", "groupPrevious", "groupNext"):
-            answer[name] = answer[name] if answer[name] in keys else None
-        add(f"rollouts/{row['key']}/raw")
-        tokens = add(f"rollouts/{row['key']}/tokens", {"history": "0"})
+        add(f"trajectories?offset={offset}&limit={MOST_ROWS}", page)
+    for key, row in by_key.items():
+        add(f"rollouts/{key}", api.answer(f"rollouts/{key}", {}) | {"row": row} | neighbors[key])
+        add(f"rollouts/{key}/raw", api.answer(f"rollouts/{key}/raw", {}))
+        tokens = add(f"rollouts/{key}/tokens?history=0", api.answer(f"rollouts/{key}/tokens", {}))
         for number in range(1, len(tokens["histories"])):
-            add(f"rollouts/{row['key']}/tokens", {"history": str(number)})
-    for group_key in {row["groupKey"]: None for row in shown if row["groupKey"] is not None}:
-        group = api.answer(f"groups/{group_key}", {})
-        if {member["key"] for member in group["members"]} <= keys:  # a part of a group would tell of the others
-            responses[f"/api/groups/{group_key}"] = group
+            history = api.answer(f"rollouts/{key}/tokens", {"history": str(number)})
+            add(f"rollouts/{key}/tokens?history={number}", history)
+    for key in {row["groupKey"]: None for row in shown if row["groupKey"] is not None}:
+        group = api.answer(f"groups/{key}", {})
+        members = [by_key.get(member["key"]) for member in group["members"]]
+        if None not in members:  # a part of a group would tell of the others
+            add(f"groups/{key}", group | {"members": members})
     return responses
+
+
+def _neighbors(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, str | None]]:
+    """Who comes before and after each of these rows, among them all and in its group, by its key."""
+    groups: dict[str, list[str]] = defaultdict(list)
+    for row in rows:
+        if row["groupKey"] is not None:
+            groups[row["groupKey"]].append(row["key"])
+    neighbors: dict[str, dict[str, str | None]] = {
+        row["key"]: dict.fromkeys(("previous", "next", "groupPrevious", "groupNext")) for row in rows
+    }
+    for one, after in pairwise(row["key"] for row in rows):
+        neighbors[one]["next"], neighbors[after]["previous"] = after, one
+    for one, after in chain.from_iterable(map(pairwise, groups.values())):
+        neighbors[one]["groupNext"], neighbors[after]["groupPrevious"] = after, one
+    return neighbors
 
 
 def _document(data: str) -> str:

@@ -16,6 +16,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Final, Protocol
 
+import msgspec
 import numpy as np
 
 from art_otel import storage
@@ -76,6 +77,7 @@ class Snapshot:
     generation: str
     marks: tuple[Mark, ...]
     sources: Sequence[Source]
+    files: Sequence[ViewedFile]
     combined: Combined
     outlines: Outlines
     judging: Judging
@@ -104,6 +106,30 @@ class Snapshot:
             self._read(sorted(set(rows) - self.held.keys()), wanted)
         )
         return [by_row[row] for row in rows]
+
+    def narrowed(self, rows: Sequence[int]) -> "Snapshot":
+        """The snapshot of these rows alone, in the order of the data; it is judged when that is waited for.
+
+        Raises StoreError.
+        """
+        wanted = np.zeros(len(self.outlines), np.bool_)
+        wanted[list(rows)] = True
+        if wanted.all():
+            return self
+        by_file = zip(self.files, np.split(wanted, self.outlines.file_starts[1:-1]), strict=True)
+        files = [_without_others(file, of_file) for file, of_file in by_file if of_file.any()]
+        combined = Combined(files=[file.data for file in files])
+        outlines = read_outlines(files)
+        return replace(
+            self,
+            files=files,
+            combined=combined,
+            outlines=outlines,
+            judging=Judging(combined, at_once=False),
+            search=Search(outlines),
+            orders={},
+            held={},
+        )
 
     def hold(self, rows: Iterable[int]) -> None:
         """Read these trajectories whole and keep them: a row group is read at once, however many of it are asked for.
@@ -137,10 +163,12 @@ class ViewedData:
     """The data that is looked at, with a snapshot that is taken anew when the files change.
 
     With `labels` notes and labels may be written beside datasets in folders; `unlabeled` names the other sources.
+    What would train is judged at once, or else when somebody waits for it.
     """
 
-    def __init__(self, paths: Sequence[str], *, labels: bool = False) -> None:
+    def __init__(self, paths: Sequence[str], *, labels: bool = False, judge_at_once: bool = True) -> None:
         self._sources = find_sources(paths)
+        self._judge_at_once = judge_at_once
         folders = [Path(source.path) if isinstance(source, Dataset) else None for source in self._sources]
         local = [folder if folder is not None and folder.is_dir() else None for folder in folders]
         self.unlabeled = [source.name for source, folder in zip(self._sources, local, strict=True) if folder is None]
@@ -181,17 +209,27 @@ class ViewedData:
         files = [file for number, source in enumerate(self._sources) for file in source.files(number)]
         marks = tuple(source.mark() for source in self._sources)
         combined = combine([file.data for file in files])
-        outlines = read_outlines([replace(file, data=data) for file, data in zip(files, combined.files, strict=True)])
+        files = [replace(file, data=data) for file, data in zip(files, combined.files, strict=True)]
+        outlines = read_outlines(files)
         return Snapshot(
             generation=blake2b(repr(marks).encode(), digest_size=8).hexdigest(),
             marks=marks,
             sources=self._sources,
+            files=files,
             combined=combined,
             outlines=outlines,
-            judging=Judging(combined),
+            judging=Judging(combined, at_once=self._judge_at_once),
             search=Search(outlines),
             labels=self._labels,
         )
+
+
+def _without_others(file: ViewedFile, wanted: "np.ndarray[tuple[int], np.dtype[np.bool_]]") -> ViewedFile:
+    """The file with its wanted rows alone: all others of those that count are superseded, too."""
+    superseded = np.array(file.data.superseded, np.int64)
+    current = np.delete(np.arange(len(wanted) + len(superseded)), superseded)
+    rows = np.sort(np.concatenate([superseded, current[~wanted]]))
+    return replace(file, data=msgspec.structs.replace(file.data, superseded=tuple(rows.tolist())))
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,8 @@ from art_otel.errors import UsageError
 from art_otel.trajectories import CompletionSpan, TokenHistory, Trajectory, Turn, token_histories
 from art_otel.viewer.addresses import NotFoundError, TrajectoryKey
 from art_otel.viewer.comparison import Comparison, compare
-from art_otel.viewer.judging import PlanOptions, cure_of
+from art_otel.viewer.cures import cure_of
+from art_otel.viewer.judging import PlanOptions
 from art_otel.viewer.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -172,10 +173,14 @@ def facts_of(turn: Turn) -> str:
 def _mask(span: CompletionSpan, comparison: Comparison, trained_in: dict[int, int]) -> str:
     untrained = comparison.trajectory.turns[span.turn].untrained
     if untrained is not None:
-        return f"Not under the mask: {untrained}. {_sentence(cure_of(untrained))}"
+        return f"Not under the mask: {untrained}. {cure_of(untrained)}"
+    verdict = comparison.verdict
+    trains = bool(verdict.completions) and verdict.completions[span.turn] is None
     if not span.trained:
-        return f"Context here: history {trained_in[span.turn] + 1} is the first that holds it, and trains it."
-    return f"Sampled by turn {span.turn}; this history is where it is trained."
+        says = ", and trains it" if trains else ""
+        return f"Context here: history {trained_in[span.turn] + 1} is the first that holds it{says}."
+    says = "is where it is trained" if trains else "would train it, if no option spoke against it"
+    return f"Sampled by turn {span.turn}; this history {says}."
 
 
 def _credit(span: CompletionSpan, comparison: Comparison, options: PlanOptions) -> str:
@@ -202,11 +207,7 @@ def _advantage(span: CompletionSpan, comparison: Comparison, options: PlanOption
 def _option(span: CompletionSpan, comparison: Comparison) -> str:
     verdict = comparison.verdict
     reason = verdict.completions[span.turn] if verdict.completions else verdict.skipped
-    return "Trained." if reason is None else f"Skipped: {reason}. {_sentence(cure_of(reason))}"
-
-
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}."
+    return "Trained." if reason is None else f"Skipped: {reason}. {cure_of(reason)}"
 
 
 def _decoder(path: Path) -> Callable[[list[int]], str]:

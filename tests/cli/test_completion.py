@@ -24,6 +24,7 @@ printf '%s\\n' "${COMPREPLY[@]}"
         ("art-otel co", {"compact", "convert"}),
         ("art-otel convert --en", {"--engine"}),
         ("art-otel convert --engine ", {"local", "ray"}),
+        ("art-otel export --credit s", {"step_reward"}),
         ("art-otel show no-such-file", set()),
     ],
 )

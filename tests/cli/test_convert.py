@@ -35,6 +35,13 @@ def test_the_summary_says_what_came_in_and_out(tmp_path, capsys):
     assert list(tmp_path.glob("part-00000-*.parquet"))
 
 
+def test_a_dataset_that_grows_says_what_was_added_and_what_it_has(tmp_path, capsys):
+    for number, name in enumerate(("sync_tools", "n2"), start=1):
+        source = RECORDINGS / "genai_span" / f"{name}.jsonl"
+        _, out, _ = run(capsys, "convert", source, "--out", tmp_path, "--incremental", "--grace", "0")
+        assert f"out  1 trajectory added to {tmp_path}, which has {number} now: 1 complete, 0 incomplete\n" in out
+
+
 def test_the_report_as_json_is_the_file(tmp_path, capsys):
     code, out, _ = run(capsys, "convert", SYNC, "--out", tmp_path, "--json")
     assert code == 0

@@ -3,6 +3,7 @@
 import json
 from typing import get_args
 
+import pyarrow.parquet as pq
 import pytest
 
 from art_otel.cli import export as cli_export
@@ -10,7 +11,7 @@ from art_otel.cli import main
 from art_otel.data import ADVANTAGES, CREDITS
 from art_otel.data.advantages import ADVANTAGES_OVER_GROUPS
 from art_otel.store import write_trajectories
-from art_otel.trajectories import Status
+from art_otel.trajectories import Reward, Status
 from tests.exporting.samples import branching, conversation, failed, group, samples, without_ids
 
 
@@ -215,3 +216,66 @@ def test_nobody_imitates_what_failed_without_a_word(dataset, tmp_path, capsys):
     assert "warning" not in capsys.readouterr().err
     assert run(*export, "--format", "preference", "--min-reward", "0.5") == 2
     assert "min_reward=0.5" in capsys.readouterr().err
+
+
+def test_sequences_that_are_imitated_are_chosen_by_their_reward_too(tmp_path, capsys):
+    none = conversation("r-none", "Hail.", None)
+    write_trajectories([*group(), branching(), none], tmp_path / "dataset")
+    export = ("export", tmp_path / "dataset", "--to", "trl", "-o", tmp_path / "sft.parquet")
+    assert run(*export) == 0
+    assert "warning: 1 of 5 trajectories had a reward of 0 or less" in capsys.readouterr().err
+    assert run(*export, "--min-reward", "0.5", "--json") == 0
+    told = capsys.readouterr()
+    report = json.loads(told.out)
+    assert "warning" not in told.err
+    assert report["trajectories_skipped"] == {"reward too low": 1, "no reward": 1}
+    assert (report["trajectories"], report["trajectories_used"], report["unsuccessful"]) == (5, 3, 0)
+    rows = pq.read_table(tmp_path / "sft.parquet").to_pylist()
+    assert {row["rollout_id"] for row in rows} == {"r-good", "r-fair", "r-branching"}
+    assert min(row["reward"] for row in rows) >= 0.5
+    for options, problem in (
+        (
+            ("--format", "grpo", "--min-reward", "0.5"),
+            "trained with rewards, also with low ones; leave it out",
+        ),
+        (("--min-reward", "nan"), "give a finite number"),
+        (("--min-reward", "0.5", "--credit", "step_reward"), "chooses whole rollouts"),
+    ):
+        assert run(*export, *options) == 2
+        assert problem in capsys.readouterr().err
+
+
+def test_what_the_viewer_saved_shows_or_labeled_is_exported(tmp_path, capsys):
+    rewards = [
+        Reward(name=name, value=at, source="evaluation", time_ns=1) for name, at in (("reward", 1), ("style", 5))
+    ]
+    styled = conversation("r-styled", "Rain.", 1.0, rewards=tuple(rewards))
+    write_trajectories([*group(), styled], tmp_path / "dataset")
+    (tmp_path / "dataset" / "_labels.jsonl").write_text(
+        '{"rollout_id": "r-good", "name": "good", "value": 1.0, "time": 1}\n'
+    )
+    (tmp_path / "ids.txt").write_text("r-fair\nr-styled\nr-gone\n")
+    out = tmp_path / "out.parquet"
+    export = ("export", tmp_path / "dataset", "--to", "trl", "--format", "grpo", "-o", out)
+
+    def exported(*options) -> dict[str, float]:
+        assert run(*export, *options) == 0
+        return {row["rollout_id"]: row["reward"] for row in pq.read_table(out).to_pylist()}
+
+    assert exported("--rollouts", tmp_path / "ids.txt").keys() == {"r-fair", "r-styled"}
+    told = capsys.readouterr()
+    assert f"{tmp_path / 'ids.txt'}: 2 of 3 ids are in the data\n" in told.err
+    assert "not chosen: 2" in told.out
+    assert exported("--where", "min_reward=1").keys() == {"r-good", "r-styled"}
+    assert exported("--where", "min_reward=1", "--rollouts", tmp_path / "ids.txt").keys() == {"r-styled"}
+    assert exported("--where", "label=good").keys() == {"r-good"}
+    assert exported("--credit", "outcome_reward(style)")["r-styled"] == 5.0
+    (tmp_path / "none.txt").write_text("r-gone\n")
+    for options, problem in (
+        (("--rollouts", tmp_path / "none.txt"), f"{tmp_path / 'none.txt'}: 0 of 1 id is in the data"),
+        (("--where", "min_reward=9"), "chooses no rollout"),
+        (("--where", "reward=9"), "is nothing that chooses rollouts"),
+        (("--credit", "best(style)"), "credit='best(style)'"),
+    ):
+        assert run(*export, *options) == 2
+        assert problem in capsys.readouterr().err

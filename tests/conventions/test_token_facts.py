@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from art_otel.calls import Message, RoutedExperts, TokenIds, WeightVersion
 from art_otel.conventions import encode_ids, parse_call
 from art_otel.conventions.bodies.token_facts import fact_attributes, parse_routed_experts
+from art_otel.conventions.call import merge_calls
 from art_otel.errors import ParseError
 from art_otel.testing import SpanBuilder
 from art_otel.testing.records import choices
@@ -65,6 +66,14 @@ def test_a_choice_of_vllm_has_all_three():
     assert read.weight_versions == tuple(msgspec.convert(choice["weight_versions"], list[WeightVersion]))
     assert read.sampling_mask == tuple(map(TokenIds.of, choice["sampling_mask"]))
     assert read.routed_experts == RoutedExperts(data=bytes(range(20)), layers=2, experts=2)
+
+
+def test_of_two_recordings_of_one_answer_either_may_have_them():
+    """As an app that is traced with the ids, behind a gateway that knows more of the same ids."""
+    facts = fact_attributes(0, {"weight_versions": [{"version": "6", "start": 0, "end": 3}]})
+    app, gateway = sampled({}), sampled(facts)
+    assert merge_calls([app, gateway]).choices == merge_calls([gateway, app]).choices == gateway.choices
+    assert merge_calls([sampled({}, ids=(1, 2, 4)), gateway]).choices[0].weight_versions is None
 
 
 def test_weights_that_nobody_named_have_no_version():

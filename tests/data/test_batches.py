@@ -15,6 +15,7 @@ from msgspec import structs
 import art_otel
 from art_otel.data import Batch, call_reward, outcome_reward, step_reward, weighted
 from art_otel.errors import UsageError
+from art_otel.store import write_trajectories
 from art_otel.testing import trajectories
 from art_otel.trajectories import EXPLANATIONS, TrajectoryGroup, Untrained, token_histories
 from tests.data.account import PAGE, REASONS, REFUSALS, check_account
@@ -267,6 +268,28 @@ def test_why_nothing_is_trained_is_said_with_counts():
     found = [talk("a", 1), talk("b", 1, status="error"), talk("c", 1, status="error")]
     with pytest.warns(UserWarning, match=r"all 3 trajectories are left out \(status: 2, no policy version: 1\)"):
         assert list(art_otel.batches(found, advantage=None, policy_version=7)) == []
+
+
+def test_conversations_and_pairs_of_nothing_say_why_too():
+    found = [
+        talk(f"r-{at}", 1, group_id="g", reward=at, rewards=(judged(at), judged(at, "style"))) for at in (0.0, 1.0)
+    ]
+    for make in (art_otel.data.message_batches, art_otel.data.preference_batches):
+        with pytest.warns(UserWarning, match=r"no trajectory has split=\['eavl'\]"):
+            assert list(make(found, split="eavl")) == []
+
+
+def test_a_name_that_no_reward_has_is_told_with_those_that_there_are(tmp_path):
+    found = [
+        talk(f"r-{at}", 1, group_id="g", reward=at, rewards=(judged(at), judged(at, "style"))) for at in (0.0, 1.0)
+    ]
+    write_trajectories([*found, talk("r-other", 1, status="error", rewards=(judged(1.0, "other"),))], tmp_path)
+    for made in (
+        art_otel.batches(tmp_path, credit=outcome_reward("stile")),
+        art_otel.data.message_batches(tmp_path, reward="stile", min_reward=0.0),
+    ):
+        with pytest.warns(UserWarning, match=r"no reward: 2.*The rewards that there are have the names reward, style$"):
+            assert list(made) == []
 
 
 def test_by_length_sequences_of_the_same_length_share_a_batch():

@@ -15,6 +15,7 @@ from art_otel.calls import Logprobs
 from art_otel.data import reward_function
 from art_otel.data.verdict_columns import REASONS
 from art_otel.errors import UsageError
+from art_otel.store import read_trajectories
 from art_otel.trajectories import Trajectory
 from tests.conversions import RECORDINGS, convert_files
 from tests.data.batch_options import laws, options
@@ -86,6 +87,11 @@ def test_of_all_recordings(tmp_path: Path):
         {"max_tokens": 60, "overflow": "truncate", "advantage": None, "allow_incomplete": True},
     ):
         check(tmp_path, **chosen)
+    columns = art_otel.batches(tmp_path).verdict_columns()
+    sizes = [[turn.token_ids and len(turn.token_ids) for turn in one.turns] for one in read_trajectories(tmp_path)]
+    assert columns.counted.tolist() == [None not in of_row for of_row in sizes]
+    assert columns.sampled.tolist() == [sum(filter(None, of_row)) for of_row in sizes]
+    assert 0 < columns.counted.sum() < len(sizes)
 
 
 def test_of_several_runs_and_of_parts_that_are_not_opened(tmp_path: Path):
@@ -97,7 +103,13 @@ def test_of_several_runs_and_of_parts_that_are_not_opened(tmp_path: Path):
     art_otel.write_trajectories(run("b", 10.0, 14.0, split="val"), tmp_path / "b")
     art_otel.write_trajectories(run("a", 0.0, 2.0, split="train"), tmp_path / "a-again")
     sources = [tmp_path / name for name in ("a", "b", "a-again")]
-    for chosen in ({}, {"split": "train"}, {"split": "val", "training_step": 3}, {"zero_variance": "drop"}):
+    for chosen in (
+        {},
+        {"split": "train"},
+        {"split": "val", "training_step": 3},
+        {"zero_variance": "drop"},
+        {"rollouts": ["r-1"]},
+    ):
         check(sources, **chosen)
 
 

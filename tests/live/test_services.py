@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from art_otel.cli import main
 from tests.live.environments import services_python
 from tests.live.rotel import free_port, wait_for_port
-from tests.live.runs import answer_ids, by_instrument, collect, environment, response_ids, wait_until
+from tests.live.runs import Way, answer_ids, by_instrument, by_run, collect, environment, response_ids, wait_until
 from tests.live.test_web import stop
 
 SERVICES = Path(__file__).parent / "services"
@@ -28,9 +29,9 @@ SERVERS = {
 }
 
 
-def start(server, folder: Path, *command: str, **settings: str) -> subprocess.Popen:
+def start(server, folder: Path, *command: str, way: Way = by_instrument, **settings: str) -> subprocess.Popen:
     return subprocess.Popen(
-        by_instrument(services_python(), *command),
+        way(services_python(), *command),
         env=environment(server, folder, PYTHONPATH=str(SERVICES), **settings),
         cwd=folder,
         stdout=subprocess.DEVNULL,
@@ -43,8 +44,16 @@ def post(port: int, path: str) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     connection.request("POST", path)
     answer = connection.getresponse()
-    assert answer.status == 200, answer.read()
+    body = answer.read()
+    assert answer.status == 200, body
     connection.close()
+
+
+def warnings_of(capsys, folder: Path) -> list[str]:
+    """What `art-otel doctor` says of the rollouts of a spool."""
+    main(["doctor", "--json", str(folder / "art" / "spool")])
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    return [finding["text"] for finding in findings if finding["name"] == "rollout"]
 
 
 def check(server, folder: Path, name: str) -> None:
@@ -71,6 +80,42 @@ def test_a_request_is_a_rollout(server, tmp_path, name):
         stop(process)
     route = {"fastapi": "/answer/{question}", "flask": "/answer/<question>", "django": "answer/<question>"}[name]
     check(server, tmp_path, f"POST {route}")
+
+
+@pytest.mark.parametrize(("name", "path"), [("flask", "stream"), ("flask", "context"), ("django", "stream")])
+def test_a_streamed_answer_needs_the_decorator_and_its_lack_is_named(server, tmp_path, capsys, name, path):
+    port = free_port()
+    settings = {"ART_OTEL_ROLLOUT_SPANS": "POST *", "DJANGO_SETTINGS_MODULE": "django_settings"}
+    process = start(server, tmp_path, *(part.format(port=port) for part in SERVERS[name]), **settings)
+    try:
+        wait_for_port(port, process)
+        for question in QUESTIONS:
+            post(port, f"/decorated/{question}")
+        streamed = [one for one in collect(tmp_path).trajectories if one.calls]
+        told = sorted((one.name, one.group_id, len(one.calls), one.reward, one.complete) for one in streamed)
+        assert told == [("streamed", question, 2, 0.5, True) for question in QUESTIONS]
+        assert not [text for text in warnings_of(capsys, tmp_path) if "Flask and Django" in text]
+        for question in QUESTIONS:
+            post(port, f"/{path}/{question}")
+        (found,) = [text for text in warnings_of(capsys, tmp_path) if "Flask and Django" in text]
+        assert f"{path}/<question>' had ended without any" in found
+    finally:
+        errors = stop(process)
+    assert errors.count("put @art_otel.rollout on the generator") == 1
+
+
+def test_requests_in_one_rollout_are_named_while_the_server_runs_and_when_it_was_stopped(server, tmp_path, capsys):
+    port = free_port()
+    process = start(server, tmp_path, *(part.format(port=port) for part in SERVERS["fastapi"]), way=by_run)
+    try:
+        wait_for_port(port, process)
+        for question in QUESTIONS:
+            post(port, f"/answer/{question}")
+        running = warnings_of(capsys, tmp_path)
+    finally:
+        stop(process)
+    for found in (running, warnings_of(capsys, tmp_path)):
+        assert "many requests or tasks of fastapi: decorate" in found[0]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Celery forks its workers")

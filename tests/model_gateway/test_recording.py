@@ -134,6 +134,13 @@ def test_a_prompt_is_what_was_sent_however_odd(tmp_path, address, path):
     assert [turn.untrained for turn in trajectory.turns] == [None, None]
 
 
+def test_a_message_put_into_a_thread_is_no_call(tmp_path, address):
+    with gateway(tmp_path, address) as running:
+        for path in ("/v1/threads/thread_1/messages", "/rollout/r/v1/threads/thread_1/messages"):
+            httpx.post(f"{running.url}{path}", json=user("Hi")[0])
+    assert recorded(tmp_path) == []
+
+
 def test_a_message_of_anthropic_is_read_whole(tmp_path, address):
     tool = {"name": "look", "input_schema": TOOL["function"]["parameters"]}
     with gateway(tmp_path, address) as running:
@@ -331,6 +338,29 @@ def test_a_stream_that_broke_is_not_trained_and_one_that_was_left_neither(tmp_pa
     (trajectory,) = recorded(tmp_path)
     assert [turn.untrained for turn in trajectory.turns] == ["failed", "stream broke", None]
     assert trajectory.calls[0].error_type == "BrokenOffError"
+
+
+@pytest.mark.parametrize("events", [1, 2, 4])
+@pytest.mark.parametrize(
+    ("path", "asked"),
+    [
+        ("/v1/messages", {"messages": user("Hi #pace=0.2"), "max_tokens": 9}),
+        ("/v1/responses", {"input": "Hi #pace=0.2"}),
+    ],
+)
+def test_a_stream_that_was_left_costs_the_rollout_that_turn_alone(tmp_path, address, path, asked, events):
+    """However early: `message_start` counts no token that is sampled later, `response.created` is no answer."""
+    with gateway(tmp_path, address) as running:
+        body = {"model": MODEL, "stream": True, **asked}
+        with httpx.stream("POST", f"{running.url}/rollout/r{path}", json=body) as response:
+            read = response.iter_text()
+            while events > 0:
+                events -= next(read).count("data:")
+        chat(f"{running.url}/rollout/r")
+    (trajectory,) = recorded(tmp_path)
+    assert trajectory.complete, trajectory.incomplete_reasons
+    assert [turn.untrained for turn in trajectory.turns][-1:] == [None]
+    assert {turn.untrained for turn in trajectory.turns[:-1]} <= {"failed", "stream broke"}
 
 
 def test_a_call_that_an_app_traced_as_well_is_one_call_with_the_ids_of_the_gateway(tmp_path, address, monkeypatch):

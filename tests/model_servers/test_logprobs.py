@@ -3,39 +3,16 @@
 Run with -s, each test prints its numbers.
 """
 
-import subprocess
-import sys
-from dataclasses import replace
-from pathlib import Path
-
 import pytest
 
 import art_otel
 from tests.model_gateway.gateways import gateway
 from tests.model_servers.agreement import agreement
+from tests.model_servers.runs import ask, converted, run_app
 
-ROOT = Path(__file__).parents[2]
-ASKS = Path(__file__).with_name("asks.py")
 CLOSE = 1e-5
 
 pytestmark = [pytest.mark.real_server, pytest.mark.xdist_group("vllm")]
-
-
-def ask(vllm, address: str, *chosen: str) -> str:
-    """Run agents, with clients that know nothing of art-otel."""
-    command = [str(vllm.python), str(ASKS), address, *chosen]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1800)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def converted(folder: Path) -> list[art_otel.Trajectory]:
-    """The trajectories of the spans in a folder, as `art-otel convert` has them."""
-    art_otel.convert(folder / "spool", folder / "dataset")
-    return [
-        one if one.name == "agent" else replace(one, rollout_id=one.name)  # as its ask is called
-        for one in art_otel.read_trajectories(folder / "dataset")
-    ]
 
 
 def check(trajectories: list[art_otel.Trajectory], vllm, mode: str):
@@ -51,8 +28,7 @@ def check(trajectories: list[art_otel.Trajectory], vllm, mode: str):
 
 
 def test_an_app_without_a_gateway(vllm, tmp_path):
-    command = [sys.executable, "-m", "tests.model_servers.app", vllm.url, str(tmp_path)]
-    subprocess.run(command, check=True, timeout=1800, cwd=ROOT)
+    run_app(vllm, tmp_path)
     check(converted(tmp_path), vllm, "app")
 
 

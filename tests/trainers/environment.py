@@ -9,6 +9,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -20,17 +21,21 @@ def trainer_python(
     *requirements: str,
     alone: tuple[str, ...] = (),
     overrides: tuple[str, ...] = (),
+    settings: Mapping[str, str] | None = None,
     version: str = "3.11",
 ) -> Path:
     """The Python that has the requirements; skips the test with the reason where they cannot be installed.
 
     `alone` are installed without what they require themselves, for trainers of which a test needs little; `overrides`
-    stand in the place of what others require. `version` is that of Python, for trainers that need a newer one.
+    stand in the place of what others require. `settings` are of the environment in which what comes as source is built,
+    and `version` is that of Python, for trainers that need a newer one.
     """
     uv = shutil.which("uv")
     if uv is None:
         pytest.skip("uv is not installed: pip install uv")
-    wanted = (*requirements, *alone, *overrides, *([] if version == "3.11" else [f"python{version}"]))
+    settings = settings or {}
+    built = [f"{name}={value}" for name, value in settings.items()]
+    wanted = (*requirements, *alone, *overrides, *built, *([] if version == "3.11" else [f"python{version}"]))
     digest = hashlib.sha256("\n".join(wanted).encode()).hexdigest()[:12]
     folder = _cache() / f"{name}-{digest}"
     python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
@@ -44,9 +49,9 @@ def trainer_python(
                 listed.write_text("\n".join(overrides), encoding="utf-8")
                 told = ["--override", str(listed)]
             if requirements:
-                _run(uv, "pip", "install", "--python", str(python), *told, *requirements)
+                _run(uv, "pip", "install", "--python", str(python), *told, *requirements, settings=settings)
             if alone:
-                _run(uv, "pip", "install", "--no-deps", "--python", str(python), *alone)
+                _run(uv, "pip", "install", "--no-deps", "--python", str(python), *alone, settings=settings)
             finished.write_text("\n".join(wanted), encoding="utf-8")
     return python
 
@@ -70,9 +75,9 @@ def _interpreter(version: str) -> str:
     return version if version == "3.11" or not found else str(found[-1])
 
 
-def _run(*command: str) -> None:
+def _run(*command: str, settings: Mapping[str, str] | None = None) -> None:
     # Run from the root, where no project's settings decide what is installed.
-    known = {"UV_FIND_LINKS": ",".join(_wheels())} | os.environ
+    known = {"UV_FIND_LINKS": ",".join(_wheels())} | os.environ | (settings or {})
     done = subprocess.run(command, env=known, capture_output=True, text=True, check=False, cwd=Path.home().anchor)
     if done.returncode != 0:
         pytest.skip(f"{' '.join(command[1:3])} failed: {done.stderr.strip()[-500:]}")

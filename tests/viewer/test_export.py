@@ -3,11 +3,16 @@
 import json
 import re
 from base64 import urlsafe_b64encode
+from collections import Counter
+from dataclasses import replace
+from statistics import pstdev
 
 import pytest
 
 from art_otel.cli import main
-from tests.viewer.served import HOSTILE, dataset
+from art_otel.store import FileLimits, write_trajectories
+from tests.data.token_rollouts import talk
+from tests.viewer.served import HOSTILE, dataset, rewarded
 
 OTHERS = ("alone", "long", "broken", "lacking")
 
@@ -47,8 +52,86 @@ def test_a_group_is_exported_alone(data, tmp_path, capsys):
 def test_a_part_of_a_group_does_not_tell_of_the_others(data, tmp_path):
     assert main(["view", str(data), "--html", str(tmp_path / "r.html"), "--rollout", "r1"]) == 0
     text, responses = exported(tmp_path / "r.html")
-    assert not [path for path in responses if path.startswith(("/api/groups/", "/api/overview", "/api/plan"))]
+    assert not [path for path in responses if path.startswith("/api/groups/")]
     assert '"r2"' not in text
+    assert (responses["/api/overview"]["total"], responses["/api/overview"]["rewards"]["mean"]) == (1, 1.0)
+    assert responses["/api/plan"]["trajectories"] == {"read": 1, "trained": 1, "skipped": 0}
+    tokens = next(answer for path, answer in responses.items() if path.endswith("/tokens?history=0"))
+    among_its_group = (1 - 1.3) / pstdev((0, 1, 2, 3, 0.5))
+    assert tokens["scale"]["advantage"] == pytest.approx({"min": among_its_group, "max": among_its_group}, abs=1e-5)
+
+
+def test_the_file_tells_what_it_holds_and_of_how_many(data, tmp_path):
+    where = "http://127.0.0.1:7777/?token=secret#/t?min_reward=1&sort=reward&order=desc&at=3"
+    arguments = ["--where", where, "--limit", "2", "--html", str(tmp_path / "w.html")]
+    assert main(["view", str(data), *arguments]) == 0
+    text, responses = exported(tmp_path / "w.html")
+    assert "secret" not in text
+    assert responses["/api/info"]["chosen"] == {
+        "total": 10, "matching": 5, "rollouts": 2, "by": "--where 'min_reward=1&sort=reward&order=desc'",
+    }  # fmt: skip
+    overview, plan = responses["/api/overview"], responses["/api/plan"]
+    assert (overview["total"], overview["trainable"], overview["judged"], overview["report"]) == (2, 2, True, None)
+    assert [group["name"] for group in overview["groups"]] == ["g"]
+    assert (plan["trajectories"]["read"], plan["completions"], plan["sums"]) == (2, {"sampled": 4, "trained": 4}, True)
+    first, second = responses["/api/trajectories?offset=0&limit=200"]["rows"]
+    for row, before, after in ((first, None, second["key"]), (second, first["key"], None)):
+        answer = responses[f"/api/rollouts/{row['key']}"]
+        assert answer["row"] == row
+        assert (row["judged"], row["verdict"]) == (True, None)
+        assert (answer["previous"], answer["next"]) == (answer["groupPrevious"], answer["groupNext"]) == (before, after)
+
+
+def test_verdicts_of_a_selection_are_those_of_the_whole(data, tmp_path):
+    rows = {}
+    for name, arguments in (("all", []), ("some", ["--where", "sort=name", "--limit", "7"]), ("h", ["--group", "h"])):
+        file = tmp_path / f"{name}.html"
+        assert main(["view", str(data), "--html", str(file), *arguments]) == 0
+        responses = exported(file)[1]
+        rows[name] = {row["key"]: row for row in responses["/api/trajectories?offset=0&limit=200"]["rows"]}
+        skipped = Counter(row["verdict"] for row in rows[name].values() if row["verdict"])
+        assert {row["reason"]: row["count"] for row in responses["/api/overview"]["skipped"]} == skipped
+        in_plan = [row for row in responses["/api/plan"]["skipped"] if row["unit"] == "trajectory"]
+        assert {row["reason"]: row["count"] for row in in_plan} == skipped
+    assert (len(rows["some"]), len(rows["h"])) == (7, 1)
+    assert all(rows["all"][key] == row for name in ("some", "h") for key, row in rows[name].items())
+
+
+def test_a_selection_of_several_sources_keeps_what_each_has(tmp_path):
+    members = [talk(f"r{at}", 2, group_id="task", **rewarded(float(at))) for at in range(3)]
+    write_trajectories(members[:2], tmp_path / "a")
+    own = [replace(talk(f"own{at}", 3, group_id="task", **rewarded(1.0)), trace_id=f"b{at}") for at in range(2)]
+    write_trajectories([*own, talk("no reward", 1), members[0]], tmp_path / "b", limits=FileLimits(part_rows=2))
+    paths, file = [str(tmp_path / "a"), str(tmp_path / "b")], tmp_path / "b.html"
+    assert main(["view", *paths, "--html", str(file), "--where", "source=b&sort=name&order=desc"]) == 0
+    responses = exported(file)[1]
+    rows = responses["/api/trajectories?offset=0&limit=200"]["rows"]
+    assert {row["source"] for row in rows} == {"b"}
+    assert {row["rolloutId"]: row["verdict"] for row in rows} == {"own0": None, "own1": None, "no reward": "no reward"}
+    assert responses["/api/info"]["chosen"]["total"] == 5
+    overview = responses["/api/overview"]
+    assert (overview["total"], overview["trainable"], overview["repeated"]) == (3, 2, 0)
+
+
+def test_labels_and_notes_of_what_was_selected_are_shown(data, tmp_path, capsys):
+    labels = data / "_labels.jsonl"
+    given = [
+        {"rollout_id": rollout_id, "name": name, "value": 1.0, "time": 1} | more
+        for rollout_id, name, more in (
+            ("r0", "good", {}), ("r1", "odd", {}), ("r0", "note", {"value": None, "explanation": "look here"}),
+        )
+    ]  # fmt: skip
+    labels.write_text("".join(f"{json.dumps(line)}\n" for line in given))
+    try:
+        assert main(["view", str(data), "--html", str(tmp_path / "l.html"), "--rollout", "r0"]) == 0
+        responses = exported(tmp_path / "l.html")[1]
+        (row,) = responses["/api/trajectories?offset=0&limit=200"]["rows"]
+        assert (row["labels"], row["note"], responses["/api/info"]["canLabel"]) == (["good"], "look here", False)
+        assert responses["/api/overview"]["labels"] == [{"name": "good", "count": 1}]
+        assert main(["view", str(data), "--html", str(tmp_path / "x.html"), "--labels"]) == 2
+        assert "--html alone shows" in capsys.readouterr().err
+    finally:
+        labels.unlink()
 
 
 def test_everything_is_exported_up_to_the_limit_and_hostile_texts_stay_text(data, tmp_path, capsys):

@@ -8,6 +8,7 @@ from art_otel.cli import main
 from art_otel.store import read_trajectories, write_trajectories
 from tests.conversions import RECORDINGS, convert_files
 from tests.data.token_rollouts import talk
+from tests.dumps import chat_span, make_span, request_of, write_lines
 from tests.viewer.served import answer, viewer
 
 DUMP = min(RECORDINGS.rglob("*.jsonl"))
@@ -46,6 +47,25 @@ def test_what_is_given_is_shown_filtered_and_becomes_rewards(tmp_path: Path):
     assert report.rewards.undeliverable == {}
     assert [one.rollout_id for one in read_trajectories(out)] == [one.rollout_id for one in found]
     art_otel.batches(tmp_path / "again", credit="outcome_reward")
+
+
+def test_a_label_is_no_reward(tmp_path: Path):
+    """Nothing says that more of it is better: of `bad` it is not. A credit names it."""
+    dump = write_lines(
+        tmp_path / "spans.jsonl",
+        [
+            request_of(
+                make_span(1, name="rollout x", trace=1, attributes={"art.rollout.id": "r1"}),
+                chat_span(2, 1, ["q"], "a", trace=1),
+            )
+        ],
+    )
+    convert_files(tmp_path / "out", dump)
+    with viewer(tmp_path / "out", "--labels") as client:
+        give(client, "r1", label="bad", note="wrong city")
+    (labeled,), _ = convert_files(tmp_path / "again", dump, tmp_path / "out" / "_labels.jsonl")
+    assert labeled.reward is None
+    assert {(one.name, one.value) for one in labeled.rewards} == {("bad", 1.0), ("note", None)}
 
 
 def test_nobody_else_writes(tmp_path: Path):

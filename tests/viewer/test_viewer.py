@@ -2,14 +2,18 @@
 
 import json
 from collections import Counter
+from dataclasses import replace
+from pathlib import Path
 from urllib.parse import parse_qsl
 
 import httpx
 import pytest
+from msgspec import structs
 
 import art_otel
 from art_otel.store import read_trajectories, write_trajectories
 from art_otel.trajectories import trajectory_json
+from tests.conversions import convert_files
 from tests.data.token_rollouts import talk
 from tests.viewer.served import HOSTILE, answer, dataset, drifting, recorded, rewarded, viewer
 
@@ -21,6 +25,9 @@ OPTIONS = [
     {"max_tokens": "20", "split": "val", "advantage": "none"},
     {"max_tokens": "20", "overflow": "truncate", "advantage": "rloo"},
 ]
+
+
+DIALECTS = Path(__file__).parents[1] / "dialects"
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +82,8 @@ def test_the_plan_is_the_batch_report_and_each_reason_leads_to_its_rows(client, 
     skipped = {unit: Counter() for unit in ("trajectory", "completion", "history")}
     for entry in plan["skipped"]:
         skipped[entry["unit"]][entry["reason"]] = entry["count"]
-        assert entry["cure"]
+        assert entry["means"]
+        assert entry["helps"]
         total = answer(client, "trajectories", **dict(parse_qsl(entry["filter"])))["total"]
         assert total == entry["count"] if entry["unit"] == "trajectory" else 0 < total <= entry["count"]
     assert skipped == {
@@ -176,7 +184,9 @@ def test_the_overview_counts_what_the_data_holds(client, data):
     overview, everything = answer(client, "overview"), list(read_trajectories(data))
     assert overview["total"] == len(everything)
     assert overview["complete"] == sum(one.complete for one in everything)
-    assert overview["incomplete"] == [{"reason": "no content", "count": 1, "cure": overview["incomplete"][0]["cure"]}]
+    (missing,) = overview["incomplete"]
+    assert (missing["reason"], missing["count"]) == ("no content", 1)
+    assert missing["helps"].startswith("Switch content capture on")
     assert overview["trainable"] == batches(data, {}).trajectories_used
     assert sum(one["count"] for one in overview["statuses"]) == len(everything)
     rewards = overview["rewards"]
@@ -241,6 +251,26 @@ def test_real_recordings_are_shown(tmp_path):
             assert all(bar["startMs"] >= 0 for bar in shown["time"])
 
 
+def test_the_calls_of_several_agents_say_whose_they_are(tmp_path):
+    convert_files(tmp_path, DIALECTS / "openai_agents_oi_handoff_responses.jsonl")
+    with viewer(tmp_path) as client:
+        keys = [row["key"] for row in rows_of(client) if len(row["agents"]) > 2]
+        time = answer(client, f"rollouts/{keys[0]}")["time"]
+    assert {entry["agent"] for entry in time if entry["kind"] == "call"} == {"Triage", "Guard", "Weather", "Poet"}
+    assert {entry["agent"] for entry in time if entry["kind"] == "tool"} == {None}
+
+
+def test_unknown_numbers_of_tokens_are_unknown(tmp_path):
+    unknown = talk("unknown", 2)
+    bare = tuple(structs.replace(turn, token_ids=None, logprobs=None) for turn in unknown.turns)
+    write_trajectories([talk("known", 3), replace(unknown, turns=bare)], tmp_path)
+    with viewer(tmp_path) as client:
+        plan = answer(client, "plan", advantage="none")
+        rows = {row["rolloutId"]: row["sampledTokens"] for row in rows_of(client, sort="tokens")}
+    assert list(rows.items()) == [("known", 3), ("unknown", None)]
+    assert plan["tokens"] == {"sampled": 3, "trained": 3, "uncounted": 1}
+
+
 def test_sources_are_told_apart_and_what_several_have_is_shown_once(tmp_path):
     for name, trace in (("a", 1), ("b", 2), ("again", 1)):
         made = [talk(f"{trace}-{number}", 2, group_id="g", **rewarded(float(number))) for number in range(2)]
@@ -277,3 +307,24 @@ def test_two_sources_are_compared_on_the_tasks_that_both_have_and_two_rollouts_w
         for message in pair["messages"]:
             assert message["same"] == all(words["kind"] == "same" for words in message["words"])
         assert client.get("/api/compare?kind=source&left=before&right=x").status_code == 400
+
+
+def test_two_checkpoints_of_other_steps_are_compared_task_by_task(tmp_path):
+    for name, steps in (("early", (0,)), ("late", (3, 4))):
+        made = [
+            talk(f"{name}-{task}-{step}", 2, name="solve", group_id=task, training_step=step, **rewarded(float(step)))
+            for task in ("t1", "t2")
+            for step in steps
+        ]
+        write_trajectories(made, tmp_path / name)
+    with viewer(tmp_path / "early", tmp_path / "late") as client:
+        for kind, left, right, rollouts, change in (
+            ("source", "early", "late", [(1, 2)] * 2, 3.5),
+            ("step", "0", "4", [(1, 1)] * 2, 4.0),
+        ):
+            compared = answer(client, "compare", kind=kind, left=left, right=right)["compared"]
+            assert (compared["by"], compared["onlyLeft"], compared["onlyRight"]) == ("group", 0, 0)
+            assert [(task["name"], task["says"], task["change"]) for task in compared["tasks"]] == [
+                (name, "solve", change) for name in ("t1", "t2")
+            ]
+            assert [(one["left"]["rollouts"], one["right"]["rollouts"]) for one in compared["tasks"]] == rollouts

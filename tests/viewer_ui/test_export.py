@@ -1,11 +1,13 @@
 """The exported file over file://: the same conversation, tokens and tree as the server shows, and no request."""
 
+import json
 import subprocess
 import sys
 
 import pytest
 
 from tests.viewer_ui.conftest import Visit, visiting
+from tests.viewer_ui.test_pages import serious
 
 pytestmark = pytest.mark.browser
 
@@ -26,6 +28,61 @@ def test_the_file_shows_what_the_server_shows(chromium, server, dataset, tmp_pat
         assert [text.split("member-")[1][0] for text in rows.all_inner_texts()] == ["3", "2", "1", "0"]
         assert [url for url in exported.asked if not url.startswith(("file:", "about:", "data:"))] == []
         assert exported.said == []
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+def test_the_file_of_a_selection_says_what_it_holds(chromium, dataset, tmp_path, scheme, width):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+    file, labels = tmp_path / "some.html", dataset / "_labels.jsonl"
+    labels.write_text("".join(f"{json.dumps(line)}\n" for line in LABELS))
+    command = [sys.executable, "-m", "art_otel", "view", str(dataset), "--html", str(file), "--where", "sort=name"]
+    subprocess.run([*command, "--limit", "3", "--rollout", "small-00007", "--group", "group"], check=True)
+    labels.unlink()
+    size = {"width": width, "height": 800}
+    with visiting(chromium, file.as_uri(), viewport=size, color_scheme=scheme) as visit:
+        page = visit.page
+        for view in ("#/", "#/plan", "#/t"):
+            visit.open(view)
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), view
+            assert not serious(axe.run(page)), view
+        visit.open("#/")
+        says = page.locator("main .notice").inner_text()
+        assert says.startswith("This file holds 3 of 404 rollouts, chosen by --rollout small-00007 --group group")
+        assert "the first of 5. All numbers here are of these 3." in says
+        visit.open("#/plan")
+        assert page.locator(".options select").first.is_disabled()
+        assert page.locator(".totals tbody tr").first.inner_text().split() == ["trajectories", "3", "2", "67%"]
+        page.locator(".reasons tbody a").first.click()
+        visit.settle()
+        assert names(visit) == ["member-2"]
+        if width == 1280:
+            visit.open("#/t")
+            choice = page.locator(".choice", has_text="Label")
+            assert choice.locator("option").all_inner_texts() == ["any", "good"]
+            page.locator("input[type=search]").fill("SAY 2")
+            visit.until("document.querySelectorAll('.rows-body [role=row]').length === 1")
+            assert names(visit) == ["member-2"]
+        visit.open("#/t?label=good")
+        page.locator(".rows-body a").first.click()
+        visit.settle()
+        assert "looks right" in page.locator(".labels").inner_text()
+        assert page.locator(".labels :is(button, input, textarea)").count() == 0
+        page.get_by_role("definition").get_by_role("link", name="group", exact=True).click()
+        visit.settle()  # the file has a part of the group, so its page is the list
+        assert names(visit) == ["member-0", "member-1", "member-2"]
+        assert visit.said == []
+
+
+LABELS = [
+    {"rollout_id": "member-1", "name": "good", "value": 1.0, "time": 1},
+    {"rollout_id": "member-1", "name": "note", "explanation": "looks right", "time": 1},
+    {"rollout_id": "small-00001", "name": "elsewhere", "value": 1.0, "time": 1},
+]
+
+
+def names(visit: Visit) -> list[str]:
+    ids = [text.strip() for text in visit.page.locator(".rows-body .id").all_inner_texts()]
+    return sorted(ids)
 
 
 def shown(visit: Visit, view: str) -> tuple[str, list[str]]:

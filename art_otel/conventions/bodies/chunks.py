@@ -1,20 +1,21 @@
 """JoinedChunks: the chunks of a streamed Chat Completion or Completion as the body it has without streaming.
 
 Invariant: pieces are joined in the order they came, in time linear in their size; what never came is absent, and token
-ids of which some are missing are left out whole.
+ids of which some are missing are left out whole. So are llama.cpp's where nothing counts them: it loses some.
 
 Source of the format: https://platform.openai.com/docs/api-reference/chat-streaming; `prompt_token_ids` and `token_ids`
-are vLLM's, `sglext` is SGLang's.
+are vLLM's, `sglext` is SGLang's, `timings` llama.cpp's (`tools/server/server-task.cpp`).
 """
 
 from typing import Final, cast
 
 from art_otel.conventions import values
-from art_otel.conventions.bodies.tokens import choice_tokens
+from art_otel.conventions.bodies.tokens import choice_tokens, may_lose_ids
 from art_otel.spans import Value
 
 _HEAD: Final = ("id", "model", "prompt_token_ids", "sglext")
 _APART: Final = frozenset({"index", "delta", "token_ids", "logprobs"})
+_SAMPLED_COUNT: Final = "completion_tokens"
 _SAMPLED: Final = ("content", "reasoning_content", "reasoning", "refusal", "tool_calls", "function_call", "text")
 
 
@@ -23,7 +24,7 @@ class JoinedChunks:
 
     def __init__(self) -> None:
         self._head: dict[str, Value] = {}
-        self._usage: dict[str, Value] = {}
+        self._counts = _Counts()
         self._choices: dict[int, _JoinedChoice] = {}
 
     def add(self, chunk: dict[str, Value]) -> None:
@@ -31,8 +32,8 @@ class JoinedChunks:
         for name in _HEAD:
             if name not in self._head and chunk.get(name) is not None:
                 self._head[name] = chunk[name]
-        if chunk.get("usage") is not None:
-            self._usage = {"usage": chunk["usage"]}  # some servers count up with each chunk
+        if chunk.get("usage") is not None or "timings" in chunk:
+            self._counts.add(chunk)
         for position, entry in enumerate(values.items(chunk.get("choices")) or ()):
             fields = values.mapping(entry) or {}
             index = values.place_of(fields, position)
@@ -43,8 +44,47 @@ class JoinedChunks:
 
     def body(self) -> dict[str, Value]:
         """The body so far."""
-        choices = [{"index": index, **self._choices[index].fields()} for index in sorted(self._choices)]
-        return {**self._head, **self._usage, "choices": choices}
+        usage = self._counts.usage()
+        counted = {} if usage is None else {"usage": usage}
+        choices = [
+            {"index": index, **self._choices[index].fields(is_counted=bool(counted))} for index in sorted(self._choices)
+        ]
+        return {**self._head, **counted, "choices": choices}
+
+
+class _Counts:
+    """The usage that a stream told so far.
+
+    llama.cpp tells that of each choice apart, in an event behind it where it was asked to, and always in its `timings`.
+    """
+
+    def __init__(self) -> None:
+        self._last: Value = None
+        self._sampled: dict[int, int] = {}
+        """By choice."""
+        self._behind: list[dict[str, Value]] = []
+
+    def add(self, chunk: dict[str, Value]) -> None:
+        usage, timings = chunk.get("usage"), values.mapping(chunk.get("timings"))
+        if usage is not None:
+            self._last = usage  # some servers count up with each chunk
+        if timings is None:
+            return
+        choices = values.items(chunk.get("choices")) or ()
+        if not choices and (counted := values.mapping(usage)) is not None:
+            self._behind.append(counted)
+        for position, entry in enumerate(choices):
+            if (sampled := values.integer(timings.get("predicted_n"))) is not None:
+                self._sampled[values.place_of(values.mapping(entry) or {}, position)] = sampled
+
+    def usage(self) -> Value:
+        behind = [values.integer(usage.get(_SAMPLED_COUNT)) or 0 for usage in self._behind]
+        sampled = behind or [*self._sampled.values()]
+        last = values.mapping(self._last)
+        if not sampled or (last is not None and len(sampled) == 1):
+            return self._last
+        kept = {name: count for name, count in (last or {}).items() if name != "total_tokens"}
+        return {**kept, _SAMPLED_COUNT: sum(sampled)}
 
 
 class _JoinedChoice:
@@ -54,11 +94,13 @@ class _JoinedChoice:
         self._ids: list[Value] = []
         self._logprobs: list[Value] = []
         self._has_gap = False
+        self._needs_count = False
 
     def add(self, fields: dict[str, Value]) -> None:
         ids, logprobs = choice_tokens(fields)
         self._ids += values.items(ids) or ()
         self._logprobs += values.items(logprobs) or ()
+        self._needs_count = self._needs_count or ("token_ids" not in fields and may_lose_ids(fields))
         message = values.mapping(fields.get("delta"))
         if message:
             join(self._message, message)
@@ -69,13 +111,13 @@ class _JoinedChoice:
             content = message or fields
             self._has_gap = any(content.get(name) for name in _SAMPLED)
 
-    def fields(self) -> dict[str, Value]:
+    def fields(self, *, is_counted: bool) -> dict[str, Value]:
         choice: dict[str, Value] = {"finish_reason": None, **whole(self._fields)}
         if self._message:
             choice["message"] = whole(self._message)
         if self._logprobs:
             choice["logprobs"] = {"token_logprobs": self._logprobs}
-        if self._ids and not self._has_gap:
+        if self._ids and not self._has_gap and (is_counted or not self._needs_count):
             choice["token_ids"] = self._ids
         return choice
 

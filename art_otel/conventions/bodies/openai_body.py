@@ -20,7 +20,7 @@ from art_otel.conventions.attributes import AttributeReader
 from art_otel.conventions.bodies import messages
 from art_otel.conventions.bodies.messages import Draft, join_assistant_messages, messages_of, name_in, with_instructions
 from art_otel.conventions.bodies.tokens import choice_tokens, choices_with_ids, parse_ids, parse_logprobs, prompt_ids
-from art_otel.conventions.facts import CallFacts
+from art_otel.conventions.facts import CallFacts, choices_without_ids
 from art_otel.conventions.vocabulary import TEXT_COMPLETION, finish_reason, response_finish_reason
 from art_otel.errors import ParseError
 from art_otel.spans import Value
@@ -54,7 +54,7 @@ def read_request(reader: AttributeReader, name: str, body: dict[str, Value]) -> 
         parameters=parameters,
         tools=() if has_no_tools else read_tools(reader, name, body),
         input_messages=messages,
-        prompt_token_ids=_prompt_ids(body.get("prompt")),
+        prompt_token_ids=given_ids(body.get("prompt")),
         stream=values.flag(body.get("stream")),
         has_instructions=bool(system_messages(body.get("instructions"))) if "input" in body else None,
     )
@@ -99,6 +99,8 @@ def read_response(reader: AttributeReader, name: str, body: dict[str, Value]) ->
         if choices is None:
             return None
     note_server_side(reader, name, body)
+    if counts_one_choice(body):
+        choices = without_uncounted(reader, choices)
     return CallFacts(
         operation_name=TEXT_COMPLETION if body.get("object") == TEXT_COMPLETION else None,
         response_id=values.text(body.get("id")),
@@ -141,6 +143,19 @@ def read_usage(usage: dict[str, Value]) -> Usage | None:
         reasoning_tokens=values.integer(completion.get("reasoning_tokens")),
     )
     return None if counted == Usage() else counted
+
+
+def counts_one_choice(body: dict[str, Value]) -> bool:
+    """Whether a response has several choices and counts the tokens of the first alone, as llama.cpp does."""
+    return "timings" in body and len(values.items(body.get("choices")) or ()) > 1
+
+
+def without_uncounted(reader: AttributeReader, choices: tuple[Choice, ...] | None) -> tuple[Choice, ...] | None:
+    """Leave out the ids of choices of which one was counted; the gap says so."""
+    if choices is None or not any(choice.token_ids for choice in choices):
+        return choices
+    reader.gap("miscounted", f"the tokens of one choice of {len(choices)}", field="tokens")
+    return choices_without_ids(choices)
 
 
 def _input_tokens(usage: AttributeReader) -> int | None:
@@ -196,7 +211,7 @@ def _prompt(prompt: Value) -> tuple[tuple[Message, ...] | None, Value]:
     return None, prompts if are_several else None
 
 
-def _prompt_ids(prompt: Value) -> TokenIds | None:
+def given_ids(prompt: Value) -> TokenIds | None:
     """Read the prompt of Completions that is token ids."""
     prompts = values.items(prompt) or []
     try:

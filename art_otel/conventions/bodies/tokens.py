@@ -186,6 +186,12 @@ def choice_tokens(choice: dict[str, Value]) -> tuple[Value, Value]:
     return ids, numbers
 
 
+def may_lose_ids(choice: dict[str, Value]) -> bool:
+    """Whether the ids of a choice stand where llama.cpp has them, which lists no token that ends inside a character."""
+    entries = values.items((values.mapping(choice.get("logprobs")) or {}).get("content")) or ()
+    return any("id" in (values.mapping(entry) or {}) for entry in entries[:1])
+
+
 def prompt_ids(body: dict[str, Value], choices: Sequence[dict[str, Value]]) -> Value:
     """Find the ids of the prompt: of the response, of SGLang's extension, or of all choices, if all are equal."""
     raw_outputs = (values.mapping(choice.get("raw_output")) for choice in choices if "raw_output" in choice)

@@ -17,7 +17,14 @@ from art_otel.calls import Choice, Gap, Message, TokenIds
 from art_otel.conventions import values
 from art_otel.conventions.attributes import AttributeNames, AttributeReader, SpanRecording
 from art_otel.conventions.bodies.messages import join_assistant_messages, parse, read_messages
-from art_otel.conventions.bodies.openai_body import read_choices, read_parameters, read_response, read_tools, read_usage
+from art_otel.conventions.bodies.openai_body import (
+    read_choices,
+    read_parameters,
+    read_response,
+    read_tools,
+    read_usage,
+    without_uncounted,
+)
 from art_otel.conventions.bodies.token_facts import with_facts
 from art_otel.conventions.bodies.tokens import decode_ids, decode_logprobs, decode_prompt_ids
 from art_otel.conventions.dialects import genai, openinference
@@ -63,6 +70,8 @@ def read(recording: SpanRecording, _trusted_facts: CallFacts) -> CallFacts | Non
     prompt = reader.parsed(names.PROMPT_TOKENS, decode_prompt_ids, attributes.get(names.PROMPT_TOKENS))
     answers = _choices(reader, response_end) if names.RESPONSE_CHOICES in attributes else {}
     choices = _with_tokens(reader, answers, prompt)
+    if response_end.get("counts_one_choice"):
+        choices = without_uncounted(reader, choices)
     return msgspec.structs.replace(
         request_facts,
         conventions=(CONVENTION,),

@@ -375,7 +375,7 @@ _WRITTEN_PARAMETERS: Final = {
 }
 """OpenAI's names of numbers that may be asked for, and GenAI's."""
 
-_WRITTEN_USAGE: Final = {
+WRITTEN_USAGE: Final = {
     "input_tokens": "gen_ai.usage.input_tokens",
     "output_tokens": "gen_ai.usage.output_tokens",
     "cached_tokens": "gen_ai.usage.cache_read.input_tokens",
@@ -405,7 +405,7 @@ def response_attributes(body: dict[str, Value]) -> dict[str, Value]:
     choices = facts.choices or _without_items(body)
     counts = cast(dict[str, int | None], msgspec.structs.asdict(facts.usage or Usage()))
     written: dict[str, Value] = {
-        _WRITTEN_USAGE[name]: count for name, count in counts.items() if name in _WRITTEN_USAGE and count
+        WRITTEN_USAGE[name]: count for name, count in counts.items() if name in WRITTEN_USAGE and count
     }
     if facts.response_model is not None:
         written["gen_ai.response.model"] = facts.response_model

@@ -1,10 +1,12 @@
 """Rewards in a file of their own: lines `{"rollout_id", "name", "value"}`, given after a session or an evaluation.
 
-A line may also have `label`, `explanation`, `attempt`, `response_id` (of the call that it judges) and `time`. Each is
-the span of a reward that was given elsewhere. Invariant: lines are ordered by their time. Those without one are before
-those that have one, ordered by the names of their files and then by line, whichever process reads them in which round:
-of two rewards of one name the later line counts, and a line of `rewards-tuesday-2.jsonl` corrects one of
-`rewards-tuesday.jsonl`. No name says for sure which file is later, so the report counts the lines without a time.
+A line may also have `label`, `explanation`, `attempt`, `response_id` (of the call that it judges), `time`, and
+`evaluation` where it is not meant as the reward. Each is the span of a reward that was given elsewhere.
+
+Invariant: lines are ordered by their time. Those without one are before those that have one, ordered by the names of
+their files and then by line, whichever process reads them in which round: of two rewards of one
+name the later line counts, and a line of `rewards-tuesday-2.jsonl` corrects one of `rewards-tuesday.jsonl`. No name
+says for sure which file is later, so the report counts the lines without a time.
 """
 
 import io
@@ -38,6 +40,7 @@ class _Row(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     explanation: str | None = None
     attempt: int | None = None
     response_id: str | None = None
+    evaluation: bool = False
     time: int | str | None = None
 
 
@@ -75,6 +78,7 @@ def _span(row: _Row, path: str, line: int) -> Span:
         "gen_ai.evaluation.score.label": row.label,
         "gen_ai.evaluation.explanation": row.explanation,
         "gen_ai.response.id": row.response_id,
+        names.REWARD_EVALUATION: row.evaluation or None,
     }
     present = {name: value for name, value in attributes.items() if value is not None}
     digest = blake2b(msgspec.json.encode([present, time_ns]), digest_size=24).hexdigest()

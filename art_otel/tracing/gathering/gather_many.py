@@ -155,9 +155,18 @@ async def gather_trajectory_groups(groups: Groups, **options: Unpack[GatherOptio
 
 def _named(groups: Groups) -> list[tuple[str, list[Work]]]:
     if isinstance(groups, Mapping):
-        by_id = cast(Mapping[str, Iterable[Work]], groups)
-        return [(group_id, list(works)) for group_id, works in by_id.items()]
-    return [(os.urandom(16).hex(), list(works)) for works in groups]
+        named = list(cast(Mapping[str, Iterable[Work]], groups).items())
+    else:
+        named = [(os.urandom(16).hex(), works) for works in groups]
+    if alone := [works for _, works in named if isawaitable(works) or callable(works)]:
+        for work in alone:
+            if iscoroutine(work):
+                work.close()
+        raise UsageError(
+            "gather_trajectory_groups() takes a list of rollouts for each group, {group_id: [agent(task), …]};"
+            " gather_trajectories() takes rollouts without groups"
+        )
+    return [(group_id, list(works)) for group_id, works in named]
 
 
 def _group(group_id: str, trajectories: Sequence[Trajectory]) -> TrajectoryGroup:

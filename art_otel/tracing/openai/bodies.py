@@ -11,10 +11,12 @@ import msgspec
 
 from art_otel import attributes as names
 from art_otel.conventions import request_attributes, values
+from art_otel.conventions.bodies.openai_body import counts_one_choice, given_ids
 from art_otel.conventions.bodies.token_facts import FACTS, UNNAMED, fact_attributes
 from art_otel.conventions.bodies.tokens import (
     choice_tokens,
     choices_with_ids,
+    encode_ids,
     prompt_ids,
     write_ids,
     write_logprobs,
@@ -39,16 +41,20 @@ def fields_of(body: bytes) -> Fields:
 
 
 def parameters(fields: Fields) -> dict[str, str]:
-    """The request without its messages.
+    """The request without its messages, and the ids of a prompt that was given as ids.
 
     Instructions stand among the messages; here `null` says that they do. A template on the server is a parameter.
     """
     kept = {name: value for name, value in fields.items() if name not in _ASKED}
     if _has_instructions(fields):
         kept["instructions"] = _NULL
-    if bytes(fields.get("prompt", b"")).startswith(b"{"):
+    asked = bytes(fields.get("prompt", b""))
+    if asked.startswith(b"{"):
         kept["prompt"] = fields["prompt"]
-    return {names.REQUEST_PARAMETERS: msgspec.json.encode(kept).decode()} if kept else {}
+    attributes = {names.REQUEST_PARAMETERS: msgspec.json.encode(kept).decode()} if kept else {}
+    if asked.startswith(b"[") and (ids := given_ids(msgspec.json.decode(asked))) is not None:
+        attributes[names.PROMPT_TOKENS] = encode_ids(ids)
+    return attributes
 
 
 def messages(fields: Fields) -> dict[str, str]:
@@ -139,7 +145,8 @@ def answer_attributes(body: dict[str, Value]) -> dict[str, str]:
         attributes[names.POLICY_VERSION] = version
     count = values.integer((values.mapping(body.get("usage")) or {}).get("completion_tokens"))
     if count is not None:  # recorders estimate it, and ids may be missing
-        attributes[names.RESPONSE_END] = f'{{"usage":{{"completion_tokens":{count}}}}}'
+        ended: dict[str, Value] = {"usage": {"completion_tokens": count}}
+        attributes[names.RESPONSE_END] = _json(ended | ({"counts_one_choice": True} if counts_one_choice(body) else {}))
     return attributes
 
 

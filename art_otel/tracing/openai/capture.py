@@ -223,7 +223,7 @@ def _asking(
     if not isinstance(options.json_data, Mapping):
         return options
     body = _body(options)
-    target = Target(str(client.base_url), str(body.get("model")), bool(body.get("stream")))
+    target = Target(str(client.base_url), str(body.get("model")), bool(body.get("stream")), bool(body.get("tools")))
     ask = token_requests.ask(options.url, target, body)
     extended = _with(options, ask)
     if extended is not options:

@@ -1,8 +1,8 @@
 """TokenRequests: what servers are asked for beside completions, so that they say token ids and logprobs.
 
 Invariant: a server that refuses a request with these fields is asked for less, in the end for nothing. For some minutes
-requests to that server and model, streamed or not as this one, are then asked as was accepted. A refusal that names
-none of the fields may have been of the request alone: it is remembered when the next request is refused as well.
+requests like this one, of a `Target`, are then asked as was accepted. A refusal that names none of the fields may have
+been of the request alone: it is remembered when the next request is refused as well.
 
 Source of the fields: https://docs.vllm.ai (`return_token_ids`, `enable_response_messages`), OpenAI's `logprobs`; of the
 headers and the refusal:
@@ -41,16 +41,25 @@ ASKS: Final[Mapping[str, Ask]] = {
 
 _NAMES: Final = frozenset(name.encode() for ask in ASKS.values() for name in ask.fields)
 
+_TOOLS: Final = b"tools"
+"""llama.cpp refuses `logprobs` only of streams with tools, and says so."""
+
 _SGLANG_STREAM: Final = Ask({"logprobs": True}, {"x-sglext-return-input-ids": "1", "x-sglext-return-output-ids": "1"})
 _SGLANG_REFUSAL: Final = b"return_token_ids is not supported with streaming"
 
 
 class Target(NamedTuple):
-    """The key under which a refusal is remembered: the server, the model, and whether the request streams."""
+    """The key under which a refusal is remembered: the server, the model, whether the request streams and has tools."""
 
     server: str
     model: str
     stream: bool
+    tools: bool
+
+
+def target_of(server: str, body: Mapping[str, object]) -> Target:
+    """What a request of this body to a server is asked as."""
+    return Target(server, str(body.get("model")), bool(body.get("stream")), bool(body.get("tools")))
 
 
 class _Accepted(NamedTuple):
@@ -100,7 +109,8 @@ class TokenRequests:
                 target.model,
                 refused,
             )
-        self._accepted[target] = _Accepted(ask, time.monotonic())
+        alike = [target] if _TOOLS in refusal else [target._replace(tools=tools) for tools in (False, True)]
+        self._accepted |= dict.fromkeys(alike, _Accepted(ask, time.monotonic()))
 
 
 def _for_log(url: str) -> str:

@@ -169,7 +169,7 @@ class RecordingSpanProcessor(SpanProcessor):
         elif process_rollout is not None and (
             active.above is None or (since_ns is not None and process_rollout.was_joined_since(since_ns))
         ):
-            rollout = process_rollout.join()
+            rollout = self._join_process_rollout(process_rollout)
         elif around:
             rollout = _make_root(around[0], _outermost(around[0]))
         else:
@@ -182,6 +182,15 @@ class RecordingSpanProcessor(SpanProcessor):
             self.rollouts.started(rollout, is_root=False)
             self.rollouts.ended(rollout, self._write(self._line(ended)), is_root=False)
         return True
+
+    def _join_process_rollout(self, process_rollout: ProcessRollout) -> str:
+        """Put a call into the process's own rollout, and write what that learns of its calls: it may never end."""
+        rollout = process_rollout.join()
+        noted = process_rollout.take_noted()
+        active = self.registry.of(noted) if isinstance(noted, Span) else None
+        if active is not None:
+            self._write_start(active)
+        return rollout
 
     def _record_start(self, active: ActiveSpan) -> None:
         """Mark and count a start, and write it where it would be missed: a crash leaves it unfinished.
@@ -239,7 +248,14 @@ class RecordingSpanProcessor(SpanProcessor):
         elif active.rollout is not None:
             if not active.is_call and not self.rollouts.has_llm_calls(active.rollout) and was_call(span):
                 self.rollouts.note_call(active.rollout)
+            if active.is_root and scope_of(span) != SCOPE and not self.rollouts.has_llm_calls(active.rollout):
+                self._note_without_calls(span.name)
             self.rollouts.ended(active.rollout, written, is_root=active.is_root)
+
+    def _note_without_calls(self, name: str) -> None:
+        """Note that a request's span ended, or another of the app that is a rollout, and no call began in it."""
+        if self._process_rollout is not None:
+            self._process_rollout.ended_without_calls(name)
 
     def _write(self, line: bytes) -> Line:
         """Give the line to the spool, and say where it stands; the line itself where no disk has it."""

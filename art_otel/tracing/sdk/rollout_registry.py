@@ -1,9 +1,10 @@
 """RolloutRegistry: which rollout each running span belongs to, and what belongs to none yet.
 
 Invariant: a span belongs to the rollout its own id names, else to that of its local parent, else to that of the code
-that started it (context, then baggage). Of spans in no rollout those that match a glob begin one, and so does an LLM
-call: the outermost running span of its trace becomes the rollout, as in dumps; a call without a parent joins the
-process's own rollout. Where the outermost span has a parent (of another process, or ended), its id is provisional.
+that started it (context, then baggage). Of spans in no rollout those that match a glob begin one, as does a request
+that matches one and was sent from within such a rollout; and so does an LLM call: the outermost running span of its
+trace becomes the rollout, as in dumps; a call without a parent joins the process's own rollout. Where
+the outermost span has a parent (of another process, or ended), its id is provisional.
 
 Which spans are calls: one that ended is a call exactly when a dump's is. Instrumentors of clients say so when a span
 starts; those of frameworks may say so only by what they put on it before it ends. So spans that ended in no rollout
@@ -51,6 +52,9 @@ _SEVERAL: Final = 2
 REQUESTS_OF: Final = f"{attributes.METADATA_PREFIX}art.requests_of"
 """Metadata of a process's own rollout whose calls are of requests or tasks: the framework's name."""
 
+CALLS_AFTER: Final = f"{attributes.METADATA_PREFIX}art.calls_after"
+"""Metadata of a process's own rollout that got calls when a request's rollout had ended without any: its name."""
+
 _MAX_RUNNING: Final = 100_000
 """Spans that an app starts and never ends must not fill its memory; the oldest are forgotten."""
 
@@ -94,7 +98,10 @@ class RolloutRegistry:
         declared = _declared(span.attributes)
         if around is None and declared is not None and declared == remote_rollout_id(context):
             declared = None  # the app copies baggage onto its spans, also where it is not believed
-        if declared is None or declared == around:
+        is_received = above is not None and above.is_remote
+        if is_received and declared is None and around is not None and self._is_request(span, context):
+            active.outer = around
+        elif declared is None or declared == around:
             active.rollout = around
             if around is None and _is_reward(span):
                 active.rollout, active.is_aside = self._of_linked(span), True
@@ -114,6 +121,13 @@ class RolloutRegistry:
     def matches(self, name: str) -> bool:
         """Whether a span of this name is a rollout by the globs."""
         return any(fnmatchcase(name, glob) for glob in self._globs)
+
+    def _is_request(self, span: Span, context: Context | None) -> bool:
+        """Whether a span with a remote parent is a request or a task that is a rollout by a glob, whoever sent it.
+
+        One that an explicit rollout sent is a part of that.
+        """
+        return self.matches(span.name) and current_rollout_id(context) is None
 
     def outermost(self, active: ActiveSpan) -> list[ActiveSpan]:
         """The running spans above this one, the outermost first, and itself."""
@@ -370,6 +384,7 @@ class ProcessRollout:
     `rollouts` knows how many spans it has.
 
     Nobody asks for its trajectory while it runs, which is as long as the process does, so `rollouts` only counts it.
+    Servers are killed, so what is noted on its span is to be written again before it ends: `take_noted` gives it.
     """
 
     def __init__(
@@ -386,6 +401,10 @@ class ProcessRollout:
         self._id: str | None = None
         self._joined_ns = 0
         self._calls = 0
+        self._without_calls: str | None = None
+        self._calls_after: str | None = None
+        """What its span says in CALLS_AFTER."""
+        self._is_noted = False
         self._pid = os.getpid()
         after_fork(self._after_fork)
 
@@ -404,7 +423,19 @@ class ProcessRollout:
                 )
                 self._rollouts.count_only(self._id)
                 self._pid = os.getpid()
+            if self._without_calls is not None and self._without_calls != self._calls_after:
+                self._warn_of_streams(self._without_calls)
             return self._id
+
+    def ended_without_calls(self, name: str) -> None:
+        """Note that a rollout ended without calls that a span of the app is, as that of a request."""
+        self._without_calls = name
+
+    def take_noted(self) -> ApiSpan | None:
+        """Its span, once after something was noted on it."""
+        with self._lock:
+            is_noted, self._is_noted = self._is_noted, False
+            return self._span if is_noted else None
 
     def was_joined_since(self, time_ns: int) -> bool:
         """Whether a call joined it at that time or later."""
@@ -415,6 +446,7 @@ class ProcessRollout:
         with self._lock:
             span, rollout_id = self._span, self._id
             self._span = self._id = None
+            self._without_calls = self._calls_after = None
             self._calls = 0
             if span is None or rollout_id is None or self._pid != os.getpid():
                 return
@@ -428,7 +460,7 @@ class ProcessRollout:
         framework = _framework_around()
         if framework is None or self._span is None:
             return
-        self._span.set_attribute(REQUESTS_OF, framework.distribution)
+        self._note(REQUESTS_OF, framework.distribution)
         warn_once(
             "calls in requests or tasks of %s are all in one rollout, that of this process. Decorate what handles one"
             " with @art_otel.rollout, or start its instrumentor (pip install %s) and set ART_OTEL_ROLLOUT_SPANS='%s'",
@@ -436,6 +468,22 @@ class ProcessRollout:
             framework.instrumentor,
             framework.globs,
         )
+
+    def _warn_of_streams(self, name: str) -> None:
+        """Warn where calls begin in no rollout behind a request that had none: they may make its answer."""
+        self._calls_after = name
+        self._note(CALLS_AFTER, name)
+        warn_once(
+            "calls begin outside of every rollout after %r has ended without any. If it streams its answer: Flask and"
+            " Django end a request's span before they make that; put @art_otel.rollout on the generator,"
+            " docs/how-to/web-servers.md says how",
+            name,
+        )
+
+    def _note(self, name: str, value: str) -> None:
+        if self._span is not None:
+            self._span.set_attribute(name, value)
+            self._is_noted = True
 
     def _after_fork(self) -> None:
         self._lock = threading.RLock()

@@ -34,6 +34,7 @@ EXPORTER: Final = Exporter(
             config=SftConfig,
             encode=encode_sft,
             sink=lambda _: SFT,
+            imitates=True,
         ),
         Format(
             name="chat",

@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+from functools import partial
 
 import pytest
 from opentelemetry import trace
@@ -108,6 +109,14 @@ def test_what_is_no_bound_is_refused(app):
     for options in ({"max_concurrent": 0}, {"max_exceptions": -1}, {"max_exceptions": float("nan")}):
         with pytest.raises(UsageError, match=next(iter(options))):
             asyncio.run(gather_trajectories([agent("one")], **options))
+    assert app.spool.counts.written == 0
+
+
+def test_a_group_that_is_no_list_of_rollouts_is_told(app):
+    agent = agent_of(app)
+    for groups in ({"a": agent("one")}, [agent("one")], {"a": partial(agent, "one")}):
+        with pytest.raises(UsageError, match=r"\{group_id: \[agent\(task\), …\]\}; gather_trajectories\(\)"):
+            asyncio.run(gather_trajectory_groups(groups))
     assert app.spool.counts.written == 0
 
 

@@ -23,6 +23,60 @@ recording.shutdown()
 """
 
 
+SENDING = """
+import sys
+import art_otel
+from opentelemetry import context, trace
+from opentelemetry.propagate import extract, inject
+
+recording = art_otel.configure(rollout_spans=["run/*"])
+tracer = trace.get_tracer("framework")
+
+def work(name, worth, carrier, then=None):
+    with tracer.start_as_current_span(f"run/{name}", extract(carrier)):
+        with tracer.start_as_current_span("chat m", attributes={"gen_ai.operation.name": "chat"}):
+            pass
+        art_otel.reward(worth)
+        if then is not None:
+            then()
+
+def send():
+    carrier = {}
+    with tracer.start_as_current_span("apply_async/child"):
+        inject(carrier)
+    token = context.attach(context.Context())
+    work("child", 2.0, carrier)
+    context.detach(token)
+
+if sys.argv[1] == "named":
+    work("task", 1.0, {}, send)
+else:
+    with art_otel.rollout(name="task"):
+        art_otel.reward(1.0)
+        send()
+recording.shutdown()
+"""
+
+
+def run(program, folder, *arguments):
+    command = [sys.executable, "-c", program, *arguments]
+    done = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True, timeout=60)
+    assert "outside of every rollout" not in done.stderr
+    convert(folder / ".art" / "spool", folder / "out", rollout_spans=["POST *"])
+    return list(read_trajectories(folder / "out"))
+
+
+def test_a_task_that_another_task_sent_is_a_rollout_of_its_own(tmp_path):
+    """In whichever process it runs. What an explicit rollout sends is a part of that."""
+    task, child = sorted(run(SENDING, tmp_path, "named"), key=lambda one: one.reward)
+    assert [(one.name, one.reward, len(one.calls)) for one in (task, child)] == [
+        ("run/task", 1.0, 1),
+        ("run/child", 2.0, 1),
+    ]
+    assert child.parent_rollout_id == task.rollout_id
+    assert (task.complete, child.complete) == (False, False)
+
+
 def test_a_reward_is_of_the_request_that_the_code_runs_in(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", APP], cwd=tmp_path, check=True, capture_output=True, text=True, timeout=60

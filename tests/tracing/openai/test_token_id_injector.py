@@ -7,7 +7,7 @@ import openai
 import pytest
 
 from art_otel.tracing.openai import install, token_requests
-from art_otel.tracing.openai.token_requests import NOTHING, Target, TokenRequests
+from art_otel.tracing.openai.token_requests import NOTHING, TokenRequests, target_of
 from tests.gaps import kinds
 from tests.tracing.openai.instrumented import MODEL, Instrumented, instrumented
 from tests.tracing.server import ModelServer
@@ -154,7 +154,7 @@ def test_ids_that_the_server_left_out_are_told(tmp_path, instrumentor, uninstall
 
 def test_a_refusal_that_names_no_field_counts_when_the_next_request_is_refused_too():
     """A server may refuse one request for what it sampled, as where a log probability is no number."""
-    requests, target, body = TokenRequests(), Target("http://server", "m", stream=False), b'{"message": "bad"}'
+    requests, target, body = TokenRequests(), target_of("http://server", {"model": "m"}), b'{"message": "bad"}'
     path = "/v1/chat/completions"
 
     def refuse() -> None:
@@ -166,3 +166,13 @@ def test_a_refusal_that_names_no_field_counts_when_the_next_request_is_refused_t
     refuse()  # the request before it was answered
     refuse()
     assert requests.ask(path, target, {}) is NOTHING
+
+
+def test_a_refusal_of_requests_with_tools_says_nothing_of_others():
+    """As llama.cpp refuses; what another server refuses it refuses of all."""
+    requests, path, tools = TokenRequests(), "/v1/chat/completions", {"model": "m", "stream": True, "tools": [{}]}
+    with_tools, without = (target_of("http://llama", body) for body in (tools, {**tools, "tools": None}))
+    for refusal in (b"logprobs is not supported with tools + stream", b"logprobs is not supported"):
+        requests.accepted(requests.less(requests.ask(path, with_tools, tools), refusal), with_tools, 400, refusal)
+        assert requests.ask(path, with_tools, tools) is NOTHING
+        assert (requests.ask(path, without, {}) is NOTHING) == (b"tools" not in refusal)

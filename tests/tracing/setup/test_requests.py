@@ -1,6 +1,7 @@
 """Calls of many requests or tasks in one rollout: the log says so, and doctor, and with a rollout each nothing does."""
 
 import json
+from textwrap import indent
 
 import pytest
 
@@ -61,6 +62,26 @@ def test_calls_of_requests_in_one_rollout_are_told(tmp_path, capsys, code, frame
     main(["doctor", "--json", str(tmp_path / ".art" / "spool")])
     findings = json.loads(capsys.readouterr().out)["findings"]
     assert [one for one in findings if f"many requests or tasks of {framework}: decorate" in one["text"]]
+
+
+def test_they_are_told_of_a_server_that_was_stopped(tmp_path, capsys):
+    run_code(tmp_path, f"{CELERY}\nimport os, signal\nos.kill(os.getpid(), signal.SIGTERM)", **ON)
+    main(["doctor", str(tmp_path / ".art" / "spool")])
+    found = capsys.readouterr().out
+    assert "many requests or tasks of celery: decorate" in found
+    assert "not ended (1)" in found
+
+
+@pytest.mark.parametrize("calls", [CALL, "pass"], ids=["with a call", "without"])
+def test_calls_behind_a_request_are_told_where_it_had_none(tmp_path, capsys, calls):
+    request = f"with tracer.start_as_current_span('GET /stream'):\n{indent(calls, '    ')}"
+    code = f"from opentelemetry import trace\nimport art_otel\ntracer = trace.get_tracer('web')\n{request}\n{CALL}"
+    program = run_code(tmp_path, code, ART_OTEL_ROLLOUT_SPANS="GET *", **ON)
+    told = "after 'GET /stream' has ended without any. If it streams its answer" in program.errors
+    assert (program.code, told) == (0, calls != CALL)
+    main(["doctor", str(tmp_path / ".art" / "spool")])
+    found = capsys.readouterr().out
+    assert ("after 'GET /stream' had ended without any; if that streams its answer" in found) == told
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,16 @@ export function count(value: number): string {
   return whole.format(value);
 }
 
+/** A number of things: `1 task`, `2 tasks`. */
+export function counted(number: number, thing: string): string {
+  return `${count(number)} ${number === 1 ? thing : thing.endsWith("y") ? `${thing.slice(0, -1)}ies` : `${thing}s`}`;
+}
+
+/** An id with its middle left out: what tells ids apart is often at their end. */
+export function shortId(id: string): string {
+  return id.length > 20 ? `${id.slice(0, 6)}…${id.slice(-8)}` : id;
+}
+
 export function decimal(value: number, digits = 4): string {
   if (!Number.isFinite(value)) return String(value);
   return Number.isInteger(value) ? whole.format(value) : String(Number(value.toPrecision(digits)));

@@ -1,6 +1,6 @@
 // Answers come from the exported page where there is one, and then never from the network.
-import type { Answer, RowPage } from "./types";
-import { selectRows } from "./select_rows";
+import type { Answer, Row, RowPage } from "./types";
+import { selectRows, textsOf } from "./select_rows";
 
 export class ApiError extends Error {
   constructor(
@@ -59,15 +59,23 @@ function fromExport({ generation, responses }: Exported, path: string): Answer {
   if (name === "/api/trajectories") {
     const pages = Object.keys(responses).filter((each) => each.startsWith("/api/trajectories?"));
     const rows = pages.flatMap((page) => (responses[page] as RowPage).rows);
-    return selectRows(generation, rows, new URLSearchParams(query));
+    return selectRows(generation, rows, new URLSearchParams(query), (row) => textOf(responses, row));
   }
-  const rollout = name.startsWith("/api/rollouts/") || name.startsWith("/api/groups/");
+  const inPart = name.startsWith("/api/rollouts/") || name.startsWith("/api/groups/");
   throw new ApiError(
     404,
     responses[name]
       ? "This file holds the default options only. `art-otel view` on the dataset answers others."
-      : rollout
+      : inPart
         ? "This file was exported without it. `art-otel view` on the dataset has all."
         : "This file was exported without this page.",
   );
+}
+
+const texts = new Map<string, string>();
+
+function textOf(responses: Exported["responses"], { key }: Row): string {
+  const text = texts.get(key) ?? textsOf(responses[`/api/rollouts/${key}/raw`]);
+  texts.set(key, text);
+  return text;
 }

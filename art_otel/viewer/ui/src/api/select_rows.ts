@@ -1,4 +1,5 @@
 // The exported page has no server: its rows are filtered and sorted here, as /api/trajectories would.
+// A text is looked for where the server looks: in ids, names, messages, tools, metadata, logs, errors and labels.
 import type { Row, RowPage } from "./types";
 
 const VALUES: Record<string, (row: Row) => number | string | bigint | null> = {
@@ -15,11 +16,11 @@ const VALUES: Record<string, (row: Row) => number | string | bigint | null> = {
 };
 
 const FILTERS: Record<string, (row: Row, value: string) => boolean> = {
-  q: (row, value) => searched(row).includes(value.toLowerCase()),
   status: (row, value) => row.status === value,
   complete: (row, value) => row.complete === (value === "yes"),
   reason: (row, value) => row.reasons.includes(value),
   skip: (row, value) => row.verdict === value,
+  completion: (row, value) => row.completions.includes(value),
   split: (row, value) => (row.split ?? "") === value,
   step: (row, value) => String(row.step) === value,
   group: (row, value) => row.groupKey === value || row.groupId === value,
@@ -32,13 +33,34 @@ const FILTERS: Record<string, (row: Row, value: string) => boolean> = {
   label: (row, value) => row.labels.includes(value),
 };
 
-function searched(row: Row): string {
-  return [row.rolloutId, row.name, row.groupId, row.verdict, ...row.reasons].join("\n").toLowerCase();
+const SEARCHED = new Set(
+  "rollout_id trace_id name group_id error metadata nested_metadata logs label explanation content reasoning refusal parts arguments result"
+    .split(" "),
+);
+
+/** The texts of a trajectory, in lower case. */
+export function textsOf(value: unknown, inside = false): string {
+  if (typeof value === "string") return inside ? `${value}\n`.toLowerCase() : "";
+  if (Array.isArray(value)) return value.map((each) => textsOf(each, inside)).join("");
+  if (typeof value !== "object" || value === null) return "";
+  return Object.entries(value)
+    .map(([name, each]) => textsOf(each, inside || SEARCHED.has(name)))
+    .join("");
 }
 
-export function selectRows(generation: string, all: Row[], query: URLSearchParams): RowPage {
+export function selectRows(
+  generation: string,
+  all: Row[],
+  query: URLSearchParams,
+  texts: (row: Row) => string,
+): RowPage {
   const filters = Object.entries(FILTERS).filter(([name]) => query.has(name));
-  const rows = all.filter((row) => filters.every(([name, matches]) => matches(row, query.get(name) ?? "")));
+  const searched = (query.get("q") ?? "").toLowerCase();
+  const rows = all.filter(
+    (row) =>
+      filters.every(([name, matches]) => matches(row, query.get(name) ?? "")) &&
+      (searched === "" || texts(row).includes(searched)),
+  );
   const orders = (query.get("order") ?? "").split(",");
   const keys = (query.get("sort") ?? "").split(",").flatMap((name, index) => {
     const value = VALUES[name];

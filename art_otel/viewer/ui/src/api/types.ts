@@ -12,7 +12,8 @@ export interface Count {
 export interface Reason {
   reason: string;
   count: number;
-  cure: string | null;
+  means: string;
+  helps: string;
 }
 
 export interface Info extends Answer {
@@ -25,9 +26,13 @@ export interface Info extends Answer {
   live: boolean;
   canLabel: boolean;
   options?: Option[];
+  /** Of an exported file: how many rollouts are in it, of how many that match, of how many there are. */
+  chosen?: { rollouts: number; matching: number; total: number; by: string };
 }
 
 export interface Overview extends Answer {
+  /** None where they are too many for a choice. */
+  groups: { key: string; name: string; step: number | null }[];
   labels: { name: string; count: number }[];
   total: number;
   complete: number;
@@ -85,6 +90,8 @@ export interface Row {
   sampledTokens: number | null;
   trainedTokens: number | null;
   verdict: string | null;
+  /** Why completions of it are skipped. */
+  completions: string[];
   judged?: boolean;
   groupId: string | null;
   groupKey: string | null;
@@ -180,6 +187,7 @@ export interface TimeBar {
   endMs: number | null;
   turn: number | null;
   error: string | null;
+  agent: string | null;
   depth: number;
 }
 
@@ -270,8 +278,9 @@ export interface Plan extends Answer {
   options: Option[];
   trajectories: { read: number; trained: number; skipped: number };
   completions: { sampled: number; trained: number };
-  tokens: { sampled: number | null; trained: number | null };
-  skipped: { reason: string; count: number; unit: string; cure: string | null; filter: string | null }[];
+  /** Of `uncounted` trajectories nobody knows how many tokens were sampled. */
+  tokens: { sampled: number | null; trained: number | null; uncounted: number };
+  skipped: (Reason & { unit: string; filter: string | null })[];
   report: unknown;
   sums: boolean;
 }

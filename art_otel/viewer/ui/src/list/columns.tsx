@@ -1,6 +1,7 @@
 import type { ComponentChildren } from "preact";
+import { isAnswered } from "../api/fetch_json";
 import type { Row } from "../api/types";
-import { count, decimal, duration, rewardClass, time } from "../format";
+import { count, decimal, duration, rewardClass, shortId, time } from "../format";
 import { hashOf } from "../route";
 import { Unknown, Value } from "../text/unknown";
 import { Inline, visible } from "../text/visible";
@@ -26,7 +27,7 @@ const COLUMNS: Column[] = [
           </b>
         )}{" "}
         <span class="id">
-          <Inline text={row.rolloutId} />
+          <Inline text={row.name === null ? row.rolloutId : shortId(row.rolloutId)} />
         </span>
         {row.attempt !== null && row.attempt > 0 && <span class="quiet"> attempt {row.attempt}</span>}
         {row.labels.map((label) => (
@@ -51,7 +52,7 @@ const COLUMNS: Column[] = [
     number: true,
     cell: (row) => <Value of={row.reward} as={rewardOf} why="no reward was recorded" />,
   },
-  { id: "verdict", title: "Would train", cell: (row) => <Verdict row={row} /> },
+  { id: "verdict", title: "Would train", cell: (row) => <Verdict row={row} short /> },
   {
     id: "trained",
     title: "Trained",
@@ -82,7 +83,7 @@ const COLUMNS: Column[] = [
       row.groupKey === null ? (
         <span class="quiet">–</span>
       ) : (
-        <a href={hashOf(["g", row.groupKey])}>
+        <a href={groupHash(row.groupKey)}>
           <Inline text={row.groupId ?? row.groupKey} />
         </a>
       ),
@@ -97,6 +98,11 @@ const COLUMNS: Column[] = [
     cell: (row) => <Value of={row.durationMs} as={duration} why="it has no end" />,
   },
 ];
+
+/** The page of a group; where a file holds a part of it, that part in the list. */
+export function groupHash(key: string): string {
+  return isAnswered(`/api/groups/${key}`) ? hashOf(["g", key]) : hashOf(["t"], { group: key });
+}
 
 export function rewardOf(value: number) {
   return <b class={rewardClass(value)}>{decimal(value)}</b>;
@@ -116,13 +122,14 @@ export function Status({ row }: { row: Row }) {
   );
 }
 
-export function Verdict({ row }: { row: Row }) {
+/** Whether it trains, or why not; the short form leaves out what every reason of an incomplete one begins with. */
+export function Verdict({ row, short = false }: { row: Row; short?: boolean }) {
   if (row.judged === false) return <Unknown why="the trajectories are still being judged" />;
   return row.verdict === null ? (
     <span class="verdict yes">● trains</span>
   ) : (
     <span class="verdict no" title={visible([row.verdict, ...row.reasons].join("; "))}>
-      ○ <Inline text={row.verdict} />
+      ○ <Inline text={short ? row.verdict.replace(/^incomplete: /, "") : row.verdict} />
     </span>
   );
 }

@@ -24,7 +24,7 @@ export const FILTERS = [
   "plan",
 ] as const;
 
-const CHIPS: Record<string, string> = { completion: "skipped completions", plan: "with" };
+const CHIPS = { completion: "skipped completions", plan: "with" };
 
 /** The group in words: its key is base64url of JSON [training step, group id]. */
 function groupName(key: string): string {
@@ -32,7 +32,8 @@ function groupName(key: string): string {
     const text = new TextDecoder().decode(
       Uint8Array.from(atob(key.replaceAll("-", "+").replaceAll("_", "/")), (each) => each.charCodeAt(0)),
     );
-    return String((JSON.parse(text) as unknown[])[1]);
+    const [step, id] = JSON.parse(text) as [number | null, string];
+    return step === null ? id : `${id}, step ${step}`;
   } catch {
     return key;
   }
@@ -50,11 +51,16 @@ interface Props {
 
 export function Filters({ query, onChange }: Props) {
   const { answer } = useAnswer<Overview>("/api/overview");
+  const [open, setOpen] = useState(false);
+  const set = FILTERS.filter((name) => name !== "q" && query.has(name)).length;
   const named = (rows: { name: string | null }[] | undefined) =>
     (rows ?? []).flatMap((row) => (row.name === null ? [] : [row.name]));
   return (
-    <form class="filters" role="search" onSubmit={(event) => event.preventDefault()}>
+    <form class={open ? "filters open" : "filters"} role="search" onSubmit={(event) => event.preventDefault()}>
       <Search value={query.get("q") ?? ""} focus={query.get("focus") === "search"} onChange={onChange} />
+      <button type="button" class="more-filters" aria-expanded={open} onClick={() => setOpen(!open)}>
+        Filters{set > 0 && ` (${set})`}
+      </button>
       <Choice name="status" label="Status" values={named(answer?.statuses)} query={query} onChange={onChange} />
       <Choice name="complete" label="Complete" values={["yes", "no"]} query={query} onChange={onChange} />
       <Choice
@@ -73,6 +79,14 @@ export function Filters({ query, onChange }: Props) {
       />
       <Choice name="split" label="Split" values={named(answer?.splits)} query={query} onChange={onChange} />
       <Choice name="step" label="Step" values={several((answer?.steps ?? []).map(String))} query={query} onChange={onChange} />
+      <Choice
+        name="group"
+        label="Group"
+        values={several((answer?.groups ?? []).map(({ key }) => key))}
+        text={groupName}
+        query={query}
+        onChange={onChange}
+      />
       <Choice name="version" label="Policy" values={several(answer?.versions ?? [])} query={query} onChange={onChange} />
       <span class={query.has("min_reward") || query.has("max_reward") ? "choice set" : "choice"}>
         <span>Reward</span>
@@ -84,7 +98,7 @@ export function Filters({ query, onChange }: Props) {
       <Choice name="agent" label="Agent" values={several(named(answer?.agents))} query={query} onChange={onChange} />
       <Choice name="label" label="Label" values={named(answer?.labels)} query={query} onChange={onChange} />
       <Choice name="source" label="Source" values={several(named(answer?.sources))} query={query} onChange={onChange} />
-      {(["group", "completion", "plan"] as const).map(
+      {(["completion", "plan"] as const).map(
         (name) =>
           query.has(name) && (
             <button
@@ -93,8 +107,7 @@ export function Filters({ query, onChange }: Props) {
               onClick={() => onChange({ [name]: null })}
               aria-label={`Remove the filter ${name} ${visible(query.get(name) ?? "")}`}
             >
-              {CHIPS[name] ?? name}:{" "}
-              {visible(name === "group" ? groupName(query.get(name) ?? "") : (query.get(name) ?? ""))} ✕
+              {CHIPS[name]}: {visible(query.get(name) ?? "")} ✕
             </button>
           ),
       )}
@@ -158,7 +171,14 @@ function Bound({ name, label, query, onChange }: Props & { name: string; label: 
   );
 }
 
-function Choice({ name, label, values, query, onChange }: Props & { name: string; label: string; values: string[] }) {
+function Choice({
+  name,
+  label,
+  values,
+  text = (value) => value,
+  query,
+  onChange,
+}: Props & { name: string; label: string; values: string[]; text?: (value: string) => string }) {
   const value = query.get(name) ?? "";
   const all = value === "" || values.includes(value) ? values : [value, ...values];
   if (all.length === 0) return null;
@@ -168,7 +188,7 @@ function Choice({ name, label, values, query, onChange }: Props & { name: string
       <select value={value} onChange={(event) => onChange({ [name]: event.currentTarget.value || null })}>
         <option value="">any</option>
         {all.map((each) => (
-          <option value={each}>{visible(each)}</option>
+          <option value={each}>{visible(text(each))}</option>
         ))}
       </select>
     </label>

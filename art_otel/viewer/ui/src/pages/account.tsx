@@ -3,7 +3,8 @@ import { count } from "../format";
 import { Inline } from "../text/visible";
 
 /** Spans read = used + duplicate + ignored + quarantined; calls = completed + failed. */
-export function Account({ report }: { report: Overview["report"] }) {
+export function Account({ report, sources }: { report: Overview["report"]; sources: number }) {
+  if (!report && sources > 1) return <p class="quiet">Each of the {count(sources)} sources has its own: look at one alone.</p>;
   if (!report) return <p class="quiet">Unknown: no report of a conversion lies beside this dataset.</p>;
   const { spans, calls } = report;
   const left = [

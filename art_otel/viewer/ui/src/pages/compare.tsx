@@ -1,6 +1,6 @@
 import type { ComparedTask, Comparison, Side } from "../api/types";
 import { useAnswer } from "../api/use_answer";
-import { count, decimal, signed } from "../format";
+import { count, counted, decimal, signed } from "../format";
 import { rewardOf } from "../list/columns";
 import { go, hashOf, queryText, withQuery, type Route } from "../route";
 import { Failure, Loading, Value } from "../text/unknown";
@@ -49,7 +49,7 @@ export function ComparePage({ route }: { route: Route }) {
       {compared && compared.total > 0 && (
         <>
           <p class="quiet">
-            {count(compared.total)} tasks that both have, by the {compared.by === "group" ? "id of the group" : "name of the rollout"}
+            {counted(compared.total, "task")} that both have, by the {compared.by === "group" ? "id of the group" : "name of the rollout"}
             {compared.onlyLeft + compared.onlyRight > 0 &&
               `; only before ${count(compared.onlyLeft)}, only after ${count(compared.onlyRight)}`}
             . One {compared.by === "group" ? "id" : "name"} is taken as one task: the first message of a pair shows whether it is. What changed most comes first; a number shows two rollouts word by word.

@@ -1,6 +1,6 @@
 import type { Group, Info } from "../api/types";
 import { useAnswer } from "../api/use_answer";
-import { count, decimal, signed } from "../format";
+import { count, counted, decimal, shortId, signed } from "../format";
 import { Status, Verdict } from "../list/columns";
 import { RewardOptions } from "../rollout/option_choice";
 import { go, hashOf, queryText, withQuery, type Route } from "../route";
@@ -19,7 +19,9 @@ export function GroupPage({ route, info }: { route: Route; info: Info | null }) 
         Group <Inline text={group.groupId} />
       </h1>
       <p class="quiet">
-        {count(group.members.length)} rollouts{group.step !== null && `, step ${count(group.step)}`}
+        {counted(group.members.length, "rollout")}
+        {group.step !== null && `, step ${count(group.step)}`} ·{" "}
+        <a href={hashOf(["t"], { group: route.parts[1] })}>in the list</a>
       </p>
       <section aria-labelledby="advantage">
         <h2 id="advantage">How the advantage came about</h2>
@@ -65,7 +67,7 @@ export function GroupPage({ route, info }: { route: Route; info: Info | null }) 
                 <tr>
                   <th scope="row">
                     <a href={hashOf(["r", row.key])} title={visible(row.rolloutId)}>
-                      <Inline text={row.rolloutId} />
+                      <Inline text={shortId(row.rolloutId)} />
                     </a>
                   </th>
                   <td>
@@ -128,7 +130,7 @@ function SideBySide({ group }: { group: Group }) {
               {shown.map((row) => (
                 <th scope="col">
                   <a href={hashOf(["r", row.key])} title={visible(row.rolloutId)}>
-                    <Inline text={row.rolloutId} />
+                    <Inline text={shortId(row.rolloutId)} />
                   </a>
                   <span class="quiet num">
                     {" "}

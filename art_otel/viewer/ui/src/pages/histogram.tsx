@@ -15,6 +15,15 @@ export function Histogram({ rewards }: { rewards: Overview["rewards"] }) {
       </p>
     );
   }
+  if (rewards.min !== null && rewards.min === rewards.max) {
+    return (
+      <p>
+        {rewards.known === 1 ? "The only known reward is" : `All ${count(rewards.known)} known rewards are`}{" "}
+        <b>{decimal(rewards.min)}</b>
+        {rewards.unknown > 0 && <span class="quiet">, {count(rewards.unknown)} unknown</span>}.
+      </p>
+    );
+  }
   const most = Math.max(...bins.map((bin) => bin.count), 1);
   const filled = bins.filter((bin) => bin.count > 0).length;
   const step = WIDTH / bins.length;

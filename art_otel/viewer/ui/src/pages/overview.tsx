@@ -1,12 +1,15 @@
 import type { ComponentChildren } from "preact";
+import { isExported } from "../api/fetch_json";
 import type { Info, Overview, Reason } from "../api/types";
 import { useAnswer } from "../api/use_answer";
-import { count, decimal, percent } from "../format";
+import { count, counted, decimal, percent } from "../format";
 import { hashOf, type Query } from "../route";
 import { Failure, Loading, Unknown, Value } from "../text/unknown";
 import { Inline, visible } from "../text/visible";
 import { Account } from "./account";
+import { ChosenNote } from "./chosen";
 import { Histogram } from "./histogram";
+import { Reasons } from "./reasons";
 
 export function OverviewPage({ info }: { info: Info | null }) {
   const { answer, error } = useAnswer<Overview>(
@@ -19,23 +22,24 @@ export function OverviewPage({ info }: { info: Info | null }) {
   const incomplete = answer.incomplete.filter((row) => said.get(`incomplete: ${row.reason}`) !== row.count);
   return (
     <>
-      <h1>{info ? <Inline text={info.name} /> : "Overview"}</h1>
-      {info && info.sources.length > 1 && (
+      <h1>{info ? <Inline text={info.sources.length > 4 ? `${info.sources.length} sources` : info.name} /> : "Overview"}</h1>
+      {info && info.sources.length > 4 && (
         <p class="quiet">
-          From <Inline text={info.sources.slice(0, 4).join(", ")} />
-          {info.sources.length > 4 && ` and ${count(info.sources.length - 4)} more`}
+          <Inline text={info.name} />
         </p>
       )}
+      {info?.chosen && <ChosenNote chosen={info.chosen} />}
       {answer.repeated > 0 && (
         <p class="notice">
-          {count(answer.repeated)} recordings are in several of these sources. Each is shown, counted and trained once, as
-          of the first source that has it.
+          {answer.repeated === 1 ? "1 recording is" : `${count(answer.repeated)} recordings are`} in several of these
+          sources. Each is shown, counted and trained once, as of the first source that has it.
         </p>
       )}
       {answer.sharedGroups > 0 && (
         <p class="notice">
-          {count(answer.sharedGroups)} groups have the same id in several sources. Each source has a group of its own, with
-          the number of the source behind the id: <a href={hashOf(["compare"])}>compare them</a>.
+          {counted(answer.sharedGroups, "group id")} {answer.sharedGroups === 1 ? "is" : "are"} in several sources. Each source has a group of its own, with
+          the number of the source behind the id{isExported ? "" : ": "}
+          {!isExported && <a href={hashOf(["compare"])}>compare them</a>}.
         </p>
       )}
       <dl class="figures">
@@ -79,7 +83,7 @@ export function OverviewPage({ info }: { info: Info | null }) {
         <section aria-labelledby="statuses">
           <h2 id="statuses">Status</h2>
           <Shares rows={answer.statuses} all={answer.total} query={(name) => ({ status: name })} label="Status" />
-          {answer.splits.length > 0 && (
+          {answer.splits.some(({ name }) => name !== null) && (
             <>
               <h3>Split</h3>
               <Shares rows={answer.splits} all={answer.total} query={(name) => ({ split: name })} label="Split" />
@@ -93,23 +97,24 @@ export function OverviewPage({ info }: { info: Info | null }) {
         {answer.judged === false ? (
           !answer.problem && <p class="quiet">The trajectories are being judged…</p>
         ) : (
-          <Reasons
-            rows={answer.skipped}
-            query={(reason) => ({ skip: reason })}
-            none="All would train with the default options."
-          />
+          <Found rows={answer.skipped} filter="skip" none="All would train with the default options." />
         )}
       </section>
       {(incomplete.length > 0 || answer.incomplete.length === 0) && (
         <section aria-labelledby="incomplete">
           <h2 id="incomplete">What is missing</h2>
-          <Reasons rows={incomplete} query={(reason) => ({ reason })} none="Every trajectory is complete." />
+          {[...said.keys()].some((reason) => reason.startsWith("incomplete: ")) && (
+            <p class="quiet">All that is missing of a trajectory; above, its first reason alone counts.</p>
+          )}
+          <Found rows={incomplete} filter="reason" none="Every trajectory is complete." />
         </section>
       )}
-      <section aria-labelledby="account">
-        <h2 id="account">The conversion’s account</h2>
-        <Account report={answer.report} />
-      </section>
+      {(answer.report || !isExported) && (
+        <section aria-labelledby="account">
+          <h2 id="account">The conversion’s account</h2>
+          <Account report={answer.report} sources={answer.sources.length} />
+        </section>
+      )}
     </>
   );
 }
@@ -187,32 +192,14 @@ function Shares({
   );
 }
 
-function Reasons({ rows, query, none }: { rows: Reason[]; query: (reason: string) => Query; none: string }) {
+function Found({ rows, filter, none }: { rows: Reason[]; filter: string; none: string }) {
   if (rows.length === 0) return <p class="good">✓ {none}</p>;
   return (
-    <table class="reasons">
-      <thead>
-        <tr>
-          <th scope="col">Reason</th>
-          <th scope="col" class="num">
-            Trajectories
-          </th>
-          <th scope="col">What it means, and what helps</th>
-        </tr>
-      </thead>
-      <tbody>
-        {rows.map((row) => (
-          <tr>
-            <th scope="row">
-              <a href={hashOf(["t"], query(row.reason))}>
-                <Inline text={row.reason} />
-              </a>
-            </th>
-            <td class="num">{count(row.count)}</td>
-            <td>{row.cure === null ? <span class="quiet">–</span> : <Inline text={row.cure} />}</td>
-          </tr>
-        ))}
-      </tbody>
-    </table>
+    <Reasons
+      rows={rows}
+      counted="Trajectories"
+      href={({ reason }) => hashOf(["t"], { [filter]: reason })}
+      number={(row) => count(row.count)}
+    />
   );
 }

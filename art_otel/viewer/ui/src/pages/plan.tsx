@@ -1,13 +1,16 @@
-import type { Plan } from "../api/types";
+import { isExported } from "../api/fetch_json";
+import type { Info, Plan } from "../api/types";
 import { useAnswer } from "../api/use_answer";
-import { count, json, percent } from "../format";
+import { count, counted, json, percent } from "../format";
 import { go, withQuery, type Route } from "../route";
 import { Failure, Loading, Value } from "../text/unknown";
-import { Block, Inline } from "../text/visible";
+import { Block } from "../text/visible";
 import { useRef } from "preact/hooks";
+import { ChosenNote } from "./chosen";
 import { PlanOption } from "./plan_option";
+import { Reasons } from "./reasons";
 
-export function PlanPage({ route }: { route: Route }) {
+export function PlanPage({ route, info }: { route: Route; info: Info | null }) {
   const query = route.query.toString();
   const { answer, error, loading } = useAnswer<Plan>(`/api/plan${query && `?${query}`}`);
   // While the counts for new options are on their way the form stays.
@@ -19,17 +22,27 @@ export function PlanPage({ route }: { route: Route }) {
     <>
       <h1>What would train</h1>
       <p class="quiet">
-        The same code as <code>art_otel.batches(…)</code>, with these options. Nothing is written.
+        The same code as <code>art_otel.batches(…)</code>, with these options.{" "}
+        {isExported ? (
+          <>
+            This file holds the default ones; <code>art-otel view</code> on the dataset answers others.
+          </>
+        ) : (
+          "Nothing is written."
+        )}
       </p>
+      {info?.chosen && <ChosenNote chosen={info.chosen} />}
       <div class="plan">
         <form class="options" onSubmit={(event) => event.preventDefault()} aria-label="Options of batches">
-          {plan.options.map((option) => (
-            <PlanOption
-              option={option}
-              value={route.query.get(option.name)}
-              onChange={(value) => go(withQuery(route, { [option.name]: value }), { replace: true })}
-            />
-          ))}
+          <fieldset disabled={isExported}>
+            {plan.options.map((option) => (
+              <PlanOption
+                option={option}
+                value={route.query.get(option.name)}
+                onChange={(value) => go(withQuery(route, { [option.name]: value }), { replace: true })}
+              />
+            ))}
+          </fieldset>
           {query !== "" && (
             <button type="button" onClick={() => go("#/plan", { replace: true })}>
               Default options
@@ -65,7 +78,12 @@ function Outcome({ plan }: { plan: Plan }) {
         <tbody>
           <Total name="trajectories" all={trajectories.read} trained={trajectories.trained} />
           <Total name="sampled completions" all={completions.sampled} trained={completions.trained} />
-          <Total name="sampled tokens" all={tokens.sampled} trained={tokens.trained} />
+          <Total
+            name="sampled tokens"
+            says={tokens.uncounted > 0 ? `, and unknown ones of ${count(tokens.uncounted)} trajectories` : ""}
+            all={tokens.sampled}
+            trained={tokens.trained}
+          />
         </tbody>
       </table>
       {plan.sums ? (
@@ -79,54 +97,41 @@ function Outcome({ plan }: { plan: Plan }) {
       {plan.skipped.length === 0 ? (
         <p class="good">✓ Nothing is left out.</p>
       ) : (
-        <table class="reasons">
-          <thead>
-            <tr>
-              <th scope="col">Reason</th>
-              <th scope="col" class="num">
-                How many
-              </th>
-              <th scope="col">What it means, and what helps</th>
-            </tr>
-          </thead>
-          <tbody>
-            {plan.skipped.map((row) => (
-              <tr>
-                <th scope="row">
-                  {row.filter === null ? (
-                    <Inline text={row.reason} />
-                  ) : (
-                    <a href={`#/t?${row.filter.replace(/^\?/, "")}`}>
-                      <Inline text={row.reason} />
-                    </a>
-                  )}
-                </th>
-                <td class="num">
-                  {count(row.count)} <span class="quiet">{unit(row.unit, row.count)}</span>
-                </td>
-                <td>{row.cure === null ? <span class="quiet">–</span> : <Inline text={row.cure} />}</td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
+        <Reasons
+          rows={plan.skipped}
+          counted="How many"
+          href={({ filter }) => (filter === null ? null : `#/t?${filter.replace(/^\?/, "")}`)}
+          number={(row) => (
+            <>
+              {count(row.count)} <span class="quiet">{counted(row.count, row.unit).split(" ")[1]}</span>
+            </>
+          )}
+        />
       )}
-      <details>
-        <summary>The report as it is</summary>
-        <Block text={json(plan.report)} mono />
-      </details>
+      {plan.report !== null && (
+        <details>
+          <summary>The report as it is</summary>
+          <Block text={json(plan.report)} mono />
+        </details>
+      )}
     </>
   );
 }
 
-function unit(name: string, number: number): string {
-  if (number === 1) return name;
-  return name.endsWith("y") ? `${name.slice(0, -1)}ies` : `${name}s`;
+interface TotalProps {
+  name: string;
+  says?: string;
+  all: number | null;
+  trained: number | null;
 }
 
-function Total({ name, all, trained }: { name: string; all: number | null; trained: number | null }) {
+function Total({ name, says = "", all, trained }: TotalProps) {
   return (
     <tr>
-      <th scope="row">{name}</th>
+      <th scope="row">
+        {name}
+        <span class="quiet">{says}</span>
+      </th>
       <td class="num">
         <Value of={all} as={count} />
       </td>

@@ -39,7 +39,7 @@ export function RunsPage({ route }: { route: Route }) {
     <>
       <h1>Runs</h1>
       {runs.runs.length === 0 || runs.metrics.length === 0 ? (
-        <p class="notice">No run log lies here: `art-otel view` on a run’s folder shows its metrics over steps.</p>
+        <p class="notice">No run log lies here: <code>art-otel view</code> on a run’s folder shows its metrics over steps.</p>
       ) : (
         <>
           <div class="token-bar">

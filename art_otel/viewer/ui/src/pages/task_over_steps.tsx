@@ -1,5 +1,4 @@
 import { useState } from "preact/hooks";
-import { isExported } from "../api/fetch_json";
 import type { TaskOverSteps, Tasks } from "../api/types";
 import { useAnswer } from "../api/use_answer";
 import { count, decimal } from "../format";
@@ -7,13 +6,12 @@ import { go, hashOf, withQuery, type Route } from "../route";
 import { Failure, Loading, Unknown, Value } from "../text/unknown";
 import { Inline, visible } from "../text/visible";
 
-/** The rollouts of one name over the steps of training; only a server has the answers. */
+/** The rollouts of one name over the steps of training. */
 export function TaskSection({ route }: { route: Route }) {
   const [part, setPart] = useState("");
   const path = `/api/runs/tasks?${new URLSearchParams({ q: part }).toString()}`;
-  const { answer: tasks } = useAnswer<Tasks>(isExported ? null : path);
+  const { answer: tasks } = useAnswer<Tasks>(path);
   const name = route.query.get("task");
-  if (isExported) return null;
   return (
     <section aria-labelledby="task">
       <h2 id="task">One task over steps</h2>

@@ -1,6 +1,6 @@
 import type { Info, Reward, Rollout } from "../api/types";
 import { count, decimal, duration, json, rewardClass, time } from "../format";
-import { Status, Verdict } from "../list/columns";
+import { Status, Verdict, groupHash } from "../list/columns";
 import { hashOf } from "../route";
 import { Value } from "../text/unknown";
 import { Block, Inline, visible } from "../text/visible";
@@ -39,18 +39,18 @@ export function RolloutHeader({ rollout, info, tab }: { rollout: Rollout; info: 
           <Value of={row.trainedTokens} as={count} why="no token ids were recorded" /> /{" "}
           <Value of={row.sampledTokens} as={count} why="no token counts were recorded" />
         </Fact>
-        <Fact name="Complete">
-          {row.complete ? (
-            "yes"
-          ) : (
+        {row.complete ? (
+          <Fact name="Complete">yes</Fact>
+        ) : (
+          <Fact name="Missing">
             <span class="verdict no">
-              ○ no: <Inline text={row.reasons.join(", ")} />
+              ○ <Inline text={row.reasons.join(", ")} />
             </span>
-          )}
-        </Fact>
+          </Fact>
+        )}
         {row.groupKey !== null && (
           <Fact name="Group">
-            <a href={hashOf(["g", row.groupKey])}>
+            <a href={groupHash(row.groupKey)}>
               <Inline text={row.groupId ?? row.groupKey} />
             </a>
           </Fact>

@@ -15,7 +15,7 @@ export function HistoryChoice({ histories, chosen, href }: Props) {
       {histories.map(({ index, says, agents = [] }) => (
         <a href={href(index)} aria-current={index === chosen ? "true" : undefined}>
           {agents.length > 0 ? <Inline text={agents.join(", ")} /> : index + 1}
-          <span class="quiet"> {says}</span>
+          <span class="quiet"> · {says}</span>
         </a>
       ))}
     </nav>

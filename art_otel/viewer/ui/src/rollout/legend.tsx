@@ -21,17 +21,28 @@ export function Legend({ tokens, color }: { tokens: Tokens; color: Color }) {
           <span class="quiet">a thicker bar below: less likely</span>
         </>
       )}
-      {color === "advantage" && scale && (
-        <>
-          <span class="trained down5">{signed(-Math.max(Math.abs(scale.min ?? 0), Math.abs(scale.max ?? 0)))}</span>
-          <span class="trained zero">0</span>
-          <span class="trained up5">{signed(Math.max(Math.abs(scale.min ?? 0), Math.abs(scale.max ?? 0)))}</span>
-          <span class="quiet">bar below: more of it; bar above: less of it</span>
-        </>
-      )}
+      {color === "advantage" && scale && <AdvantageScale most={Math.max(-(scale.min ?? 0), scale.max ?? 0)} />}
       <span class="masked">masked</span>
       {color !== "mask" && <span class="trained unscaled">unknown</span>}
     </p>
+  );
+}
+
+function AdvantageScale({ most }: { most: number }) {
+  if (most === 0)
+    return (
+      <>
+        <span class="trained zero">0</span>
+        <span class="quiet">all are 0: nothing is learned from these tokens</span>
+      </>
+    );
+  return (
+    <>
+      <span class="trained down5">{signed(-most)}</span>
+      <span class="trained zero">0</span>
+      <span class="trained up5">{signed(most)}</span>
+      <span class="quiet">bar below: more of it; bar above: less of it</span>
+    </>
   );
 }
 

@@ -58,6 +58,14 @@ function BarRow({ bar, whole, href }: { bar: TimeBar; whole: number; href: strin
       <th scope="row">
         <span class="time-name" style={{ paddingLeft: `${Math.min(bar.depth, 8) * 14}px` }}>
           <span class={`kind kind-${bar.kind}`}>{bar.kind}</span> {href ? <a href={href}>{name}</a> : name}
+          {bar.agent !== null && (
+            <>
+              {" "}
+              <span class="tag">
+                <Inline text={bar.agent} />
+              </span>
+            </>
+          )}
           {bar.error !== null && (
             <span class="status bad" title={visible(bar.error)}>
               {" "}

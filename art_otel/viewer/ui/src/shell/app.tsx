@@ -1,5 +1,5 @@
 import { useEffect, useRef, useState } from "preact/hooks";
-import { isAnswered, isExported } from "../api/fetch_json";
+import { isExported } from "../api/fetch_json";
 import { followChanges } from "../api/generation";
 import type { Info } from "../api/types";
 import { useAnswer } from "../api/use_answer";
@@ -33,7 +33,7 @@ export function App() {
   const route = useRoute();
   const [help, setHelp] = useState(false);
   const { answer: info, error } = useAnswer<Info>("/api/info");
-  const page = pageOf(route);
+  const page = route.parts[0] ?? "";
   const main = useRef<HTMLElement>(null);
   useKeys({
     "?": () => setHelp(true),
@@ -80,11 +80,6 @@ export function App() {
   );
 }
 
-/** The first page is the overview; in a file of a selection, which has none, the list. */
-function pageOf({ parts: [page = ""] }: Route): string {
-  return page === "" && !isAnswered("/api/overview") ? "t" : page;
-}
-
 function Page({ page, route, info }: { page: string; route: Route; info: Info | null }) {
   const key = route.parts[1] ?? "";
   switch (page) {
@@ -101,7 +96,7 @@ function Page({ page, route, info }: { page: string; route: Route; info: Info | 
     case "pair":
       return <PairPage route={route} info={info} />;
     case "plan":
-      return <PlanPage route={route} />;
+      return <PlanPage route={route} info={info} />;
     case "runs":
       return <RunsPage route={route} />;
     default:

@@ -1,17 +1,19 @@
 import { useState } from "preact/hooks";
-import { isAnswered, isExported } from "../api/fetch_json";
+import { isExported } from "../api/fetch_json";
 import type { Info } from "../api/types";
+import { count } from "../format";
 import { hashOf } from "../route";
 import { Inline } from "../text/visible";
 import { THEMES, chooseTheme, chosenTheme, type Theme } from "./theme";
 
 export function Header({ info, page, onHelp }: { info: Info | null; page: string; onHelp: () => void }) {
-  // A file of a selection has no answers about the whole dataset.
-  const links: [string, string, string[]][] = [["Trajectories", hashOf(["t"]), ["t", "r", "g"]]];
-  if (isAnswered("/api/overview")) links.unshift(["Overview", hashOf([""]), [""]]);
-  if (isAnswered("/api/plan")) links.push(["What would train", hashOf(["plan"]), ["plan"]]);
-  if (isAnswered("/api/compare")) links.push(["Compare", hashOf(["compare"]), ["compare", "pair"]]);
-  if (info?.hasRuns && isAnswered("/api/runs")) links.push(["Runs", hashOf(["runs"]), ["runs"]]);
+  const links: [string, string, string[]][] = [
+    ["Overview", hashOf([""]), [""]],
+    ["Trajectories", hashOf(["t"]), ["t", "r", "g"]],
+    ["What would train", hashOf(["plan"]), ["plan"]],
+  ];
+  if (!isExported) links.push(["Compare", hashOf(["compare"]), ["compare", "pair"]]);
+  if (info?.hasRuns && !isExported) links.push(["Runs", hashOf(["runs"]), ["runs"]]);
   return (
     <header class="top">
       <div class="brand">
@@ -22,8 +24,10 @@ export function Header({ info, page, onHelp }: { info: Info | null; page: string
           </span>
         )}
         {isExported && (
-          <span class="badge" title="One file: it asks no server">
-            exported file
+          <span class="badge" title="An exported file: it asks no server">
+            {info?.chosen && info.chosen.rollouts < info.chosen.total
+              ? `${count(info.chosen.rollouts)} of ${count(info.chosen.total)} rollouts`
+              : "exported file"}
           </span>
         )}
       </div>

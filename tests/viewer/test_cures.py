@@ -1,0 +1,27 @@
+"""Every reason says what it means and what to do."""
+
+from typing import get_args
+
+import pytest
+
+from art_otel.data.selection import ENDED_ON_FAILURE
+from art_otel.data.sequences import NOTHING
+from art_otel.data.verdict_columns import REASONS
+from art_otel.trajectories import EXPLANATIONS
+from art_otel.trajectories.model import Untrained
+from art_otel.viewer.cures import cure_of
+
+OF_ROLLOUTS = (
+    ENDED_ON_FAILURE, NOTHING, "status", "split", "training step", "no policy version", "another policy version",
+    "policy version without a number", "stale",
+)  # fmt: skip
+ALL = {*REASONS, *get_args(Untrained), *OF_ROLLOUTS, *(f"incomplete: {reason}" for reason in EXPLANATIONS)}
+
+
+@pytest.mark.parametrize("reason", sorted(ALL))
+def test_each_reason_has_a_cure_of_its_own(reason):
+    cure, unknown = cure_of(reason), cure_of("incomplete: nobody knows this")
+    assert cure.helps not in {cure_of("mine").helps, unknown.helps}
+    assert cure.helps[0].isupper()
+    assert cure.helps.endswith(".")
+    assert "(" not in cure.means
