@@ -29,7 +29,7 @@ from art_otel.scrubbing import Scrubber
 from art_otel.tracing.internal_errors import InternalErrorHandler, after_import
 from art_otel.tracing.openai.call import CAPTURING, OPENLLMETRY, Call, asks_for_completion, current_call
 from art_otel.tracing.openai.client import Hooks, Method, Options, Patches, Request, Response, hook, with_headers
-from art_otel.tracing.openai.token_requests import NOTHING, REFUSALS, Ask, Target, TokenRequests
+from art_otel.tracing.openai.token_requests import NOTHING, REFUSALS, Ask, Target, TokenRequests, target_of
 
 __all__ = ["Capture", "install", "uninstall"]
 
@@ -223,7 +223,7 @@ def _asking(
     if not isinstance(options.json_data, Mapping):
         return options
     body = _body(options)
-    target = Target(str(client.base_url), str(body.get("model")), bool(body.get("stream")), bool(body.get("tools")))
+    target = target_of(str(client.base_url), body)
     ask = token_requests.ask(options.url, target, body)
     extended = _with(options, ask)
     if extended is not options:

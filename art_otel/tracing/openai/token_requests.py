@@ -79,7 +79,7 @@ class TokenRequests:
 
     def ask(self, path: str, target: Target, body: Mapping[str, object]) -> Ask:
         """What to ask for with a request of this body. One that wants its prompt back gets another one if asked."""
-        end = next((end for end in ASKS if path.endswith(end)), None)
+        end = next(filter(path.endswith, ASKS), None)
         if end is None or body.get("echo"):
             return NOTHING
         if target in self._since_doubt:

@@ -3,8 +3,8 @@
 Invariant: a span belongs to the rollout its own id names, else to that of its local parent, else to that of the code
 that started it (context, then baggage). Of spans in no rollout those that match a glob begin one, as does a request
 that matches one and was sent from within such a rollout; and so does an LLM call: the outermost running span of its
-trace becomes the rollout, as in dumps; a call without a parent joins the process's own rollout. Where
-the outermost span has a parent (of another process, or ended), its id is provisional.
+trace becomes the rollout, as in dumps; a call without a parent joins the process's own rollout. Where the outermost
+span has a parent (of another process, or ended), its id is provisional.
 
 Which spans are calls: one that ended is a call exactly when a dump's is. Instrumentors of clients say so when a span
 starts; those of frameworks may say so only by what they put on it before it ends. So spans that ended in no rollout
