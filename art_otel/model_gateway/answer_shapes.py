@@ -139,7 +139,7 @@ class CompletionShape:
         self._asking = asking
         self._options = values.mapping(asking.request.get("stream_options")) or {}
         self._has_ids = bool(asking.request.get("return_token_ids"))
-        self._lengths: dict[int, int] = {}
+        self._offsets: dict[int, int] = {}
 
     def whole(self, completion: Fields) -> Fields:
         """A completion of the choices."""
@@ -173,14 +173,15 @@ class CompletionShape:
         return {"id": asking.answer_id, **around}
 
     def _choice(self, choice: Fields) -> Fields:
-        index, text = choice["index"], choice.get("text") or ""
-        offset = self._lengths.get(index, 0)
-        self._lengths[index] = offset + len(text)
-        is_first = not offset
+        index = choice["index"]
+        is_first = index not in self._offsets
+        offset, logprobs = self._offsets.setdefault(index, 0), None
+        if choice.get("logprobs") is not None:
+            logprobs, self._offsets[index] = _text_logprobs(choice["logprobs"], offset)
         return {
             "index": index,
-            "text": text,
-            "logprobs": None if choice.get("logprobs") is None else _text_logprobs(choice["logprobs"], offset),
+            "text": choice.get("text") or "",
+            "logprobs": logprobs,
             "finish_reason": choice.get("finish_reason"),
             "stop_reason": choice.get("stop_reason"),
             "prompt_token_ids": [*self._asking.prompt_ids] if self._has_ids and is_first else None,
@@ -454,14 +455,14 @@ def _anthropic_usage(usage: Mapping[str, Value]) -> Fields:
     return {"input_tokens": prompt - cached, "output_tokens": completion, "cache_read_input_tokens": cached}
 
 
-def _text_logprobs(logprobs: Fields, offset: int) -> Fields:
-    """The logprobs of Completions, of those of Chat Completions."""
+def _text_logprobs(logprobs: Fields, offset: int) -> tuple[Fields, int]:
+    """The logprobs of Completions, of those of Chat Completions, and the offset behind them: tokens count, not text."""
     entries = [*logprobs["content"]]
     offsets: list[int] = []
     for entry in entries:
         offsets.append(offset)
         offset += len(entry["token"])
-    return {
+    made: Fields = {
         "text_offset": offsets,
         "token_logprobs": [entry["logprob"] for entry in entries],
         "tokens": [entry["token"] for entry in entries],
@@ -469,3 +470,4 @@ def _text_logprobs(logprobs: Fields, offset: int) -> Fields:
             {top["token"]: top["logprob"] for top in entry.get("top_logprobs") or [entry]} for entry in entries
         ],
     }
+    return made, offset

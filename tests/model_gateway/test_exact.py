@@ -9,7 +9,7 @@ import pytest
 
 from art_otel.conventions.vocabulary import response_finish_reason
 from art_otel.errors import UsageError
-from art_otel.model_gateway.answer_shapes import Asking
+from art_otel.model_gateway.answer_shapes import Asking, CompletionShape
 from art_otel.model_gateway.id_server import PATHS
 from art_otel.model_gateway.response_shape import ResponseShape
 from art_otel.model_gateway.splice import as_ids
@@ -243,6 +243,18 @@ def test_a_response_says_why_it_ended(finish):
     response = json.loads(last)["response"]
     assert response["status"] == ("completed" if finish == "stop" else "incomplete")
     assert response_finish_reason(response, tool_calls=False) == finish
+
+
+def test_offsets_of_completions_count_the_tokens_not_the_text():
+    """As vLLM's do: the text of a token that ends inside a character comes with the next one."""
+    shape = CompletionShape(ASKING)
+    pieces = [("xt", "xt"), ("", ""), ("\ufffdcor", "cor"), ("rue", "rue")]
+    sent = b"".join(
+        shape.piece({"index": 0, "text": text, "logprobs": {"content": [{"token": token, "logprob": -1.0}]}})
+        for text, token in pieces
+    )
+    chunks = [json.loads(line[6:]) for line in sent.decode().splitlines() if line]
+    assert [chunk["choices"][0]["logprobs"]["text_offset"] for chunk in chunks] == [[0], [2], [2], [5]]
 
 
 def test_text_between_the_pieces_of_a_tool_call_stands_behind_it():
