@@ -73,8 +73,8 @@ ids.
 - *italics*: something is missing; the trajectory has this reason
 - **2 of 3 calls**: the instrumentor recorded no span for the others
 
-If [art-otel traces the app](how-to/trace-an-app.md), there are token ids with every instrumentor, because art-otel takes
-ids and logprobs from the response itself.
+If [art-otel traces the app](how-to/trace-an-app.md), there are token ids with every instrumentor, because art-otel
+takes ids and logprobs from the response itself.
 """
 
 FRAMEWORKS_TEXT: Final = """\
@@ -89,20 +89,22 @@ RECORDERS_TEXT: Final = """\
 
 Real clients and frameworks, recorded against a model server that kept all requests and answers. **Right** means that
 every message, tool call and answer is recorded as the server saw it. **Flagged** means that the recorder loses
-something, and the trajectory is incomplete and names it. Then [use another recorder](spec/recorders.md#what-recorders-lose).
+something, and the trajectory is incomplete and names it. Then
+[use another recorder](spec/recorders.md#what-recorders-lose).
 """
 
 FORMATS_TEXT: Final = """\
 ## Trace formats
 
-art-otel detects the format by content, plain or compressed. [Convert dumps](how-to/dumps.md) says how to get them from each backend.
+art-otel detects the format by content, plain or compressed. [Convert dumps](how-to/dumps.md) says how to get dumps from
+each backend.
 """
 
 TRAINERS_TEXT: Final = """\
 ## Trainers
 
-Each exporter is a separate package. Its tests read the files back with the trainer's own code. [Exporters](exporters.md)
-says how to use and write them.
+Each exporter is a separate package. Its tests read the files back with the trainer's own code.
+[Exporters](exporters.md) says how to use and write them.
 """
 
 
