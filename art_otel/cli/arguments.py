@@ -60,7 +60,7 @@ def add_scrub_patterns(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=_regex,
         metavar="REGEX",
-        help="what matches is a secret too; may be repeated",
+        help="a pattern of further secrets; may be repeated",
     )
 
 
@@ -86,9 +86,7 @@ def format_size(size: int) -> str:
 
 def add_limits(parser: argparse.ArgumentParser) -> None:
     """Add an option for each field of `art_otel.sources.Limits`, made of its description."""
-    group = parser.add_argument_group(
-        "limits", "The most that is taken in; what is beyond is set aside, counted and named in the report."
-    )
+    group = parser.add_argument_group("limits", "Input beyond a limit is set aside, counted and named in the report.")
     defaults = Limits()
     for name, hint in get_type_hints(Limits, include_extras=True).items():
         (about,) = cast(tuple[Meta], hint.__metadata__)

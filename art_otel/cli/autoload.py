@@ -36,9 +36,10 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     """Add the verb."""
     parser = verbs.add_parser(
         "autoload",
-        help="trace every program of this environment where ART_OTEL_ENABLED=1 is set",
-        description=f"Put a file ({NAME}) into the site-packages of this environment, tell whether it is there and"
-        " works (exit code 1 when not), or remove it. Where ART_OTEL_ENABLED is not set it does nothing.",
+        help="trace every program of this environment if ART_OTEL_ENABLED=1 is set",
+        description=f"install: put a file ({NAME}) into the site-packages of this environment. status: say whether it"
+        " is there and works (exit code 1 if not). remove: remove it. The file does nothing if ART_OTEL_ENABLED is not"
+        " set.",
     )
     parser.add_argument("action", choices=["install", "status", "remove"])
     parser.set_defaults(run=run)

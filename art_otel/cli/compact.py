@@ -10,9 +10,9 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     """Add the verb."""
     parser = verbs.add_parser(
         "compact",
-        help="drop superseded rows from a dataset, and put small files together",
-        description="Drop the superseded rows of a dataset that was converted with --incremental or --follow, and put"
-        " small files together. Readers and later conversions go on.",
+        help="drop superseded rows of a dataset, and put small files together",
+        description="Drop the superseded rows of a dataset that was converted with --incremental or --follow, and"
+        " put small files together. Readers and later conversions can continue.",
     )
     parser.add_argument("out", type=destination_or_store, metavar="DIR", help="the folder or URL of the dataset")
     parser.add_argument(
@@ -20,8 +20,8 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         type=seconds,
         default=3600.0,
         metavar="TIME",
-        help="how long replaced files stay, for those who read them (default: 1h; 0: not at all; in an object store"
-        " always a day)",
+        help="how long replaced files stay, because somebody may be reading them (default: 1h; 0 removes them at"
+        " once; in an object store always a day)",
     )
     parser.set_defaults(run=run)
 

@@ -46,8 +46,7 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser = verbs.add_parser(
         "convert",
         help="convert span dumps into a Parquet dataset of trajectories",
-        description="Convert span dumps of any OTel collector into a Parquet dataset of trajectories, with a report"
-        " that accounts for every span.",
+        description="Convert span dumps into a Parquet dataset of trajectories, with a report that counts every span.",
     )
     parser.add_argument(
         "sources",
@@ -63,10 +62,16 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         help="the folder of the dataset, or its URL in an object store",
     )
     parser.add_argument(
-        "--format", default="auto", metavar="NAME", help="the dumps' format (default: auto, by content)"
+        "--format",
+        default="auto",
+        metavar="NAME",
+        help="the format of the dumps (default: auto, which detects it by content)",
     )
     parser.add_argument(
-        "--workers", type=int, metavar="N", help="processes (default: one a processor, fewer for little input)"
+        "--workers",
+        type=int,
+        metavar="N",
+        help="number of processes (default: one for each processor, fewer for little input)",
     )
     _add_engine(parser)
     parser.add_argument(
@@ -74,13 +79,13 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         action="append",
         default=[],
         metavar="GLOB",
-        help="names of spans that count as rollouts where no span carries art.rollout.id; may be repeated"
-        " (default: the root of a trace that has LLM calls below it)",
+        help="a span with a matching name is a rollout, in traces in which no span has art.rollout.id; may be"
+        " repeated (default: the root of a trace that has LLM calls below it)",
     )
     parser.add_argument(
         "--rollout-traces",
         action="store_true",
-        help="also write what each LLM call saw, did and was worth, which art_otel.store.read_rollout_traces reads;"
+        help="also write the prompt, answer and rewards of each LLM call, for art_otel.store.read_rollout_traces;"
         " whole prompts take much space",
     )
     parser.add_argument(
@@ -88,19 +93,19 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         action="append",
         default=[],
         choices=TOKEN_FACTS,
-        help="what else to write of each token where it was recorded; may be repeated, and takes much space",
+        help="also write this information about each token, if it was recorded; may be repeated, and takes much space",
     )
     _add_rounds(parser)
     parser.add_argument(
-        "--since", metavar="DATE", help="leave out files that were not changed on that day or later (2026-11-01)"
+        "--since", metavar="DATE", help="leave out files that were last changed before that day (2026-11-01)"
     )
     parser.add_argument(
         "--scrub",
         choices=["on", "content", "mark", "off"],
-        help="what is done to secrets in logs of agents (default: ART_OTEL_SCRUB, else on)",
+        help="what happens to secrets in logs of agents (default: ART_OTEL_SCRUB, else on)",
     )
     add_scrub_patterns(parser)
-    parser.add_argument("--strict", action="store_true", help="exit 3 when anything was quarantined")
+    parser.add_argument("--strict", action="store_true", help="exit with 3 if anything was quarantined")
     parser.add_argument("--json", action="store_true", help="print the report as JSON instead of a summary")
     add_limits(parser)
     parser.set_defaults(run=run)
@@ -114,20 +119,20 @@ def _add_engine(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ray-address",
         metavar="ADDRESS",
-        help="of the Ray that runs the work: local (one of its own), auto (that of this machine) or HOST:PORT"
+        help="the Ray that runs the work: local (a new one), auto (the cluster of this machine) or HOST:PORT"
         " (default: RAY_ADDRESS, else local)",
     )
     parser.add_argument(
-        "--plan", action="store_true", help="only say what the conversion would take, from the sizes of its inputs"
+        "--plan", action="store_true", help="only estimate what the conversion would take, from the sizes of its inputs"
     )
     parser.add_argument(
-        "--nodes", type=int, default=1, metavar="N", help="for --plan: nodes like this one (default: 1)"
+        "--nodes", type=int, default=1, metavar="N", help="for --plan: number of nodes like this one (default: 1)"
     )
     parser.add_argument(
         "--scratch",
         type=destination_or_store,
         metavar="DIR",
-        help="a folder or URL for files that are needed on the way (default: a folder of their own in the dataset's)",
+        help="a folder or URL for temporary files (default: a folder in the dataset's folder)",
     )
 
 
@@ -136,26 +141,31 @@ def _add_rounds(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--incremental",
         action="store_true",
-        help="read only what no earlier conversion into the same folder read, and add its trajectories",
+        help="read only input that no earlier conversion into this folder has read, and add its trajectories",
     )
-    parser.add_argument("--follow", action="store_true", help="do so again and again, until Ctrl+C")
+    parser.add_argument("--follow", action="store_true", help="like --incremental, again and again until Ctrl+C")
     parser.add_argument(
-        "--every", type=seconds, default=10.0, metavar="TIME", help="between two looks of --follow (default: 10s)"
+        "--every",
+        type=seconds,
+        default=10.0,
+        metavar="TIME",
+        help="how often --follow looks for new input (default: 10s)",
     )
     parser.add_argument(
         "--grace",
         type=seconds,
         default=900.0,
         metavar="TIME",
-        help="with --incremental or --follow: how long nothing comes of a rollout before it is given although it has"
-        " not ended (default: 15m)",
+        help="with --incremental or --follow: a rollout that has not ended is added when no span of it came for"
+        " this time (default: 15m)",
     )
     parser.add_argument(
         "--retain",
         type=seconds,
         default=2_592_000.0,
         metavar="TIME",
-        help="with them too: how long after the last span of a rollout late ones are taken (default: 30d)",
+        help="with --incremental or --follow: how long after the last span of a rollout late spans are still"
+        " accepted (default: 30d)",
     )
 
 

@@ -24,14 +24,18 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     """Add the verb."""
     parser = verbs.add_parser(
         "demo",
-        help="train a small policy from nothing but spans, or convert recordings that ship with art-otel",
-        description="Train a small policy on this machine: an agent asks it through the openai client, its spans become"
-        " trajectories, batches and better weights, step by step. docs/tutorial/README.md explains what happens.",
+        help="train a small policy only from spans, or convert recordings that come with art-otel",
+        description="Train a small policy on this machine. An agent calls it through the openai client. The"
+        " agent's spans become trajectories, batches and better weights, step by step."
+        " docs/tutorial/README.md explains what happens.",
     )
     parser.add_argument("--steps", type=int, default=30, metavar="N", help="how many steps to train (default: 30)")
-    parser.add_argument("--seed", type=int, default=0, metavar="S", help="another seed, another run (default: 0)")
+    parser.add_argument("--seed", type=int, default=0, metavar="S", help="the random seed (default: 0)")
     parser.add_argument(
-        "--out", type=destination, metavar="DIR", help="leave everything here (default: a temporary folder)"
+        "--out",
+        type=destination,
+        metavar="DIR",
+        help="where to write spans, dataset and run log (default: a temporary folder)",
     )
     parser.add_argument(
         "--recordings",
@@ -40,7 +44,7 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         const=Path(),
         metavar="DIR",
         help="train nothing: write real recordings of three instrumentors to DIR/dumps and their trajectories to"
-        " DIR/out (default: where you stand), and show one of them",
+        " DIR/out (default: the current folder), and show one of them",
     )
     parser.set_defaults(run=run)
 

@@ -39,10 +39,10 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     """Add the verb."""
     parser = verbs.add_parser(
         "doctor",
-        help="explain what is on, what is missing and what collides; or why rollouts are empty",
-        description="Without a source: explain how a program of this environment would be traced, what is missing and"
-        " what collides. With sources (a spool or any dump): explain why there are no rollouts in them, or why they are"
-        " incomplete. Exit code 1 when something makes tracing useless.",
+        help="explain what is on, what is missing and what conflicts; or why rollouts are empty",
+        description="Without a source: explain how a program of this environment would be traced, what is missing"
+        " and what conflicts. With sources (a spool or any dump): explain why they have no rollouts,"
+        " or why the rollouts are incomplete. The exit code is 1 if a problem makes tracing useless.",
     )
     parser.add_argument("sources", nargs="*", metavar="SOURCE", help="a spool or dumps, as for convert")
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")

@@ -34,61 +34,60 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     """Add the verb."""
     parser = verbs.add_parser(
         "export",
-        help="write a dataset as a trainer reads it",
-        description="Write the trajectories of a dataset as a trainer reads them, with a report of what was left out"
-        " and what the format has no place for. `art-otel export --list` lists the trainers.",
+        help="write a dataset in the format of a trainer",
+        description="Write the trajectories of a dataset in the format of a trainer. A report says what was left"
+        " out, and what the format has no place for. `art-otel export --list` lists the trainers.",
     )
     parser.add_argument("paths", nargs="*", metavar="PATH", help="dataset folders, Parquet files, or globs of them")
-    parser.add_argument(
-        "--list", action="store_true", help="list the exporters that are installed, and what each needs"
-    )
+    parser.add_argument("--list", action="store_true", help="list the installed exporters, and what each needs")
     parser.add_argument(
         "--to",
         nargs="?",
         metavar="NAME",
-        help="the exporter (without one: say which exporters and formats can write these trajectories)",
+        help="the exporter (without NAME: list the exporters and formats that can write these trajectories)",
     )
-    parser.add_argument("--format", metavar="NAME", help="which of its formats (default: its first)")
+    parser.add_argument("--format", metavar="NAME", help="one of the exporter's formats (default: its first)")
     parser.add_argument(
         "-o", "--out", type=destination, metavar="OUT", help="a folder, or a file with the format's suffix"
     )
     parser.add_argument(
         "--advantage",
         choices=_ADVANTAGES,
-        help="how rewards of a group become advantages (default: as the trainer has them, if at all)",
+        help="how rewards of a group become advantages (default: the trainer's own way, if it has advantages)",
     )
     credit = parser.add_argument(
         "--credit",
         default=_CREDITS[0],
         metavar="CREDIT",
-        help="which reward a completion is trained with: outcome_reward (the default, the final one), step_reward or"
-        " call_reward, also of a name as in 'outcome_reward(style)', 'weighted(correct=1, style=0.2)' or"
-        " 'discounted(0.99)'",
+        help="which reward a completion is trained with: outcome_reward (the default: the final reward),"
+        " step_reward or call_reward; with a reward's name, 'outcome_reward(style)'; or 'weighted(correct=1,"
+        " style=0.2)' or 'discounted(0.99)'",
     )
     credit.completer = _complete_credit  # pyright: ignore[reportAttributeAccessIssue] # where argcomplete looks
-    parser.add_argument("--split", action="append", metavar="NAME", help="this split only; may be repeated")
+    parser.add_argument("--split", action="append", metavar="NAME", help="only this split; may be repeated")
     parser.add_argument(
-        "--status", action="append", choices=_STATUSES, help="this status only; may be repeated (default: ok)"
+        "--status", action="append", choices=_STATUSES, help="only this status; may be repeated (default: ok)"
     )
     parser.add_argument(
         "--rollouts",
         type=Path,
         metavar="FILE",
-        help="only rollouts whose ids are in this file, one a line, as 'Save ids' of `art-otel view` writes it",
+        help="only rollouts whose ids are in this file, one id per line, as 'Save ids' of `art-otel view` writes it",
     )
     parser.add_argument(
         "--where",
         metavar="QUERY",
-        help="only rollouts that the list of `art-otel view` shows under this address, what stands behind #/t? in the"
+        help="only rollouts that the list of `art-otel view` shows under this address: the text after #/t? in the"
         " browser, such as 'label=good&min_reward=0.5'",
     )
-    parser.add_argument("--allow-incomplete", action="store_true", help="incomplete trajectories too")
+    parser.add_argument("--allow-incomplete", action="store_true", help="also incomplete trajectories")
     parser.add_argument("--max-tokens", type=int, metavar="N", help="leave out longer sequences")
     parser.add_argument(
         "--min-reward",
         type=float,
         metavar="X",
-        help="of a format that is imitated (sft and the like): leave out rollouts with less, or without a reward",
+        help="for formats whose trainer imitates every conversation (such as sft): leave out rollouts with a lower"
+        " reward, or without one",
     )
     parser.add_argument(
         "--option", action="append", default=[], type=_option, metavar="NAME=VALUE", help="an option of the format"

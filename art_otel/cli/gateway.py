@@ -11,19 +11,20 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     """Add the verb."""
     parser = verbs.add_parser(
         "gateway",
-        help="stand before model servers, and record every call of any agent",
-        description="Stand before model servers (vLLM, SGLang, llama.cpp, OpenAI, Anthropic, …): agents need another"
-        " base URL, and nothing else. Answers pass as they come. Each call of Chat Completions, Completions, Responses"
-        " or Messages is a span of its rollout, with the token ids that the server gives. Finished rollouts go to"
-        " trainers (art_otel.connect), and what is kept is a dump: `art-otel convert DIR/spool/received`. OTLP is"
-        " received at the same address.",
+        help="pass requests on to model servers, and record every call of any agent",
+        description="Run a gateway between agents and model servers (vLLM, SGLang, llama.cpp, OpenAI, Anthropic,"
+        " …). Agents need only another base URL. Answers pass through as they come. Each call of Chat"
+        " Completions, Completions, Responses or Messages becomes a span of its rollout, with the"
+        " token ids that the server returns. Finished rollouts go to trainers (art_otel.connect). The"
+        " recorded spans are a dump: `art-otel convert DIR/spool/received`. OTLP is received at the"
+        " same address.",
     )
     parser.add_argument(
         "--upstream",
         action="append",
         required=True,
         metavar="URL",
-        help="a model server, as http://vllm:8000; repeated, rollouts are shared among them",
+        help="a model server, such as http://vllm:8000; may be repeated to spread rollouts over several servers",
     )
     parser.add_argument(
         "--listen", default="127.0.0.1:8080", metavar="HOST:PORT", help="where to listen (default: 127.0.0.1:8080)"
@@ -32,23 +33,24 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         "--tokens",
         choices=("auto", "passthrough", "exact", "off"),
         default="auto",
-        help="how token ids are had: exact samples from ids (vLLM 0.32 with --enable-scale-out), for every dialect, and"
-        " prompts keep the ids of earlier turns; passthrough asks the server for ids and takes them out of what the"
-        " agent gets; off asks for nothing (default: auto, the best that the server can)",
+        help="how to get token ids. exact: sample from ids, in every dialect, and keep the ids of earlier turns in"
+        " prompts (vLLM 0.32 with --enable-scale-out); passthrough: ask the server for ids, and remove them"
+        " from the agent's answer; off: ask for nothing (default: auto, the best way that the server"
+        " supports)",
     )
     parser.add_argument(
         "--keep-reasoning",
         action="store_true",
-        help="with exact tokens: prompts keep the reasoning of earlier turns where the template removes it; each call"
-        " says so",
+        help="with exact tokens: prompts keep the reasoning of earlier turns, even if the template removes it;"
+        " each such call says so",
     )
     parser.add_argument(
-        "--policy-version-header", metavar="NAME", help="the header of answers that names the version of the weights"
+        "--policy-version-header", metavar="NAME", help="the response header that names the version of the weights"
     )
     parser.add_argument(
         "--otlp",
         metavar="URL",
-        help="an OpenTelemetry collector that gets the spans of calls and rollouts as well, as http://collector:4318",
+        help="an OpenTelemetry collector that also gets the spans of calls and rollouts, such as http://collector:4318",
     )
     add_receiver_arguments(parser)
     parser.set_defaults(run=run)

@@ -16,9 +16,9 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     """Add the verb."""
     parser = verbs.add_parser(
         "log",
-        help="log a dataset and metrics of a training step, as ART does",
-        description="Log the trajectories of a dataset, metrics, or both, of one training step:"
-        " BASE/PROJECT/models/MODEL/trajectories/SPLIT/STEP.parquet and a row in history.jsonl.",
+        help="log a dataset and metrics of a training step, in ART's files",
+        description="Log the trajectories of a dataset, metrics, or both, for one training step. They go to"
+        " BASE/PROJECT/models/MODEL/trajectories/SPLIT/STEP.parquet and to a row in history.jsonl.",
     )
     parser.add_argument("paths", nargs="*", metavar="PATH", help="dataset folders, Parquet files, or globs of them")
     parser.add_argument("--project", metavar="NAME", help="the project (default: ART_OTEL_PROJECT)")
@@ -31,7 +31,7 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         default=[],
         type=_metric,
         metavar="NAME=NUMBER",
-        help="a metric beside those of the trajectories; may be repeated",
+        help="a further metric; may be repeated",
     )
     parser.add_argument(
         "--base-path",

@@ -24,9 +24,10 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         "run",
         usage="art-otel run -- PROGRAM [ARGUMENT ...]",
         help="run a Python program and trace it",
-        description="Run a Python program, and the Python programs it starts, with ART_OTEL_ENABLED=1: `art-otel run --"
-        " python app.py`, `-- python -m module`, `-- gunicorn …`. The program takes this process's place, so its exit"
-        " code and signals are its own. Settings are environment variables; ART_OTEL_ENABLED=0 runs it untraced.",
+        description="Run a Python program, and the Python programs that it starts, with ART_OTEL_ENABLED=1:"
+        " `art-otel run -- python app.py`, `-- python -m module`, `-- gunicorn …`. The program"
+        " replaces this process, so exit code and signals are those of the program. Settings are"
+        " environment variables; with ART_OTEL_ENABLED=0, it is not traced.",
     )
     parser.add_argument("program", nargs=argparse.REMAINDER, metavar="PROGRAM", help="the program and its arguments")
     parser.set_defaults(run=run)

@@ -28,10 +28,10 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     """Add the verb."""
     parser = verbs.add_parser(
         "serve",
-        help="receive OTLP from anywhere, and hand finished rollouts to a trainer",
-        description="Receive OTLP from agents of any language on any machine, keep it on disk, and hand rollouts to"
-        " trainers (art_otel.connect) as soon as they end. What was received is a dump:"
-        " `art-otel convert DIR/spool/received`.",
+        help="receive OTLP from anywhere, and give finished rollouts to a trainer",
+        description="Receive OTLP from agents in any language on any machine, keep it on disk, and give rollouts"
+        " to trainers (art_otel.connect) as soon as they end. The received spans are a dump: `art-otel"
+        " convert DIR/spool/received`.",
     )
     _add_addresses(parser)
     add_receiver_arguments(parser)
@@ -47,7 +47,7 @@ def add_receiver_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="GLOB",
-        help="spans whose name matches begin a rollout; may be repeated",
+        help="a span with a matching name begins a rollout; may be repeated",
     )
     _add_security(parser)
 
@@ -62,7 +62,7 @@ def _add_addresses(parser: argparse.ArgumentParser) -> None:
         metavar="HOST:PORT",
         help="where to listen for gRPC (default: 127.0.0.1:4317 if art-otel[grpc] is installed)",
     )
-    parser.add_argument("--no-grpc", action="store_true", help="no gRPC")
+    parser.add_argument("--no-grpc", action="store_true", help="do not listen for gRPC")
 
 
 def _add_storage(parser: argparse.ArgumentParser) -> None:
@@ -72,26 +72,28 @@ def _add_storage(parser: argparse.ArgumentParser) -> None:
         type=Path,
         default=Path(os.environ.get(DIR, ".art")),
         metavar="DIR",
-        help=f"where to keep what is received (default: {DIR}, else .art)",
+        help=f"where to keep received spans (default: {DIR}, else .art)",
     )
     parser.add_argument(
         "--grace",
         type=seconds,
         default=60.0,
         metavar="TIME",
-        help="quiet time after which a rollout has ended that does not count its spans, or misses some: 90s, 5m"
-        " (default: 60s)",
+        help="a rollout that does not count its spans, or misses some, has ended when no span came for this time:"
+        " 90s, 5m (default: 60s)",
     )
     parser.add_argument(
         "--retain",
         type=_retain,
         default="30d",
         metavar="TIME",
-        help="remove what is older and was acknowledged by a consumer, and no other waits for (default: 30d; off keeps"
-        " everything)",
+        help="remove older files if a consumer acknowledged all of them and no other consumer waits for them"
+        " (default: 30d; off keeps everything)",
     )
     parser.add_argument(
-        "--fsync", action="store_true", help="acknowledge what survives a power loss too, not only a crash"
+        "--fsync",
+        action="store_true",
+        help="acknowledge spans only when they survive a power loss too, not only a crash",
     )
 
 
@@ -101,22 +103,26 @@ def _add_scrubbing(parser: argparse.ArgumentParser) -> None:
         "--scrub",
         choices=("on", "content", "mark", "off"),
         default="on",
-        help="what becomes of secrets in what is received (default: on)",
+        help="what happens to secrets in received spans (default: on)",
     )
     add_scrub_patterns(parser)
 
 
 def _add_security(parser: argparse.ArgumentParser) -> None:
     """Add the options that say who may send, and how much."""
-    parser.add_argument("--max-body", type=int, default=64, metavar="MIB", help="of one request (default: 64)")
+    parser.add_argument(
+        "--max-body", type=int, default=64, metavar="MIB", help="the largest request in MiB (default: 64)"
+    )
     parser.add_argument(
         "--token-file",
         type=Path,
         metavar="FILE",
-        help=f"the token that trainers and senders of OTLP give (default: {TOKEN})",
+        help=f"a file with the token that trainers and senders of OTLP must send (default: {TOKEN})",
     )
-    parser.add_argument("--tls-certificate", type=Path, metavar="FILE", help="PEM; with --tls-key, serve over TLS")
-    parser.add_argument("--tls-key", type=Path, metavar="FILE", help="PEM")
+    parser.add_argument(
+        "--tls-certificate", type=Path, metavar="FILE", help="a PEM file; with --tls-key, serve over TLS"
+    )
+    parser.add_argument("--tls-key", type=Path, metavar="FILE", help="a PEM file")
 
 
 def run(arguments: argparse.Namespace) -> int:

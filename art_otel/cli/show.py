@@ -37,15 +37,15 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser = verbs.add_parser(
         "show",
         help="list the trajectories of a dataset, or show one as a conversation",
-        description="List the trajectories of a dataset, or show one as a conversation with trained parts, rewards and"
-        " warnings marked.",
+        description="List the trajectories of a dataset, or show one as a conversation that marks trained parts,"
+        " rewards and warnings.",
     )
     parser.add_argument("path", metavar="PATH", help="a dataset folder, a Parquet file, or a glob of them")
     parser.add_argument("--rollout", metavar="ID", help="show this rollout as a conversation")
     parser.add_argument(
         "--json",
         action="store_true",
-        help="print JSON: a list of trajectories, or one whole trajectory (of several attempts a list)",
+        help="print JSON: a list of trajectories, or one whole trajectory (a list, if it has several attempts)",
     )
     parser.set_defaults(run=run)
 

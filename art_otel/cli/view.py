@@ -21,18 +21,18 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser = verbs.add_parser(
         "view",
         help="look at trajectories, tokens and runs in a browser",
-        description="Open a page that shows trajectories, tokens, groups, what would train and runs. It is served to"
-        " this machine alone, and only reads, but for --labels. With --html it is written to one file that works"
-        " without a server.",
+        description="Open a page that shows trajectories, tokens, groups, what would be trained, and runs. Only"
+        " this machine can open it. It only reads, except with --labels. With --html, it is written to"
+        " one file that works without a server.",
     )
     parser.add_argument(
         "paths",
         nargs="+",
         metavar="PATH",
-        help="a dataset folder, a Parquet file, a run folder, or a spool; they are followed while they grow",
+        help="a dataset folder, a Parquet file, a run folder, or a spool; the page follows them while they grow",
     )
     parser.add_argument("--port", type=int, default=_PORT, metavar="N", help=f"default: {_PORT}; 0 takes a free one")
-    parser.add_argument("--no-open", action="store_true", help="print the address and open no browser")
+    parser.add_argument("--no-open", action="store_true", help="print the address, and open no browser")
     parser.add_argument(
         "--tokenizer",
         type=Path,
@@ -45,14 +45,16 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         action="append",
         default=[],
         metavar="DUMPS",
-        help="the dumps that the dataset was made from, to show all spans of a rollout; may be repeated",
+        help="the dumps that the dataset was made from; the page then shows all spans of a rollout; may be repeated",
     )
     parser.add_argument(
         "--labels",
         action="store_true",
         help="let the page write notes, labels and corrected rewards to _labels.jsonl in the dataset's folder",
     )
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write a selection to this file, and serve nothing")
+    parser.add_argument(
+        "--html", type=Path, metavar="FILE", help="write selected rollouts to this file, and start no server"
+    )
     parser.add_argument(
         "--rollout", action="append", default=[], metavar="ID", help="with --html: this rollout; may be repeated"
     )
@@ -62,11 +64,11 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser.add_argument(
         "--where",
         metavar="QUERY",
-        help="with --html: what the list shows under this address, what stands behind #/t? in the browser: its filters"
-        " and order, such as 'status=error&sort=reward'",
+        help="with --html: the rollouts that the list shows under this address, in its order: the text after #/t?"
+        " in the browser, such as 'status=error&sort=reward'",
     )
     parser.add_argument(
-        "--limit", type=int, metavar="N", help="with --html: at most so many rollouts (default: 100, 0 for all)"
+        "--limit", type=int, metavar="N", help="with --html: the maximum number of rollouts (default: 100, 0 for all)"
     )
     parser.set_defaults(run=run)
 
