@@ -205,8 +205,8 @@ class RoutedExperts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A tool call in an assistant message.
 
-    `arguments` is the text the model sampled where the instrumentor kept it, else the parsed arguments written
-    as JSON with `, ` and `: ` (then `exact` is False, and only the meaning is known, not the text).
+    `arguments` is the text that the model sampled, if the instrumentor kept it. Otherwise, it is the parsed arguments,
+    written as JSON with `, ` and `: `. `exact` is then False: only the value is known, not the text.
     """
 
     id: str | None = None
@@ -216,10 +216,10 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One message. `content` is its whole text, None when it has none.
+    """One message. `content` is its whole text, or None if it has none.
 
-    `parts` holds the content as a JSON list of parts (`{"type": "text" | "image" | "audio" | "file" | …}`) when there
-    is more to it than one text; `content` is then the text parts joined.
+    If there is more than one text, `parts` holds the content as a JSON list of parts (`{"type": "text" | "image" |
+    "audio" | "file" | …}`), and `content` is the joined text parts.
     """
 
     role: str
@@ -279,9 +279,9 @@ def canonical_arguments(arguments: str) -> str:
 class Choice(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One sampled completion. `finish_reason` uses OpenAI's words (stop, length, tool_calls, content_filter).
 
-    What RL needs beside ids and logprobs: `weight_versions` says in order which weights sampled which tokens,
-    `sampling_mask` has for each token the ids that it could have been (after a grammar, top-k, top-p and min-p), and
-    `routed_experts` where the tokens went; of a trajectory's calls only what no turn before has.
+    For RL, it may have more than ids and logprobs. `weight_versions` says in order which weights sampled which tokens.
+    `sampling_mask` has for each token the ids that it could have been (after a grammar, top-k, top-p and min-p).
+    `routed_experts` has the experts of the tokens; in a trajectory's calls only those that no earlier turn has.
     """
 
     index: int
@@ -320,13 +320,16 @@ def _field(value: Value, name: str) -> Value:
 class InferenceCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One request to a model and its outcome.
 
-    Times are nanoseconds since the epoch; `agent` is the name of the nearest `invoke_agent` ancestor, `step` the index
-    of the nearest step. `prompt_known` and `answer_known` say how its messages and its choices are known, None where
-    there are none; `gaps` says what of the call is not, or may not be, what was sent and sampled: a call without gaps
-    is whole. `has_instructions` says that the first message is the `instructions` of the Responses API, which a later
-    response does not carry over; None where nobody knows. `conventions` lists who described the call. `parameters`,
-    `env_state` and `extra` hold JSON values; `tools` are OpenAI tool definitions, None when nobody recorded whether
-    there were any.
+    - Times are nanoseconds since the epoch. `agent` is the name of the nearest `invoke_agent` ancestor, `step` the
+      index of the nearest step.
+    - `prompt_known` and `answer_known` say how its messages and its choices are known; None if there are none.
+    - `gaps` lists the parts of the call that differ, or may differ, from what was sent and sampled. A call without gaps
+      is whole.
+    - `has_instructions` says whether the first message is the `instructions` of the Responses API, which a later
+      response does not repeat; None if unknown.
+    - `conventions` lists the conventions that described the call.
+    - `parameters`, `env_state` and `extra` hold JSON values. `tools` are OpenAI tool definitions, or None if it is
+      unknown whether there were any.
     """
 
     trace_id: str
@@ -366,9 +369,10 @@ class InferenceCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def is_constrained(self) -> bool:
-        """Whether the request let only tokens be sampled that fit a tool, a schema or a grammar.
+        """Whether the request allowed only tokens that fit a tool, a schema or a grammar.
 
-        Servers as vLLM mask the others before they take logprobs, so a forced token has 0.0, whatever the policy gives.
+        Servers such as vLLM mask the other tokens before they take logprobs. So a forced token has 0.0, whatever the
+        policy itself would say.
         """
         parameters = self.parameters
         choice = parameters.get("tool_choice")
@@ -380,5 +384,5 @@ class InferenceCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         )
 
     def has_gap(self, *kinds: GapKind) -> bool:
-        """Whether the call has a gap of one of these kinds; of any kind where none is named."""
+        """Whether the call has a gap of one of these kinds, or any gap if no kind is given."""
         return bool(self.gaps) and (not kinds or any(gap.kind in kinds for gap in self.gaps))

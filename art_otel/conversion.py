@@ -83,19 +83,22 @@ def convert(  # noqa: PLR0913 # one for each option of the command
 ) -> "ConversionReport":
     """Convert span dumps into a Parquet dataset of trajectories, as `art-otel convert` does, and return its report.
 
-    `sources` are files, folders, globs or URLs, one or several; `out` is the dataset's folder or URL. `format` names
-    the dumps' format, `auto` detects it by content. `workers` is the number of processes, None one a processor, fewer
-    for little input. `engine="ray"` runs the work on the Ray at `ray_address`, None that of `RAY_ADDRESS`, else one of
-    its own. `rollout_spans` are globs of the names of spans that count as rollouts where no span carries a
-    rollout id. `incremental` reads only what no earlier conversion into `out` read, and adds the trajectories of
-    rollouts that have ended, or of which nothing came for `grace`. What comes of one later gives its trajectory again,
-    as its next revision, until nothing came for `retain`; both are seconds, or times as `15m` and `30d`. `since` leaves
-    out files that were not changed on that day or later (`2026-11-01`, or with a time). `scrub` says what is done to
-    secrets in logs of agents, None what `ART_OTEL_SCRUB` says; `scrub_patterns` are regular expressions of further
-    secrets, by default the one of `ART_OTEL_SCRUB_PATTERNS`. `rollout_traces` also writes what
-    `read_rollout_traces` reads, `token_facts` what else was recorded of each token: `routed_experts`, `sampling_mask`.
-    `scratch` is a folder or URL for files that are needed on the way, None the dataset's
-    folder. Raises UsageError, SourceError and StoreError.
+    - `sources` are files, folders, globs or URLs, one or several. `out` is the dataset's folder or URL.
+    - `format` names the format of the dumps; `auto` detects it by content.
+    - `workers` is the number of processes. None is one for each processor, and fewer for little input. `engine="ray"`
+      runs the work on the Ray at `ray_address`. None is the address in `RAY_ADDRESS`, or otherwise a new Ray.
+    - `rollout_spans` are globs: a span with a matching name is a rollout, if no span of its trace has a rollout id.
+    - `incremental` reads only input that no earlier conversion into `out` has read. It adds the trajectories of
+      rollouts that have ended, or of which no span came for `grace`. A span that comes later gives its trajectory
+      again, as its next revision, until no span came for `retain`. Both are seconds, or times such as `15m` and `30d`.
+    - `since` leaves out files that were last changed before that day (`2026-11-01`, or with a time).
+    - `scrub` says what happens to secrets in logs of agents; None uses `ART_OTEL_SCRUB`. `scrub_patterns` are regular
+      expressions of further secrets; the default is `ART_OTEL_SCRUB_PATTERNS`.
+    - `rollout_traces` also writes the column for `read_rollout_traces`. `token_facts` also writes other recorded facts
+      about each token: `routed_experts`, `sampling_mask`.
+    - `scratch` is a folder or URL for temporary files; None is the dataset's folder.
+
+    Raises UsageError, SourceError and StoreError.
     """
     several = [sources] if isinstance(sources, str | Path) else sources
     return run_conversion(

@@ -14,7 +14,7 @@ Quarantined inside a source is data and not an exception: see `art_otel.spans.Qu
 
 
 class ArtOtelError(Exception):
-    """The root of every exception that art-otel raises on purpose."""
+    """The base of every exception that art-otel raises on purpose."""
 
 
 class UsageError(ArtOtelError):
@@ -39,12 +39,12 @@ class ParseError(ArtOtelError):
 
 
 class StorageError(ArtOtelError):
-    """A file of this machine or of an object store could not be read or written; the message names it."""
+    """A file on this machine or in an object store could not be read or written; the message names it."""
 
 
 class StoreError(ArtOtelError):
-    """A file is not a trajectory file, or was written by a newer schema than this one reads."""
+    """A file is not a trajectory file, or it has a newer schema than this version can read."""
 
 
 class WorkerError(ArtOtelError):
-    """A process that a conversion started was ended by something else, as by a system without memory."""
+    """A process of a conversion was killed, for example because the system had no memory."""

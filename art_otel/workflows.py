@@ -178,14 +178,14 @@ class _AsyncWorkflow(_Workflow):
 
 
 class StepWiseRewardWorkflow(_SyncWorkflow):
-    """Define `step`, `reward` and `max_step_num`; `run` makes the steps and rewards each by itself."""
+    """Define `step`, `reward` and `max_step_num`. `run` makes the steps and gives each step its own reward."""
 
     _async_form = "AsyncStepWiseRewardWorkflow"
 
     def run(self) -> list[Experience]:
-        """Make steps until one gives False or there were `max_step_num`, each rewarded, the last one too.
+        """Make steps until `step` returns False or there were `max_step_num`. Reward each step, also the last one.
 
-        It is a rollout of its own where none is running. What `step` and `reward` raise is raised.
+        It is a rollout of its own if none is running. Exceptions of `step` and `reward` are raised.
         """
         with _begin_episode(type(self).__name__) as episode:
             for step_num in range(self.max_step_num):
@@ -199,14 +199,14 @@ class StepWiseRewardWorkflow(_SyncWorkflow):
 
     @abstractmethod
     def reward(self, exps: list[Experience], step_num: int) -> float | None:
-        """Return what the step was worth in which these were sampled; None where that is unknown."""
+        """Return the reward of the step in which these experiences were sampled; None if it is unknown."""
 
 
 class AsyncStepWiseRewardWorkflow(_AsyncWorkflow):
-    """A StepWiseRewardWorkflow that is awaited: define `step_async`, `reward_async` and `max_step_num`."""
+    """The async form of StepWiseRewardWorkflow: define `step_async`, `reward_async` and `max_step_num`."""
 
     async def run_async(self) -> list[Experience]:
-        """Make steps until one gives False or there were `max_step_num`, each rewarded, the last one too."""
+        """Make steps until one returns False or there were `max_step_num`. Reward each step, also the last one."""
         with _begin_episode(type(self).__name__) as episode:
             for step_num in range(self.max_step_num):
                 with episode.step():
@@ -219,16 +219,16 @@ class AsyncStepWiseRewardWorkflow(_AsyncWorkflow):
 
     @abstractmethod
     async def reward_async(self, exps: list[Experience], step_num: int) -> float | None:
-        """Return what the step was worth in which these were sampled; None where that is unknown."""
+        """Return the reward of the step in which these experiences were sampled; None if it is unknown."""
 
 
 class RewardPropagationWorkflow(_SyncWorkflow):
-    """Define `step`, `reward` and `max_step_num`; `run` makes the steps and rewards all of them together."""
+    """Define `step`, `reward` and `max_step_num`. `run` makes the steps and gives one reward for all of them."""
 
     _async_form = "AsyncRewardPropagationWorkflow"
 
     def run(self) -> list[Experience]:
-        """Make steps as StepWiseRewardWorkflow does, and give the rollout, and so each of its calls, one reward."""
+        """Make steps as StepWiseRewardWorkflow does. Give one reward to the rollout, and so to each of its calls."""
         with _begin_episode(type(self).__name__) as episode:
             for step_num in range(self.max_step_num):
                 with episode.step():
@@ -241,14 +241,14 @@ class RewardPropagationWorkflow(_SyncWorkflow):
 
     @abstractmethod
     def reward(self, exps: list[Experience]) -> float | None:
-        """Return what all steps together were worth, in which these were sampled; None where that is unknown."""
+        """Return the reward of all steps together, in which these experiences were sampled; None if it is unknown."""
 
 
 class AsyncRewardPropagationWorkflow(_AsyncWorkflow):
-    """A RewardPropagationWorkflow that is awaited: define `step_async`, `reward_async` and `max_step_num`."""
+    """The async form of RewardPropagationWorkflow: define `step_async`, `reward_async` and `max_step_num`."""
 
     async def run_async(self) -> list[Experience]:
-        """Make steps, and give the rollout, and so each of its calls, one reward at the end."""
+        """Make steps. At the end, give one reward to the rollout, and so to each of its calls."""
         with _begin_episode(type(self).__name__) as episode:
             for step_num in range(self.max_step_num):
                 with episode.step():
@@ -261,7 +261,7 @@ class AsyncRewardPropagationWorkflow(_AsyncWorkflow):
 
     @abstractmethod
     async def reward_async(self, exps: list[Experience]) -> float | None:
-        """Return what all steps together were worth, in which these were sampled; None where that is unknown."""
+        """Return the reward of all steps together, in which these experiences were sampled; None if it is unknown."""
 
 
 class _Episode:

@@ -25,20 +25,28 @@ Rows: TypeAlias = list[list[TokenSequence]]
 class Batch:
     """Arrays, as attributes and by name: `batch.input_ids` is `batch["input_ids"]`.
 
-    A place in a row, shape (rows, width): `input_ids` int32; `loss_mask` bool, True for sampled tokens to train on;
-    `logprobs` float32, the policy's when it sampled, 0.0 where nothing was sampled and NaN where nobody recorded them;
-    `advantages` float32, 0.0 outside of the mask, and `token_rewards` float32, 0.0 where none were given, both None
-    where nobody asked for them; `segment_ids` int32, s for a token of sequence s - 1, 0 for padding; `position_ids`
-    int32, from 0 in each sequence; `weight_versions` int64, the last number in the version that sampled a trained
-    token, -1 where there is none.
+    For each position in a row, shape (rows, width):
 
-    What `token_facts` asks for, else None: `routed_experts` int32, shape (rows, width, layers, experts), -1 where
-    unknown; `sampling_mask_counts` int32, shape (rows, width), how many ids each trained token could have been, 0 where
-    unknown, and `sampling_mask_ids` int32, all these ids, in the order of the places.
+    - `input_ids`: int32.
+    - `loss_mask`: bool, True for sampled tokens to train on.
+    - `logprobs`: float32, the policy's when it sampled; 0.0 where nothing was sampled, NaN if nobody recorded it.
+    - `advantages`: float32, 0.0 outside the mask; None if they were not requested.
+    - `token_rewards`: float32, 0.0 where none were given; None if they were not requested.
+    - `segment_ids`: int32, s for a token of sequence s - 1, 0 for padding.
+    - `position_ids`: int32, from 0 in each sequence.
+    - `weight_versions`: int64, the last number in the version that sampled a trained token; -1 if there is none.
 
-    A sequence, shape (sequences,): `rewards` float64, that of the sequence's last trained completion, NaN where
-    unknown; `group_ids`, `policy_version`, `rollout_ids` hold text, None where unknown; `retokenized` bool, True where
-    the ids are not the server's.
+    The arrays that `token_facts` requests, otherwise None:
+
+    - `routed_experts`: int32, shape (rows, width, layers, experts), -1 if unknown.
+    - `sampling_mask_counts`: int32, shape (rows, width), how many ids each trained token could have been; 0 if unknown.
+    - `sampling_mask_ids`: int32, all these ids, in the order of the positions.
+
+    For each sequence, shape (sequences,):
+
+    - `rewards`: float64, the reward of the sequence's last trained completion, NaN if unknown.
+    - `group_ids`, `policy_version`, `rollout_ids`: text, None if unknown.
+    - `retokenized`: bool, True if the ids are not the server's.
     """
 
     input_ids: NDArray[np.int32]
@@ -69,7 +77,7 @@ class Batch:
         return getattr(self, name)
 
     def arrays(self) -> "dict[str, NDArray[np.generic]]":
-        """All arrays by name, those that are None left out."""
+        """All arrays by name, without those that are None."""
         named = {each.name: getattr(self, each.name) for each in fields(self)}
         return {name: array for name, array in named.items() if array is not None}
 

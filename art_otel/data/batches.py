@@ -52,40 +52,40 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
     token_facts: TokenFact | Iterable[TokenFact] = (),
     constrained: Constrained = "keep",
 ) -> Batches:
-    """Iterate over trajectories as numpy batches, without loading them all.
+    """Iterate over trajectories as numpy batches, without loading all of them.
 
     `sources` are files, folders, globs or URLs that `art-otel convert` or `write_trajectories` wrote, or trajectories
-    and groups of them in memory. A row is a sequence, padded to the longest of its batch.
+    and groups in memory. A row is a sequence, padded to the longest of its batch.
 
-    - `batch_size`: rows of a batch; the last batch may have fewer. `max_tokens`: the longest sequence (None: any).
-      `overflow`: what becomes of a longer one: "drop", "truncate" at its end, or "raise". `packed`: fill rows of
-      `max_tokens` with several sequences.
+    - `batch_size`: rows of a batch; the last batch may have fewer. `max_tokens`: the most tokens of a sequence (None:
+      any number). `overflow`: what happens to a longer sequence: "drop", "truncate" (at its end), or "raise". `packed`:
+      fill rows of `max_tokens` with several sequences.
     - `advantage`: how a reward is compared with those of its group: "grpo" (population deviation), "grpo_sample",
-      "dr_grpo", "rloo", "centered", with all groups that are read also "grpo_batch", "reinforce_plus_plus" and
-      "reinforce_plus_plus_baseline", a function of a group's rewards, or None for no advantages. `credit`: which reward
-      a turn has: "outcome_reward" (the rollout's final one), "step_reward", "call_reward", or what a function of
-      `art_otel.data` gives, such as `weighted` and `discounted`. A completion without a reward is not trained, unless
-      `advantage` is None. `token_rewards`: names of rewards of spans of tokens, with their weights, to give as an array
-      of their own. `zero_variance="drop"` skips groups in which all known rewards are equal, and those of one member.
-    - `allow_incomplete`: train also trajectories of which something is missing, or that ended on a failed call: True,
-      or the reasons that do no harm. `split`, `training_step`, `status`: one or several, such as `range(10, 20)` (None:
-      any); parts of a dataset that have none of them are not opened. `rollouts`: those of these ids (None: any).
-      `policy_version`: sampled by this version in every call, or with `max_staleness` by versions at most so many
-      older.
-    - `seed`, `epoch`: shuffle, the same way each time; `shuffle_buffer` row groups are in memory and shuffled together.
-      `by_length`: sequences of about the same length share a batch, as far as those in memory go; less padding.
-      `rank` of `world_size`: one of several ranks, which all give the same number of batches: a rank that has none
-      left gives one without anything to train on. `drop_last=True` drops the last batches instead where they are not
-      whole for every rank.
-    - `tokenizer`: a Hugging Face tokenizer with the policy's chat template, for completions whose ids no server gave.
-      Their sequences have no logprobs and are marked in `retokenized`. Without one they are skipped.
-    - `token_facts`: "routed_experts" and "sampling_mask", to give as arrays what was recorded of them. With the masks a
+      "dr_grpo", "rloo", "centered"; over all groups that are read: "grpo_batch", "reinforce_plus_plus" and
+      "reinforce_plus_plus_baseline"; a function of a group's rewards; or None for no advantages.
+    - `credit`: which reward a turn has: "outcome_reward" (the rollout's final reward), "step_reward", "call_reward", or
+      the result of a function of `art_otel.data`, such as `weighted` and `discounted`. A completion without a reward is
+      not trained, unless `advantage` is None. `token_rewards`: names of rewards for ranges of tokens, with their
+      weights; they become a separate array. `zero_variance="drop"` skips groups in which all known rewards are equal,
+      and groups of one member.
+    - `allow_incomplete`: also train incomplete trajectories, and those that ended on a failed call: True, or a list of
+      reasons that do no harm. `split`, `training_step`, `status`: select one or several, such as `range(10, 20)` (None:
+      any). Parts of a dataset that have none of them are not opened. `rollouts`: only these ids (None: any).
+      `policy_version`: only trajectories that this version sampled in every call; with `max_staleness` also versions
+      that are at most this many older.
+    - `seed`, `epoch`: shuffle, in the same way each time. `shuffle_buffer` row groups are in memory and shuffled
+      together. `by_length`: put sequences of similar length into one batch, among those in memory, to save padding.
+    - `rank` of `world_size`: one of several ranks. All ranks get the same number of batches. A rank that has no batch
+      left gets one with nothing to train on. `drop_last=True` drops the last batches instead, if they are not full for
+      every rank.
+    - `tokenizer`: a Hugging Face tokenizer with the policy's chat template, for completions without ids from the
+      server. Their sequences have no logprobs and are marked in `retokenized`. Without a tokenizer, they are skipped.
+    - `token_facts`: "routed_experts" and "sampling_mask": give what was recorded of them as arrays. With the masks, a
       completion that a grammar constrained keeps its logprobs, which are those of the masked distribution.
-    - `constrained="drop"`: train no completion that a tool choice, schema or grammar constrained; they are context.
+    - `constrained="drop"`: train no completion that a tool choice, schema or grammar constrained; it is only context.
 
-    A reward that is NaN, infinite or not below 1e37 is not trained and counts in no baseline. What is skipped is in
-    `report` with its reason. Raises UsageError for options that make no sense, StoreError for paths without trajectory
-    files.
+    A reward that is NaN, infinite or not below 1e37 is not trained and counts in no baseline. `report` counts what is
+    skipped by reason. Raises UsageError for invalid options, StoreError for paths without trajectory files.
     """
     order = validate(Order, {"seed": seed, "epoch": epoch, "shuffle_buffer": shuffle_buffer})
     if by_length and packed:

@@ -34,10 +34,10 @@ _Key = TypeVar("_Key")
 class Credit:
     """Which reward each turn of a trajectory is trained with.
 
-    `rewards` gives the rewards of a trajectory's turns. `per` says which turns have one reward and are compared with
+    `rewards` returns the rewards of a trajectory's turns. `per` says which turns have one reward and are compared with
     each other in a group: those of whole rollouts, of the same step, or of the call at the same place. Trajectories
-    come to `rewards` without messages and tokens where they are read from files. `name` tells rules apart: batches
-    cannot be gone on with under a rule of another name. `_reads` is set by the functions of this module alone.
+    from files come to `rewards` without messages and tokens. `name` identifies the rule: batches cannot be continued
+    with a rule of another name. Only the functions of this module set `_reads`.
     """
 
     per: Literal["rollout", "step", "call"]
@@ -61,9 +61,9 @@ class _Discount(msgspec.Struct, frozen=True):
 
 
 def reward_function(function: Callable[[Trajectory], float | None], *, name: str = "") -> Credit:
-    """Give every turn the reward that the function gives to the whole trajectory. `name` is as in Credit.
+    """Give every turn the reward that the function returns for the whole trajectory. `name` is as in Credit.
 
-    Raises UsageError for what is no function.
+    Raises UsageError if `function` is not callable.
     """
     if not callable(function):
         raise UsageError(f"reward_function({function!r:.200}): give a function of a trajectory")
@@ -71,9 +71,9 @@ def reward_function(function: Callable[[Trajectory], float | None], *, name: str
 
 
 def outcome_reward(name: str | None = None) -> Credit:
-    """Give every turn the final reward: r_t = R, propagated as Trinity-RFT's RewardPropagationWorkflow does it.
+    """Give every turn the final reward: r_t = R, as Trinity-RFT's RewardPropagationWorkflow does.
 
-    With a name R is the last reward of the whole rollout that has it, such as `outcome_reward("correct")`.
+    With a name, R is the last reward of the whole rollout with this name, such as `outcome_reward("correct")`.
     """
     if name is None:
         return _of_rollouts(_final, "outcome_reward", "final reward")
@@ -83,33 +83,34 @@ def outcome_reward(name: str | None = None) -> Credit:
 def weighted(weights: Mapping[str, float]) -> Credit:
     """Give every turn the weighted sum of the named rewards of the whole rollout: r_t = sum_n w_n R_n.
 
-    None where one of the names has no reward. Raises UsageError for no weights and for one that is not finite.
+    None if one of the names has no reward. Raises UsageError for no weights, and for a weight that is not finite.
     """
     checked = check_weights(weights)
     return _of_rollouts(partial(_weighted, checked), f"weighted {sorted(checked.items())}", "rewards")
 
 
 def step_reward(name: str = REWARD_NAME) -> Credit:
-    """Give every turn its step's reward: r_t = r_k for a call in step k, as Trinity-RFT's StepWiseRewardWorkflow.
+    """Give every turn its step's reward: r_t = r_k for a call in step k, as Trinity-RFT's StepWiseRewardWorkflow does.
 
-    Unknown where two steps of one index were rewarded: see `shared_steps`.
+    Unknown if two steps with one index have rewards: see `shared_steps`.
     """
     return Credit(per="step", rewards=partial(_step_wise, name), name=f"step_reward {name!r}", _reads="rewards")
 
 
 def call_reward(name: str = REWARD_NAME) -> Credit:
-    """Give every turn the reward of its own call; one that was given to a choice goes before the call's."""
+    """Give every turn the reward of its own call. A reward of its choice counts more than one of the call."""
     return Credit(per="call", rewards=partial(_per_call, name), name=f"call_reward {name!r}", _reads="rewards")
 
 
 def discounted(gamma: float, name: str = REWARD_NAME) -> Credit:
     """Give every turn the discounted return of its step: G_k = r_k + gamma G_(k+1), G of the last step K = r_K + R.
 
-    R is the rollout's final reward; where nobody gave one it is not added. It stands alone where no step has a reward:
-    G_k = gamma^(K-k) R. Where some steps have one, a step without makes its own return and those before it unknown.
-    K is the last step that has a call or a reward, and every index below is a step, also one that nothing was recorded
-    of: it takes its time, and has no reward. Two steps of one index have none either: see `shared_steps`.
-    Source: Sutton and Barto 2018, Reinforcement Learning, eq. 3.9. Raises UsageError for a gamma outside of 0 to 1.
+    R is the rollout's final reward; if there is none, nothing is added. If no step has a reward, R alone is discounted:
+    G_k = gamma^(K-k) R. If only some steps have a reward, the return of a step without one is unknown, and so are those
+    of the steps before it. K is the last step that has a call or a reward. Every index below K is a step, even if
+    nothing was recorded there: it counts in the discount, and has no reward. Two steps with one index have no reward
+    either: see `shared_steps`. Source: Sutton and Barto 2018, Reinforcement Learning, eq. 3.9. Raises UsageError for a
+    gamma that is not from 0 to 1.
     """
     share = validate(_Discount, {"gamma": gamma}).gamma
     rewards = partial(_discounted, share, name)

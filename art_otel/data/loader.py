@@ -58,7 +58,7 @@ class Recipe:
 
 
 class Batches:
-    """The batches of trajectories, to iterate over as often as one likes.
+    """Batches of trajectories. You can iterate over them as often as you like.
 
     `report` counts what the latest iteration gave and skipped so far.
     """
@@ -81,11 +81,11 @@ class Batches:
         return page_html(f"{line} {MOST_SHOWN}, with the default options", list(shown), plan=True)
 
     def __len__(self) -> int:
-        """How many batches an epoch gives each rank, wherever a loaded state stands.
+        """Return the number of batches that each rank gets in an epoch, whatever state was loaded.
 
-        Those of trajectories in memory are counted at the first need. Those of files are known after an iteration from
-        the beginning to the end, or after `count`; before, this raises TypeError, so that `list` and progress bars do
-        not read a dataset twice.
+        For trajectories in memory, this counts when it is first needed. For files, the number is known after a whole
+        iteration, or after `count`. Before that, this raises TypeError, so that `list` and progress bars do not read a
+        dataset twice.
         """
         if self._count is None and any(chunk.is_stored for chunk in self._chunks):
             raise TypeError(
@@ -99,7 +99,7 @@ class Batches:
         return True
 
     def __iter__(self) -> Iterator[Batch]:
-        """Give this rank's batches, from a loaded state on or from the beginning. Raises StoreError."""
+        """Give this rank's batches, from the beginning or from a loaded state. Raises StoreError."""
         from_beginning, count = self._start == (0, 0), 0
         report, layout = self._new_report(), self._recipe.layout
         positions: deque[_Position] = deque()
@@ -120,14 +120,14 @@ class Batches:
             self._count = count
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the latest iteration stands, as JSON values: the same on every rank. Raises StoreError."""
+        """Return the position of the latest iteration as JSON values, the same on every rank. Raises StoreError."""
         window, sequence = self._position
         return self._identity() | {"window": window, "sequence": sequence}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Let the next iteration go on where the state was taken: of the same sources and options, by any rank.
+        """Let the next iteration continue from a state, with the same sources and options, on any rank.
 
-        Raises UsageError for a state of another dataset, order or choice of trajectories.
+        Raises UsageError for a state of another dataset, order or selection of trajectories.
         """
         if not isinstance(state, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] # not every caller is typed
             raise UsageError(f"state={state!r:.200}: give what state_dict() of earlier batches gave")
@@ -154,9 +154,9 @@ class Batches:
                     yield trajectory, self.plan().turn_rewards(number, trajectory)
 
     def verdicts(self) -> Iterator[Verdict]:
-        """Say of each trajectory, in the order of the sources, what is trained of it and why the rest is not.
+        """Say for each trajectory, in the order of the sources, what is trained, and why the rest is not.
 
-        `report` counts them: its sums are those of the verdicts. Raises StoreError.
+        `report` has the sums of the verdicts. Raises StoreError.
         """
         report, plan = self._new_report(), self.plan()
         for chunk in self._chunks:
@@ -193,9 +193,9 @@ class Batches:
         return self._plan
 
     def count(self) -> int:
-        """Count the batches that an epoch gives each rank, by reading the tokens once. `len()` knows it from then on.
+        """Count the batches that each rank gets in an epoch, by reading the tokens once. `len()` knows it afterwards.
 
-        Neither `report` nor a loaded state changes. Raises StoreError.
+        `report` and a loaded state do not change. Raises StoreError.
         """
         if self._count is None:
             layout, counted = self._recipe.layout, Batches(self._listed, self._recipe)

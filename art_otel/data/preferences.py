@@ -205,16 +205,18 @@ def preference_batches(
     """Iterate over preference pairs within groups, from Parquet or from memory.
 
     `sources`, `allow_incomplete`, `split`, `status` and `rollouts` are as for `art_otel.batches`. `reward` says which
-    reward counts: None is the final one, else the name of one of the whole rollout, or a function of the trajectory
-    without its tokens. Compared are the main conversations (those of most turns) of trajectories of one `group_id` (in
-    one training step, where they have one) that had the same prompt (what stands before the first sampled message) and
-    the same tools but other rewards: by `pairs` the best with the worst (`best_worst`), the best with each worse one
-    (`best_each`), or each with each worse one (`all`). Ties and missing rewards are in no pair.
+    reward counts: None is the final one; otherwise the name of a reward of the whole rollout, or a function of the
+    trajectory without its tokens.
 
-    A dataset is in the order of rollout ids, so a group lies anywhere in it. It is read twice: once for the rewards and
-    a digest of each prompt, then only what is in a pair. Memory is that of one row group, some 300 bytes for each
-    trajectory with a group and a reward, and 100 for each pair; a conversation that waits for its partner waits on
-    disk. Raises StoreError for what cannot be read, UsageError for impossible options.
+    Trajectories are compared by their main conversation, the one with the most turns. Two are compared if they have the
+    same `group_id` (and training step, if they have one), the same prompt (all before the first sampled message), the
+    same tools, and different rewards. `pairs` chooses the pairs: the best with the worst (`best_worst`), the best with
+    each worse one (`best_each`), or each with each worse one (`all`). Equal rewards and missing rewards are in no pair.
+
+    A dataset is in the order of rollout ids, so a group may be anywhere in it. It is read twice: once for the rewards
+    and a digest of each prompt, and then only what is in a pair. Memory holds one row group, about 300 bytes for each
+    trajectory with a group and a reward, and 100 for each pair. A conversation that waits for its partner is on disk.
+    Raises StoreError for sources that cannot be read, UsageError for invalid options.
     """
     check_reward(reward)
     options = validate(_PairOptions, {"batch_size": batch_size, "pairs": pairs})

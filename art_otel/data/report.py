@@ -31,29 +31,36 @@ NAMED: Final = 100
 
 @dataclass(kw_only=True, slots=True)
 class BatchReport:
-    """Counts of one iteration, growing while it goes on. With several ranks they are those of all, the same on each.
+    """Counts of one iteration. They grow while it runs. With several ranks, they count for all ranks.
 
-    `trajectories` are those of the row groups that were read. Those of which nothing is trained are skipped.
-    `completions` are those of trajectories that were not refused by an option; one may be skipped, and the rest of its
-    trajectory trained. `sequences_skipped` are sequences that were made and not given. `unusable_rewards` names
-    rollouts with a reward that is no usable number, the first 100. `no_final_reward` counts, where the final reward was
-    asked for, selected rollouts that have none although rewards were given, because none is called a reward, by the
-    names of these: such rollouts are skipped as `no reward`.
+    Trajectories and completions:
 
-    `batches` are those with something to train on, `tokens` and `trained_tokens` those given, `padding` the places
-    without a token; `truncated_tokens` and `truncated_trained_tokens` were cut from the ends of `truncated_sequences`.
-    `without_logprobs` counts trained tokens of which nobody recorded a logprob, `zero_advantage_tokens` those from
-    which nothing is learned, as of a rollout that is alone in its group; `drifts` calls whose prompt continues an
-    earlier one by its messages while its ids do not, `respellings` those that continue one by their ids while their
-    messages do not; `retokenized` sequences whose ids are not the server's, `unplaced_token_rewards` completions in
-    such sequences with rewards of spans of tokens, which are skipped because they count the server's tokens.
-    `token_rewards` counts the rewards of spans of tokens by each name that was asked for: 0 for one that nobody gave.
-    `shared_steps` counts, where steps are rewarded, indexes of a rollout at which two steps were: neither reward is
-    used.
+    - `trajectories` of the row groups that were read. `trajectories_used` have something to train on; the others are in
+      `trajectories_skipped`, by reason.
+    - `completions` of trajectories that no option refused. A completion may be skipped while others of its trajectory
+      are trained.
+    - `unusable_rewards` names rollouts with a reward that is no usable number, at most 100.
+    - `no_final_reward` counts, if the final reward was needed, selected rollouts that have rewards, but no final one,
+      by the names of their rewards. They are skipped as `no reward`.
+    - `shared_steps` counts, if steps are rewarded, indexes at which a rollout has two rewarded steps. Neither reward is
+      used.
+    - `repeated` counts recordings of rollouts that an earlier source also has. They are not read again.
+    - `shared_group_ids` counts ids of groups (in one training step) that several runs use. Each run's group then has
+      the number of its source after the id.
 
-    `repeated` counts recordings of rollouts that an earlier source has, too: they are not read again.
-    `shared_group_ids` counts ids of groups (in one training step) that several runs use: each run's group has the
-    number of its source behind the id.
+    Sequences and tokens:
+
+    - `batches` with something to train on; `sequences`, `tokens` and `trained_tokens` that were given; `padding`, the
+      positions without a token.
+    - `sequences_skipped` were made and not given. `truncated_tokens` and `truncated_trained_tokens` were cut from the
+      ends of `truncated_sequences`.
+    - `without_logprobs` counts trained tokens without a recorded logprob. `zero_advantage_tokens` counts trained tokens
+      that teach nothing, such as those of a rollout that is alone in its group.
+    - `drifts` counts calls whose prompt continues an earlier call by messages, but not by ids. `respellings` counts
+      those that continue one by ids, but not by messages.
+    - `retokenized` counts sequences whose ids are not the server's. `token_rewards` counts rewards for ranges of tokens
+      by each requested name; 0 if there is none. `unplaced_token_rewards` counts completions in retokenized sequences
+      that have such rewards. These are skipped, because they count the server's tokens.
     """
 
     trajectories: int = 0

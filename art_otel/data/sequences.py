@@ -138,10 +138,11 @@ class TokenSequence:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """What becomes of one trajectory.
+    """What is trained of one trajectory.
 
-    `skipped` is why nothing of it is trained, None where something is. `completions` has shape (turns,): None for a
-    completion that is trained, else the reason why not. It is empty where an option refused the whole trajectory.
+    `skipped` is the reason why nothing of it is trained, or None if something is. `completions` has shape (turns,):
+    None for a completion that is trained, otherwise the reason why not. It is empty if an option refused the whole
+    trajectory.
     """
 
     rollout_id: str

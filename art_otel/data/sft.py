@@ -194,13 +194,13 @@ def message_batches(  # noqa: PLR0913 # every one is an option that users know b
     """Iterate over conversations to fine-tune on (SFT), from Parquet or from memory.
 
     `sources`, `allow_incomplete`, `split`, `status` and `rollouts` are as for `art_otel.batches`. `reward` says which
-    reward counts: None is the final one, else the name of one of the whole rollout, or a function of the trajectory
-    without messages. `min_reward` skips what has less; `best_of_group` all but the best of each group (of those from
-    which something is learned, and the first of equally good ones; a trajectory without a group is skipped). A group is
-    one `group_id` in one training step, where they have one.
+    reward counts: None is the final one; otherwise the name of a reward of the whole rollout, or a function of the
+    trajectory without messages. `min_reward` skips trajectories with a lower reward. `best_of_group` keeps only the
+    best trajectory of each group, among those that give something to train. Of equally good ones, it keeps the first.
+    It skips trajectories without a group. A group is one `group_id`, in one training step if there are steps.
 
-    Memory is that of one row group. With `best_of_group` the sources are read twice, with an entry a group in memory.
-    Raises StoreError for what cannot be read, UsageError for impossible options.
+    Memory holds one row group. With `best_of_group`, the sources are read twice, and memory has an entry for each
+    group. Raises StoreError for sources that cannot be read, UsageError for invalid options.
     """
     check_reward(reward)
     options = validate(_Options, {"batch_size": batch_size, "min_reward": min_reward, "best_of_group": best_of_group})

@@ -41,14 +41,14 @@ def export(  # noqa: PLR0913 # every one is an option that users know by its nam
     max_tokens: int | None = None,
     min_reward: float | None = None,
 ) -> ExportReport:
-    """Write trajectories as a trainer reads them, and the report beside them.
+    """Write trajectories in the format of a trainer, and the report beside them.
 
-    `sources` are as for `art_otel.batches`, `to` the name of an installed exporter. `out` is a folder, or a file with
-    the suffix that the format writes; what is there under the same names is replaced. `options` are the format's, by
-    name, as values or as text. `advantage` "default" is the trainer's own, if it has one. `min_reward` leaves out,
-    where the trainer imitates what it is given, trajectories with less, or without a reward. The other options are as
-    for `art_otel.batches`. Raises UsageError for an exporter, format or option that does not exist, for what the format
-    cannot do and for a place where the dataset itself lies; StoreError for paths that cannot be read.
+    `sources` are as for `art_otel.batches`, and `to` is the name of an installed exporter. `out` is a folder, or a file
+    with the format's suffix; files with the same names are replaced. `options` are the format's, by name, as values or
+    as text. `advantage` "default" is the trainer's own, if it has one. `min_reward` is for trainers that imitate every
+    conversation: it leaves out trajectories with a lower reward, or without one. The other options are as for
+    `art_otel.batches`. Raises UsageError for an exporter, format or option that does not exist, for options that the
+    format does not support, and for an output inside the dataset. Raises StoreError for paths that cannot be read.
     """
     exporter = find_exporter(to) if isinstance(to, str) else to
     chosen = find_format(exporter, format)

@@ -27,7 +27,7 @@ Input: TypeAlias = Literal["trajectories", "sequences", "conversations", "prefer
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScoredTrajectory:
-    """A trajectory and what each of its turns is trained with. `turn_rewards` has shape (turns,)."""
+    """A trajectory, and the reward and advantage of each of its turns. `turn_rewards` has shape (turns,)."""
 
     trajectory: Trajectory
     turn_rewards: tuple[TurnReward, ...]
@@ -35,10 +35,11 @@ class ScoredTrajectory:
 
 @dataclass(kw_only=True, slots=True)
 class ExportStats:
-    """What an encoder says of its work, as counts.
+    """Counts that an encoder keeps of its work.
 
-    `skipped` are records, or what is smaller than a trajectory, by reason; `changed` is what the format forced on
-    records. `trajectories_skipped` are items of a format that takes whole trajectories which give no record at all.
+    `skipped` counts records, or things smaller than a trajectory, by reason. `changed` counts changes that the format
+    forced on records. `trajectories_skipped` is for formats of whole trajectories: it counts those that give no record
+    at all.
     """
 
     skipped: Counter[str] = field(default_factory=Counter[str])
@@ -53,7 +54,7 @@ class ExportStats:
 
 
 class Sink(Protocol):
-    """Where records go. `suffix` is that of its file, empty for a folder of files."""
+    """Writes records to files. `suffix` is the suffix of its file, or empty for a folder of files."""
 
     @property
     def suffix(self) -> str:
@@ -61,7 +62,7 @@ class Sink(Protocol):
         ...
 
     def write(self, records: Iterator[Any], out: Path) -> tuple[int, tuple[Path, ...]]:
-        """Write all records; how many there were and the files. They have their names only when they are whole."""
+        """Write all records. Return how many there were, and the files. A file gets its name only when it is whole."""
         ...
 
 
@@ -73,11 +74,13 @@ Encode: TypeAlias = Callable[[Iterator[Any], Any, ExportStats], Iterator[Any]]
 class Format:
     """One kind of file that a trainer reads.
 
-    `needs` says what a trajectory must have. `not_carried` maps fields of a trajectory that the format has no place for
-    to what a user should know. `config` is a frozen dataclass whose fields, with their defaults, are options. Where the
-    format holds advantages, `advantage` names the trainer's own, which are computed unless the user wants others; with
-    None there are none, and trajectories without a reward are exported too. `imitates` says of sequences that the
-    trainer learns to give each of them again, whatever its reward, as it does with conversations.
+    - `needs` says what a trajectory must have.
+    - `not_carried` maps fields of a trajectory that the format has no place for to a note for the user.
+    - `config` is a frozen dataclass. Its fields, with their defaults, are options.
+    - `advantage`: if the format has advantages, this names the trainer's own. They are computed unless the user wants
+      others. With None there are none, and trajectories without a reward are exported too.
+    - `imitates` says, for sequences, that the trainer imitates each of them, whatever its reward, as with
+      conversations.
     """
 
     name: str
@@ -93,13 +96,13 @@ class Format:
 
     @property
     def is_imitated(self) -> bool:
-        """Whether the trainer imitates every item, so that rollouts are to be chosen by their rewards."""
+        """Whether the trainer imitates every item. Then users should select rollouts by their rewards."""
         return self.imitates or self.input == "conversations"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Exporter:
-    """What a distribution registers under `art_otel.exporters`. The first of `formats` is the default."""
+    """What a package registers under `art_otel.exporters`. The first of `formats` is the default."""
 
     name: str
     summary: str
@@ -121,9 +124,9 @@ class NotCarried:
 class ExportReport:
     """Counts of an export.
 
-    `skipped` counts what is smaller than a trajectory by reason (histories, sequences, completions, pairs, records),
-    `changed` what the format forced on records, `not_carried` fields by name. `unsuccessful` are trajectories used
-    whose reward is 0 or less, where the trainer imitates what it is given: these like any other.
+    `skipped` counts things smaller than a trajectory by reason (histories, sequences, completions, pairs, records).
+    `changed` counts changes that the format forced on records. `not_carried` counts fields by name. `unsuccessful`
+    counts used trajectories with a reward of 0 or less, if the trainer imitates every item.
     """
 
     exporter: str

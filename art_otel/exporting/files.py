@@ -39,7 +39,7 @@ _NUMBER_BYTES: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class JsonLines:
-    """A record a line, as JSON: records are JSON values. NaN and infinities are null."""
+    """One record per line, as JSON. Records are JSON values. NaN and infinities become null."""
 
     suffix: str = ".jsonl"
 
@@ -56,9 +56,9 @@ class JsonLines:
 
 @dataclass(frozen=True, slots=True)
 class ParquetFile:
-    """A record a row, records are dicts. The schema is explicit: readers differ on inferred ones.
+    """One record per row; records are dicts. The schema is explicit, because readers differ on inferred schemas.
 
-    Lists of numbers may be numpy's arrays, which take a tenth of the memory until they are written.
+    Lists of numbers may be numpy arrays. They take a tenth of the memory until they are written.
     """
 
     schema: pa.Schema
@@ -76,12 +76,12 @@ class ParquetFile:
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """Several files: records are (path below the folder, bytes), those of one path following each other."""
+    """Several files. Records are (path below the folder, bytes). Records of one path must follow each other."""
 
     suffix: str = ""
 
     def write(self, records: Iterator[tuple[str, bytes]], out: Path) -> tuple[int, tuple[Path, ...]]:
-        """Append each record to its file. Raises UsageError for a path that leads out of the folder or comes back."""
+        """Append each record to its file. Raises UsageError for a path outside the folder, or one that comes back."""
         count = 0
         done: dict[str, Path] = {}
         folders: set[Path] = set()

@@ -31,25 +31,27 @@ _PAUSE: Final = 0.2
 
 
 class NewTrajectories:
-    """Give the trajectories that come into a spool while traced processes go on writing to it.
+    """Read new trajectories from a spool, while traced processes write to it.
 
-    new = art_otel.NewTrajectories(".art/spool")
-    async for trajectory in new:
-        ...
-    async for group in new.groups(size=8, timeout=60):
-        ...
-    for batch in art_otel.batches(new.take()):
-        ...
+        new = art_otel.NewTrajectories(".art/spool")
+        async for trajectory in new:
+            ...
+        async for group in new.groups(size=8, timeout=60):
+            ...
+        for batch in art_otel.batches(new.take()):
+            ...
 
-    The loops go on until they are left, waiting for what comes; `take` gives what is there. `folder` is the spool, or
-    the folder of one run in it; it may not exist yet. What it holds already comes first. A rollout that has not ended
-    is held back until it has, or until nothing of it came for `grace` seconds, as after a crash: let that be longer
-    than your longest LLM call with what the app does before it. Spans from processes that do not count them (other
-    languages) are given after `grace` too. `rollout_spans` are globs of the names of spans that count as rollouts where
-    no span carries a rollout id.
+    The loops wait for new trajectories until you leave them. `take` returns what is there now. `folder` is the spool,
+    or the folder of one run in it. It may not exist yet; one warning says so. Rollouts that are already in it come
+    first.
 
-    A rollout that was given before comes again, with a higher `revision`, where late spans or rewards belong to it. A
-    warning says once if the folder does not exist. Raises OSError for what cannot be read, as a folder that is a file.
+    A rollout is held back until it has ended, or until no span of it came for `grace` seconds, as after a crash.
+    `grace` must be longer than your longest LLM call and the app's work before it. Rollouts of processes that do not
+    count their spans (other languages) come after `grace` too. `rollout_spans` are globs: a span with a matching name
+    is a rollout, if no span of its trace has a rollout id.
+
+    If late spans or rewards belong to a rollout, it comes again, with a higher `revision`. Raises OSError if the folder
+    cannot be read, for example because it is a file.
     """
 
     def __init__(self, folder: str | Path, *, grace: float = 60.0, rollout_spans: Iterable[str] = ()) -> None:
@@ -64,7 +66,7 @@ class NewTrajectories:
         self._noted: dict[Path, int] = {}
 
     def take(self) -> "list[Trajectory]":
-        """The trajectories of rollouts that have ended since the last time, in the order of their ids."""
+        """Return the trajectories of rollouts that have ended since the last call, in the order of their ids."""
         self._read()
         with self._lock:
             taken = list(self._waiting)
@@ -84,10 +86,10 @@ class NewTrajectories:
         return self._waiting.popleft()
 
     async def groups(self, *, size: int, timeout: float | None = None) -> "AsyncGenerator[TrajectoryGroup]":
-        """Give groups of `size` trajectories that say the same `group_id` and training step.
+        """Iterate over groups of `size` trajectories with the same `group_id` and training step.
 
-        A group that is not full `timeout` seconds after its first trajectory is given as it is. A rollout without a
-        group is one of its own. A revision of a rollout whose group was given already is left out.
+        If a group is not full `timeout` seconds after its first trajectory, it is returned as it is. A rollout without
+        a group is a group of its own. A revision of a rollout is left out if its group was already returned.
         """
         partial = PartialGroups[None](size=size, timeout=timeout)
         self._partial.append(partial)

@@ -50,14 +50,14 @@ class _AppRollout:
 
 
 class LocalGateway:
-    """What `gateway` gives. `url` is where agents find it."""
+    """The running gateway of `art_otel.gateway`. `url()` is its address for agents."""
 
     def __init__(self, options: GatewayOptions) -> None:
         self._rollouts: dict[str, _AppRollout] = {}
         self._gateway = Gateway(options, self)
 
     def url(self, path: str = "") -> str:
-        """The base URL for an agent of the rollout that runs here, else for any. `path` is put behind it, as `/v1`."""
+        """Return an agent's base URL, of the running rollout if there is one. `path`, such as `/v1`, is appended."""
         context = otel_context.get_current()
         running = running_trajectory(context)
         if running is None:
@@ -128,16 +128,16 @@ async def gateway(
     grace: float = 60.0,
     token: str | None = None,
 ) -> AsyncGenerator[LocalGateway]:
-    """Stand before a model server, or several, while the block runs, as `art-otel gateway` does.
+    """Run a gateway in front of one or several model servers while the block runs, like `art-otel gateway`.
 
-    async with art_otel.gateway("http://vllm:8000") as gateway:
-        @art_otel.rollout
-        def solve(task):
-            subprocess.run(["agent", task], env={**os.environ, "OPENAI_BASE_URL": gateway.url("/v1")})
-            art_otel.reward(score(task))
+        async with art_otel.gateway("http://vllm:8000") as gateway:
+            @art_otel.rollout
+            def solve(task):
+                subprocess.run(["agent", task], env={**os.environ, "OPENAI_BASE_URL": gateway.url("/v1")})
+                art_otel.reward(score(task))
 
-    `url()` inside a rollout is the address by which an agent's calls belong to it. Calls that come otherwise are kept
-    below `dir`. Raises UsageError for an address that cannot be used.
+    Inside a rollout, `url()` is an address of this rollout: calls to it belong to the rollout. Calls to other addresses
+    of the gateway are kept below `dir`. Raises UsageError for an address that cannot be used.
     """
     options = GatewayOptions(
         upstreams=[upstream] if isinstance(upstream, str) else [*upstream],

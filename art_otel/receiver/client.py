@@ -53,12 +53,14 @@ _ANY: Final = Selection()
 
 
 class ReceivedRollouts:
-    """Finished rollouts, the moment they have ended, each once. `url` is where the receiver listens.
+    """Finished rollouts, each once, as soon as they have ended. `url` is the address of the receiver.
 
-    async for trajectory in rollouts:
-        ...
-    async for group in rollouts.groups(size=8, timeout=60):
-        ...
+        async for trajectory in rollouts:
+            ...
+        async for group in rollouts.groups(size=8, timeout=60):
+            ...
+
+    The loops wait for new rollouts until you leave them.
     """
 
     def __init__(self, url: str, session: Session, selection: Selection) -> None:
@@ -69,7 +71,7 @@ class ReceivedRollouts:
         self._handled: list[Acknowledgment] = []
 
     def select(self, **selection: Unpack[SelectionOptions]) -> None:
-        """Choose anew which rollouts are wanted from now on, as after an update of the policy: as `connect` does."""
+        """Change the selection from now on, such as after an update of the policy. Options as of `connect`."""
         self._selection = Selection(**selection)
 
     def __aiter__(self) -> Self:
@@ -84,10 +86,11 @@ class ReceivedRollouts:
                 return trajectory
 
     async def groups(self, *, size: int, timeout: float | None = None) -> AsyncGenerator[TrajectoryGroup]:
-        """Give groups of `size` trajectories that say the same `group_id` and training step.
+        """Iterate over groups of `size` trajectories with the same `group_id` and training step.
 
-        A group that is not full `timeout` seconds after its first trajectory is given as it is. A rollout without a
-        group is one of its own. A revision of a rollout whose group was given already is acknowledged and left out.
+        If a group is not full `timeout` seconds after its first trajectory, it is returned as it is. A rollout without
+        a group is a group of its own. A revision of a rollout is acknowledged and left out if its group was already
+        returned.
         """
         partial = PartialGroups[Acknowledgment](size=size, timeout=timeout)
         while True:
@@ -148,18 +151,20 @@ async def connect(
     wait: float | None = 60.0,
     **selection: Unpack[SelectionOptions],
 ) -> AsyncGenerator[ReceivedRollouts]:
-    """Give the rollouts that end at a running `art-otel serve`.
+    """Get finished rollouts from a running `art-otel serve`.
 
-    async with art_otel.connect("http://127.0.0.1:4318") as rollouts:
-        async for trajectory in rollouts:
-            ...
+        async with art_otel.connect("http://127.0.0.1:4318") as rollouts:
+            async for trajectory in rollouts:
+                ...
 
-    Each `consumer`, by its name, gets every rollout once; programs with the same name share them. Asking for the next
-    acknowledges the one before, and so does leaving the block without an exception; what a program that died did not
-    acknowledge is given again. A rollout is left to others unless all that is asked about it holds: its `split`, the
-    `model` of any of its calls, the `policy_version` of its first, at least `min_policy_version`, and that it ended at
-    most `max_age` seconds ago. `certificate` is a PEM file to trust. A receiver that is not up yet is waited for, for
-    `wait` seconds, None for ever. Raises UsageError where none answers by then, or it refuses.
+    - `consumer` is a name. Each name gets every rollout once. Programs with the same name share the rollouts.
+    - Asking for the next rollout acknowledges the one before. Leaving the block without an exception does so too. If a
+      program dies, the rollouts that it did not acknowledge are given again.
+    - Select rollouts by `split`, the `model` of any of their calls, the `policy_version` of their first call, at least
+      `min_policy_version`, or an end at most `max_age` seconds ago. Other rollouts stay for other programs.
+    - `certificate` is a PEM file to trust. `wait` is how many seconds to wait for the receiver to start, None forever.
+
+    Raises UsageError if no receiver answers in this time, or if it refuses.
     """
     session = RemoteSession(url, consumer, token, None if certificate is None else str(certificate))
     async with ReceivedRollouts(url, await session.open(wait), Selection(**selection)) as rollouts:

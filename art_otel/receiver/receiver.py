@@ -252,14 +252,14 @@ async def receive(
     consumer: str = "trainer",
     **selection: Unpack[SelectionOptions],
 ) -> AsyncGenerator[ReceivedRollouts]:
-    """Take OTLP at `http` (and `grpc`) and give the rollouts that end, as `art-otel serve` and `connect` do together.
+    """Receive OTLP at `http` (and `grpc`) and give finished rollouts, like `art-otel serve` and `connect` in one.
 
-    async with art_otel.receive() as rollouts:
-        async for group in rollouts.groups(size=8, timeout=60):
-            ...
+        async with art_otel.receive() as rollouts:
+            async for group in rollouts.groups(size=8, timeout=60):
+                ...
 
-    What arrives is kept below `dir`. A rollout whose spans are not counted has ended after `grace` seconds of quiet.
-    The other arguments are those of `connect`. Raises UsageError for an address that cannot be used.
+    Received spans are kept below `dir`. If the spans of a rollout are not counted, it has ended when no span came for
+    `grace` seconds. The other arguments are those of `connect`. Raises UsageError for an address that cannot be used.
     """
     options = ReceiverOptions(
         http=Address.parse(http),

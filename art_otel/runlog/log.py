@@ -29,12 +29,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LogEntry:
-    """What one log call wrote. It may be awaited, which gives itself.
+    """What one call of `log` wrote. You may await it; this returns the same entry.
 
-    `file` is the Parquet file, None when only metrics were logged. `unrewarded` is that of the trajectories without a
-    reward (a finite number), None where all have one. `metrics` are those of the row, by their full names;
-    `skipped` names those that were NaN or infinite: a given one is not in the row, a trajectory's not in the file and
-    in no mean.
+    `file` is the Parquet file, or None if only metrics were logged. `unrewarded` is the file with the trajectories
+    without a finite reward, or None if all have one. `metrics` are the metrics of the row, by full name. `skipped`
+    names metrics that were NaN or infinite. A metric of the call is then not in the row; a metric of a trajectory is
+    not in the file, and counts in no mean.
     """
 
     split: str
@@ -58,13 +58,12 @@ class CurrentStep(int):
 
 
 class RunLog:
-    """Writes, and reads back, `{base_path}/{project}/models/{model}`: history.jsonl and trajectories by split and step.
+    """Writes and reads `{base_path}/{project}/models/{model}`: history.jsonl, and trajectories by split and step.
 
-    `project`, `model` and `base_path` default to `project`, `model` and `dir` of `art_otel.configure()`, else to
-    ART_OTEL_PROJECT, ART_OTEL_MODEL and ART_OTEL_DIR (else `.art`).
-    `report_metrics`: some of `"wandb"`, `"mlflow"` and `"tensorboard"`; `[]` is none, None is W&B where WANDB_API_KEY
-    is set. Metrics also become gauges of OpenTelemetry. Raises UsageError for names that cannot be folders, and for a
-    client that is named and not installed.
+    `project`, `model` and `base_path` default to `project`, `model` and `dir` of `art_otel.configure()`; otherwise to
+    ART_OTEL_PROJECT, ART_OTEL_MODEL and ART_OTEL_DIR (or `.art`). `report_metrics` has some of `"wandb"`, `"mlflow"`
+    and `"tensorboard"`. `[]` is none; None is W&B if WANDB_API_KEY is set. Metrics also become gauges of OpenTelemetry.
+    Raises UsageError for names that cannot be folders, and for a named client that is not installed.
     """
 
     def __init__(
@@ -87,10 +86,10 @@ class RunLog:
     ) -> LogEntry:
         """Log a batch, metrics, or both, for a split and a step (default: `get_step()`).
 
-        Trajectories that come without groups are grouped by their group_id; one that has none is a group of its own.
-        Of equal names `metrics` win over the batch's. The work is done when the call returns; `await log.log(...)`
-        gives the same, for code written for ART.
-        Raises UsageError for arguments that make no sense, StoreError and OSError as `write_trajectories` does.
+        Trajectories without a TrajectoryGroup are grouped by their `group_id`; a trajectory without one is a group of
+        its own. If names are equal, `metrics` count more than the batch's. Everything is written when the call returns.
+        `await log.log(...)` does the same, for code written for ART. Raises UsageError for invalid arguments,
+        StoreError and OSError as `write_trajectories` does.
         """
         if trajectories is None and metrics is None:
             raise UsageError("log: nothing to log; give trajectories, metrics or both")
@@ -117,13 +116,13 @@ class RunLog:
         )
 
     def history(self) -> tuple[Row, ...]:
-        """The rows of history.jsonl, in the order of their logging; a damaged line is left out with a warning."""
+        """The rows of history.jsonl, in the order of logging. A damaged line is left out with a warning."""
         return tuple(read_rows(self.folder.history))
 
     def get_step(self) -> CurrentStep:
-        """The current step: the highest in `checkpoints/` as ART has it; without one the highest logged; else 0.
+        """Return the current step: the highest in `checkpoints/`, as ART does; otherwise the highest logged step, or 0.
 
-        It is an int; `await log.get_step()` gives the same, for code written for ART.
+        It is an int; `await log.get_step()` returns the same, for code written for ART.
         """
         checkpoint = self.folder.last_checkpoint()
         if checkpoint is not None:
@@ -132,12 +131,12 @@ class RunLog:
         return CurrentStep(max(logged, default=0))
 
     def best_step(self, metric: str = "val/reward") -> int | None:
-        """The step with the highest mean of the metric over its rows, the latest of equals; None without any."""
+        """The step with the highest mean of the metric over its rows, the latest if several are equal; or None."""
         means = means_by_step(read_rows(self.folder.history), metric)
         return max(means, key=lambda step: (means[step], step), default=None)
 
     def steps_to_keep(self, metric: str = "val/reward") -> tuple[int, ...]:
-        """The steps whose checkpoints ART's `delete_checkpoints` keeps, in order: the current one and the best."""
+        """The steps whose checkpoints ART's `delete_checkpoints` keeps, in order: the current and the best step."""
         best = self.best_step(metric)
         return tuple(sorted({int(self.get_step())} | (set() if best is None else {best})))
 

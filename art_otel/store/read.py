@@ -103,21 +103,21 @@ def read_trajectories(
     messages: bool = True,
     tokens: bool = True,
 ) -> Iterator[Trajectory]:
-    """Read the trajectories of a dataset: a folder or URL, a file, or all that a glob matches.
+    """Read the trajectories of a dataset: a folder or URL, a file, or all files that a glob matches.
 
-    Of a dataset the parts are read that its `_report.json` names, in that order; of other folders and globs `*.parquet`
-    in the order of names. Of several paths those of the first come first. A rollout that stands in several files is
-    given as often. Memory is that of one row group. A file is opened when it is its turn. `split` and `training_step`,
-    one or several (`range(10, 20)`), choose trajectories, with None among them those without one; files that have none
-    of them, as the manifest says, are not opened.
+    A dataset is read part by part, in the order of its `_report.json`. In other folders and globs, `*.parquet` are read
+    in the order of names. Several paths are read one after another. If a rollout is in several files, it comes several
+    times. Memory holds one row group. A file is opened when it is its turn. `split` and `training_step` select one or
+    several (`range(10, 20)`); None among them selects trajectories without one. Files that have none of them, as the
+    manifest says, are not opened.
 
-    Whole prompts repeat all that was said before, so they grow with the square of a conversation's length:
-    `prompts=False` leaves `input_messages` and `prompt_token_ids` of the calls None, where `Trajectory.prompts` and
-    `turns` are enough. Without `messages` or `tokens` those of prompts and turns are None (edits are empty), and so are
-    the calls' whole prompts and choices.
+    Whole prompts repeat the conversation so far, so their size grows with the square of a conversation's length. If
+    `Trajectory.prompts` and `turns` are enough, use `prompts=False`: `input_messages` and `prompt_token_ids` of the
+    calls are then None. With `messages=False` or `tokens=False`, the messages or tokens of prompts and turns are None
+    (edits are empty), and so are whole prompts and choices of the calls.
 
-    Raises UsageError for a file that is given twice; StoreError, for a path without files at once, else while
-    iterating.
+    Raises UsageError for a file that is given twice. Raises StoreError: for a path without files at once, otherwise
+    while iterating.
     """
     rows = Rows.of(split, training_step)
     files = [file for file in find_all_files(path) if file.part is None or rows.why_none_of(file.part) is None]
@@ -128,9 +128,9 @@ def read_trajectories(
 def read_rollout_traces(path: str | Path | Iterable[str | Path]) -> Iterator[RolloutTrace]:
     """Read the rollout traces of a dataset that was converted with `--rollout-traces`.
 
-    Paths and order are those of `read_trajectories`; a rollout's are in the order of its calls. Memory is that of one
-    row group. Raises UsageError for a file that is given twice; StoreError, for a path without files at once, else
-    while iterating, for files without rollout traces too.
+    Paths and order are as for `read_trajectories`. The traces of a rollout are in the order of its calls. Memory holds
+    one row group. Raises UsageError for a file that is given twice. Raises StoreError: for a path without files at
+    once; otherwise while iterating, also for files without rollout traces.
     """
     files = find_all_files(path)
     return (trace for file in files for trace in _read_traces(file))

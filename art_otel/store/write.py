@@ -38,11 +38,11 @@ def write_trajectories(
 ) -> WriteSummary:
     """Write trajectories into a folder or URL as `part-*.parquet`, or into one `*.parquet` file.
 
-    A dataset that was there before is replaced when everything is written; what art-otel did not write never is. A list
-    or tuple is written in `Trajectory.order`, an iterator as it comes, with memory of about one row group. Raises
-    UsageError for what is no trajectory, and where the path cannot be a dataset, holds files of others or is just being
-    written to; StoreError for a trajectory that no column can hold; StorageError and OSError for what the disk or store
-    refuses.
+    An earlier dataset is replaced when everything is written. A file that art-otel did not write is never replaced. A
+    list or tuple is written in `Trajectory.order`. An iterator is written in its own order, with memory of about one
+    row group. Raises UsageError for a value that is not a trajectory, and for a path that cannot be a dataset, has
+    other files, or is being written to by another process. Raises StoreError for a trajectory that no column can hold.
+    Raises StorageError and OSError if the disk or store refuses.
     """
     checked = _checked(trajectories)
     if isinstance(trajectories, Sequence):

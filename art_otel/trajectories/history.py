@@ -25,8 +25,8 @@ from art_otel.trajectories.model import AddedMessage, Prompt, Trajectory, Turn
 class HistoryMessage:
     """A message of a history.
 
-    `turn` is the position of the turn that sampled it and `completion_id` the id of the response that it came in, both
-    None for what was given to the model. `trained` says whether this history is where it is trained.
+    `turn` is the position of the turn that sampled it, and `completion_id` is the id of its response. Both are None for
+    a message that was not sampled. `trained` says whether the message is trained in this history.
     """
 
     message: Message
@@ -61,11 +61,11 @@ class HistoryMessage:
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class History(Sequence[HistoryMessage]):
-    """A path of messages from a root turn to a leaf; a sequence of its messages, empty where they are unknown.
+    """A path of messages from a root turn to a leaf. It is a sequence of its messages, and empty if they are unknown.
 
-    `turns` are positions in the trajectory. `messages` are written as they were first sent or sampled; None where
-    nobody recorded one of them: the root's prompt, or a completion of which only tokens are known. The last messages
-    may be tool results that the app put behind the leaf.
+    `turns` are positions in the trajectory. `messages` are as they were first sent or sampled. They are None if one of
+    them was not recorded: the root's prompt, or a completion of which only tokens are known. The last messages may be
+    tool results that the app added after the leaf.
     """
 
     turns: tuple[int, ...]
@@ -94,7 +94,7 @@ class History(Sequence[HistoryMessage]):
 
 
 def histories(trajectory: Trajectory) -> tuple[History, ...]:
-    """Give the message histories: every message path from a root turn to a leaf, in the order of the leaves."""
+    """Return the message histories: every message path from a root turn to a leaf, in the order of the leaves."""
     first_leaves = _first_leaves(trajectory.turns, _known_paths(trajectory.turns))
     return tuple(_history(trajectory, leaf, first_leaves) for leaf in leaves(trajectory.turns))
 
@@ -389,10 +389,10 @@ class CompletionSpan:
 class TokenHistory:
     """The tokens of a path through turns whose prompt and completion have ids.
 
-    `token_ids`, `loss_mask` and `logprobs` have shape (tokens,). A byte of `loss_mask` is 1 where the token was sampled
-    and is trained in this history, else 0. `logprobs` are the policy's when it sampled; 0.0 where nothing was sampled,
-    and in a completion that is only context here and came without. None when a trained completion has none.
-    `turns` are positions in the trajectory, `spans` has one entry for each of them.
+    `token_ids`, `loss_mask` and `logprobs` have shape (tokens,). A byte of `loss_mask` is 1 if the token was sampled
+    and is trained in this history, otherwise 0. `logprobs` are the policy's when it sampled. They are 0.0 where nothing
+    was sampled, and in a completion without logprobs that is only context here. If a trained completion has no
+    logprobs, `logprobs` is None. `turns` are positions in the trajectory; `spans` has one entry for each of them.
     """
 
     token_ids: TokenIds
@@ -403,10 +403,10 @@ class TokenHistory:
 
 
 def token_histories(trajectory: Trajectory) -> tuple[TokenHistory, ...]:
-    """Give the token histories: every token path from a root turn to a leaf, in the order of the leaves.
+    """Return the token histories: every token path from a root turn to a leaf, in the order of the leaves.
 
-    Needs turns and prompts only, so a trajectory that was read without the calls' prompts will do. Linear in the tokens
-    of the histories: a context that several share is written out in each.
+    This needs only turns and prompts, so you may read the trajectory with `prompts=False`. The time is linear in the
+    tokens of the histories. If several histories have a common context, each contains it.
     """
     turns = trajectory.turns
     paths = PromptPaths(turns)

@@ -189,10 +189,10 @@ JsonObject: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RolloutTrace:
-    """One call, `span_id`, of a rollout.
+    """One call of a rollout: `span_id` is its span.
 
-    `reward_data` maps names to raw numbers, see `RewardComponents`; `env_state` and `extra` come from
-    the span attributes `art.env_state…` and `art.extra…`.
+    `reward_data` maps names to raw numbers, see `RewardComponents`. `env_state` and `extra` come from the span
+    attributes `art.env_state…` and `art.extra…`.
     """
 
     rollout_id: str
@@ -205,7 +205,7 @@ class RolloutTrace:
 
 
 def rollout_traces(trajectories: Trajectory | Iterable[Trajectory]) -> tuple[RolloutTrace, ...]:
-    """Give a RolloutTrace for each call of a trajectory, or of several, in the order of the calls."""
+    """Return a RolloutTrace for each call of a trajectory, or of several, in the order of the calls."""
     given = [trajectories] if isinstance(trajectories, Trajectory) else trajectories
     return tuple(
         _trace(trajectory.rollout_id, call, components.of(call))

@@ -73,17 +73,18 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Prompt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What one call was asked, as what is new in it. `history.rebuild_prompts` puts whole prompts together again.
+    """The prompt of one call; only its new part is stored. `history.rebuild_prompts` rebuilds whole prompts.
 
-    - `parent` and `token_parent` are positions in `Trajectory.turns`, None where the prompt continues no turn.
-    - The prompt's messages are the first `kept_messages` of the message path of `parent` (without a parent: of
-      `token_parent`), with `edits` in their places, and then `messages`. `messages` is None when nobody recorded them.
-    - The prompt's ids are `kept_tokens` ids and then `context_token_ids`. The kept ones begin the token path of
-      `token_parent`; where that path is shorter, the known ids of `parent`. `context_token_ids` is None when the
-      server gave no ids.
-    - `drifted_at` counts the ids that the prompt has in common with the parent's token path, where it does not begin
-      with that whole path. `respelled_at` counts the messages that it has in common with the token parent's message
-      path, where it does not begin with that. Both are None where there is no such disagreement, or nobody knows.
+    - `parent` and `token_parent` are positions in `Trajectory.turns`, or None if the prompt continues no turn.
+    - The prompt's messages are the first `kept_messages` of the message path of `parent` (or of `token_parent`, if
+      there is no parent), with `edits` in their places, and then `messages`. `messages` is None if they were not
+      recorded.
+    - The prompt's ids are `kept_tokens` ids and then `context_token_ids`. The kept ids are the beginning of the token
+      path of `token_parent`, or of the known ids of `parent` if that path is shorter. `context_token_ids` is None if
+      the server gave no ids.
+    - `drifted_at` is how many ids the prompt and the parent's token path have in common, if the prompt does not begin
+      with that whole path. `respelled_at` is how many messages it and the token parent's message path have in common,
+      if it does not begin with that path. Both are None if there is no such difference, or if it is unknown.
     """
 
     parent: int | None = None
@@ -100,10 +101,10 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Turn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One sampled completion.
 
-    `call` is a position in `Trajectory.calls`, `choice` a position in that call's choices. `prompt` is the call's
-    prompt; all turns of a call have the same object. `message`, `token_ids` and `logprobs` (one a token) are what was
-    sampled; `weight_versions`, `routed_experts` and `sampling_mask` are those of the choice. `untrained` is None for a
-    completion to train, else the reason why it must not be trained.
+    `call` is a position in `Trajectory.calls`, and `choice` a position in that call's choices. `prompt` is the call's
+    prompt; all turns of a call have the same object. `message`, `token_ids` and `logprobs` (one for each token) were
+    sampled. `weight_versions`, `routed_experts` and `sampling_mask` are those of the choice. `untrained` is None if the
+    completion may be trained, otherwise the reason why it must not be trained.
     """
 
     call: int
@@ -130,21 +131,21 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def has_tokens(self) -> bool:
-        """Whether the ids of both the prompt and the completion are known: token histories need them, messages not."""
+        """Whether the ids of prompt and completion are known. Token histories need them; message histories do not."""
         return self.prompt.context_token_ids is not None and self.token_ids is not None
 
 
 class Reward(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One reward as it was given.
 
-    `value` is None when only a label was given. `time_ns` orders corrections: the last one wins.
+    `value` is None if only a label was given. `time_ns` orders corrections: the last one counts.
 
-    - Of the whole rollout: `target` and `step` are None.
-    - Of a step: `step` is its index, `target` the span id of the step (None where only the index was given).
-    - Of a call: `target` is the call's span id, `step` the step that it lies in.
-    - Of an agent or tool: `target` is its span id and `target_kind` says which; it judges no call and no step.
-    - Of a part of a call, also: `choice` is a position in the call's choices, `token_start` and `token_end` (exclusive)
-      are positions in that completion's token ids (of choice 0 where `choice` is None).
+    - For the whole rollout: `target` and `step` are None.
+    - For a step: `step` is its index, and `target` is the span id of the step (None if only the index was given).
+    - For a call: `target` is the call's span id, and `step` is the step around it.
+    - For an agent or tool: `target` is its span id, and `target_kind` says which. It judges no call and no step.
+    - For a part of a call, also: `choice` is a position in the call's choices. `token_start` and `token_end`
+      (exclusive) are positions in that completion's token ids (of choice 0 if `choice` is None).
     """
 
     name: str
@@ -184,8 +185,8 @@ def final_reward(rewards: Iterable[Reward]) -> float | None:
 class ToolExecution(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One run of a tool, as an `execute_tool` span recorded it.
 
-    `arguments` and `result` are JSON values, or text as it was recorded. `turn` is the position of the turn that asked
-    for it and `call_id` the id of its tool call, both None where nobody can tell. Times are in nanoseconds.
+    `arguments` and `result` are JSON values, or the recorded text. `turn` is the position of the turn that asked for
+    it, and `call_id` is the id of its tool call. Both are None if unknown. Times are in nanoseconds.
     """
 
     span_id: str
@@ -218,20 +219,23 @@ class PolicyVersions(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class Trajectory(Generic[Result_co]):
-    """One recorded rollout: what it was, how it went, its rewards, and its calls and turns.
+    """One recorded rollout: what it was, how it ended, its rewards, its calls and its turns.
 
-    `trace_id` is the trace of the rollout's own span, or of its first span where its own is missing. `revision` counts,
-    from 0, how often it was emitted again because late spans came. `incomplete_reasons` maps what is missing to how
-    often it is; a trajectory is complete when there is none. Times are nanoseconds since the epoch, None when the
-    rollout's span is missing or never ended. `reward` is the final reward, None when nobody gave one; where it is not
-    given it follows from `rewards`. `metadata` holds JSON values as they were given, `tools` every tool definition that
-    any call had, `tool_calls` the tools that ran.
-    `calls` and `prompts` have one entry a call, in causal order: a call stands behind the call that its prompt
-    continues. `added_messages` are what the app put behind completions by `get_history(…).append(…)`, in that order.
+    - `trace_id` is the trace of the rollout's own span, or of its first span if its own is missing.
+    - `revision` counts, from 0, how often the trajectory was written again because late spans came.
+    - `incomplete_reasons` maps each reason to a count. A trajectory is complete if there is none.
+    - Times are nanoseconds since the epoch. They are None if the rollout's span is missing or never ended.
+    - `reward` is the final reward, or None. If you do not give it, it follows from `rewards`.
+    - `metadata` holds JSON values as they were given. `tools` has all tool definitions of all calls. `tool_calls` has
+      the tools that ran.
+    - `calls` and `prompts` have one entry for each call, in causal order: a call comes after the call that its prompt
+      continues.
+    - `added_messages` are messages that the app added after completions, with `get_history(…).append(…)`, in that
+      order.
 
-    What only `gather_trajectory` knows, and files do not have: `result` is what the rollout's function returned (None
-    where it raised), `exception` what it raised, and `children` are the rollouts that began inside this one, without
-    results of their own.
+    Only `gather_trajectory` knows these, and files do not have them: `result` is the function's return value (None if
+    it raised), `exception` is the exception that it raised, and `children` are the rollouts that began inside this one,
+    without results.
     """
 
     rollout_id: str
@@ -282,21 +286,21 @@ class Trajectory(Generic[Result_co]):
 
     @property
     def complete(self) -> bool:
-        """Whether nothing is known to be missing."""
+        """Whether no gap is known."""
         return not self.incomplete_reasons
 
     @property
     def histories(self) -> "tuple[History, ...]":
-        """Every message path from a root to a leaf, as `art_otel.histories` gives them."""
+        """Every message path from a root to a leaf, as `art_otel.histories` returns them."""
         from art_otel.trajectories.history import histories  # noqa: PLC0415 # as above
 
         return histories(self)
 
     def get_history(self, completion_id: str, choice: int = 0) -> "History | None":
-        """The messages up to and with a completion, and what the app put behind it.
+        """Return the messages up to and including a completion, and the messages that the app added after it.
 
-        `completion_id` is the id of the response, `choice` the index of one of its choices. None where the trajectory
-        has no such completion, or its messages are unknown.
+        `completion_id` is the id of the response, `choice` the index of one of its choices. Returns None if the
+        trajectory has no such completion, or if its messages are unknown.
         """
         from art_otel.trajectories.history import history_of  # noqa: PLC0415 # as above
 
@@ -317,10 +321,10 @@ def with_rewards(trajectory: Trajectory, *new_rewards: Reward) -> Trajectory:
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class TrajectoryGroup:
-    """Trajectories of one task, compared with each other by group-relative advantages.
+    """Trajectories of one task. Group-relative advantages compare them with each other.
 
-    `metrics` are about the group as a whole; `art_otel.RunLog` writes them. `len(group)` and `for trajectory in group`
-    are those of its trajectories.
+    `metrics` are about the group as a whole; `art_otel.RunLog` writes them. `len(group)` counts its trajectories, and
+    `for trajectory in group` iterates over them.
     """
 
     group_id: str

@@ -107,7 +107,7 @@ def detach(token: Token[Context]) -> None:
 
 
 def in_context(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Bind a function to the current rollout, for a thread or a pool, which start without a context.
+    """Bind a function to the current rollout, for a thread or a pool, because these start without a context.
 
     Write `pool.submit(in_context(ask), question)`.
     """

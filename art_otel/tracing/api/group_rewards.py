@@ -39,11 +39,12 @@ def score_group(group: Group, judge: Judge, name: str = REWARD_NAME) -> list[Tra
 def score_group(
     group: Group, judge: Judge | AsyncJudge, name: str = REWARD_NAME
 ) -> list[Trajectory] | Awaitable[list[Trajectory]]:
-    """Have a judge look at all trajectories of a group and give each its own reward, also long after they ended.
+    """Let a judge score all trajectories of a group together, also long after they ended.
 
-    `judge(trajectories)` gives as many rewards, in their order; where it is async, await what this gives. Each reward
-    is recorded as `reward(value, name, target=trajectory)` does. The trajectories come back in their order with it.
-    Raises UsageError for another number of rewards, and for two trajectories that one reward could not tell apart.
+    `judge(trajectories)` returns one reward for each trajectory, in their order. If the judge is async, await the
+    result of `score_group`. Each reward is recorded as by `reward(value, name, target=trajectory)`. Returns the
+    trajectories with their rewards, in the same order. Raises UsageError if the number of rewards is different, and for
+    two trajectories that one reward could not tell apart.
     """
     trajectories = list(group.trajectories if isinstance(group, TrajectoryGroup) else group)
     _check_distinct(trajectories)
@@ -64,12 +65,13 @@ def rank_group(
 def rank_group(
     group: Group, compare: Compare | AsyncCompare, name: str = REWARD_NAME, *, both_ways: bool = True
 ) -> list[Trajectory] | Awaitable[list[Trajectory]]:
-    """Compare all pairs of a group and score each trajectory: its wins minus its losses, a comparison.
+    """Compare all pairs of a group. A trajectory's score is its wins minus its losses, divided by its comparisons.
 
-    `compare(a, b)` is 1 where a is better, -1 where b is, anything between, and None where nobody can tell, which is
-    left out; where it is async all comparisons run at once, and what this gives is to be awaited. `both_ways` asks for
-    (b, a) too, so that a judge who prefers the first of two favours nobody. A trajectory that was compared with none
-    is given no reward. The reward is that of tinker-cookbook's preference environments (rl/preference_envs.py 0.6.1).
+    `compare(a, b)` returns 1 if a is better, -1 if b is better, a number between them, or None if it cannot decide;
+    such a comparison is left out. If `compare` is async, all comparisons run at once; await the result of `rank_group`.
+    With `both_ways`, (b, a) is compared too, because a judge may prefer the first of two. A trajectory without a
+    comparison gets no reward. The reward is that of tinker-cookbook's preference environments (rl/preference_envs.py
+    0.6.1).
     """
 
     def judge(trajectories: list[Trajectory]) -> Values | Awaitable[Values]:

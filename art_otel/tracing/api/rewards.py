@@ -76,14 +76,17 @@ def reward(  # noqa: PLR0913 # each says another thing about the reward, by its 
 ) -> None:
     """Give a reward to a rollout, a step or a call; also later, and from another process.
 
-    Without a target it goes to the running step, else to the running rollout, also to that of a request or task whose
-    span's name makes it one (`rollout_spans`). `target` is a response's id (that call),
-    a span or its context, a call or a whole trajectory as they were recorded, or a running trajectory or step.
-    `rollout_id` names a rollout that may run elsewhere, `step` a step of the rollout by its index. Where the target is
-    a call, `choice` is one of several choices by its index, and `tokens` a range (start, end) of its completion's token
-    ids, the end exclusive. `value` may be None where there is a `label`; what is no finite number, and a range that is
-    empty or negative, is refused with a warning. So is a reward outside of every rollout that names none.
-    Raises UsageError for a target of a wrong type.
+    - Without a target, it judges the running step, or otherwise the running rollout. A request or task counts as a
+      rollout if the name of its span makes it one (`rollout_spans`).
+    - `target` is the id of a response (for its call), a span or its context, a recorded call or trajectory, or a
+      running trajectory or step.
+    - `rollout_id` names a rollout, which may run elsewhere. `step` is the index of a step of the rollout.
+    - If the target is a call, `choice` is the index of one choice, and `tokens` is a range (start, end) of its
+      completion's token ids. The end is exclusive.
+    - `value` may be None if there is a `label`.
+
+    These are refused with a warning: a value that is not a finite number, a range that is empty or negative, and a
+    reward outside every rollout that names no rollout. Raises UsageError for a target of a wrong type.
     """
     number = None if value is None else scalars.reward(value, name)
     if number is None and (value is not None or label is None):

@@ -116,18 +116,18 @@ def rollout(  # noqa: PLR0913 # each says another thing about the rollout, by it
     """Make each call of a function, or a block, a rollout: one run of an agent on one task.
 
     Write @rollout, @rollout(name=…), `with rollout(name=…) as trajectory:` or `async with rollout(name=…)`. The
-    decorated function keeps its signature, values and exceptions.
+    decorated function keeps its signature, return value and exceptions.
 
     - `name` is the function's name by default.
-    - `group_id` names the task whose rollouts are compared with each other: a text, or a function that is called with
-      the rollout's own arguments and returns one.
+    - `group_id` names the task. Rollouts with one `group_id` are compared with each other. It is a text, or a function
+      that gets the rollout's arguments and returns a text.
     - `split` is train, val, test or another; `attempt` and `training_step` are whole numbers.
     - `metadata` holds JSON values.
-    - `capture_args` and `capture_result` record what the function was called with and what it returned, as
-      `metadata["args"]` and `metadata["result"]`: JSON values, and the repr of what is none.
+    - `capture_args` and `capture_result` record the arguments and the return value as `metadata["args"]` and
+      `metadata["result"]`. A value that is not JSON is recorded as its repr.
 
-    An exception makes the rollout's status `error` (a cancellation `cancelled`) and is raised as it is. Raises
-    UsageError that names the parameter for a value of a wrong type.
+    After an exception, the rollout's status is `error` (after a cancellation `cancelled`). The exception is raised
+    unchanged. Raises UsageError for a value of a wrong type; the message names the parameter.
     """
     config = _make_config(
         _BLOCK if name is None else name,

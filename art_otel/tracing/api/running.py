@@ -120,12 +120,12 @@ class Field(Generic[_T]):
 
 
 class RunningTrajectory(Rewarded):
-    """The handle to a rollout in progress.
+    """A handle to a rollout that still runs.
 
     You can set these fields while it runs: `group_id`, `split`, `name` (texts), `training_step`, `attempt` (whole
-    numbers), `reward` (a number), `metrics` (names to numbers) and `metadata` (names to JSON values). Setting anything
-    else raises AttributeError; a value of the wrong type raises UsageError. Metadata that it began with can be changed
-    and not taken back.
+    numbers), `reward` (a number), `metrics` (names to numbers) and `metadata` (names to JSON values). Setting any other
+    attribute raises AttributeError, and a value of the wrong type raises UsageError. Metadata that the rollout began
+    with can be changed, but not removed.
     """
 
     FIELDS: ClassVar[tuple[str, ...]] = (
@@ -167,7 +167,7 @@ class RunningTrajectory(Rewarded):
 
     @property
     def failed(self) -> bool:
-        """Whether the code of the rollout raised."""
+        """Whether the code of the rollout raised an exception."""
         return self._failed
 
     @property
@@ -182,7 +182,7 @@ class RunningTrajectory(Rewarded):
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The metrics by name, written when the rollout ends."""
+        """Metrics by name. They are written when the rollout ends."""
         self._is_written("metrics")
         return self._metrics
 
@@ -194,7 +194,7 @@ class RunningTrajectory(Rewarded):
 
     @property
     def metadata(self) -> dict[str, object]:
-        """The metadata by name, written when the rollout ends."""
+        """Metadata by name. It is written when the rollout ends."""
         self._is_written("metadata")
         return self._metadata
 
@@ -206,20 +206,20 @@ class RunningTrajectory(Rewarded):
 
     @property
     def calls(self) -> "tuple[InferenceCall, ...]":
-        """The LLM calls recorded so far; one that still runs has no end."""
+        """The LLM calls that were recorded so far. A call that still runs has no end."""
         recording = recorder()
         return () if recording is None else recording.calls(self._rollout_id)
 
     @property
     def turns(self) -> "tuple[Turn, ...]":
-        """The turns of `calls`, each with a position in them."""
+        """The turns of `calls`. Each turn has the position of its call in `calls`."""
         return self._lineage()[1]
 
     def get_history(self, completion_id: str, choice: int = 0) -> "RunningHistory | None":
-        """Return the messages up to and including a completion, and those appended to it; None if it is not known.
+        """Return the messages up to and including a completion, and the messages appended to it; None if it is unknown.
 
-        `completion_id` is the id of its response, `choice` the index of one of its choices. Append tool results with
-        `history.append(…)`, and send the messages with `history.to_openai()`.
+        `completion_id` is the id of the completion's response, `choice` the index of one of its choices. Append tool
+        results with `history.append(…)`, and send the messages with `history.to_openai()`.
         """
         from art_otel.trajectories import AddedMessage, history_of  # noqa: PLC0415 # as above
         from art_otel.trajectories.lineage import turns_by_completion  # noqa: PLC0415 # as above
@@ -320,10 +320,10 @@ class RunningTrajectory(Rewarded):
 
 
 class RunningHistory(Sequence["HistoryMessage"]):
-    """The messages up to and with `completion_id`, a completion, to be continued; what is appended is recorded.
+    """The messages up to and including the completion `completion_id`. You can append messages; they are recorded.
 
     Append the result of a tool with `history.append({"role": "tool", "tool_call_id": call.id, "content": result})`, and
-    ask again with `client.chat.completions.create(model=model, messages=history.to_openai())`.
+    call the model again with `client.chat.completions.create(model=model, messages=history.to_openai())`.
     """
 
     def __init__(self, running: RunningTrajectory, completion_id: str, choice: int, history: "History") -> None:
@@ -346,9 +346,9 @@ class RunningHistory(Sequence["HistoryMessage"]):
         return f"<RunningHistory of {self.completion_id}: {len(self)} messages>"
 
     def append(self, message: Mapping[str, Any]) -> None:
-        """Put a message of OpenAI's chat format behind the last one, as the result of a tool, and record it.
+        """Append a message in OpenAI's chat format, such as the result of a tool, and record it.
 
-        Raises UsageError for what is no message.
+        Raises UsageError for a value that is not a message.
         """
         from art_otel.conventions import history_messages  # noqa: PLC0415 # loads all conventions
         from art_otel.trajectories import HistoryMessage  # noqa: PLC0415 # loads the trajectories
@@ -365,7 +365,7 @@ class RunningHistory(Sequence["HistoryMessage"]):
         self._messages.extend(HistoryMessage(message=one) for one in messages)
 
     def to_openai(self) -> list[Any]:
-        """The messages as plain dicts, for `client.chat.completions.create(messages=…)`."""
+        """Return the messages as plain dicts, for `client.chat.completions.create(messages=…)`."""
         return [entry.to_openai() for entry in self]
 
 
@@ -376,7 +376,7 @@ def field_attributes(**values: object) -> dict[str, scalars.Scalar]:
 
 
 def get_current_trajectory() -> RunningTrajectory:
-    """Return the innermost rollout that this code runs in. Raises UsageError outside of every rollout."""
+    """Return the running trajectory of the innermost rollout. Raises UsageError outside every rollout."""
     running = running_trajectory()
     if running is None:
         raise UsageError(

@@ -29,9 +29,9 @@ _STEP: Final = otel_context.create_key("art-otel-step")
 
 
 class Step(Rewarded):
-    """One step; set its `reward`, and what its calls should keep: `env_state[name]` and `extra[name]`, JSON values.
+    """One step. Set its `reward`, and data for its calls: `env_state[name]` and `extra[name]`, which are JSON values.
 
-    `index` is None where it belongs to no rollout. A value that is no JSON value raises UsageError.
+    `index` is None if the step belongs to no rollout. A value that is not JSON raises UsageError.
     """
 
     FIELDS: ClassVar[tuple[str, ...]] = ("reward", "env_state", "extra")
@@ -54,7 +54,7 @@ class Step(Rewarded):
 
     @property
     def extra(self) -> MutableMapping[str, Any]:
-        """Whatever else should be kept, written when the step ends."""
+        """Any other data about the step. It is written when the step ends."""
         return self._extra
 
     @extra.setter
@@ -126,10 +126,10 @@ class OpenStep:
 
 
 def step(index: int | None = None, name: str | None = None) -> OpenStep:
-    """Open the next step of the running rollout, or the one with this index.
+    """Open the next step of the running rollout, or the step with this index.
 
-    `with step() as this: …; this.reward = 0.5`. `name` is for people: it stands in the span's name. Outside of every
-    rollout nothing is recorded.
+    `with step() as this: …; this.reward = 0.5`. `name` is for people; it becomes a part of the span's name. Outside
+    every rollout, nothing is recorded.
     """
     return OpenStep(index, name)
 

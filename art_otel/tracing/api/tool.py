@@ -31,12 +31,12 @@ def tool(*, name: str | None = None) -> Callable[[Callable[_P, _R]], Callable[_P
 def tool(
     function: Callable[_P, _R] | None = None, /, *, name: str | None = None
 ) -> Callable[_P, _R] | Callable[[Callable[_P, _R]], Callable[_P, _R]]:
-    """Record each call of a function as the execution of a tool, which is in `trajectory.tool_calls`.
+    """Record each call of a function as a tool execution. The executions are in `trajectory.tool_calls`.
 
-    @tool or @tool(name=…) goes on a plain or async function; the name is the function's by default, and should be the
-    one that the model knows the tool by. Recorded are the arguments by name and the result, as JSON values (the repr of
-    what is none), the times, and what it raised. A call that one tool call of the model asked for, with the same name
-    and arguments, has the turn of it. Raises UsageError for a class or a generator function.
+    Put @tool or @tool(name=…) on a plain or async function. The name should be the one that the model knows; the
+    default is the function's name. The span has the arguments by name and the result, as JSON values (the repr of other
+    values), the times, and the exception. If exactly one tool call of the model has the same name and arguments, the
+    execution has a link to its turn. Raises UsageError for a class or a generator function.
     """
 
     def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:

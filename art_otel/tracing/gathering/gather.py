@@ -64,14 +64,15 @@ async def gather_trajectory(
 async def gather_trajectory(
     work: Work, *, grace_seconds: float | None = None, raise_errors: bool = False
 ) -> Trajectory[Any]:
-    """Run a function decorated with @rollout and return its trajectory; its own value is `trajectory.result`.
+    """Run a function decorated with @rollout and return its trajectory. `trajectory.result` is the function's result.
 
-    `await gather_trajectory(agent(task))`, or `gather_trajectory(partial(agent, task))` for a plain function, which
-    then runs in a thread. Rollouts that began inside it are `trajectory.children`. No set-up is needed: without one
-    the rollout is recorded in memory. Spans that still run at its end are waited for, `grace_seconds` at most.
+    Write `await gather_trajectory(agent(task))`, or `gather_trajectory(partial(agent, task))` for a plain function,
+    which then runs in a thread. Rollouts that began inside it are `trajectory.children`. No set-up is needed: without
+    one, the rollout is recorded in memory. If spans still run at the end of the rollout, this waits for them, at most
+    `grace_seconds`.
 
-    An exception of the rollout is `trajectory.status`, `.error` and `.exception`, and is logged; `raise_errors` raises
-    it instead. Raises UsageError where tracing is turned off or no rollout began.
+    If the rollout raises, `trajectory.status`, `.error` and `.exception` say so, and the exception is logged. With
+    `raise_errors`, it is raised instead. Raises UsageError if tracing is turned off, or if no rollout began.
     """
     with gathering() as builder:
         trajectory = await gather_one(work, GatherScope(), grace_seconds, builder)

@@ -46,16 +46,16 @@ class GatherOptions(TypedDict, total=False):
 
 
 class Gathering(Coroutine[Any, Any, list[Trajectory[_R]]]):
-    """Rollouts that run once they are awaited or iterated over.
+    """Rollouts that run when you await this object or iterate over it.
 
-    trajectories = await gathering
-    async for trajectory in gathering:
-        ...
-    async for group in gathering.groups(size=8):
-        ...
+        trajectories = await gathering
+        async for trajectory in gathering:
+            ...
+        async for group in gathering.groups(size=8):
+            ...
 
-    Awaited, the trajectories are in the order of what was given; the loops give them as they end. A loop that is left
-    early cancels the rest.
+    If you await it, trajectories come in the order of the arguments. A loop gets them as they end. If you leave a loop
+    early, the other rollouts are cancelled.
     """
 
     def __init__(self, run: Callable[[], "AsyncGenerator[_Gathered]"]) -> None:
@@ -68,10 +68,10 @@ class Gathering(Coroutine[Any, Any, list[Trajectory[_R]]]):
                 yield one.trajectory
 
     async def groups(self, *, size: int, timeout: float | None = None) -> AsyncGenerator[TrajectoryGroup]:
-        """Give groups of `size` trajectories that say the same `group_id` and training step, as they end.
+        """Iterate over groups of `size` trajectories with the same `group_id` and training step, as they end.
 
-        A group that is not full `timeout` seconds after its first trajectory, or when all have ended, is given as it
-        is. A rollout without a group is one of its own.
+        If a group is not full `timeout` seconds after its first trajectory, or when all rollouts have ended, it is
+        returned as it is. A rollout without a group is a group of its own.
         """
         partial = PartialGroups[None](size=size, timeout=timeout)
         async with aclosing(aiter(self)) as trajectories, aclosing(grouped(trajectories, partial)) as groups:
@@ -116,22 +116,23 @@ def gather_trajectories(  # pyright: ignore[reportOverlappingOverload] # only he
 @overload
 def gather_trajectories(works: Iterable[Work], **options: Unpack[GatherOptions]) -> Gathering[object]: ...
 def gather_trajectories(works: Iterable[Work], **options: Unpack[GatherOptions]) -> Gathering[Any]:
-    """Gather each as `gather_trajectory` does, at once.
+    """Run many rollouts at once, each as with `gather_trajectory`, and return their trajectories.
 
-    trajectories = await art_otel.gather_trajectories(agent(task) for task in tasks)
-    async for trajectory in art_otel.gather_trajectories([agent(task) for task in tasks]):
-        ...
-    async for group in art_otel.gather_trajectories([agent(task) for task in tasks for _ in range(8)]).groups(size=8):
-        ...
+        trajectories = await art_otel.gather_trajectories(agent(task) for task in tasks)
+        async for trajectory in art_otel.gather_trajectories([agent(task) for task in tasks]):
+            ...
+        attempts = [agent(task) for task in tasks for _ in range(8)]
+        async for group in art_otel.gather_trajectories(attempts).groups(size=8):
+            ...
 
-    Awaited, they come in the order of what was given; the loops give them as they end. One that fails is a trajectory
-    like the others, whose `status` and `exception` say so; the first exception is logged.
+    If you await it, trajectories come in the order of the arguments. A loop gets them as they end. If a rollout fails,
+    its trajectory has a `status` and an `exception`; the first exception is logged.
 
-    - `max_concurrent`: how many run at a time; all unless it is given.
-    - `max_exceptions`: how many may fail, as a number or, below 1, as a part of all; all unless it is given. With one
-      more the first of their exceptions is raised and the rest is cancelled.
+    - `max_concurrent`: how many run at a time; the default is all.
+    - `max_exceptions`: how many may fail, as a number or, below 1, as a share of all; the default is all. If one more
+      fails, the first exception is raised and the other rollouts are cancelled.
     - `grace_seconds`: as for `gather_trajectory`.
-    - `progress`: False shows no bar where standard error is a terminal.
+    - `progress`: False shows no progress bar. By default, there is one if standard error is a terminal.
     """
     if isawaitable(works):
         if iscoroutine(works):
@@ -142,10 +143,10 @@ def gather_trajectories(works: Iterable[Work], **options: Unpack[GatherOptions])
 
 
 async def gather_trajectory_groups(groups: Groups, **options: Unpack[GatherOptions]) -> list[TrajectoryGroup]:
-    """Gather groups of rollouts of one task each, `{group_id: [agent(task), …]}`, or without ids, which are then made.
+    """Run groups of rollouts, each group for one task, and return a TrajectoryGroup for each.
 
-    A rollout that names no group is given the id of its group. Everything else is as for `gather_trajectories`, over
-    all groups.
+    Give `{group_id: [agent(task), …]}`, or lists without ids; ids are then made. A rollout that names no group gets the
+    id of its group. Everything else is as for `gather_trajectories`, over all groups.
     """
     listed = _named(groups)
     works = [(work, group_id) for group_id, members in listed for work in members]

@@ -44,7 +44,7 @@ _MAKING: Final = InternalErrorHandler("tracing could not begin; the app runs wit
 
 
 def configure(**keywords: Unpack[Keywords]) -> "Tracing":
-    """Trace this process; every keyword has an environment variable that means the same (docs/spec/settings.md).
+    """Turn tracing on in this process. Each keyword also exists as an environment variable (docs/spec/settings.md).
 
     - Where it goes: `dir`, `spool`, `spool_days`, `exporters`; `project` and `model` for the run log.
     - What is recorded: `capture_content`, `scrub`, `scrub_patterns`, `scrub_keeps`, `request_tokens`, `policy_version`,
@@ -52,9 +52,9 @@ def configure(**keywords: Unpack[Keywords]) -> "Tracing":
     - Rollouts: `rollout_spans`, `split`, `trust_rollout_ids`, `grace_seconds`, `max_open_rollouts`,
       `max_rollout_hours`.
 
-    Call it before the first span. A later call may add keywords; those of earlier calls stay. `project` and `model`
-    may change at any time. `ART_OTEL_ENABLED=0` turns it off. Raises UsageError for a setting that cannot be, and where
-    other settings have recorded spans already.
+    Call it before the first span. A later call may add keywords; the keywords of earlier calls stay. `project` and
+    `model` may change at any time. `ART_OTEL_ENABLED=0` turns tracing off. Raises UsageError for an invalid setting,
+    and for a setting that differs from one with which spans were already recorded.
     """
     tracing.change(os.environ, keywords)
     return tracing

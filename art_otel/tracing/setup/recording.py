@@ -143,16 +143,16 @@ def _rewrites(settings: Settings) -> Iterator[Rewrite]:
 
 
 class RolloutSpanProcessor(RecordingSpanProcessor):
-    """A span processor that records rollouts, to be added to a TracerProvider by hand.
+    """A span processor that records rollouts. Add it to a TracerProvider yourself, in place of `configure()`.
 
-    provider = TracerProvider()
-    provider.add_span_processor(RolloutSpanProcessor(dir=".art"))
-    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+        provider = TracerProvider()
+        provider.add_span_processor(RolloutSpanProcessor(dir=".art"))
+        provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
 
-    Add it before processors that export, so that they see spans after secrets were taken out. The keywords, and the
-    environment variables beside them, are those of `configure()` about recording: `dir`, `spool`, `split`,
-    `rollout_spans`, … The app instruments the openai client itself. Of several, the first gives trajectories to the
-    code that runs. Raises UsageError for a setting that cannot be.
+    Add it before processors that export, so that they get spans without secrets. It takes the keywords of `configure()`
+    about recording (`dir`, `spool`, `split`, `rollout_spans`, …), and their environment variables. The app instruments
+    the openai client itself. If there are several, the first one gives trajectories to running code. Raises UsageError
+    for an invalid setting.
     """
 
     def __init__(self, **keywords: Unpack[Keywords]) -> None:
