@@ -6,7 +6,7 @@ from opentelemetry import trace
 from art_otel.tracing import internal_errors
 from art_otel.tracing.api.context import recorder, use_recorder
 from art_otel.tracing.internal_errors import handle_internal_errors
-from art_otel_tinker.tracing.internal_errors import handle_tinker_errors
+from art_otel_tinker.tracing.wrapping import handle_tinker_errors
 from tests.tracing.api.app import App
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from art_otel.trajectories import token_histories
 from art_otel_tinker.tracing import trace_env, trace_policy
-from art_otel_tinker.tracing.chat import chat_messages
-from art_otel_tinker.tracing.internal_errors import handle_tinker_errors
+from art_otel_tinker.tracing.calls import chat_messages
+from art_otel_tinker.tracing.wrapping import handle_tinker_errors
 from exporters.tinker.tests.plain_envs import (
     Answer,
     Prompt,

@@ -11,8 +11,8 @@ import pytest
 from art_otel.errors import UsageError
 from art_otel.trajectories import PolicyVersions, rollout_traces, token_histories
 from art_otel_tinker.tracing import trace_builder, trace_dataset, trace_dataset_builder, trace_env, trace_policy
-from art_otel_tinker.tracing.internal_errors import handle_tinker_errors
-from art_otel_tinker.tracing.renderer import watch_renderer
+from art_otel_tinker.tracing.calls import watch_renderer
+from art_otel_tinker.tracing.wrapping import handle_tinker_errors
 from exporters.tinker.tests.plain_envs import (
     Renderer,
     Talk,

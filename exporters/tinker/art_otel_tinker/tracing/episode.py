@@ -1,25 +1,90 @@
-"""Episode: one run of an environment as a rollout.
+"""Episode: one run of an environment as a rollout, and the group of those that one builder runs together.
 
-Invariant: it begins once and ends once. Its context is attached only while the environment runs, so that many run at
-once, and whoever ends it may be another task.
+Invariant: an episode begins once and ends once. Its context is attached only while the environment runs, so that many
+run at once, and whoever ends it may be another task. What the group made of a trajectory goes to the episode that the
+policy's tokens in it were given to, the very objects, wherever it stands in the list. Whatever was not graded ends as
+failed.
 """
 
-from collections.abc import Generator, Mapping, Sequence
+import os
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import copy_context
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
+import msgspec
 from opentelemetry import context as otel_context
 
 import art_otel
 from art_otel import attributes as names
 from art_otel_tinker.steps import FINAL_REWARD
-from art_otel_tinker.tracing.about import About
-from art_otel_tinker.tracing.call import Call, begin_call
-from art_otel_tinker.tracing.env_facts import attribute, call_facts, reward_components, state_facts
-from art_otel_tinker.tracing.internal_errors import handle_tinker_errors
-from art_otel_tinker.tracing.prompt import Prompt
-from art_otel_tinker.tracing.renderer import watch_renderer
+from art_otel_tinker.tracing.calls import MODEL, Call, Prompt, begin_call, chat_tools, watch_renderer
+from art_otel_tinker.tracing.wrapping import handle_tinker_errors
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class About:
+    """`policy_version` is asked anew for each call where it is a function. `tags` are those of the group."""
+
+    name: str
+    group_id: str | None = None
+    split: str | None = None
+    training_step: int | None = None
+    model: str | None = None
+    policy_version: str | Callable[[], str | None] | None = None
+    tags: tuple[str, ...] = ()
+
+    def version(self) -> str | None:
+        """The policy version at this moment; None where nobody knows."""
+        with handle_tinker_errors:
+            return self.policy_version() if callable(self.policy_version) else self.policy_version
+        return None
+
+
+_COMPONENTS: Final = ("correct", "format", "win_minus_loss")
+"""The metrics of `ProblemEnv` (tinker_cookbook.rl.problem_env) and of `PairwisePreferenceGroupBuilder`
+(tinker_cookbook.rl.preference_envs) that are parts of a reward, 0.6.1."""
+
+
+def call_facts(env: object, about: About) -> dict[str, str]:
+    """What stands on the span of every call: the model, and the tools that it was told of."""
+    facts: dict[str, str] = {} if about.model is None else {MODEL: about.model}
+    with handle_tinker_errors:
+        tools = chat_tools(env)
+        if tools is not None:
+            facts[names.REQUEST_PARAMETERS] = json_text({"tools": tools})
+    return facts
+
+
+def state_facts(env: Any) -> dict[str, object]:  # noqa: ANN401 # any Env
+    """What stands in the state of the environment at every step: the answer that a problem has."""
+    with handle_tinker_errors:
+        if callable(getattr(env, "get_reference_answer", None)):
+            return {"reference_answer": env.get_reference_answer()}
+    return {}
+
+
+def reward_components(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """What the reward was made of, of the metrics of a step or a group."""
+    return {name: float(metrics[name]) for name in _COMPONENTS if name in metrics}
+
+
+def attribute(value: object) -> str | bool | int | float:
+    """A value as an attribute: as it is where one can hold it, else as JSON."""
+    plain: object = msgspec.to_builtins(value, enc_hook=_plain)
+    return plain if isinstance(plain, (str, bool, int, float)) else json_text(plain)
+
+
+def json_text(value: object) -> str:
+    """A value as JSON; a tensor of one element is its number, and what JSON has no word for its text."""
+    return msgspec.json.encode(value, enc_hook=_plain).decode()
+
+
+def _plain(value: object) -> object:
+    item: Any = getattr(value, "item", None)
+    return item() if callable(item) else str(value)
+
 
 STOP: Final = "stop/"
 """How the metric begins that says why an episode ended."""
@@ -173,3 +238,49 @@ class Episode:
         reason = next((name.removeprefix(STOP) for name in metrics if name.startswith(STOP)), None)
         self.running.metadata["stop_reason"] = reason
         self.is_done = True
+
+
+@dataclass(kw_only=True, slots=True)
+class Group:
+    """One run of `builder`. `is_graded`: the next environments that the builder makes are another group's."""
+
+    builder: object
+    about: About
+    episodes: list[Episode] = field(default_factory=list[Episode])
+    is_graded: bool = False
+
+    @staticmethod
+    def of(builder: object, about: About) -> "Group":
+        """A new group, with an id of its own from the operating system where none was given."""
+        group_id = os.urandom(8).hex() if about.group_id is None else about.group_id
+        return Group(builder=builder, about=replace(about, group_id=group_id))
+
+    def grade(
+        self,
+        trajectories: Sequence[Any],
+        fallbacks: Sequence[Episode | None],
+        rewarded: Sequence[tuple[float, Mapping[str, float]]],
+    ) -> None:
+        """Give each episode its logprobs, reward and metrics, and end it.
+
+        `fallbacks` are the episodes of the environments at the same positions, for trajectories whose tokens name none.
+        """
+        self.is_graded = True
+        owners = {id(action): episode for episode in self.episodes for action in episode.actions}
+        for trajectory, fallback, (reward, metrics) in zip(trajectories, fallbacks, rewarded, strict=True):
+            with handle_tinker_errors:
+                acted = (owners.get(id(transition.ac.tokens)) for transition in trajectory.transitions)
+                episode = next((owner for owner in acted if owner is not None), fallback)
+                if episode is not None:
+                    episode.grade(trajectory.transitions, trajectory.stop_reason, reward, metrics)
+
+    def fail(self, error: BaseException) -> None:
+        """End what is left."""
+        self.is_graded = True
+        for episode in self.episodes:
+            with handle_tinker_errors:
+                episode.fail(error)
+
+    def end(self) -> None:
+        """The builder is done with it."""
+        self.fail(EpisodeError("the group was over before this episode was rewarded"))
