@@ -70,10 +70,25 @@ def vllm_server(log: Path) -> Iterator[ModelServer]:
         yield ModelServer(running, Path(served["root"]), Path(python))
         return
     installed = vllm_python()
-    model = made_model(installed)
+    with _vllm(installed, made_model(installed), log) as server:
+        yield server
+
+
+@contextmanager
+def vllm_in_training(folder: Path) -> Iterator[ModelServer]:
+    """A vLLM of its own, whose model is a copy in `folder`: `/collective_rpc` makes it read the weights again."""
+    installed = vllm_python()
+    model = folder / "model"
+    shutil.copytree(made_model(installed), model)
+    with _vllm(installed, model, folder / "vllm.log", {"VLLM_SERVER_DEV_MODE": "1"}) as server:
+        yield server
+
+
+@contextmanager
+def _vllm(installed: Path, model: Path, log: Path, settings: Mapping[str, str] | None = None) -> Iterator[ModelServer]:
     command = [str(installed.with_name("vllm")), "serve", str(model), *_OPTIONS]
     path = f"{installed.parent}{os.pathsep}{os.environ['PATH']}"
-    with serving(command, {**_SETTINGS, "PATH": path}, log) as url:
+    with serving(command, {**_SETTINGS, **(settings or {}), "PATH": path}, log) as url:
         yield ModelServer(url, model, installed)
 
 
