@@ -11,7 +11,7 @@ known, before it samples, is asked of it as the agent asked, and the span says w
 
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -35,6 +35,12 @@ _MAX_IDS: Final = 16_000_000
 _LOGPROBS: Final = "message.output_text.logprobs"
 _NOT_SAMPLED_ONCE: Final = frozenset(["web_search_preview", "code_interpreter", "container", "mcp", "custom"])
 """Tools that vLLM may run itself, between two times that it samples, and those whose input is a text of their own."""
+
+_NOT_SAMPLED: Final = (
+    *("echo", "use_beam_search", "background", "previous_response_id"),
+    *("return_tokens_as_token_ids", "logprob_token_ids", "enable_response_messages"),  # what generate does not say
+)
+"""Fields that ask for what sampling from ids does not give."""
 
 _TURN: Final = 250
 """How many ids take as much memory as a turn without any."""
@@ -173,16 +179,25 @@ def _check(path: str, dialect: Dialect, body: Fields) -> None:
     """Raises Refusal where a request cannot be sampled from ids, as far as it says so itself."""
     if not path.endswith(PATHS[dialect]):
         raise Refusal(f"path {path}")
-    for name in ("echo", "use_beam_search", "background", "prompt_logprobs", "previous_response_id"):
-        if body.get(name):
-            raise Refusal(name)
-    if dialect == "responses":
-        if body.get("store"):  # a stored response is asked for by its id
-            raise Refusal("store")
-        if _LOGPROBS in (values.items(body.get("include")) or ()):  # the other things to include are none of a model
-            raise Refusal(f"include {_LOGPROBS}")
-        for tool in values.items(body.get("tools")) or ():
-            if (kind := (values.mapping(tool) or {}).get("type")) in _NOT_SAMPLED_ONCE:
-                raise Refusal(f"a tool of type {kind}")
+    reasons = _of_responses(body) if dialect == "responses" else _of_completions(body)
+    for reason in (*(name for name in _NOT_SAMPLED if body.get(name)), *reasons):
+        raise Refusal(reason)
+
+
+def _of_completions(body: Fields) -> Iterator[str]:
+    if body.get("prompt_logprobs") is not None:  # 0 asks for them too
+        yield "prompt_logprobs"
+    if body.get("stream_options") and not body.get("stream"):
+        yield "stream_options without stream"  # the server says that this is wrong
     if isinstance(body.get("prompt"), list) and any(not isinstance(one, int) for one in body["prompt"]):
-        raise Refusal("several prompts in a request")
+        yield "several prompts in a request"
+
+
+def _of_responses(body: Fields) -> Iterator[str]:
+    if body.get("store"):  # a stored response is asked for by its id
+        yield "store"
+    if _LOGPROBS in (values.items(body.get("include")) or ()):  # the other things to include are none of a model
+        yield f"include {_LOGPROBS}"
+    for tool in values.items(body.get("tools")) or ():
+        if (kind := (values.mapping(tool) or {}).get("type")) in _NOT_SAMPLED_ONCE:
+            yield f"a tool of type {kind}"

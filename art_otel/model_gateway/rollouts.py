@@ -120,7 +120,7 @@ class Rollouts:
         """End a rollout as somebody said. What could not be written is False, and as if nobody had said it."""
         rollout = self._of(rollout_id)
         before = replace(rollout)
-        rollout.attributes = rollout.attributes | settings
+        rollout.attributes = {**rollout.attributes, **settings}
         time_ns = now_ns()
         rollout.end = end
         rewards = end.reward if isinstance(end.reward, dict) else {REWARD_NAME: end.reward}
