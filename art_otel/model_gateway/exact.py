@@ -23,7 +23,7 @@ from art_otel.model_gateway.exact_answers import ExactAnswer
 from art_otel.model_gateway.exchanges import Dialect, Exchange
 from art_otel.model_gateway.id_server import PATHS, IdServer, Refusal, Samplers, Sends
 from art_otel.model_gateway.sampled_choices import Sampled, placeholders_of
-from art_otel.model_gateway.splice import Splice, Turn, as_ids, splice
+from art_otel.model_gateway.splice import Decode, Splice, Turn, as_ids, splice
 from art_otel.model_gateway.upstreams import Answer, RawHeaders, Upstream, UpstreamError
 from art_otel.spans import Value
 
@@ -31,6 +31,9 @@ Answers: TypeAlias = Answer | ExactAnswer
 
 _MAX_IDS: Final = 16_000_000
 """Of four bytes each, and about as many again in the forms that templates make of them."""
+
+_MAX_DECODED: Final = 32 << 20
+"""Bytes of ids, and characters of the texts that are known of them."""
 
 _LOGPROBS: Final = "message.output_text.logprobs"
 _NOT_SAMPLED_ONCE: Final = frozenset(["web_search_preview", "code_interpreter", "container", "mcp", "custom"])
@@ -70,6 +73,7 @@ class ExactTokens:
         self._servers = servers
         self._keep_reasoning = keep_reasoning
         self._turns = SampledTurns()
+        self._texts = DecodedTexts()
 
     async def ask(
         self, exchange: Exchange, upstream: Upstream, path: str, headers: RawHeaders, address: Address
@@ -132,8 +136,10 @@ class ExactTokens:
         return ExactAnswer(server, asking, answered, Sampled(spliced, placeholders), remember)
 
     async def _splice(self, server: IdServer, rendered: Fields, rollout: str) -> Splice:
+        model = str(rendered.get("model"))
+
         async def text(ids: Sequence[int]) -> str:
-            return await server.decode(str(rendered.get("model")), ids)
+            return await self._texts.of(model, ids, lambda ids: server.decode(model, ids))
 
         turns = () if rendered.get("features") else self._turns.of(rollout)  # images stand at their places
         return await splice(as_ids(rendered["token_ids"]), turns, text, keep_reasoning=self._keep_reasoning)
@@ -173,6 +179,36 @@ class SampledTurns:
         while self._ids > self._max_ids and self._rollouts:
             _, forgotten = self._rollouts.popitem(last=False)
             self._ids -= forgotten.ids
+
+
+class DecodedTexts:
+    """The texts of ids, each asked of a server once: a turn that differs does so in every later prompt.
+
+    When there are too many, those that nobody asked for the longest time are forgotten.
+    """
+
+    def __init__(self, max_size: int = _MAX_DECODED) -> None:
+        self._max_size = max_size
+        self._size = 0
+        self._texts: OrderedDict[tuple[str, bytes], str] = OrderedDict()
+
+    async def of(self, model: str, ids: Sequence[int], decode: Decode) -> str:
+        """The text of ids of a model, which `decode` gives where it is not known."""
+        key = (model, as_ids(ids).tobytes())
+        text = self._texts.get(key)
+        if text is None:
+            text = await decode(ids)
+            if key not in self._texts:  # it was not asked for by two
+                self._size += _size(key, text)
+            self._texts[key] = text
+        self._texts.move_to_end(key)
+        while self._size > self._max_size:
+            self._size -= _size(*self._texts.popitem(last=False))
+        return text
+
+
+def _size(key: tuple[str, bytes], text: str) -> int:
+    return len(key[1]) + len(text)
 
 
 def _check(path: str, dialect: Dialect, body: Fields) -> None:
