@@ -66,7 +66,9 @@ class Bodies:
             self.held_bytes -= len(body)
 
     def _too_large(self) -> HTTPException:
-        return HTTPException(413, f"the body is larger than {self.limits.body_bytes} bytes; send smaller batches")
+        return HTTPException(
+            413, f"the body is larger than {self.limits.body_bytes} bytes; send less at once, or raise --max-body"
+        )
 
 
 def _overloaded() -> HTTPException:

@@ -41,6 +41,22 @@ class Asking:
         """How many choices there are."""
         return values.integer(self.sampling.get("n")) or 1
 
+    @property
+    def usage_asked(self) -> bool:
+        """Whether a stream of OpenAI's says at its end what it used."""
+        return bool(self._stream_options.get("include_usage"))
+
+    def running_usage(self, choice: Fields) -> Fields:
+        """What the chunk of a choice says of that, where it was asked to."""
+        if not (self.usage_asked and self._stream_options.get("continuous_usage_stats")):
+            return {}
+        prompt, sampled = len(self.prompt_ids), choice.get("sampled", 0)
+        return {"usage": {"prompt_tokens": prompt, "total_tokens": prompt + sampled, "completion_tokens": sampled}}
+
+    @property
+    def _stream_options(self) -> Mapping[str, Value]:
+        return values.mapping(self.request.get("stream_options")) or {}
+
 
 class Shape(Protocol):
     """The answer of one dialect."""
@@ -56,7 +72,7 @@ class Shape(Protocol):
         ...
 
     def piece(self, choice: Fields) -> bytes:
-        """The events of a choice of a chunk."""
+        """The events of a choice of a chunk. Its `sampled` counts the tokens of the choice up to here."""
         ...
 
     def end(self, usage: Fields) -> bytes:
@@ -73,9 +89,7 @@ class ChatShape:
 
     def __init__(self, asking: Asking) -> None:
         self._asking = asking
-        self._options = values.mapping(asking.request.get("stream_options")) or {}
         self._has_ids = bool(asking.request.get("return_token_ids"))
-        self._sampled = 0
 
     def whole(self, completion: Fields) -> Fields:
         """The chat completion as it is."""
@@ -88,15 +102,13 @@ class ChatShape:
             for index in range(self._asking.n)
         ]
         prompt_ids = [*self._asking.prompt_ids] if self._has_ids else None
-        return b"".join(
-            self._chunk([choice], {"prompt_token_ids": prompt_ids, "prompt_text": None}) for choice in choices
-        )
+        more = {"prompt_token_ids": prompt_ids, "prompt_text": None, **self._asking.running_usage({})}
+        return b"".join(self._chunk([choice], more) for choice in choices)
 
     def piece(self, choice: Fields) -> bytes:
         """A chunk, where there is something to say."""
         delta = _filled(values.mapping(choice.get("delta")) or {})
         delta.pop("role", None)
-        self._sampled += len(choice.get("token_ids") or ())
         is_end = choice.get("finish_reason") is not None
         if not (delta or is_end or choice.get("logprobs") or self._has_ids):
             return b""
@@ -110,26 +122,21 @@ class ChatShape:
             **({"stop_reason": choice.get("stop_reason")} if is_end else {}),
             "token_ids": choice.get("token_ids") if self._has_ids else None,
         }
-        return self._chunk([made])
+        return self._chunk([made], self._asking.running_usage(choice))
 
     def end(self, usage: Fields) -> bytes:
         """The usage, where it was asked for, and the end."""
-        chunk = self._chunk([], {"usage": usage}) if self._options.get("include_usage") else b""
+        chunk = self._chunk([], {"usage": usage}) if self._asking.usage_asked else b""
         return chunk + _DONE
 
     def failed(self, error: Fields) -> bytes:
         """The error, and the end."""
         return _data({"error": error}) + _DONE
 
-    def _chunk(self, choices: Sequence[Fields], more: Fields | None = None) -> bytes:
+    def _chunk(self, choices: Sequence[Fields], more: Fields) -> bytes:
         asking = self._asking
-        if choices and self._options.get("continuous_usage_stats"):
-            prompt = len(asking.prompt_ids)
-            total = prompt + self._sampled
-            usage = {"prompt_tokens": prompt, "total_tokens": total, "completion_tokens": self._sampled}
-            more = {**(more or {}), "usage": usage}
         chunk = {"object": "chat.completion.chunk", "created": asking.created, "model": asking.model}
-        return _data({"id": asking.answer_id, **chunk, "choices": choices, **(more or {})})
+        return _data({"id": asking.answer_id, **chunk, "choices": choices, **more})
 
 
 class CompletionShape:
@@ -137,7 +144,6 @@ class CompletionShape:
 
     def __init__(self, asking: Asking) -> None:
         self._asking = asking
-        self._options = values.mapping(asking.request.get("stream_options")) or {}
         self._has_ids = bool(asking.request.get("return_token_ids"))
         self._offsets: dict[int, int] = {}
 
@@ -156,11 +162,11 @@ class CompletionShape:
 
     def piece(self, choice: Fields) -> bytes:
         """A chunk."""
-        return _data({**self._around(), "choices": [self._choice(choice)]})
+        return _data({**self._around(), "choices": [self._choice(choice)], **self._asking.running_usage(choice)})
 
     def end(self, usage: Fields) -> bytes:
         """The usage, where it was asked for, and the end."""
-        chunk = _data({**self._around(), "choices": [], "usage": usage}) if self._options.get("include_usage") else b""
+        chunk = _data({**self._around(), "choices": [], "usage": usage}) if self._asking.usage_asked else b""
         return chunk + _DONE
 
     def failed(self, error: Fields) -> bytes:

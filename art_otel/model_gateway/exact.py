@@ -11,7 +11,7 @@ known, before it samples, is asked of it as the agent asked, and the span says w
 
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -23,7 +23,7 @@ from art_otel.model_gateway.exact_answers import ExactAnswer
 from art_otel.model_gateway.exchanges import Dialect, Exchange
 from art_otel.model_gateway.id_server import PATHS, IdServer, Refusal, Samplers, Sends
 from art_otel.model_gateway.sampled_choices import Sampled, placeholders_of
-from art_otel.model_gateway.splice import Splice, Turn, as_ids, splice
+from art_otel.model_gateway.splice import Decode, Splice, Turn, as_ids, splice
 from art_otel.model_gateway.upstreams import Answer, RawHeaders, Upstream, UpstreamError
 from art_otel.spans import Value
 
@@ -32,9 +32,18 @@ Answers: TypeAlias = Answer | ExactAnswer
 _MAX_IDS: Final = 16_000_000
 """Of four bytes each, and about as many again in the forms that templates make of them."""
 
+_MAX_DECODED: Final = 32 << 20
+"""Bytes of ids, and characters of the texts that are known of them."""
+
 _LOGPROBS: Final = "message.output_text.logprobs"
 _NOT_SAMPLED_ONCE: Final = frozenset(["web_search_preview", "code_interpreter", "container", "mcp", "custom"])
 """Tools that vLLM may run itself, between two times that it samples, and those whose input is a text of their own."""
+
+_NOT_SAMPLED: Final = (
+    *("echo", "use_beam_search", "background", "previous_response_id"),
+    *("return_tokens_as_token_ids", "logprob_token_ids", "enable_response_messages"),  # what generate does not say
+)
+"""Fields that ask for what sampling from ids does not give."""
 
 _TURN: Final = 250
 """How many ids take as much memory as a turn without any."""
@@ -64,6 +73,7 @@ class ExactTokens:
         self._servers = servers
         self._keep_reasoning = keep_reasoning
         self._turns = SampledTurns()
+        self._texts = DecodedTexts()
 
     async def ask(
         self, exchange: Exchange, upstream: Upstream, path: str, headers: RawHeaders, address: Address
@@ -126,8 +136,10 @@ class ExactTokens:
         return ExactAnswer(server, asking, answered, Sampled(spliced, placeholders), remember)
 
     async def _splice(self, server: IdServer, rendered: Fields, rollout: str) -> Splice:
+        model = str(rendered.get("model"))
+
         async def text(ids: Sequence[int]) -> str:
-            return await server.decode(str(rendered.get("model")), ids)
+            return await self._texts.of(model, ids, lambda ids: server.decode(model, ids))
 
         turns = () if rendered.get("features") else self._turns.of(rollout)  # images stand at their places
         return await splice(as_ids(rendered["token_ids"]), turns, text, keep_reasoning=self._keep_reasoning)
@@ -169,20 +181,59 @@ class SampledTurns:
             self._ids -= forgotten.ids
 
 
+class DecodedTexts:
+    """The texts of ids, each asked of a server once: a turn that differs does so in every later prompt.
+
+    When there are too many, those that nobody asked for the longest time are forgotten.
+    """
+
+    def __init__(self, max_size: int = _MAX_DECODED) -> None:
+        self._max_size = max_size
+        self._size = 0
+        self._texts: OrderedDict[tuple[str, bytes], str] = OrderedDict()
+
+    async def of(self, model: str, ids: Sequence[int], decode: Decode) -> str:
+        """The text of ids of a model, which `decode` gives where it is not known."""
+        key = (model, as_ids(ids).tobytes())
+        text = self._texts.get(key)
+        if text is None:
+            text = await decode(ids)
+            if key not in self._texts:  # it was not asked for by two
+                self._size += _size(key, text)
+            self._texts[key] = text
+        self._texts.move_to_end(key)
+        while self._size > self._max_size:
+            self._size -= _size(*self._texts.popitem(last=False))
+        return text
+
+
+def _size(key: tuple[str, bytes], text: str) -> int:
+    return len(key[1]) + len(text)
+
+
 def _check(path: str, dialect: Dialect, body: Fields) -> None:
     """Raises Refusal where a request cannot be sampled from ids, as far as it says so itself."""
     if not path.endswith(PATHS[dialect]):
         raise Refusal(f"path {path}")
-    for name in ("echo", "use_beam_search", "background", "prompt_logprobs", "previous_response_id"):
-        if body.get(name):
-            raise Refusal(name)
-    if dialect == "responses":
-        if body.get("store"):  # a stored response is asked for by its id
-            raise Refusal("store")
-        if _LOGPROBS in (values.items(body.get("include")) or ()):  # the other things to include are none of a model
-            raise Refusal(f"include {_LOGPROBS}")
-        for tool in values.items(body.get("tools")) or ():
-            if (kind := (values.mapping(tool) or {}).get("type")) in _NOT_SAMPLED_ONCE:
-                raise Refusal(f"a tool of type {kind}")
+    reasons = _of_responses(body) if dialect == "responses" else _of_completions(body)
+    for reason in (*(name for name in _NOT_SAMPLED if body.get(name)), *reasons):
+        raise Refusal(reason)
+
+
+def _of_completions(body: Fields) -> Iterator[str]:
+    if body.get("prompt_logprobs") is not None:  # 0 asks for them too
+        yield "prompt_logprobs"
+    if body.get("stream_options") and not body.get("stream"):
+        yield "stream_options without stream"  # the server says that this is wrong
     if isinstance(body.get("prompt"), list) and any(not isinstance(one, int) for one in body["prompt"]):
-        raise Refusal("several prompts in a request")
+        yield "several prompts in a request"
+
+
+def _of_responses(body: Fields) -> Iterator[str]:
+    if body.get("store"):  # a stored response is asked for by its id
+        yield "store"
+    if _LOGPROBS in (values.items(body.get("include")) or ()):  # the other things to include are none of a model
+        yield f"include {_LOGPROBS}"
+    for tool in values.items(body.get("tools")) or ():
+        if (kind := (values.mapping(tool) or {}).get("type")) in _NOT_SAMPLED_ONCE:
+            yield f"a tool of type {kind}"

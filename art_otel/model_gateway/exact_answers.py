@@ -185,7 +185,7 @@ class ExactAnswer:
         """
         chunks: asyncio.Queue[Generated | BaseException | None] = asyncio.Queue()
         reading = asyncio.create_task(self._read_chunks(chunks))
-        holds = _stops_at_text(self._asking.sampling)
+        holds = bool(self._asking.sampling.get("stop"))
         gathered: dict[int, list[SampledChoice]] = {}
         is_over = False
         try:
@@ -238,9 +238,10 @@ class ExactAnswer:
 
     async def _piece(self, choice: SampledChoice) -> bytes:
         plain = self._plain(choice)
+        index = choice.index
+        plain["sampled"] = self.sampled.count(index)
         if self._asking.dialect == "completions":
             return self._shape.piece(plain)
-        index = choice.index
         shown = await self._shown(choice)
         chunk = {"request_id": self._asking.answer_id, "choices": [shown]}
         asks = {**self._asks(), "stream": True, "prompt_token_ids": self._prompt, "generate_chunk": chunk}
@@ -260,7 +261,7 @@ class ExactAnswer:
         is_named = values.mapping(self._parsing.get("tool_choice")) is not None
         finish = "tool_calls" if finish == "stop" and calls and not is_named else finish
         events = self._shape.piece({**plain, "delta": {**delta, "tool_calls": calls}, "finish_reason": None})
-        ended = {**self._plain(SampledChoice(index=index)), "stop_reason": choice.stop_reason}
+        ended = {**plain, "logprobs": None, "token_ids": None}
         return events + self._shape.piece(
             {**ended, "delta": {"content": streamed.text_behind}, "finish_reason": finish}
         )
@@ -283,14 +284,9 @@ class ExactAnswer:
     async def _shown(self, choice: SampledChoice) -> Fields:
         """What the parsers get of a choice: not what stopped it, a text or a token, unless that was asked for."""
         ids = choice.ids
-        if choice.finish_reason == "stop" and not self._asking.sampling.get("include_stop_str_in_output"):
-            if choice.stop_text is None:
-                ids = ids[:-1]
-            else:
-                ids = await self._server.encode(self._asking.model, choice.text) if choice.text else []
+        if choice.stop_text is not None:  # the last token may have more than the text that stopped it
+            ids = await self._server.encode(self._asking.model, choice.text) if choice.text else []
+        elif choice.finish_reason == "stop" and not self._asking.sampling.get("include_stop_str_in_output"):
+            ids = ids[:-1]
         ended = {"finish_reason": choice.finish_reason, "stop_reason": choice.stop_reason}
         return {"index": choice.index, **ended, "token_ids": ids}
-
-
-def _stops_at_text(sampling: Fields) -> bool:
-    return bool(sampling.get("stop")) and not sampling.get("include_stop_str_in_output")

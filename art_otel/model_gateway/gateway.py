@@ -185,7 +185,7 @@ class Gateway:
         """End all rollouts, and leave the servers."""
         if self._looking is not None:
             self._looking.cancel()
-        self._write([*self._rollouts.close()])
+        self._write_once([*self._rollouts.close()])
         if self._forwarding is not None:
             await self._forwarding.stop()
         await self._upstreams.close()
@@ -388,7 +388,7 @@ class Gateway:
                 is_written = True
             else:
                 span = call_span(exchange, call.address, call.upstream.url, self._resource)
-                is_written = self._write([*of_rollout, span])
+                is_written = self._write_once([*of_rollout, span])
         self.receiver.metrics.add(f"art_otel_gateway_{'calls' if is_written else 'unrecorded_calls'}_total")
         if outcome is not None:
             self.receiver.metrics.add("art_otel_gateway_prompts_total", labels=f'{{outcome="{outcome}"}}')
@@ -407,17 +407,23 @@ class Gateway:
         except ExportRefusedError as refused:
             self.receiver.metrics.refused(refused.status, str(refused))
             return False
-        finally:
-            if self._forwarding is not None:
-                self._forwarding.add(spans)
+        if self._forwarding is not None:
+            self._forwarding.add(spans)
         return True
+
+    def _write_once(self, spans: Sequence[Span]) -> bool:
+        """Write spans that nobody writes again: the collector gets them also where the disk refuses them."""
+        is_written = self._write(spans)
+        if not is_written and self._forwarding is not None:
+            self._forwarding.add(spans)
+        return is_written
 
     async def _look(self) -> None:
         """Write what ended by being quiet, as long as the gateway runs; the receiver waits for what has not."""
         while True:
             await asyncio.sleep(min(_LOOK_EVERY, self.options.receiver.grace))
             with _RECORDING:
-                self._write([*self._rollouts.quiet(now_ns())])
+                self._rollouts.end_quiet(now_ns(), self._write)
                 self.receiver.finished.keep_open(self._rollouts.open)
 
     async def _end(self, request: Request) -> Response:
@@ -429,7 +435,7 @@ class Gateway:
         except (UsageError, UnicodeDecodeError, msgspec.DecodeError) as error:
             return _error(400, f"POST {request.url.path}: {error}")
         rollout_id = target.rollout_id or ""
-        if not self._write([self._rollouts.end(rollout_id, end, target.settings)]):
+        if not self._rollouts.end(rollout_id, end, target.settings, self._write):
             return _error(503, "the end cannot be written now: the disk may be full; send it again")
         return JSONResponse({"rollout_id": rollout_id})
 

@@ -3,15 +3,15 @@
 Invariant: a rollout's own span has ids that its id alone decides, so that several gateways, and one that was killed,
 write editions of one span, which whoever reads them makes one: each says no more than what was said to its gateway. It
 counts the calls that began, so one that runs yet, or that could not be recorded, is missed by whoever reads it. A
-rollout is over when somebody ends it, when no call runs and none came for the grace, or when the gateway ends. Where a
-call ends later, the rollout's own span is written again with that of the call: it is given once more, and not a second
-time for the count.
+rollout is over when somebody ends it, when no call runs and none came for the grace, or when the gateway ends, and not
+before that is written. Where a call ends later, the rollout's own span is written again with that of the call: it is
+given once more, and not a second time for the count.
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Final, Literal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
@@ -26,6 +26,9 @@ from art_otel.version import __version__
 
 _MAX_REMEMBERED: Final = 10_000
 """Rollouts that are over and known still: a later call or reward belongs to the same span."""
+
+Write: TypeAlias = Callable[[Sequence[Span]], bool]
+"""Writes spans; False where the disk refuses them."""
 
 _SCOPE: Final = Scope(name=ART_OTEL, version=__version__)
 _NAME: Final = "agent"
@@ -111,11 +114,13 @@ class Rollouts:
         """The span of a call that has ended could not be written: the rollout ends once more, and says so."""
         rollout.recorded -= 1
         rollout.ended_ns = None
+        rollout.is_written = False
 
-    def end(self, rollout_id: str, end: End, settings: Mapping[str, str | int]) -> Span:
-        """End a rollout as somebody said, and give its span."""
+    def end(self, rollout_id: str, end: End, settings: Mapping[str, str | int], write: Write) -> bool:
+        """End a rollout as somebody said. What could not be written is False, and as if nobody had said it."""
         rollout = self._of(rollout_id)
-        rollout.attributes |= settings
+        before = replace(rollout)
+        rollout.attributes = {**rollout.attributes, **settings}
         time_ns = now_ns()
         rollout.end = end
         rewards = end.reward if isinstance(end.reward, dict) else {REWARD_NAME: end.reward}
@@ -127,14 +132,24 @@ class Rollouts:
         rollout.attributes |= scalars.metadata(end.metadata)
         rollout.attributes |= {f"{names.METRIC_PREFIX}{name}": value for name, value in end.metrics.items()}
         rollout.ended_ns = time_ns
-        return self._span(rollout)
+        if write([self._span(rollout)]):
+            return True
+        rollout.attributes, rollout.end, rollout.events = before.attributes, before.end, before.events
+        rollout.ended_ns = before.ended_ns
+        return False
 
-    def quiet(self, now: int) -> Iterator[Span]:
-        """End those that were quiet for the grace, and give their spans."""
-        for rollout in list(self._known.values()):
-            if rollout.ended_ns is None and not rollout.running and now - rollout.last_ns >= self.grace * 1e9:
-                rollout.ended_ns = rollout.last_ns
-                yield self._span(rollout)
+    def end_quiet(self, now: int, write: Write) -> None:
+        """End those that were quiet for the grace. Those whose end could not be written end the next time."""
+        quiet = [
+            rollout
+            for rollout in self._known.values()
+            if rollout.ended_ns is None and not rollout.running and now - rollout.last_ns >= self.grace * 1e9
+        ]
+        for rollout in quiet:
+            rollout.ended_ns = rollout.last_ns
+        if quiet and not write([self._span(rollout) for rollout in quiet]):
+            for rollout in quiet:
+                rollout.ended_ns = None
         over = [key for key, rollout in self._known.items() if rollout.ended_ns is not None and not rollout.running]
         for rollout_id in over[: max(0, len(over) - _MAX_REMEMBERED)]:
             del self._known[rollout_id]

@@ -6,6 +6,7 @@ What is of another form is an error when it is decoded.
 Source: vLLM 0.32 (`entrypoints/scale_out/token_in_token_out/protocol.py`).
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Final
@@ -193,6 +194,7 @@ class Sampled:
         self._spliced = spliced
         self._placeholders = placeholders
         self._pieces: dict[int, list[SampledChoice]] = {}
+        self._counts: Counter[int] = Counter()
         self.reasoning: dict[int, str] = {}
         self.usage: Fields = {}
         """The server's account, which an agent's stream has only if it asks for it."""
@@ -201,7 +203,12 @@ class Sampled:
     def take(self, piece: SampledChoice) -> None:
         """Take what came of a choice."""
         self._pieces.setdefault(piece.index, []).append(_kept(piece))
+        self._counts[piece.index] += len(piece.ids)
         self.finished += piece.finish_reason is not None
+
+    def count(self, index: int) -> int:
+        """How many tokens of a choice are sampled."""
+        return self._counts[index]
 
     @property
     def outcome(self) -> str:

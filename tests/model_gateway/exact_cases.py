@@ -52,6 +52,10 @@ def requests(model: str) -> Sequence[tuple[str, dict]]:
             {"messages": user("Look"), "max_tokens": 60, "tools": [CHAT_TOOL], "tool_choice": "required", **PLAIN},
         ),
         ("/v1/chat/completions", {"messages": user("Stop"), "max_tokens": 30, "stop": ["e"], **PLAIN}),
+        (
+            "/v1/chat/completions",
+            {"messages": user("Shown"), "max_tokens": 30, "stop": ["e"], "include_stop_str_in_output": True, **PLAIN},
+        ),
         ("/v1/chat/completions", {"messages": "wrong"}),
         ("/v1/completions", {"prompt": "Once upon", "max_tokens": 8}),
         ("/v1/completions", {"prompt": "Once upon", "max_tokens": 8, "logprobs": 2}),

@@ -206,20 +206,45 @@ def test_where_images_stand_in_a_prompt_is_said(tmp_path):
     assert call.extra["prompt"] != "passed_through"
 
 
-def test_tools_that_only_the_server_knows_and_stored_responses_go_to_it_as_they_are(tmp_path):
-    asks = [
-        {"tools": [{"type": "custom", "name": "apply_patch"}]},
-        {"store": True},
-        {"include": ["message.output_text.logprobs"]},
-    ]
+NOT_SAMPLED = [
+    ("responses", {"tools": [{"type": "custom", "name": "apply_patch"}]}, "a tool of type custom"),
+    ("responses", {"store": True}, "store"),
+    ("responses", {"include": ["message.output_text.logprobs"]}, "include message.output_text.logprobs"),
+    ("responses", {"enable_response_messages": True}, "enable_response_messages"),
+    ("chat", {"logprobs": True, "return_tokens_as_token_ids": True}, "return_tokens_as_token_ids"),
+    ("chat", {"logprobs": True, "logprob_token_ids": [3]}, "logprob_token_ids"),
+    ("chat", {"stream_options": {"include_usage": True}}, "stream_options without stream"),
+    ("completions", {"prompt_logprobs": 0}, "prompt_logprobs"),
+]
+
+
+def test_what_sampling_from_ids_does_not_give_is_asked_of_the_server_as_it_is(tmp_path):
     with replayed() as url, gateway(tmp_path, url) as running:
-        for ask in asks:
-            body = {"model": MODEL, "input": "Hi", **ask}
-            assert httpx.post(f"{running.url}/rollout/1/v1/responses", json=body, timeout=30).status_code == 404
+        for dialect, ask, _ in NOT_SAMPLED:
+            body = {**next(asked_of(PATHS[dialect])), **ask}
+            answered = httpx.post(f"{running.url}/rollout/1{PATHS[dialect]}", json=body, timeout=30)
+            assert (answered.status_code, answered.text) == (404, "not recorded")
     (trajectory,) = recorded(tmp_path)
     assert {call.extra["prompt"] for call in trajectory.calls} == {"passed_through"}
-    reasons = [call.extra["prompt_reason"] for call in trajectory.calls]
-    assert reasons == ["a tool of type custom", "store", "include message.output_text.logprobs"]
+    assert [call.extra["prompt_reason"] for call in trajectory.calls] == [reason for *_, reason in NOT_SAMPLED]
+
+
+@pytest.mark.parametrize("is_asked", [True, False])
+@pytest.mark.parametrize("dialect", ["chat", "completions"])
+def test_each_chunk_counts_its_choice_where_it_is_asked_to(tmp_path, dialect, is_asked):
+    """As vLLM does: only where usage is asked for at all."""
+    path, options = PATHS[dialect], {"include_usage": is_asked, "continuous_usage_stats": True}
+    whole, streamed = asked_of(path)
+    with replayed() as url, gateway(tmp_path, url, tokens="exact") as running:
+        httpx.post(f"{running.url}{path}", json=whole)
+        answered = httpx.post(f"{running.url}{path}", json={**streamed, "stream_options": options})
+    events = [json.loads(line[6:]) for line in answered.text.splitlines() if line.startswith("data: {")]
+    if is_asked:
+        *chunks, last = [event["usage"]["completion_tokens"] for event in events]
+        assert chunks == sorted(chunks)
+        assert chunks[-1] == last > 0
+    else:
+        assert not any("usage" in event for event in events)
 
 
 ASKING = Asking(

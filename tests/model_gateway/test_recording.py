@@ -451,20 +451,31 @@ def test_a_gateway_needs_no_sdk():
     assert said.stdout.strip() == b"[]"
 
 
-def test_a_call_that_the_disk_refuses_is_answered_and_missed(tmp_path, address):
-    with gateway(tmp_path, address) as running:
-        chat(f"{running.url}/rollout/r")
+def test_what_the_disk_refuses_is_answered_and_missed_and_ends_are_written_later(tmp_path, address):
+    """A call is not written again, an end is: by itself, or when it is sent again, and then once."""
+    with gateway(tmp_path, address, grace=2.0) as running:
+        chat(f"{running.url}/rollout/whole")
+        chat(f"{running.url}/rollout/said")
         folder = running.receiver.spool.folder
-        folder.rename(folder.with_name("moved"))
+        moved = folder.rename(folder.with_name("moved"))
         folder.write_text("no folder can be made here")
         time.sleep(1.1)  # the spool looks once a second whether its file is there
-        chat(f"{running.url}/rollout/r", {**HI, "messages": user("lost")})
+        chat(f"{running.url}/rollout/lost", {**HI, "messages": user("lost")})
+        end = {"url": f"{running.url}/rollout/said/end", "json": {"reward": 1}}
+        assert httpx.post(**end).status_code == 503
+        time.sleep(2.6)  # all of them are quiet
         assert "art_otel_gateway_unrecorded_calls_total 1" in httpx.get(f"{running.url}/metrics").text
         folder.unlink()
+        moved.rename(folder)
         time.sleep(1.1)
-    (trajectory,) = recorded(tmp_path)
-    assert trajectory.incomplete_reasons == {"spans missing": 1}
-    assert len(trajectory.calls) == 1
+        assert httpx.post(**end).status_code == 200
+        written = {trajectory.rollout_id: trajectory for trajectory in next_rollouts(running.url, 3)}
+    assert {name: trajectory.incomplete_reasons for name, trajectory in written.items()} == {
+        "whole": {},
+        "said": {},
+        "lost": {"spans missing": 1},
+    }
+    assert [reward.value for reward in written["said"].rewards] == [1.0]
 
 
 def test_a_token_is_wanted_of_trainers_and_not_of_agents(tmp_path, address):

@@ -6,7 +6,7 @@ from array import array
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from art_otel.model_gateway.exact import SampledTurns
+from art_otel.model_gateway.exact import DecodedTexts, SampledTurns
 from art_otel.model_gateway.splice import Splice, as_ids, splice
 
 START, STOP = 256, 257
@@ -166,6 +166,30 @@ def test_what_a_turn_became_is_asked_once():
         raise AssertionError(ids)
 
     assert asyncio.run(splice(render(messages), turns.of("r"), never)).outcome == "spliced"
+
+
+def test_turns_that_differ_in_every_prompt_are_decoded_once():
+    """As those of a template that removes reasoning: a prompt asks for its latest turn, not for all before."""
+    turns, texts, asked = SampledTurns(), DecodedTexts(max_size=100_000), []
+
+    async def remembered(ids) -> str:
+        return await texts.of("m", ids, counted)
+
+    async def counted(ids) -> str:
+        asked[-1] += 1
+        return await decode(ids)
+
+    messages = [("user", "Hi")]
+    for turn in range(30):
+        asked.append(0)
+        spliced = asyncio.run(splice(render(messages), turns.of("r"), remembered))
+        assert spliced.outcome == ("differing" if turn else "not_needed")
+        turns.add("r", turn_of(spliced, [*tokenize(f"<think>{turn}</think>abc"), STOP], reasoning=str(turn)))
+        messages += [("assistant", "abc"), ("user", "More")]
+    assert max(asked) <= 2
+    forgetful = DecodedTexts(max_size=10)
+    assert asyncio.run(forgetful.of("m", [97] * 20, decode)) == "a" * 20
+    assert asyncio.run(forgetful.of("m", [98], decode)) == "b"
 
 
 def test_memory_is_bounded_by_ids():
