@@ -35,6 +35,7 @@ from art_otel.model_gateway.rollouts import End, OpenRollout, Rollouts
 from art_otel.model_gateway.tokens import TokenAsking
 from art_otel.model_gateway.upstreams import Answer, RawHeaders, UnreachableError, Upstream, UpstreamError, Upstreams
 from art_otel.receiver.export import ExportRefusedError, Received
+from art_otel.receiver.ingest import RUNNING
 from art_otel.receiver.receiver import Receiver, ReceiverOptions
 from art_otel.spans import Span
 from art_otel.tracing.internal_errors import InternalErrorHandler
@@ -46,7 +47,7 @@ Tokens: TypeAlias = Literal["auto", "passthrough", "exact", "off"]
 LIMITS: Final = BodyLimits(all_bytes=1 << 30, seconds=300.0)
 """Bodies are held until they are recorded."""
 
-_OWN_PATHS: Final = ("/healthz", "/metrics", "/v1/traces", "/v1/logs")
+_OWN_PATHS: Final = ("/healthz", "/metrics", "/v1/traces", f"/v1/traces{RUNNING}", "/v1/logs")
 _OWN_PREFIX: Final = "/v1/rollouts/"
 _END: Final = "/end"
 _OF_CONNECTION: Final = frozenset(
@@ -85,7 +86,8 @@ class GatewayOptions:
 class _Call:
     """A request on its way. `exchange` is None where it asks for no completion, and is not recorded.
 
-    `has_begun` says that the agent has the beginning of an answer, `is_cut` that it gets no end of it.
+    `told` is done when a receiver knows of it. `has_begun` says that the agent has the beginning of an answer, `is_cut`
+    that it gets no end of it.
     `end_in_app` ends its span where that is one of the app around the gateway.
     """
 
@@ -98,6 +100,7 @@ class _Call:
     upstream: Upstream
     rollout: OpenRollout | None = None
     exchange: Exchange | None = None
+    told: asyncio.Future[None] | None = None
     end_in_app: Callable[[], None] | None = None
     is_recorded: bool = False
     has_begun: bool = False
@@ -141,7 +144,7 @@ class Gateway:
         self._forwarding = (
             None
             if options.otlp is None
-            else Forwarding(options.otlp, self.receiver.ingest.scrubbed, self.receiver.metrics)
+            else Forwarding(options.otlp, self.receiver.ingest.scrubbed, self.receiver.metrics, self._rollouts)
         )
 
     @property
@@ -231,7 +234,9 @@ class Gateway:
             with _RECORDING:
                 call.end_in_app = None if self._app is None else self._app.begin(exchange, address, call.upstream.url)
             if address.rollout_id is not None and address.is_ours and call.end_in_app is None:
-                call.rollout = self._rollouts.begin_call(address.rollout_id, address)
+                call.rollout = self._rollouts.begin_call(address.rollout_id, address, exchange.start_ns)
+                if self._forwarding is not None:
+                    call.told = self._forwarding.running_calls.add(call.rollout)
         return call
 
     async def _pass_through(self, call: _Call, receive: Receive, send: Send, close: Callable[[], None]) -> None:
@@ -351,9 +356,9 @@ class Gateway:
         async for piece in answered.pieces():
             passed = _taken(exchange, piece)
             if exchange.is_over:
-                self._record(call)
+                await self._finish(call)
             await _send_piece(passed, send)
-        self._record(call)
+        await self._finish(call)
         rest = _rest(exchange)
         if not exchange.is_stream:
             await _send_start(call, answered, send, length=len(rest))
@@ -364,13 +369,19 @@ class Gateway:
         self.receiver.metrics.add("art_otel_gateway_upstream_errors_total")
         if call.exchange is not None and not call.is_recorded:
             call.exchange.failure = Failure(type(error).__name__, str(error))
-        self._record(call)
+        await self._finish(call)
         if last:
             await _send_end(send, last)
         elif call.has_begun:
             call.is_cut = True
         else:
             await _send_error(502, f"the model server at {call.upstream.shown} {what}: {error}", call, send)
+
+    async def _finish(self, call: _Call) -> None:
+        """Record a call, of which the receiver at the other end of `--otlp` was told before."""
+        self._record(call)
+        if call.told is not None and self._forwarding is not None:
+            await self._forwarding.running_calls.wait(call.told)
 
     def _record(self, call: _Call) -> None:
         """Write the span of a call, once. The rollout counts it also where that fails."""
@@ -380,7 +391,7 @@ class Gateway:
         call.is_recorded = True
         exchange.end_ns = now_ns()
         outcome = None if exchange.sampled is None else exchange.sampled.outcome
-        of_rollout = [] if rollout is None else self._rollouts.end_call(rollout, outcome=outcome)
+        of_rollout = [] if rollout is None else self._rollouts.end_call(rollout)
         is_written = False
         with _RECORDING:
             if call.end_in_app is not None:
@@ -393,7 +404,7 @@ class Gateway:
         if outcome is not None:
             self.receiver.metrics.add("art_otel_gateway_prompts_total", labels=f'{{outcome="{outcome}"}}')
         if rollout is not None and not is_written:
-            self._rollouts.miss_call(rollout)
+            self._rollouts.end_again(rollout)
         if call.address.source == "conversation" and call.address.rollout_id is not None:
             with _CONTINUING:
                 self._conversations.answered(call.address.rollout_id, exchange.request, exchange.answer or {})
@@ -429,7 +440,9 @@ class Gateway:
         except (UsageError, UnicodeDecodeError, msgspec.DecodeError) as error:
             return _error(400, f"POST {request.url.path}: {error}")
         rollout_id = target.rollout_id or ""
-        if not self._write([self._rollouts.end(rollout_id, end, target.settings)]):
+        rollout = self._rollouts.end(rollout_id, end, target.settings)
+        if rollout is not None and not self._write([self._rollouts.edition(rollout)]):
+            self._rollouts.end_again(rollout)
             return _error(503, "the end cannot be written now: the disk may be full; send it again")
         return JSONResponse({"rollout_id": rollout_id})
 
