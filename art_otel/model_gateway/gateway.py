@@ -370,6 +370,8 @@ class Gateway:
         if call.exchange is not None and not call.is_recorded:
             call.exchange.failure = Failure(type(error).__name__, str(error))
         await self._finish(call)
+        if call.has_begun and call.exchange is not None:
+            await _send_piece(_rest(call.exchange), send)
         if last:
             await _send_end(send, last)
         elif call.has_begun:
