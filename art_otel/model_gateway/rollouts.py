@@ -142,11 +142,9 @@ class Rollouts:
                 rollout.ended_ns = rollout.last_ns or now_ns()
                 yield self.edition(rollout)
 
-    def running(self) -> Iterator[Span]:
-        """Those that are not over and of which a call runs, as they are now."""
-        for rollout in self._known.values():
-            if rollout.running and rollout.ended_ns is None:
-                yield self.edition(rollout)
+    def open_editions(self) -> Iterator[Span]:
+        """The own spans of those that are not over, as they are now."""
+        yield from (self.edition(rollout) for rollout in self._known.values() if rollout.ended_ns is None)
 
     def edition(self, rollout: OpenRollout) -> Span:
         """A rollout's own span as it is now, without an end where it is not over."""

@@ -28,7 +28,7 @@ _WAIT: Final = 1.0
 _PAUSE: Final = 0.5
 _ASK_AGAIN: Final = 60.0
 _PER_GRACE: Final = 3
-"""How often in a grace it is told of what runs, so that a call may last longer than the receiver's grace."""
+"""How often in a grace it is told what is open, so that it does not take a long call for the end of a rollout."""
 
 
 class RunningCalls:
@@ -70,7 +70,7 @@ class RunningCalls:
                 await asyncio.wait_for(self._news.wait(), every)
             if loop.time() - all_at >= every:
                 all_at = loop.time()
-                self._waiting = {rollout.span_id: rollout for rollout in self._rollouts.running()} | self._waiting
+                self._waiting = {rollout.span_id: rollout for rollout in self._rollouts.open_editions()} | self._waiting
             self._news.clear()
             rollouts, told = self._waiting, self._told
             self._waiting, self._told = {}, None
