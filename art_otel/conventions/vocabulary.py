@@ -125,6 +125,8 @@ def response_finish_reason(response: dict[str, Value], *, tool_calls: bool) -> s
 
 
 ERROR_TYPE: Final = "error.type"
+INSTANCE: Final = "service.instance.id"
+"""Of a resource: which of the processes of a service it is."""
 
 
 def is_cancellation(error_type: str) -> bool:

@@ -3,7 +3,8 @@
 They say it by a rollout id, or by their trace alone.
 
 Invariant: memory holds where their lines stand, and each record as a number until it was given. One that comes again is
-not there twice. What a rollout's own span counts is compared with spans of its process only.
+not there twice, and a gateway that was quiet is no news of a rollout that somebody ended. What a rollout's own span
+counts is compared with spans of its process only.
 """
 
 from array import array
@@ -16,10 +17,12 @@ import msgspec
 from art_otel import attributes
 from art_otel.conventions import rewards_of
 from art_otel.live.assembly import read_records
+from art_otel.live.gateway_parts import GatewayParts, is_gateway_call, says_the_end
 from art_otel.sources import Record
 from art_otel.spans import Resource, Span
 from art_otel.spool import SpooledLine
 from art_otel.trajectories.span_context import (
+    calls_counted_on,
     is_marked_root,
     is_provisional,
     is_reward_span,
@@ -60,6 +63,7 @@ class GivenSpans(msgspec.Struct, frozen=True, kw_only=True):
 class ArrivingSpans:
     """`is_vague` says that others of their traces may be of the same rollout; `changed` is when the last one came.
 
+    `_numbers` are those of an index that was forgotten.
     `revisions` are those of the trajectories that were given, by their `order`. `traces` are the ids of their traces.
     `enclosing` are the numbers of the spans that their roots are nested in. `digest` is of their contents, the same in
     every process. `lone_rewards` is how many rewards name this rollout or trace, as long as nothing else is of it.
@@ -67,7 +71,7 @@ class ArrivingSpans:
 
     __slots__ = (
         "_index",
-        "_spans",
+        "_numbers",
         "_to",
         "changed",
         "digest",
@@ -90,7 +94,7 @@ class ArrivingSpans:
         self.digest = 0
         self.lone_rewards: int | None = 0
         self._index: SpanIndex | None = SpanIndex()
-        self._spans = array("q")
+        self._numbers = array("q")
 
     @classmethod
     def of_given(cls, given: GivenSpans) -> "ArrivingSpans":
@@ -99,7 +103,7 @@ class ArrivingSpans:
         spans.is_vague, spans.digest, spans.lone_rewards = given.is_vague, given.digest, None
         spans.lines, spans.traces, spans.enclosing = list(given.lines), set(given.traces), set(given.enclosing)
         spans.revisions = dict(given.revisions)
-        spans._index, spans._spans = None, array("q", given.spans)
+        spans._index, spans._numbers = None, array("q", given.spans)
         return spans
 
     def as_given(self) -> GivenSpans:
@@ -112,12 +116,14 @@ class ArrivingSpans:
             revisions=tuple(self.revisions.items()),
             digest=self.digest,
             lines=tuple(self.lines),
-            spans=(self._spans if self._index is None else array("q", self._index.spans)).tobytes(),
+            spans=(self._numbers if self._index is None else array("q", self._index.numbers)).tobytes(),
         )
 
     def add(self, record: Record, line: "SpooledLine", now: float) -> bool:
         """Add a record of a line; return whether it is new."""
         if self._index is None and line in self.lines:  # a spool that is read again
+            return False
+        if isinstance(record, Span) and self._is_known(record):
             return False
         content = self._indexed().add(record)
         if content is None:
@@ -135,14 +141,14 @@ class ArrivingSpans:
         """As SpanIndex."""
         return self._indexed().has_ended
 
-    def has(self, span: int) -> bool:
+    def has(self, number: int) -> bool:
         """As SpanIndex."""
-        return span in self._spans if self._index is None else self._index.has(span)
+        return number in self._numbers if self._index is None else self._index.has(number)
 
     def forget_index(self) -> None:
         """Hold less: mostly nothing more comes of what was given, and if so, its lines are read once more."""
         if self._index is not None:
-            self._spans = array("q", self._index.spans)
+            self._numbers = array("q", self._index.numbers)
             self._index = None
 
     def _indexed(self) -> "SpanIndex":
@@ -152,6 +158,13 @@ class ArrivingSpans:
                 if self._to in belongs_to(record):
                     self._index.add(record)
         return self._index
+
+    def _is_known(self, span: Span) -> bool:
+        """Whether a gateway that knows of no end says what it said before somebody told another one of an end."""
+        if not is_marked_root(span) or says_the_end(span):
+            return False
+        says = _numbers_of(span)
+        return bool(says) and all(map(self.has, {*says, _end_number(span)}))
 
     def _note(self, span: Span) -> None:
         self.is_vague = self.is_vague or is_provisional(span)
@@ -170,13 +183,28 @@ def span_number(trace_id: str, span_id: str) -> int:
     return int.from_bytes(blake2b(f"{trace_id} {span_id}".encode(), digest_size=8).digest(), signed=True)
 
 
+def _end_number(edition: Span) -> int:
+    """The number of the end that somebody said to a gateway."""
+    return span_number(edition.trace_id, f"{edition.span_id} end")
+
+
+def _numbers_of(edition: Span) -> set[int]:
+    """The numbers of what a gateway says in an edition of a rollout's own span; none where it is no gateway's."""
+    counts = calls_counted_on(edition).items()
+    numbers = {span_number(edition.trace_id, f"{edition.span_id} {gateway} {calls}") for gateway, calls in counts}
+    return {*numbers, _end_number(edition)} if numbers and says_the_end(edition) else numbers
+
+
 class SpanTally:
     """Says of the spans that were added whether they are all of the rollout."""
 
-    __slots__ = ("_counted", "_ended", "_roots", "_running")
+    __slots__ = ("_counted", "_ended", "_gateways", "_roots", "_running", "_told")
 
     def __init__(self) -> None:
         self._ended: set[int] = set()
+        self._told: set[int] = set()
+        """The numbers of what gateways said."""
+        self._gateways = GatewayParts()
         self._running: set[int] = set()
         self._roots: dict[int, tuple[int | None, Resource]] = {}
         self._counted: list[tuple[Resource, int]] = []
@@ -185,23 +213,30 @@ class SpanTally:
     @property
     def has_ended(self) -> bool:
         """Whether every span that began has ended, and there are as many as the rollout's own span counted."""
-        if not self._roots or self._running:
+        if self._running or not (self._roots or self._gateways.is_any):
+            return False
+        if self._gateways.is_any and not self._gateways.has_ended:
             return False
         counts = [count for count, _ in self._roots.values() if count is not None]
         return len(counts) == len(self._roots) and self._of_roots() >= sum(counts)
 
     @property
-    def spans(self) -> set[int]:
-        """The spans that are here, by their numbers."""
-        return self._ended | self._running
+    def numbers(self) -> set[int]:
+        """The numbers of what is here: spans, and what gateways said."""
+        return self._ended | self._running | self._told
 
-    def has(self, span: int) -> bool:
-        """Whether a span, by its number, is here."""
-        return span in self._ended or span in self._running
+    def has(self, number: int) -> bool:
+        """Whether something is here, by its number."""
+        return number in self._ended or number in self._running or number in self._told
 
     def add_span(self, span: Span) -> None:
         """Take a span."""
         number = span_number(span.trace_id, span.span_id)
+        is_root = is_marked_root(span)
+        if is_root and (says := _numbers_of(span)):
+            self._told |= {number, *says}
+            self._gateways.add_edition(span)
+            return
         if number in self._ended:
             return
         if span.end_ns is None:
@@ -209,7 +244,9 @@ class SpanTally:
             return
         self._running.discard(number)
         self._ended.add(number)
-        if is_marked_root(span):
+        if is_gateway_call(span):
+            self._gateways.add_call(span)
+        if is_root:
             self._roots[number] = (spans_counted_on(span), span.resource)
         elif span.parent_span_id is not None or not is_reward_span(span):  # nobody counts rewards given later
             self._count(span.resource)

@@ -11,7 +11,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from art_otel import attributes as names
-from art_otel.conventions import ERROR_TYPE, response_attributes
+from art_otel.conventions import ERROR_TYPE, INSTANCE, response_attributes
 from art_otel.conventions.dialects.genai import API_TYPE, OPERATION_NAME, PROVIDERS, REQUEST_MODEL, RESPONSES
 from art_otel.model_gateway.addresses import Address, Parent
 from art_otel.model_gateway.exchanges import Dialect, Exchange
@@ -29,7 +29,7 @@ _OPERATIONS: Final[dict[Dialect, str]] = {"completions": "text_completion"}
 def gateway_resource() -> Resource:
     """The resource of a gateway process, which no other process has."""
     instance = f"{os.getpid()}-{os.urandom(4).hex()}"
-    return Resource(attributes={"service.name": "art-otel gateway", "service.instance.id": instance})
+    return Resource(attributes={"service.name": "art-otel gateway", INSTANCE: instance})
 
 
 def span_id() -> str:

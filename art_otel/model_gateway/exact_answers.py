@@ -4,7 +4,8 @@ Invariant: it is read like an answer of the server, and what was sampled is know
 as they are sampled; while one is being parsed, and some time behind it, those that come are gathered to the next,
 because the server's parsers begin anew with the whole answer for each. Tool calls come when an answer has ended: some
 parsers for streams lose calls in pieces of several tokens, those for whole answers do not. Where a text may stop the
-sampling, all is held until it has, because the parsers know ids only.
+sampling, all is held until it has, because the parsers know ids only. What is held when the sampling breaks off comes
+before the error.
 """
 
 import asyncio
@@ -12,7 +13,7 @@ import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -53,6 +54,14 @@ _JSON_TYPE: Final = (b"content-type", b"application/json")
 _OF_BODY: Final = frozenset({b"content-length", b"content-type", b"transfer-encoding"})
 
 
+class _Came(NamedTuple):
+    """What came of the choices, of each index one, whether that is the end, or why there is none."""
+
+    choices: Sequence[SampledChoice]
+    is_over: bool
+    failure: UpstreamError | None
+
+
 class ExactAnswer:
     """The answer to a request in its dialect, like one of the server. It is read once, and then it is closed."""
 
@@ -86,12 +95,17 @@ class ExactAnswer:
                 yield await self._whole()
                 return
             yield self._shape.begin()
-            async for choices, is_over in self._gathered():
-                events = b"".join([await self._piece(choice) for choice in choices])
-                if is_over:
+            async for came in self._gathered():
+                try:
+                    events = b"".join([await self._piece(choice) for choice in came.choices])
+                except UpstreamError as error:  # the parsers are gone, too
+                    raise came.failure or error from None
+                if came.is_over:
                     self._over(self.sampled)
                     events += self._shape.end(self.sampled.usage)
                 yield events
+                if came.failure is not None:
+                    raise came.failure
         except (
             AttributeError,
             KeyError,
@@ -178,34 +192,36 @@ class ExactAnswer:
         count = values.integer(self._asking.request.get("top_logprobs")) or 0
         return {"content": [{**entry, "top_logprobs": entry["top_logprobs"][:count]} for entry in entries]}
 
-    async def _gathered(self) -> AsyncIterator[tuple[list[SampledChoice], bool]]:
-        """The choices of the chunks that came since the last were taken, of each index one, and whether all came.
+    async def _gathered(self) -> AsyncIterator[_Came]:
+        """What came since the last was taken.
 
         What ends the last choice waits for the end: an agent may leave when it has that.
         """
-        chunks: asyncio.Queue[Generated | BaseException | None] = asyncio.Queue()
+        chunks: asyncio.Queue[Generated | UpstreamError | None] = asyncio.Queue()
         reading = asyncio.create_task(self._read_chunks(chunks))
         holds = bool(self._asking.sampling.get("stop"))
         gathered: dict[int, list[SampledChoice]] = {}
-        is_over = False
+        is_over, failure = False, None
         try:
-            while not is_over:
+            while not is_over and failure is None:
                 came = [await chunks.get()]
                 while not chunks.empty():
                     came.append(chunks.get_nowait())
                 for chunk in came:
-                    if isinstance(chunk, BaseException):
-                        raise chunk
-                    if chunk is None:
+                    if isinstance(chunk, UpstreamError):
+                        failure = chunk
+                        gathered = {index: _unfinished(pieces) for index, pieces in gathered.items()}
+                    elif chunk is None:
                         is_over = True
-                        continue
-                    self.sampled.usage = chunk.usage or self.sampled.usage
-                    for choice in chunk.choices or ():
-                        self.sampled.take(choice)
-                        gathered.setdefault(choice.index, []).append(choice)
-                if is_over or (gathered and not holds and self.sampled.finished < self._asking.n):
+                    else:
+                        self.sampled.usage = chunk.usage or self.sampled.usage
+                        for choice in chunk.choices or ():
+                            self.sampled.take(choice)
+                            gathered.setdefault(choice.index, []).append(choice)
+                is_done = is_over or failure is not None
+                if is_done or (gathered and not holds and self.sampled.finished < self._asking.n):
                     began = time.monotonic()
-                    yield [joined(pieces) for pieces in gathered.values()], is_over
+                    yield _Came([joined(pieces) for pieces in gathered.values() if pieces], is_over, failure)
                     rest = _RESTS * (time.monotonic() - began)
                     await asyncio.wait((reading,), timeout=rest)  # the end of the answer waits for nothing
                     gathered = {}
@@ -214,7 +230,7 @@ class ExactAnswer:
             with suppress(asyncio.CancelledError):
                 await reading
 
-    async def _read_chunks(self, chunks: "asyncio.Queue[Generated | BaseException | None]") -> None:
+    async def _read_chunks(self, chunks: "asyncio.Queue[Generated | UpstreamError | None]") -> None:
         try:
             async for chunk in self._chunks():
                 chunks.put_nowait(chunk)
@@ -290,3 +306,8 @@ class ExactAnswer:
             ids = ids[:-1]
         ended = {"finish_reason": choice.finish_reason, "stop_reason": choice.stop_reason}
         return {"index": choice.index, **ended, "token_ids": ids}
+
+
+def _unfinished(pieces: Sequence[SampledChoice]) -> list[SampledChoice]:
+    """The pieces of a choice that end it not."""
+    return [piece for piece in pieces if piece.finish_reason is None]

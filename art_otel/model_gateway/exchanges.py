@@ -131,9 +131,10 @@ class Exchange:
         return b"".join(passed)
 
     def rest(self) -> bytes:
-        """Give what the agent has not got when the server has sent everything."""
+        """Give what the agent has not got when the server has sent everything, or breaks off."""
         if self._stream is not None:
-            return self._stream.rest() if self.asked.is_hidden else b""
+            rest = self._stream.rest() if self.asked.is_hidden else b""
+            return self.asked.without(rest, _data_of(rest)) if rest else b""
         body = b"".join(self._parts)
         return self.asked.without_tokens(body) if self.asked.is_hidden else body
 

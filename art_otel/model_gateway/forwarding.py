@@ -10,29 +10,26 @@ import asyncio
 import logging
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import islice
-from typing import Final, TypeAlias
+from typing import Final
 from urllib.parse import urlsplit
 
 import aiohttp
 
 from art_otel.errors import UsageError
 from art_otel.model_gateway.addresses import baggage_of
+from art_otel.model_gateway.rollouts import Rollouts
+from art_otel.model_gateway.running_calls import AGAIN, RunningCalls, Scrub
 from art_otel.receiver.metrics import Metrics
 from art_otel.receiver.otlp_lines import encode_lines
-from art_otel.spans import LogRecord, Span
+from art_otel.spans import Span
 
 logger = logging.getLogger(__name__)
 
-Scrub: TypeAlias = Callable[[Iterable[Span | LogRecord]], Iterable[Span | LogRecord]]
-
 _PATH: Final = "/v1/traces"
 _HEADERS: Final = "OTEL_EXPORTER_OTLP_HEADERS"
-_AGAIN: Final = frozenset([429, 502, 503, 504])
-"""Statuses after which OTLP wants the same export once more."""
-
 _TRIES: Final = 5
 _FIRST_PAUSE: Final = 0.5
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=10.0)
@@ -48,15 +45,17 @@ _MAX_WAITING: Final = 64 << 20
 class Forwarding:
     """Sends spans to `url`, after `scrub`. Raises UsageError where that is no address.
 
-    As for OpenTelemetry's exporters, OTEL_EXPORTER_OTLP_HEADERS are sent with each request.
+    As for OpenTelemetry's exporters, OTEL_EXPORTER_OTLP_HEADERS are sent with each request. `running_calls` tells a
+    receiver of ours of what runs.
     """
 
-    def __init__(self, url: str, scrub: Scrub, metrics: Metrics) -> None:
+    def __init__(self, url: str, scrub: Scrub, metrics: Metrics, rollouts: Rollouts) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise UsageError(f"--otlp {url!r} is no address of a collector: write http://HOST:4318")
         self._url = url if parts.path.strip("/") else f"{url.rstrip('/')}{_PATH}"
         self._scrub = scrub
+        self.running_calls = RunningCalls(self._url, scrub, rollouts)
         self._metrics = metrics
         self._waiting: deque[tuple[Span, int]] = deque()
         self._size = 0
@@ -95,6 +94,7 @@ class Forwarding:
     async def _run(self) -> None:
         headers = {"content-type": "application/json", **baggage_of(os.environ.get(_HEADERS, ""))}
         async with aiohttp.ClientSession(headers=headers, timeout=_TIMEOUT) as session:
+            telling = asyncio.create_task(self.running_calls.run(session))
             while self._waiting or not self._is_ending:
                 if not self._waiting:
                     self._news.clear()
@@ -106,6 +106,7 @@ class Forwarding:
                 for _ in together:
                     _, size = self._waiting.popleft()
                     self._size -= size
+            telling.cancel()
 
     def _next(self) -> list[Span]:
         """As many spans as one export may have, so that neither the loop nor the collector takes too much at once."""
@@ -130,7 +131,7 @@ class Forwarding:
                         self._is_out = False
                         return
                     why = f"it answers {response.status}"
-                    if response.status not in _AGAIN:
+                    if response.status not in AGAIN:
                         break
             except (aiohttp.ClientError, TimeoutError) as error:
                 why = str(error) or type(error).__name__

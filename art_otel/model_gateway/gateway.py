@@ -21,7 +21,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from art_otel.errors import UsageError
 from art_otel.http import CLOSE, BodyLimits, WebPageCheck
@@ -31,10 +31,20 @@ from art_otel.model_gateway.conversations import Conversations
 from art_otel.model_gateway.exact import Answers, ExactTokens
 from art_otel.model_gateway.exchanges import Exchange, Failure, dialect_of
 from art_otel.model_gateway.forwarding import Forwarding
+from art_otel.model_gateway.responding import (
+    OF_CONNECTION,
+    error_response,
+    send_end,
+    send_error,
+    send_piece,
+    send_start,
+    until_left,
+)
 from art_otel.model_gateway.rollouts import End, OpenRollout, Rollouts
 from art_otel.model_gateway.tokens import TokenAsking
 from art_otel.model_gateway.upstreams import Answer, RawHeaders, UnreachableError, Upstream, UpstreamError, Upstreams
 from art_otel.receiver.export import ExportRefusedError, Received
+from art_otel.receiver.ingest import RUNNING
 from art_otel.receiver.receiver import Receiver, ReceiverOptions
 from art_otel.spans import Span
 from art_otel.tracing.internal_errors import InternalErrorHandler
@@ -46,16 +56,10 @@ Tokens: TypeAlias = Literal["auto", "passthrough", "exact", "off"]
 LIMITS: Final = BodyLimits(all_bytes=1 << 30, seconds=300.0)
 """Bodies are held until they are recorded."""
 
-_OWN_PATHS: Final = ("/healthz", "/metrics", "/v1/traces", "/v1/logs")
+_OWN_PATHS: Final = ("/healthz", "/metrics", "/v1/traces", f"/v1/traces{RUNNING}", "/v1/logs")
 _OWN_PREFIX: Final = "/v1/rollouts/"
 _END: Final = "/end"
-_OF_CONNECTION: Final = frozenset(
-    [b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade", b"expect"]
-)
-_NOT_SENT: Final = _OF_CONNECTION | {b"host", b"content-length", OUR_HEADER.encode()}
-_NOT_ANSWERED: Final = _OF_CONNECTION | {b"date"}
-"""The gateway's own server writes a date."""
-
+_NOT_SENT: Final = OF_CONNECTION | {b"host", b"content-length", OUR_HEADER.encode()}
 _KEYS: Final = frozenset([b"authorization", b"x-api-key"])
 _LOOK_EVERY: Final = 0.5
 
@@ -85,7 +89,8 @@ class GatewayOptions:
 class _Call:
     """A request on its way. `exchange` is None where it asks for no completion, and is not recorded.
 
-    `has_begun` says that the agent has the beginning of an answer, `is_cut` that it gets no end of it.
+    `told` is done when a receiver knows of it. `has_begun` says that the agent has the beginning of an answer, `is_cut`
+    that it gets no end of it.
     `end_in_app` ends its span where that is one of the app around the gateway.
     """
 
@@ -98,6 +103,7 @@ class _Call:
     upstream: Upstream
     rollout: OpenRollout | None = None
     exchange: Exchange | None = None
+    told: asyncio.Future[None] | None = None
     end_in_app: Callable[[], None] | None = None
     is_recorded: bool = False
     has_begun: bool = False
@@ -141,7 +147,7 @@ class Gateway:
         self._forwarding = (
             None
             if options.otlp is None
-            else Forwarding(options.otlp, self.receiver.ingest.scrubbed, self.receiver.metrics)
+            else Forwarding(options.otlp, self.receiver.ingest.scrubbed, self.receiver.metrics, self._rollouts)
         )
 
     @property
@@ -194,7 +200,7 @@ class Gateway:
         """Answer one request as a model server does."""
         request = Request(scope, receive)
         if request.headers.get("upgrade", "").lower() == "websocket":
-            await _error(501, "no websocket passes here; ask by HTTP")(scope, receive, send)
+            await error_response(501, "no websocket passes here; ask by HTTP")(scope, receive, send)
             return
         try:
             target = read_target(scope["raw_path"].decode("ascii"), scope["query_string"].decode("ascii"))
@@ -202,9 +208,9 @@ class Gateway:
                 close = scope["extensions"][CLOSE]["close"]
                 await self._pass_through(self._begin(request, target, body), receive, send, close)
         except (UsageError, UnicodeDecodeError) as error:
-            await _error(400, str(error))(scope, receive, send)
+            await error_response(400, str(error))(scope, receive, send)
         except HTTPException as refused:
-            await _error(refused.status_code, refused.detail)(scope, receive, send)
+            await error_response(refused.status_code, refused.detail)(scope, receive, send)
 
     def _begin(self, request: Request, target: Target, body: bytes) -> _Call:
         """Read where a request belongs, and choose its server."""
@@ -231,7 +237,9 @@ class Gateway:
             with _RECORDING:
                 call.end_in_app = None if self._app is None else self._app.begin(exchange, address, call.upstream.url)
             if address.rollout_id is not None and address.is_ours and call.end_in_app is None:
-                call.rollout = self._rollouts.begin_call(address.rollout_id, address)
+                call.rollout = self._rollouts.begin_call(address.rollout_id, address, exchange.start_ns)
+                if self._forwarding is not None:
+                    call.told = self._forwarding.running_calls.add(call.rollout)
         return call
 
     async def _pass_through(self, call: _Call, receive: Receive, send: Send, close: Callable[[], None]) -> None:
@@ -240,7 +248,7 @@ class Gateway:
         Where the answer has no end, the agent's connection has none.
         """
         relaying = asyncio.ensure_future(self._relay(call, send))
-        leaving = asyncio.ensure_future(_left(receive))
+        leaving = asyncio.ensure_future(until_left(receive))
         self._running[relaying] = call
         call.upstream.open += 1
         try:
@@ -269,7 +277,7 @@ class Gateway:
         if call.has_begun:
             call.is_cut = True
         else:
-            await _send_error(503, _ENDS, call, send)
+            await send_error(503, _ENDS, call.method, send)
 
     async def _relay(self, call: _Call, send: Send) -> None:
         """Ask the server, and hand on what it answers."""
@@ -338,39 +346,50 @@ class Gateway:
         """Send the answer piece by piece. What ends it waits until the call is recorded."""
         exchange = call.exchange
         if exchange is None:
-            await _send_start(call, answered, send)
+            call.has_begun = True
+            await send_start(answered, send)
             async for piece in answered.pieces():
-                await _send_piece(piece, send)
-            await _send_end(send)
+                await send_piece(piece, send)
+            await send_end(send)
             return
         exchange.begin(answered.status, answered.headers.get("content-type", "").encode())
         if self.options.policy_version_header is not None:
             exchange.policy_version = answered.headers.get(self.options.policy_version_header.lower())
         if exchange.is_stream:
-            await _send_start(call, answered, send)
+            call.has_begun = True
+            await send_start(answered, send)
         async for piece in answered.pieces():
             passed = _taken(exchange, piece)
             if exchange.is_over:
-                self._record(call)
-            await _send_piece(passed, send)
-        self._record(call)
+                await self._finish(call)
+            await send_piece(passed, send)
+        await self._finish(call)
         rest = _rest(exchange)
         if not exchange.is_stream:
-            await _send_start(call, answered, send, length=len(rest))
-        await _send_end(send, rest)
+            call.has_begun = True
+            await send_start(answered, send, length=len(rest))
+        await send_end(send, rest)
 
     async def _fail(self, call: _Call, error: UpstreamError, send: Send, what: str, last: bytes = b"") -> None:
         """The server cannot be reached, or broke off. What the agent has begun to get ends with `last`, or is cut."""
         self.receiver.metrics.add("art_otel_gateway_upstream_errors_total")
         if call.exchange is not None and not call.is_recorded:
             call.exchange.failure = Failure(type(error).__name__, str(error))
-        self._record(call)
+        await self._finish(call)
+        if call.has_begun and call.exchange is not None:
+            await send_piece(_rest(call.exchange), send)
         if last:
-            await _send_end(send, last)
+            await send_end(send, last)
         elif call.has_begun:
             call.is_cut = True
         else:
-            await _send_error(502, f"the model server at {call.upstream.shown} {what}: {error}", call, send)
+            await send_error(502, f"the model server at {call.upstream.shown} {what}: {error}", call.method, send)
+
+    async def _finish(self, call: _Call) -> None:
+        """Record a call, and see that the receiver at the other end of `--otlp` knows that it began."""
+        self._record(call)
+        if call.told is not None and self._forwarding is not None:
+            await self._forwarding.running_calls.wait(call.told)
 
     def _record(self, call: _Call) -> None:
         """Write the span of a call, once. The rollout counts it also where that fails."""
@@ -380,7 +399,7 @@ class Gateway:
         call.is_recorded = True
         exchange.end_ns = now_ns()
         outcome = None if exchange.sampled is None else exchange.sampled.outcome
-        of_rollout = [] if rollout is None else self._rollouts.end_call(rollout, outcome=outcome)
+        of_rollout = [] if rollout is None else self._rollouts.end_call(rollout)
         is_written = False
         with _RECORDING:
             if call.end_in_app is not None:
@@ -393,7 +412,7 @@ class Gateway:
         if outcome is not None:
             self.receiver.metrics.add("art_otel_gateway_prompts_total", labels=f'{{outcome="{outcome}"}}')
         if rollout is not None and not is_written:
-            self._rollouts.miss_call(rollout)
+            self._rollouts.end_again(rollout)
         if call.address.source == "conversation" and call.address.rollout_id is not None:
             with _CONTINUING:
                 self._conversations.answered(call.address.rollout_id, exchange.request, exchange.answer or {})
@@ -433,26 +452,16 @@ class Gateway:
             async with self.receiver.bodies.read(request) as body:
                 end = msgspec.json.decode(body or b"{}", type=End)
         except (UsageError, UnicodeDecodeError, msgspec.DecodeError) as error:
-            return _error(400, f"POST {request.url.path}: {error}")
+            return error_response(400, f"POST {request.url.path}: {error}")
         rollout_id = target.rollout_id or ""
         if not self._rollouts.end(rollout_id, end, target.settings, self._write):
-            return _error(503, "the end cannot be written now: the disk may be full; send it again")
+            return error_response(503, "the end cannot be written now: the disk may be full; send it again")
         return JSONResponse({"rollout_id": rollout_id})
 
 
 def _is_own(path: str) -> bool:
     is_end = path.startswith(PREFIX) and path.endswith(_END)
     return is_end or path in _OWN_PATHS or path.startswith(_OWN_PREFIX)
-
-
-async def _left(receive: Receive) -> None:
-    """Wait until the agent has gone."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-async def _nothing() -> Message:
-    return {"type": "http.disconnect"}
 
 
 async def _read(answered: Answer) -> bytes:
@@ -472,32 +481,3 @@ def _rest(exchange: Exchange) -> bytes:
     with _READING:
         return exchange.rest()
     return exchange.refusal()
-
-
-async def _send_start(call: _Call, answered: Answers, send: Send, length: int | None = None) -> None:
-    headers = [(name.lower(), value) for name, value in answered.raw_headers]
-    kept = [(name, value) for name, value in headers if name not in _NOT_ANSWERED]
-    if length is not None:
-        kept = [(name, value) for name, value in kept if name != b"content-length"]
-        kept.append((b"content-length", str(length).encode()))
-    call.has_begun = True
-    await send({"type": "http.response.start", "status": answered.status, "headers": kept})
-
-
-async def _send_piece(piece: bytes, send: Send) -> None:
-    if piece:
-        await send({"type": "http.response.body", "body": piece, "more_body": True})
-
-
-async def _send_end(send: Send, rest: bytes = b"") -> None:
-    await send({"type": "http.response.body", "body": rest, "more_body": False})
-
-
-async def _send_error(status: int, message: str, call: _Call, send: Send) -> None:
-    await _error(status, message)({"type": "http", "method": call.method, "headers": []}, _nothing, send)
-
-
-def _error(status: int, message: str) -> JSONResponse:
-    """An error of the gateway's own, in the shape that clients of OpenAI and Anthropic read."""
-    error = {"message": f"art-otel gateway: {message}", "type": "gateway_error", "param": None, "code": None}
-    return JSONResponse({"type": "error", "error": error}, status)

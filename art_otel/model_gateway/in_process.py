@@ -6,10 +6,8 @@ comes by any other address is recorded as `art-otel gateway` does.
 """
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -26,7 +24,6 @@ from art_otel.model_gateway.addresses import Address
 from art_otel.model_gateway.call_spans import SCOPE, answered_attributes, asked_attributes, call_name
 from art_otel.model_gateway.exchanges import Exchange
 from art_otel.model_gateway.gateway import LIMITS, Gateway, GatewayOptions, Tokens
-from art_otel.model_gateway.rollouts import PROMPTS
 from art_otel.receiver.receiver import ReceiverOptions
 from art_otel.tracing.api.context import running_trajectory
 
@@ -34,26 +31,11 @@ _CLEAN_AT: Final = 256
 """Rollouts that are remembered before those that have ended are forgotten."""
 
 
-@dataclass(kw_only=True, slots=True)
-class _AppRollout:
-    """A rollout of the app: the context in which it was given its address, and what became of its prompts."""
-
-    context: Context
-    prompts: Counter[str] = field(default_factory=Counter[str])
-
-    def count_prompt(self, outcome: str) -> None:
-        """Count a prompt of exact tokens on the rollout's own span, as long as that runs."""
-        self.prompts[outcome] += 1
-        running = running_trajectory(self.context)
-        if running is not None and running.span.is_recording():
-            running.span.set_attribute(f"{PROMPTS}{outcome}", self.prompts[outcome])
-
-
 class LocalGateway:
     """The running gateway of `art_otel.gateway`. `url()` is its address for agents."""
 
     def __init__(self, options: GatewayOptions) -> None:
-        self._rollouts: dict[str, _AppRollout] = {}
+        self._rollouts: dict[str, Context] = {}
         self._gateway = Gateway(options, self)
 
     def url(self, path: str = "") -> str:
@@ -76,10 +58,9 @@ class LocalGateway:
 
     def begin(self, exchange: Exchange, address: Address, server: str) -> Callable[[], None] | None:
         """Begin the span of a call, and give what ends it; None where its rollout was given no address here."""
-        rollout = self._rollouts.get(address.rollout_id or "")
-        if rollout is None:
+        context = self._rollouts.get(address.rollout_id or "")
+        if context is None:
             return None
-        context = rollout.context
         around = trace.get_current_span(context).get_span_context()
         if address.parent is not None and int(address.parent.trace_id, 16) == around.trace_id:
             span_id = int(address.parent.span_id, 16)
@@ -93,22 +74,20 @@ class LocalGateway:
             attributes=attributes,
             start_time=exchange.start_ns,
         )
-        return partial(_end, span, exchange, rollout)
+        return partial(_end, span, exchange)
 
     def _remember(self, rollout_id: str, context: Context) -> None:
         if len(self._rollouts) >= _CLEAN_AT:
-            for known, rollout in list(self._rollouts.items()):
-                running = running_trajectory(rollout.context)
+            for known, given in list(self._rollouts.items()):
+                running = running_trajectory(given)
                 if running is None or running.ended:
                     self._rollouts.pop(known, None)
-        self._rollouts.setdefault(rollout_id, _AppRollout(context=context)).context = context
+        self._rollouts[rollout_id] = context
 
 
-def _end(span: Span, exchange: Exchange, rollout: _AppRollout) -> None:
+def _end(span: Span, exchange: Exchange) -> None:
     """End the span of a call, with what was answered."""
     span.set_attributes(answered_attributes(exchange))
-    if exchange.sampled is not None:
-        rollout.count_prompt(exchange.sampled.outcome)
     failure = exchange.why_failed()
     if failure is not None:
         span.set_attribute(ERROR_TYPE, failure.type)

@@ -1,14 +1,15 @@
 """Rollouts: those whose agents ask through the gateway, from their first call until they are over.
 
 Invariant: a rollout's own span has ids that its id alone decides, so that several gateways, and one that was killed,
-write editions of one span, which whoever reads them makes one: each says no more than what was said to its gateway. It
-counts the calls that began, so one that runs yet, or that could not be recorded, is missed by whoever reads it. A
-rollout is over when somebody ends it, when no call runs and none came for the grace, or when the gateway ends, and not
-before that is written. Where a call ends later, the rollout's own span is written again with that of the call: it is
-given once more, and not a second time for the count.
+write editions of one span, which whoever reads them makes one: each says no more than what its gateway knows. It counts
+the calls that began here, under this gateway's name, so one that runs yet, or that could not be recorded, is missed by
+whoever reads it. A rollout is over when somebody ends it, when no call runs and none came for the grace, or when the
+gateway ends, and not before that is written; here, if others have calls of it as well. Where a call ends later than
+somebody ended its rollout, the rollout's own span is written again with that of the call: it is given once more, and
+not a second time for the count.
 """
 
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
@@ -17,7 +18,7 @@ import msgspec
 
 from art_otel import attributes as names
 from art_otel.attributes import REWARD_NAME
-from art_otel.conventions import ART_OTEL, ERROR_TYPE, EVALUATION, evaluation_attributes
+from art_otel.conventions import ART_OTEL, ERROR_TYPE, EVALUATION, INSTANCE, evaluation_attributes
 from art_otel.model_gateway.addresses import Address
 from art_otel.model_gateway.call_spans import now_ns, root_of
 from art_otel.spans import Event, Resource, Scope, Span
@@ -35,9 +36,6 @@ _NAME: Final = "agent"
 _INFERRED: Final = f"{names.METADATA_PREFIX}inferred"
 """Says of a rollout that nobody named it: its calls continue each other's prompts."""
 
-PROMPTS: Final = f"{names.METADATA_PREFIX}prompts_"
-"""Of a rollout with exact tokens: how many of its prompts were spliced, needed nothing, or differed."""
-
 
 class End(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a rollout ended, as `POST /rollout/ID/end` says it. `reward` may be several by their names."""
@@ -51,18 +49,20 @@ class End(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 @dataclass(kw_only=True, slots=True)
 class OpenRollout:
-    """What is known of one rollout. `running` calls have not ended; `ended_ns` is None until it is over."""
+    """What is known of one rollout: `began` calls, of which some are `running`; `ended_ns` is None until it is over.
+
+    `is_written` says that the spool has its beginning, `reward` what was given last.
+    """
 
     rollout_id: str
     started_ns: int
     attributes: dict[str, str | int | float | bool]
-    prompts: Counter[str] = field(default_factory=Counter[str])
+    began: int = 0
     running: int = 0
-    answered: int = 0
-    recorded: int = 0
     last_ns: int = 0
     ended_ns: int | None = None
     end: End | None = None
+    reward: float | dict[str, float] | None = None
     edition: int = 0
     events: tuple[Event, ...] = ()
     is_written: bool = False
@@ -81,61 +81,59 @@ class Rollouts:
         """The ids of those that are not over."""
         return [rollout_id for rollout_id, rollout in self._known.items() if rollout.ended_ns is None]
 
-    def begin_call(self, rollout_id: str, address: Address) -> OpenRollout:
-        """A call of a rollout begins."""
-        rollout = self._of(rollout_id)
+    def begin_call(self, rollout_id: str, address: Address, start_ns: int) -> OpenRollout:
+        """A call of a rollout begins. One that was over because it was quiet goes on."""
+        rollout = self._of(rollout_id, start_ns)
         rollout.attributes |= address.settings
         if address.source == "conversation":
             rollout.attributes[_INFERRED] = True
+        rollout.began += 1
         rollout.running += 1
+        if rollout.end is None and rollout.ended_ns is not None:
+            rollout.ended_ns, rollout.is_written = None, False
         return rollout
 
-    def end_call(self, rollout: OpenRollout, *, outcome: str | None = None) -> list[Span]:
+    def end_call(self, rollout: OpenRollout) -> list[Span]:
         """A call has ended, and its span is about to be written: give what of the rollout is written with it.
 
         That is its own span, as begun before its first call, so that it shows what a kill left, and as it is now where
-        it was over. `outcome` is what became of a prompt of exact tokens.
+        it was over.
         """
-        if outcome is not None:
-            rollout.prompts[outcome] += 1
         rollout.running -= 1
-        rollout.answered += 1
-        rollout.recorded += 1
         rollout.last_ns = now_ns()
         if rollout.ended_ns is not None:
             rollout.ended_ns = max(rollout.ended_ns, rollout.last_ns)
-            return [self._span(rollout)]
+            return [self.edition(rollout)]
         if rollout.is_written:
             return []
         rollout.is_written = True
-        return [msgspec.structs.replace(self._span(rollout), end_ns=None, events=())]
+        return [self.edition(rollout)]
 
-    def miss_call(self, rollout: OpenRollout) -> None:
+    def end_again(self, rollout: OpenRollout) -> None:
         """The span of a call that has ended could not be written: the rollout ends once more, and says so."""
-        rollout.recorded -= 1
-        rollout.ended_ns = None
-        rollout.is_written = False
+        rollout.ended_ns, rollout.is_written = None, False
 
     def end(self, rollout_id: str, end: End, settings: Mapping[str, str | int], write: Write) -> bool:
-        """End a rollout as somebody said. What could not be written is False, and as if nobody had said it."""
-        rollout = self._of(rollout_id)
-        before = replace(rollout)
-        rollout.attributes = {**rollout.attributes, **settings}
+        """End a rollout as somebody said. The same said again changes nothing, as of a client that got no answer.
+
+        What could not be written is False, and as if nobody had said it.
+        """
         time_ns = now_ns()
-        rollout.end = end
-        rewards = end.reward if isinstance(end.reward, dict) else {REWARD_NAME: end.reward}
-        rollout.events += tuple(
-            Event(name=EVALUATION, time_ns=time_ns, attributes={**evaluation_attributes(name, value)})
-            for name, value in rewards.items()
-            if value is not None
-        )
-        rollout.attributes |= scalars.metadata(end.metadata)
-        rollout.attributes |= {f"{names.METRIC_PREFIX}{name}": value for name, value in end.metrics.items()}
-        rollout.ended_ns = time_ns
-        if write([self._span(rollout)]):
+        rollout = self._of(rollout_id, time_ns)
+        if end == rollout.end and rollout.ended_ns is not None and rollout.attributes.items() >= settings.items():
             return True
-        rollout.attributes, rollout.end, rollout.events = before.attributes, before.end, before.events
-        rollout.ended_ns = before.ended_ns
+        before = replace(rollout)
+        if end.reward is not None and end.reward != rollout.reward:
+            rollout.reward = end.reward
+            rollout.events += tuple(_rewards(end, time_ns))
+        rollout.end = end
+        metrics = {f"{names.METRIC_PREFIX}{name}": value for name, value in end.metrics.items()}
+        rollout.attributes = {**rollout.attributes, **settings, **scalars.metadata(end.metadata), **metrics}
+        rollout.ended_ns = time_ns
+        if write([self.edition(rollout)]):
+            return True
+        rollout.attributes, rollout.end, rollout.ended_ns = before.attributes, before.end, before.ended_ns
+        rollout.reward, rollout.events = before.reward, before.events
         return False
 
     def end_quiet(self, now: int, write: Write) -> None:
@@ -147,7 +145,7 @@ class Rollouts:
         ]
         for rollout in quiet:
             rollout.ended_ns = rollout.last_ns
-        if quiet and not write([self._span(rollout) for rollout in quiet]):
+        if quiet and not write([self.edition(rollout) for rollout in quiet]):
             for rollout in quiet:
                 rollout.ended_ns = None
         over = [key for key, rollout in self._known.items() if rollout.ended_ns is not None and not rollout.running]
@@ -159,29 +157,22 @@ class Rollouts:
         for rollout in self._known.values():
             if rollout.ended_ns is None:
                 rollout.ended_ns = rollout.last_ns or now_ns()
-                yield self._span(rollout)
+                yield self.edition(rollout)
 
-    def _of(self, rollout_id: str) -> OpenRollout:
-        rollout = self._known.get(rollout_id)
-        if rollout is None:
-            now = now_ns()
-            rollout = OpenRollout(rollout_id=rollout_id, started_ns=now, last_ns=now, attributes={})
-            self._known[rollout_id] = rollout
-        self._known.move_to_end(rollout_id)
-        return rollout
+    def open_editions(self) -> Iterator[Span]:
+        """The own spans of those that are not over, as they are now."""
+        yield from (self.edition(rollout) for rollout in self._known.values() if rollout.ended_ns is None)
 
-    def _span(self, rollout: OpenRollout) -> Span:
+    def edition(self, rollout: OpenRollout) -> Span:
+        """A rollout's own span as it is now, without an end where it is not over."""
         own, end = root_of(rollout.rollout_id), rollout.end
         rollout.edition = max(rollout.edition + 1, now_ns() // 1000)
         attributes: dict[str, str | int | float | bool] = {
             names.ROLLOUT_ID: rollout.rollout_id,
             names.ROLLOUT_EDITION: rollout.edition,
+            f"{names.CALLS_PREFIX}{self.resource.attributes[INSTANCE]}": rollout.began,
             **rollout.attributes,
         }
-        if rollout.ended_ns is not None:
-            attributes |= {f"{PROMPTS}{outcome}": count for outcome, count in rollout.prompts.items()}
-            started = rollout.answered + rollout.running
-            attributes |= {names.SPANS_STARTED: started, names.SPANS_ENDED: rollout.recorded}
         if end is not None and end.status != "ok":
             attributes[ERROR_TYPE] = "CancelledError" if end.status == "cancelled" else "error"
         return Span(
@@ -198,3 +189,18 @@ class Rollouts:
             scope=_SCOPE,
             resource=self.resource,
         )
+
+    def _of(self, rollout_id: str, now: int) -> OpenRollout:
+        rollout = self._known.get(rollout_id)
+        if rollout is None:
+            rollout = OpenRollout(rollout_id=rollout_id, started_ns=now, last_ns=now, attributes={})
+            self._known[rollout_id] = rollout
+        self._known.move_to_end(rollout_id)
+        return rollout
+
+
+def _rewards(end: End, time_ns: int) -> Iterator[Event]:
+    rewards = end.reward if isinstance(end.reward, dict) else {REWARD_NAME: end.reward}
+    for name, value in rewards.items():
+        if value is not None:
+            yield Event(name=EVALUATION, time_ns=time_ns, attributes={**evaluation_attributes(name, value)})

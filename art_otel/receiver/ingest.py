@@ -149,8 +149,12 @@ _ENCODINGS: Final[dict[str, Encoding]] = {"application/x-protobuf": "protobuf", 
 _TYPES: Final = {encoding: kind for kind, encoding in _ENCODINGS.items()}
 
 
+RUNNING: Final = "/running"
+"""Behind the path of traces: what has begun and not ended, which no exporter sends and only gateways of ours do."""
+
+
 def otlp_routes(ingest: Ingest, bodies: Bodies, metrics: Metrics) -> list[Route]:
-    """`POST /v1/traces` and `POST /v1/logs`."""
+    """`POST /v1/traces`, `POST /v1/traces/running` and `POST /v1/logs`."""
 
     def route(signal: Signal) -> Callable[[Request], Awaitable[Response]]:
         async def post(request: Request) -> Response:
@@ -171,6 +175,7 @@ def otlp_routes(ingest: Ingest, bodies: Bodies, metrics: Metrics) -> list[Route]
 
     return [
         Route("/v1/traces", route("traces"), methods=["POST"]),
+        Route(f"/v1/traces{RUNNING}", route("traces"), methods=["POST"]),
         Route("/v1/logs", route("logs"), methods=["POST"]),
     ]
 

@@ -27,6 +27,11 @@ class Line(NamedTuple):
     text: bytes
 
 
+def encode_request(records: Iterable[Span | LogRecord]) -> bytes:
+    """One export of all records."""
+    return _encode(_request(records, _Resources()))
+
+
 def encode_lines(records: Iterable[Span | LogRecord]) -> list[Line]:
     """The lines of the records."""
     by_trace: dict[str, list[Span | LogRecord]] = {}

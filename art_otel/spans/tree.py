@@ -324,13 +324,13 @@ def _merged(copies: Sequence[Span]) -> Span:
     """Merge the copies: those of one edition are equal or cut, and of several, as gateways write them, all count."""
     editions: dict[int, list[Span]] = {}
     for copy in copies:
-        editions.setdefault(_edition(copy), []).append(copy)
+        editions.setdefault(edition_of(copy), []).append(copy)
     if len(editions) == 1:
         return _merged_copies(copies)
     return _merged_editions([_merged_copies(editions[number]) for number in sorted(editions)])
 
 
-def _edition(span: Span) -> int:
+def edition_of(span: Span) -> int:
     """The number of a copy's edition; 0 for all but gateways' own spans."""
     number = span.attributes.get(ROLLOUT_EDITION, 0)
     try:
@@ -340,9 +340,13 @@ def _edition(span: Span) -> int:
 
 
 def _merged_editions(editions: Sequence[Span]) -> Span:
-    """Merge the editions of a span, the oldest first: what each says, and where several say it the newest."""
-    newest = next((edition for edition in reversed(editions) if edition.end_ns is not None), editions[-1])
-    with_status = next((edition for edition in reversed(editions) if edition.status != "unset"), newest)
+    """Merge the editions of a span, the oldest first: what each says, and where several say it the newest.
+
+    Its end is the one that somebody said, which a status shows. Where nobody did it is the last that a gateway saw.
+    """
+    ended = [edition for edition in editions if edition.end_ns is not None]
+    said = [edition for edition in ended if edition.status != "unset"]
+    newest = (said or ended or editions)[-1]
     attributes: dict[str, Value] = {}
     events: dict[tuple[str, int], list[Event]] = {}
     for edition in editions:
@@ -351,10 +355,9 @@ def _merged_editions(editions: Sequence[Span]) -> Span:
     return msgspec.structs.replace(
         newest,
         start_ns=min(edition.start_ns for edition in editions),
+        end_ns=newest.end_ns if said else max((edition.end_ns or 0 for edition in ended), default=None),
         attributes=attributes,
-        events=tuple(event for moment in sorted(events, key=itemgetter(1, 0)) for event in events[moment]),
-        status=with_status.status,
-        status_message=with_status.status_message,
+        events=tuple(_without_repeats(events)),
         dropped_attributes_count=max(edition.dropped_attributes_count for edition in editions),
         dropped_events_count=max(edition.dropped_events_count for edition in editions),
         dropped_links_count=max(edition.dropped_links_count for edition in editions),
@@ -367,6 +370,19 @@ def _events_by_moment(span: Span) -> dict[tuple[str, int], list[Event]]:
     for event in span.events:
         events.setdefault((event.name, event.time_ns // 1000), []).append(event)
     return events
+
+
+def _without_repeats(events: Mapping[tuple[str, int], Sequence[Event]]) -> Iterator[Event]:
+    """The events in the order of time, but for those that say what the last of their name said.
+
+    A client that got no answer sends the end of a rollout again, maybe to another gateway.
+    """
+    last: dict[str, list[dict[str, Value]]] = {}
+    for name, moment in sorted(events, key=itemgetter(1, 0)):
+        at_once = events[name, moment]
+        if (says := [event.attributes for event in at_once]) != last.get(name):
+            last[name] = says
+            yield from at_once
 
 
 def _merged_copies(copies: Sequence[Span]) -> Span:

@@ -26,6 +26,7 @@ from typing import Final
 
 import msgspec
 
+from art_otel.attributes import EXTRA, PROMPT, PROMPT_OUTCOMES
 from art_otel.calls import InferenceCall
 from art_otel.conventions import RecordedMessage, Role, rewards_of, role_of
 from art_otel.spans import LogRecord, Quarantined, Span, SpanKey, SpanTree, Value, build_tree
@@ -46,6 +47,7 @@ from art_otel.trajectories.rollouts import RolloutSpans, assign_rollouts
 from art_otel.trajectories.span_context import correlate_logs, declared_id, is_named_rollout, read_rollout_attributes
 
 _NEW: Final[Verdict] = "new"
+_PROMPT: Final = PROMPT.removeprefix(f"{EXTRA}.")
 
 
 class SpanGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -170,7 +172,7 @@ def _build_trajectory(
         incomplete_reasons=find_incomplete(evidence, tree),
         rewards=attribution.of(rollout),
         metrics=rollout_attributes.metrics,
-        metadata=rollout_attributes.metadata,
+        metadata=_with_prompt_outcomes(rollout_attributes.metadata, lineage.calls),
         logs=rollout_attributes.logs,
         tools=_tool_definitions(lineage.calls),
         calls=lineage.calls,
@@ -189,6 +191,16 @@ def _added_messages(recorded: Iterable[RecordedMessage], lineage: Lineage) -> It
         turn = turns.get((one.completion_id, one.choice))
         if turn is not None:
             yield AddedMessage(turn=turn, message=one.message)
+
+
+def _with_prompt_outcomes(metadata: Mapping[str, Value], calls: Iterable[InferenceCall]) -> Mapping[str, Value]:
+    """The metadata with how many prompts of exact tokens were spliced, needed nothing, and so on, as calls say."""
+    outcomes = [outcome for call in calls if (outcome := call.extra.get(_PROMPT)) in PROMPT_OUTCOMES]
+    if not outcomes:
+        return metadata
+    counts = {f"prompts_{outcome}": outcomes.count(outcome) for outcome in outcomes}
+    together = {**counts, **metadata}
+    return {name: together[name] for name in sorted(together)}
 
 
 def _tool_definitions(calls: Iterable[InferenceCall]) -> tuple[Value, ...]:

@@ -5,8 +5,8 @@ A reason is a gap in the recording and its cause: what the agent did, failed cal
 is missing in the content of calls is `wholeness`' subject; here is added what is missing among the spans, and among the
 calls that later prompts show. A span that was quarantined several times for one reason is one loss; a span that was
 also delivered whole is none. Only spans of the process that counted are compared with its counts
-(`art.rollout.spans.started` and `.ended` on the rollout's own span): a span that another service adds to the rollout
-replaces none that was lost.
+(`art.rollout.spans.started` and `.ended` on the rollout's own span, of each gateway `art.rollout.calls.<instance>`): a
+span that another service adds to the rollout replaces none that was lost.
 
 To add a reason: a constant, its line in EXPLANATIONS (what it counts and what to do), and its count in
 `find_incomplete`.
@@ -23,7 +23,13 @@ from art_otel.calls import InferenceCall
 from art_otel.conventions import has_call_attributes, parse_call, request_key, role_of
 from art_otel.spans import Quarantined, Resource, Span, SpanKey, SpanTree
 from art_otel.trajectories.lineage import Lineage
-from art_otel.trajectories.span_context import is_reward_span, may_be_one_process, spans_counted_on
+from art_otel.trajectories.span_context import (
+    calls_counted_on,
+    is_reward_span,
+    may_be_instance,
+    may_be_one_process,
+    spans_counted_on,
+)
 from art_otel.trajectories.wholeness import ATTRIBUTES_DROPPED, NO_CONTENT, REASONS, count_gaps, what_is_said
 
 MISSING_ROOT: Final = "missing root"
@@ -136,7 +142,7 @@ def find_incomplete(evidence: Evidence, tree: SpanTree) -> dict[str, int]:
     gaps = count_gaps(calls)
     dropped = sum(span.dropped_attributes_count > 0 for span in losing)
     # A rollout that counted its spans, and has them all, lost no call: then the app wrote the answer itself.
-    is_counted = root is not None and spans_counted_on(root) is not None
+    is_counted = root is not None and (spans_counted_on(root) is not None or bool(calls_counted_on(root)))
     counts = {
         MISSING_ROOT: int(root is None),
         MISSING_PARENT: _lost_parents(evidence, tree) if tree.orphans else 0,
@@ -211,11 +217,15 @@ def _overwritten_calls(spans: Iterable[Span], calls: Sequence[InferenceCall]) ->
 
 def _missing_spans(root: Span | None, spans: Iterable[Span]) -> int:
     """How many spans of the rollout are missing below its own span, as far as that counted them."""
-    expected = None if root is None else spans_counted_on(root)
-    if root is None or expected is None:
+    if root is None:
         return 0
-    here = sum(span is not root and _is_counted(span, root) for span in spans)
-    return max(0, expected - here)
+    below = [span for span in spans if span is not root]
+    missing = sum(
+        max(0, began - sum(may_be_instance(span.resource, gateway) for span in below))
+        for gateway, began in calls_counted_on(root).items()
+    )
+    expected = spans_counted_on(root)
+    return missing if expected is None else missing + max(0, expected - sum(_is_counted(span, root) for span in below))
 
 
 def _is_counted(span: Span, root: Span) -> bool:

@@ -22,6 +22,7 @@ import msgspec
 
 from art_otel import attributes
 from art_otel.conventions import (
+    INSTANCE,
     AgentInstructions,
     RecordedMessage,
     Role,
@@ -81,6 +82,21 @@ def spans_counted_on(root: Span) -> int | None:
     return max((count for count in map(integer, values) if count is not None), default=None)
 
 
+def calls_counted_on(root: Span) -> dict[str, int]:
+    """How many calls gateways began, by the instances of these, as far as a rollout's own span says it."""
+    counts = {
+        name.removeprefix(attributes.CALLS_PREFIX): integer(value)
+        for name, value in root.attributes.items()
+        if name.startswith(attributes.CALLS_PREFIX)
+    }
+    return {instance: count for instance, count in counts.items() if count is not None}
+
+
+def may_be_instance(resource: Resource, instance: str) -> bool:
+    """Whether a resource may be that of the service instance: some stores keep none."""
+    return resource.attributes.get(INSTANCE, instance) == instance
+
+
 def may_be_one_process(one: Resource, other: Resource) -> bool:
     """Whether no attribute that both resources have differs: some stores keep none, or only some."""
     if one is other:
@@ -114,7 +130,11 @@ _NOT_METADATA: Final = frozenset(
         attributes.REWARD_TOKEN_END,
     }
 )
-_NOT_METADATA_PREFIXES: Final = (attributes.COMPLETION_TOKENS_PREFIX, attributes.COMPLETION_LOGPROBS_PREFIX)
+_NOT_METADATA_PREFIXES: Final = (
+    attributes.CALLS_PREFIX,
+    attributes.COMPLETION_TOKENS_PREFIX,
+    attributes.COMPLETION_LOGPROBS_PREFIX,
+)
 _CAPTURED: Final = {attributes.ROLLOUT_ARGUMENTS: "args", attributes.ROLLOUT_RESULT: "result"}
 """What the rollout's function was called with and returned, as metadata of these names if the app has none of them."""
 

@@ -52,8 +52,9 @@ def gateway(
 class Running:
     """`art-otel gateway` in a process of its own, which is killed and begun again at the same port."""
 
-    def __init__(self, folder: Path, upstream: str) -> None:
-        self._command = [sys.executable, "-m", "art_otel", "gateway", "--upstream", upstream, "--dir", str(folder)]
+    def __init__(self, folder: Path, upstream: str, *options: str) -> None:
+        command = [sys.executable, "-m", "art_otel", "gateway", "--upstream", upstream, "--dir", str(folder)]
+        self._command = [*command, *options]
         self._listen = "127.0.0.1:0"
         self.url = ""
 

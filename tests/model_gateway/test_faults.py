@@ -55,16 +55,18 @@ class Answering:
         self._server.server_close()
 
 
+@pytest.mark.parametrize("tokens", ["off", "passthrough"])
 @pytest.mark.parametrize("path", ["chat/completions", "completions", "responses", "messages"])
-def test_a_stream_that_is_cut_behind_every_event_is_what_it_was(tmp_path, address, path):
+def test_a_stream_that_is_cut_in_or_behind_every_event_is_what_it_was(tmp_path, address, path, tokens):
     """The agent gets the same bytes and the same end; no such turn is trained."""
     asked = {"completions": {"prompt": "Hi"}, "responses": {"input": "Hi"}}.get(path, {"messages": user("Hi")})
     body = {"model": MODEL, "stream": True, **asked}
     whole = httpx.post(f"{address}/v1/{path}", json=body).content
-    cuts = [at + 2 for at in range(len(whole)) if whole[at : at + 2] == b"\n\n"][:-1]
+    ends = [at + 2 for at in range(len(whole)) if whole[at : at + 2] == b"\n\n"][:-1]
+    cuts = sorted([*ends, *(end - 5 for end in ends)])
     headers = {"content-type": SSE, "transfer-encoding": "chunked"}
     answers = [(200, headers, b"%x\r\n%b\r\n" % (cut, whole[:cut])) for cut in cuts]
-    with Answering(*answers) as server, gateway(tmp_path, server.url, tokens="off") as running:
+    with Answering(*answers) as server, gateway(tmp_path, server.url, tokens=tokens) as running:
         for cut in cuts:
             got: list[bytes] = []
             with (

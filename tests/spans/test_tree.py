@@ -113,7 +113,19 @@ def test_of_editions_all_counts_and_the_later_where_several_say_it():
         found = only([began, failed, last, quiet, *others])
         assert found.attributes == {"art.rollout.edition": 4, "group": "g", "b": 3, "c": 1}
         assert found.events == tuple(events)
-        assert (found.start_ns, found.end_ns, found.status) == (7, 30_000, "ok")
+        assert (found.start_ns, found.end_ns, found.status) == (7, 20_000, "ok")
+    assert only([began, quiet, edition(5, end_ns=25_000)]).end_ns == 30_000
+
+
+def test_an_end_that_is_said_again_to_another_gateway_is_one():
+    def said(number: int, reward: float) -> Span:
+        names = ("reward", "style")
+        events = [Event(name="e", time_ns=number * 1_000, attributes={"n": name, "v": reward}) for name in names]
+        return edition(number, events=tuple(events), status="ok")
+
+    one, again, other, back = said(1, 1.0), said(2, 1.0), said(3, 0.0), said(4, 1.0)
+    assert only([one, again]).events == one.events
+    assert only([back, other, again, one]).events == (*one.events, *other.events, *back.events)
 
 
 def test_numbers_that_are_equal_in_other_types_are_other_copies():

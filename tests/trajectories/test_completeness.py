@@ -114,6 +114,18 @@ def test_fewer_spans_than_the_certificate_says(tmp_path, started, ended, missing
     assert found == ({"spans missing": missing} if missing else {})
 
 
+def test_calls_are_missed_of_the_gateway_that_began_them():
+    builder = SpanBuilder()
+    root = builder.rollout("r", attributes={"art.rollout.calls.one": 2, "art.rollout.calls.two": "3"})
+    gateways = [Resource(attributes={"service.instance.id": name}) for name in ("one", "two")]
+    calls = [structs.replace(builder.span("chat", parent=root), resource=gateways[of]) for of in (0, 0, 0, 1)]
+    unknown = [structs.replace(builder.span("chat", parent=root), resource=Resource()) for _ in range(2)]
+    (lost,) = build_trajectories(SpanGroup(spans=[root, *calls])).trajectories
+    (whole,) = build_trajectories(SpanGroup(spans=[root, *calls, *unknown])).trajectories
+    assert (lost.incomplete_reasons, whole.incomplete_reasons) == ({"spans missing": 2}, {})
+    assert whole.metadata == {}
+
+
 def test_a_linked_reward_from_elsewhere_is_no_span_of_the_certificate(tmp_path):
     certificate = {"art.rollout.spans.started": 2, "art.rollout.spans.ended": 2}
     links = [{"traceId": f"{1:032x}", "spanId": f"{1:016x}"}]

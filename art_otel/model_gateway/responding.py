@@ -1,0 +1,62 @@
+"""Responding: what an agent is sent, over ASGI: the answer of a model server, or an error of the gateway's own.
+
+Invariant: status and headers are the server's, but for those of a connection, and for the length of a body that was
+changed.
+"""
+
+from typing import Final
+
+from starlette.responses import JSONResponse
+from starlette.types import Message, Receive, Send
+
+from art_otel.model_gateway.exact import Answers
+
+OF_CONNECTION: Final = frozenset(
+    [b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade", b"expect"]
+)
+"""Headers that say something of one connection, and are not passed on."""
+
+_NOT_ANSWERED: Final = OF_CONNECTION | {b"date"}
+"""The gateway's own server writes a date."""
+
+
+async def send_start(answered: Answers, send: Send, length: int | None = None) -> None:
+    """Begin as the server began; `length` is that of a body that is not the server's."""
+    headers = [(name.lower(), value) for name, value in answered.raw_headers]
+    kept = [(name, value) for name, value in headers if name not in _NOT_ANSWERED]
+    if length is not None:
+        kept = [(name, value) for name, value in kept if name != b"content-length"]
+        kept.append((b"content-length", str(length).encode()))
+    await send({"type": "http.response.start", "status": answered.status, "headers": kept})
+
+
+async def send_piece(piece: bytes, send: Send) -> None:
+    """Send what there is."""
+    if piece:
+        await send({"type": "http.response.body", "body": piece, "more_body": True})
+
+
+async def send_end(send: Send, rest: bytes = b"") -> None:
+    """Send the rest, and end."""
+    await send({"type": "http.response.body", "body": rest, "more_body": False})
+
+
+async def send_error(status: int, message: str, method: str, send: Send) -> None:
+    """Answer a request of this method with an error of the gateway's."""
+    await error_response(status, message)({"type": "http", "method": method, "headers": []}, _nothing, send)
+
+
+def error_response(status: int, message: str) -> JSONResponse:
+    """An error of the gateway's own, in the shape that clients of OpenAI and Anthropic read."""
+    error = {"message": f"art-otel gateway: {message}", "type": "gateway_error", "param": None, "code": None}
+    return JSONResponse({"type": "error", "error": error}, status)
+
+
+async def until_left(receive: Receive) -> None:
+    """Wait until the agent has gone."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _nothing() -> Message:
+    return {"type": "http.disconnect"}

@@ -1,0 +1,96 @@
+"""Running calls: a receiver of ours at the other end of `--otlp` is told of each call before the agent has its answer.
+
+Invariant: OTLP has no spans that have begun and not ended, so this goes to a path that only `art-otel serve` and
+gateways have; others answer that there is none, and are asked again a minute later. What is told is the rollout's own
+span as its gateway knows it. So a receiver that hears from any gateway that a rollout is over knows of all calls that
+were answered before. The end of an answer waits for that a second at most, and then not again before the receiver
+answers; what it could not be told it is told when it is there again.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Final, TypeAlias
+
+import aiohttp
+
+from art_otel.model_gateway.rollouts import OpenRollout, Rollouts
+from art_otel.receiver.ingest import RUNNING
+from art_otel.receiver.otlp_lines import encode_request
+from art_otel.spans import LogRecord, Span
+
+Scrub: TypeAlias = Callable[[Iterable[Span | LogRecord]], Iterable[Span | LogRecord]]
+
+AGAIN: Final = frozenset([429, 502, 503, 504])
+"""Statuses after which OTLP wants the same export once more."""
+
+_WAIT: Final = 1.0
+_PAUSE: Final = 0.5
+_ASK_AGAIN: Final = 60.0
+_PER_GRACE: Final = 3
+"""How often in a grace it is told what is open, so that it does not take a long call for the end of a rollout."""
+
+
+class RunningCalls:
+    """Tells of the calls of `rollouts` the receiver that takes traces at `url`, after `scrub`."""
+
+    def __init__(self, url: str, scrub: Scrub, rollouts: Rollouts) -> None:
+        self._url = f"{url}{RUNNING}"
+        self._scrub = scrub
+        self._rollouts = rollouts
+        self._waiting: dict[str, Span] = {}
+        self._told: asyncio.Future[None] | None = None
+        self._news = asyncio.Event()
+        self._is_slow = False
+        self._not_before = 0.0
+
+    def add(self, rollout: OpenRollout) -> "asyncio.Future[None] | None":
+        """Tell of a call that begins. What is given is done when that is told, or in vain."""
+        loop = asyncio.get_running_loop()
+        if loop.time() < self._not_before:
+            return None
+        span = self._rollouts.edition(rollout)
+        self._waiting[span.span_id] = span
+        self._news.set()
+        self._told = self._told or loop.create_future()
+        return self._told
+
+    async def wait(self, told: "asyncio.Future[None]") -> None:
+        """Wait until it is told, if that does not take long."""
+        if not self._is_slow:
+            _, waiting = await asyncio.wait((told,), timeout=_WAIT)
+            self._is_slow = bool(waiting)
+
+    async def run(self, session: aiohttp.ClientSession) -> None:
+        """Tell until it is cancelled."""
+        loop, every = asyncio.get_running_loop(), self._rollouts.grace / _PER_GRACE
+        all_at = loop.time()
+        while True:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._news.wait(), every)
+            if loop.time() - all_at >= every:
+                all_at = loop.time()
+                self._waiting = {rollout.span_id: rollout for rollout in self._rollouts.open_editions()} | self._waiting
+            self._news.clear()
+            rollouts, told = self._waiting, self._told
+            self._waiting, self._told = {}, None
+            is_answered = not rollouts or await self._send(session, encode_request(self._scrub(rollouts.values())))
+            if told is not None:
+                told.set_result(None)
+            if not is_answered:
+                self._waiting = rollouts | self._waiting
+                self._news.set()
+                await asyncio.sleep(_PAUSE)
+
+    async def _send(self, session: aiohttp.ClientSession, body: bytes) -> bool:
+        """Send what was not told; False where nobody answers."""
+        try:
+            async with session.post(self._url, data=body) as response:
+                if not response.ok and response.status in AGAIN:
+                    return False
+                if not response.ok:
+                    self._not_before = asyncio.get_running_loop().time() + _ASK_AGAIN
+        except (aiohttp.ClientError, TimeoutError):
+            return False
+        self._is_slow = False
+        return True

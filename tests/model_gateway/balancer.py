@@ -1,0 +1,48 @@
+"""A balancer: each connection goes to the next server in turn, past those that do not answer."""
+
+import itertools
+import socket
+import socketserver
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+
+@contextmanager
+def balanced(urls: Sequence[str], delay: float = 0.0) -> Iterator[str]:
+    """The address of a round-robin balancer. What is sent arrives `delay` seconds later."""
+    targets = [url.removeprefix("http://").split(":") for url in urls]
+    turns = itertools.count()
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            turn = next(turns)
+            for at in range(len(targets)):
+                host, port = targets[(turn + at) % len(targets)]
+                with suppress(OSError), socket.create_connection((host, int(port))) as target:
+                    answering = threading.Thread(target=_pass_on, args=(target, self.request, 0.0))
+                    answering.start()
+                    _pass_on(self.request, target, delay)
+                    answering.join()
+                    return
+
+    server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def _pass_on(source: socket.socket, target: socket.socket, delay: float) -> None:
+    with suppress(OSError):
+        while data := source.recv(1 << 16):
+            time.sleep(delay)
+            target.sendall(data)
+    with suppress(OSError):
+        target.shutdown(socket.SHUT_WR)
