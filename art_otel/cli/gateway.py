@@ -50,7 +50,8 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser.add_argument(
         "--otlp",
         metavar="URL",
-        help="an OpenTelemetry collector that also gets the spans of calls and rollouts, such as http://collector:4318",
+        help="`art-otel serve` or another OpenTelemetry collector that also gets the spans of calls and rollouts, such"
+        " as http://collector:4318",
     )
     add_receiver_arguments(parser)
     parser.set_defaults(run=run)

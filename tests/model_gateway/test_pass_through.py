@@ -1,7 +1,6 @@
 """To the agent it is the server: status, headers, bodies, events, errors, cancellations."""
 
 import http.client
-import itertools
 import json
 import re
 import socket

@@ -150,6 +150,8 @@ def test_a_trainer_gets_each_rollout_of_a_balancer_once_and_whole(tmp_path, addr
 
     with shared(tmp_path, address, 3, grace="2s", delays=(0.2,)) as setup:
         taken = asyncio.run(main(setup))
+        dumped = setup.receiver.convert(tmp_path / "out")
+    assert sorted(taken, key=lambda one: one.order) == dumped
     assert sorted(one.rollout_id for one in taken) == sorted(names)
     for one in taken:
         assert one.complete, one.incomplete_reasons
