@@ -21,6 +21,15 @@ from art_otel.spans import Value
 _ENCODE: Final = msgspec.json.Encoder().encode
 _NAMESPACE: Final = "__"
 """What vLLM puts between a namespace and the name of a function in it."""
+
+_CUSTOM_PARAMETERS: Final[Mapping[str, Value]] = {
+    "type": "object",
+    "properties": {"input": {"type": "string", "description": "The freeform text payload for this tool."}},
+    "required": ["input"],
+    "additionalProperties": False,
+}
+"""What vLLM shows the model of a custom tool."""
+
 Fields: TypeAlias = dict[str, Value]
 
 
@@ -335,11 +344,15 @@ def parsing_request(request: Mapping[str, Value], dialect: Dialect) -> Fields:
 
 
 class ResponsesFunction(NamedTuple):
-    """A function that a Responses request offers: its own name, and the namespace around it."""
+    """A function that a Responses request offers: its own name, and the namespace around it.
+
+    A custom tool is a function of one text, `input`, to the model.
+    """
 
     name: str
     namespace: str | None
     definition: Mapping[str, Value]
+    is_custom: bool = False
 
 
 def responses_functions(request: Mapping[str, Value]) -> Mapping[str, ResponsesFunction]:
@@ -355,6 +368,9 @@ def responses_functions(request: Mapping[str, Value]) -> Mapping[str, ResponsesF
                 own = str(inner.get("name"))
                 full, namespace = (f"{name}{_NAMESPACE}{own}", name) if is_namespace else (own, None)
                 functions[full] = ResponsesFunction(own, namespace, inner)
+        if tool.get("type") == "custom":
+            definition = {"description": tool.get("description"), "parameters": _CUSTOM_PARAMETERS}
+            functions[name] = ResponsesFunction(name, None, definition, is_custom=True)
     return functions
 
 
@@ -380,7 +396,7 @@ def _of_responses(request: Mapping[str, Value]) -> Fields:
     functions = responses_functions(request)
     choice = request.get("tool_choice") or "auto"
     named = _fields(choice)
-    name = named.get("name") if named.get("type") == "function" else None
+    name = named.get("name") if named.get("type") in ("function", "custom") else None
     if name is not None and name not in functions:  # its name within a namespace
         name = next((full for full, function in functions.items() if function.name == name), name)
     definitions: list[Fields] = [

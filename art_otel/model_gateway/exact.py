@@ -33,8 +33,8 @@ _MAX_IDS: Final = 16_000_000
 """Of four bytes each, and about as many again in the forms that templates make of them."""
 
 _LOGPROBS: Final = "message.output_text.logprobs"
-_NOT_SAMPLED_ONCE: Final = frozenset(["web_search_preview", "code_interpreter", "container", "mcp", "custom"])
-"""Tools that vLLM may run itself, between two times that it samples, and those whose input is a text of their own."""
+_NOT_SAMPLED_ONCE: Final = frozenset(["web_search_preview", "code_interpreter", "container", "mcp"])
+"""Tools that vLLM may run itself, between two times that it samples."""
 
 _TURN: Final = 250
 """How many ids take as much memory as a turn without any."""
@@ -79,6 +79,8 @@ class ExactTokens:
         rollout = address.rollout_id or (address.parent.trace_id if address.parent is not None else "")
         try:
             _check(path, exchange.dialect, request)
+            if exchange.dialect == "responses" and request.get("store", True):  # true where a client does not say it
+                await self.samplers.check_store(upstream, headers, request.get("model"))
             server = IdServer(self._servers, upstream, headers)
             answer = await self._answer(server, exchange.dialect, request, rollout)
         except Refusal as refused:
@@ -177,8 +179,6 @@ def _check(path: str, dialect: Dialect, body: Fields) -> None:
         if body.get(name):
             raise Refusal(name)
     if dialect == "responses":
-        if body.get("store"):  # a stored response is asked for by its id
-            raise Refusal("store")
         if _LOGPROBS in (values.items(body.get("include")) or ()):  # the other things to include are none of a model
             raise Refusal(f"include {_LOGPROBS}")
         for tool in values.items(body.get("tools")) or ():
