@@ -35,7 +35,10 @@ Fields: TypeAlias = dict[str, Value]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Asking:
-    """What an agent asked, as far as its answer says it again."""
+    """What an agent asked, as far as its answer says it again.
+
+    `since_0_33` says that the server answers as vLLM 0.33 does.
+    """
 
     answer_id: str
     created: int
@@ -44,6 +47,7 @@ class Asking:
     request: Fields
     sampling: Fields
     prompt_ids: Sequence[int]
+    since_0_33: bool = False
 
     @property
     def n(self) -> int:
@@ -118,6 +122,7 @@ class ChatShape:
             "finish_reason": choice.get("finish_reason"),
             **({"stop_reason": choice.get("stop_reason")} if is_end else {}),
             "token_ids": choice.get("token_ids") if self._has_ids else None,
+            **_weights(self._asking, choice),
         }
         return self._chunk([made])
 
@@ -195,6 +200,7 @@ class CompletionShape:
             "stop_reason": choice.get("stop_reason"),
             "prompt_token_ids": [*self._asking.prompt_ids] if self._has_ids and is_first else None,
             "token_ids": choice.get("token_ids") if self._has_ids else None,
+            **_weights(self._asking, choice),
         }
 
 
@@ -432,6 +438,11 @@ def _data(fields: Fields) -> bytes:
 def event(fields: Fields) -> bytes:
     """An event that is named by its type."""
     return b"event: " + str(fields["type"]).encode() + b"\n" + _data(fields)
+
+
+def _weights(asking: Asking, choice: Fields) -> Fields:
+    """The versions of the weights that sampled a choice, or null, where the server has a field for them."""
+    return {"weight_versions": choice.get("weight_versions")} if asking.since_0_33 else {}
 
 
 def _filled(delta: Mapping[str, Value]) -> Fields:

@@ -119,6 +119,7 @@ class ExactTokens:
             request=request,
             sampling=sampling,
             prompt_ids=spliced.prompt,
+            since_0_33="parse_context" in rendered,
         )
 
         def remember(sampled: Sampled) -> None:

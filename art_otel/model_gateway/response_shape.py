@@ -32,6 +32,7 @@ _DEFAULTS: Final[Mapping[str, Value]] = {
 """What a response says again of its request."""
 
 _TOOL: Final = ("allowed_callers", "async", "defer_loading", "description")
+_SINCE_0_33: Final = ("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "safety_identifier")
 _NULLS: Final[Mapping[Value, tuple[str, ...]]] = {
     "function": (*_TOOL, "strict", "output_schema"),
     "custom": (*_TOOL, "format"),
@@ -76,14 +77,13 @@ class ResponseShape:
         output: list[Fields] = []
         if message.get("reasoning"):
             output.append(_OpenItem("reasoning", text=message["reasoning"]).done(status=None))
-        if message.get("content"):
-            output.append(_OpenItem("message", text=message["content"]).done())
+        self._finish = choice.get("finish_reason")
+        items = [_OpenItem("message", text=message["content"])] if message.get("content") else []
         for call in message.get("tool_calls") or ():
             function = call["function"]
-            item = self._call(function["name"], call["id"])
-            item.text = function["arguments"]
-            output.append(item.done())
-        self._finish = choice.get("finish_reason")
+            items.append(self._call(function["name"], call["id"]))
+            items[-1].text = function["arguments"]
+        output += [item.done(self._status(is_last=item is items[-1])) for item in items]
         return self._response(output, completion.get("usage"), is_over=True)
 
     def begin(self) -> bytes:
@@ -113,9 +113,10 @@ class ResponseShape:
 
     def end(self, usage: Fields) -> bytes:
         """The whole response."""
-        events = self._close() + b"".join(self._say(kind, text) for kind, text in self._held) + self._close()
+        events = b"".join(self._say(kind, text) for kind, text in self._held) + self._close(is_last=True)
         response = self._response(self._items, usage, is_over=True)
-        return events + self._event("response.completed", response=response)
+        is_cut = self._asking.since_0_33 and response["status"] == "incomplete"
+        return events + self._event(f"response.{'incomplete' if is_cut else 'completed'}", response=response)
 
     def failed(self, error: Fields) -> bytes:
         """The response as far as its items are done. vLLM 0.32 cuts the connection here; this is what OpenAI sends."""
@@ -151,7 +152,12 @@ class ResponseShape:
             return b""
         return self._item_event(f"response.{item.events}.delta", delta=text, **item.logprobs)
 
-    def _close(self) -> bytes:
+    def _status(self, *, is_last: bool) -> str:
+        """That of an item that is done: vLLM 0.33 says of the last one that it was cut."""
+        is_cut = is_last and self._finish == "length" and self._asking.since_0_33
+        return "incomplete" if is_cut else "completed"
+
+    def _close(self, *, is_last: bool = False) -> bytes:
         item = self._open
         if item is None:
             return b""
@@ -164,7 +170,7 @@ class ResponseShape:
         else:
             events = self._item_event(f"response.{item.events}.done", text=item.text, **item.logprobs)
             events += self._item_event("response.content_part.done", part=item.part_with(item.text))
-        done = item.done()
+        done = item.done(self._status(is_last=is_last))
         events += self._event(_DONE, item=done, output_index=len(self._items))
         self._items.append(done)
         self._open = None
@@ -184,9 +190,10 @@ class ResponseShape:
         asking, request, sampling = self._asking, self._asking.request, self._asking.sampling
         cut = _CUT.get(self._finish, self._finish) if is_over and self._finish not in _WHOLE else None
         tools = [values.mapping(tool) or {} for tool in values.items(request.get("tools")) or ()]
-        said = {name: _filled(name, request[name]) for name in _DEFAULTS if request.get(name) is not None}
+        repeated = {**_DEFAULTS, **dict.fromkeys(_SINCE_0_33 if asking.since_0_33 else ())}
+        said = {name: _filled(name, request[name]) for name in repeated if request.get(name) is not None}
         return {
-            **_DEFAULTS,
+            **repeated,
             "top_logprobs": None,
             "tool_choice": request.get("tool_choice") or ("auto" if tools else "none"),
             **said,
@@ -267,7 +274,7 @@ class _OpenItem:
         """The item as it is added."""
         return self._item(None if self.kind == "reasoning" else [], "in_progress", "")
 
-    def done(self, status: str | None = "completed") -> Fields:
+    def done(self, status: str | None) -> Fields:
         """The item as it is when it is done."""
         return self._item([self.part_with(self.text)], status, self.text)
 
