@@ -21,12 +21,24 @@ from art_otel.spans import Value
 _ENCODE: Final = msgspec.json.Encoder().encode
 _NAMESPACE: Final = "__"
 """What vLLM puts between a namespace and the name of a function in it."""
+
+_CUSTOM_PARAMETERS: Final[Mapping[str, Value]] = {
+    "type": "object",
+    "properties": {"input": {"type": "string", "description": "The freeform text payload for this tool."}},
+    "required": ["input"],
+    "additionalProperties": False,
+}
+"""What vLLM shows the model of a custom tool."""
+
 Fields: TypeAlias = dict[str, Value]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Asking:
-    """What an agent asked, as far as its answer says it again."""
+    """What an agent asked, as far as its answer says it again.
+
+    `since_0_33` says that the server answers as vLLM 0.33 does.
+    """
 
     answer_id: str
     created: int
@@ -35,6 +47,7 @@ class Asking:
     request: Fields
     sampling: Fields
     prompt_ids: Sequence[int]
+    since_0_33: bool = False
 
     @property
     def n(self) -> int:
@@ -121,6 +134,7 @@ class ChatShape:
             "finish_reason": choice.get("finish_reason"),
             **({"stop_reason": choice.get("stop_reason")} if is_end else {}),
             "token_ids": choice.get("token_ids") if self._has_ids else None,
+            **_weights(self._asking, choice),
         }
         return self._chunk([made], self._asking.running_usage(choice))
 
@@ -192,6 +206,7 @@ class CompletionShape:
             "stop_reason": choice.get("stop_reason"),
             "prompt_token_ids": [*self._asking.prompt_ids] if self._has_ids and is_first else None,
             "token_ids": choice.get("token_ids") if self._has_ids else None,
+            **_weights(self._asking, choice),
         }
 
 
@@ -341,11 +356,15 @@ def parsing_request(request: Mapping[str, Value], dialect: Dialect) -> Fields:
 
 
 class ResponsesFunction(NamedTuple):
-    """A function that a Responses request offers: its own name, and the namespace around it."""
+    """A function that a Responses request offers: its own name, and the namespace around it.
+
+    A custom tool is a function of one text, `input`, to the model.
+    """
 
     name: str
     namespace: str | None
     definition: Mapping[str, Value]
+    is_custom: bool = False
 
 
 def responses_functions(request: Mapping[str, Value]) -> Mapping[str, ResponsesFunction]:
@@ -361,6 +380,9 @@ def responses_functions(request: Mapping[str, Value]) -> Mapping[str, ResponsesF
                 own = str(inner.get("name"))
                 full, namespace = (f"{name}{_NAMESPACE}{own}", name) if is_namespace else (own, None)
                 functions[full] = ResponsesFunction(own, namespace, inner)
+        if tool.get("type") == "custom":
+            definition = {"description": tool.get("description"), "parameters": _CUSTOM_PARAMETERS}
+            functions[name] = ResponsesFunction(name, None, definition, is_custom=True)
     return functions
 
 
@@ -386,7 +408,7 @@ def _of_responses(request: Mapping[str, Value]) -> Fields:
     functions = responses_functions(request)
     choice = request.get("tool_choice") or "auto"
     named = _fields(choice)
-    name = named.get("name") if named.get("type") == "function" else None
+    name = named.get("name") if named.get("type") in ("function", "custom") else None
     if name is not None and name not in functions:  # its name within a namespace
         name = next((full for full, function in functions.items() if function.name == name), name)
     definitions: list[Fields] = [
@@ -422,6 +444,11 @@ def _data(fields: Fields) -> bytes:
 def event(fields: Fields) -> bytes:
     """An event that is named by its type."""
     return b"event: " + str(fields["type"]).encode() + b"\n" + _data(fields)
+
+
+def _weights(asking: Asking, choice: Fields) -> Fields:
+    """The versions of the weights that sampled a choice, or null, where the server has a field for them."""
+    return {"weight_versions": choice.get("weight_versions")} if asking.since_0_33 else {}
 
 
 def _filled(delta: Mapping[str, Value]) -> Fields:

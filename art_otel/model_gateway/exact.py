@@ -36,8 +36,8 @@ _MAX_DECODED: Final = 32 << 20
 """Bytes of ids, and characters of the texts that are known of them."""
 
 _LOGPROBS: Final = "message.output_text.logprobs"
-_NOT_SAMPLED_ONCE: Final = frozenset(["web_search_preview", "code_interpreter", "container", "mcp", "custom"])
-"""Tools that vLLM may run itself, between two times that it samples, and those whose input is a text of their own."""
+_NOT_SAMPLED_ONCE: Final = frozenset(["web_search_preview", "code_interpreter", "container", "mcp"])
+"""Tools that vLLM may run itself, between two times that it samples."""
 
 _NOT_SAMPLED: Final = (
     *("echo", "use_beam_search", "background", "previous_response_id"),
@@ -89,6 +89,8 @@ class ExactTokens:
         rollout = address.rollout_id or (address.parent.trace_id if address.parent is not None else "")
         try:
             _check(path, exchange.dialect, request)
+            if exchange.dialect == "responses" and request.get("store", True):  # true where a client does not say it
+                await self.samplers.check_store(upstream, headers, request.get("model"))
             server = IdServer(self._servers, upstream, headers)
             answer = await self._answer(server, exchange.dialect, request, rollout)
         except Refusal as refused:
@@ -127,6 +129,7 @@ class ExactTokens:
             request=request,
             sampling=sampling,
             prompt_ids=spliced.prompt,
+            since_0_33="parse_context" in rendered,
         )
 
         def remember(sampled: Sampled) -> None:
@@ -230,8 +233,6 @@ def _of_completions(body: Fields) -> Iterator[str]:
 
 
 def _of_responses(body: Fields) -> Iterator[str]:
-    if body.get("store"):  # a stored response is asked for by its id
-        yield "store"
     if _LOGPROBS in (values.items(body.get("include")) or ()):  # the other things to include are none of a model
         yield f"include {_LOGPROBS}"
     for tool in values.items(body.get("tools")) or ():

@@ -180,6 +180,9 @@ class ExactAnswer:
             "stop_reason": choice.stop_reason,
             "token_ids": choice.token_ids if self._asking.request.get("return_token_ids") else None,
         }
+        if self._asking.since_0_33:
+            has_versions = self._asking.request.get("return_weight_versions")
+            made["weight_versions"] = choice.weight_versions if has_versions else None
         return {**made, "text": choice.text} if self._asking.dialect == "completions" else made
 
     def _logprobs(self, choice: SampledChoice) -> Value:

@@ -20,6 +20,7 @@ from art_otel.errors import UsageError
 from art_otel.model_gateway.answer_shapes import Fields
 from art_otel.model_gateway.exchanges import Dialect
 from art_otel.model_gateway.upstreams import Answer, BrokenOffError, RawHeaders, Upstream, UpstreamError
+from art_otel.spans import Value
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +37,10 @@ _DETOKENIZE: Final = "/detokenize"
 _OK: Final = 200
 _MISSING: Final = frozenset({400, 422})
 """How a server that can says that nothing was given to it."""
+
+_NOT_FOUND: Final = 404
+_NO_RESPONSE: Final = "resp_none"
+_STORE_SETTING: Final = b"VLLM_ENABLE_RESPONSES_API_STORE"
 
 _SAY_NOTHING: Final = frozenset({401, 408, 429, 500, 502, 503, 504})
 _SAID: Final = 300
@@ -65,12 +70,16 @@ class Refusal(Exception):  # noqa: N818 # not an error: the request goes another
 
 
 class Samplers:
-    """Which servers sample from ids, each asked once, and again some minutes after it could not."""
+    """Which servers sample from ids, each asked once, and again some minutes after it could not.
+
+    And which of them store responses, so that their clients may ask for one by its id.
+    """
 
     def __init__(self, servers: Sends) -> None:
         self._servers = servers
         self._can: set[str] = set()
         self._could_not: dict[str, float] = {}
+        self._stores: dict[str, bool] = {}
 
     async def can(self, upstream: Upstream, headers: RawHeaders = ()) -> bool:
         """Ask a server, unless it is known. Raises UpstreamError where it cannot be reached."""
@@ -92,6 +101,25 @@ class Samplers:
                     "art-otel: %s does not sample from ids: passthrough (%d)", upstream.shown, answered.status
                 )
         return can
+
+    async def check_store(self, upstream: Upstream, headers: RawHeaders, model: Value) -> None:
+        """Ask a server whether it keeps responses to store. Raises Refusal where it does, or does not say so.
+
+        It is asked for what it can do only with a store, about a response that is not there. vLLM without one refuses
+        that, and ignores `store`; what another keeps must be sampled by itself, or nobody can ask for it by its id.
+        """
+        if upstream.url not in self._stores:
+            asked = {"model": model, "input": "", "background": True, "previous_response_id": _NO_RESPONSE}
+            answered = await IdServer(self._servers, upstream, headers).send(PATHS["responses"], asked)
+            body = await read(answered)
+            if answered.status in _MISSING and _STORE_SETTING in body:
+                self._stores[upstream.url] = False
+            elif answered.status == _NOT_FOUND and _NO_RESPONSE.encode() in body:
+                self._stores[upstream.url] = True
+            else:
+                raise Refusal(f"store: {answered.status} {said(body)}")
+        if self._stores[upstream.url]:
+            raise Refusal("store")
 
     async def check(self, upstream: Upstream) -> None:
         """Ask a server at the start. Raises UsageError where it does not sample from ids, or does not answer."""

@@ -1,11 +1,12 @@
 """The answer of the Responses API: output items, and the events that build them.
 
-Invariant: as `answer_shapes`. An item is open at a time: reasoning, a message or a function call; it is done before
+Invariant: as `answer_shapes`. An item is open at a time: reasoning, a message or a call of a tool; it is done before
 the next is added, and the last event has all of them.
 
 Sources: events of vLLM 0.32; https://platform.openai.com/docs/api-reference/responses-streaming
 """
 
+import json
 from collections.abc import Mapping
 from typing import Final
 from uuid import uuid4
@@ -25,20 +26,24 @@ _DEFAULTS: Final[Mapping[str, Value]] = {
     "reasoning": None,
     "service_tier": "auto",
     "text": None,
-    "top_logprobs": None,
     "truncation": "disabled",
     "user": None,
 }
 """What a response says again of its request."""
 
-_TOOL: Final[Mapping[str, Value]] = {
-    "strict": None,
-    "allowed_callers": None,
-    "async": None,
-    "defer_loading": None,
-    "description": None,
-    "output_schema": None,
+_TOOL: Final = ("allowed_callers", "async", "defer_loading", "description")
+_SINCE_0_33: Final = ("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "safety_identifier")
+_NULLS: Final[Mapping[Value, tuple[str, ...]]] = {
+    "function": (*_TOOL, "strict", "output_schema"),
+    "custom": (*_TOOL, "format"),
+    "web_search": ("external_web_access", "filters", "search_context_size", "user_location"),
+    "tool_search": ("description", "execution", "parameters"),
+    "json_schema": ("description", "strict"),
+    "reasoning": ("context", "effort", "generate_summary", "mode", "summary"),
+    "text": ("format", "verbosity"),
 }
+"""What stands in a response as null where its request does not say it: of tools and formats by their type."""
+
 _NOTHING: Final[Mapping[str, Value]] = {
     "kv_transfer_params": None,
     "ec_transfer_params": None,
@@ -72,14 +77,13 @@ class ResponseShape:
         output: list[Fields] = []
         if message.get("reasoning"):
             output.append(_OpenItem("reasoning", text=message["reasoning"]).done(status=None))
-        if message.get("content"):
-            output.append(_OpenItem("message", text=message["content"]).done())
+        self._finish = choice.get("finish_reason")
+        items = [_OpenItem("message", text=message["content"])] if message.get("content") else []
         for call in message.get("tool_calls") or ():
             function = call["function"]
-            item = self._call(function["name"], call["id"])
-            item.text = function["arguments"]
-            output.append(item.done())
-        self._finish = choice.get("finish_reason")
+            items.append(self._call(function["name"], call["id"]))
+            items[-1].text = function["arguments"]
+        output += [item.done(self._status(is_last=item is items[-1])) for item in items]
         return self._response(output, completion.get("usage"), is_over=True)
 
     def begin(self) -> bytes:
@@ -95,7 +99,7 @@ class ResponseShape:
         delta = values.mapping(choice.get("delta")) or {}
         events = b""
         for kind, text in (("reasoning", delta.get("reasoning")), ("message", delta.get("content"))):
-            if text and self._open is not None and self._open.kind == "function_call":
+            if text and self._open is not None and self._open.is_call:
                 self._held.append((kind, text))
             elif text:
                 events += self._say(kind, text)
@@ -103,15 +107,16 @@ class ResponseShape:
             function = values.mapping(call.get("function")) or {}
             if call.get("id") is not None and function.get("name") is not None:
                 events += self._begin(self._call(function["name"], call["id"]))
-            if function.get("arguments") and self._open is not None and self._open.kind == "function_call":
+            if function.get("arguments") and self._open is not None and self._open.is_call:
                 events += self._add(function["arguments"])
         return events
 
     def end(self, usage: Fields) -> bytes:
         """The whole response."""
-        events = self._close() + b"".join(self._say(kind, text) for kind, text in self._held) + self._close()
+        events = b"".join(self._say(kind, text) for kind, text in self._held) + self._close(is_last=True)
         response = self._response(self._items, usage, is_over=True)
-        return events + self._event("response.completed", response=response)
+        is_cut = self._asking.since_0_33 and response["status"] == "incomplete"
+        return events + self._event(f"response.{'incomplete' if is_cut else 'completed'}", response=response)
 
     def failed(self, error: Fields) -> bytes:
         """The response as far as its items are done. vLLM 0.32 cuts the connection here; this is what OpenAI sends."""
@@ -120,10 +125,11 @@ class ResponseShape:
         return self._event("response.failed", response={**response, "status": "failed", "error": said})
 
     def _call(self, name: str, call_id: str) -> "_OpenItem":
-        """A call of a function, which the model names with its namespace."""
+        """A call of a tool, which the model names with its namespace."""
         function = self._functions.get(name)
         own, namespace = (name, None) if function is None else (function.name, function.namespace)
-        return _OpenItem("function_call", name=own, namespace=namespace, call_id=call_id)
+        kind = "custom_tool_call" if function is not None and function.is_custom else "function_call"
+        return _OpenItem(kind, name=own, namespace=namespace, call_id=call_id)
 
     def _say(self, kind: str, text: str) -> bytes:
         is_open = self._open is not None and self._open.kind == kind
@@ -142,18 +148,29 @@ class ResponseShape:
         if item is None:
             return b""
         item.text += text
+        if item.kind == "custom_tool_call":  # its input is known when its arguments are whole
+            return b""
         return self._item_event(f"response.{item.events}.delta", delta=text, **item.logprobs)
 
-    def _close(self) -> bytes:
+    def _status(self, *, is_last: bool) -> str:
+        """That of an item that is done: vLLM 0.33 says of the last one that it was cut."""
+        is_cut = is_last and self._finish == "length" and self._asking.since_0_33
+        return "incomplete" if is_cut else "completed"
+
+    def _close(self, *, is_last: bool = False) -> bytes:
         item = self._open
         if item is None:
             return b""
-        if item.part is None:
+        if item.kind == "custom_tool_call":
+            said = _custom_input(item.text)
+            events = self._item_event(f"response.{item.events}.delta", delta=said) if said else b""
+            events += self._item_event(f"response.{item.events}.done", input=said)
+        elif item.part is None:
             events = self._item_event(f"response.{item.events}.done", arguments=item.text, name=item.name)
         else:
             events = self._item_event(f"response.{item.events}.done", text=item.text, **item.logprobs)
             events += self._item_event("response.content_part.done", part=item.part_with(item.text))
-        done = item.done()
+        done = item.done(self._status(is_last=is_last))
         events += self._event(_DONE, item=done, output_index=len(self._items))
         self._items.append(done)
         self._open = None
@@ -173,9 +190,11 @@ class ResponseShape:
         asking, request, sampling = self._asking, self._asking.request, self._asking.sampling
         cut = _CUT.get(self._finish, self._finish) if is_over and self._finish not in _WHOLE else None
         tools = [values.mapping(tool) or {} for tool in values.items(request.get("tools")) or ()]
-        said = {name: request.get(name) for name in _DEFAULTS if request.get(name) is not None}
+        repeated = {**_DEFAULTS, **dict.fromkeys(_SINCE_0_33 if asking.since_0_33 else ())}
+        said = {name: _filled(name, request[name]) for name in repeated if request.get(name) is not None}
         return {
-            **_DEFAULTS,
+            **repeated,
+            "top_logprobs": None,
             "tool_choice": request.get("tool_choice") or ("auto" if tools else "none"),
             **said,
             **_NOTHING,
@@ -186,7 +205,7 @@ class ResponseShape:
             "incomplete_details": None if cut is None else {"reason": cut},
             "status": ("completed" if cut is None else "incomplete") if is_over else "in_progress",
             "output": output,
-            "tools": [_tool(tool) for tool in tools],
+            "tools": [_filled(tool.get("type"), tool) for tool in tools],
             "temperature": sampling.get("temperature", 1.0),
             "top_p": sampling.get("top_p", 1.0),
             "presence_penalty": sampling.get("presence_penalty", 0.0),
@@ -196,16 +215,32 @@ class ResponseShape:
         }
 
 
-def _tool(tool: Mapping[str, Value]) -> Fields:
-    """A tool as a response says it again."""
-    made: Fields = {**(_TOOL if tool.get("type") == "function" else {}), **tool}
-    if tool.get("type") == "namespace":
-        made["tools"] = [_tool(values.mapping(inner) or {}) for inner in values.items(tool.get("tools")) or ()]
+def _filled(kind: Value, said: Value) -> Value:
+    """What a request says, as its response says it again."""
+    fields = values.mapping(said)
+    if fields is None:
+        return said
+    made: Fields = {**dict.fromkeys(_NULLS.get(kind, ())), **fields}
+    if kind == "namespace":
+        tools = [values.mapping(tool) or {} for tool in values.items(fields.get("tools")) or ()]
+        made["tools"] = [_filled(tool.get("type"), tool) for tool in tools]
+    if kind == "text" and (form := values.mapping(fields.get("format"))) is not None:
+        made["format"] = _filled(form.get("type"), form)
     return made
 
 
+def _custom_input(arguments: str) -> str:
+    """The text for a custom tool, of the arguments that the model wrote; those where they are none."""
+    try:
+        said = (values.mapping(json.loads(arguments)) or {}).get("input")
+    except ValueError:
+        return arguments
+    return said if isinstance(said, str) else arguments
+
+
 _PARTS: Final = {"reasoning": "reasoning_text", "message": "output_text"}
-_PREFIXES: Final = {"reasoning": "rs_", "message": "msg_", "function_call": "fc_"}
+_CALLS: Final = {"function_call": "function_call_arguments", "custom_tool_call": "custom_tool_call_input"}
+_PREFIXES: Final = {"reasoning": "rs_", "message": "msg_", "function_call": "fc_", "custom_tool_call": "ctc_"}
 
 
 class _OpenItem:
@@ -218,7 +253,8 @@ class _OpenItem:
         self.text = text
         self.name = name
         self.part = _PARTS.get(kind)
-        self.events = self.part or "function_call_arguments"
+        self.events = self.part or _CALLS[kind]
+        self.is_call = kind in _CALLS
         self.id = f"{_PREFIXES[kind]}{uuid4().hex[:16]}"
         self._namespace = namespace
         self._call_id = call_id
@@ -238,7 +274,7 @@ class _OpenItem:
         """The item as it is added."""
         return self._item(None if self.kind == "reasoning" else [], "in_progress", "")
 
-    def done(self, status: str | None = "completed") -> Fields:
+    def done(self, status: str | None) -> Fields:
         """The item as it is when it is done."""
         return self._item([self.part_with(self.text)], status, self.text)
 
@@ -248,8 +284,11 @@ class _OpenItem:
             return {**item, "summary": [], "content": content, "encrypted_content": None}
         if self.kind == "message":
             return {**item, "content": content, "role": "assistant", "phase": None}
-        called: Fields = {"arguments": arguments, "call_id": self._call_id, "name": self.name}
-        return {**item, **called, "namespace": self._namespace, "async": None, "caller": None}
+        called: Fields = {"call_id": self._call_id, "name": self.name, "namespace": self._namespace}
+        called |= {"async": None, "caller": None}
+        if self.kind == "custom_tool_call":
+            return {"id": self.id, "type": self.kind, **called, "input": _custom_input(arguments)}
+        return {**item, **called, "arguments": arguments}
 
 
 def _usage(usage: Fields) -> Fields:

@@ -119,7 +119,7 @@ def _last(said: Iterator[Value]) -> Value:
 
 
 class StreamedCalls:
-    """The tool calls of one choice, as the parts of a stream make them. `text_behind` came behind the first."""
+    """The tool calls of one choice, as the parts of a stream make them. `text_behind` came behind the first part."""
 
     def __init__(self) -> None:
         self._parts: dict[int, Fields] = {}
@@ -128,16 +128,17 @@ class StreamedCalls:
     def take(self, delta: Fields) -> Fields:
         """Take calls out of a delta, and the text behind them: what is left.
 
-        The first part of a call has its id and name, each some of the text of its arguments.
+        The first part of a call has its id and name, each some of the text of its arguments. A text that comes together
+        with the first stands before it.
         """
-        delta = dict(delta)
+        delta, is_behind = dict(delta), bool(self._parts)
         for part in delta.pop("tool_calls", None) or ():
             function: Fields = part.get("function") or {}
             call = self._parts.setdefault(part["index"], {"id": None, "name": None, "arguments": ""})
             call["id"] = call["id"] or part.get("id")
             call["name"] = call["name"] or function.get("name")
             call["arguments"] += function.get("arguments") or ""
-        if self._parts:
+        if is_behind:
             self.text_behind += delta.pop("content", None) or ""
         return delta
 

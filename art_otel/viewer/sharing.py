@@ -1,11 +1,12 @@
 """Sharing: the page and its answers as one HTML file, or as a frame in a notebook.
 
 Invariant: the file holds the page, and the answers about what was selected alone; of the others it says how many there
-are. Advantages are those of whole groups, as on the server. It asks no network. Text of the data cannot end the script
-that holds it, because `<` is written as an escape. A frame has an origin of its own, so a script in it cannot reach
-what is around it.
+are. Advantages are those of whole groups, as on the server. It asks no network. The answers are compressed, and stand
+in base64, so that no text of theirs can end the script that holds them. A frame has an origin of its own, so a script
+in it cannot reach what is around it.
 """
 
+import gzip
 from base64 import b64encode
 from collections import defaultdict
 from collections.abc import Sequence
@@ -77,7 +78,7 @@ def render_html(api: Api, selection: Selection) -> Rendered:
     snapshot.hold(rows)
     chosen = {"total": len(snapshot.outlines), "matching": len(matching), "rollouts": len(rows), "by": str(selection)}
     data = {"generation": snapshot.generation, "responses": _responses(api, snapshot, rows, chosen)}
-    return Rendered(document=_document(to_json(data).decode()), rollouts=len(rows), matching=len(matching))
+    return Rendered(document=_document(to_json(data)), rollouts=len(rows), matching=len(matching))
 
 
 def frame_html(trajectories: Sequence[Trajectory], *, plan: bool) -> str:
@@ -165,15 +166,12 @@ def _neighbors(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, str | None
     return neighbors
 
 
-def _document(data: str) -> str:
+def _document(data: bytes) -> str:
     """The page with its script, its styles and the data inside."""
     html, script, style = (static_file(name).decode() for name in ("index.html", "app.js", "app.css"))
     script_tag, style_tag = _tag(html, "<script", "</script>"), _tag(html, "<link", ">")
-    escaped_data, escaped_script = data.replace("<", r"\u003c"), script.replace("</script", r"<\/script")
-    parts = (
-        f'<script type="application/json" id="{DATA_ID}">{escaped_data}</script>',
-        f"<script>{escaped_script}</script>",
-    )
+    compressed, escaped = b64encode(gzip.compress(data, mtime=0)).decode(), script.replace("</script", r"<\/script")
+    parts = (f'<script type="text/plain" id="{DATA_ID}">{compressed}</script>', f"<script>{escaped}</script>")
     html = html.replace("<head>", f'<head><meta http-equiv="content-security-policy" content="{_POLICY}">', 1)
     inlined = html.replace(style_tag, f"<style>{style}</style>").replace(script_tag, "")
     body, end, rest = inlined.rpartition("</body>")

@@ -1,15 +1,18 @@
 """Tokens: one token history with its mask, logprobs and advantages, and why each completion has them.
 
 Invariant: mask and advantages are those of the sequence that `art_otel.batches` builds of the history; the sentences
-only say its verdicts and rewards. Texts of ids come from a tokenizer on this machine: nothing is fetched.
+only say its verdicts and rewards. Texts of ids come from a tokenizer on this machine: nothing is fetched. Where ids
+stand for an image, they are said to be its placeholders.
 """
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import numpy as np
 
+from art_otel import attributes as names
 from art_otel.calls import TOKEN_FACTS
 from art_otel.data.option_texts import NONE
 from art_otel.data.sequences import TokenSequence
@@ -29,6 +32,7 @@ _NO_IDS: Final = (
     " says which servers give them"
 )
 
+_PLACEHOLDERS: Final = names.PLACEHOLDERS.removeprefix(f"{names.EXTRA}.")
 _UNKNOWN_SCALE: Final = {"min": None, "max": None}
 
 _OF_UNIT: Final = {
@@ -94,13 +98,15 @@ def show_tokens(
             }
             for span in history.spans
         ],
+        "placeholders": _placeholders(comparison.trajectory, history),
         "scale": {"logprob": _scale(logprobs, mask), "advantage": _scale(advantages, mask)},
         "unknown": None,
     }
 
 
 def _unknown() -> dict[str, Any]:
-    lists: dict[str, Any] = {name: [] for name in ("ids", "mask", "logprobs", "advantages", "spans", "histories")}
+    empty = ("ids", "mask", "logprobs", "advantages", "spans", "histories", "placeholders")
+    lists: dict[str, Any] = {name: [] for name in empty}
     scale = {"logprob": _UNKNOWN_SCALE, "advantage": _UNKNOWN_SCALE}
     return {"history": 0, "length": 0, "texts": None, **lists, "scale": scale, "unknown": _NO_IDS}
 
@@ -140,6 +146,21 @@ def _is_trained(span: CompletionSpan, mask: Sequence[int]) -> bool:
 def _weights(span: CompletionSpan, turn: Turn) -> list[dict[str, Any]]:
     """The versions that sampled the completion, and at which token of the history each begins."""
     return [{"version": one.version, "start": span.start + one.start} for one in turn.weight_versions or ()]
+
+
+def _placeholders(trajectory: Trajectory, history: TokenHistory) -> list[dict[str, Any]]:
+    """Where ids of prompts stand for images and the like, as their calls say it."""
+    places: dict[int, dict[str, Any]] = {}
+    for span in history.spans:
+        said = trajectory.calls[trajectory.turns[span.turn].call].extra.get(_PLACEHOLDERS)
+        try:
+            ranges = msgspec.convert(said or {}, dict[str, list[tuple[int, int]]])
+        except msgspec.ValidationError:  # an app may say anything under this name
+            continue
+        for kind, start, length in ((kind, *one) for kind, of_kind in ranges.items() for one in of_kind):
+            if 0 <= start < start + length <= span.start:
+                places[start] = {"kind": kind, "start": start, "length": length}
+    return [places[start] for start in sorted(places)]
 
 
 def _scale(values: Sequence[float | None], mask: Sequence[int]) -> dict[str, float | None]:

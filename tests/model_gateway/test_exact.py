@@ -12,24 +12,27 @@ from art_otel.errors import UsageError
 from art_otel.model_gateway.answer_shapes import Asking, CompletionShape
 from art_otel.model_gateway.id_server import PATHS
 from art_otel.model_gateway.response_shape import ResponseShape
+from art_otel.model_gateway.sampled_choices import StreamedCalls
 from art_otel.model_gateway.splice import as_ids
 from tests.model_gateway.exact_cases import comparable, requests
 from tests.model_gateway.gateways import gateway, recorded
-from tests.model_gateway.record_vllm import CUT, MODEL, Reply, read, replayed, serving
+from tests.model_gateway.record_vllm import CUT, MODEL, VERSIONS, Reply, asked, read, replayed, serving
 
 JSON = "application/json"
 
 
-def test_to_the_agent_it_is_the_server_and_every_id_is_known(tmp_path):
-    with replayed() as url, gateway(tmp_path, url, tokens="exact") as running:
-        for number, ((path, body), (status, kind, text)) in enumerate(zip(requests(MODEL), read()["own"], strict=True)):
+@pytest.mark.parametrize("version", VERSIONS)
+def test_to_the_agent_it_is_the_server_and_every_id_is_known(tmp_path, version):
+    own_answers = read(version)["own"]
+    with replayed(version=version) as url, gateway(tmp_path, url, tokens="exact") as running:
+        for number, ((path, body), (status, kind, text)) in enumerate(zip(asked(version), own_answers, strict=True)):
             own = httpx.Response(status, headers={"content-type": kind}, content=text.encode())
             ours = httpx.post(f"{running.url}/rollout/{number}{path}", json=body, timeout=30)
             assert comparable(ours) == comparable(own), (path, body)
     calls = [call for trajectory in recorded(tmp_path) for call in trajectory.calls]
-    assert len(calls) == len(requests(MODEL))
+    assert len(calls) == len(own_answers)
     outcomes = [call.extra["prompt"] for call in calls]
-    assert outcomes.count("passed_through") == sum(status != 200 for status, *_ in read()["own"])
+    assert outcomes.count("passed_through") == sum(status != 200 for status, *_ in own_answers)
     for call in calls:
         if call.extra["prompt"] != "passed_through":
             assert call.prompt_token_ids is not None
@@ -222,10 +225,15 @@ def test_where_images_stand_in_a_prompt_is_said(tmp_path):
 
 
 NOT_SAMPLED = [
-    ("responses", {"tools": [{"type": "custom", "name": "apply_patch"}]}, "a tool of type custom"),
+    ("responses", {}, "store"),
     ("responses", {"store": True}, "store"),
-    ("responses", {"include": ["message.output_text.logprobs"]}, "include message.output_text.logprobs"),
-    ("responses", {"enable_response_messages": True}, "enable_response_messages"),
+    ("responses", {"tools": [{"type": "code_interpreter"}], "store": False}, "a tool of type code_interpreter"),
+    (
+        "responses",
+        {"include": ["message.output_text.logprobs"], "store": False},
+        "include message.output_text.logprobs",
+    ),
+    ("responses", {"enable_response_messages": True, "store": False}, "enable_response_messages"),
     ("chat", {"logprobs": True, "return_tokens_as_token_ids": True}, "return_tokens_as_token_ids"),
     ("chat", {"logprobs": True, "logprob_token_ids": [3]}, "logprob_token_ids"),
     ("chat", {"stream_options": {"include_usage": True}}, "stream_options without stream"),
@@ -234,10 +242,19 @@ NOT_SAMPLED = [
 
 
 def test_what_sampling_from_ids_does_not_give_is_asked_of_the_server_as_it_is(tmp_path):
-    with replayed() as url, gateway(tmp_path, url) as running:
+    """So is what a server is to store, if it has a store: clients ask for that by its id."""
+
+    def stores(asked: str, reply: Reply) -> Reply:
+        is_there = asked != "/v1/responses" or b"VLLM_ENABLE_RESPONSES_API_STORE" not in reply[2].encode()
+        return reply if is_there else (404, JSON, '{"error": {"message": "Response with id \'resp_none\' not found."}}')
+
+    with replayed(stores) as url, gateway(tmp_path, url) as running:
         for dialect, ask, _ in NOT_SAMPLED:
-            body = {**next(asked_of(PATHS[dialect])), **ask}
-            answered = httpx.post(f"{running.url}/rollout/1{PATHS[dialect]}", json=body, timeout=30)
+            path = PATHS[dialect]
+            body = {**next(asked_of(path)), **ask}
+            if "store" not in ask:
+                body.pop("store", None)
+            answered = httpx.post(f"{running.url}/rollout/1{path}", json=body, timeout=30)
             assert (answered.status_code, answered.text) == (404, "not recorded")
     (trajectory,) = recorded(tmp_path)
     assert {call.extra["prompt"] for call in trajectory.calls} == {"passed_through"}
@@ -295,6 +312,14 @@ def test_offsets_of_completions_count_the_tokens_not_the_text():
     )
     chunks = [json.loads(line[6:]) for line in sent.decode().splitlines() if line]
     assert [chunk["choices"][0]["logprobs"]["text_offset"] for chunk in chunks] == [[0], [2], [2], [5]]
+
+
+def test_text_that_comes_with_a_call_stands_before_it_and_later_text_behind_all():
+    streamed = StreamedCalls()
+    look = {"index": 0, "id": "c", "function": {"name": "look", "arguments": "{}"}}
+    assert streamed.take({"content": "Let me.", "tool_calls": [look]}) == {"content": "Let me."}
+    assert streamed.take({"content": "\n", "tool_calls": [{**look, "index": 1}]}) == {}
+    assert (streamed.text_behind, len(streamed.calls)) == ("\n", 2)
 
 
 def test_text_between_the_pieces_of_a_tool_call_stands_behind_it():

@@ -28,7 +28,6 @@ EXPORTER: Final = Exporter(
                 "metrics": "no place in the format",
                 "metadata": "no place in the format",
                 "logs": "no place in the format",
-                "sampling_mask": "prime-rl's samples have no place for it",
             },
             config=SamplesConfig,
             encode=encode_samples,

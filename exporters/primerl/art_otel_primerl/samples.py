@@ -3,7 +3,7 @@
 Invariant: the lists of a record have one length, that of its history. `mask` is true exactly where a token was sampled,
 is trained here and has a logprob; elsewhere logprobs and advantages are 0.0. Experts are those of all tokens or absent.
 
-Source: `TrainingSample` and `prepare_sample` of prime-rl 0.8.
+Source: `TrainingSample` and `prepare_sample` of prime-rl 0.8, `SamplingMask` of its pull request 3431.
 """
 
 import base64
@@ -36,11 +36,11 @@ def encode_samples(
     """A record a sequence. Numbers are those of its arrays, float32 as the shortest double that is equal."""
     for item in items:
         env_name = _env_name(item.trajectory, config, stats)
-        for sequence in sequences_of(item, stats, token_facts=("routed_experts",)):
+        for sequence in sequences_of(item, stats, token_facts=("routed_experts", "sampling_mask")):
             mask = _trainable(sequence, stats)
             if mask.any():
                 record = _record(sequence, mask, env_name, _temperatures(item.trajectory, sequence, config, stats))
-                yield record | _experts(sequence, stats)
+                yield record | _experts(sequence, stats) | _sampling_mask(sequence, mask)
             else:
                 stats.skipped[NOTHING_LEFT] += 1
 
@@ -92,6 +92,17 @@ def _experts(sequence: TokenSequence, stats: ExportStats) -> JsonObject:
     rows = rows.astype("int16")  # the same for all: prime-rl packs only what has one type
     data = base64.b64encode(rows.tobytes()).decode()
     return {"routed_experts": {"data": data, "shape": [*rows.shape], "dtype": str(rows.dtype)}}
+
+
+def _sampling_mask(sequence: TokenSequence, mask: NDArray[np.bool_]) -> JsonObject:
+    """The ids that each trained token could have been: all behind each other, and how many a token, 0 where unknown."""
+    if sequence.sampling_mask is None:
+        return {}
+    known = [ids if is_trained else None for ids, is_trained in zip(sequence.sampling_mask, mask, strict=True)]
+    counts = np.array([0 if ids is None else len(ids) for ids in known], "<i4").tobytes()
+    flat = b"".join(ids.data for ids in known if ids is not None)
+    encoded = {name: base64.b64encode(data).decode() for name, data in (("ids", flat), ("counts", counts))}
+    return {"sampling_mask": encoded}
 
 
 def _record(sequence: TokenSequence, mask: NDArray[np.bool_], env_name: str, temperatures: list[float]) -> JsonObject:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from art_otel import batches
-from art_otel.calls import RoutedExperts
+from art_otel.calls import RoutedExperts, TokenIds
 from art_otel.errors import UsageError
 from art_otel.exporting import ExportStats, ScoredTrajectory, export
 from art_otel.testing import trajectories
@@ -178,6 +178,21 @@ def test_experts_of_some_tokens_are_of_no_use():
     (record,), stats = encoded(rollout("r", [routed(0, second, said("Rain."), known=3)], reward=1.0))
     assert "routed_experts" not in record
     assert stats.changed[SOME_EXPERTS] == 1
+
+
+def test_what_a_trained_token_could_have_been_is_handed_over(tmp_path):
+    call = asked(0, (SYSTEM, QUESTION), said("Rain."))
+    (choice,) = call.choices
+    masks = tuple(TokenIds.of([*range(at + 1), 99]) for at in range(len(choice.token_ids)))
+    masked = structs.replace(call, choices=(structs.replace(choice, sampling_mask=masks),))
+    with stored([rollout("r", [masked], reward=1.0)]) as dataset:
+        export(dataset, "primerl", tmp_path / "samples.jsonl")
+    (sample,) = read_samples(tmp_path / "samples.jsonl", dict)
+    ids, counts = (np.frombuffer(sample["sampling_mask"][name], "<i4") for name in ("ids", "counts"))
+    assert ids.tolist() == [one for mask in masks for one in mask.tolist()]
+    assert counts[sample["mask"]].tolist() == [len(mask) for mask in masks]
+    assert not counts[~np.array(sample["mask"])].any()
+    assert len(counts) == len(sample["token_ids"])
 
 
 def test_the_environment_can_be_told_as_an_option(tmp_path):

@@ -6,9 +6,15 @@ import "./styles/table.css";
 import "./styles/rollout.css";
 import "./styles/tokens.css";
 import "./styles/pages.css";
+import { readExported } from "./api/fetch_json";
 import { App } from "./shell/app";
 import { startTheme } from "./shell/theme";
 
 startTheme();
 const root = document.getElementById("app");
-if (root) render(<App />, root);
+if (root) {
+  readExported().then(
+    () => render(<App />, root),
+    () => render(<p class="notice">This file is not whole, or the browser is older than 2023.</p>, root),
+  );
+}

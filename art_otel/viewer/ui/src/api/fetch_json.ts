@@ -18,9 +18,18 @@ interface Exported {
 }
 
 const element = document.getElementById("art-otel-data");
-const exported: Exported | null = element ? (JSON.parse(element.textContent ?? "") as Exported) : null;
+let exported: Exported | null = null;
 
-export const isExported = exported !== null;
+export const isExported = element !== null;
+
+/** Read the answers of an exported page, which are compressed, before anything asks for one. */
+export async function readExported(): Promise<void> {
+  if (!element) return;
+  const bytes = Uint8Array.from(atob(element.textContent ?? ""), (character) => character.charCodeAt(0));
+  const json = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  exported = (await new Response(json).json()) as Exported;
+  element.remove();
+}
 
 /** Whether an exported page holds the answer; a server has all. */
 export function isAnswered(path: string): boolean {

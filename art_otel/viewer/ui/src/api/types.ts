@@ -232,6 +232,13 @@ export interface Range {
   max: number | null;
 }
 
+/** Tokens that stand for an image, or whatever its kind is. */
+export interface Placeholder {
+  kind: string;
+  start: number;
+  length: number;
+}
+
 export interface Tokens extends Answer {
   history: number;
   histories?: { index: number; turns: number[]; length: number }[];
@@ -242,6 +249,7 @@ export interface Tokens extends Answer {
   logprobs: (number | null)[];
   advantages: (number | null)[];
   spans: TokenSpan[];
+  placeholders: Placeholder[];
   scale: { logprob: Range | null; advantage: Range | null };
   unknown: string | null;
 }

@@ -1,5 +1,6 @@
 // Tokens are drawn in blocks of 500, as plain elements: a history may have 25,000. The browser skips blocks out of view.
-import type { Tokens } from "../api/types";
+import type { Placeholder, Tokens } from "../api/types";
+import { counted } from "../format";
 import { visible } from "../text/visible";
 import { levelOf, type Color } from "./token_color";
 
@@ -7,6 +8,15 @@ export const BLOCK = 500;
 
 export function tokenText(tokens: Tokens, index: number): string {
   return tokens.texts ? (tokens.texts[index] ?? "") : String(tokens.ids[index] ?? "");
+}
+
+/** What stands at a token for an image. */
+export function placeholderAt(tokens: Tokens, index: number): Placeholder | undefined {
+  return tokens.placeholders.find(({ start, length }) => start <= index && index < start + length);
+}
+
+export function placeholderText({ kind, length }: Placeholder): string {
+  return `${visible(kind)}, ${counted(length, "placeholder")}`;
 }
 
 export function fillBlock(block: HTMLElement, tokens: Tokens, start: number, borders: Map<number, string>): void {
@@ -20,10 +30,13 @@ export function fillBlock(block: HTMLElement, tokens: Tokens, start: number, bor
       border.textContent = begins;
       fragment.append(border);
     }
+    const placeholder = placeholderAt(tokens, index);
+    if (placeholder && placeholder.start !== index) continue;
     const token = document.createElement("span");
-    const text = tokenText(tokens, index);
-    token.textContent = shown(text);
+    const text = placeholder ? "" : tokenText(tokens, index);
+    token.textContent = placeholder ? placeholderText(placeholder) : shown(text);
     token.dataset.i = String(index);
+    if (placeholder) token.dataset.placeholder = "";
     fragment.append(token);
     if (!tokens.texts) fragment.append(" ");
     else if (text.endsWith("\n")) fragment.append(document.createElement("br"));

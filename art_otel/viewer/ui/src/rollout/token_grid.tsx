@@ -1,6 +1,6 @@
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import type { Tokens } from "../api/types";
-import { BLOCK, colorBlock, fillBlock } from "./token_block";
+import { BLOCK, colorBlock, fillBlock, placeholderAt } from "./token_block";
 import type { Color } from "./token_color";
 
 interface Props {
@@ -21,7 +21,7 @@ export function TokenGrid({ tokens, borders, color, chosen, onChoose }: Props) {
       const block = document.createElement("div");
       block.className = "token-block";
       fillBlock(block, tokens, start, borders);
-      blocks.push(block);
+      if (block.hasChildNodes()) blocks.push(block);
     }
     grid.current?.replaceChildren(...blocks);
   }, [tokens, borders]);
@@ -30,10 +30,16 @@ export function TokenGrid({ tokens, borders, color, chosen, onChoose }: Props) {
   }, [tokens, borders, color]);
   useEffect(() => {
     marked.current?.removeAttribute("aria-current");
-    marked.current = chosen === null ? null : (grid.current?.querySelector(`[data-i="${chosen}"]`) ?? null);
+    const drawn = chosen === null ? null : (placeholderAt(tokens, chosen)?.start ?? chosen);
+    marked.current = drawn === null ? null : (grid.current?.querySelector(`[data-i="${drawn}"]`) ?? null);
     marked.current?.setAttribute("aria-current", "true");
     marked.current?.scrollIntoView({ block: "nearest" });
   }, [tokens, borders, chosen]);
+  /** The placeholders of an image are one step. */
+  const from = (index: number, step: number) => {
+    const placeholder = placeholderAt(tokens, index);
+    return placeholder === undefined ? index : placeholder.start + (step > 0 ? placeholder.length - 1 : 0);
+  };
   const keys: Record<string, number> = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: 10, ArrowUp: -10 };
   return (
     <div
@@ -51,7 +57,8 @@ export function TokenGrid({ tokens, borders, color, chosen, onChoose }: Props) {
         const step = keys[event.key];
         if (at === null && step === undefined) return;
         event.preventDefault();
-        onChoose(Math.min(Math.max(at ?? (chosen ?? -1) + (step ?? 0), 0), tokens.length - 1));
+        const next = Math.min(Math.max(at ?? from(chosen ?? -1, step ?? 0) + (step ?? 0), 0), tokens.length - 1);
+        onChoose(placeholderAt(tokens, next)?.start ?? next);
       }}
     />
   );

@@ -2,7 +2,7 @@ import type { Tokens } from "../api/types";
 import { decimal, signed } from "../format";
 import { Unknown, Value } from "../text/unknown";
 import { Inline } from "../text/visible";
-import { tokenText } from "./token_block";
+import { placeholderAt, placeholderText, tokenText } from "./token_block";
 
 interface Props {
   tokens: Tokens;
@@ -12,6 +12,7 @@ interface Props {
 
 /** Says of one token why it is trained, and with which number: mask, credit, advantage, option. */
 export function Why({ tokens, index, conversation }: Props) {
+  const placeholder = index === null ? undefined : placeholderAt(tokens, index);
   const span = index === null ? undefined : tokens.spans.find((each) => each.start <= index && index < each.end);
   return (
     <aside class="why" aria-label="Why this token">
@@ -22,9 +23,9 @@ export function Why({ tokens, index, conversation }: Props) {
         ) : (
           <>
             <p class={`why-token ${tokens.mask[index] ? "trained" : ""}`}>
-              {tokens.texts && (
+              {(placeholder || tokens.texts) && (
                 <code>
-                  <Inline text={tokenText(tokens, index)} />
+                  <Inline text={placeholder ? placeholderText(placeholder) : tokenText(tokens, index)} />
                 </code>
               )}{" "}
               {tokens.mask[index] ? "● trained" : "○ masked"}
@@ -33,7 +34,8 @@ export function Why({ tokens, index, conversation }: Props) {
               <div>
                 <dt>Token</dt>
                 <dd class="num">
-                  {index} of {tokens.length}
+                  {placeholder ? `${placeholder.start} to ${placeholder.start + placeholder.length - 1}` : index} of{" "}
+                  {tokens.length}
                 </dd>
               </div>
               <div>
@@ -72,7 +74,11 @@ export function Why({ tokens, index, conversation }: Props) {
                 </ol>
               </>
             ) : (
-              <p>Not sampled here: it stands in a prompt, so it is context and is masked.</p>
+              <p>
+                {placeholder
+                  ? `The model reads the ${placeholder.kind} in the place of these ids. It stands in a prompt, so it is context and is masked.`
+                  : "Not sampled here: it stands in a prompt, so it is context and is masked."}
+              </p>
             )}
           </>
         )}
