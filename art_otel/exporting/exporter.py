@@ -78,6 +78,7 @@ class Format:
     format holds advantages, `advantage` names the trainer's own, which are computed unless the user wants others; with
     None there are none, and trajectories without a reward are exported too. `imitates` says of sequences that the
     trainer learns to give each of them again, whatever its reward, as it does with conversations.
+    `takes_credit` is False where rewards stand in the file as they were given.
     """
 
     name: str
@@ -90,6 +91,7 @@ class Format:
     sink: Callable[[Any], Sink]
     advantage: AdvantageName | None = None
     imitates: bool = False
+    takes_credit: bool = True
 
     @property
     def is_imitated(self) -> bool:
@@ -123,7 +125,8 @@ class ExportReport:
 
     `skipped` counts what is smaller than a trajectory by reason (histories, sequences, completions, pairs, records),
     `changed` what the format forced on records, `not_carried` fields by name. `unsuccessful` are trajectories used
-    whose reward is 0 or less, where the trainer imitates what it is given: these like any other.
+    whose reward is 0 or less, where the trainer imitates what it is given: these like any other. Where no selected
+    trajectory has the reward that counts, `other_rewards` are the names of those that there are.
     """
 
     exporter: str
@@ -137,3 +140,4 @@ class ExportReport:
     skipped: Mapping[str, int]
     changed: Mapping[str, int]
     not_carried: Mapping[str, NotCarried]
+    other_rewards: tuple[str, ...] = ()

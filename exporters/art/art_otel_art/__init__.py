@@ -51,6 +51,7 @@ EXPORTER: Final = Exporter(
             config=LogConfig,
             encode=encode_log,
             sink=lambda _: LogFolder(),
+            takes_credit=False,
         ),
     ),
 )
