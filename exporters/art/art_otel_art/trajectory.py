@@ -31,18 +31,13 @@ class RefusedError(Exception):
 
 
 def art_trajectory(
-    trajectory: Trajectory, turn_rewards: Sequence[TurnReward], config: TrajectoriesConfig, stats: ExportStats
+    trajectory: Trajectory, reward: float | None, config: TrajectoriesConfig, stats: ExportStats
 ) -> JsonObject:
-    """The trajectory, its longest history first. Raises RefusedError."""
+    """The trajectory, its longest history first; without messages where nobody recorded those of that one."""
     main = main_history(trajectory)
-    if main is None:
-        raise RefusedError("nothing sampled")
-    reward = _reward(trajectory, turn_rewards)
-    others = [path for path in histories(trajectory) if path.turns != main.turns]
+    others = [path for path in histories(trajectory) if main is not None and path.turns != main.turns]
     recorded = [path for path in others if path.messages is not None]
-    stats.skipped[UNKNOWN] += len(others) - len(recorded) + (main.messages is None)
-    if main.messages is None:
-        raise RefusedError("messages unknown")
+    stats.skipped[UNKNOWN] += len(others) - len(recorded) + (main is not None and main.messages is None)
     return {
         **_history(trajectory, main, config, stats),
         "additional_histories": [_history(trajectory, path, config, stats) for path in recorded],
@@ -54,8 +49,17 @@ def art_trajectory(
     }
 
 
-def _reward(trajectory: Trajectory, turn_rewards: Sequence[TurnReward]) -> float:
-    """The one reward that all turns have."""
+def check_sampled(trajectory: Trajectory) -> None:
+    """Raise RefusedError for a trajectory of which ART has nothing to train on."""
+    main = main_history(trajectory)
+    if main is None:
+        raise RefusedError("nothing sampled")
+    if main.messages is None:
+        raise RefusedError("messages unknown")
+
+
+def one_reward(trajectory: Trajectory, turn_rewards: Sequence[TurnReward]) -> float:
+    """The one reward that all turns have. Raises RefusedError."""
     rewards = {one.reward for one in turn_rewards}
     if len(rewards) > 1:
         raise RefusedError("turns of different rewards, where ART has one a trajectory")
@@ -65,7 +69,11 @@ def _reward(trajectory: Trajectory, turn_rewards: Sequence[TurnReward]) -> float
     return reward
 
 
-def _history(trajectory: Trajectory, path: History, config: TrajectoriesConfig, stats: ExportStats) -> JsonObject:
+def _history(
+    trajectory: Trajectory, path: History | None, config: TrajectoriesConfig, stats: ExportStats
+) -> JsonObject:
+    if path is None:
+        return {"messages_and_choices": [], "tools": None}
     messages: list[JsonObject] = []
     for entry in path.messages or ():
         choice = None

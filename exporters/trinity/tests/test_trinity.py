@@ -30,7 +30,8 @@ REQUIREMENTS = (
     *("sortedcontainers", "tensorboard"),
 )
 """What Trinity's buffers and its verl trainer's input import; all that they require would be everything that trains."""
-TRINITY = ("verl==0.9.1", "trinity-rft==0.6.0")
+RELEASES = (("verl==0.9.1", "trinity-rft==0.6.0"), ("verl==0.7.1", "trinity-rft==0.5.2"))
+"""The newest and the one before, which asks for this verl."""
 CHOICE = {"advantage": "grpo_sample"}
 FLOATS = ("logprobs", "advantages", "token_level_reward")
 
@@ -61,17 +62,21 @@ def told(one: Experience) -> dict:
     }
 
 
+@pytest.fixture(scope="module", params=RELEASES, ids=" ".join)
+def python(request) -> Path:
+    return trainer_python("trinity-buffers", *REQUIREMENTS, alone=request.param)
+
+
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def folder(python, tmp_path_factory):  # noqa: ARG001 # one for each release
     return tmp_path_factory.mktemp("trinity")
 
 
 @pytest.fixture(scope="module")
-def theirs(folder):
+def theirs(python, folder):
     """What Trinity makes of our files."""
     export(rollouts(), EXPORTER, folder / "x.db", **CHOICE)
     export(rollouts(), EXPORTER, folder / "out", format="payloads", options={"unit": "call"}, **CHOICE)
-    python = trainer_python("trinity-buffers", *REQUIREMENTS, alone=TRINITY)
     script = Path(__file__).with_name("read_with_trinity.py")
     paths = [folder / "x.db", folder / "theirs.db", folder / "out" / "payloads"]
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
