@@ -27,11 +27,11 @@ REQUIREMENTS = (
     "tensordict==0.10.0",
     *("transformers<6", "safetensors<1", "sqlalchemy[asyncio]<3", "aiosqlite<1", "datasets>=4.7,<5", "omegaconf<3"),
     *("numpy<3", "pandas<3", "httpx<1", "openai<4", "pybase64<2", "codetiming", "hydra-core"),
-    *("sortedcontainers", "tensorboard"),
+    *("sortedcontainers", "tensorboard", "peft<1"),
 )
 """What Trinity's buffers and its verl trainer's input import; all that they require would be everything that trains."""
-RELEASES = (("verl==0.9.1", "trinity-rft==0.6.0"), ("verl==0.7.1", "trinity-rft==0.5.2"))
-"""The newest and the one before, which asks for this verl."""
+RELEASES = {"0.6": ("verl==0.9.1", "trinity-rft==0.6.0"), "0.5": ("verl==0.7.1", "trinity-rft==0.5.2")}
+"""By the option that it needs, the newest and the one before, which asks for this verl."""
 CHOICE = {"advantage": "grpo_sample"}
 FLOATS = ("logprobs", "advantages", "token_level_reward")
 
@@ -62,20 +62,21 @@ def told(one: Experience) -> dict:
     }
 
 
-@pytest.fixture(scope="module", params=RELEASES, ids=" ".join)
-def python(request) -> Path:
-    return trainer_python("trinity-buffers", *REQUIREMENTS, alone=request.param)
+@pytest.fixture(scope="module", params=RELEASES)
+def release(request) -> str:
+    return request.param
 
 
 @pytest.fixture(scope="module")
-def folder(python, tmp_path_factory):  # noqa: ARG001 # one for each release
-    return tmp_path_factory.mktemp("trinity")
+def folder(release, tmp_path_factory):
+    return tmp_path_factory.mktemp(f"trinity-{release}")
 
 
 @pytest.fixture(scope="module")
-def theirs(python, folder):
+def theirs(release, folder):
     """What Trinity makes of our files."""
-    export(rollouts(), EXPORTER, folder / "x.db", **CHOICE)
+    python = trainer_python("trinity-buffers", *REQUIREMENTS, alone=RELEASES[release])
+    export(rollouts(), EXPORTER, folder / "x.db", options={"release": release}, **CHOICE)
     export(rollouts(), EXPORTER, folder / "out", format="payloads", options={"unit": "call"}, **CHOICE)
     script = Path(__file__).with_name("read_with_trinity.py")
     paths = [folder / "x.db", folder / "theirs.db", folder / "out" / "payloads"]
