@@ -41,7 +41,7 @@ EXPORTER: Final = Exporter(
             name="log",
             summary="trajectories/{split}/{step:04d}.parquet, the files of ART's run folder",
             input="trajectories",
-            needs="a reward, which ART's reader cannot do without",
+            needs="as trajectories",
             not_carried={
                 "rewards": "ART has one a trajectory; the others are in columns that ART leaves alone",
                 "parent_rollout_id": "as rewards",

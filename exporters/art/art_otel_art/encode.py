@@ -13,7 +13,7 @@ from art_otel import attributes as names
 from art_otel.exporting import ExportStats, ScoredTrajectory, SpillFile
 from art_otel.trajectories import Trajectory
 from art_otel_art.config import TrajectoriesConfig
-from art_otel_art.trajectory import RefusedError, art_trajectory, check_sampled, one_reward
+from art_otel_art.trajectory import RefusedError, art_trajectory, one_reward
 
 JsonObject: TypeAlias = dict[str, Any]
 
@@ -45,7 +45,6 @@ def _member(item: ScoredTrajectory, config: TrajectoriesConfig, stats: ExportSta
     if item.trajectory.status != "ok":
         stats.changed[FAILED] += 1
         return "exceptions", _exception(item.trajectory)
-    check_sampled(item.trajectory)
     reward = one_reward(item.trajectory, item.turn_rewards)
     return "trajectories", art_trajectory(item.trajectory, reward, config, stats)
 

@@ -30,7 +30,7 @@ from art_otel.store import check_replaceable, write_part
 from art_otel.trajectories import Trajectory
 from art_otel_art.config import LogConfig, TrajectoriesConfig
 from art_otel_art.encode import group_fields
-from art_otel_art.trajectory import art_trajectory
+from art_otel_art.trajectory import RefusedError, art_trajectory
 
 NO_SPLIT: Final = "trajectories without a split put into the one of the options"
 NO_STEP: Final = "trajectories without a training step put into the one of the options"
@@ -58,7 +58,7 @@ class Logged(NamedTuple):
 
 
 def encode_log(items: Iterator[ScoredTrajectory], config: LogConfig, stats: ExportStats) -> Iterator[Logged]:
-    """Every trajectory that has a usable reward, and whose split can be a folder."""
+    """Every trajectory that ART trains on, and whose split can be a folder."""
     for item in items:
         trajectory = item.trajectory
         split, step = trajectory.split, trajectory.training_step
@@ -66,11 +66,15 @@ def encode_log(items: Iterator[ScoredTrajectory], config: LogConfig, stats: Expo
         if reason is not None:
             stats.trajectories_skipped[reason] += 1
             continue
+        try:
+            of_art = msgspec.json.encode(art_trajectory(trajectory, trajectory.reward, _CHOICES, stats))
+        except RefusedError as error:
+            stats.trajectories_skipped[str(error)] += 1
+            continue
         stats.changed[NO_SPLIT] += split is None
         stats.changed[NO_STEP] += step is None
         # What a gathered rollout returned lives in its process only.
         kept = replace(trajectory, result=None)
-        of_art = msgspec.json.encode(art_trajectory(kept, kept.reward, _CHOICES, stats))
         yield Logged(config.split if split is None else split, config.step if step is None else step, kept, of_art)
 
 

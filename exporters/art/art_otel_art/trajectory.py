@@ -33,11 +33,15 @@ class RefusedError(Exception):
 def art_trajectory(
     trajectory: Trajectory, reward: float | None, config: TrajectoriesConfig, stats: ExportStats
 ) -> JsonObject:
-    """The trajectory, its longest history first; without messages where nobody recorded those of that one."""
+    """The trajectory, its longest history first. Raises RefusedError."""
     main = main_history(trajectory)
-    others = [path for path in histories(trajectory) if main is not None and path.turns != main.turns]
+    if main is None:
+        raise RefusedError("nothing sampled")
+    others = [path for path in histories(trajectory) if path.turns != main.turns]
     recorded = [path for path in others if path.messages is not None]
-    stats.skipped[UNKNOWN] += len(others) - len(recorded) + (main is not None and main.messages is None)
+    stats.skipped[UNKNOWN] += len(others) - len(recorded) + (main.messages is None)
+    if main.messages is None:
+        raise RefusedError("messages unknown")
     return {
         **_history(trajectory, main, config, stats),
         "additional_histories": [_history(trajectory, path, config, stats) for path in recorded],
@@ -49,17 +53,10 @@ def art_trajectory(
     }
 
 
-def check_sampled(trajectory: Trajectory) -> None:
-    """Raise RefusedError for a trajectory of which ART has nothing to train on."""
-    main = main_history(trajectory)
-    if main is None:
-        raise RefusedError("nothing sampled")
-    if main.messages is None:
-        raise RefusedError("messages unknown")
-
-
 def one_reward(trajectory: Trajectory, turn_rewards: Sequence[TurnReward]) -> float:
     """The one reward that all turns have. Raises RefusedError."""
+    if not turn_rewards:
+        raise RefusedError("nothing sampled")
     rewards = {one.reward for one in turn_rewards}
     if len(rewards) > 1:
         raise RefusedError("turns of different rewards, where ART has one a trajectory")
@@ -69,11 +66,7 @@ def one_reward(trajectory: Trajectory, turn_rewards: Sequence[TurnReward]) -> fl
     return reward
 
 
-def _history(
-    trajectory: Trajectory, path: History | None, config: TrajectoriesConfig, stats: ExportStats
-) -> JsonObject:
-    if path is None:
-        return {"messages_and_choices": [], "tools": None}
+def _history(trajectory: Trajectory, path: History, config: TrajectoriesConfig, stats: ExportStats) -> JsonObject:
     messages: list[JsonObject] = []
     for entry in path.messages or ():
         choice = None
