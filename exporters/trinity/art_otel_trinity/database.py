@@ -2,8 +2,8 @@
 
 Invariant: rows are numbered from 1 in the order of the experiences; tables, columns and indexes are Trinity's own.
 
-Source: `trinity/buffer/schema/sql_schema.py` of Trinity-RFT 0.6.0, `ExperienceModel` and `BlobModel`, and of 0.5.2, which
-has the bytes in the table itself.
+Source: `trinity/buffer/schema/sql_schema.py` of Trinity-RFT 0.6.0, `ExperienceModel` and `BlobModel`, and of 0.5.2,
+which has the bytes in the table itself.
 """
 
 import sqlite3
