@@ -136,6 +136,11 @@ def run(arguments: argparse.Namespace) -> int:
             f"art-otel: warning: {report.unsuccessful:,} of {used} had a reward of 0 or less, and the trainer imitates"
             " them like the others; --min-reward X leaves out those with less\n"
         )
+    if report.other_rewards:
+        sys.stderr.write(
+            f"art-otel: warning: no rollout has the reward that --credit {arguments.credit} asks for; the rewards that"
+            f" there are have the names {printable(', '.join(report.other_rewards))}\n"
+        )
     if not report.records:
         sys.stderr.write("art-otel: warning: no record was written; the report says why\n")
     return 0

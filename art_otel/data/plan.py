@@ -119,6 +119,11 @@ class Plan:
         """How many rewards are NaN, infinite or not below 1e37."""
         return sum(map(math.isinf, self.units.rewards))
 
+    @property
+    def is_rewarded(self) -> bool:
+        """Whether anything has the reward that counts, where there is anything to have it."""
+        return not self.units.rewards or not all(map(math.isnan, self.units.rewards))
+
     def turn_rewards(self, number: int, trajectory: Trajectory) -> tuple[TurnReward, ...]:
         """What the turns of trajectory `number` are trained with. Shape: (turns,)."""
         start = self.units.ends[number - 1] if number else 0

@@ -12,14 +12,14 @@ Nothing is skipped without being counted here. Counts of trajectories and comple
 
 import warnings
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 import numpy as np
 
 from art_otel.data.plan import OUTLINE
-from art_otel.data.rewards import UNUSABLE
+from art_otel.data.rewards import UNUSABLE, names_given
 from art_otel.data.selection import Selection
 from art_otel.data.sequences import NO_IDS, TOO_LONG, BuiltSequences, TokenSequence, Verdict
 from art_otel.data.sources import Chunk
@@ -166,12 +166,12 @@ def warn_of_nothing(report: Counted, selection: Selection, chunks: Iterable[Chun
     else:
         counts = ", ".join(f"{reason}: {count:,}" for reason, count in skipped.most_common())
         why = f"because all {report.trajectories:,} trajectories are left out ({counts})"
-        if "no reward" in skipped and (names := _reward_names(selection, chunks)):
+        if "no reward" in skipped and (names := names_given(_selected(selection, chunks))):
             why += f". The rewards that there are have the names {', '.join(names)}"
     warnings.warn(f"there are no batches, {why}", stacklevel=3)
 
 
-def _reward_names(selection: Selection, chunks: Iterable[Chunk]) -> list[str]:
-    """The names of all rewards that selected trajectories have."""
+def _selected(selection: Selection, chunks: Iterable[Chunk]) -> Iterator[Trajectory]:
+    """The selected trajectories, without messages and tokens."""
     outlines = (one for chunk in chunks if chunk.left_out is None for one in chunk.read(OUTLINE))
-    return sorted({reward.name for one in outlines if selection.skip_reason(one) is None for reward in one.rewards})
+    return (one for one in outlines if selection.skip_reason(one) is None)

@@ -8,7 +8,7 @@ they count the server's tokens, so tokens that were made here have none.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Annotated, Final, Literal, SupportsFloat, TypeAlias, cast
 
 import msgspec
@@ -106,6 +106,23 @@ def names_without_final(trajectory: Trajectory) -> tuple[str, ...]:
     whole = (one for one in trajectory.rewards if one.target is None and one.step is None and one.value is not None)
     names = {one.name for one in whole}
     return () if REWARD_NAME in names else tuple(sorted(names))
+
+
+def names_given(trajectories: Iterable[Trajectory]) -> list[str]:
+    """The names of all rewards, in order, with what they judge where that is no whole rollout: `style (of steps)`."""
+    return sorted(
+        {f"{one.name}{_judged(one, trajectory)}" for trajectory in trajectories for one in trajectory.rewards}
+    )
+
+
+def _judged(reward: Reward, trajectory: Trajectory) -> str:
+    if reward.target is None and reward.step is None:
+        return ""
+    if reward.target_kind is not None:
+        return f" (of {reward.target_kind}s)"
+    if reward.token_start is not None:
+        return " (of tokens)"
+    return " (of calls)" if any(call.span_id == reward.target for call in trajectory.calls) else " (of steps)"
 
 
 def weights_of(rewards: str | Weights | None) -> Weights | None:

@@ -8,6 +8,8 @@ reward to train with; outside of it advantages are 0.0 and logprobs are numbers.
 from collections import Counter
 from collections.abc import Callable, Mapping, MutableSequence, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import compress
+from operator import not_
 from typing import Final, Literal, Protocol, TypeAlias
 
 import numpy as np
@@ -115,6 +117,28 @@ class TokenSequence:
     def without_logprobs(self) -> int:
         """How many trained tokens have no logprob."""
         return int(np.count_nonzero(np.isnan(self.logprobs)))
+
+    def scored(self) -> "TokenSequence | None":
+        """The sequence without its completions of which a logprob is unknown; None where all are of these."""
+        unknown = np.isnan(self.logprobs)
+        if not unknown.any():
+            return self
+        kept = [not unknown[span.start : span.end].any() for span in self.completions]
+        if not any(kept):
+            return None
+        mask = self.loss_mask.copy()
+        for span in compress(self.completions, map(not_, kept)):
+            mask[span.start : span.end] = False
+        return replace(
+            self,
+            completions=tuple(compress(self.completions, kept)),
+            rewards=tuple(compress(self.rewards, kept)),
+            loss_mask=mask,
+            logprobs=np.where(mask, self.logprobs, np.float32(0)),
+            advantages=None if self.advantages is None else np.where(mask, self.advantages, np.float32(0)),
+            token_rewards=None if self.token_rewards is None else np.where(mask, self.token_rewards, np.float32(0)),
+            weight_versions=np.where(mask, self.weight_versions, -1),
+        )
 
     def truncate(self, size: int) -> "TokenSequence | None":
         """The sequence's first `size` tokens; None where they train nothing."""

@@ -7,6 +7,7 @@ from art_otel.data.rewards import unrewarded as unrewarded
 from art_otel.data.sequences import TokenSequence as TokenSequence
 from art_otel.data.sft import MessageExample as MessageExample
 from art_otel.exporting.encoding import NO_ASSISTANT as NO_ASSISTANT
+from art_otel.exporting.encoding import NO_LOGPROBS as NO_LOGPROBS
 from art_otel.exporting.encoding import NO_PROMPT as NO_PROMPT
 from art_otel.exporting.encoding import SAME as SAME
 from art_otel.exporting.encoding import UNREWARDED_SPANS as UNREWARDED_SPANS
@@ -15,6 +16,7 @@ from art_otel.exporting.encoding import answers as answers
 from art_otel.exporting.encoding import encode_each as encode_each
 from art_otel.exporting.encoding import is_function as is_function
 from art_otel.exporting.encoding import policy_number as policy_number
+from art_otel.exporting.encoding import scored as scored
 from art_otel.exporting.encoding import sequences_of as sequences_of
 from art_otel.exporting.encoding import text_message as text_message
 from art_otel.exporting.export import export as export

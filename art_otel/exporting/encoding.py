@@ -23,6 +23,7 @@ MORE_THAN_TEXT: Final = "content that is more than text"
 NO_ASSISTANT: Final = "a sampled message is not the assistant's"
 NO_PROMPT: Final = "no prompt"
 SAME: Final = "both answers are the same"
+NO_LOGPROBS: Final = "completions without logprobs"
 CUT: Final = "messages behind the first answer cut"
 
 _ItemT = TypeVar("_ItemT")
@@ -105,6 +106,13 @@ def sequences_of(
     stats.count(built.verdict)
     stats.changed[UNREWARDED_SPANS] += token_rewards is not None and not built.token_rewards.total()
     return built.sequences
+
+
+def scored(sequence: TokenSequence, stats: ExportStats) -> TokenSequence | None:
+    """The sequence without its completions of which a logprob is unknown, which are counted; None: none is left."""
+    found = sequence.scored()
+    stats.skipped[NO_LOGPROBS] += len(sequence.completions) - (0 if found is None else len(found.completions))
+    return found
 
 
 _INT64: Final = 2**63 - 1

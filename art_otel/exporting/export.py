@@ -88,6 +88,7 @@ def export(  # noqa: PLR0913 # every one is an option that users know by its nam
         skipped=skipped.parts + stats.skipped,
         changed=stats.changed + stream.changed(),
         not_carried=stream.not_carried(),
+        other_rewards=stream.other_rewards(),
     )
     _write_report(report, target, single=single)
     return report

@@ -81,6 +81,7 @@ class Format:
       others. With None there are none, and trajectories without a reward are exported too.
     - `imitates` says, for sequences, that the trainer imitates each of them, whatever its reward, as with
       conversations.
+    - `takes_credit` is False if the file has the rewards as they were given.
     """
 
     name: str
@@ -93,6 +94,7 @@ class Format:
     sink: Callable[[Any], Sink]
     advantage: AdvantageName | None = None
     imitates: bool = False
+    takes_credit: bool = True
 
     @property
     def is_imitated(self) -> bool:
@@ -126,7 +128,8 @@ class ExportReport:
 
     `skipped` counts things smaller than a trajectory by reason (histories, sequences, completions, pairs, records).
     `changed` counts changes that the format forced on records. `not_carried` counts fields by name. `unsuccessful`
-    counts used trajectories with a reward of 0 or less, if the trainer imitates every item.
+    counts used trajectories with a reward of 0 or less, if the trainer imitates every item. `other_rewards` has the
+    names of the rewards that there are, if no selected trajectory has the reward that counts.
     """
 
     exporter: str
@@ -140,3 +143,4 @@ class ExportReport:
     skipped: Mapping[str, int]
     changed: Mapping[str, int]
     not_carried: Mapping[str, NotCarried]
+    other_rewards: tuple[str, ...] = ()

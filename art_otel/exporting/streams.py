@@ -16,6 +16,7 @@ from art_otel.data.credit import Credit, find_credit
 from art_otel.data.loader import Batches
 from art_otel.data.plan import OUTLINE
 from art_otel.data.preferences import PreferenceBatches, preference_batches
+from art_otel.data.rewards import names_given
 from art_otel.data.sequences import TokenSequence
 from art_otel.data.sft import MessageBatches, message_batches, too_low
 from art_otel.data.sources import Sources
@@ -119,6 +120,15 @@ class Stream:
         fields_of = {name: NotCarried(trajectories=counts.get(name), why=why) for name, why in declared.items()}
         return fields_of | ({} if self._format.advantage or self._advantage in (DEFAULT, None) else _NO_ADVANTAGES)
 
+    def other_rewards(self) -> tuple[str, ...]:
+        """The names of the rewards that there are, where the one that counts is nowhere."""
+        source = self._source
+        if isinstance(source, Batches):
+            is_missing = not source.plan().is_rewarded
+        else:
+            is_missing = not self.used() and "no reward" in source.report.trajectories_skipped
+        return tuple(names_given(one for one, _ in self._outlines.trajectories(OUTLINE))) if is_missing else ()
+
     def _imitated(self, source: Batches) -> Iterator[TokenSequence]:
         """The sequences of rollouts that are good enough; all of a rollout have one reward and come together."""
         self._unsuccessful, self._too_low = 0, Counter[str]()
@@ -176,6 +186,8 @@ def _check(file_format: Format, credit: Credit, max_tokens: int | None, min_rewa
         )
     if credit.name != "outcome_reward" and file_format.input not in ("trajectories", "sequences"):
         raise UsageError(f"credit: {file_format.name} holds {file_format.input}, which are trained with no reward")
+    if credit.name != "outcome_reward" and not file_format.takes_credit:
+        raise UsageError(f"credit: {file_format.name} holds rewards as they were given; leave it out")
 
 
 def _named(what: str, counts: Mapping[str, int]) -> Counter[str]:

@@ -26,6 +26,8 @@ Report: TypeAlias = Callable[[Metrics], None]
 """Takes the metrics of one row, `training_step` and `time/wall_clock_sec` among them."""
 
 _X_AXIS: Final = "training_step"
+_MLFLOW_BATCH: Final = 1000
+"""Metrics of one request: MLflow's REST API refuses more (Log Batch)."""
 _SECTIONS: Final = ("reward", "loss", "throughput", "costs", "time", "data", "train", "val", "test", "discarded")
 
 logger = logging.getLogger(__name__)
@@ -116,7 +118,9 @@ class _Mlflow(_Run):
         def log(metrics: Metrics) -> None:
             now, step = int(1000 * time.time()), int(metrics[_X_AXIS])
             rest = {_allowed(name): value for name, value in metrics.items() if name != _X_AXIS}
-            client.log_batch(run_id, [metric(name, value, now, step) for name, value in rest.items()])
+            row = [metric(name, value, now, step) for name, value in rest.items()]
+            for start in range(0, len(row), _MLFLOW_BATCH):
+                client.log_batch(run_id, row[start : start + _MLFLOW_BATCH])
 
         return log
 

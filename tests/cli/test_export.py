@@ -92,6 +92,26 @@ def test_no_record_is_a_warning_and_no_error(dataset, tmp_path, capsys):
     assert "0 used, 7 left out" in shown.out
 
 
+def test_where_nothing_has_the_reward_that_counts_the_names_of_the_others_are_told(tmp_path, capsys):
+    rewards = (
+        Reward(name="correct", value=1.0, source="evaluation", time_ns=1),
+        Reward(name="style", value=0.5, step=0, source="evaluation", time_ns=1),
+    )
+    write_trajectories([conversation("r-judged", "Rain.", None, rewards=rewards)], tmp_path / "dataset")
+    trl = ("export", tmp_path / "dataset", "--to", "trl", "--format", "grpo", "-o", tmp_path / "out.parquet", "--json")
+    for credit in ("outcome_reward(corect)", "outcome_reward(style)", "weighted(correct=1,style=1)", "outcome_reward"):
+        assert run(*trl, "--credit", credit) == 0
+        told = capsys.readouterr()
+        assert f"--credit {credit} asks for; the rewards that there are have the names correct, style (of steps)" in (
+            told.err
+        )
+        assert json.loads(told.out)["other_rewards"] == ["correct", "style (of steps)"]
+    assert run(*trl, "--credit", "outcome_reward(correct)") == 0
+    told = capsys.readouterr()
+    assert "warning" not in told.err
+    assert json.loads(told.out)["other_rewards"] == []
+
+
 @pytest.mark.parametrize(
     ("options", "code", "problem"),
     [
@@ -100,6 +120,7 @@ def test_no_record_is_a_warning_and_no_error(dataset, tmp_path, capsys):
         (("--to", "openai", "--option", "x=1"), 2, "has no option 'x'"),
         (("--to", "openai", "--max-tokens", "9"), 2, "max_tokens=9"),
         (("--to", "openai", "--credit", "call_reward"), 2, "credit"),
+        (("--to", "art", "--format", "log", "--credit", "call_reward"), 2, "holds rewards as they were given"),
     ],
 )
 def test_what_makes_no_sense_is_usage(dataset, tmp_path, capsys, options, code, problem):

@@ -7,15 +7,16 @@ from pathlib import Path
 import pytest
 
 import art_otel
-from exporters.tinker.tests.cookbook import TINKER, WANTED
+from exporters.tinker.tests.cookbook import RELEASES, WANTED
 from tests.requests.programs import ROOT
 from tests.trainers.environment import trainer_python
 
 pytestmark = pytest.mark.trainer
 
 
-def test_every_built_in_environment_has_traces_with_raw_rewards(tmp_path):
-    python = trainer_python("tinker", *WANTED, alone=TINKER)
+@pytest.mark.parametrize("release", RELEASES, ids=" ".join)
+def test_every_built_in_environment_has_traces_with_raw_rewards(release, tmp_path):
+    python = trainer_python("tinker", *WANTED, alone=release)
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "ART_OTEL_"))}
     paths = os.pathsep.join(map(str, (ROOT, ROOT / "exporters" / "tinker")))
     done = subprocess.run(

@@ -17,6 +17,8 @@ from wandb.proto.wandb_internal_pb2 import Record
 from art_otel import RunLog
 
 BLOCK, FULL, LAST = 32 * 1024, 1, 4
+RUBRIC = {f"rubric/{number}": number / 2 for number in range(2500)}
+"""More metrics than MLflow takes in one call."""
 
 
 def log(folder: Path, steps: list[int]) -> None:
@@ -27,12 +29,14 @@ def log(folder: Path, steps: list[int]) -> None:
         for step in steps:
             run_log.log(metrics={"loss": step / 4, "é 1": 2.0, "nan": float("nan")}, split="train", step=step)
         run_log.log(metrics={"reward": 0.5}, step=steps[0])
+        run_log.log(metrics=RUBRIC, split="test", step=steps[0])
         mlflow.log_metric("app", 1.0)
 
 
 def read(folder: Path) -> dict:
     return {
         "wandb": [wandb_rows(file) for file in sorted(folder.glob("wandb/offline-run-*/run-*.wandb"))],
+        "mlflow of many": mlflow_rubric(),
         "mlflow": mlflow_runs(),
         "tensorboard": tensorboard_scalars(folder / "runs" / "p:1" / "models" / "m's" / "tensorboard"),
     }
@@ -47,7 +51,8 @@ def wandb_rows(file: Path) -> dict:
             found["run"] = [record.run.project, record.run.display_name, record.run.run_id]
         elif record.HasField("history"):
             row = {item.key or ".".join(item.nested_key): json.loads(item.value_json) for item in record.history.item}
-            found["rows"].append({name: value for name, value in row.items() if not name.startswith(("_", "time/"))})
+            shown = {name: value for name, value in row.items() if not name.startswith(("_", "time/", "test/"))}
+            found["rows"] += [shown] if shown.keys() != {"training_step"} else []
         elif record.HasField("metric") and record.metric.step_metric:
             found["axes"][record.metric.glob_name or record.metric.name] = record.metric.step_metric
     return found
@@ -74,16 +79,22 @@ def mlflow_runs() -> dict:
             history = {
                 name: [[one.step, one.value] for one in client.get_metric_history(run.info.run_id, name)]
                 for name in run.data.metrics
-                if not name.startswith("time/")
+                if not name.startswith(("time/", "test/"))
             }
             found.setdefault(experiment.name, []).append([run.info.run_name, run.info.status, history])
     return found
 
 
+def mlflow_rubric() -> dict:
+    client = mlflow.MlflowClient()
+    (run,) = client.search_runs([client.get_experiment_by_name("p:1").experiment_id])
+    return {name.removeprefix("test/"): value for name, value in run.data.metrics.items() if name.startswith("test/")}
+
+
 def tensorboard_scalars(folder: Path) -> dict:
     events = EventAccumulator(str(folder))
     events.Reload()
-    names = [name for name in events.Tags()["scalars"] if not name.startswith("time/")]
+    names = [name for name in events.Tags()["scalars"] if not name.startswith(("time/", "test/"))]
     return {name: [[one.step, one.value] for one in events.Scalars(name)] for name in names}
 
 

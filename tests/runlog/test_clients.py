@@ -63,6 +63,10 @@ def test_mlflow_has_one_finished_run_of_both_processes_beside_the_apps_own(found
     assert found["mlflow"]["of the app"] == [["its own", "FINISHED", {"app": [[0, 1.0]]}]] * 2
 
 
+def test_mlflow_has_more_metrics_of_a_step_than_it_takes_in_one_call(found):
+    assert found["mlflow of many"] == {f"rubric/{number}": number / 2 for number in range(2500)}
+
+
 def test_tensorboard_has_the_event_files_in_the_folder_of_the_run(found):
     assert sorted(found["tensorboard"]["train/loss"]) == [[2, 0.5], [3, 0.75], [4, 1.0]]
     assert sorted(found["tensorboard"]["val/reward"]) == [[3, 0.5], [4, 0.5]]

@@ -23,12 +23,14 @@ def trainer_python(
     overrides: tuple[str, ...] = (),
     settings: Mapping[str, str] | None = None,
     version: str = "3.11",
+    claimed: str | None = None,
 ) -> Path:
     """The Python that has the requirements; skips the test with the reason where they cannot be installed.
 
     `alone` are installed without what they require themselves, for trainers of which a test needs little; `overrides`
     stand in the place of what others require. `settings` are of the environment in which what comes as source is built,
-    and `version` is that of Python, for trainers that need a newer one.
+    and `version` is that of Python, for trainers that need a newer one. `claimed` is the version that `alone` ask for,
+    where they run on an earlier one of the same minor version.
     """
     uv = shutil.which("uv")
     if uv is None:
@@ -51,7 +53,8 @@ def trainer_python(
             if requirements:
                 _run(uv, "pip", "install", "--python", str(python), *told, *requirements, settings=settings)
             if alone:
-                _run(uv, "pip", "install", "--no-deps", "--python", str(python), *alone, settings=settings)
+                asked = [] if claimed is None else ["--python-version", claimed]
+                _run(uv, "pip", "install", "--no-deps", "--python", str(python), *asked, *alone, settings=settings)
             finished.write_text("\n".join(wanted), encoding="utf-8")
     return python
 

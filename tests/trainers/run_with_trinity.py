@@ -37,12 +37,26 @@ def completions(exps) -> list[list[int]]:
     return [exp.tokens[exp.prompt_length :].tolist() for exp in exps]
 
 
+class _WithoutActor(ModelWrapper):
+    model_path = "planned"
+
+
+def wrapper(url: str) -> ModelWrapper:
+    """Trinity's own client of the server."""
+    options = {"model_path": "planned", "engine_type": "external", "enable_openai_api": True, "enable_history": True}
+    address = url.removesuffix("/v1")
+    if "api_key" in Config.__dataclass_fields__:
+        return ModelWrapper(config=Config(**options, api_key="none"), api_address=address)
+    # 0.5.2 asks an actor of Ray for these.
+    model = _WithoutActor(None, enable_history=True)
+    model.config, model.api_address, model._api_key = Config(**options), address, "none"
+    model._engine_type, model._model_name = "external", "planned"
+    return model
+
+
 class _Planned:
     def __init__(self, plan: dict, url: str) -> None:
-        config = Config(
-            model_path="planned", engine_type="external", enable_openai_api=True, enable_history=True, api_key="none"
-        )
-        super().__init__(task=Task(), model=ModelWrapper(config=config, api_address=url.removesuffix("/v1")))
+        super().__init__(task=Task(), model=wrapper(url))
         self.plan = plan
 
     @property

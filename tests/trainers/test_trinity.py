@@ -27,6 +27,9 @@ REQUIREMENTS = (
 )
 """What Trinity's workflows import, but for vLLM; all that it requires would be everything that trains."""
 
+RELEASES = ("trinity-rft==0.6.0", "trinity-rft==0.5.2")
+"""The newest and the one before."""
+
 
 def run(*command: object, **environment: str) -> str:
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("OTEL_", "ART_OTEL_"))}
@@ -48,10 +51,10 @@ def server(folder):
         yield running
 
 
-@pytest.fixture(scope="module")
-def theirs(server):
+@pytest.fixture(scope="module", params=RELEASES)
+def theirs(request, server):
     """By workflow class, the experiences of each plan."""
-    python = trainer_python("trinity", *REQUIREMENTS, alone=("trinity-rft==0.6.0",))
+    python = trainer_python("trinity", *REQUIREMENTS, alone=(request.param,))
     printed = run(python, Path(__file__).with_name("run_with_trinity.py"), json.dumps(PLANS), server.url)
     return json.loads(printed.splitlines()[-1])
 

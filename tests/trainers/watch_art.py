@@ -78,8 +78,9 @@ def sequences(groups: list[TrajectoryGroup]) -> Iterator[tuple]:
 
 
 def by_row(arrays: list[np.ndarray]) -> list[np.ndarray]:
-    """The rows in the order of their tokens: ART shuffles them. Rows of the same tokens are the same."""
-    order = np.lexsort(arrays[0].T)
+    """The rows in the order of their tokens, and of their worths where sub-agents said the same: ART shuffles them."""
+    tokens, _, _, advantages, weights = arrays
+    order = np.lexsort(np.vstack([weights.round(3).T, advantages.round(3).T, tokens.T]))
     return [array[order] for array in arrays]
 
 

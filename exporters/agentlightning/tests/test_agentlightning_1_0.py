@@ -13,13 +13,16 @@ from tests.trainers.environment import trainer_python
 
 pytestmark = pytest.mark.trainer
 
+RELEASES = ("agentlightning==1.0.2", "agentlightning==1.0.1")
+"""The newest and the one before."""
 SCRIPT = Path(__file__).with_name("read_with_1_0.py")
 
 
-def test_its_rollouts_have_what_was_sampled(tmp_path):
+@pytest.mark.parametrize("release", RELEASES)
+def test_its_rollouts_have_what_was_sampled(release, tmp_path):
     rollouts = {one.rollout_id: one for one in (*group(), branching(), without_logprobs())}
     export(list(rollouts.values()), EXPORTER, tmp_path / "x.jsonl")
-    python = trainer_python("agentlightning", "agentlightning==1.0.2", "numpy<3", version="3.12")
+    python = trainer_python("agentlightning", release, "numpy<3", version="3.12")
     done = subprocess.run([python, SCRIPT, tmp_path / "x.jsonl"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     theirs = json.loads(done.stdout.splitlines()[-1])

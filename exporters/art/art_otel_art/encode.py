@@ -13,7 +13,7 @@ from art_otel import attributes as names
 from art_otel.exporting import ExportStats, ScoredTrajectory, SpillFile
 from art_otel.trajectories import Trajectory
 from art_otel_art.config import TrajectoriesConfig
-from art_otel_art.trajectory import RefusedError, art_trajectory
+from art_otel_art.trajectory import RefusedError, art_trajectory, one_reward
 
 JsonObject: TypeAlias = dict[str, Any]
 
@@ -45,7 +45,8 @@ def _member(item: ScoredTrajectory, config: TrajectoriesConfig, stats: ExportSta
     if item.trajectory.status != "ok":
         stats.changed[FAILED] += 1
         return "exceptions", _exception(item.trajectory)
-    return "trajectories", art_trajectory(item.trajectory, item.turn_rewards, config, stats)
+    reward = one_reward(item.trajectory, item.turn_rewards)
+    return "trajectories", art_trajectory(item.trajectory, reward, config, stats)
 
 
 def _exception(trajectory: Trajectory) -> JsonObject:
@@ -57,7 +58,15 @@ def _group(group_id: str | None, members: list[tuple[str, bytes]]) -> JsonObject
     # JSON of a trajectory goes into the line as it is.
     return {
         "trajectories": [msgspec.Raw(member) for field, member in members if field == "trajectories"],
+        **group_fields(group_id),
         "exceptions": [msgspec.Raw(member) for field, member in members if field == "exceptions"],
+    }
+
+
+def group_fields(group_id: str | None) -> JsonObject:
+    """What ART's group has beside its trajectories."""
+    return {
+        "exceptions": [],
         "metadata": {} if group_id is None else {names.GROUP_ID: group_id},
         "metrics": {},
         "logs": [],

@@ -31,13 +31,12 @@ class RefusedError(Exception):
 
 
 def art_trajectory(
-    trajectory: Trajectory, turn_rewards: Sequence[TurnReward], config: TrajectoriesConfig, stats: ExportStats
+    trajectory: Trajectory, reward: float | None, config: TrajectoriesConfig, stats: ExportStats
 ) -> JsonObject:
     """The trajectory, its longest history first. Raises RefusedError."""
     main = main_history(trajectory)
     if main is None:
         raise RefusedError("nothing sampled")
-    reward = _reward(trajectory, turn_rewards)
     others = [path for path in histories(trajectory) if path.turns != main.turns]
     recorded = [path for path in others if path.messages is not None]
     stats.skipped[UNKNOWN] += len(others) - len(recorded) + (main.messages is None)
@@ -54,8 +53,10 @@ def art_trajectory(
     }
 
 
-def _reward(trajectory: Trajectory, turn_rewards: Sequence[TurnReward]) -> float:
-    """The one reward that all turns have."""
+def one_reward(trajectory: Trajectory, turn_rewards: Sequence[TurnReward]) -> float:
+    """The one reward that all turns have. Raises RefusedError."""
+    if not turn_rewards:
+        raise RefusedError("nothing sampled")
     rewards = {one.reward for one in turn_rewards}
     if len(rewards) > 1:
         raise RefusedError("turns of different rewards, where ART has one a trajectory")

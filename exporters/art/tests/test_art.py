@@ -186,4 +186,19 @@ def test_every_history_is_there(read):
 
 
 def test_art_reads_the_log(read):
-    assert read["log"] == {"trajectories/train/0003.parquet": [[0.0, 0.75, 0.5, 1.0, 0.5]]}
+    assert read["log"]["file"] == "trajectories/train/0003.parquet"
+    assert read["log"]["rewards"] == [[0.0, 0.75, 0.5, 1.0, 0.5]]
+
+
+def test_the_log_trains_what_the_lines_train(read, version):
+    """Those that were ok are the same objects; 0.5.18 reads messages alone, of which it trains nothing."""
+
+    def members(groups: list[dict]) -> dict[str, dict]:
+        return {one["metadata"]["art.rollout.id"]: one for group in groups for one in group["trajectories"]}
+
+    if version == RENDERS:
+        assert read["log"]["tokenized"] == {}
+        return
+    assert members(read["log"]["groups"]) == members(read["log"]["kept"])
+    assert [group["metadata"] for group in read["log"]["groups"]] == [{"art.group.id": "g"}]
+    assert read["log"]["tokenized"] == read["keep"]["tokenized"]

@@ -49,12 +49,14 @@ def main(folder: Path, tokenizer_path: str) -> None:
         dumped = whole([group.model_dump(mode="json") for group in groups], lines)
         assert dumped == lines
         answer[name] = {"groups": dumped, "tokenized": tokenized(groups, tokenizer)}
-    files = sorted((folder / "log").glob("trajectories/*/*.parquet"))
+    (file,) = (folder / "log").glob("trajectories/*/*.parquet")
+    groups = read_trajectory_groups_parquet(file)
     answer["log"] = {
-        str(file.relative_to(folder / "log")): [
-            [one.reward for one in group] for group in read_trajectory_groups_parquet(file)
-        ]
-        for file in files
+        "file": str(file.relative_to(folder / "log")),
+        "rewards": [[one.reward for one in group] for group in groups],
+        "groups": [group.model_dump(mode="json") for group in groups],
+        "kept": [group.model_dump(mode="json") for group in read_groups(folder / "keep.jsonl")],
+        "tokenized": tokenized(groups, tokenizer),
     }
     print(json.dumps(answer))
 

@@ -20,13 +20,19 @@ from tests.trainers.environment import trainer_python
 pytestmark = pytest.mark.trainer
 
 EVERYTHING = {"allow_incomplete": True, "status": ("ok", "error", "cancelled", "unfinished")}
+RELEASES = ("harbor==0.26.0", "harbor==0.25.0")
+"""The newest and the one before."""
 SCRIPT = Path(__file__).with_name("check_with_harbor.py")
 EXAMPLES = examples(40)
 SEEN = '[{"type":"text","text":"What is it?"},{"type":"image","data":"iVBORw0KGgo=","mime_type":"image/png"}]'
 
 
-def checked(folder: Path) -> dict:
-    python = trainer_python("harbor", "pydantic>=2.12", alone=("harbor==0.25.0",), version="3.12")
+@pytest.fixture(scope="module", params=RELEASES)
+def python(request) -> Path:
+    return trainer_python("harbor", "pydantic>=2.14", alone=(request.param,), version="3.12")
+
+
+def checked(python: Path, folder: Path) -> dict:
     done = subprocess.run([python, SCRIPT, folder], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
@@ -40,10 +46,10 @@ def rollouts() -> dict[str, Trajectory]:
 
 
 @pytest.fixture(scope="module")
-def read(rollouts, tmp_path_factory) -> dict[str, dict]:
+def read(python, rollouts, tmp_path_factory) -> dict[str, dict]:
     folder = tmp_path_factory.mktemp("atif")
     export(list(rollouts.values()), "atif", folder, **EVERYTHING)
-    found = checked(folder)
+    found = checked(python, folder)
     assert len(found) == len(rollouts)
     return {one["read"]["session_id"]: one for one in found.values()}
 
@@ -100,7 +106,7 @@ def test_the_image_is_a_file_beside_the_document(read):
     assert image["source"]["media_type"] == "image/png"
 
 
-def test_any_trajectories_are_valid(tmp_path):
+def test_any_trajectories_are_valid(python, tmp_path):
     folders = iter(range(10**6))
 
     @settings(max_examples=EXAMPLES, deadline=None, phases=[Phase.generate])
@@ -109,6 +115,6 @@ def test_any_trajectories_are_valid(tmp_path):
         export(rollouts, "atif", tmp_path / str(next(folders)), **EVERYTHING)
 
     write()
-    found = checked(tmp_path)
+    found = checked(python, tmp_path)
     assert len(found) > EXAMPLES
     assert {path: one["errors"] for path, one in found.items() if one["errors"]} == {}

@@ -15,17 +15,28 @@ pytestmark = pytest.mark.trainer
 
 SCRIPT = Path(__file__).with_name("validate_with_nemo_gym.py")
 REQUIREMENTS = (
-    *("openai==2.7.2", "pydantic>=2.12", "fastapi<1", "omegaconf<3", "hydra-core<2", "ray==2.60.0", "wandb<1"),
+    *("pydantic>=2.12", "fastapi<1", "omegaconf<3", "hydra-core<2", "ray==2.60.0", "wandb<1", "httptools", "jinja2"),
     *("itsdangerous<3", "rich", "orjson<4", "uvicorn<1", "aiohttp<4", "yappi<2", "gprof2dot", "pydot", "pandas==2.3.3"),
+    *("scipy<2", "mcp<2", "packaging", "psutil", "python-multipart"),
 )
 """What NeMo Gym's types import."""
+RELEASES = {
+    "nemo-gym==0.7.0": ("openai==2.44.0", "3.13"),
+    "nemo-gym==0.6.0": ("openai==2.44.0", "3.13"),
+    "nemo-gym==0.4.0": ("openai==2.7.2", "3.12"),
+}
+"""The newest release and the one before, and the newest for Python 3.12. The others ask for 3.13.14 or newer."""
+CLAIMED = {"3.13": "3.13.14", "3.12": None}
 
 
-@pytest.fixture(scope="module")
-def validated(tmp_path_factory) -> dict:
+@pytest.fixture(scope="module", params=RELEASES)
+def validated(request, tmp_path_factory) -> dict:
     folder = tmp_path_factory.mktemp("nemo-gym")
     export([*group(), branching()], "nemogym", folder / "rollouts.jsonl")
-    python = trainer_python("nemo-gym", *REQUIREMENTS, alone=("nemo-gym==0.4.0",), version="3.12")
+    client, version = RELEASES[request.param]
+    python = trainer_python(
+        "nemo-gym", client, *REQUIREMENTS, alone=(request.param,), version=version, claimed=CLAIMED[version]
+    )
     command = [python, SCRIPT, folder / "rollouts.jsonl"]
     done = subprocess.run(command, env=os.environ, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

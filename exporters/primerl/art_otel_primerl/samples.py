@@ -12,15 +12,13 @@ from collections.abc import Iterator
 from typing import Any, Final, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from art_otel.exporting import ExportStats, ScoredTrajectory, TokenSequence, sequences_of
+from art_otel.exporting import ExportStats, ScoredTrajectory, TokenSequence, scored, sequences_of
 from art_otel.trajectories import Trajectory
 from art_otel_primerl.config import SamplesConfig
 
 JsonObject: TypeAlias = dict[str, Any]
 
-NO_LOGPROBS: Final = "completions without logprobs"
 SOME_EXPERTS: Final = "sequences whose experts are known of some tokens only, so prime-rl routes them anew"
 NOTHING_LEFT: Final = "sequences that train nothing"
 TEMPERATURE: Final = "completions whose temperature is the option's"
@@ -37,10 +35,10 @@ def encode_samples(
     for item in items:
         env_name = _env_name(item.trajectory, config, stats)
         for sequence in sequences_of(item, stats, token_facts=("routed_experts", "sampling_mask")):
-            mask = _trainable(sequence, stats)
-            if mask.any():
-                record = _record(sequence, mask, env_name, _temperatures(item.trajectory, sequence, config, stats))
-                yield record | _experts(sequence, stats) | _sampling_mask(sequence, mask)
+            trained = scored(sequence, stats)
+            if trained is not None:
+                record = _record(trained, env_name, _temperatures(item.trajectory, trained, config, stats))
+                yield record | _experts(trained, stats) | _sampling_mask(trained)
             else:
                 stats.skipped[NOTHING_LEFT] += 1
 
@@ -51,16 +49,6 @@ def _env_name(trajectory: Trajectory, config: SamplesConfig, stats: ExportStats)
         return name
     stats.changed[RESERVED] += 1
     return _OWN
-
-
-def _trainable(sequence: TokenSequence, stats: ExportStats) -> NDArray[np.bool_]:
-    """The loss mask without the completions that have no logprobs. Shape: (tokens,)."""
-    mask = sequence.loss_mask.copy()
-    for span in sequence.completions:
-        if np.isnan(sequence.logprobs[span.start : span.end]).any():
-            stats.skipped[NO_LOGPROBS] += 1
-            mask[span.start : span.end] = False
-    return mask
 
 
 def _temperatures(
@@ -94,22 +82,22 @@ def _experts(sequence: TokenSequence, stats: ExportStats) -> JsonObject:
     return {"routed_experts": {"data": data, "shape": [*rows.shape], "dtype": str(rows.dtype)}}
 
 
-def _sampling_mask(sequence: TokenSequence, mask: NDArray[np.bool_]) -> JsonObject:
+def _sampling_mask(sequence: TokenSequence) -> JsonObject:
     """The ids that each trained token could have been: all behind each other, and how many a token, 0 where unknown."""
     if sequence.sampling_mask is None:
         return {}
-    known = [ids if is_trained else None for ids, is_trained in zip(sequence.sampling_mask, mask, strict=True)]
+    known = [ids if trains else None for ids, trains in zip(sequence.sampling_mask, sequence.loss_mask, strict=True)]
     counts = np.array([0 if ids is None else len(ids) for ids in known], "<i4").tobytes()
     flat = b"".join(ids.data for ids in known if ids is not None)
     encoded = {name: base64.b64encode(data).decode() for name, data in (("ids", flat), ("counts", counts))}
     return {"sampling_mask": encoded}
 
 
-def _record(sequence: TokenSequence, mask: NDArray[np.bool_], env_name: str, temperatures: list[float]) -> JsonObject:
+def _record(sequence: TokenSequence, env_name: str, temperatures: list[float]) -> JsonObject:
     record: JsonObject = {
         "token_ids": sequence.input_ids.tolist(),
-        "mask": mask.tolist(),
-        "logprobs": np.where(mask, sequence.logprobs, 0.0).tolist(),
+        "mask": sequence.loss_mask.tolist(),
+        "logprobs": sequence.logprobs.tolist(),
         "temperatures": temperatures,
         "env_name": env_name,
         "rollout_id": sequence.rollout_id,
@@ -119,5 +107,5 @@ def _record(sequence: TokenSequence, mask: NDArray[np.bool_], env_name: str, tem
         "policy_version": sequence.policy_version,
     }
     if sequence.advantages is not None:
-        record["advantages"] = np.where(mask, sequence.advantages, 0.0).tolist()
+        record["advantages"] = sequence.advantages.tolist()
     return record

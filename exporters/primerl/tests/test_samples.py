@@ -12,11 +12,11 @@ from msgspec import structs
 from art_otel import batches
 from art_otel.calls import RoutedExperts, TokenIds
 from art_otel.errors import UsageError
-from art_otel.exporting import ExportStats, ScoredTrajectory, export
+from art_otel.exporting import NO_LOGPROBS, ExportStats, ScoredTrajectory, export
 from art_otel.testing import trajectories
 from art_otel_primerl import read_samples
 from art_otel_primerl.config import SamplesConfig
-from art_otel_primerl.samples import NO_LOGPROBS, NOTHING_LEFT, RESERVED, SOME_EXPERTS, TEMPERATURE, encode_samples
+from art_otel_primerl.samples import NOTHING_LEFT, RESERVED, SOME_EXPERTS, TEMPERATURE, encode_samples
 from tests.data.rollouts import agent_rollouts
 from tests.data.token_rollouts import stored
 from tests.exporting.golden import check_golden

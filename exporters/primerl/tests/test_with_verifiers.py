@@ -14,6 +14,8 @@ from tests.trainers.environment import trainer_python
 
 pytestmark = pytest.mark.trainer
 
+RELEASES = ("verifiers==0.4.0", "verifiers==0.3.1")
+"""The newest and the one before."""
 SCRIPT = Path(__file__).with_name("build_with_verifiers.py")
 
 
@@ -64,10 +66,11 @@ def call_of(call: InferenceCall) -> dict[str, Any]:
     }
 
 
-def test_the_branches_of_a_trace_are_the_samples(tmp_path):
+@pytest.mark.parametrize("release", RELEASES)
+def test_the_branches_of_a_trace_are_the_samples(release, tmp_path):
     rollouts = [*group(), forked(), rewritten()]
     (tmp_path / "calls.json").write_text(json.dumps([[call_of(call) for call in one.calls] for one in rollouts]))
-    python = trainer_python("verifiers", "verifiers==0.4.0")
+    python = trainer_python("verifiers", release)
     done = subprocess.run([python, SCRIPT, tmp_path / "calls.json"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     theirs = json.loads(done.stdout.splitlines()[-1])

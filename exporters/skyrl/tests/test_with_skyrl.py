@@ -25,17 +25,22 @@ REQUIREMENTS = (
     "accelerate==1.15.0",
     "datasets==4.8.5",
     "peft==0.18.1",
-    "skyrl-gym==0.4.0",
     *("loguru<1", "torchdata<1", "jaxtyping<1", "omegaconf<3", "hydra-core<2", "numpy<3", "cloudpathlib<1"),
     *("polars<2", "orjson<4", "fastapi<1", "uvicorn<1", "aiohttp<4", "pybase64<2", "httpx<1", "xxhash<4"),
     *("zstandard>=0.23", "msgspec>=0.22", "func_timeout<5", "wandb<1", "tensorboard<3"),
 )
 """What SkyRL's trainer imports; all that it requires would be CUDA's libraries too."""
+RELEASES = (("skyrl==0.4.0", "skyrl-gym==0.4.0"), ("skyrl==0.3.0", "skyrl-gym==0.3.0"))
+"""The newest and the one before."""
 
 
-def trained(rollouts, folder: Path, mode: str, members: int) -> list[dict]:
+@pytest.fixture(scope="module", params=RELEASES, ids=" ".join)
+def python(request) -> Path:
+    return trainer_python("skyrl", *REQUIREMENTS, alone=request.param, version="3.12")
+
+
+def trained(python: Path, rollouts, folder: Path, mode: str, members: int) -> list[dict]:
     export(rollouts, "skyrl", folder / "rollouts.jsonl")
-    python = trainer_python("skyrl", *REQUIREMENTS, alone=("skyrl==0.4.0",), version="3.12")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, PLACES)), "HF_HUB_OFFLINE": "1"}
     command = [python, SCRIPT, folder / "rollouts.jsonl", str(members), mode]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -57,10 +62,10 @@ def computed(calls) -> dict:
     return {"ids": ids, "loss_mask": mask[start:], "rollout_logprobs": logprobs[start:]}
 
 
-def test_several_turns_with_tools_and_interior_masks(tmp_path):
+def test_several_turns_with_tools_and_interior_masks(python, tmp_path):
     others = [conversation(f"r-{number}", "Snow.", float(number), group_id="h") for number in range(3)]
     rollouts = [*group(), *others]
-    rows = trained(rollouts, tmp_path, "plain", 3)
+    rows = trained(python, rollouts, tmp_path, "plain", 3)
     assert [row["id"] for row in rows] == ["g_0", "g_1", "g_2", "h_0", "h_1", "h_2"]
     for row, member in zip(rows, rollouts, strict=True):
         expected = computed(member.calls)
@@ -72,9 +77,9 @@ def test_several_turns_with_tools_and_interior_masks(tmp_path):
         assert row["advantages"] == pytest.approx([advantage] * len(expected["loss_mask"]))
 
 
-def test_the_histories_of_a_rollout_count_once_in_its_group(tmp_path):
+def test_the_histories_of_a_rollout_count_once_in_its_group(python, tmp_path):
     rollouts = [*group(), branching()]
-    rows = trained(rollouts, tmp_path, "step_wise", 4)
+    rows = trained(python, rollouts, tmp_path, "step_wise", 4)
     assert [row["id"] for row in rows] == ["g_0", "g_1", "g_2", "g_3", "g_3", "g_3"]
     rewards = [one.reward for one in rollouts]
     for row in rows:

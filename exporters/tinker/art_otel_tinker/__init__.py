@@ -52,6 +52,7 @@ EXPORTER: Final = Exporter(
             config=RolloutsConfig,
             encode=encode_rollouts,
             sink=lambda _: IterationFolders(),
+            takes_credit=False,
         ),
     ),
 )

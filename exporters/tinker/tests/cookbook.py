@@ -15,7 +15,8 @@ WANTED = (
     "opentelemetry-instrumentation>=0.58b0",
 )
 """What the cookbook's rollouts import, and art-otel's tracing; its tokenizers would bring transformers."""
-TINKER = ("tinker==0.38.0", "tinker-cookbook==0.6.1")
+RELEASES = (("tinker==0.38.0", "tinker-cookbook==0.6.1"), ("tinker==0.36.0", "tinker-cookbook==0.5.8"))
+"""The newest of both, and the ones before."""
 
 
 def run(python: Path, script: str, *arguments: object) -> dict:

@@ -9,7 +9,7 @@ import pytest
 
 from art_otel.exporting import export
 from art_otel.trajectories import token_histories
-from exporters.tinker.tests.cookbook import TINKER, WANTED, run
+from exporters.tinker.tests.cookbook import RELEASES, WANTED, run
 from tests.conversions import convert_files
 from tests.exporting.samples import branching, group, samples, without_logprobs
 from tests.trainers.environment import trainer_python
@@ -30,13 +30,13 @@ PARSED = {  # what the renderers made of the answers, by the line of the script
 }
 
 
-@pytest.fixture(scope="module")
-def python() -> Path:
-    return trainer_python("tinker", *WANTED, alone=TINKER)
+@pytest.fixture(scope="module", params=RELEASES, ids=" ".join)
+def python(request) -> Path:
+    return trainer_python("tinker", *WANTED, alone=request.param)
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
+def folder(python, tmp_path_factory) -> Path:  # noqa: ARG001 # one for each release
     return tmp_path_factory.mktemp("tinker")
 
 

@@ -31,7 +31,7 @@ EXPORTER: Final = Exporter(
             not_carried=_NOT_CARRIED,
             config=DatabaseConfig,
             encode=encode_experiences,
-            sink=lambda config: DatabaseFile(config.table),
+            sink=lambda config: DatabaseFile(config.table, config.release),
             advantage="grpo_sample",
         ),
         Format(

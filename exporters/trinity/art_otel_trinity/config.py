@@ -12,6 +12,7 @@ Unit: TypeAlias = Annotated[
         " behind its whole prompt, as Trinity's step-wise workflows make them"
     ),
 ]
+Release: TypeAlias = Literal["0.6", "0.5"]
 Logprobs: TypeAlias = Annotated[
     Literal["drop", "keep"],
     Meta(description="what becomes of experiences without logprobs; Trinity trains them only with no reward"),
@@ -50,3 +51,6 @@ class DatabaseConfig(ExperiencesConfig):
             description="name of the table, Trinity's name of the buffer",
         ),
     ] = "experience_buffer"
+    release: Annotated[
+        Release, Meta(description="which Trinity reads it: from 0.6 on the bytes have a table of their own")
+    ] = "0.6"

@@ -11,12 +11,19 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from art_otel.exporting import ExportStats, ScoredTrajectory, TokenSequence, policy_number, sequences_of
+from art_otel.exporting import (
+    ExportStats,
+    ScoredTrajectory,
+    TokenSequence,
+    policy_number,
+    scored,
+    sequences_of,
+)
 from art_otel.trajectories import CompletionSpan, Trajectory, chat_message, version_of
 from art_otel_trinity.config import ExperiencesConfig
 from art_otel_trinity.experience import Eid, Experience
 
-NO_LOGPROBS: Final = "no logprobs"
+NONE_SCORED: Final = "no logprobs"
 OTHER_REWARDS: Final = "histories whose completions have different rewards, written with that of the last"
 NO_VERSION: Final = "policy versions that are no whole number left out"
 
@@ -55,19 +62,18 @@ class _Piece:
 
 def experiences_of(item: ScoredTrajectory, run: Run, config: ExperiencesConfig, stats: ExportStats) -> list[Experience]:
     """The experiences, by the last turn that each trains."""
-    pieces = [
-        piece
-        for one in sequences_of(item, stats, max_tokens=config.max_tokens, token_rewards=config.token_rewards)
-        for piece in _pieces(one, config)
+    sequences = sequences_of(item, stats, max_tokens=config.max_tokens, token_rewards=config.token_rewards)
+    kept = [
+        trained
+        for one in sequences
+        if (trained := one if config.without_logprobs == "keep" else scored(one, stats)) is not None
     ]
-    kept = [piece for piece in pieces if config.without_logprobs == "keep" or piece.has_logprobs]
-    if len(kept) < len(pieces):
-        stats.skipped[NO_LOGPROBS] += sum(len(piece.completions) for piece in pieces if not piece.has_logprobs)
-        if not kept:
-            stats.trajectories_skipped[NO_LOGPROBS] += 1
-    kept.sort(key=lambda piece: piece.last.turn)
-    steps = _steps(item.trajectory, kept)
-    return [_experience(item.trajectory, piece, run, step, stats) for piece, step in zip(kept, steps, strict=True)]
+    if sequences and not kept:
+        stats.trajectories_skipped[NONE_SCORED] += 1
+    pieces = [piece for one in kept for piece in _pieces(one, config)]
+    pieces.sort(key=lambda piece: piece.last.turn)
+    steps = _steps(item.trajectory, pieces)
+    return [_experience(item.trajectory, piece, run, step, stats) for piece, step in zip(pieces, steps, strict=True)]
 
 
 def _pieces(sequence: TokenSequence, config: ExperiencesConfig) -> Iterator[_Piece]:

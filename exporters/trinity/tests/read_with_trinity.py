@@ -6,7 +6,10 @@
 import asyncio
 import json
 import logging
+import shutil
+import sqlite3
 import sys
+from contextlib import closing
 from pathlib import Path
 
 from trinity.algorithm.advantage_fn.multi_step_grpo_advantage import StepWiseGRPOAdvantageFn
@@ -29,18 +32,31 @@ def told(experience: Experience) -> dict:
     }
 
 
-async def stored(database: str, empty: str) -> dict:
+def storage(path: str) -> SQLExperienceStorage:
     config = {"name": "experience_buffer", "storage_type": "sql", "schema_type": "experience", "wrap_in_ray": False}
-    await SQLExperienceStorage(StorageConfig(path=f"sqlite:///{empty}", **config)).prepare()
-    storage = SQLExperienceStorage(StorageConfig(path=f"sqlite:///{database}", batch_size=2, **config))
-    count = await storage.count()
-    queried = [told(one) for one in await storage.query(limit=count)]
-    read = await storage.read()
-    return {"queried": queried, "read": [told(one) for one in read], "proto": proto(await all_of(storage, count))}
+    return SQLExperienceStorage(StorageConfig(path=f"sqlite:///{path}", batch_size=2, **config))
 
 
-async def all_of(storage: SQLExperienceStorage, count: int) -> list[Experience]:
-    return await storage.query(limit=count)
+async def stored(database: str, empty: str) -> dict:
+    await storage(empty).prepare()
+    ours = storage(database)
+    experiences = await ours.query(limit=await ours.count())
+    return found(experiences, await ours.read())
+
+
+def stored_in_one_table(database: str, empty: str) -> dict:
+    """By 0.5.2, whose storage makes its tables at once, reads without waiting for a loop and has no queries."""
+    storage(empty)
+    copy = shutil.copyfile(database, f"{database}.copy")
+    with closing(sqlite3.connect(database)) as rows:
+        (count,) = rows.execute("SELECT count(*) FROM experience_buffer").fetchone()
+    newest_first = storage(copy).read(batch_size=count)
+    return found(newest_first[::-1], storage(database).read())
+
+
+def found(experiences: list[Experience], read: list[Experience]) -> dict:
+    queried = [told(one) for one in experiences]
+    return {"queried": queried, "read": [told(one) for one in read], "proto": proto(experiences)}
 
 
 def proto(experiences: list[Experience]) -> dict:
@@ -66,8 +82,9 @@ def sent(folder: str) -> dict:
 
 
 def main(database: str, empty: str, payloads: str) -> None:
-    found = asyncio.run(stored(database, empty)) | sent(payloads)
-    print("\n" + json.dumps(found))
+    is_async = hasattr(SQLExperienceStorage, "prepare")
+    stores = asyncio.run(stored(database, empty)) if is_async else stored_in_one_table(database, empty)
+    print("\n" + json.dumps(stores | sent(payloads)))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from art_otel import batches
 from art_otel.data.credit import step_reward
-from art_otel.exporting import ExportStats, ScoredTrajectory
+from art_otel.exporting import NO_LOGPROBS, ExportStats, ScoredTrajectory
 from art_otel.testing import trajectories
 from art_otel.trajectories import PolicyVersions, Reward
 from art_otel_trinity.config import ExperiencesConfig
@@ -110,22 +110,23 @@ def test_what_has_no_ids_or_logprobs_is_left_out_and_counted():
     stats = ExportStats()
     assert experiences([without_ids(), without_logprobs()], stats=stats, advantage=None) == []
     assert stats.trajectories_skipped == {"no token ids": 1, "no logprobs": 1}
-    assert stats.skipped == {"no token ids": 1, "no logprobs": 1}
+    assert stats.skipped == {"no token ids": 1, NO_LOGPROBS: 1}
     (kept,) = experiences([without_logprobs()], ExperiencesConfig(without_logprobs="keep"), advantage=None)
     assert (kept.logprobs, kept.reward, kept.advantages) == (None, None, None)
     assert (kept.eid.task, kept.eid.run) == ("r-without-logprobs", 0)
 
 
-def test_one_completion_without_logprobs_costs_only_its_own_experience():
+@pytest.mark.parametrize("config", [ExperiencesConfig(), CALLS])
+def test_a_completion_without_logprobs_costs_no_other(config):
     first = (SYSTEM, QUESTION)
     calls = [
         asked(0, first, looking("Zürich"), logprobs=False),
         asked(1, (*first, looking("Zürich"), found("rain")), said("Rain.")),
     ]
     stats = ExportStats()
-    (one,) = experiences([rollout("r", calls, reward=1.0)], CALLS, stats)
+    (one,) = experiences([rollout("r", calls, reward=1.0)], config, stats)
     assert sampled(one) == completion_ids(said("Rain."))
-    assert stats.skipped == {"no logprobs": 1}
+    assert stats.skipped == {NO_LOGPROBS: 1}
     assert not +stats.trajectories_skipped
 
 

@@ -27,10 +27,11 @@ REQUIREMENTS = (
     "tensordict==0.10.0",
     *("transformers<6", "safetensors<1", "sqlalchemy[asyncio]<3", "aiosqlite<1", "datasets>=4.7,<5", "omegaconf<3"),
     *("numpy<3", "pandas<3", "httpx<1", "openai<4", "pybase64<2", "codetiming", "hydra-core"),
-    *("sortedcontainers", "tensorboard"),
+    *("sortedcontainers", "tensorboard", "peft<1"),
 )
 """What Trinity's buffers and its verl trainer's input import; all that they require would be everything that trains."""
-TRINITY = ("verl==0.9.1", "trinity-rft==0.6.0")
+RELEASES = {"0.6": ("verl==0.9.1", "trinity-rft==0.6.0"), "0.5": ("verl==0.7.1", "trinity-rft==0.5.2")}
+"""By the option that it needs, the newest and the one before, which asks for this verl."""
 CHOICE = {"advantage": "grpo_sample"}
 FLOATS = ("logprobs", "advantages", "token_level_reward")
 
@@ -61,17 +62,22 @@ def told(one: Experience) -> dict:
     }
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("trinity")
+@pytest.fixture(scope="module", params=RELEASES)
+def release(request) -> str:
+    return request.param
 
 
 @pytest.fixture(scope="module")
-def theirs(folder):
+def folder(release, tmp_path_factory):
+    return tmp_path_factory.mktemp(f"trinity-{release}")
+
+
+@pytest.fixture(scope="module")
+def theirs(release, folder):
     """What Trinity makes of our files."""
-    export(rollouts(), EXPORTER, folder / "x.db", **CHOICE)
+    python = trainer_python("trinity-buffers", *REQUIREMENTS, alone=RELEASES[release])
+    export(rollouts(), EXPORTER, folder / "x.db", options={"release": release}, **CHOICE)
     export(rollouts(), EXPORTER, folder / "out", format="payloads", options={"unit": "call"}, **CHOICE)
-    python = trainer_python("trinity-buffers", *REQUIREMENTS, alone=TRINITY)
     script = Path(__file__).with_name("read_with_trinity.py")
     paths = [folder / "x.db", folder / "theirs.db", folder / "out" / "payloads"]
     clean = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}

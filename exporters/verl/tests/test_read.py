@@ -50,6 +50,8 @@ REQUIREMENTS = (
     ),
 )
 """What verl's readers import; all that it requires would be everything that trains."""
+RELEASES = ("verl==0.9.1", "verl==0.9.0")
+"""The newest and the one before."""
 
 OTHER_TOOL = {
     "type": "function",
@@ -77,8 +79,8 @@ ROLLOUTS = [*samples(), FORKED]
 GROUPS = [[[1.0, 2.0], [3.0, 6.0, 0.5]], [[0.0, 1.0, 1.0, 1.0], [0.0, 0.0], [0.25, -2.0]]]
 
 
-@pytest.fixture(scope="module")
-def read(tmp_path_factory) -> dict:
+@pytest.fixture(scope="module", params=RELEASES)
+def read(request, tmp_path_factory) -> dict:
     folder = tmp_path_factory.mktemp("verl")
     saved_tokenizer(folder / "tokenizer")
     export(ROLLOUTS, "verl", folder / "sft.parquet", format="sft")
@@ -86,7 +88,7 @@ def read(tmp_path_factory) -> dict:
     export(ROLLOUTS, "verl", folder / "rollouts.parquet", format="rollouts")
     export(ROLLOUTS, "verl", folder / "prompts.parquet", format="prompts")
     (folder / "groups.json").write_text(json.dumps(GROUPS))
-    python = trainer_python("verl", *REQUIREMENTS, alone=("verl==0.9.1",))
+    python = trainer_python("verl", *REQUIREMENTS, alone=(request.param,))
     script = Path(__file__).with_name("read_with_verl.py")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(script.parents[1])])}
     done = subprocess.run(
