@@ -259,9 +259,28 @@ def test_what_a_notebook_shows_is_short():
     assert max(map(len, shown)) < 200
 
 
-def test_a_split_that_no_trajectory_has_is_said():
-    with pytest.warns(UserWarning, match=r"no trajectory has split=\['eval'\]"):
-        assert list(art_otel.batches([rollout([], split="train")], split="eval")) == []
+@pytest.mark.parametrize(
+    ("filters", "why"),
+    [
+        ({"split": "eval"}, "no trajectory has split 'eval'; they have split 'train', None"),
+        (
+            {"split": ["eval", None], "training_step": range(20, 40)},
+            "no trajectory has split 'eval', None and training_step 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, …;"
+            " they have split 'train', None and training_step 9, 10, None",
+        ),
+    ],
+)
+def test_a_filter_that_matches_nothing_is_said_with_what_there_is(tmp_path, filters, why):
+    found = [rollout([], split="train", training_step=step) for step in (10, 9)]
+    write_trajectories([*found, rollout([])], tmp_path)
+    with pytest.warns(UserWarning) as warned:
+        assert list(art_otel.batches(tmp_path, **filters)) == []
+    assert [str(one.message) for one in warned] == [f"there are no batches, because {why}"]
+
+
+def test_sources_without_a_trajectory_are_said():
+    with pytest.warns(UserWarning, match="there is no trajectory in the sources"):
+        assert list(art_otel.batches([])) == []
 
 
 def test_why_nothing_is_trained_is_said_with_counts():
@@ -275,7 +294,7 @@ def test_conversations_and_pairs_of_nothing_say_why_too():
         talk(f"r-{at}", 1, group_id="g", reward=at, rewards=(judged(at), judged(at, "style"))) for at in (0.0, 1.0)
     ]
     for make in (art_otel.data.message_batches, art_otel.data.preference_batches):
-        with pytest.warns(UserWarning, match=r"no trajectory has split=\['eavl'\]"):
+        with pytest.warns(UserWarning, match="no trajectory has split 'eavl'; they have split None"):
             assert list(make(found, split="eavl")) == []
 
 
