@@ -70,7 +70,7 @@ class Rendered:
 
 
 def render_html(api: Api, selection: Selection) -> Rendered:
-    """Make the document of a selection. Raises UsageError for ids that are not in the data, and where nothing is selected."""
+    """Make the document of a selection. Raises UsageError for ids that are not in the data, and for no rollout."""
     snapshot = api.data.snapshot
     matching = _selected(snapshot, selection)
     if not matching and str(selection):

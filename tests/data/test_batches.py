@@ -1,5 +1,6 @@
 """Batches: every sampled token is trained once or counted, in whatever order, layout and storage."""
 
+import re
 from collections import Counter
 from contextlib import nullcontext
 from dataclasses import fields
@@ -264,18 +265,16 @@ def test_what_a_notebook_shows_is_short():
     [
         ({"split": "eval"}, "no trajectory has split 'eval'; they have split 'train', None"),
         (
-            {"split": ["eval", None], "training_step": range(20, 40)},
-            "no trajectory has split 'eval', None and training_step 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, …;"
-            " they have split 'train', None and training_step 9, 10, None",
+            {"training_step": range(8, 0, -1)},
+            "no trajectory has training_step 1, 2, 3, 4, 5, 6, 7, 8; they have training_step 9, 10, None",
         ),
     ],
 )
 def test_a_filter_that_matches_nothing_is_said_with_what_there_is(tmp_path, filters, why):
     found = [rollout([], split="train", training_step=step) for step in (10, 9)]
     write_trajectories([*found, rollout([])], tmp_path)
-    with pytest.warns(UserWarning) as warned:
+    with pytest.warns(UserWarning, match=f"^there are no batches, because {re.escape(why)}$"):
         assert list(art_otel.batches(tmp_path, **filters)) == []
-    assert [str(one.message) for one in warned] == [f"there are no batches, because {why}"]
 
 
 def test_sources_without_a_trajectory_are_said():
