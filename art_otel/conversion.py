@@ -100,10 +100,12 @@ def convert(  # noqa: PLR0913 # one for each option of the command
 
     Raises UsageError, SourceError and StoreError.
     """
-    several = [sources] if isinstance(sources, str | Path) else sources
+    several = [os.fspath(source) for source in ([sources] if isinstance(sources, str | Path) else sources)]
+    if not several:
+        raise UsageError("sources: none is given; name files, folders, globs or URLs of span dumps")
     return run_conversion(
         Conversion(
-            sources=[os.fspath(source) for source in several],
+            sources=several,
             out=out,
             format=None if format == "auto" else format,
             workers=workers,

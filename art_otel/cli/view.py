@@ -82,6 +82,10 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(
             "--labels lets the page write, and a file keeps nothing; --html alone shows what labels and notes there are"
         )
+    if not 0 <= arguments.port < 1 << 16:
+        raise UsageError(f"--port {arguments.port}: give a number below 65536; 0 takes a free one")
+    if arguments.limit is not None and arguments.limit < 0:
+        raise UsageError(f"--limit {arguments.limit}: give how many rollouts at most, or 0 for all")
     api = _api(arguments)
     return _serve(api, arguments) if arguments.html is None else _export(api, arguments)
 

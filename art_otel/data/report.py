@@ -12,7 +12,8 @@ Nothing is skipped without being counted here. Counts of trajectories and comple
 
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -27,6 +28,9 @@ from art_otel.trajectories import Trajectory
 
 NAMED: Final = 100
 """So many rollouts with unusable rewards are named."""
+
+_MOST_VALUES: Final = 10
+"""So many values of a filter are named."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -152,23 +156,45 @@ class Counted(Protocol):
 def warn_of_nothing(report: Counted, selection: Selection, chunks: Iterable[Chunk]) -> None:
     """Warn if no trajectory is trained, and say why: where a reward is missing, by which names there are some."""
     skipped = report.trajectories_skipped
-    if report.trajectories_used or not report.trajectories:
+    if report.trajectories_used:
         return
-    if skipped.keys() <= {NO_IDS}:
+    if not report.trajectories:
+        why = "because there is no trajectory in the sources"
+    elif skipped.keys() <= {NO_IDS}:
         why = (
             "because no completion has token ids. Ask the server for them with ART_OTEL_REQUEST_TOKENS=1 when you"
             " record, or give batches(…, tokenizer=…) what makes them from the messages, without logprobs"
         )
     elif skipped.keys() <= {"split", "training step"}:
         asked = {"split": selection.split, "training_step": selection.training_step}
-        filters = (f"{name}={sorted(map(str, value))}" for name, value in asked.items() if value is not None)
-        why = f"because no trajectory has {', '.join(filters)}"
+        filters = {name: values for name, values in asked.items() if values is not None}
+        recorded = _values_of(filters, chunks)
+        why = f"because no trajectory has {_as_filters(filters)}; they have {_as_filters(recorded)}"
     else:
         counts = ", ".join(f"{reason}: {count:,}" for reason, count in skipped.most_common())
         why = f"because all {report.trajectories:,} trajectories are left out ({counts})"
         if "no reward" in skipped and (names := names_given(_selected(selection, chunks))):
             why += f". The rewards that there are have the names {', '.join(names)}"
     warnings.warn(f"there are no batches, {why}", stacklevel=3)
+
+
+def _values_of(names: Iterable[str], chunks: Iterable[Chunk]) -> dict[str, set[object]]:
+    """The values that trajectories have in these fields."""
+    values: dict[str, set[object]] = {name: set() for name in names}
+    for one in (one for chunk in chunks for one in chunk.read(OUTLINE)):
+        for name, recorded in values.items():
+            recorded.add(getattr(one, name))
+    return values
+
+
+def _as_filters(values_by_name: Mapping[str, AbstractSet[object]]) -> str:
+    return " and ".join(f"{name} {_shown(values)}" for name, values in values_by_name.items())
+
+
+def _shown(values: AbstractSet[object]) -> str:
+    """The values as they are written in Python, the shortest first and None last; the first of many."""
+    shown = sorted(map(repr, values), key=lambda text: (text == "None", len(text), text))
+    return ", ".join(shown[:_MOST_VALUES]) + (", …" if len(shown) > _MOST_VALUES else "")
 
 
 def _selected(selection: Selection, chunks: Iterable[Chunk]) -> Iterator[Trajectory]:

@@ -59,8 +59,16 @@ def send(reports: Sequence[Report], metrics: Metrics) -> None:
     for report in reports:
         try:
             report(metrics)
-        except Exception:  # any backend's own errors, and training is worth more than its picture
-            logger.warning("metrics of a step were not reported; history.jsonl has them", exc_info=True)
+        except Exception as error:  # any backend's own errors, and training is worth more than its picture
+            step, why = int(metrics[_X_AXIS]), str(error).partition("\n")[0] or type(error).__name__
+            logger.warning(
+                "the metrics of step %s did not reach %s; history.jsonl has them: %.500s", step, _named(report), why
+            )
+            logger.debug("what %s raised", _named(report), exc_info=True)
+
+
+def _named(report: Report) -> str:
+    return type(report).__name__.lstrip("_").lower()
 
 
 class _Run:

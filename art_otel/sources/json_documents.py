@@ -309,7 +309,7 @@ def _skip_separators(text: str, position: int) -> int:
 def _refused(error: json.JSONDecodeError, position: int, end: int) -> Refused:
     """Say what is wrong at a position in a value that ends at `end`."""
     is_torn = error.msg.startswith("Unterminated string") or position >= end - _LONGEST_WORD
-    return Refused("torn" if is_torn else "not JSON", detail=f"{error.msg} at character {position}")
+    return Refused("torn" if is_torn else "not JSON", detail=f"{error.msg.removesuffix(' at')} at character {position}")
 
 
 def repair(data: bytes) -> tuple[bytes, int]:

@@ -36,7 +36,7 @@ def describe_trajectory(trajectory: Trajectory) -> str:
 def describe_group(group: TrajectoryGroup) -> str:
     """Describe the group in a line: its id, its size, and the range of its rewards."""
     rewards = [one.reward for one in group if one.reward is not None]
-    reward_range = f", rewards {min(rewards):g} to {max(rewards):g}" if rewards else ", no rewards"
+    reward_range = f", rewards {min(rewards):g} to {max(rewards):g}" if rewards else ", no final rewards"
     return f"{group.group_id!r:.80}: {len(group)} trajectories{reward_range}"
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from art_otel.sources import FileStats, find_inputs, read_file
 from art_otel.spans import Span
 from art_otel.trajectories import Reward, Trajectory, trajectory_json
+from art_otel.trajectories.history import leaves, main_history, path_to, token_leaves
 from art_otel.viewer.addresses import GroupKey, TrajectoryKey, encode_key
 from art_otel.viewer.comparison import compare, members_of
 from art_otel.viewer.conversation import conversations
@@ -83,9 +84,21 @@ def show_rollout(
         "logs": list(trajectory.logs),
         "tools": msgspec.to_builtins(trajectory.tools),
         "histories": conversations(trajectory, verdicts),
+        "main": _main_histories(trajectory),
         "turns": show_turns(trajectory, verdicts, tokenizer),
         "time": time,
         "totalMs": total,
+    }
+
+
+def _main_histories(trajectory: Trajectory) -> dict[str, int]:
+    """Which history a tab opens: the one with most turns, and not that of a sub-agent or a choice that ended early."""
+    turns, main = trajectory.turns, main_history(trajectory)
+    paths = [path_to(turns, leaf, lambda turn: turn.token_parent) for leaf in token_leaves(turns)]
+    longest = max(paths, key=lambda path: (len(path), turns[path[-1]].call, -turns[path[-1]].choice), default=None)
+    return {
+        "conversation": 0 if main is None else leaves(turns).index(main.turns[-1]),
+        "tokens": 0 if longest is None else paths.index(longest),
     }
 
 

@@ -71,9 +71,11 @@ class Rendered:
 
 
 def render_html(api: Api, selection: Selection) -> Rendered:
-    """Make the document of a selection. Raises UsageError for ids that are not in the data."""
+    """Make the document of a selection. Raises UsageError for ids that are not in the data, and for no rollout."""
     snapshot = api.data.snapshot
     matching = _selected(snapshot, selection)
+    if not matching and str(selection):
+        raise UsageError(f"{selection}: chooses no rollout")
     rows = matching[: selection.limit]
     snapshot.hold(rows)
     chosen = {"total": len(snapshot.outlines), "matching": len(matching), "rollouts": len(rows), "by": str(selection)}

@@ -10,7 +10,9 @@ import time
 
 import pytest
 
+import art_otel
 from art_otel.cli import main
+from art_otel.errors import UsageError
 from tests.conversions import RECORDINGS
 from tests.dumps import chat_span, make_span, request_of, write_lines
 
@@ -61,6 +63,12 @@ def test_folders_globs_and_compression(tmp_path, capsys):
         code, out, _ = run(capsys, "convert", source, "--out", tmp_path / "out", "--json")
         assert code == 0
         assert json.loads(out)["trajectories"]["complete"] == 1
+
+
+def test_no_source_is_refused_by_the_function_too(tmp_path):
+    with pytest.raises(UsageError, match="sources: none is given"):
+        art_otel.convert(sorted(tmp_path.glob("*.jsonl")), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Batches: every sampled token is trained once or counted, in whatever order, layout and storage."""
 
+import re
 from collections import Counter
 from contextlib import nullcontext
 from dataclasses import fields
@@ -259,9 +260,26 @@ def test_what_a_notebook_shows_is_short():
     assert max(map(len, shown)) < 200
 
 
-def test_a_split_that_no_trajectory_has_is_said():
-    with pytest.warns(UserWarning, match=r"no trajectory has split=\['eval'\]"):
-        assert list(art_otel.batches([rollout([], split="train")], split="eval")) == []
+@pytest.mark.parametrize(
+    ("filters", "why"),
+    [
+        ({"split": "eval"}, "no trajectory has split 'eval'; they have split 'train', None"),
+        (
+            {"training_step": range(8, 0, -1)},
+            "no trajectory has training_step 1, 2, 3, 4, 5, 6, 7, 8; they have training_step 9, 10, None",
+        ),
+    ],
+)
+def test_a_filter_that_matches_nothing_is_said_with_what_there_is(tmp_path, filters, why):
+    found = [rollout([], split="train", training_step=step) for step in (10, 9)]
+    write_trajectories([*found, rollout([])], tmp_path)
+    with pytest.warns(UserWarning, match=f"^there are no batches, because {re.escape(why)}$"):
+        assert list(art_otel.batches(tmp_path, **filters)) == []
+
+
+def test_sources_without_a_trajectory_are_said():
+    with pytest.warns(UserWarning, match="there is no trajectory in the sources"):
+        assert list(art_otel.batches([])) == []
 
 
 def test_why_nothing_is_trained_is_said_with_counts():
@@ -275,7 +293,7 @@ def test_conversations_and_pairs_of_nothing_say_why_too():
         talk(f"r-{at}", 1, group_id="g", reward=at, rewards=(judged(at), judged(at, "style"))) for at in (0.0, 1.0)
     ]
     for make in (art_otel.data.message_batches, art_otel.data.preference_batches):
-        with pytest.warns(UserWarning, match=r"no trajectory has split=\['eavl'\]"):
+        with pytest.warns(UserWarning, match="no trajectory has split 'eavl'; they have split None"):
             assert list(make(found, split="eavl")) == []
 
 

@@ -156,8 +156,7 @@ def test_what_a_list_shows_is_exported_in_its_order(data, tmp_path):
         "r2",
     ]
     assert exported_rows(data, tmp_path, "--where", "http://127.0.0.1:7777/?code=x#/t?status=error&at=3") == ["broken"]
-    assert exported_rows(data, tmp_path, "--where", "q=r-0?") == []
-    for refused in ("sort=beauty", "stauts=error", "#/t?stauts=error"):
+    for refused in ("q=r-0?", "sort=beauty", "stauts=error", "#/t?stauts=error"):
         assert main(["view", str(data), "--html", str(tmp_path / "x.html"), "--where", refused]) == 2
 
 
@@ -168,7 +167,13 @@ def exported_rows(data, tmp_path, *arguments):
     ]
 
 
-REFUSED = (["--group", "nobody", "--html", "x.html"], ["--limit", "3"], ["--tokenizer", "nowhere"])
+REFUSED = (
+    ["--group", "nobody", "--html", "x.html"],
+    ["--limit", "-1", "--html", "x.html"],
+    ["--limit", "3"],
+    ["--port", "77777"],
+    ["--tokenizer", "nowhere"],
+)
 
 
 @pytest.mark.parametrize("arguments", REFUSED)

@@ -152,6 +152,11 @@ def test_a_rollout_is_shown_whole_and_says_trained_of_what_trains_alone(client, 
         assert len(shown["turns"]) == len(trajectory.turns) == row["turns"]
         messages = [message for history in shown["histories"] for message in history["messages"]]
         trained = [message["turn"] for message in messages if message["state"] == "trained"]
+        lengths = [len(history["turns"]) for history in shown["histories"]]
+        assert not lengths or lengths[shown["main"]["conversation"]] == max(lengths)
+        tokens = answer(client, f"rollouts/{row['key']}/tokens", history=shown["main"]["tokens"])
+        lengths = [len(history["turns"]) for history in tokens["histories"]]
+        assert not lengths or lengths[tokens["history"]] == max(lengths)
         reasons = verdicts[row["rolloutId"]].completions
         assert sorted(trained) == [at for at, reason in enumerate(reasons) if reason is None]
         raw = answer(client, f"rollouts/{row['key']}/raw")["trajectory"]

@@ -212,6 +212,8 @@ export interface Rollout extends Answer {
   logs: unknown[];
   tools: unknown[];
   histories: History[];
+  /** The history that each of these tabs opens. */
+  main: { conversation: number; tokens: number };
   turns: Turn[];
   time: TimeBar[];
   totalMs: number | null;

@@ -38,7 +38,14 @@ function Head({ row, source }: { row: Row; source: boolean }) {
     <div class="pair-head">
       <h2>
         <a href={hashOf(["r", row.key])}>
-          <Inline text={row.name ?? row.rolloutId} />
+          {row.name !== null && (
+            <>
+              <Inline text={row.name} />{" "}
+            </>
+          )}
+          <span class="id">
+            <Inline text={row.rolloutId} />
+          </span>
         </a>
       </h2>
       <Value of={row.reward} as={rewardOf} why="no reward was recorded" /> <Status row={row} /> <Verdict row={row} />{" "}

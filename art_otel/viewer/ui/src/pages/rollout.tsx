@@ -24,7 +24,7 @@ export function RolloutPage({ route, info }: { route: Route; info: Info | null }
   const [, key = "", named] = route.parts;
   const tab = TABS.find((each) => each === named) ?? "conversation";
   const { answer: rollout, error } = useAnswer<Rollout>(`/api/rollouts/${key}`);
-  const address = (to: string, query: Query) => hashOf(["r", key, to], { ...query, h: query.h === 0 ? null : query.h });
+  const address = (to: string, query: Query) => hashOf(["r", key, to], query);
   const other = (id: string | null | undefined) => {
     if (id) go(hashOf(["r", id, tab]));
   };

@@ -15,7 +15,7 @@ export function ConversationTab({ rollout, query, address }: TabProps) {
   // A link to a turn alone leads to where it is trained: the first history that has it.
   const named =
     query.has("h") || turn === null
-      ? Number(query.get("h") ?? 0)
+      ? Number(query.get("h") ?? rollout.main.conversation)
       : rollout.histories.findIndex(({ turns }) => turns.includes(turn));
   const history = rollout.histories[named] ?? rollout.histories[0];
   const beside = (step: number) => {

@@ -133,8 +133,8 @@ function Steps({ rollout, tab }: { rollout: Rollout; tab: string }) {
   ];
   if (rollout.row.groupKey !== null)
     links.push(
-      ["Previous of the group ([)", "← in group", rollout.groupPrevious],
-      ["Next of the group (])", "in group →", rollout.groupNext],
+      ["Previous in group ([)", "← in group", rollout.groupPrevious],
+      ["Next in group (])", "in group →", rollout.groupNext],
     );
   return (
     <nav aria-label="Other rollouts" class="steps">

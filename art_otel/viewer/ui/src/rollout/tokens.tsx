@@ -18,7 +18,7 @@ import { Why } from "./why";
 
 /** Token histories are their own: they follow the ids, where those of the conversation follow the messages. */
 export function TokensTab({ rollout, info, query, address }: TabProps) {
-  const history = Number(query.get("h") ?? 0);
+  const history = Number(query.get("h") ?? rollout.main.tokens);
   const options = { credit: query.get("credit"), advantage: query.get("advantage") };
   const asked = queryText({ history: String(history), ...options });
   const { answer: tokens, error } = useAnswer<Tokens>(`/api/rollouts/${rollout.row.key}/tokens?${asked}`);
