@@ -7,7 +7,7 @@ all of them until `release`.
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from contextvars import Token
 from functools import wraps
@@ -104,6 +104,37 @@ def detach(token: Token[Context]) -> None:
     """
     with suppress(ValueError):
         token.var.reset(token)
+
+
+class KeptContext:
+    """A context for code that runs in pieces: each finds it as the one before has left it."""
+
+    __slots__ = ("_context",)
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def inside(self, call: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        """Call it in the context. The next call finds the context as this one leaves it."""
+        token = otel_context.attach(self._context)
+        try:
+            return call(*args, **kwargs)
+        finally:
+            self._context = otel_context.get_current()
+            detach(token)
+
+    async def inside_async(self, awaited: Awaitable[_R]) -> _R:
+        """Await a value in the context. The next call finds the context as this one leaves it."""
+        token = otel_context.attach(self._context)
+        try:
+            return await awaited
+        finally:
+            self._context = otel_context.get_current()
+            detach(token)
+
+    def attach(self) -> Token[Context]:
+        """Make the code from here on run in the context, until what this gave is detached."""
+        return otel_context.attach(self._context)
 
 
 def in_context(function: Callable[_P, _R]) -> Callable[_P, _R]:

@@ -25,7 +25,7 @@ from art_otel import attributes
 from art_otel.errors import UsageError
 from art_otel.forks import runs_here
 from art_otel.tracing.api import scalars
-from art_otel.tracing.api.context import detach, recorder, scope_in, tracer, with_rollout, with_scope
+from art_otel.tracing.api.context import KeptContext, recorder, scope_in, tracer, with_rollout, with_scope
 from art_otel.tracing.api.running import RunningTrajectory, field_attributes
 from art_otel.tracing.internal_errors import handle_internal_errors
 
@@ -83,38 +83,16 @@ class RolloutConfig:
         return span_attributes
 
 
-class Run:
+class Run(KeptContext):
     """Made by `begin`. As a context manager it ends the run and attaches nothing."""
 
-    __slots__ = ("_context", "_ended", "_postponed", "running")
+    __slots__ = ("_ended", "_postponed", "running")
 
     def __init__(self, running: RunningTrajectory, context: Context) -> None:
+        super().__init__(context)
         self.running = running
-        self._context = context
         self._ended = False
         self._postponed = False
-
-    def inside(self, call: Callable[_P, _R], *args: _P.args, **kwargs: _P.kwargs) -> _R:
-        """Call it as code of the rollout. The next call finds the context as this one leaves it."""
-        token = otel_context.attach(self._context)
-        try:
-            return call(*args, **kwargs)
-        finally:
-            self._context = otel_context.get_current()
-            detach(token)
-
-    async def inside_async(self, awaited: Awaitable[_R]) -> _R:
-        """Await a value as code of the rollout. The next call finds the context as this one leaves it."""
-        token = otel_context.attach(self._context)
-        try:
-            return await awaited
-        finally:
-            self._context = otel_context.get_current()
-            detach(token)
-
-    def attach(self) -> Token[Context]:
-        """Make the code from here on code of the rollout, until what this gave is detached."""
-        return otel_context.attach(self._context)
 
     def postpone(self) -> Self:
         """Leave it running when its block ends well."""

@@ -12,6 +12,7 @@ import os
 import threading
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Unpack, cast
 
 from msgspec.structs import replace
@@ -25,7 +26,7 @@ from art_otel.runlog.defaults import RunDefaults, use_run_defaults
 from art_otel.spool.runs import name_run
 from art_otel.tracing import autoload
 from art_otel.tracing.api.context import recorder
-from art_otel.tracing.internal_errors import InternalErrorHandler, guarded, warn_once
+from art_otel.tracing.internal_errors import InternalErrorHandler, after_import, guarded, warn_once
 from art_otel.tracing.setup.clients import Client
 from art_otel.tracing.setup.settings import VARIABLES, Keywords, Settings, read_settings, warn_of_unknown
 
@@ -165,6 +166,8 @@ class Tracing:
         self.client.begin(self.settings)
         if not self._is_hooked:
             self._is_hooked = True
+            for module in ("flask", "opentelemetry.instrumentation.django"):
+                after_import(module, partial(_watch_answers, module))
             if not _hook_providers(guarded(self._attach), self._default_provider):
                 problem = "opentelemetry-api is not as it was: an app without a tracer provider records nothing"
                 logger.warning("art-otel: %s", problem)
@@ -221,6 +224,12 @@ class Tracing:
 
     def _after_fork(self) -> None:
         self._lock = threading.RLock()
+
+
+def _watch_answers(module: str) -> None:
+    from art_otel.tracing.setup.streamed_answers import watch  # noqa: PLC0415 # for apps of Flask and Django alone
+
+    watch(module)
 
 
 def _of_run_log(settings: Settings) -> dict[str, Any]:
