@@ -134,7 +134,7 @@ class TokenSequence:
             completions=tuple(compress(self.completions, kept)),
             rewards=tuple(compress(self.rewards, kept)),
             loss_mask=mask,
-            logprobs=np.where(mask, self.logprobs, np.float32(0)),
+            logprobs=np.where(unknown, np.float32(0), self.logprobs),
             advantages=None if self.advantages is None else np.where(mask, self.advantages, np.float32(0)),
             token_rewards=None if self.token_rewards is None else np.where(mask, self.token_rewards, np.float32(0)),
             weight_versions=np.where(mask, self.weight_versions, -1),

@@ -111,7 +111,8 @@ def sequences_of(
 def scored(sequence: TokenSequence, stats: ExportStats) -> TokenSequence | None:
     """The sequence without its completions of which a logprob is unknown, which are counted; None: none is left."""
     found = sequence.scored()
-    stats.skipped[NO_LOGPROBS] += len(sequence.completions) - (0 if found is None else len(found.completions))
+    if found is not sequence:
+        stats.skipped[NO_LOGPROBS] += len(sequence.completions) - (0 if found is None else len(found.completions))
     return found
 
 

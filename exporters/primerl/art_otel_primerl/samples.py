@@ -97,7 +97,7 @@ def _record(sequence: TokenSequence, env_name: str, temperatures: list[float]) -
     record: JsonObject = {
         "token_ids": sequence.input_ids.tolist(),
         "mask": sequence.loss_mask.tolist(),
-        "logprobs": sequence.logprobs.tolist(),
+        "logprobs": np.where(sequence.loss_mask, sequence.logprobs, 0.0).tolist(),
         "temperatures": temperatures,
         "env_name": env_name,
         "rollout_id": sequence.rollout_id,

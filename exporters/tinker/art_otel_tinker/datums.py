@@ -38,7 +38,7 @@ def _record(sequence: TokenSequence) -> JsonObject:
     record: JsonObject = {
         "model_input": ids[:-1],
         "target_tokens": ids[1:],
-        "logprobs": sequence.logprobs[1:].tolist(),
+        "logprobs": np.where(sequence.loss_mask, sequence.logprobs, 0.0)[1:].tolist(),
         "mask": sequence.loss_mask[1:].astype(np.float32).tolist(),
         "rollout_id": sequence.rollout_id,
         "group_id": sequence.group_id,

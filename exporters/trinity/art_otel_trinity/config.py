@@ -15,7 +15,7 @@ Unit: TypeAlias = Annotated[
 Release: TypeAlias = Literal["0.6", "0.5"]
 Logprobs: TypeAlias = Annotated[
     Literal["drop", "keep"],
-    Meta(description="what becomes of experiences without logprobs; Trinity trains them only with no reward"),
+    Meta(description="what becomes of completions without logprobs; Trinity trains them only with no reward"),
 ]
 TokenRewards: TypeAlias = Annotated[
     str | None,
