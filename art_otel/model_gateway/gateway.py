@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final, Literal, Protocol, TypeAlias
+from typing import Final, Literal, Protocol, TypeAlias, get_args
 from uuid import uuid4
 
 import msgspec
@@ -124,9 +124,14 @@ class AppRollouts(Protocol):
 
 
 class Gateway:
-    """A receiver with the model servers behind the same address. It is the receiver's Front."""
+    """A receiver with the model servers behind the same address. It is the receiver's Front.
+
+    Raises UsageError for options that make no sense.
+    """
 
     def __init__(self, options: GatewayOptions, app: AppRollouts | None = None) -> None:
+        if options.tokens not in get_args(Tokens):
+            raise UsageError(f"tokens={options.tokens!r}: write one of {', '.join(get_args(Tokens))}")
         self.options = options
         self._app = app
         self.routes: Sequence[Route] = [Route("/rollout/{rollout_id:path}/end", self._end, methods=["POST"])]

@@ -108,9 +108,14 @@ class Answer:
 
 
 class Upstreams:
-    """All of them. Raises UsageError where an address is none. Its connections are those of the loop it runs in."""
+    """All of them, one at least. Its connections are those of the loop it runs in.
+
+    Raises UsageError where an address is none.
+    """
 
     def __init__(self, urls: Sequence[str]) -> None:
+        if not urls:
+            raise UsageError("a gateway stands before a model server: name one, as http://HOST:PORT")
         self._all = [Upstream(url) for url in urls]
         self._of_rollout: OrderedDict[str, Upstream] = OrderedDict()
         self._session: aiohttp.ClientSession | None = None

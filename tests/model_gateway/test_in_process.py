@@ -1,11 +1,14 @@
 """A gateway inside the app: a black-box agent's calls are those of the rollout that started it."""
 
+import asyncio
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import art_otel
+from art_otel.errors import UsageError
 from art_otel.trajectories import Trajectory
 from tests.model_gateway.gateways import recorded
 from tests.model_gateway.record_vllm import replayed
@@ -39,3 +42,21 @@ def test_what_no_rollout_asks_is_a_conversation(tmp_path, address):
     (trajectory,) = run("outside", address, tmp_path)
     assert len(trajectory.calls) == 2
     assert trajectory.metadata == {"inferred": True}
+
+
+@pytest.mark.parametrize(
+    ("upstream", "options", "said"),
+    [
+        ([], {}, "name one"),
+        ("ftp://host", {}, "no address of a model server"),
+        ("http://host", {"tokens": "exakt"}, "passthrough, exact"),
+        ("http://host", {"listen": "here"}, "HOST:PORT"),
+    ],
+)
+def test_what_makes_no_sense_is_said_at_the_start(tmp_path, upstream, options, said):
+    async def run() -> None:
+        async with art_otel.gateway(upstream, dir=tmp_path, **options):
+            pass
+
+    with pytest.raises(UsageError, match=said):
+        asyncio.run(run())
