@@ -46,9 +46,6 @@ WEIGHT_VERSIONS_PREFIX: Final = "art.tokens.weight_versions."
 ROUTED_EXPERTS_PREFIX: Final = "art.tokens.routed_experts."
 SAMPLING_MASK_PREFIX: Final = "art.tokens.sampling_mask."
 PROMPT: Final = "art.extra.prompt"
-PROMPT_OUTCOMES: Final = ("not_needed", "spliced", "differing", "passed_through")
-"""What became of a prompt that a gateway was to sample from ids. A trajectory's metadata counts them."""
-
 PROMPT_REASON: Final = "art.extra.prompt_reason"
 KEPT_REASONING: Final = "art.extra.kept_reasoning"
 PLACEHOLDERS: Final = "art.extra.placeholders"

@@ -25,10 +25,10 @@ from art_otel.model_gateway.answer_shapes import (
     Fields,
     MessageShape,
     Shape,
-    parsing_request,
 )
 from art_otel.model_gateway.exchanges import Dialect, events_of
 from art_otel.model_gateway.id_server import IdServer, read, said
+from art_otel.model_gateway.parsing_requests import parsing_request
 from art_otel.model_gateway.response_shape import ResponseShape
 from art_otel.model_gateway.sampled_choices import Generated, Sampled, SampledChoice, StreamedCalls, joined
 from art_otel.model_gateway.upstreams import Answer, BrokenOffError, FailedError, RawHeaders, UpstreamError

@@ -26,7 +26,7 @@ from typing import Final
 
 import msgspec
 
-from art_otel.attributes import EXTRA, PROMPT, PROMPT_OUTCOMES
+from art_otel.attributes import EXTRA, PROMPT
 from art_otel.calls import InferenceCall
 from art_otel.conventions import RecordedMessage, Role, rewards_of, role_of
 from art_otel.spans import LogRecord, Quarantined, Span, SpanKey, SpanTree, Value, build_tree
@@ -48,6 +48,8 @@ from art_otel.trajectories.span_context import correlate_logs, declared_id, is_n
 
 _NEW: Final[Verdict] = "new"
 _PROMPT: Final = PROMPT.removeprefix(f"{EXTRA}.")
+_PROMPT_OUTCOMES: Final = ("not_needed", "spliced", "differing", "passed_through")
+"""What became of a prompt that a gateway was to sample from ids."""
 
 
 class SpanGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -195,7 +197,7 @@ def _added_messages(recorded: Iterable[RecordedMessage], lineage: Lineage) -> It
 
 def _with_prompt_outcomes(metadata: Mapping[str, Value], calls: Iterable[InferenceCall]) -> Mapping[str, Value]:
     """The metadata with how many prompts of exact tokens were spliced, needed nothing, and so on, as calls say."""
-    outcomes = [outcome for call in calls if (outcome := call.extra.get(_PROMPT)) in PROMPT_OUTCOMES]
+    outcomes = [outcome for call in calls if (outcome := call.extra.get(_PROMPT)) in _PROMPT_OUTCOMES]
     if not outcomes:
         return metadata
     counts = {f"prompts_{outcome}": outcomes.count(outcome) for outcome in outcomes}

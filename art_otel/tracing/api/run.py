@@ -8,8 +8,7 @@ fail; a coroutine that is closed before its end was cancelled. Where no SDK reco
 
 import inspect
 import os
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextvars import Token
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from dataclasses import field as with_default
 from traceback import walk_tb

@@ -49,9 +49,7 @@ def _watch_django() -> None:
     wrap_function_wrapper(_DJANGO, "DjangoInstrumentor.instrument", _with_hook)
 
 
-def _with_hook(
-    instrument: Callable[..., object], _: object, args: tuple[Any, ...], keywords: dict[str, Any]
-) -> object:
+def _with_hook(instrument: Callable[..., object], _: object, args: tuple[Any, ...], keywords: dict[str, Any]) -> object:
     theirs = cast(Hook | None, keywords.get("response_hook"))
     return instrument(*args, **{**keywords, "response_hook": _after(theirs)})
 
