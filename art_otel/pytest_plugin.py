@@ -2,9 +2,9 @@
 
 Invariant: without the option nothing is loaded and nothing happens. A test's result is never changed. A test that
 passed has the reward 1.0, one that failed, or a part of which did (a subtest), 0.0; one that was skipped or was
-expected to fail and did, or whose fixtures failed, has none. A rollout spans the test's fixtures, too, and a test that
-is run again is another rollout. Its group is the test with its parameters, without the one called `attempt`: that
-tells attempts at the same task from each other.
+expected to fail and did, or whose fixtures failed, has none. A reward that the test gives itself stands. A rollout
+spans the test's fixtures, too, and a test that is run again is another rollout. Its group is the test with its
+parameters, without the one called `attempt`: that tells attempts at the same task from each other.
 """
 
 from collections.abc import Generator, Mapping
@@ -76,9 +76,9 @@ class _Rollouts:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_teardown(self) -> None:
-        """Take the outcome as the reward, before fixtures may give another."""
+        """Take the outcome as the reward, unless the test has given one, and before fixtures may give another."""
         decisive = "failed" if "failed" in self._outcomes else "".join(self._outcomes[-1:])
-        if self._running is not None and decisive in _REWARDS:
+        if self._running is not None and self._running.reward is None and decisive in _REWARDS:
             self._running.reward = _REWARDS[decisive]
 
     def _end(self) -> None:

@@ -21,9 +21,9 @@ _REQUESTS: Final = (
     "decorate what handles one with @art_otel.rollout, or start the framework's instrumentor and set"
     " ART_OTEL_ROLLOUT_SPANS; docs/how-to/web-servers.md says how"
 )
-_STREAMS: Final = (
-    "if that streams its answer: Flask and Django end a request's span before they make that; put @art_otel.rollout on"
-    " the generator; docs/how-to/web-servers.md says how"
+_LOST: Final = (
+    "if they are its own: threads and pools start without its context; give them art_otel.in_context(function);"
+    " docs/how-to/web-servers.md says how"
 )
 
 
@@ -107,7 +107,7 @@ def _of_process_rollouts(trajectories: "Iterable[Trajectory]") -> Iterable[_Find
             reason = f"it holds the calls of many requests or tasks of {framework}: {_REQUESTS}"
             reasons.setdefault(reason, _about(trajectory))
         if isinstance(name := trajectory.metadata.get("art.calls_after"), str):
-            reason = f"it holds calls that began after {name!r} had ended without any; {_STREAMS}"
+            reason = f"it holds calls that began after {name!r} had ended without any; {_LOST}"
             reasons.setdefault(reason, _about(trajectory))
     for reason, about in list(reasons.items())[:_LISTED]:
         yield _Finding("warning", "rollout", f"{about}: {reason}")

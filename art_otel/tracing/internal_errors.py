@@ -1,12 +1,15 @@
 """InternalErrorHandler: faults of our own code stay out of the app it runs in.
 
 Invariant: what goes wrong in ours is counted and logged, never raised, and never a flood; the app's own exceptions, and
-what stops it, go through. So it is with what runs after an import of the app's, or in a call that it makes.
+what stops it, go through: also what a signal's handler of the app raises in the middle of ours. So it is with what runs
+after an import of the app's, or in a call that it makes.
 """
 
 import logging
+import signal
 from collections.abc import Callable
 from functools import wraps
+from traceback import walk_tb
 from types import TracebackType
 from typing import Final, ParamSpec
 
@@ -33,7 +36,7 @@ class InternalErrorHandler:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> bool:
         """Keep an exception of the block to ourselves."""
-        if not isinstance(error, Exception):
+        if not isinstance(error, Exception) or is_of_signal(error):
             return False
         self.faults += 1  # about: of faults of several threads at once one may not count
         if self.faults & (self.faults - 1) == 0:
@@ -41,6 +44,12 @@ class InternalErrorHandler:
                 "art-otel: %s (fault %d of this kind; please report it)", self._problem, self.faults, exc_info=error
             )
         return True
+
+
+def is_of_signal(error: BaseException) -> bool:
+    """Whether the handler of a signal raised it, as the time limits of RQ and Celery do: it is for the app's code."""
+    handlers = {getattr(signal.getsignal(number), "__code__", None) for number in signal.valid_signals()}
+    return any(frame.f_code in handlers for frame, _ in walk_tb(error.__traceback__))
 
 
 handle_internal_errors: Final = InternalErrorHandler("something was not recorded; the app is not affected")
@@ -70,7 +79,9 @@ def guarded(act: Callable[_P, None]) -> Callable[_P, None]:
     def safely(*args: _P.args, **kwargs: _P.kwargs) -> None:
         try:
             act(*args, **kwargs)
-        except Exception:  # the app imports or sets something up here; no fault of ours may stop it
+        except Exception as error:  # the app imports or sets something up here; no fault of ours may stop it
+            if is_of_signal(error):
+                raise
             logger.warning("art-otel: tracing is not set up as it should be; the app runs on", exc_info=True)
 
     return safely

@@ -7,7 +7,7 @@ all of them until `release`.
 """
 
 import os
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from contextvars import Token
 from functools import wraps
@@ -56,9 +56,19 @@ def name_rollout_spans(globs: Sequence[str]) -> None:
 
 
 def span_of_named_rollout() -> Span | None:
-    """The span that the code runs in, where names make spans to rollouts: what it is given is its rollout's."""
+    """The span that the code runs in, where names make spans to rollouts: what it is given is its rollout's.
+
+    One that has ended counts where it is in a rollout: a task may go on when its request has been answered.
+    """
     span = trace.get_current_span()
-    return span if _rollout_spans and span.is_recording() else None
+    return span if _rollout_spans and (span.is_recording() or rollout_id_of(span) is not None) else None
+
+
+def rollout_id_of(span: Span) -> str | None:
+    """The id of the rollout that a span of this process is recorded in."""
+    held = cast("Mapping[str, object] | None", getattr(span, "attributes", None))
+    rollout_id = (held or {}).get(attributes.ROLLOUT_ID)
+    return rollout_id if isinstance(rollout_id, str) else None
 
 
 def with_rollout(running: "RunningTrajectory", context: Context | None = None, *, tell_others: bool = True) -> Context:

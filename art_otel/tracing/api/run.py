@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from dataclasses import field as with_default
 from traceback import walk_tb
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, ParamSpec, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, cast
 
 from opentelemetry import context as otel_context
 from opentelemetry import trace
@@ -30,9 +30,6 @@ from art_otel.tracing.internal_errors import handle_internal_errors
 
 if TYPE_CHECKING:
     from art_otel.live import SpanCounts
-
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
 
 _CLOSED: Final = ("asyncio.CancelledError", "CancelledError: nobody waits for it any more")
 

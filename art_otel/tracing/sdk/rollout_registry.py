@@ -354,12 +354,12 @@ class Framework(NamedTuple):
 
 
 FRAMEWORKS: Final = (
-    Framework("fastapi", "fastapi.routing", "GET *,POST *"),
-    Framework("fastapi", "anyio._backends", "GET *,POST *"),  # it runs plain functions in threads of anyio
-    Framework("flask", "flask.app", "GET *,POST *"),
+    Framework("fastapi", "fastapi.routing", "GET /*,POST /*"),
+    Framework("fastapi", "anyio._backends", "GET /*,POST /*"),  # it runs plain functions in threads of anyio
+    Framework("flask", "flask.app", "GET /*,POST /*"),
     Framework("django", "django.core.handlers", "GET *,POST *"),
     Framework("celery", "celery.app.trace", "run/*"),
-    Framework("starlette", "starlette.routing", "GET *,POST *"),
+    Framework("starlette", "starlette.routing", "GET /*,POST /*"),
     Framework("tornado", "tornado.web", "*Handler.*"),
 )
 
@@ -424,7 +424,7 @@ class ProcessRollout:
                 self._rollouts.count_only(self._id)
                 self._pid = os.getpid()
             if self._without_calls is not None and self._without_calls != self._calls_after:
-                self._warn_of_streams(self._without_calls)
+                self._warn_of_lost_calls(self._without_calls)
             return self._id
 
     def ended_without_calls(self, name: str) -> None:
@@ -469,14 +469,14 @@ class ProcessRollout:
             framework.globs,
         )
 
-    def _warn_of_streams(self, name: str) -> None:
-        """Warn where calls begin in no rollout behind a request that had none: they may make its answer."""
+    def _warn_of_lost_calls(self, name: str) -> None:
+        """Warn where calls begin in no rollout behind a request that had none: they may be its own."""
         self._calls_after = name
         self._note(CALLS_AFTER, name)
         warn_once(
-            "calls begin outside of every rollout after %r has ended without any. If it streams its answer: Flask and"
-            " Django end a request's span before they make that; put @art_otel.rollout on the generator,"
-            " docs/how-to/web-servers.md says how",
+            "calls begin outside of every rollout after %r has ended without any. If they are its own: threads and"
+            " pools start without its context; give them art_otel.in_context(function), docs/how-to/web-servers.md says"
+            " how",
             name,
         )
 

@@ -12,7 +12,6 @@ import os
 import threading
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Unpack, cast
 
 from msgspec.structs import replace
@@ -26,9 +25,10 @@ from art_otel.runlog.defaults import RunDefaults, use_run_defaults
 from art_otel.spool.runs import name_run
 from art_otel.tracing import autoload
 from art_otel.tracing.api.context import recorder
-from art_otel.tracing.internal_errors import InternalErrorHandler, after_import, guarded, warn_once
+from art_otel.tracing.internal_errors import InternalErrorHandler, guarded, warn_once
 from art_otel.tracing.setup.clients import Client
 from art_otel.tracing.setup.settings import VARIABLES, Keywords, Settings, read_settings, warn_of_unknown
+from art_otel.tracing.setup.streamed_answers import watch_answers
 
 if TYPE_CHECKING:
     from art_otel.tracing.setup.recording import Recording
@@ -77,6 +77,10 @@ class Tracing:
         self._memory_provider: TracerProvider | None = None
         self.client = Client(guarded(self._attach))
         after_fork(self._after_fork)
+
+    def __repr__(self) -> str:
+        where = self.settings.spool_folder or "memory"
+        return f"<Tracing into {where}>" if self.settings.enabled else "<Tracing: off>"
 
     @property
     def is_set_up(self) -> bool:
@@ -166,8 +170,7 @@ class Tracing:
         self.client.begin(self.settings)
         if not self._is_hooked:
             self._is_hooked = True
-            for module in ("flask", "opentelemetry.instrumentation.django"):
-                after_import(module, partial(_watch_answers, module))
+            watch_answers()
             if not _hook_providers(guarded(self._attach), self._default_provider):
                 problem = "opentelemetry-api is not as it was: an app without a tracer provider records nothing"
                 logger.warning("art-otel: %s", problem)
@@ -224,12 +227,6 @@ class Tracing:
 
     def _after_fork(self) -> None:
         self._lock = threading.RLock()
-
-
-def _watch_answers(module: str) -> None:
-    from art_otel.tracing.setup.streamed_answers import watch  # noqa: PLC0415 # for apps of Flask and Django alone
-
-    watch(module)
 
 
 def _of_run_log(settings: Settings) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from opentelemetry.trace import NoOpTracer, ProxyTracerProvider, Span, Tracer, T
 from wrapt import wrap_function_wrapper
 
 from art_otel.forks import after_fork
+from art_otel.tracing.internal_errors import is_of_signal
 from art_otel.tracing.setup.clients import BY_ENTRY_POINT, INSTRUMENTORS, OPENAI, OPENAI_INSTRUMENTORS, ClientLibrary
 from art_otel.tracing.setup.settings import Instrumentor
 
@@ -173,7 +174,9 @@ class Instrumentation:
             instrumentor = one.entry_point.load()()
             # Metrics are none of our business, and would count twice beside those of an instrumentor of the app.
             instrumentor.instrument(tracer_provider=provider, meter_provider=NoOpMeterProvider())
-        except Exception as error:  # noqa: BLE001 # an instrumentor may fail in any way; the next one may do
+        except Exception as error:  # an instrumentor may fail in any way; the next one may do
+            if is_of_signal(error):
+                raise
             logger.warning("art-otel: %s does not start: %s: %s", one.entry_point.value, type(error).__name__, error)
             return False
         finally:

@@ -4,9 +4,11 @@ Their instrumentors end a request's span when the view has returned, and a gener
 
 Invariant: a request's span that is in a rollout, and whose answer is streamed, ends when the answer was read to its
 end, failed or was closed, and its parts are made in the request's context. That of every other request, and of a file,
-ends as it did before. Heard of by Flask's signal and by the hook that Django's instrumentor has for apps.
+ends as it did before. Flask sends a signal of each answer, and Django's instrumentor has a hook for it: nothing of
+theirs is replaced. What is dropped unread, as where a server fails, ends too.
 """
 
+import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Any, Final, Self, cast
 
@@ -14,10 +16,8 @@ from opentelemetry import trace
 from opentelemetry.trace import Span
 from wrapt import wrap_function_wrapper
 
-from art_otel import attributes
-from art_otel.tracing.api.context import KeptContext
-from art_otel.tracing.api.run import record_outcome
-from art_otel.tracing.internal_errors import handle_internal_errors
+from art_otel.tracing.api.context import KeptContext, rollout_id_of
+from art_otel.tracing.internal_errors import after_import, handle_internal_errors
 
 _FLASK: Final = "flask"
 _DJANGO: Final = "opentelemetry.instrumentation.django"
@@ -26,15 +26,14 @@ _END: Final = "end"
 Hook = Callable[[Span, Any, Any], None]
 
 
-def watch(module: str) -> None:
-    """Learn of the answers of a framework: `module` is one of WATCHED, and was imported. Call it once a process."""
-    {_FLASK: _watch_flask, _DJANGO: _watch_django}[module]()
+def watch_answers() -> None:
+    """Learn of the answers of Flask and Django, once the app has imported them. Call it once a process."""
+    after_import(_FLASK, _watch_flask)
+    after_import(_DJANGO, _watch_django)
 
 
 def _watch_flask() -> None:
-    from flask import request_finished  # noqa: PLC0415 # pyright: ignore[reportMissingImports] # the app's, and imported
-
-    cast(Any, request_finished).connect(_on_flask_answer)
+    cast(Any, sys.modules[_FLASK]).request_finished.connect(_on_flask_answer)
 
 
 def _on_flask_answer(_: object, response: Any, **__: object) -> None:  # noqa: ANN401 # Flask's
@@ -85,24 +84,32 @@ class _OpenRequest(KeptContext):
     def __init__(self, span: Span) -> None:
         super().__init__(trace.set_span_in_context(span))
         self._span = span
-        vars(span)[_END] = lambda end_time=None: None  # noqa: ARG005 # as OTel has it
+        vars(span)[_END] = _not_yet
 
     @classmethod
     def of(cls, span: Span) -> Self | None:
         """Keep a span open that is in a rollout; None for any other."""
-        is_in_rollout = attributes.ROLLOUT_ID in (getattr(span, "attributes", None) or {})
-        return cls(span) if is_in_rollout and _END not in vars(span) else None
+        return cls(span) if rollout_id_of(span) is not None and _END not in vars(span) else None
+
+    def __del__(self) -> None:
+        self.end()
 
     def end(self, error: BaseException | None = None) -> None:
         """End the span, with what making the answer raised. Again is nothing."""
         with handle_internal_errors:
             if vars(self._span).pop(_END, None) is not None:
+                from art_otel.tracing.api.run import record_outcome  # noqa: PLC0415 # for apps that stream alone
+
                 record_outcome(self._span, error)
                 self._span.end()
 
 
+def _not_yet(end_time: int | None = None) -> None:
+    """In the place of a span's own `end`."""
+
+
 class _Parts(Iterator[Any]):
-    """The parts of an answer. What drops them unread, as for HEAD, closes them or collects them."""
+    """The parts of an answer."""
 
     def __init__(self, parts: Iterable[Any], request: _OpenRequest) -> None:
         self._parts = parts
@@ -125,9 +132,6 @@ class _Parts(Iterator[Any]):
         finally:
             self._request.end()
 
-    def __del__(self) -> None:
-        self._request.end()
-
 
 class _AsyncParts(AsyncIterator[Any]):
     """The parts of an answer that come asynchronously."""
@@ -145,7 +149,4 @@ class _AsyncParts(AsyncIterator[Any]):
 
     def close(self) -> None:
         """End it: Django calls this when it has sent the answer or nobody reads on."""
-        self._request.end()
-
-    def __del__(self) -> None:
         self._request.end()
