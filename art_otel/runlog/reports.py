@@ -64,7 +64,6 @@ def send(reports: Sequence[Report], metrics: Metrics) -> None:
             logger.warning(
                 "the metrics of step %s did not reach %s; history.jsonl has them: %.500s", step, _named(report), why
             )
-            logger.debug("what %s raised", _named(report), exc_info=True)
 
 
 def _named(report: Report) -> str:
