@@ -59,7 +59,7 @@ def send(reports: Sequence[Report], metrics: Metrics) -> None:
     for report in reports:
         try:
             report(metrics)
-        except Exception as error:  # any backend's own errors, and training is worth more than its picture
+        except Exception as error:  # noqa: BLE001 # any backend's own errors, and training is worth more than its picture
             step, why = int(metrics[_X_AXIS]), str(error).partition("\n")[0] or type(error).__name__
             logger.warning(
                 "the metrics of step %s did not reach %s; history.jsonl has them: %.500s", step, _named(report), why
