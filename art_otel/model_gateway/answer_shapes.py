@@ -1,9 +1,10 @@
 """Answer shapes: what a server sampled and parsed, as the answer of Chat Completions, Completions or Messages.
 
 Invariant: one parsing, of the server, makes all of them: a chat completion whole, or the choices of its chunks one by
-one. A shape adds what its dialect has around that, field by field as vLLM 0.32 answers itself, but for ids and times.
+one. A shape adds what its dialect has around that, field by field as vLLM 0.32 or 0.33 answers itself, but for ids and
+times.
 
-Sources: answers of vLLM 0.32; https://docs.anthropic.com/en/api/messages-streaming
+Sources: answers of vLLM 0.32 and 0.33; https://docs.anthropic.com/en/api/messages-streaming
 """
 
 import json

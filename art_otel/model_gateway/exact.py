@@ -129,7 +129,7 @@ class ExactTokens:
             request=request,
             sampling=sampling,
             prompt_ids=spliced.prompt,
-            since_0_33="parse_context" in rendered,
+            since_0_33="parse_context" in rendered,  # a field that came with it
         )
 
         def remember(sampled: Sampled) -> None:

@@ -3,7 +3,7 @@
 Invariant: as `answer_shapes`. An item is open at a time: reasoning, a message or a call of a tool; it is done before
 the next is added, and the last event has all of them.
 
-Sources: events of vLLM 0.32; https://platform.openai.com/docs/api-reference/responses-streaming
+Sources: events of vLLM 0.32 and 0.33; https://platform.openai.com/docs/api-reference/responses-streaming
 """
 
 import json
@@ -34,6 +34,8 @@ _DEFAULTS: Final[Mapping[str, Value]] = {
 
 _TOOL: Final = ("allowed_callers", "async", "defer_loading", "description")
 _SINCE_0_33: Final = ("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "safety_identifier")
+"""What it says again since vLLM 0.33."""
+
 _NULLS: Final[Mapping[Value, tuple[str, ...]]] = {
     "function": (*_TOOL, "strict", "output_schema"),
     "custom": (*_TOOL, "format"),
@@ -149,7 +151,7 @@ class ResponseShape:
         if item is None:
             return b""
         item.text += text
-        if item.kind == "custom_tool_call":  # its input is known when its arguments are whole
+        if item.kind == "custom_tool_call":  # its input is read when its arguments have ended
             return b""
         return self._item_event(f"response.{item.events}.delta", delta=text, **item.logprobs)
 
