@@ -4,7 +4,7 @@ Invariant: OTLP has no spans that have begun and not ended, so this goes to a pa
 gateways have; others answer that there is none, and are asked again a minute later. What is told is the rollout's own
 span as its gateway knows it. So a receiver that hears from any gateway that a rollout is over knows of all calls that
 were answered before. The end of an answer waits for that a second at most, and then not again before the receiver
-answers; what it could not be told it is told when it is there again.
+answers; when that is there again it is told what is open.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ AGAIN: Final = frozenset([429, 502, 503, 504])
 """Statuses after which OTLP wants the same export once more."""
 
 _WAIT: Final = 1.0
-_PAUSE: Final = 0.5
+_PAUSE: Final = 1.0
 _ASK_AGAIN: Final = 60.0
 _PER_GRACE: Final = 3
 """How often in a grace it is told what is open, so that it does not take a long call for the end of a rollout."""
@@ -46,13 +46,12 @@ class RunningCalls:
 
     def add(self, rollout: OpenRollout) -> "asyncio.Future[None] | None":
         """Tell of a call that begins. What is given is done when that is told, or in vain."""
-        loop = asyncio.get_running_loop()
-        if loop.time() < self._not_before:
+        if not self._may_ask:
             return None
         span = self._rollouts.edition(rollout)
         self._waiting[span.span_id] = span
         self._news.set()
-        self._told = self._told or loop.create_future()
+        self._told = self._told or asyncio.get_running_loop().create_future()
         return self._told
 
     async def wait(self, told: "asyncio.Future[None]") -> None:
@@ -64,11 +63,11 @@ class RunningCalls:
     async def run(self, session: aiohttp.ClientSession) -> None:
         """Tell until it is cancelled."""
         loop, every = asyncio.get_running_loop(), self._rollouts.grace / _PER_GRACE
-        all_at = loop.time()
+        all_at, is_answered = loop.time(), True
         while True:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._news.wait(), every)
-            if loop.time() - all_at >= every:
+            if self._may_ask and (not is_answered or loop.time() - all_at >= every):
                 all_at = loop.time()
                 self._waiting = {rollout.span_id: rollout for rollout in self._rollouts.open_editions()} | self._waiting
             self._news.clear()
@@ -78,9 +77,12 @@ class RunningCalls:
             if told is not None:
                 told.set_result(None)
             if not is_answered:
-                self._waiting = rollouts | self._waiting
-                self._news.set()
                 await asyncio.sleep(_PAUSE)
+                self._news.set()
+
+    @property
+    def _may_ask(self) -> bool:
+        return asyncio.get_running_loop().time() >= self._not_before
 
     async def _send(self, session: aiohttp.ClientSession, body: bytes) -> bool:
         """Send what was not told; False where nobody answers."""

@@ -48,8 +48,8 @@ from art_otel.trajectories.span_context import correlate_logs, declared_id, is_n
 
 _NEW: Final[Verdict] = "new"
 _PROMPT: Final = PROMPT.removeprefix(f"{EXTRA}.")
-_PROMPT_OUTCOMES: Final = ("not_needed", "spliced", "differing", "passed_through")
-"""What became of a prompt that a gateway was to sample from ids."""
+_OUTCOMES: Final = ("not_needed", "spliced", "differing", "passed_through")
+"""What becomes of a prompt that a gateway samples from ids, or cannot."""
 
 
 class SpanGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -197,7 +197,7 @@ def _added_messages(recorded: Iterable[RecordedMessage], lineage: Lineage) -> It
 
 def _with_prompt_outcomes(metadata: Mapping[str, Value], calls: Iterable[InferenceCall]) -> Mapping[str, Value]:
     """The metadata with how many prompts of exact tokens were spliced, needed nothing, and so on, as calls say."""
-    outcomes = [outcome for call in calls if (outcome := call.extra.get(_PROMPT)) in _PROMPT_OUTCOMES]
+    outcomes = [outcome for call in calls if (outcome := call.extra.get(_PROMPT)) in _OUTCOMES]
     if not outcomes:
         return metadata
     counts = {f"prompts_{outcome}": outcomes.count(outcome) for outcome in outcomes}

@@ -94,7 +94,7 @@ class Shared:
     gateways: list[Running]
     url: str
 
-    def play(self, rollout: str, turns: int, text: str) -> list[str]:
+    def play(self, rollout: str, turns: int, text: str = "", *, is_ended: bool = True) -> list[str]:
         """A conversation, each request to another gateway, and its end. Gives the ids of the answers."""
         history: list[dict] = []
         answered: list[str] = []
@@ -104,7 +104,8 @@ class Shared:
             answer = _post(f"{self.url}/rollout/{rollout};group_id=g/v1/chat/completions", body).json()
             history.append(answer["choices"][0]["message"])
             answered.append(answer["id"])
-        _post(f"{self.url}/rollout/{rollout}/end", {"reward": 1})
+        if is_ended:
+            _post(f"{self.url}/rollout/{rollout}/end", {"reward": 1})
         return answered
 
 
@@ -136,19 +137,22 @@ def shared(folder: Path, address: str, count: int, *, grace: str, delays: tuple[
 
 
 def test_a_trainer_gets_each_rollout_of_a_balancer_once_and_whole(tmp_path, address):
-    """Also where what one gateway sends comes later than what the others do, and when all of them were quiet."""
-    names, turns = [f"r{number}" for number in range(12)], 4
+    """Also where what one gateway sends comes later than what the others do, and where nobody says the end."""
+    names, turns = [*(f"ended-{number}" for number in range(12)), "quiet-1", "quiet-2"], 4
 
     async def main(setup: Shared) -> list[art_otel.Trajectory]:
         with ThreadPoolExecutor(4) as pool:
-            playing = [asyncio.wrap_future(pool.submit(setup.play, name, turns, "")) for name in names]
+            playing = [
+                asyncio.wrap_future(pool.submit(setup.play, name, turns, is_ended=name.startswith("ended")))
+                for name in names
+            ]
             async with art_otel.connect(setup.receiver.url) as rollouts:
                 taken = await take(rollouts, len(names))
                 await asyncio.gather(*playing)
-                assert await has_no_more(rollouts, 4)
+                assert await has_no_more(rollouts, 6)
         return taken
 
-    with shared(tmp_path, address, 3, grace="2s", delays=(0.2,)) as setup:
+    with shared(tmp_path, address, 3, grace="4s", delays=(0.2,)) as setup:
         taken = asyncio.run(main(setup))
         dumped = setup.receiver.convert(tmp_path / "out")
     assert sorted(taken, key=lambda one: one.order) == dumped
@@ -157,7 +161,7 @@ def test_a_trainer_gets_each_rollout_of_a_balancer_once_and_whole(tmp_path, addr
         assert one.complete, one.incomplete_reasons
         assert [turn.parent for turn in one.turns] == [None, *range(turns - 1)]
         assert (one.revision, one.status, one.group_id) == (0, "ok", "g")
-        assert [reward.value for reward in one.rewards] == [1.0]
+        assert [reward.value for reward in one.rewards] == [1.0] * one.rollout_id.startswith("ended")
 
 
 def test_a_rollout_is_open_while_a_call_runs_at_a_gateway_that_was_not_told_of_its_end(tmp_path, address):
