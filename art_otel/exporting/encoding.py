@@ -23,7 +23,7 @@ MORE_THAN_TEXT: Final = "content that is more than text"
 NO_ASSISTANT: Final = "a sampled message is not the assistant's"
 NO_PROMPT: Final = "no prompt"
 SAME: Final = "both answers are the same"
-NO_LOGPROBS: Final = "completions without logprobs"
+NO_LOGPROBS: Final = "completions without logprobs, or sampled under a grammar"
 CUT: Final = "messages behind the first answer cut"
 
 _ItemT = TypeVar("_ItemT")

@@ -1,7 +1,7 @@
 """Messages: what ART's histories are made of, messages as dicts and sampled ones as Choices.
 
 Invariant: a message is a Choice where, and only where, it is trained, and a Choice has logprobs where, and only where,
-the ids of its prompt, its own ids and as many finite logprobs are known: ART trains on exactly these.
+the ids of its prompt, its own ids and as many finite logprobs of the policy are known: ART trains on exactly these.
 
 Source: `art.preprocessing.tokenize` of openpipe-art 0.5.23, which fails on logprobs without `prompt_token_ids` and
 `token_ids`, and of 0.5.18, which reads ids of `token_id:<id>` instead.
@@ -24,6 +24,9 @@ _FINISH_REASONS: Final = ("stop", "length", "tool_calls", "content_filter", "fun
 
 NOT_TRAINED: Final = "completions without token ids and logprobs, which ART does not train on"
 NO_PROMPT_IDS: Final = "completions without the token ids of their prompt, which ART does not train on"
+CONSTRAINED: Final = (
+    "completions sampled under a grammar, whose logprobs are not the policy's, which ART does not train on"
+)
 NO_FINISH_REASON: Final = "unknown finish reasons written as stop or tool_calls"
 NO_ID: Final = "tool calls without an id given an empty one"
 NO_PARTS: Final = "content of sampled messages beside their text left out"
@@ -73,6 +76,9 @@ def _tokens(call: InferenceCall, turn: Turn, stats: ExportStats) -> JsonObject:
         return {}
     if call.prompt_token_ids is None:
         stats.changed[NO_PROMPT_IDS] += 1
+        return {}
+    if call.is_constrained:
+        stats.changed[CONSTRAINED] += 1
         return {}
     content: list[JsonObject] = [
         {"token": f"token_id:{token}", "bytes": None, "logprob": logprob, "top_logprobs": []}

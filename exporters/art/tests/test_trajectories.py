@@ -144,6 +144,16 @@ def test_without_the_ids_of_its_prompt_a_choice_has_none_and_that_is_told():
     assert +stats.changed == {"completions without the token ids of their prompt, which ART does not train on": 1}
 
 
+def test_under_a_grammar_a_choice_has_no_logprobs_and_that_is_told():
+    asked = call(0, (user("q"),), assistant("a"), parameters={"tool_choice": "required"})
+    one = structs.replace(asked.choices[0], token_ids=TokenIds.of([7]), logprobs=Logprobs.of([0.0]))
+    prompted = structs.replace(asked, choices=(one,), prompt_token_ids=TokenIds.of([4]))
+    trajectory, stats = only(rollout([prompted], reward=1.0))
+    (choice,) = choices_of(trajectory)
+    assert choice["logprobs"] is None
+    assert sum((+stats.changed).values()) == 1
+
+
 @pytest.mark.parametrize("logprobs", [[float("nan")], [float("-inf")], [-1.0, -1.0]])
 def test_logprobs_that_are_no_numbers_or_too_many_are_none(logprobs):
     asked = call(0, (user("q"),), assistant("a"))

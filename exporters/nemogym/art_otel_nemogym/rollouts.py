@@ -13,6 +13,7 @@ import numpy as np
 
 from art_otel.calls import InferenceCall, Message
 from art_otel.exporting import (
+    NO_LOGPROBS,
     ExportStats,
     FormatError,
     ScoredTrajectory,
@@ -30,7 +31,6 @@ JsonObject: TypeAlias = dict[str, Any]
 NO_REWARD: Final = "no reward"
 NO_MESSAGES: Final = "no messages recorded"
 APART: Final = "messages that are no continuation where the token ids are"
-NO_LOGPROBS: Final = "completions without logprobs"
 NOTHING_LEFT: Final = "sequences that train nothing"
 NO_FUNCTION: Final = "tools that are no functions left out"
 FURTHER: Final = "further histories of a rollout, as rollouts of their own"

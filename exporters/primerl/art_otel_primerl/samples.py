@@ -34,13 +34,14 @@ def encode_samples(
     """A record a sequence. Numbers are those of its arrays, float32 as the shortest double that is equal."""
     for item in items:
         env_name = _env_name(item.trajectory, config, stats)
-        for sequence in sequences_of(item, stats, token_facts=("routed_experts", "sampling_mask")):
-            trained = scored(sequence, stats)
-            if trained is not None:
-                record = _record(trained, env_name, _temperatures(item.trajectory, trained, config, stats))
-                yield record | _experts(trained, stats) | _sampling_mask(trained)
-            else:
-                stats.skipped[NOTHING_LEFT] += 1
+        sequences = sequences_of(item, stats, token_facts=("routed_experts", "sampling_mask"))
+        kept = [trained for sequence in sequences if (trained := scored(sequence, stats)) is not None]
+        stats.skipped[NOTHING_LEFT] += len(sequences) - len(kept)
+        if sequences and not kept:
+            stats.trajectories_skipped[NOTHING_LEFT] += 1
+        for sequence in kept:
+            record = _record(sequence, env_name, _temperatures(item.trajectory, sequence, config, stats))
+            yield record | _experts(sequence, stats) | _sampling_mask(sequence)
 
 
 def _env_name(trajectory: Trajectory, config: SamplesConfig, stats: ExportStats) -> str:

@@ -121,6 +121,7 @@ def test_a_completion_without_logprobs_is_context():
     records, stats = encoded(without_logprobs(), advantage=None)
     assert records == []
     assert stats.skipped == {NO_LOGPROBS: 1, NOTHING_LEFT: 1}
+    assert stats.trajectories_skipped == {NOTHING_LEFT: 1}
 
 
 def test_the_environment_is_the_name_unless_it_is_said():
