@@ -16,7 +16,7 @@ from art_otel.data.arranging import Batch, Layout, Order, Rows
 from art_otel.data.credit import shared_steps
 from art_otel.data.options import validate
 from art_otel.data.plan import Plan, Scoring, TurnReward, make_plan
-from art_otel.data.report import BatchReport, warn_of_nothing
+from art_otel.data.report import BatchReport, warn_of_no_comparison, warn_of_nothing
 from art_otel.data.selection import Selection
 from art_otel.data.sequences import BuiltSequences, SequenceBuilder, TokenSequence, Verdict
 from art_otel.data.sources import Chunk, ListedChunks
@@ -116,6 +116,7 @@ class Batches:
             yield layout.batch(batches)
         else:
             warn_of_nothing(report, self._recipe.selection, self._chunks)
+            warn_of_no_comparison(report, self.plan())
         if from_beginning:
             self._count = count
 

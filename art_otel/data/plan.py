@@ -124,6 +124,15 @@ class Plan:
         """Whether anything has the reward that counts, where there is anything to have it."""
         return not self.units.rewards or not all(map(math.isnan, self.units.rewards))
 
+    @property
+    def has_groups(self) -> bool:
+        """Whether a trajectory has a group id."""
+        return any(group >= 0 for group in self.units.groups)
+
+    def compares(self) -> bool:
+        """Whether anything is compared with another member of its group."""
+        return any(len(members) > 1 for members in _groups(self.units))
+
     def turn_rewards(self, number: int, trajectory: Trajectory) -> tuple[TurnReward, ...]:
         """What the turns of trajectory `number` are trained with. Shape: (turns,)."""
         start = self.units.ends[number - 1] if number else 0

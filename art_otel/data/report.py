@@ -19,7 +19,7 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from art_otel.data.plan import OUTLINE
+from art_otel.data.plan import OUTLINE, Plan
 from art_otel.data.rewards import UNUSABLE, names_given
 from art_otel.data.selection import Selection
 from art_otel.data.sequences import NO_IDS, TOO_LONG, BuiltSequences, TokenSequence, Verdict
@@ -176,6 +176,19 @@ def warn_of_nothing(report: Counted, selection: Selection, chunks: Iterable[Chun
         if "no reward" in skipped and (names := names_given(_selected(selection, chunks))):
             why += f". The rewards that there are have the names {', '.join(names)}"
     warnings.warn(f"there are no batches, {why}", stacklevel=3)
+
+
+def warn_of_no_comparison(report: BatchReport, plan: Plan) -> None:
+    """Warn if several trajectories are trained, each alone in its group, so that all advantages are 0."""
+    is_zero = 0 < report.trained_tokens == report.zero_advantage_tokens
+    if not is_zero or report.trajectories_used == 1 or plan.compares():
+        return
+    why = "each is the only one of its group" if plan.has_groups else "none has a group_id"
+    warnings.warn(
+        f"all advantages of {report.trajectories_used:,} trajectories are 0, because {why}. Give the rollouts of one"
+        ' task the same group_id, or compare them all, with advantage="reinforce_plus_plus"',
+        stacklevel=3,
+    )
 
 
 def _values_of(names: Iterable[str], chunks: Iterable[Chunk]) -> dict[str, set[object]]:

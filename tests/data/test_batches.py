@@ -277,6 +277,19 @@ def test_a_filter_that_matches_nothing_is_said_with_what_there_is(tmp_path, filt
         assert list(art_otel.batches(tmp_path, **filters)) == []
 
 
+@pytest.mark.parametrize(
+    ("group_ids", "why"), [((None, None), "none has a group_id"), (("a", "b"), "each is the only one of its group")]
+)
+def test_advantages_that_compare_nobody_are_said(group_ids, why):
+    found = [talk(group or f"r{at}", 1, group_id=group, reward=at) for at, group in enumerate(group_ids)]
+    with pytest.warns(UserWarning, match=f"all advantages of 2 trajectories are 0, because {why}"):
+        assert len(list(art_otel.batches(found))) == 1
+    for others in ({"advantage": "reinforce_plus_plus"}, {"advantage": None}):
+        assert len(list(art_otel.batches(found, **others))) == 1
+    for alike in ([talk(name, 1, group_id="g", reward=1.0) for name in "ab"], found[:1]):
+        assert not next(iter(art_otel.batches(alike))).advantages.any()
+
+
 def test_sources_without_a_trajectory_are_said():
     with pytest.warns(UserWarning, match="there is no trajectory in the sources"):
         assert list(art_otel.batches([])) == []
@@ -312,8 +325,8 @@ def test_a_name_that_no_reward_has_is_told_with_those_that_there_are(tmp_path):
 
 def test_by_length_sequences_of_the_same_length_share_a_batch():
     found = [talk(f"r-{number}", size, reward=1.0) for number, size in enumerate([1, 9, 1, 9, 5, 1, 9, 5, 1, 5, 9])]
-    plain = art_otel.batches(found, batch_size=4)
-    sorted_ = [art_otel.batches(found, batch_size=4, by_length=True, seed=seed) for seed in (None, 1)]
+    plain = art_otel.batches(found, batch_size=4, advantage=None)
+    sorted_ = [art_otel.batches(found, batch_size=4, by_length=True, seed=seed, advantage=None) for seed in (None, 1)]
     told = [sorted(name for batch in made for name in batch.rollout_ids) for made in (plain, *sorted_)]
     assert told[0] == told[1] == told[2] == sorted(one.rollout_id for one in found)
     assert plain.report.padding > 20
@@ -322,7 +335,8 @@ def test_by_length_sequences_of_the_same_length_share_a_batch():
         whole = [batch.rollout_ids.tolist() for batch in made]
         first = iter(made)
         next(first)
-        again = art_otel.batches(found, batch_size=4, by_length=True, seed=made._recipe.order.seed)
+        seed = made._recipe.order.seed
+        again = art_otel.batches(found, batch_size=4, by_length=True, seed=seed, advantage=None)
         again.load_state_dict(made.state_dict())
         assert [batch.rollout_ids.tolist() for batch in again] == whole[1:]
     with pytest.raises(UsageError, match="by_length"):

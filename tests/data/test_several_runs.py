@@ -61,7 +61,8 @@ def test_what_one_run_wrote_into_several_files_of_a_folder_is_one_group(tmp_path
     expected = [("task", 0.0, -1.0), ("task", 2.0, 1.0)]
     for source in (tmp_path, tmp_path / "rank-*.parquet"):
         assert trained(source)[0] == expected
-    rows, report = trained([tmp_path / "rank-0.parquet", tmp_path / "rank-1.parquet"])
+    with pytest.warns(UserWarning, match="each is the only one of its group"):
+        rows, report = trained([tmp_path / "rank-0.parquet", tmp_path / "rank-1.parquet"])
     assert ({group for group, _, _ in rows}, report.shared_group_ids) == ({"task (source 1)", "task (source 2)"}, 1)
 
 
@@ -77,6 +78,7 @@ def test_a_rollout_in_two_sources_counts_once_and_shows_that_they_are_of_one_run
     assert report.repeated == 3
 
 
+@pytest.mark.filterwarnings("ignore:all advantages of")
 def test_the_same_rollout_recorded_again_is_another_one(tmp_path):
     write_trajectories(run("a", 0.0, started_at=10**6), tmp_path / "a")
     write_trajectories(run("a", 1.0, started_at=2 * 10**6), tmp_path / "b")
