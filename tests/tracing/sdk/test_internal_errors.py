@@ -1,10 +1,12 @@
 """InternalErrorHandler: no exception of ours reaches the app, each is counted, and few are logged."""
 
 import asyncio
+import signal
+import sys
 
 import pytest
 
-from art_otel.tracing.internal_errors import InternalErrorHandler
+from art_otel.tracing.internal_errors import InternalErrorHandler, guarded
 
 
 def fail(handler: InternalErrorHandler, times: int = 1) -> None:
@@ -31,4 +33,25 @@ def test_what_stops_the_app_goes_through(stop):
     handler = InternalErrorHandler("nothing")
     with pytest.raises(stop), handler:
         raise stop
+    assert handler.faults == 0
+
+
+class TimeLimit:
+    """As RQ and Celery have one: its signal comes in the middle of whatever runs."""
+
+    def end(self, *_: object) -> None:
+        raise ValueError("too long")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such signal")
+def test_a_time_limit_goes_through():
+    handler = InternalErrorHandler("nothing")
+    before = signal.signal(signal.SIGUSR1, TimeLimit().end)
+    try:
+        with pytest.raises(ValueError, match="too long"), handler:
+            signal.raise_signal(signal.SIGUSR1)
+        with pytest.raises(ValueError, match="too long"):
+            guarded(lambda: signal.raise_signal(signal.SIGUSR1))()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
     assert handler.faults == 0

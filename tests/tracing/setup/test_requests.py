@@ -77,11 +77,11 @@ def test_calls_behind_a_request_are_told_where_it_had_none(tmp_path, capsys, cal
     request = f"with tracer.start_as_current_span('GET /stream'):\n{indent(calls, '    ')}"
     code = f"from opentelemetry import trace\nimport art_otel\ntracer = trace.get_tracer('web')\n{request}\n{CALL}"
     program = run_code(tmp_path, code, ART_OTEL_ROLLOUT_SPANS="GET *", **ON)
-    told = "after 'GET /stream' has ended without any. If it streams its answer" in program.errors
+    told = "after 'GET /stream' has ended without any. If they are its own" in program.errors
     assert (program.code, told) == (0, calls != CALL)
     main(["doctor", str(tmp_path / ".art" / "spool")])
     found = capsys.readouterr().out
-    assert ("after 'GET /stream' had ended without any; if that streams its answer" in found) == told
+    assert ("after 'GET /stream' had ended without any; if they are its own" in found) == told
 
 
 @pytest.mark.parametrize(
