@@ -238,7 +238,7 @@ def test_a_job_of_rq_is_a_rollout(server, tmp_path):
         enqueue += "for question in sys.argv[2:]: queue.enqueue('rq_jobs.answer', question)"
         told = environment(server, tmp_path, PYTHONPATH=str(SERVICES))
         subprocess.run([python, "-c", enqueue, url, *QUESTIONS], env=told | {"ART_OTEL_ENABLED": "0"}, check=True)
-        worker = [python.parent / "rq", "worker", "--burst", "--url", url]
+        worker = [python.parent / "rq", "worker", "-c", "rq_jobs", "--burst", "--url", url]
         subprocess.run(worker, env=told, cwd=tmp_path, check=True, capture_output=True, timeout=120)
     finally:
         stop(redis)
