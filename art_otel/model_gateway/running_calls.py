@@ -41,7 +41,7 @@ class RunningCalls:
         self._waiting: dict[str, Span] = {}
         self._told: asyncio.Future[None] | None = None
         self._news = asyncio.Event()
-        self._is_slow = False
+        self._is_away = False
         self._not_before = 0.0
 
     def add(self, rollout: OpenRollout) -> "asyncio.Future[None] | None":
@@ -55,10 +55,10 @@ class RunningCalls:
         return self._told
 
     async def wait(self, told: "asyncio.Future[None]") -> None:
-        """Wait until it is told, if that does not take long."""
-        if not self._is_slow:
+        """Wait until it is told, if the receiver answers and that does not take long."""
+        if not self._is_away:
             _, waiting = await asyncio.wait((told,), timeout=_WAIT)
-            self._is_slow = bool(waiting)
+            self._is_away = bool(waiting)
 
     async def run(self, session: aiohttp.ClientSession) -> None:
         """Tell until it is cancelled."""
@@ -74,6 +74,7 @@ class RunningCalls:
             rollouts, told = self._waiting, self._told
             self._waiting, self._told = {}, None
             is_answered = not rollouts or await self._send(session, encode_request(self._scrub(rollouts.values())))
+            self._is_away = not is_answered
             if told is not None:
                 told.set_result(None)
             if not is_answered:
@@ -94,5 +95,4 @@ class RunningCalls:
                     self._not_before = asyncio.get_running_loop().time() + _ASK_AGAIN
         except (aiohttp.ClientError, TimeoutError):
             return False
-        self._is_slow = False
         return True
