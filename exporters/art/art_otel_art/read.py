@@ -14,10 +14,16 @@ from typing import Any
 
 
 def read_groups(path: str | Path) -> Iterator[Any]:
-    """The groups of the file, as `art.TrajectoryGroup`. Raises ImportError without ART."""
+    """The groups of the file, as `art.TrajectoryGroup`. Raises ImportError without ART, ValueError for another file."""
     with Path(path).open(encoding="utf-8") as lines:
-        for line in lines:
-            yield make_group(json.loads(line))
+        for number, line in enumerate(lines, 1):
+            try:
+                group = make_group(json.loads(line))
+            except (KeyError, TypeError, ValueError) as error:
+                raise ValueError(
+                    f"{path}:{number}: {error!r}; give a file of `art-otel export --to art --format trajectories`"
+                ) from error
+            yield group
 
 
 def make_group(record: dict[str, Any]) -> Any:  # noqa: ANN401 # ART's class

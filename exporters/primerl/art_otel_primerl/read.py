@@ -23,19 +23,28 @@ def read_samples(path: str | Path, sample: Callable[..., Any] | None = None) -> 
     ([tokens, layers, experts]) and `dtype`. `sampling_mask` are those of its `SamplingMask`: `ids` and `counts`, bytes
     of int32.
 
-    Raises ImportError where prime-rl is not installed and no `sample` is given, ValueError where a record has a
-    sampling mask and this prime-rl has no place for it.
+    Raises ImportError where prime-rl is not installed and no `sample` is given, ValueError for another file, and where
+    a record has a sampling mask and this prime-rl has no place for it.
     """
     make = _training_sample() if sample is None else sample
     with Path(path).open(encoding="utf-8") as lines:
-        for line in lines:
-            record = json.loads(line)
-            fields = {name: record[name] for name in _FIELDS if name in record}
-            if (experts := record.get("routed_experts")) is not None:
-                fields["routed_experts"] = {**experts, "data": base64.b64decode(experts["data"])}
-            if (masks := record.get("sampling_mask")) is not None:
-                fields["sampling_mask"] = {name: base64.b64decode(data) for name, data in masks.items()}
+        for number, line in enumerate(lines, 1):
+            try:
+                fields = _fields(json.loads(line))
+            except (KeyError, TypeError, ValueError) as error:
+                raise ValueError(
+                    f"{path}:{number}: {error!r}; give a file of `art-otel export --to primerl`"
+                ) from error
             yield make(**fields)
+
+
+def _fields(record: dict[str, Any]) -> dict[str, Any]:
+    fields = {name: record[name] for name in _FIELDS if name in record or name != "advantages"}
+    if (experts := record.get("routed_experts")) is not None:
+        fields["routed_experts"] = {**experts, "data": base64.b64decode(experts["data"])}
+    if (masks := record.get("sampling_mask")) is not None:
+        fields["sampling_mask"] = {name: base64.b64decode(data) for name, data in masks.items()}
+    return fields
 
 
 def _training_sample() -> Callable[..., Any]:

@@ -205,3 +205,10 @@ def test_the_environment_can_be_told_as_an_option(tmp_path):
 def test_an_option_that_cannot_be_is_refused(tmp_path, options):
     with pytest.raises(UsageError):
         export(group(), "primerl", tmp_path / "samples.jsonl", options=options)
+
+
+def test_a_file_that_is_another_is_named_with_its_line(tmp_path):
+    file = tmp_path / "others.jsonl"
+    file.write_text('{"messages": []}\n')
+    with pytest.raises(ValueError, match=r"others\.jsonl:1: KeyError\('token_ids'\); give what `art-otel export"):
+        next(read_samples(file, dict))

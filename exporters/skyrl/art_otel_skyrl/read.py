@@ -17,9 +17,12 @@ GeneratorOutput: TypeAlias = dict[str, Any]
 
 
 def read_rollouts(path: str | Path, trajectory_id: Callable[[str, int], Any] | None = None) -> GeneratorOutput:
-    """The records of a file, all of them in memory; see `generator_output`."""
+    """The records of a file, all of them in memory; see `generator_output`. Raises ValueError for another file."""
     with Path(path).open(encoding="utf-8") as lines:
-        return generator_output(map(json.loads, lines), trajectory_id)
+        try:
+            return generator_output(map(json.loads, lines), trajectory_id)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"{path}: {error!r}; give a file of `art-otel export --to skyrl`") from error
 
 
 def generator_output(

@@ -150,3 +150,10 @@ def test_without_skyrl_an_id_must_be_told(tmp_path):
     export(group(), "skyrl", tmp_path / "r.jsonl")
     with pytest.raises(ImportError):
         read_rollouts(tmp_path / "r.jsonl")
+
+
+def test_a_file_that_is_another_is_named(tmp_path):
+    file = tmp_path / "others.jsonl"
+    file.write_text('{"messages": []}\n')
+    with pytest.raises(ValueError, match=r"others\.jsonl: KeyError\('instance_id'\); give a file of `art-otel export"):
+        read_rollouts(file, lambda *_: None)

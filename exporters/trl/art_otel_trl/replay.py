@@ -56,8 +56,16 @@ class Replay:
 
     @classmethod
     def read(cls, path: str | Path, *, num_generations: int) -> "Replay":
-        """The rows of a file that `art-otel export --to trl --format grpo` wrote; all of them are in memory."""
-        return cls(pq.read_table(path).to_pylist(), num_generations=num_generations)
+        """The rows of a file that `art-otel export --to trl --format grpo` wrote; all of them are in memory.
+
+        Raises UsageError for another file.
+        """
+        table = pq.read_table(path)
+        if missing := [name for name in (*FIELDS, "group_id") if name not in table.column_names]:
+            raise UsageError(
+                f"{path}: has no {', '.join(missing)}; give a file of `art-otel export --to trl --format grpo`"
+            )
+        return cls(table.to_pylist(), num_generations=num_generations)
 
     @property
     def prompts(self) -> list[dict[str, str]]:

@@ -235,3 +235,9 @@ def test_what_a_live_step_skips_is_counted_and_each_reason_logged_once(caplog):
     forgiving = LiveRollouts(lambda _prompts, _trainer: [gap], allow_incomplete=["spans missing"])
     assert forgiving.rollout_func(["?"], Trainer())["reward"] == [1.0]
     assert not forgiving.skipped
+
+
+def test_a_file_of_another_format_is_no_replay(tmp_path):
+    export(group(), "trl", tmp_path / "sft.parquet", format="sft")
+    with pytest.raises(UsageError, match=r"sft\.parquet: has no prompt_ids, .*--format grpo"):
+        Replay.read(tmp_path / "sft.parquet", num_generations=2)

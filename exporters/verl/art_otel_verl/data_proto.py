@@ -14,7 +14,9 @@ from typing import Final
 
 import pyarrow.parquet as pq
 
+from art_otel.errors import UsageError
 from art_otel_verl.padding import pad_rollouts
+from art_otel_verl.schemas import ROLLOUTS
 
 try:
     import torch
@@ -30,9 +32,14 @@ def load_rollouts(
 ) -> DataProto:
     """The rows of a file of the format `rollouts`: tensors as `pad_rollouts` pads them; `uid`, `rollout_id` and
     `policy_version` as arrays of objects. `rollout_log_probs`, `rm_scores` and `advantages` are there only if every row
-    has them. Raises UsageError for rows that are longer than the lengths, and for no rows.
+    has them. Raises UsageError for rows that are longer than the lengths, for no rows and for another file.
     """  # noqa: D205 # names of tensors read better in one piece
-    rows = pq.read_table(path).to_pylist()
+    table = pq.read_table(path)
+    if missing := [name for name in ROLLOUTS.schema.names if name not in table.column_names]:
+        raise UsageError(
+            f"{path}: has no {', '.join(missing)}; give a file of `art-otel export --to verl --format rollouts`"
+        )
+    rows = table.to_pylist()
     arrays = pad_rollouts(rows, prompt_length=prompt_length, response_length=response_length, pad_token_id=pad_token_id)
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
     return DataProto.from_dict(tensors=tensors, non_tensors={name: [row[name] for row in rows] for name in _NAMES})
