@@ -325,8 +325,8 @@ def test_a_name_that_no_reward_has_is_told_with_those_that_there_are(tmp_path):
 
 def test_by_length_sequences_of_the_same_length_share_a_batch():
     found = [talk(f"r-{number}", size, reward=1.0) for number, size in enumerate([1, 9, 1, 9, 5, 1, 9, 5, 1, 5, 9])]
-    plain = art_otel.batches(found, batch_size=4, advantage=None)
-    sorted_ = [art_otel.batches(found, batch_size=4, by_length=True, seed=seed, advantage=None) for seed in (None, 1)]
+    plain = art_otel.batches(found, batch_size=4)
+    sorted_ = [art_otel.batches(found, batch_size=4, by_length=True, seed=seed) for seed in (None, 1)]
     told = [sorted(name for batch in made for name in batch.rollout_ids) for made in (plain, *sorted_)]
     assert told[0] == told[1] == told[2] == sorted(one.rollout_id for one in found)
     assert plain.report.padding > 20
@@ -335,8 +335,7 @@ def test_by_length_sequences_of_the_same_length_share_a_batch():
         whole = [batch.rollout_ids.tolist() for batch in made]
         first = iter(made)
         next(first)
-        seed = made._recipe.order.seed
-        again = art_otel.batches(found, batch_size=4, by_length=True, seed=seed, advantage=None)
+        again = art_otel.batches(found, batch_size=4, by_length=True, seed=made._recipe.order.seed)
         again.load_state_dict(made.state_dict())
         assert [batch.rollout_ids.tolist() for batch in again] == whole[1:]
     with pytest.raises(UsageError, match="by_length"):

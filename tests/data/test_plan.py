@@ -29,8 +29,6 @@ from tests.data.token_rollouts import judged, pieces, rollouts, stored, talk
 from tests.examples import examples
 from tests.trajectories.calls import call, choice
 
-ALONE = pytest.mark.filterwarnings("ignore:all advantages of")
-
 
 def advantages(sources, **options):
     """By rollout, that of each completion in its order; and the report."""
@@ -113,7 +111,6 @@ def test_members_that_are_refused_are_in_no_baseline():
     assert everybody["g-0"] == [{np.float32(1.0 - 104 / 3)}]
 
 
-@ALONE
 def test_without_a_group_everybody_is_alone():
     found, _ = advantages([talk("a", 1, reward=1.0), talk("b", 1, reward=3.0)], advantage="grpo")
     assert found == {"a": [{0.0}], "b": [{0.0}]}
@@ -232,7 +229,6 @@ def test_a_credit_of_another_length_is_refused_with_its_rollout():
         advantages(talk("r", 1, 1), credit=Credit(per="rollout", rewards=lambda _: (1.0,)))
 
 
-@ALONE
 @settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(rollouts(8, storable=True), st.sampled_from(sorted(ADVANTAGES)), st.integers(1, 3))
 def test_every_token_has_the_advantage_of_its_rollout_in_its_group(found, name, rows):

@@ -78,7 +78,6 @@ def test_a_rollout_in_two_sources_counts_once_and_shows_that_they_are_of_one_run
     assert report.repeated == 3
 
 
-@pytest.mark.filterwarnings("ignore:all advantages of")
 def test_the_same_rollout_recorded_again_is_another_one(tmp_path):
     write_trajectories(run("a", 0.0, started_at=10**6), tmp_path / "a")
     write_trajectories(run("a", 1.0, started_at=2 * 10**6), tmp_path / "b")
