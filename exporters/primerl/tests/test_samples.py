@@ -210,5 +210,5 @@ def test_an_option_that_cannot_be_is_refused(tmp_path, options):
 def test_a_file_that_is_another_is_named_with_its_line(tmp_path):
     file = tmp_path / "others.jsonl"
     file.write_text('{"messages": []}\n')
-    with pytest.raises(ValueError, match=r"others\.jsonl:1: KeyError\('token_ids'\); give what `art-otel export"):
+    with pytest.raises(ValueError, match=r"others\.jsonl:1: KeyError\('token_ids'\); give a file of `art-otel export"):
         next(read_samples(file, dict))
