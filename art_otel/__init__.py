@@ -26,7 +26,6 @@ if not defer_imports(__name__):
     from art_otel.tracing.api.group_rewards import score_group as score_group
     from art_otel.tracing.api.rewards import reward as reward
     from art_otel.tracing.api.rollout import rollout as rollout
-    from art_otel.tracing.api.running import get_current_rollout_id as get_current_rollout_id
     from art_otel.tracing.api.running import get_current_trajectory as get_current_trajectory
     from art_otel.tracing.api.step import Step as Step
     from art_otel.tracing.api.step import step as step

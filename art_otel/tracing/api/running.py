@@ -9,14 +9,13 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Self, TypeVar, cast, overload
 
-from opentelemetry import trace
 from opentelemetry.trace import Span
 
 from art_otel import attributes
 from art_otel.errors import ParseError, UsageError
 from art_otel.forks import is_inherited
 from art_otel.tracing.api import scalars
-from art_otel.tracing.api.context import current_rollout_id, recorder, rollout_id_of, running_trajectory
+from art_otel.tracing.api.context import recorder, running_trajectory
 from art_otel.tracing.internal_errors import handle_internal_errors, warn_once
 
 if TYPE_CHECKING:
@@ -374,15 +373,6 @@ def field_attributes(**values: object) -> dict[str, scalars.Scalar]:
     """Return the fields as span attributes, without those that are None. Raises UsageError for a wrong type."""
     fields: dict[str, Field[Any]] = {name: getattr(RunningTrajectory, name) for name in values}
     return {fields[name].attribute: fields[name].check(value) for name, value in values.items() if value is not None}
-
-
-def get_current_rollout_id() -> str | None:
-    """Return the id of the rollout that this code runs in, to judge it later: `reward(1.0, rollout_id=…)`.
-
-    Also of one that is a request or a task, whose span `rollout_spans` names or which has made a call, and of one that
-    another service runs. None outside of every rollout.
-    """
-    return current_rollout_id() or rollout_id_of(trace.get_current_span())
 
 
 def get_current_trajectory() -> RunningTrajectory:

@@ -2,6 +2,7 @@
 
 from conversation import converse, converse_in_parts
 from flask import Flask, Response, stream_with_context
+from opentelemetry import trace
 
 import art_otel
 
@@ -30,7 +31,7 @@ def context(question: str) -> Response:
 def judged(question: str) -> str:
     """Answer, and say which rollout that was."""
     converse(question)
-    return art_otel.get_current_rollout_id() or ""
+    return trace.get_current_span().attributes["art.rollout.id"]
 
 
 @app.post("/feedback/<rollout_id>")
