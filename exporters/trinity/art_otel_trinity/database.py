@@ -30,25 +30,21 @@ class _Layout(NamedTuple):
     indexed: tuple[str, ...]
 
 
+def _table(name: str, *columns: str) -> str:
+    lines = ",\n    ".join(("id INTEGER NOT NULL", *columns, "PRIMARY KEY (id)"))
+    return f'CREATE TABLE "{name}" (\n    {lines}\n);\n'
+
+
+_IDS: Final = (
+    "timestamp DATETIME DEFAULT CURRENT_TIMESTAMP",
+    "task_id VARCHAR(64)",
+    "run_id INTEGER",
+    "msg_id VARCHAR(64)",
+    "model_version INTEGER",
+)
+_COUNTS: Final = ("reward FLOAT", "consumed INTEGER")
 _BLOBS_APART: Final = _Layout(
-    tables="""
-CREATE TABLE "{table}" (
-    id INTEGER NOT NULL,
-    timestamp DATETIME DEFAULT CURRENT_TIMESTAMP,
-    task_id VARCHAR(64),
-    run_id INTEGER,
-    msg_id VARCHAR(64),
-    model_version INTEGER,
-    reward FLOAT,
-    consumed INTEGER,
-    PRIMARY KEY (id)
-);
-CREATE TABLE "{table}_blob" (
-    id INTEGER NOT NULL,
-    experience_bytes BLOB NOT NULL,
-    PRIMARY KEY (id)
-);
-""",
+    tables=_table("{table}", *_IDS, *_COUNTS) + _table("{table}_blob", "experience_bytes BLOB NOT NULL"),
     rows=(
         'INSERT INTO "{table}" VALUES (:id, NULL, :task, :run, :suffix, :version, :reward, 0)',
         'INSERT INTO "{table}_blob" VALUES (:id, :bytes)',
@@ -56,20 +52,7 @@ CREATE TABLE "{table}_blob" (
     indexed=("task_id", "run_id", "msg_id", "model_version", "reward", "consumed"),
 )
 _ONE_TABLE: Final = _Layout(
-    tables="""
-CREATE TABLE "{table}" (
-    id INTEGER NOT NULL,
-    timestamp DATETIME DEFAULT CURRENT_TIMESTAMP,
-    task_id VARCHAR(64),
-    run_id INTEGER,
-    msg_id VARCHAR(64),
-    model_version INTEGER,
-    experience_bytes BLOB,
-    reward FLOAT,
-    consumed INTEGER,
-    PRIMARY KEY (id)
-);
-""",
+    tables=_table("{table}", *_IDS, "experience_bytes BLOB", *_COUNTS),
     rows=('INSERT INTO "{table}" VALUES (:id, NULL, :task, :run, :suffix, :version, :bytes, :reward, 0)',),
     indexed=("task_id", "run_id", "msg_id", "model_version", "consumed"),
 )
