@@ -340,12 +340,13 @@ def _length(value: object) -> int:
 class Framework(NamedTuple):
     """What calls the app's code for each request or task, with its instrumentor, whose spans match `globs`.
 
-    `module` is that of its code around the app's.
+    `module` is that of its code around the app's. `extra` of the instrumentor is needed for a part of its servers.
     """
 
     distribution: str
     module: str
     globs: str
+    extra: str = ""
 
     @property
     def instrumentor(self) -> str:
@@ -357,7 +358,7 @@ FRAMEWORKS: Final = (
     Framework("fastapi", "fastapi.routing", "GET /*,POST /*"),
     Framework("fastapi", "anyio._backends", "GET /*,POST /*"),  # it runs plain functions in threads of anyio
     Framework("flask", "flask.app", "GET /*,POST /*"),
-    Framework("django", "django.core.handlers", "GET *,POST *"),
+    Framework("django", "django.core.handlers", "GET *,POST *", "[asgi]"),
     Framework("celery", "celery.app.trace", "run/*"),
     Framework("starlette", "starlette.routing", "GET /*,POST /*"),
     Framework("tornado", "tornado.web", "*Handler.*"),
@@ -463,9 +464,9 @@ class ProcessRollout:
         self._note(REQUESTS_OF, framework.distribution)
         warn_once(
             "calls in requests or tasks of %s are all in one rollout, that of this process. Decorate what handles one"
-            " with @art_otel.rollout, or start its instrumentor (pip install %s) and set ART_OTEL_ROLLOUT_SPANS='%s'",
+            " with @art_otel.rollout, or start its instrumentor (pip install '%s') and set ART_OTEL_ROLLOUT_SPANS='%s'",
             framework.distribution,
-            framework.instrumentor,
+            framework.instrumentor + framework.extra,
             framework.globs,
         )
 

@@ -56,7 +56,7 @@ def test_calls_of_requests_in_one_rollout_are_told(tmp_path, capsys, code, frame
     program = run_code(tmp_path, code, **ON)
     assert program.code == 0, program.errors
     assert program.errors.count(f"calls in requests or tasks of {framework} are all in one rollout") == 1
-    assert f"pip install opentelemetry-instrumentation-{framework}" in program.errors
+    assert f"pip install 'opentelemetry-instrumentation-{framework}'" in program.errors
     ((found,), _) = convert_files(tmp_path / "out", tmp_path / ".art" / "spool")
     assert (len(found.calls), found.metadata) == (3, {"art.requests_of": framework})
     main(["doctor", "--json", str(tmp_path / ".art" / "spool")])
