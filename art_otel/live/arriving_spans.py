@@ -57,13 +57,12 @@ class GivenSpans(msgspec.Struct, frozen=True, kw_only=True):
     revisions: tuple[tuple[tuple[str, int, str], int], ...]
     digest: int
     lines: tuple[SpooledLine, ...]
-    spans: bytes
+    numbers: bytes
 
 
 class ArrivingSpans:
     """`is_vague` says that others of their traces may be of the same rollout; `changed` is when the last one came.
 
-    `_numbers` are those of an index that was forgotten.
     `revisions` are those of the trajectories that were given, by their `order`. `traces` are the ids of their traces.
     `enclosing` are the numbers of the spans that their roots are nested in. `digest` is of their contents, the same in
     every process. `lone_rewards` is how many rewards name this rollout or trace, as long as nothing else is of it.
@@ -95,6 +94,7 @@ class ArrivingSpans:
         self.lone_rewards: int | None = 0
         self._index: SpanIndex | None = SpanIndex()
         self._numbers = array("q")
+        """Those of an index that was forgotten."""
 
     @classmethod
     def of_given(cls, given: GivenSpans) -> "ArrivingSpans":
@@ -103,7 +103,7 @@ class ArrivingSpans:
         spans.is_vague, spans.digest, spans.lone_rewards = given.is_vague, given.digest, None
         spans.lines, spans.traces, spans.enclosing = list(given.lines), set(given.traces), set(given.enclosing)
         spans.revisions = dict(given.revisions)
-        spans._index, spans._numbers = None, array("q", given.spans)
+        spans._index, spans._numbers = None, array("q", given.numbers)
         return spans
 
     def as_given(self) -> GivenSpans:
@@ -116,7 +116,7 @@ class ArrivingSpans:
             revisions=tuple(self.revisions.items()),
             digest=self.digest,
             lines=tuple(self.lines),
-            spans=(self._numbers if self._index is None else array("q", self._index.numbers)).tobytes(),
+            numbers=(self._numbers if self._index is None else array("q", self._index.numbers)).tobytes(),
         )
 
     def add(self, record: Record, line: "SpooledLine", now: float) -> bool:

@@ -103,8 +103,7 @@ class Rollouts:
         rollout.last_ns = now_ns()
         if rollout.ended_ns is not None:
             rollout.ended_ns = max(rollout.ended_ns, rollout.last_ns)
-            return [self.edition(rollout)]
-        if rollout.is_written:
+        elif rollout.is_written:
             return []
         rollout.is_written = True
         return [self.edition(rollout)]

@@ -77,7 +77,7 @@ class _Spans(msgspec.Struct, frozen=True, array_like=True):
     revisions: tuple[tuple[Key, int], ...]
     digest: int
     lines: dict[str, list[int]]
-    spans: bytes
+    numbers: bytes
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -246,7 +246,7 @@ class RolloutIndex:
             spans.revisions,
             spans.digest,
             self._grouped(spans.lines),
-            spans.spans,
+            spans.numbers,
         )
         self._database.execute("INSERT OR REPLACE INTO given VALUES (?, ?, ?, ?)", (*spans.to, _encode(stored), now))
         self._database.executemany(
@@ -311,7 +311,7 @@ class RolloutIndex:
             revisions=spans.revisions,
             digest=spans.digest,
             lines=self._lines(spans.lines),
-            spans=spans.spans,
+            numbers=spans.numbers,
         )
 
     def _finished(self, row: tuple[Any, ...]) -> Finished:

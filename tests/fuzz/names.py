@@ -5,6 +5,7 @@ NAMES = [
     "art.rollout.attempt",
     "art.rollout.name",
     "art.rollout.spans.started",
+    "art.rollout.calls.x",
     "art.group.id",
     "art.split",
     "art.training.step",
