@@ -19,6 +19,7 @@ from tests.dumps import write_lines
 from tests.engines.test_incremental_law import at_once, rows, shuffled
 from tests.fault_proxy import proxied
 from tests.s3_server import credentials, running
+from tests.viewer.served import exported
 
 pytestmark = pytest.mark.store
 _ = credentials  # a fixture that every test here uses
@@ -106,7 +107,7 @@ def test_the_command_reads_writes_and_shows(server, capsys, tmp_path):
     assert main(["show", out, "--rollout", trajectories[0].rollout_id]) == 0
     assert main(["export", out, "--to", "trl", "-o", str(tmp_path / "exported"), "--allow-incomplete"]) == 0
     assert main(["view", out, "--html", str(tmp_path / "page.html")]) == 0
-    page = (tmp_path / "page.html").read_text()
+    page, _ = exported(tmp_path / "page.html")
     assert trajectories[0].rollout_id in page
     assert "endpoint_override" not in page
     assert list(art_otel.batches(out, advantage=None, allow_incomplete=True).verdicts())

@@ -1,8 +1,11 @@
 """A real `art-otel view` process and a client that has its cookie."""
 
+import gzip
+import json
 import re
 import subprocess
 import sys
+from base64 import b64decode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -87,3 +90,11 @@ def recorded(folder: Path) -> Path:
 
 def rewarded(value: float) -> dict:
     return {"reward": value, "rewards": (Reward(name="reward", value=value, source="attribute", time_ns=1),)}
+
+
+def exported(file: Path) -> tuple[str, dict]:
+    """The text of an exported page with its data as text, and the responses in it."""
+    text = file.read_text(encoding="utf-8")
+    (found,) = re.findall(r'<script type="text/plain" id="art-otel-data">(.*?)</script>', text)
+    data = gzip.decompress(b64decode(found)).decode()
+    return text.replace(found, data.replace("<", "")), json.loads(data)["responses"]

@@ -1,9 +1,8 @@
 """The exported file holds what was selected, verbatim, and asks nobody for anything."""
 
-import gzip
 import json
 import re
-from base64 import b64decode, urlsafe_b64encode
+from base64 import urlsafe_b64encode
 from collections import Counter
 from dataclasses import replace
 from statistics import pstdev
@@ -13,7 +12,7 @@ import pytest
 from art_otel.cli import main
 from art_otel.store import FileLimits, write_trajectories
 from tests.data.token_rollouts import talk
-from tests.viewer.served import HOSTILE, dataset, rewarded
+from tests.viewer.served import HOSTILE, dataset, exported, rewarded
 
 OTHERS = ("alone", "long", "broken", "lacking")
 
@@ -21,13 +20,6 @@ OTHERS = ("alone", "long", "broken", "lacking")
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     return dataset(tmp_path_factory.mktemp("exported") / "dataset")
-
-
-def exported(file):
-    text = file.read_text(encoding="utf-8")
-    (found,) = re.findall(r'<script type="text/plain" id="art-otel-data">(.*?)</script>', text)
-    data = gzip.decompress(b64decode(found)).decode()
-    return text.replace(found, data.replace("<", "")), json.loads(data)["responses"]
 
 
 def test_a_group_is_exported_alone(data, tmp_path, capsys):
