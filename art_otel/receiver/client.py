@@ -47,6 +47,8 @@ _TIMEOUT: Final = httpx.Timeout(60.0, connect=_CONNECT)
 _SILENCE: Final = 45.0
 """Seconds without a sign of the receiver after which the connection counts as broken."""
 _PAUSE: Final = 0.5
+_MOST_BROKEN_OFF: Final = 3
+"""Beginnings in a row that break off before a receiver that was just killed counts as one that speaks no HTTP."""
 _GONE: Final = 410
 _TRY_AGAIN: Final = (429, 503)
 _ANY: Final = Selection()
@@ -195,13 +197,16 @@ class RemoteSession:
         """Begin, within `wait` seconds. Raises UsageError where there is no receiver, or it refuses."""
         deadline = time.monotonic() + (float("inf") if wait is None else wait)
         is_told = False
+        broken_off = 0
         try:
             while True:
                 try:
                     await self._session()
                 except httpx.TransportError as error:
                     why = _explained(error, self._url)
-                    if not _may_come_up(error) or time.monotonic() >= deadline:
+                    broken_off = broken_off + 1 if _is_broken_off(error) else 0
+                    may_come_up = broken_off < _MOST_BROKEN_OFF and not isinstance(_cause_of(error), ssl.SSLError)
+                    if not may_come_up or time.monotonic() >= deadline:
                         raise UsageError(f"{self._url}: {why}") from error
                     if not is_told:
                         logger.warning("art-otel: waiting for the receiver at %s: %s", self._url, why)
@@ -279,6 +284,8 @@ class RemoteSession:
                 async for line in response.aiter_lines():
                     if line and not session.done():
                         session.set_result(line)
+            if not session.done():
+                session.set_exception(httpx.RemoteProtocolError("the answer ended before the session began"))
         except (httpx.HTTPError, UsageError) as error:
             if not session.done():
                 session.set_exception(error)
@@ -317,10 +324,9 @@ def _trusting(certificate: str | None) -> ssl.SSLContext:
         raise UsageError(f"connect(certificate={certificate!r}): give a PEM file: {error}") from error
 
 
-def _may_come_up(error: httpx.TransportError) -> bool:
-    """Whether waiting may help: nothing listens yet, or it is busy."""
-    is_of_tls = isinstance(_cause_of(error), ssl.SSLError)
-    return isinstance(error, (httpx.ConnectError, httpx.TimeoutException, _BusyError)) and not is_of_tls
+def _is_broken_off(error: httpx.TransportError) -> bool:
+    """Whether something listens, and breaks off: a receiver that is killed just now, or what speaks no HTTP."""
+    return not isinstance(error, (httpx.ConnectError, httpx.TimeoutException, _BusyError))
 
 
 def _explained(error: httpx.TransportError, url: str) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import socket
 import threading
 import tracemalloc
 
@@ -68,6 +69,37 @@ def test_a_receiver_that_is_not_up_yet_is_waited_for(tmp_path, caplog):
         later.join()
         server.stop()
     assert caplog.text.count("waiting for the receiver") == 1
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"",
+        b"HTTP/1.1 200 OK\r\ntransfer-enc",
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+    ],
+)
+def test_a_receiver_that_ends_while_a_session_begins_is_waited_for(tmp_path, said):
+    server = Serve(tmp_path / "art").start()
+    server.stop()
+    host, port = server.http.split(":")
+    listener = socket.create_server((host, int(port)))
+
+    def break_off_and_start() -> None:
+        connection, _ = listener.accept()
+        with listener, connection:
+            connection.recv(1 << 16)
+            connection.sendall(said)
+        server.start()
+
+    later = threading.Thread(target=break_off_and_start)
+    later.start()
+    try:
+        connected(server.url)
+    finally:
+        later.join()
+        server.stop()
 
 
 def test_what_is_wrong_is_said_with_what_to_write(tmp_path):
