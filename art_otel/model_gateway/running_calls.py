@@ -4,7 +4,7 @@ Invariant: OTLP has no spans that have begun and not ended, so this goes to a pa
 gateways have; others answer that there is none, and are asked again a minute later. What is told is the rollout's own
 span as its gateway knows it. So a receiver that hears from any gateway that a rollout is over knows of all calls that
 were answered before. The end of an answer waits for that a second at most, and then not again before the receiver
-answers; when that is there again it is told what it missed.
+answers; when that is there again it is told of all that is open.
 """
 
 import asyncio
@@ -27,9 +27,6 @@ AGAIN: Final = frozenset([429, 502, 503, 504])
 _WAIT: Final = 1.0
 _PAUSE: Final = 1.0
 _ASK_AGAIN: Final = 60.0
-_MAX_WAITING: Final = 10_000
-"""Rollouts that a receiver is told of when it is there again, the latest of them."""
-
 _PER_GRACE: Final = 3
 """How often in a grace it is told what is open, so that it does not take a long call for the end of a rollout."""
 
@@ -66,13 +63,13 @@ class RunningCalls:
     async def run(self, session: aiohttp.ClientSession) -> None:
         """Tell until it is cancelled."""
         loop, every = asyncio.get_running_loop(), self._rollouts.grace / _PER_GRACE
-        all_at = loop.time()
+        all_at, is_told = loop.time(), True
         while True:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._news.wait(), every)
-            if self._may_ask and loop.time() - all_at >= every:
+            if self._may_ask and (not is_told or loop.time() - all_at >= every):
                 all_at = loop.time()
-                self._waiting = {rollout.span_id: rollout for rollout in self._rollouts.open_editions()} | self._waiting
+                self._waiting |= {rollout.span_id: rollout for rollout in self._rollouts.open_editions()}
             self._news.clear()
             rollouts, told = self._waiting, self._told
             self._waiting, self._told = {}, None
@@ -82,8 +79,6 @@ class RunningCalls:
                 told.set_result(None)
             if not is_told:
                 await asyncio.sleep(_PAUSE)
-                missed = [*(rollouts | self._waiting).items()]
-                self._waiting = dict(missed[-_MAX_WAITING:])
                 self._news.set()
 
     @property
