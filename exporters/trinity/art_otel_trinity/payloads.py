@@ -7,9 +7,6 @@ Source: `Experience.serialize_many` of Trinity-RFT 0.6.0, version 1: `TRXP`, the
 parts as 8 bytes each, little-endian; a pickle of the fields; a safetensors file of the arrays, named `{index}:{field}`.
 """
 
-# safetensors ships no complete types.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
-
 import io
 import pickle
 import struct

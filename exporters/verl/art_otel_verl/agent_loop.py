@@ -13,7 +13,7 @@ Needs verl, which art-otel-verl itself does not depend on. Source: `AgentLoopBas
 
 # verl is not installed where the types are checked.
 # pyright: reportMissingImports=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false, reportUntypedBaseClass=false, reportUnknownParameterType=false
+# pyright: reportUnknownArgumentType=false, reportUntypedBaseClass=false
 
 import logging
 from abc import abstractmethod
