@@ -17,8 +17,7 @@ from trl import GRPOConfig, GRPOTrainer
 import art_otel
 from art_otel.demo.policy_server import VERSION_HEADER, PolicyServer
 from art_otel.demo.task import make_task
-from art_otel_trl.live import LiveRollouts
-from art_otel_trl.replay import recorded_reward
+from art_otel_trl.rollouts import LiveRollouts, recorded_reward
 
 ATTEMPTS = 8
 

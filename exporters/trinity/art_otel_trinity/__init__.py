@@ -3,9 +3,9 @@
 from typing import Final
 
 from art_otel.exporting import Exporter, Folder, Format
-from art_otel_trinity.config import DatabaseConfig, ExperiencesConfig
-from art_otel_trinity.database import DatabaseFile
-from art_otel_trinity.encode import encode_experiences, encode_payloads
+from art_otel_trinity.database import DatabaseConfig, DatabaseFile
+from art_otel_trinity.experiences import ExperiencesConfig, encode_experiences
+from art_otel_trinity.payloads import encode_payloads
 
 _NEEDS: Final = "token ids and logprobs; a reward, unless no advantages are asked for"
 _NOT_CARRIED: Final = {
@@ -31,7 +31,7 @@ EXPORTER: Final = Exporter(
             not_carried=_NOT_CARRIED,
             config=DatabaseConfig,
             encode=encode_experiences,
-            sink=lambda config: DatabaseFile(config.table, config.release),
+            sink=DatabaseFile,
             advantage="grpo_sample",
         ),
         Format(

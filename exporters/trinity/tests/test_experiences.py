@@ -13,8 +13,7 @@ from art_otel.data.credit import step_reward
 from art_otel.exporting import NO_LOGPROBS, ExportStats, ScoredTrajectory
 from art_otel.testing import trajectories
 from art_otel.trajectories import PolicyVersions, Reward
-from art_otel_trinity.config import ExperiencesConfig
-from art_otel_trinity.encode import encode_experiences
+from art_otel_trinity.experiences import ExperiencesConfig, encode_experiences
 from tests.examples import examples
 from tests.exporting.samples import (
     LOOK_UP,

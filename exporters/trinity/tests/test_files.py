@@ -14,8 +14,9 @@ from safetensors.numpy import load
 from art_otel.errors import UsageError
 from art_otel.exporting import ExportStats, export
 from art_otel_trinity import EXPORTER
-from art_otel_trinity.config import DatabaseConfig
-from art_otel_trinity.encode import encode_experiences, encode_payloads
+from art_otel_trinity.database import DatabaseConfig
+from art_otel_trinity.experiences import encode_experiences
+from art_otel_trinity.payloads import encode_payloads
 from exporters.trinity.tests.test_experiences import CALLS, credited
 from tests.exporting.samples import conversation, group, samples, without_logprobs
 

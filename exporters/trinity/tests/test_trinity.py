@@ -13,9 +13,8 @@ import pytest
 from art_otel import batches
 from art_otel.exporting import ExportStats, ScoredTrajectory, export
 from art_otel_trinity import EXPORTER
-from art_otel_trinity.config import DatabaseConfig, ExperiencesConfig
-from art_otel_trinity.encode import encode_experiences
-from art_otel_trinity.experience import Experience
+from art_otel_trinity.database import DatabaseConfig
+from art_otel_trinity.experiences import Experience, ExperiencesConfig, encode_experiences
 from tests.exporting.samples import branching, completion_ids, conversation, group, looking, said
 from tests.trainers.environment import trainer_python
 

@@ -3,10 +3,8 @@
 from typing import Final
 
 from art_otel.exporting import Exporter, Format
-from art_otel_trl.config import ChatConfig, DpoConfig, GrpoConfig, SftConfig
-from art_otel_trl.conversations import encode_chat, encode_dpo
-from art_otel_trl.schemas import DPO, GRPO, SFT, chat_file
-from art_otel_trl.tokens import encode_grpo, encode_sft
+from art_otel_trl.conversations import DPO, ChatConfig, DpoConfig, chat_file, encode_chat, encode_dpo
+from art_otel_trl.tokens import GRPO, SFT, GrpoConfig, SftConfig, encode_grpo, encode_sft
 
 _NEVER: Final = {
     "rewards": "TRL takes one number a row, or none",
@@ -44,7 +42,7 @@ EXPORTER: Final = Exporter(
             not_carried=_CHAT,
             config=ChatConfig,
             encode=encode_chat,
-            sink=lambda config: chat_file(config.layout),
+            sink=chat_file,
         ),
         Format(
             name="dpo",
@@ -58,7 +56,7 @@ EXPORTER: Final = Exporter(
         ),
         Format(
             name="grpo",
-            summary="rollouts for GRPOTrainer's rollout_func, which art_otel_trl.replay hands out",
+            summary="rollouts for GRPOTrainer's rollout_func; art_otel_trl.rollouts.Replay reads them",
             input="sequences",
             needs="token ids and prompts of one token or more; logprobs and rewards where there are any",
             not_carried=_TOKENS,

@@ -1,13 +1,23 @@
-"""Conversations: histories and pairs as rows of `chat` and `dpo`.
+"""Conversations: histories as rows of `chat`, and pairs of them as rows of `dpo`.
 
-Invariant: a row is what TRL's data utilities call conversational, or there is none and the reason is noted.
+Invariant: a row is what TRL's data utilities call conversational; if there is none, the reason is counted. Content is
+text.
 
 Source: the dataset formats of TRL 1.16, and what `SFTTrainer` and `DPOTrainer` do with them.
 """
 
+# pyarrow ships no types.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
 import json
-from collections.abc import Iterator, Sequence
-from typing import Any, Final, TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal, TypeAlias, cast
+
+import msgspec
+import pyarrow as pa
+from msgspec import Meta
 
 from art_otel.exporting import (
     NO_ASSISTANT,
@@ -16,27 +26,66 @@ from art_otel.exporting import (
     ExportStats,
     FormatError,
     MessageExample,
+    ParquetFile,
     PreferencePair,
+    Value,
     answers,
     encode_each,
+    text_message,
 )
-from art_otel_trl.config import ChatConfig, DpoConfig
-from art_otel_trl.messages import Message, template_messages, tools_json
 
 Row: TypeAlias = dict[str, Any]
+Message: TypeAlias = dict[str, Any]
 
 END_CUT: Final = "messages behind the last trained one cut"
 TRAINED_TOO: Final = "conversations in which TRL trains answers that are not trained here"
 BETWEEN: Final = "sides with messages between the answers, which TRL compares too"
+NO_OBJECT: Final = "tool call arguments that are no plain JSON object kept as text"
+
+ToolArguments: TypeAlias = Annotated[
+    Literal["object", "text"],
+    Meta(
+        description="tool call arguments as an object, which templates write with tojson, or as the sampled text, which"
+        " some templates then encode twice"
+    ),
+]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChatConfig:
+    """Options of `chat`."""
+
+    layout: Annotated[
+        Literal["prompt_completion", "messages"],
+        Meta(
+            description="prompt_completion: what stands before the first trained message is the prompt, so answers that"
+            " several histories share are trained once; messages: one list, in which TRL trains every answer"
+        ),
+    ] = "prompt_completion"
+    tool_arguments: ToolArguments = "object"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DpoConfig:
+    """Options of `dpo`."""
+
+    tool_arguments: ToolArguments = "object"
+    later_messages: Annotated[
+        Literal["keep", "truncate", "drop"],
+        Meta(
+            description="a side's messages behind its first: kept, cut, or the pair left out; TRL compares all that it"
+            " gets, what tools said too"
+        ),
+    ] = "keep"
 
 
 def encode_chat(items: Iterator[MessageExample], config: ChatConfig, stats: ExportStats) -> Iterator[Row]:
-    """A row an example: `messages`, or `prompt` and `completion`; and `tools`."""
+    """Yield a row for each example: `messages`, or `prompt` and `completion`; and `tools`."""
     return encode_each(items, lambda example: _chat(example, config, stats), stats)
 
 
 def encode_dpo(items: Iterator[PreferencePair], config: DpoConfig, stats: ExportStats) -> Iterator[Row]:
-    """A row a pair: `prompt`, `chosen`, `rejected` and `tools`."""
+    """Yield a row for each pair: `prompt`, `chosen`, `rejected` and `tools`."""
     return encode_each(items, lambda pair: _dpo(pair, config, stats), stats)
 
 
@@ -47,7 +96,7 @@ def _chat(example: MessageExample, config: ChatConfig, stats: ExportStats) -> Ro
         raise FormatError(NO_ASSISTANT)
     if start == 0 and config.layout == "prompt_completion":
         raise FormatError(NO_PROMPT)
-    messages = template_messages(example.messages[:end], config.tool_arguments, stats)
+    messages = _template_messages(example.messages[:end], config, stats)
     trained = range(start, end) if config.layout == "prompt_completion" else range(end)
     if any(messages[position]["role"] == "assistant" and not example.train[position] for position in trained):
         stats.changed[TRAINED_TOO] += 1
@@ -58,13 +107,13 @@ def _chat(example: MessageExample, config: ChatConfig, stats: ExportStats) -> Ro
     else:
         talk = {"prompt": _json(messages[:start]), "completion": _json(messages[start:])}
     origin = {"rollout_id": example.rollout_id, "group_id": example.group_id, "reward": example.reward}
-    return {**talk, "tools": tools_json(example.tools), **origin}
+    return {**talk, "tools": _tools(example.tools), **origin}
 
 
 def _dpo(pair: PreferencePair, config: DpoConfig, stats: ExportStats) -> Row:
     if not pair.prompt:
         raise FormatError(NO_PROMPT)
-    prompt = template_messages(pair.prompt, config.tool_arguments, stats)
+    prompt = _template_messages(pair.prompt, config, stats)
     chosen, rejected = (_side(side, config, stats) for side in (pair.chosen, pair.rejected))
     if chosen == rejected:
         raise FormatError(SAME)
@@ -72,7 +121,7 @@ def _dpo(pair: PreferencePair, config: DpoConfig, stats: ExportStats) -> Row:
         "prompt": _json(prompt),
         "chosen": _json(chosen),
         "rejected": _json(rejected),
-        "tools": tools_json(pair.tools),
+        "tools": _tools(pair.tools),
         "group_id": pair.group_id,
         "chosen_rollout_id": pair.chosen_rollout_id,
         "rejected_rollout_id": pair.rejected_rollout_id,
@@ -82,12 +131,89 @@ def _dpo(pair: PreferencePair, config: DpoConfig, stats: ExportStats) -> Row:
 
 
 def _side(side: Sequence[Message], config: DpoConfig, stats: ExportStats) -> list[Message]:
-    """One side of a pair, which begins with what the policy sampled."""
+    """One side of a pair. It begins with what the policy sampled."""
     kept = answers(side, config.later_messages, stats)
     if any(message["role"] != "assistant" for message in kept):
         stats.changed[BETWEEN] += 1
-    return template_messages(kept, config.tool_arguments, stats)
+    return _template_messages(kept, config, stats)
+
+
+def _template_messages(
+    messages: Sequence[Message], config: ChatConfig | DpoConfig, stats: ExportStats
+) -> list[Message]:
+    """OpenAI's chat messages as a chat template takes them. Raises FormatError if one is more than text."""
+    converted: list[Message] = []
+    for message in messages:
+        plain = text_message(message, stats)
+        if "tool_calls" in plain and config.tool_arguments == "object":
+            plain["tool_calls"] = [_with_object(call, stats) for call in plain["tool_calls"]]
+        converted.append(plain)
+    return converted
+
+
+def _with_object(call: Mapping[str, Any], stats: ExportStats) -> Message:
+    function = call["function"]
+    parsed = _object(function["arguments"])
+    if parsed is None:
+        stats.changed[NO_OBJECT] += 1
+        return dict(call)
+    return {**call, "function": {**function, "arguments": parsed}}
+
+
+def _object(arguments: str) -> Message | None:
+    """The JSON object in the text. None if it is none, or if the JSON reader of `datasets` would refuse it."""
+    if not arguments.strip():
+        return {}
+    try:
+        value: object = msgspec.json.decode(arguments)
+        return cast(Message, value) if isinstance(value, dict) and _is_plain(cast(object, value)) else None
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+_INT64: Final = range(-(2**63), 2**63)
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, dict):
+        return all(map(_is_plain, cast(dict[str, object], value).values()))
+    if isinstance(value, list):
+        return all(map(_is_plain, cast(list[object], value)))
+    return not isinstance(value, int) or value in _INT64
+
+
+def _tools(tools: Sequence[Value] | None) -> str | None:
+    return json.dumps(tools, ensure_ascii=False) if tools else None
 
 
 def _json(messages: Sequence[Message]) -> str:
     return json.dumps(messages, ensure_ascii=False)
+
+
+# Conversations are columns of the type JSON, which `datasets` (4.7 and later) decodes to the same objects: as structs,
+# Arrow would fill every message and all arguments with the keys of the others, as nulls. Tools are JSON in text, which
+# TRL decodes itself.
+
+
+def chat_file(config: ChatConfig) -> ParquetFile:
+    """The file of `chat`."""
+    talk = ("messages",) if config.layout == "messages" else ("prompt", "completion")
+    origin = [("rollout_id", pa.string()), ("group_id", pa.string()), ("reward", pa.float64())]
+    return ParquetFile(pa.schema([*((name, pa.json_()) for name in talk), ("tools", pa.string()), *origin]))
+
+
+DPO: Final = ParquetFile(
+    pa.schema(
+        [
+            ("prompt", pa.json_()),
+            ("chosen", pa.json_()),
+            ("rejected", pa.json_()),
+            ("tools", pa.string()),
+            ("group_id", pa.string()),
+            ("chosen_rollout_id", pa.string()),
+            ("rejected_rollout_id", pa.string()),
+            ("chosen_reward", pa.float64()),
+            ("rejected_reward", pa.float64()),
+        ]
+    )
+)

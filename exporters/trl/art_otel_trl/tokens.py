@@ -1,18 +1,24 @@
 """Tokens: token histories as rows of `sft` and `grpo`.
 
-Invariant: the tokens under the mask of a row (labels that are not -100, `env_mask` 1) are those of the sequence.
+Invariant: the tokens under the mask of a row (labels that are not -100, `env_mask` 1) are those under the mask of the
+sequence. A sequence without a row is counted with the reason.
 
 Sources: `SFTTrainer` on a dataset with `input_ids` and `labels`; `rollout_func` of `GRPOTrainer` (TRL 1.16).
 """
 
+# pyarrow ships no types.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import numpy as np
+import pyarrow as pa
 
-from art_otel.exporting import ExportStats, TokenSequence
-from art_otel_trl.config import GrpoConfig, SftConfig
+from art_otel.exporting import ExportStats, ParquetFile, TokenSequence
 
 Row: TypeAlias = dict[str, Any]
 
@@ -25,8 +31,18 @@ FIRST: Final = "the first token is sampled, and no causal model is trained on it
 END_CUT: Final = "tokens behind the last trained completion cut"
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SftConfig:
+    """`sft` has no options."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GrpoConfig:
+    """`grpo` has no options."""
+
+
 def encode_sft(items: Iterator[TokenSequence], _config: SftConfig, stats: ExportStats) -> Iterator[Row]:
-    """A row a sequence: `input_ids`, and `labels` which are -100 where nothing is trained."""
+    """Yield a row for each sequence: `input_ids`, and `labels`, which are -100 for what is not trained."""
     for sequence in items:
         if not sequence.loss_mask[1:].any():
             stats.skipped[ONLY_FIRST] += 1
@@ -41,7 +57,7 @@ def encode_sft(items: Iterator[TokenSequence], _config: SftConfig, stats: Export
 
 
 def encode_grpo(items: Iterator[TokenSequence], _config: GrpoConfig, stats: ExportStats) -> Iterator[Row]:
-    """A row a sequence, as `rollout_func` returns it; sequences that begin with a completion are left out."""
+    """Yield a row for each sequence that has a prompt, with the fields that a `rollout_func` returns."""
     for sequence in items:
         row = grpo_row(sequence)
         if row is None:
@@ -53,10 +69,11 @@ def encode_grpo(items: Iterator[TokenSequence], _config: GrpoConfig, stats: Expo
 
 
 def grpo_row(sequence: TokenSequence) -> Row | None:
-    """The prompt ends before the first trained completion, the completion with the last. None without a prompt.
+    """The row of a sequence, None if no prompt stands before its first trained completion.
 
-    `completion_ids`, `env_mask` (1 where trained) and `logprobs` have one length. A logprob is None where a trained
-    token has none, 0.0 where nothing was sampled.
+    The completion is all from the first trained completion to the end of the last one. `completion_ids`, `env_mask` (1
+    if trained) and `logprobs` have one length. A logprob is 0.0 if the token was not sampled, and None if a trained
+    token has none.
     """
     start, end = sequence.completions[0].start, sequence.completions[-1].end
     if start == 0:
@@ -78,3 +95,25 @@ def _origin(sequence: TokenSequence) -> Row:
         "reward": sequence.reward,
         "policy_version": sequence.policy_version,
     }
+
+
+_ORIGIN: Final = [
+    ("rollout_id", pa.string()),
+    ("group_id", pa.string()),
+    ("reward", pa.float64()),
+    ("policy_version", pa.string()),
+]
+
+SFT: Final = ParquetFile(pa.schema([("input_ids", pa.list_(pa.int32())), ("labels", pa.list_(pa.int32())), *_ORIGIN]))
+GRPO: Final = ParquetFile(
+    pa.schema(
+        [
+            ("prompt_ids", pa.list_(pa.int32())),
+            ("completion_ids", pa.list_(pa.int32())),
+            ("env_mask", pa.list_(pa.int8())),
+            ("logprobs", pa.list_(pa.float32())),
+            *_ORIGIN,
+            ("training_step", pa.int64()),
+        ]
+    )
+)

@@ -15,9 +15,16 @@ from art_otel.data.sft import message_batches
 from art_otel.exporting import NO_ASSISTANT, NO_PROMPT, SAME, ExportStats, export
 from art_otel.exporting.encoding import CUT, MORE_THAN_TEXT, REFUSAL
 from art_otel.testing import JSON, trajectories
-from art_otel_trl.config import ChatConfig, DpoConfig
-from art_otel_trl.conversations import BETWEEN, END_CUT, TRAINED_TOO, encode_chat, encode_dpo
-from art_otel_trl.messages import NO_OBJECT
+from art_otel_trl.conversations import (
+    BETWEEN,
+    END_CUT,
+    NO_OBJECT,
+    TRAINED_TOO,
+    ChatConfig,
+    DpoConfig,
+    encode_chat,
+    encode_dpo,
+)
 from tests.data.rollouts import agent_rollouts, answer, assistant, call, chat, looking, rollout, user
 from tests.exporting.golden import check_golden
 from tests.exporting.samples import samples

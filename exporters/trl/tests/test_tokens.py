@@ -16,10 +16,17 @@ from art_otel.calls import Choice, InferenceCall, TokenIds
 from art_otel.errors import UsageError
 from art_otel.exporting import NULL_REWARD, ExportStats, export
 from art_otel.testing import trajectories
-from art_otel_trl.config import GrpoConfig, SftConfig
-from art_otel_trl.live import OTHER_HISTORY, LiveRollouts
-from art_otel_trl.replay import NO_GROUP, TOO_FEW, Replay, recorded_reward
-from art_otel_trl.tokens import END_CUT, FIRST, NO_PROMPT, ONLY_FIRST, encode_grpo, encode_sft
+from art_otel_trl.rollouts import NO_GROUP, OTHER_HISTORY, TOO_FEW, LiveRollouts, Replay, recorded_reward
+from art_otel_trl.tokens import (
+    END_CUT,
+    FIRST,
+    NO_PROMPT,
+    ONLY_FIRST,
+    GrpoConfig,
+    SftConfig,
+    encode_grpo,
+    encode_sft,
+)
 from tests.data.rollouts import agent_rollouts
 from tests.exporting.golden import check_golden
 from tests.exporting.samples import (

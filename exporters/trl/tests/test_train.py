@@ -11,7 +11,7 @@ import pytest
 import art_otel
 from art_otel.data.sft import message_batches
 from art_otel.exporting import TokenSequence, export
-from art_otel_trl.replay import NO_GROUP, TOO_FEW
+from art_otel_trl.rollouts import NO_GROUP, TOO_FEW
 from tests.exporting.samples import QUESTION, SYSTEM, asked, found, group, looking, prompt_ids, rollout, said, samples
 from tests.exporting.tokenizer import saved_tokenizer
 from tests.trainers.environment import trainer_python

@@ -12,8 +12,7 @@ from datasets import Dataset, load_dataset
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 from trl import DPOConfig, DPOTrainer, GRPOConfig, GRPOTrainer, SFTConfig, SFTTrainer
 
-from art_otel_trl.live import LiveRollouts
-from art_otel_trl.replay import Replay, recorded_reward
+from art_otel_trl.rollouts import LiveRollouts, Replay, recorded_reward
 from tests.exporting import samples
 
 FOLDER = Path(sys.argv[1])

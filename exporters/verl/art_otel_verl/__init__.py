@@ -3,10 +3,8 @@
 from typing import Final
 
 from art_otel.exporting import Exporter, Format
-from art_otel_verl.config import PromptsConfig, RolloutsConfig, SftConfig
-from art_otel_verl.conversations import encode_prompts, encode_sft
-from art_otel_verl.rollouts import encode_rollouts
-from art_otel_verl.schemas import PROMPTS, ROLLOUTS, SFT
+from art_otel_verl.conversations import PROMPTS, SFT, PromptsConfig, SftConfig, encode_prompts, encode_sft
+from art_otel_verl.rollouts import ROLLOUTS, RolloutsConfig, encode_rollouts
 
 _NEVER: Final = {
     "metrics": "no place in the format",
@@ -26,7 +24,7 @@ EXPORTER: Final = Exporter(
     formats=(
         Format(
             name="sft",
-            summary="multi-turn SFT Parquet for MultiTurnSFTDataset, whole with art_otel_verl.sft_dataset",
+            summary="multi-turn SFT Parquet for MultiTurnSFTDataset; art_otel_verl.sft_dataset reads all of it",
             input="conversations",
             needs="recorded messages",
             not_carried=_CHAT,
@@ -36,7 +34,7 @@ EXPORTER: Final = Exporter(
         ),
         Format(
             name="rollouts",
-            summary="rollouts as tokens, of which art_otel_verl.data_proto makes a DataProto",
+            summary="rollouts as tokens; art_otel_verl.rollouts.load_rollouts makes a DataProto of them",
             input="trajectories",
             needs="token ids, prompts of one token or more, and rewards",
             not_carried=_NEVER | {"tools": "the ids hold what the policy saw of them"},

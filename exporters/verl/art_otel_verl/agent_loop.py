@@ -1,7 +1,7 @@
-"""Agent loop: the app's own rollouts as verl's, in the loop.
+"""Agent loop: verl's agent loop plays rollouts of the app.
 
 Invariant: prompt, response, mask and logprobs of an output are those of a token history: what the server saw and what
-was sampled, never tokenized again. What is not trained is counted in `skipped`.
+it sampled, never tokenized again. What is not trained is counted in `skipped`.
 
     class MyLoop(RolloutAgentLoop):
         def play(self, sampling_params, **row):
@@ -13,7 +13,7 @@ Needs verl, which art-otel-verl itself does not depend on. Source: `AgentLoopBas
 
 # verl is not installed where the types are checked.
 # pyright: reportMissingImports=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportUnknownArgumentType=false, reportUntypedBaseClass=false, reportUnknownParameterType=false
+# pyright: reportUnknownArgumentType=false, reportUntypedBaseClass=false
 
 import logging
 from abc import abstractmethod
@@ -45,10 +45,10 @@ EMPTY: Final = "rollouts of which nothing is trained, given as a token that is n
 class RolloutAgentLoop(AgentLoopBase):
     """Plays a rollout of the app for each row of verl's dataset.
 
-    verl's V1 trainer is given every history of a rollout, and none where nothing is to be trained. The older worker
-    takes one output of each: the history that trains most tokens, or a token that is not trained, with the reward
-    `failed_reward`. A rollout that was given no reward has none, and verl asks its own reward function. `skipped`
-    counts by reason what was not given; a reason is logged when it is first met.
+    verl's V1 trainer gets every history of a rollout, and nothing if there is nothing to train. The older worker takes
+    exactly one output of a rollout: the history that trains most tokens. If there is none, it gets a token that is not
+    trained, with the reward `failed_reward`. If a rollout has no reward, verl asks its own reward function. `skipped`
+    counts by reason what verl did not get. A reason is logged when it is first met.
     """
 
     failed_reward: ClassVar[float] = 0.0
@@ -60,21 +60,20 @@ class RolloutAgentLoop(AgentLoopBase):
         """Call the app's rollout for a row of the dataset: an async function that @art_otel.rollout decorates."""
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> Any:  # noqa: ANN401 # as above
-        """The outputs of the rollout, for the V1 trainer, or the one that the older worker takes."""
+        """Play a rollout, and return its outputs for the V1 trainer, or one output for the older worker."""
         trajectory = await art_otel.gather_trajectory(self.play(sampling_params, **row))
-        outputs = self._outputs(
-            trajectory, row.get("global_steps"), with_logprobs=bool(sampling_params.get("logprobs"))
-        )
-        # Only V1 tells which of a prompt's rollouts this is.
+        with_logprobs = bool(sampling_params.get("logprobs"))
+        outputs = self._outputs(trajectory, row.get("global_steps"), with_logprobs=with_logprobs)
+        # Only V1 says which of a prompt's rollouts this is.
         if "session_id" in row:
             return outputs
         self._count({OTHER_HISTORY: max(len(outputs) - 1, 0), EMPTY: int(not outputs)})
         if not outputs:
-            return self._empty(trajectory, with_logprobs=bool(sampling_params.get("logprobs")))
+            return self._empty(trajectory, with_logprobs=with_logprobs)
         return max(outputs, key=lambda output: sum(output.response_mask))
 
     def _outputs(self, trajectory: Trajectory, step: int | None, *, with_logprobs: bool) -> list[Any]:
-        """An output for each history that trains something. `step` is the trainer's, if it says it."""
+        """An output for each history that trains something. `step` is the trainer's, None if it does not say it."""
         selected = art_otel.batches([trajectory], advantage=None, allow_incomplete=self.allow_incomplete)
         outputs: list[Any] = []
         for sequence in selected.sequences():
@@ -91,7 +90,7 @@ class RolloutAgentLoop(AgentLoopBase):
         return outputs
 
     def _problem(self, sequence: TokenSequence, *, with_logprobs: bool) -> str | None:
-        """Why verl does not take the history; a prompt that verl shortens is not what the server saw."""
+        """Why verl does not get the history, or None. A prompt that verl shortens would not be what the server saw."""
         if sequence.completions[0].start == 0:
             return NO_PROMPT
         if sequence.completions[0].start > self.rollout_config.prompt_length:
@@ -134,23 +133,23 @@ class RolloutAgentLoop(AgentLoopBase):
 
 
 def _seconds(trajectory: Trajectory) -> dict[str, float]:
-    """How long the calls and the tools took, as `AgentLoopMetrics` names them."""
+    """How long the calls and the tools took, by the names of `AgentLoopMetrics`."""
     calls = sum(one.end_ns - one.start_ns for one in trajectory.calls if one.end_ns is not None)
     tools = sum(one.end_ns - one.start_ns for one in trajectory.tool_calls if one.end_ns is not None)
     return {"generate_sequences": calls / 1e9, "tool_calls": tools / 1e9}
 
 
 def _named(rollout_id: str, policy_version: str | None) -> dict[str, Any]:
-    """The further fields of an output: every one has the same, as verl makes arrays of them."""
+    """The further fields of an output. All outputs have the same ones, because verl makes arrays of them."""
     ours = {"rollout_id": rollout_id, "policy_version": policy_version}
     return ours | {"reward_extra_info": {}, "turn_scores": [], "tool_rewards": []}
 
 
 def _versions(sequence: TokenSequence, step: int | None) -> dict[str, int]:
-    """The oldest and the newest weights that sampled a trained token.
+    """The steps of the oldest and of the newest weights that sampled a trained token.
 
-    Where the version of one is not known as a number, they are those before the trainer's `step`: verl's V1 wants them
-    of every row.
+    If a token has no version that is a number, both are the step before the trainer's `step`, because V1 needs them in
+    every row.
     """
     versions = sequence.weight_versions[sequence.loss_mask]
     if (versions < 0).any():

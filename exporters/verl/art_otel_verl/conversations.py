@@ -1,25 +1,35 @@
-"""Conversations: histories as rows of `sft`, and what stands before them as rows of `prompts`.
+"""Conversations: histories as rows of `sft`, the first prompt of each group as a row of `prompts`, and rows read back.
 
-Invariant: content is text. A row is what verl's reader takes, or there is none and the reason is noted.
+Invariant: content is text. A row is what verl's reader takes; if there is none, the reason is counted. A message that
+is read back has only the fields that it had.
 
 Sources: `MultiTurnSFTDataset` and `RLHFDataset` of verl 0.9.1.
 """
 
+# pyarrow ships no types.
+# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
+# pyright: reportUnknownArgumentType=false
+
 import json
-from collections.abc import Iterator
-from typing import Any, Final, TypeAlias
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, TypeAlias, cast
+
+import msgspec
+import pyarrow as pa
+from msgspec import Meta
 
 from art_otel.exporting import (
     NO_ASSISTANT,
     ExportStats,
     FormatError,
     MessageExample,
+    ParquetFile,
     ScoredTrajectory,
     encode_each,
     text_message,
 )
 from art_otel.trajectories import Trajectory, chat_message
-from art_otel_verl.config import PromptsConfig, SftConfig
 
 Row: TypeAlias = dict[str, Any]
 
@@ -29,13 +39,33 @@ TOOL_CALLS: Final = "a prompt with tool calls or tool results"
 SAME_GROUP: Final = "the prompt of its group is there already"
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SftConfig:
+    """`sft` has no options."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PromptsConfig:
+    """Options of `prompts`."""
+
+    data_source: Annotated[
+        str | None, Meta(description="what verl chooses the reward function by; the rollout's name where not given")
+    ] = None
+    ground_truth: Annotated[str, Meta(description="the name of the metadata that is reward_model.ground_truth")] = (
+        "ground_truth"
+    )
+
+
 def encode_sft(items: Iterator[MessageExample], _config: SftConfig, stats: ExportStats) -> Iterator[Row]:
-    """A row an example: `messages`, each with `train` (null where it is not the assistant's), and `tools`."""
+    """Yield a row for each example: `messages`, each with `train` (null if it is not the assistant's), and `tools`."""
     return encode_each(items, lambda example: _sft(example, stats), stats)
 
 
 def encode_prompts(items: Iterator[ScoredTrajectory], config: PromptsConfig, stats: ExportStats) -> Iterator[Row]:
-    """A row a group: what its first trajectory was asked. One without a group is a group of its own."""
+    """Yield a row for each group: the prompt of its first trajectory that has one.
+
+    A trajectory without a group is a group of its own.
+    """
     seen: set[str] = set()
     index = 0
     for item in items:
@@ -94,3 +124,77 @@ def _prompt(trajectory: Trajectory, index: int, config: PromptsConfig, stats: Ex
             "rollout_id": trajectory.rollout_id,
         },
     }
+
+
+# Explicit schemas, so that files of several exports fit together. A tool is JSON in text: as structs, Arrow would fill
+# the parameters of each tool with those of all others, as nulls.
+
+_CALL: Final = pa.struct(
+    [
+        ("id", pa.string()),
+        ("type", pa.string()),
+        ("function", pa.struct([("name", pa.string()), ("arguments", pa.string())])),
+    ]
+)
+_MESSAGE: Final = pa.struct(
+    [
+        ("role", pa.string()),
+        ("content", pa.string()),
+        ("reasoning_content", pa.string()),
+        ("tool_calls", pa.list_(_CALL)),
+        ("tool_call_id", pa.string()),
+        ("name", pa.string()),
+        ("train", pa.bool_()),
+    ]
+)
+
+SFT: Final = ParquetFile(
+    pa.schema(
+        [
+            ("messages", pa.list_(_MESSAGE)),
+            ("tools", pa.list_(pa.string())),
+            ("rollout_id", pa.string()),
+            ("group_id", pa.string()),
+            ("reward", pa.float64()),
+        ]
+    )
+)
+_EXTRA: Final = [("index", pa.int64()), ("split", pa.string()), ("group_id", pa.string()), ("rollout_id", pa.string())]
+PROMPTS: Final = ParquetFile(
+    pa.schema(
+        [
+            ("data_source", pa.string()),
+            ("prompt", pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))),
+            ("ability", pa.string()),
+            ("reward_model", pa.struct([("style", pa.string()), ("ground_truth", pa.string())])),
+            ("extra_info", pa.struct(_EXTRA)),
+        ]
+    )
+)
+
+
+def template_message(message: Mapping[str, Any], *, as_text: bool) -> Row:
+    """A message of an `sft` row as a chat template takes it, without the nulls of its columns.
+
+    Arguments of tool calls that are a JSON object are parsed, unless `as_text`. Others stay text, also those that are
+    invalid because of half a character or NaN.
+    """
+    fields = {name: value for name, value in message.items() if value is not None}
+    if "tool_calls" in fields:
+        fields["tool_calls"] = [_call(call, as_text=as_text) for call in fields["tool_calls"]]
+    return fields
+
+
+def _call(call: Mapping[str, Any], *, as_text: bool) -> Row:
+    function = call["function"]
+    arguments = function["arguments"] if as_text else _parsed(function["arguments"])
+    call_fields = {name: value for name, value in call.items() if value is not None}
+    return {**call_fields, "function": {**function, "arguments": arguments}}
+
+
+def _parsed(arguments: str) -> object:
+    try:
+        value: object = msgspec.json.decode(arguments or "{}")
+    except (msgspec.DecodeError, RecursionError):
+        return arguments
+    return cast(object, value) if isinstance(value, dict) else arguments

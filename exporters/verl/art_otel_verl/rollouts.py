@@ -1,28 +1,77 @@
-"""Rollouts: token histories as rows of a DataProto, without padding.
+"""Rollouts: token histories as rows of `rollouts`, and the rows of a file read back as verl's DataProto.
 
-Invariant: `responses`, `response_mask`, `rollout_log_probs`, `rm_scores` and `advantages` of a row have one length; the
-tokens under the mask are the trained completions of the history; a row begins and ends its response with one.
+Invariant: `responses`, `response_mask`, `rollout_log_probs`, `rm_scores` and `advantages` of a row have one length. The
+tokens under the mask are the trained completions of the history, and a response begins and ends with one of them. In a
+DataProto all prompts end at one column, and all responses begin at the next: prompts are padded on the left and
+responses on the right, as verl pads them.
 
-Source: `AgentLoopOutput` and `DataProto` of verl 0.9.1.
+    data = load_rollouts("out/verl-rollouts.parquet")
+
+`load_rollouts` needs verl, which art-otel-verl itself does not depend on. Source: `AgentLoopOutput` and `DataProto` of
+verl 0.9.1.
 """
 
-from collections.abc import Iterator
-from typing import Any, Final, TypeAlias
+# verl and torch are not installed where the types are checked, and pyarrow ships no types.
+# pyright: reportMissingImports=false, reportMissingTypeStubs=false, reportUnknownMemberType=false
+# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from msgspec import Meta
+from numpy.typing import NDArray
 
-from art_otel.exporting import ExportStats, ScoredTrajectory, TokenSequence, sequences_of
+from art_otel.errors import UsageError
+from art_otel.exporting import ExportStats, ParquetFile, ScoredTrajectory, TokenSequence, sequences_of
 from art_otel.trajectories import Trajectory
-from art_otel_verl.config import RolloutsConfig
 
 Row: TypeAlias = dict[str, Any]
 
 NO_PROMPT: Final = "no prompt tokens before the first trained completion"
 END_CUT: Final = "tokens behind the last trained completion cut"
 
+ROLLOUTS: Final = ParquetFile(
+    pa.schema(
+        [
+            ("prompts", pa.list_(pa.int32())),
+            ("responses", pa.list_(pa.int32())),
+            ("response_mask", pa.list_(pa.int8())),
+            ("rollout_log_probs", pa.list_(pa.float32())),
+            ("rm_scores", pa.list_(pa.float32())),
+            ("advantages", pa.list_(pa.float32())),
+            ("uid", pa.string()),
+            ("rollout_id", pa.string()),
+            ("policy_version", pa.string()),
+        ]
+    )
+)
+_OPTIONAL: Final = ("rollout_log_probs", "rm_scores", "advantages")
+_NAMES: Final = ("uid", "rollout_id", "policy_version")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RolloutsConfig:
+    """Options of `rollouts`."""
+
+    reward_at: Annotated[
+        Literal["end", "completions"],
+        Meta(
+            description="where rm_scores has the reward: at the row's last token, as verl puts it, or each completion's"
+            " own at its last token, for rewards of steps or calls"
+        ),
+    ] = "end"
+    token_rewards: Annotated[
+        str | None, Meta(description="the name of a reward that was given to spans of tokens, to add to rm_scores")
+    ] = None
+
 
 def encode_rollouts(items: Iterator[ScoredTrajectory], config: RolloutsConfig, stats: ExportStats) -> Iterator[Row]:
-    """A row for each token history that trains something."""
+    """Yield a row for each token history that trains something."""
     uids = _Uids()
     for item in items:
         uid = uids.of(item.trajectory)
@@ -39,7 +88,7 @@ def encode_rollouts(items: Iterator[ScoredTrajectory], config: RolloutsConfig, s
 
 
 class _Uids:
-    """What verl compares rows by: a group's members of one training step. Others are compared with nothing."""
+    """What verl compares rows by: the members of a group in one training step. Other rows are compared with nothing."""
 
     def __init__(self) -> None:
         self._steps: dict[str, int | None] = {}
@@ -49,7 +98,7 @@ class _Uids:
         """The uid of a trajectory's rows."""
         group, step = trajectory.group_id, trajectory.training_step
         if group is not None:
-            # The first step that a group is met in needs no mark.
+            # The first step of a group needs no mark.
             return group if self._steps.setdefault(group, step) == step else f"{group} of step {step}"
         attempt = f" attempt {trajectory.attempt}" if trajectory.attempt else ""
         uid = f"rollout {trajectory.rollout_id}{attempt}"
@@ -73,8 +122,8 @@ def _row(sequence: TokenSequence, config: RolloutsConfig, uid: str) -> Row:
     }
 
 
-def _scores(sequence: TokenSequence, config: RolloutsConfig) -> np.ndarray[Any, np.dtype[np.float64]] | None:
-    """The reward of each token, None where a reward is unknown. Shape: (tokens,)."""
+def _scores(sequence: TokenSequence, config: RolloutsConfig) -> NDArray[np.float64] | None:
+    """The reward of each token, None if a reward is unknown. Shape: (tokens,)."""
     rewarded = range(len(sequence.completions)) if config.reward_at == "completions" else [-1]
     scores = np.zeros(len(sequence)) if sequence.token_rewards is None else sequence.token_rewards.astype(np.float64)
     for position in rewarded:
@@ -83,3 +132,74 @@ def _scores(sequence: TokenSequence, config: RolloutsConfig) -> np.ndarray[Any, 
             return None
         scores[sequence.completions[position].end - 1] += reward
     return scores
+
+
+def load_rollouts(
+    path: str | Path, *, prompt_length: int | None = None, response_length: int | None = None, pad_token_id: int = 0
+) -> Any:  # noqa: ANN401 # verl's DataProto
+    """The rows of a file of the format `rollouts` as a `verl.DataProto`.
+
+    Its tensors are those of `pad_rollouts`. `uid`, `rollout_id` and `policy_version` are arrays of objects. Raises
+    ImportError without verl. Raises UsageError for rows that are longer than the lengths, for a file without rows, and
+    for a file of another format.
+    """
+    try:
+        import torch  # noqa: PLC0415 # not installed where rows are only written
+        from verl import DataProto  # noqa: PLC0415 # as torch
+    except ImportError as missing:
+        raise ImportError(
+            "art_otel_verl.rollouts.load_rollouts needs verl: install it as verl's documentation says"
+        ) from missing
+    table = pq.read_table(path)
+    if lacking := [name for name in ROLLOUTS.schema.names if name not in table.column_names]:
+        raise UsageError(
+            f"{path}: has no {', '.join(lacking)}; give a file of `art-otel export --to verl --format rollouts`"
+        )
+    rows = table.to_pylist()
+    arrays = pad_rollouts(rows, prompt_length=prompt_length, response_length=response_length, pad_token_id=pad_token_id)
+    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    return DataProto.from_dict(tensors=tensors, non_tensors={name: [row[name] for row in rows] for name in _NAMES})
+
+
+def pad_rollouts(
+    rows: Sequence[Row], *, prompt_length: int | None = None, response_length: int | None = None, pad_token_id: int = 0
+) -> dict[str, NDArray[Any]]:
+    """The arrays of a DataProto by verl's names, int64 and float32.
+
+    `prompts` has shape (rows, prompt_length). `responses`, `response_mask`, `rollout_log_probs`, `rm_scores` and
+    `advantages` have (rows, response_length), the last three only if every row has them. `input_ids`, `attention_mask`
+    and `position_ids` are as wide as both. A length that is not given is that of the longest row. Raises UsageError for
+    a row that is longer, and if there are no rows.
+    """
+    if not rows:
+        raise UsageError("rollouts: there are none, and a DataProto needs at least one row")
+    before = _width([row["prompts"] for row in rows], prompt_length, "prompt_length")
+    behind = _width([row["responses"] for row in rows], response_length, "response_length")
+    prompts, responses = (np.full((len(rows), width), pad_token_id, np.int64) for width in (before, behind))
+    attention = np.zeros((len(rows), before + behind), np.int64)
+    mask = np.zeros((len(rows), behind), np.int64)
+    optional = {name: np.zeros((len(rows), behind), np.float32) for name in _OPTIONAL if all(row[name] for row in rows)}
+    for row_number, row in enumerate(rows):
+        start, size = before - len(row["prompts"]), len(row["responses"])
+        prompts[row_number, start:] = row["prompts"]
+        responses[row_number, :size] = row["responses"]
+        attention[row_number, start : before + size] = 1
+        mask[row_number, :size] = row["response_mask"]
+        for name, array in optional.items():
+            array[row_number, :size] = row[name]
+    return {
+        "prompts": prompts,
+        "responses": responses,
+        "response_mask": mask,
+        "input_ids": np.concatenate([prompts, responses], axis=1),
+        "attention_mask": attention,
+        "position_ids": np.maximum(attention.cumsum(axis=1) - 1, 0),
+        **optional,
+    }
+
+
+def _width(parts: Sequence[Sequence[int]], length: int | None, name: str) -> int:
+    longest = max(map(len, parts))
+    if length is not None and longest > length:
+        raise UsageError(f"{name}={length}: a row has {longest} tokens; give a larger length, or leave such rows out")
+    return longest if length is None else length

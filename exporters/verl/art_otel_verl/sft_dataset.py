@@ -1,6 +1,6 @@
-"""SftDataset: verl's MultiTurnSFTDataset on our files, trained exactly where the policy sampled.
+"""SftDataset: verl's MultiTurnSFTDataset for files of the format `sft`; it trains exactly what the policy sampled.
 
-Invariant: trained are the tokens of messages with `train`, without what the template puts behind their end.
+Invariant: the trained tokens are those of messages with `train`, without what the template puts behind their end.
 
     data.custom_cls.path=pkg://art_otel_verl.sft_dataset data.custom_cls.name=SftDataset
 
@@ -14,7 +14,7 @@ Needs verl, which art-otel-verl itself does not depend on.
 import json
 from typing import Any
 
-from art_otel_verl.decoding import template_message
+from art_otel_verl.conversations import template_message
 
 try:
     from verl.utils.dataset.multiturn_sft_dataset import MultiTurnSFTDataset
@@ -24,9 +24,9 @@ except ImportError as missing:
 
 
 class SftDataset(MultiTurnSFTDataset):
-    """Rows of the format `sft`, with their tools, and arguments of tool calls as templates take them.
+    """Rows of the format `sft`, with their tools, and with arguments of tool calls as chat templates take them.
 
-    `data.tool_arguments` is `object` (the default) or `text`, for templates that write the text as it is.
+    `data.tool_arguments` is `object` (the default), or `text` for templates that write the text as it is.
     """
 
     def __init__(self, parquet_files: Any, tokenizer: Any, config: Any, *others: Any, **named: Any) -> None:  # noqa: ANN401 # verl's

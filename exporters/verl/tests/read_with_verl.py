@@ -19,7 +19,7 @@ from verl.utils.dataset.rl_dataset import RLHFDataset
 from verl.utils.dataset.rl_dataset import collate_fn as collate_prompts
 from verl.utils.import_utils import load_extern_object
 
-from art_otel_verl.data_proto import load_rollouts
+from art_otel_verl.rollouts import load_rollouts
 
 FOLDER = Path(sys.argv[1])
 TOKENIZER = AutoTokenizer.from_pretrained(FOLDER / "tokenizer")

@@ -14,9 +14,17 @@ from art_otel.data.sft import message_batches
 from art_otel.exporting import NO_ASSISTANT, ExportStats, ScoredTrajectory, export
 from art_otel.exporting.encoding import MORE_THAN_TEXT, REFUSAL
 from art_otel.testing import trajectories
-from art_otel_verl.config import PromptsConfig, SftConfig
-from art_otel_verl.conversations import END_CUT, NO_PROMPT, SAME_GROUP, TOOL_CALLS, encode_prompts, encode_sft
-from art_otel_verl.decoding import template_message
+from art_otel_verl.conversations import (
+    END_CUT,
+    NO_PROMPT,
+    SAME_GROUP,
+    TOOL_CALLS,
+    PromptsConfig,
+    SftConfig,
+    encode_prompts,
+    encode_sft,
+    template_message,
+)
 from tests.data.rollouts import agent_rollouts, answer, assistant, call, chat, looking, rollout, user
 from tests.exporting.golden import check_golden
 from tests.exporting.samples import samples

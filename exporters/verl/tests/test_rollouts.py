@@ -22,8 +22,7 @@ from art_otel.exporting import export
 from art_otel.testing import trajectories
 from art_otel.trajectories import Reward
 from art_otel_verl import EXPORTER
-from art_otel_verl.padding import pad_rollouts
-from art_otel_verl.rollouts import END_CUT, NO_PROMPT
+from art_otel_verl.rollouts import END_CUT, NO_PROMPT, pad_rollouts
 from tests.data.token_rollouts import rollouts as token_rollouts
 from tests.data.token_rollouts import talk
 from tests.exporting.golden import check_golden
@@ -194,8 +193,15 @@ def test_rows_that_make_no_array_are_an_error(rows, lengths, told):
         pad_rollouts(rows, **lengths)
 
 
-@pytest.mark.parametrize("module", ["agent_loop", "data_proto", "sft_dataset"])
-def test_without_verl_it_says_what_to_install(module):
-    code = f"import sys; sys.modules['verl'] = sys.modules['torch'] = None; import art_otel_verl.{module}"
+@pytest.mark.parametrize(
+    ("what", "use"),
+    [
+        ("agent_loop", "import art_otel_verl.agent_loop"),
+        ("sft_dataset", "import art_otel_verl.sft_dataset"),
+        ("rollouts.load_rollouts", "import art_otel_verl.rollouts as r; r.load_rollouts('rollouts.parquet')"),
+    ],
+)
+def test_without_verl_it_says_what_to_install(what, use):
+    code = f"import sys; sys.modules['verl'] = sys.modules['torch'] = None; {use}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert f"ImportError: art_otel_verl.{module} needs verl" in done.stderr
+    assert f"ImportError: art_otel_verl.{what} needs verl" in done.stderr

@@ -1,13 +1,11 @@
-"""Wire: experiences as the bytes that Trinity-RFT's `Experience.deserialize_many` reads.
+"""Payloads: experiences as the bytes that Trinity-RFT's `Experience.deserialize_many` reads.
 
-Invariant: equal experiences give equal bytes. The pickled part holds values of Python's own types only.
+Invariant: equal experiences give equal bytes. The pickled part holds values of Python's own types only. A payload holds
+the experiences of one task, in the order of its runs.
 
 Source: `Experience.serialize_many` of Trinity-RFT 0.6.0, version 1: `TRXP`, the version as a byte, the lengths of both
 parts as 8 bytes each, little-endian; a pickle of the fields; a safetensors file of the arrays, named `{index}:{field}`.
 """
-
-# safetensors ships no complete types.
-# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
 
 import io
 import pickle
@@ -20,13 +18,33 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import save
 
-from art_otel_trinity.experience import Experience
+from art_otel.exporting import ExportStats, ScoredTrajectory, SpillFile
+from art_otel_trinity.experiences import Experience, ExperiencesConfig, Task, encode_runs
 
+_NAME: Final = "payloads/{:06d}.trxp"
 _MAGIC: Final = b"TRXP"
 _VERSION: Final = 1
 _PICKLE: Final = 5  # of Python 3.8 and later
 _FIELDS: Final = ("reward", "truncate_status", "prompt_length", "response_text", "messages", "tools")
 _ARRAYS: Final = ("tokens", "logprobs", "token_level_reward", "advantages", "action_mask")
+
+
+def encode_payloads(
+    items: Iterator[ScoredTrajectory], config: ExperiencesConfig, stats: ExportStats
+) -> Iterator[tuple[str, bytes]]:
+    """Yield a payload for each task, in the order of their first runs.
+
+    Experiences wait on disk. Only those of one task are in memory.
+    """
+    tasks: dict[Task, list[int]] = {}
+    with SpillFile[list[Experience]]() as spilled:
+        for number, experiences in enumerate(encode_runs(items, config, stats)):
+            if experiences:
+                eid = experiences[0].eid
+                tasks.setdefault((eid.batch, eid.task), []).append(number)
+                spilled[number] = experiences
+        for task_number, numbers in enumerate(tasks.values()):
+            yield _NAME.format(task_number), to_bytes([one for number in numbers for one in spilled[number]])
 
 
 def to_bytes(experiences: Sequence[Experience]) -> bytes:
@@ -59,7 +77,7 @@ def _arrays(position: int, experience: Experience) -> Iterator[tuple[str, NDArra
 
 
 def _pickled(value: object) -> bytes:
-    """The pickle without references between equal parts, which would depend on which of them are one object."""
+    """A pickle without references between equal parts. They would depend on which of the parts are one object."""
     buffer = io.BytesIO()
     pickler = pickle.Pickler(buffer, _PICKLE)
     pickler.fast = True
