@@ -3,8 +3,7 @@
 from typing import Final
 
 from art_otel.exporting import Exporter, Folder, Format
-from art_otel_atif.config import TrajectoriesConfig
-from art_otel_atif.encode import encode_trajectories
+from art_otel_atif.documents import TrajectoriesConfig, encode_trajectories
 
 __all__ = ["EXPORTER"]
 
