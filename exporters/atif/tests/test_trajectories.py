@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -253,6 +254,12 @@ def test_an_unusable_reward_is_left_out_and_told(reward):
     document, changed = one_document(rollout(chat(user("q"), assistant("a")), reward=reward))
     assert "reward" not in document["extra"]
     assert changed == {NULL_REWARD: 1}
+
+
+def test_what_only_the_process_of_a_rollout_knows_is_not_written():
+    trajectory, child = samples.failed(), samples.branching()
+    gathered = replace(trajectory, result=object(), exception=ValueError("no rain"), children=(child,))
+    assert encoded(gathered)[0] == encoded(trajectory)[0]
 
 
 def test_the_export_is_a_folder_with_a_report(tmp_path):
