@@ -6,10 +6,8 @@ Where ART is installed, `read_groups` reads the JSONL, and `art_groups` gives tr
 from typing import Final
 
 from art_otel.exporting import Exporter, Format, JsonLines
-from art_otel_art.config import LogConfig, TrajectoriesConfig
-from art_otel_art.encode import encode_trajectories
-from art_otel_art.groups import art_groups
-from art_otel_art.log import LogFolder, encode_log
+from art_otel_art.groups import TrajectoriesConfig, art_groups, encode_trajectories
+from art_otel_art.log import LogConfig, LogFolder, encode_log
 from art_otel_art.read import read_groups
 
 __all__ = ["EXPORTER", "art_groups", "read_groups"]

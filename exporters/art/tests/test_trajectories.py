@@ -14,8 +14,7 @@ from art_otel.exporting.exporter import ScoredTrajectory
 from art_otel.testing import trajectories
 from art_otel.trajectories import PolicyVersions, histories
 from art_otel_art import EXPORTER
-from art_otel_art.config import TrajectoriesConfig
-from art_otel_art.encode import encode_trajectories
+from art_otel_art.groups import TrajectoriesConfig, encode_trajectories
 from tests.data.rollouts import agent_rollouts, assistant, call, rollout, user
 from tests.exporting.golden import check_golden
 from tests.exporting.samples import LOOK_UP, conversation, failed, samples, without_ids
