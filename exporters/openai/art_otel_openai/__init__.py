@@ -3,8 +3,7 @@
 from typing import Final
 
 from art_otel.exporting import Exporter, Format, JsonLines
-from art_otel_openai.config import PreferenceConfig, SftConfig
-from art_otel_openai.encode import encode_preferences, encode_sft
+from art_otel_openai.fine_tuning import PreferenceConfig, SftConfig, encode_preferences, encode_sft
 
 _NOT_CARRIED: Final = {
     "reward": "the files hold conversations; rewards only choose them",

@@ -13,8 +13,7 @@ from art_otel.data.sft import message_batches
 from art_otel.exporting import ExportStats, export
 from art_otel.testing import trajectories
 from art_otel_openai import EXPORTER
-from art_otel_openai.config import SftConfig
-from art_otel_openai.encode import encode_sft
+from art_otel_openai.fine_tuning import SftConfig, encode_sft
 from tests.data.rollouts import agent_rollouts, answer, assistant, call, chat, looking, rollout, user
 from tests.exporting.golden import check_golden
 from tests.exporting.openai_types import check_messages, check_tools
