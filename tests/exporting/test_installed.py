@@ -35,7 +35,7 @@ FOLDERS = sorted(path.parent for path in ROOT.glob("exporters/*/pyproject.toml")
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_every_exporter_has_the_skeleton(folder):
     package = folder / f"art_otel_{folder.name}"
-    for path in ("__init__.py", "config.py", "py.typed"):
+    for path in ("__init__.py", "py.typed"):
         assert (package / path).is_file()
     assert all(any((folder / path).iterdir()) for path in ("testdata", "tests"))
     assert max(len(path.read_text(encoding="utf-8").splitlines()) for path in package.rglob("*.py")) <= 400
