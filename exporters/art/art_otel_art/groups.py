@@ -49,22 +49,22 @@ from art_otel_art.read import make_group
 JsonObject: TypeAlias = dict[str, Any]
 
 FAILED: Final = "trajectories that did not end well, written as exceptions of their groups"
-UNKNOWN: Final = "histories with messages that nobody recorded"
-NO_ROLE: Final = "completions that are not the assistant's"
-OTHER_TOOLS: Final = "histories whose tools changed, written with those of the last call"
-NO_FUNCTION: Final = "tools that are no function left out"
-NO_NUMBER: Final = "metrics that are no finite number left out"
+UNKNOWN: Final = "histories with messages that were not recorded"
+NO_ROLE: Final = "completions whose role is not assistant"
+OTHER_TOOLS: Final = "histories whose tools changed, written with the tools of the last call"
+NO_FUNCTION: Final = "tools that are not functions, left out"
+NO_NUMBER: Final = "metrics that are not finite, left out"
 NO_VERSION: Final = "policy versions that are no whole number left out"
-NESTED: Final = "metadata that is no scalar written as JSON text"
+NESTED: Final = "metadata that is not a scalar, written as JSON text"
 NOT_TRAINED: Final = "completions without token ids and logprobs, which ART does not train on"
 NO_PROMPT_IDS: Final = "completions without the token ids of their prompt, which ART does not train on"
 CONSTRAINED: Final = (
     "completions sampled under a grammar, whose logprobs are not the policy's, which ART does not train on"
 )
 NO_FINISH_REASON: Final = "unknown finish reasons written as stop or tool_calls"
-NO_ID: Final = "tool calls without an id given an empty one"
-NO_PARTS: Final = "content of sampled messages beside their text left out"
-NO_TOOL_CALLS: Final = "tool calls left out beside the sampled tokens that hold them"
+NO_ID: Final = "tool calls without an id, which got an empty one"
+NO_PARTS: Final = "content of sampled messages other than text, left out"
+NO_TOOL_CALLS: Final = "tool calls left out, because the sampled tokens hold them"
 
 _FINISH_REASONS: Final = ("stop", "length", "tool_calls", "content_filter", "function_call")
 _EMPTY: Final = dict.fromkeys(("refusal", "annotations", "audio", "function_call", "tool_calls"))
@@ -168,7 +168,7 @@ def _one_reward(item: ScoredTrajectory) -> float:
         raise RefusedError("nothing sampled")
     rewards = {turn.reward for turn in item.turn_rewards}
     if len(rewards) > 1:
-        raise RefusedError("turns of different rewards, where ART has one a trajectory")
+        raise RefusedError("turns with different rewards, but ART has one per trajectory")
     (reward,) = rewards
     if reward is None:
         raise RefusedError(unrewarded(item.trajectory) or "no reward")

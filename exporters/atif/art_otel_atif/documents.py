@@ -25,8 +25,8 @@ from art_otel_atif.content import JsonObject, Media
 from art_otel_atif.steps import MESSAGES, Draft, call_facts, drop_empty, history_steps, record_facts
 
 NOTHING_SAMPLED: Final = "nothing sampled"
-OTHER_TOOLS: Final = "histories whose tools changed, written with those of all their calls"
-NO_OBJECT: Final = "tool definitions that are no object put into extra"
+OTHER_TOOLS: Final = "histories whose tools changed, written with the tools of all their calls"
+NO_OBJECT: Final = "tool definitions that are not objects, put into extra"
 
 _SCHEMA: Final = "ATIF-v1.8"
 _SAFE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")

@@ -22,14 +22,14 @@ from art_otel.exporting import ExportStats, ScoredTrajectory
 from art_otel.trajectories import Reward, ToolExecution, Trajectory, Turn
 from art_otel_atif.content import JsonObject, Media, atif_content
 
-NOT_SAMPLED: Final = "messages of the assistant that nobody sampled, marked as copied context"
-UNTRAINED: Final = "completions not to be trained, marked as copied context"
-OTHER_ROLE: Final = "messages of roles that ATIF does not have written as the user's"
-NO_PROMPT: Final = "completions whose prompt nobody recorded"
-NO_ID: Final = "tool calls without an id given one"
-NO_OBJECT: Final = "arguments that are no JSON object written as {}, their text in extra"
-OTHER_PARTS: Final = "content that ATIF has no words for put into extra"
-NO_LOGPROBS: Final = "logprobs that are infinite or of another number than the token ids left out"
+NOT_SAMPLED: Final = "assistant messages that were not sampled, marked as copied context"
+UNTRAINED: Final = "completions that must not be trained, marked as copied context"
+OTHER_ROLE: Final = "messages with a role that ATIF does not have, written as user messages"
+NO_PROMPT: Final = "completions whose prompt was not recorded"
+NO_ID: Final = "tool calls without an id, which got one"
+NO_OBJECT: Final = "arguments that are not a JSON object, written as {} with their text in extra"
+OTHER_PARTS: Final = "content that ATIF cannot hold, put into extra"
+NO_LOGPROBS: Final = "logprobs that are not finite, or not as many as the token ids, left out"
 
 MESSAGES: Final = frozenset({"input_messages", "choices", "prompt_token_ids"})
 """The fields of a call that are large."""

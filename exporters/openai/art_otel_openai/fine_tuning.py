@@ -32,7 +32,7 @@ JsonObject: TypeAlias = dict[str, Any]
 
 NO_REASONING: Final = "reasoning left out of messages"
 NO_NAME: Final = "name left out of tool messages"
-EMPTY: Final = "messages without content given empty text"
+EMPTY: Final = "messages without content, which got an empty text"
 
 _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "system": ("name",),
@@ -117,7 +117,7 @@ def _message(message: Mapping[str, Any], stats: ExportStats) -> JsonObject:
     """Give a message in the fields that OpenAI takes. Raises FormatError if it does not fit."""
     role, content = message["role"], message["content"]
     if role not in _FIELDS:
-        raise FormatError(f"a message of a role that OpenAI does not have: {role!r:.40}")
+        raise FormatError(f"a message with a role that OpenAI does not have: {role!r:.40}")
     parts: Sequence[JsonObject] = () if isinstance(content, str | None) else content
     for part in parts:
         if part.get("type") not in _PARTS.get(role, ("text",)):
@@ -144,5 +144,5 @@ def _tools(tools: Sequence[Value] | None, *, parallel: bool | None) -> JsonObjec
         return {}
     functions = [tool for tool in tools if is_function(tool)]
     if len(functions) < len(tools):
-        raise FormatError("a tool that is no function")
+        raise FormatError("a tool that is not a function")
     return {"tools": functions, **({} if parallel is None else {"parallel_tool_calls": parallel})}
