@@ -80,8 +80,8 @@ class TrajectoriesConfig:
     tool_calls: Annotated[
         Literal["keep", "drop"],
         Meta(
-            description="for ART 0.5.18 and before, which renders tool calls a second time behind the sampled tokens"
-            " that hold them: drop writes none beside these"
+            description="for ART 0.5.18 and earlier, which render tool calls again after the sampled tokens that hold"
+            " them: drop leaves the tool calls of such messages out"
         ),
     ] = "keep"
 

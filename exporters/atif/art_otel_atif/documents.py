@@ -44,11 +44,11 @@ class TrajectoriesConfig:
     prompt_token_ids: Annotated[
         bool,
         Meta(
-            description="ATIF repeats the whole prompt's ids in every step; false makes documents of long rollouts"
-            " much smaller"
+            description="ATIF repeats the ids of the whole prompt in every step; false leaves them out, which makes"
+            " documents of long rollouts much smaller"
         ),
     ] = True
-    agent_version: Annotated[str, Meta(description="agent.version, which ATIF requires and spans do not tell")] = (
+    agent_version: Annotated[str, Meta(description="agent.version: ATIF requires it, and spans do not have it")] = (
         "unknown"
     )
 

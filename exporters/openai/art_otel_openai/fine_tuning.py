@@ -47,7 +47,7 @@ _PARTS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 ParallelToolCalls: TypeAlias = Annotated[
-    bool | None, Meta(description="written beside the tools where given: may the model call several at once")
+    bool | None, Meta(description="if given, it is written beside the tools: may the model call several at once")
 ]
 
 
@@ -66,8 +66,8 @@ class PreferenceConfig:
     later_messages: Annotated[
         Literal["truncate", "keep", "drop"],
         Meta(
-            description="a side's messages behind its first: OpenAI takes one answer a side, so they are cut, or the"
-            " pair is left out; Azure takes them (keep)"
+            description="what to do if a side has more than its first message. OpenAI takes one message per side:"
+            " truncate cuts the others, drop leaves the pair out. Azure takes them all: keep"
         ),
     ] = "truncate"
 
