@@ -3,7 +3,8 @@
 Invariant: a trajectory is one document; if nothing was sampled, there is none, and the reason is counted. Its main
 history is the document's own. Every other history is embedded as a complete trajectory with an id of its own. Over all
 of them, each sampled message is in exactly one step that is not copied context (an `untrained` one is in none).
-Every field of a trajectory and of a call is in a field of ATIF or in `extra`, but for what is unknown or empty.
+Every field of a trajectory and of a call is in a field of ATIF or in `extra`, but for what is unknown or empty, and
+what only the process of a gathered rollout has.
 
 Source: `harbor.models.trajectories` (`trajectory`, `subagent_trajectory_ref`, `agent`, `final_metrics`) of Harbor
 0.25.0. It requires steps, and a name and a version of the agent.
