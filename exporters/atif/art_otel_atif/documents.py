@@ -88,10 +88,9 @@ def _document(draft: Draft, trajectory_id: str, agent_version: str) -> JsonObjec
         shared = [draft.first_steps[turn] for turn in turns if turn in draft.first_steps]
         history = _history(draft, turns, f"{trajectory_id}.{number}", agent_version)
         if shared:
-            # The step of an earlier history that this one goes on from.
-            history["extra"] = {"continues": dict(zip(("trajectory_id", "step_id"), shared[-1], strict=True))}
+            history["extra"] = {"continues": shared[-1]}
         else:
-            _refer(root, history, trajectory.calls[trajectory.turns[turns[0]].call])
+            _add_reference(root, history, trajectory.calls[trajectory.turns[turns[0]].call])
         embedded.append(history)
     return root | ({"subagent_trajectories": embedded} if embedded else {})
 
@@ -130,11 +129,10 @@ def _sum(counts: Iterable[int | None]) -> int | None:
     return total
 
 
-def _refer(root: JsonObject, history: JsonObject, first: InferenceCall) -> None:
+def _add_reference(root: JsonObject, history: JsonObject, first: InferenceCall) -> None:
     """Name the history of another agent at the last step of the main history that was over when it began.
 
-    Spans tell when it began and which agent it was, but not for which tool call, so the reference has no
-    `source_call_id`.
+    Spans say when it began, but not for which tool call, so the reference has no `source_call_id`.
     """
     if first.agent in (None, root["agent"]["name"]):
         return

@@ -46,7 +46,7 @@ _EMPTY: Final[tuple[object, ...]] = (None, (), {})
 class Draft:
     """A document that is being made: what it is of, its files, and what is in it so far.
 
-    `first_steps` has the history and the step where each turn is first, as (trajectory_id, step_id). `calls` are the
+    `first_steps` has the `trajectory_id` and the `step_id` of the first step of each turn that has one. `calls` are the
     positions of the calls that have a step.
     """
 
@@ -54,7 +54,7 @@ class Draft:
     stats: ExportStats
     media: Media
     prompt_token_ids: bool
-    first_steps: dict[int, tuple[str, int]] = field(default_factory=dict[int, tuple[str, int]])
+    first_steps: dict[int, JsonObject] = field(default_factory=dict[int, JsonObject])
     calls: set[int] = field(default_factory=set[int])
 
 
@@ -67,7 +67,8 @@ def history_steps(draft: Draft, turns: Sequence[int], trajectory_id: str) -> lis
             history.add_given(message, is_repeated=turn.call in draft.calls)
         if turn.message is not None:
             history.add_sampled(position, turn, turn.message)
-            draft.first_steps.setdefault(position, (trajectory_id, len(history.steps)))
+            step = {"trajectory_id": trajectory_id, "step_id": len(history.steps)}
+            draft.first_steps.setdefault(position, step)
             draft.calls.add(turn.call)
     return history.steps
 
