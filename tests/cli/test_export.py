@@ -37,7 +37,7 @@ def test_the_report_is_told(dataset, tmp_path, capsys):
 
 def test_parts_changes_and_files_are_told(dataset, tmp_path, capsys):
     assert run("export", dataset, "--to", "art", "-o", tmp_path / "out") == 0
-    assert "    changed  metadata that is no scalar written as JSON text: 1\n" in capsys.readouterr().out
+    assert "    changed  metadata that is not a scalar, written as JSON text: 1\n" in capsys.readouterr().out
     assert run("export", dataset, "--to", "openai", "--format", "preference", "-o", tmp_path / "out") == 0
     assert "    changed  " not in capsys.readouterr().out
     write_trajectories([branching(), conversation("a", "Sun.", 0.0, split="val")], tmp_path / "two")
@@ -80,7 +80,7 @@ def test_advantage_and_credit_reach_the_trainers_files(dataset, tmp_path, capsys
     art = ("export", dataset, "--to", "art", "-o", tmp_path / "out", "--json")
     assert run(*art, "--credit", "step_reward", "--advantage", "none") == 0
     skipped = json.loads(capsys.readouterr().out)["trajectories_skipped"]
-    assert skipped["turns of different rewards, where ART has one a trajectory"] == 1
+    assert skipped["turns with different rewards, but ART has one per trajectory"] == 1
     assert run(*art, "--advantage", "rloo") == 0
     assert "advantages" in json.loads(capsys.readouterr().out)["not_carried"]
 

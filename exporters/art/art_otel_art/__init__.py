@@ -1,15 +1,13 @@
 """art-otel trajectories for OpenPipe ART: trajectory JSONL to train on, trajectory Parquet as its log.
 
-Where ART is installed, `read_groups` reads the JSONL, and `art_groups` gives trajectories in memory to it.
+If ART is installed, `read_groups` reads the JSONL, and `art_groups` gives trajectories in memory to ART.
 """
 
 from typing import Final
 
 from art_otel.exporting import Exporter, Format, JsonLines
-from art_otel_art.config import LogConfig, TrajectoriesConfig
-from art_otel_art.encode import encode_trajectories
-from art_otel_art.groups import art_groups
-from art_otel_art.log import LogFolder, encode_log
+from art_otel_art.groups import TrajectoriesConfig, art_groups, encode_trajectories
+from art_otel_art.log import LogConfig, LogFolder, encode_log
 from art_otel_art.read import read_groups
 
 __all__ = ["EXPORTER", "art_groups", "read_groups"]
@@ -20,18 +18,18 @@ EXPORTER: Final = Exporter(
     formats=(
         Format(
             name="trajectories",
-            summary="a TrajectoryGroup a line as ART's own model_dump writes it, choices with token ids and logprobs",
+            summary="one TrajectoryGroup per line, as ART's model_dump writes it, with token ids and logprobs",
             input="trajectories",
-            needs="recorded messages and a reward; ids of prompt and completion and logprobs where it is to be trained",
+            needs="recorded messages and a reward; to be trained, also logprobs and the ids of prompt and completion",
             not_carried={
-                "rewards": "ART has one reward a trajectory",
+                "rewards": "ART has one reward per trajectory",
                 "trace_id": "no place in the format",
                 "parent_rollout_id": "no place in the format",
                 "started_at": "ART does not write its start time",
-                "ended_at": "as started_at",
+                "ended_at": "ART does not write it, like the start time",
                 "usage": "no place in the format",
                 "parameters": "no place in the format",
-                "policy version of each call": "ART has that of the first and of the last call",
+                "policy version of each call": "ART has the versions of the first and of the last call",
             },
             config=TrajectoriesConfig,
             encode=encode_trajectories,
@@ -41,13 +39,13 @@ EXPORTER: Final = Exporter(
             name="log",
             summary="trajectories/{split}/{step:04d}.parquet, the files of ART's run folder",
             input="trajectories",
-            needs="as trajectories",
+            needs="the same as trajectories",
             not_carried={
-                "rewards": "ART has one a trajectory; the others are in columns that ART leaves alone",
-                "parent_rollout_id": "as rewards",
-                "usage": "as rewards",
-                "parameters": "as rewards",
-                "policy version of each call": "as rewards",
+                "rewards": "ART has one reward per trajectory; all rewards are in columns that ART does not read",
+                "parent_rollout_id": "in columns that ART does not read",
+                "usage": "in columns that ART does not read",
+                "parameters": "in columns that ART does not read",
+                "policy version of each call": "in columns that ART does not read",
             },
             config=LogConfig,
             encode=encode_log,

@@ -1,11 +1,11 @@
 """Log: trajectories in the files of ART's run folder.
 
-Invariant: a file holds what belongs to its split and step, and nothing else, and is read whole by both sides. ART's
-older columns stand first, then ours, then those of ART's second Parquet format: from 0.5.20 on ART reads these alone,
-and with them every Choice as `trajectories` has it, with the token ids of prompt and completion.
+Invariant: a file holds the trajectories of its split and step and no others. ART reads it whole, and so does art-otel.
+ART's older columns come first, then ours, then those of ART's second Parquet format. From 0.5.20 on, ART reads only
+these last ones. They hold each Choice as the format `trajectories` has it, with the token ids of prompt and completion.
 
-Source: `art.utils.trajectory_logging` of openpipe-art 0.5.23, whose reader wants the groups of a file numbered from 0,
-and the trajectories of each group.
+Source: `art.utils.trajectory_logging` of openpipe-art 0.5.23. Its reader wants the groups of a file, and the
+trajectories of each group, numbered from 0.
 """
 
 # pyarrow ships no types.
@@ -13,87 +13,80 @@ and the trajectories of each group.
 # pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import BinaryIO, Final, NamedTuple
+from typing import Annotated, BinaryIO, Final, NamedTuple
 
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
+from msgspec import Meta
 
 from art_otel.errors import UsageError
 from art_otel.exporting import ExportStats, ScoredTrajectory, SpillFile, check_place, unrewarded, whole_file
 from art_otel.runlog import checked_name
 from art_otel.store import check_replaceable, write_part
 from art_otel.trajectories import Trajectory
-from art_otel_art.config import LogConfig, TrajectoriesConfig
-from art_otel_art.encode import group_fields
-from art_otel_art.trajectory import RefusedError, art_trajectory
+from art_otel_art.groups import RefusedError, art_trajectory, group_fields
 
 NO_SPLIT: Final = "trajectories without a split put into the one of the options"
 NO_STEP: Final = "trajectories without a training step put into the one of the options"
 
 _VERSION: Final = 2
 _VERSION_KEY: Final = b"art.trajectory_parquet.version"
-_ART_COLUMNS: Final = pa.schema(
-    [
-        ("format_version", pa.int16()),
-        ("trajectory_index", pa.int64()),
-        ("group_json", pa.large_string()),
-        ("trajectory_json", pa.large_string()),
-    ]
+_ART_COLUMNS: Final = (
+    ("format_version", pa.int16()),
+    ("trajectory_index", pa.int64()),
+    ("group_json", pa.large_string()),
+    ("trajectory_json", pa.large_string()),
 )
-_CHOICES: Final = TrajectoriesConfig()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LogConfig:
+    """Options of `log`."""
+
+    split: Annotated[str, Meta(description="the split of trajectories that have none")] = "train"
+    step: Annotated[int, Meta(ge=0, description="the training step of trajectories that have none")] = 0
 
 
 class Logged(NamedTuple):
-    """A trajectory, which file it belongs to, and what ART trains on of it, as JSON."""
+    """A trajectory, the split and step of its file, and what ART trains on of it, as JSON."""
 
     split: str
     step: int
     trajectory: Trajectory
-    of_art: bytes
+    art_json: bytes
 
 
 def encode_log(items: Iterator[ScoredTrajectory], config: LogConfig, stats: ExportStats) -> Iterator[Logged]:
-    """Every trajectory that ART trains on, and whose split can be a folder."""
+    """Give every trajectory that ART trains on and whose split can be a folder."""
     for item in items:
         trajectory = item.trajectory
         split, step = trajectory.split, trajectory.training_step
-        reason = _reason_against(trajectory)
-        if reason is not None:
-            stats.trajectories_skipped[reason] += 1
-            continue
         try:
-            of_art = msgspec.json.encode(art_trajectory(trajectory, trajectory.reward, _CHOICES, stats))
+            _check(trajectory)
+            art_json = msgspec.json.encode(art_trajectory(trajectory, trajectory.reward, stats))
         except RefusedError as error:
             stats.trajectories_skipped[str(error)] += 1
             continue
         stats.changed[NO_SPLIT] += split is None
         stats.changed[NO_STEP] += step is None
-        # What a gathered rollout returned lives in its process only.
-        kept = replace(trajectory, result=None)
-        yield Logged(config.split if split is None else split, config.step if step is None else step, kept, of_art)
-
-
-def _reason_against(trajectory: Trajectory) -> str | None:
-    reason = unrewarded(trajectory)
-    if reason is not None:
-        return reason
-    if trajectory.training_step is not None and trajectory.training_step < 0:
-        return "a training step below 0"
-    try:
-        checked_name("split", "train" if trajectory.split is None else trajectory.split)
-    except UsageError:
-        return "a split that cannot be a folder"
-    return None
+        # What only the process of a gathered rollout has may be no value that can wait on disk.
+        recorded = replace(trajectory, result=None, exception=None, children=())
+        yield Logged(
+            split=config.split if split is None else split,
+            step=config.step if step is None else step,
+            trajectory=recorded,
+            art_json=art_json,
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class LogFolder:
-    """`trajectories/{split}/{step:04d}.parquet` below a folder. Trajectories wait on disk for those of their file."""
+    """The sink: `trajectories/{split}/{step:04d}.parquet` below a folder. Trajectories wait on disk for their file."""
 
     suffix: str = ""
 
@@ -119,31 +112,47 @@ class LogFolder:
         return count, tuple(files)
 
 
+def _check(trajectory: Trajectory) -> None:
+    """Raise RefusedError for a trajectory that has no reward or no place in the folder."""
+    reason = unrewarded(trajectory)
+    if reason is not None:
+        raise RefusedError(reason)
+    if trajectory.training_step is not None and trajectory.training_step < 0:
+        raise RefusedError("a training step below 0")
+    try:
+        checked_name("split", "train" if trajectory.split is None else trajectory.split)
+    except UsageError as error:
+        raise RefusedError("a split that cannot be a folder") from error
+
+
 def _add_art_columns(rows: Path, records: Iterable[Logged], file: BinaryIO) -> None:
     """Write the rows, which are those of the records in their order, with the columns of ART's second format."""
     source = pq.ParquetFile(rows)
     metadata = {**(source.metadata.metadata or {}), _VERSION_KEY: str(_VERSION).encode()}
     schema = pa.schema([*source.schema_arrow, *_ART_COLUMNS], metadata=metadata)
-    indexed = _indexed(records)
+    added = _art_rows(records)
     with pq.ParquetWriter(file, schema, compression="zstd") as writer:
         for number in range(source.num_row_groups):
             table = source.read_row_group(number)
             columns = dict(zip(source.schema_arrow.names, table.columns, strict=True))
-            added = [next(indexed) for _ in range(table.num_rows)]
-            writer.write_table(pa.table(columns | _columns(added), schema=schema))
+            values = zip(*(next(added) for _ in range(table.num_rows)), strict=True)
+            for name, column in zip(_ArtRow._fields, values, strict=True):
+                columns[name] = pa.array(column, schema.field(name).type)
+            writer.write_table(pa.table(columns, schema=schema))
 
 
-class _Row(NamedTuple):
-    """The columns of a row that are ART's alone, by their names."""
+class _ArtRow(NamedTuple):
+    """What ART's reader takes of a row, by the names of its columns; the first two replace those of `rows`."""
 
     group_index: int
-    trajectory_index: int
     group_metadata: str | None
+    format_version: int
+    trajectory_index: int
     group_json: str
     trajectory_json: str
 
 
-def _indexed(records: Iterable[Logged]) -> Iterator[_Row]:
+def _art_rows(records: Iterable[Logged]) -> Iterator[_ArtRow]:
     """Number the groups as they come, and the trajectories of each. One without a group is a group of its own."""
     groups: dict[str | int, int] = {}
     members = Counter[int]()
@@ -151,23 +160,16 @@ def _indexed(records: Iterable[Logged]) -> Iterator[_Row]:
         group_id = record.trajectory.group_id
         group = groups.setdefault(number if group_id is None else group_id, len(groups))
         fields = group_fields(group_id)
-        yield _Row(
+        yield _ArtRow(
             group_index=group,
+            group_metadata=_json_text(fields["metadata"]) if fields["metadata"] else None,
+            format_version=_VERSION,
             trajectory_index=members[group],
-            group_metadata=_text(fields["metadata"]) if fields["metadata"] else None,
-            group_json=_text(fields),
-            trajectory_json=record.of_art.decode(),
+            group_json=_json_text(fields),
+            trajectory_json=record.art_json.decode(),
         )
         members[group] += 1
 
 
-def _columns(rows: Sequence[_Row]) -> dict[str, pa.Array]:
-    columns = {
-        name: pa.array(values, _ART_COLUMNS.field(name).type if name in _ART_COLUMNS.names else None)
-        for name, values in zip(_Row._fields, zip(*rows, strict=True), strict=True)
-    }
-    return columns | {"format_version": pa.array([_VERSION] * len(rows), pa.int16())}
-
-
-def _text(value: object) -> str:
+def _json_text(value: object) -> str:
     return msgspec.json.encode(value).decode()

@@ -1,7 +1,7 @@
-"""Read: the JSONL of `trajectories` as the objects that ART trains on. Needs ART, and nothing of art-otel.
+"""Read: the JSONL of `trajectories` as the objects that ART trains on.
 
-Invariant: what was written reads back equal. ART's own validation would keep a Choice as a dict, and would not train on
-it; here it is one.
+Invariant: what was written reads back equal. ART's own validation would keep a Choice as a dict, and ART would not
+train on it; here it is a Choice. The module needs ART and nothing of art-otel, so it runs alone in ART's environment.
 """
 
 # ART is not installed where types are checked.
@@ -14,7 +14,10 @@ from typing import Any
 
 
 def read_groups(path: str | Path) -> Iterator[Any]:
-    """The groups of the file, as `art.TrajectoryGroup`. Raises ImportError without ART, ValueError for another file."""
+    """Read the groups of the file, as `art.TrajectoryGroup`s.
+
+    Raises ImportError without ART, and ValueError for a file that is not of this format.
+    """
     with Path(path).open(encoding="utf-8") as lines:
         for number, line in enumerate(lines, 1):
             try:
@@ -27,7 +30,7 @@ def read_groups(path: str | Path) -> Iterator[Any]:
 
 
 def make_group(record: dict[str, Any]) -> Any:  # noqa: ANN401 # ART's class
-    """A line of the file as an `art.TrajectoryGroup`. Raises ImportError without ART."""
+    """Make an `art.TrajectoryGroup` of a line of the file. Raises ImportError without ART."""
     import art  # noqa: PLC0415 # ART is not installed where exports are only written
     from art.trajectories import PydanticException  # noqa: PLC0415 # as above
 
@@ -47,6 +50,7 @@ def make_group(record: dict[str, Any]) -> Any:  # noqa: ANN401 # ART's class
 
 
 def _revive(history: dict[str, Any]) -> dict[str, Any]:
+    """Make the Choices of a history."""
     from openai.types.chat.chat_completion import Choice  # noqa: PLC0415 # as above
 
     items = history["messages_and_choices"]

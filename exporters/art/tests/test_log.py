@@ -1,5 +1,6 @@
 """The log: a file for each split and step, with ART's columns first and all of ours."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,14 @@ def test_what_is_read_back_is_whole(tmp_path):
     rollouts = [one for one in sorted(samples(), key=lambda one: one.order) if one.reward is not None]
     report = logged(rollouts, tmp_path)
     assert list(read_trajectories(report.files[0])) == rollouts
+
+
+def test_what_only_the_process_of_a_rollout_knows_is_not_written(tmp_path):
+    trajectory = conversation("a", "1", 1.0)
+    unpicklable = ValueError(lambda: None)
+    gathered = replace(trajectory, result=lambda: None, exception=unpicklable, children=(trajectory,))
+    (written,) = read_trajectories(logged([gathered], tmp_path).files[0])
+    assert (written, written.exception, written.children) == (trajectory, None, ())
 
 
 @pytest.mark.parametrize(

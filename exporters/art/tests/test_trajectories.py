@@ -14,8 +14,7 @@ from art_otel.exporting.exporter import ScoredTrajectory
 from art_otel.testing import trajectories
 from art_otel.trajectories import PolicyVersions, histories
 from art_otel_art import EXPORTER
-from art_otel_art.config import TrajectoriesConfig
-from art_otel_art.encode import encode_trajectories
+from art_otel_art.groups import TrajectoriesConfig, encode_trajectories
 from tests.data.rollouts import agent_rollouts, assistant, call, rollout, user
 from tests.exporting.golden import check_golden
 from tests.exporting.samples import LOOK_UP, conversation, failed, samples, without_ids
@@ -102,8 +101,8 @@ def test_a_failed_rollout_is_an_exception_of_its_group():
     ("trajectory", "rewards", "reason"),
     [
         (conversation("a", "1", None), None, "no reward"),
-        (conversation("a", "1", 1.0), [0.0, 1.0], "turns of different rewards, where ART has one a trajectory"),
-        (conversation("a", "1", 1.0), [None, 1.0], "turns of different rewards, where ART has one a trajectory"),
+        (conversation("a", "1", 1.0), [0.0, 1.0], "turns with different rewards, but ART has one per trajectory"),
+        (conversation("a", "1", 1.0), [None, 1.0], "turns with different rewards, but ART has one per trajectory"),
         (rollout([], reward=1.0), [], "nothing sampled"),
         (rollout([call(0, None, assistant("a"))], reward=1.0), None, "messages unknown"),
         (rollout([call(0, (user("q"),))], reward=1.0), None, "nothing sampled"),
@@ -124,7 +123,7 @@ def test_a_history_that_nobody_recorded_is_counted_and_the_others_stay():
     calls = [call(0, (user("q"),), assistant("a")), call(1, None, assistant("b"))]
     trajectory, stats = only(rollout(calls, reward=1.0))
     assert trajectory["additional_histories"] == []
-    assert +stats.skipped == {"histories with messages that nobody recorded": 1}
+    assert +stats.skipped == {"histories with messages that were not recorded": 1}
 
 
 def test_without_ids_a_choice_has_no_logprobs_and_that_is_told():
@@ -179,7 +178,7 @@ def test_tool_calls_can_be_left_to_the_sampled_tokens():
     assert first["message"]["tool_calls"][0]["function"]["arguments"] == '{"city":"Zürich" }'
     trajectory, stats = only(conversation("a", "1", 1.0), tool_calls="drop")
     assert choices_of(trajectory) == [first | {"message": first["message"] | {"tool_calls": None}}, last]
-    assert stats.changed["tool calls left out beside the sampled tokens that hold them"] == 1
+    assert stats.changed["tool calls left out, because the sampled tokens hold them"] == 1
 
 
 def test_odd_sampled_messages_are_made_what_art_takes():
@@ -190,11 +189,11 @@ def test_odd_sampled_messages_are_made_what_art_takes():
     assert choice["finish_reason"] == "tool_calls"
     assert choice["message"]["content"] == "see"
     assert choice["message"]["tool_calls"][0]["id"] == ""
-    assert +stats.skipped == {"completions that are not the assistant's": 1}
+    assert +stats.skipped == {"completions whose role is not assistant": 1}
     assert set(stats.changed) >= {
         "unknown finish reasons written as stop or tool_calls",
-        "tool calls without an id given an empty one",
-        "content of sampled messages beside their text left out",
+        "tool calls without an id, which got an empty one",
+        "content of sampled messages other than text, left out",
     }
 
 
@@ -208,8 +207,8 @@ def test_tools_are_those_of_the_last_call_and_functions():
     trajectory, stats = only(rollout(calls, reward=1.0))
     assert trajectory["tools"] == [LOOK_UP]
     assert trajectory["additional_histories"][0]["tools"] is None
-    assert stats.changed["histories whose tools changed, written with those of the last call"] == 1
-    assert stats.changed["tools that are no function left out"] == 3
+    assert stats.changed["histories whose tools changed, written with the tools of the last call"] == 1
+    assert stats.changed["tools that are not functions, left out"] == 3
 
 
 def test_numbers_that_art_cannot_hold_are_left_out_and_told():
@@ -218,7 +217,7 @@ def test_numbers_that_art_cannot_hold_are_left_out_and_told():
     trajectory, stats = only(odd)
     assert trajectory["metrics"] == {"a": 1.0}
     assert (trajectory["initial_policy_version"], trajectory["final_policy_version"]) == (7, None)
-    assert stats.changed["metrics that are no finite number left out"] == 1
+    assert stats.changed["metrics that are not finite, left out"] == 1
     assert stats.changed["policy versions that are no whole number left out"] == 1
     trajectory, _ = only(conversation("a", "1", 1.0, policy_version=None))
     assert trajectory["initial_policy_version"] is None

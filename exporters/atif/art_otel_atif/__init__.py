@@ -3,24 +3,23 @@
 from typing import Final
 
 from art_otel.exporting import Exporter, Folder, Format
-from art_otel_atif.config import TrajectoriesConfig
-from art_otel_atif.encode import encode_trajectories
+from art_otel_atif.documents import TrajectoriesConfig, encode_trajectories
 
 __all__ = ["EXPORTER"]
 
 EXPORTER: Final = Exporter(
     name="atif",
-    summary="the Agent Trajectory Interchange Format of Harbor: a JSON document a trajectory",
+    summary="the Agent Trajectory Interchange Format of Harbor: one JSON document per trajectory",
     formats=(
         Format(
             name="trajectories",
-            summary="a folder of ATIF v1.8 documents, every history of a trajectory in one",
+            summary="a folder of ATIF v1.8 documents; each has all histories of a trajectory",
             input="trajectories",
-            needs="a sampled message; token ids and logprobs go along where they are known",
+            needs="a sampled message; token ids and logprobs are written if they are known",
             not_carried={
-                "edits": "a message stands as it was first given or sampled, also where a later prompt spells it"
-                " otherwise; prompt_token_ids are always those of the prompt as it was",
-                "prompt of calls without a completion": "the calls themselves are in extra.calls_without_completion",
+                "edits": "a message is written as it was first given or sampled, even if a later prompt spells it"
+                " differently; prompt_token_ids are always those of the prompt that the server saw",
+                "prompt of calls without a completion": "the rest of these calls is in extra.calls_without_completion",
             },
             config=TrajectoriesConfig,
             encode=encode_trajectories,

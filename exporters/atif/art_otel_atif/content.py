@@ -1,7 +1,7 @@
 """Content: what a message says, as text or as ATIF's content parts.
 
-Invariant: ATIF knows text, and images and audio of some MIME types that lie at a URL or in a file. Recording bytes
-become files beside the document; a part that ATIF has no words for is handed back and never dropped.
+Invariant: ATIF has text, and images and audio of some MIME types at a URL or in a file. Recorded bytes become files
+beside the document. A part that ATIF cannot hold is handed back and never dropped.
 
 Source: `harbor.models.trajectories.content` of Harbor 0.25.0.
 """
@@ -10,6 +10,7 @@ import base64
 import binascii
 import hashlib
 import mimetypes
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 from urllib.parse import urlsplit
@@ -50,22 +51,26 @@ _PARTS: Final = msgspec.json.Decoder(list[JsonObject])
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Media:
-    """Images and audio of one document: `files` by their path below the export, each once. `stem` is the document's."""
+    """The images and audio of one document. `files` has each once, by its path below the export.
+
+    `stem` is the name of the document's file without its suffix.
+    """
 
     stem: str
     files: dict[str, bytes] = field(default_factory=dict[str, bytes])
 
     def add(self, data: bytes, suffix: str) -> str:
-        """The path of the file for these bytes."""
+        """Add a file with these bytes and return its path."""
         path = f"{self.stem}.media/{hashlib.sha256(data).hexdigest()[:16]}.{suffix}"
         self.files[path] = data
         return path
 
 
 def atif_content(message: Message, media: Media) -> tuple[str | list[JsonObject] | None, list[JsonObject | str]]:
-    """The content, None where there is none, and the parts that ATIF has no words for.
+    """Return the content, which is None if there is none, and the parts that ATIF cannot hold.
 
-    Parts that are no JSON objects for everybody (their numbers are too large, say) are handed back as one text.
+    If the parts are not valid JSON for every reader (for example, a number is too large), they are handed back as one
+    text.
     """
     if is_text(message) or message.parts is None:
         return message.content, []
@@ -97,29 +102,23 @@ def _content_part(part: JsonObject, media: Media) -> JsonObject | None:
     if media_type is None or not media_type.startswith(f"{kind}/"):
         return None
     if isinstance(data, str):
-        path = _file(data, _SUFFIXES[media_type], media)
+        try:
+            path = media.add(base64.b64decode(data, validate=True), _SUFFIXES[media_type])
+        except (binascii.Error, ValueError):
+            return None
     else:
-        # What is no URL would be a file here, and nobody recorded that.
+        # Without "://" it is the path of a file that was not recorded.
         path = url if isinstance(url, str) and "://" in url else None
     return None if path is None else {"type": kind, "source": {"media_type": media_type, "path": path}}
 
 
 def _media_type(declared: object, url: object) -> str | None:
-    """A MIME type that ATIF has; where none was recorded, as the URL ends."""
-    name = declared.strip().lower() if isinstance(declared, str) else _guessed(url) if isinstance(url, str) else ""
+    """Return a MIME type that ATIF has, else None. If none was recorded, the suffix of the URL tells it."""
+    name = ""
+    if isinstance(declared, str):
+        name = declared.strip().lower()
+    elif isinstance(url, str):
+        with suppress(ValueError):  # not a URL, such as http://[x/a.png
+            name = mimetypes.guess_type(urlsplit(url).path)[0] or ""
     name = _OTHER_NAMES.get(name, name)
     return name if name in _SUFFIXES else None
-
-
-def _guessed(url: str) -> str:
-    try:
-        return mimetypes.guess_type(urlsplit(url).path)[0] or ""
-    except ValueError:  # no URL, such as http://[x/a.png
-        return ""
-
-
-def _file(data: str, suffix: str, media: Media) -> str | None:
-    try:
-        return media.add(base64.b64decode(data, validate=True), suffix)
-    except (binascii.Error, ValueError):
-        return None

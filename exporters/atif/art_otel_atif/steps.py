@@ -1,123 +1,134 @@
-"""Steps: the messages along one path of turns, as ATIF has them.
+"""Steps: the messages along one path of turns, with their tokens, as ATIF has them.
 
-Invariant: a step is to be trained exactly where it is the agent's and not marked as copied context. Copied are steps
-that stand in an earlier history of the document, messages of the assistant that nobody sampled, and what must not
-be trained. Answers of tools are observations of the step that they follow.
+Invariant: a step is to be trained exactly if it is the agent's and not marked as copied context. Copied context are
+steps that are in an earlier history of the document, assistant messages that were not sampled, and what must not be
+trained. A tool's answer is an observation of the step that it follows. Nothing that a message says is dropped, but for
+the difference between no content and empty content: what ATIF has no field for is in `extra`. The usage of a call with
+several choices is in the step of one of them, so that sums over steps are right.
 
-Source: `harbor.models.trajectories` of Harbor 0.25.0.
+Source: `harbor.models.trajectories` (`step`, `tool_call`, `metrics`) of Harbor 0.25.0.
 """
 
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, cast
 
-from art_otel.calls import InferenceCall, Message
-from art_otel.exporting import ExportStats, TurnReward
-from art_otel.trajectories import Trajectory, Turn
-from art_otel_atif.config import TrajectoriesConfig
-from art_otel_atif.content import Media
-from art_otel_atif.facts import call_facts
-from art_otel_atif.messages import Rendered, render
-from art_otel_atif.metrics import step_metrics, without_none
+import msgspec
 
-JsonObject: TypeAlias = dict[str, Any]
+from art_otel.calls import InferenceCall, Message, ToolCall, Usage
+from art_otel.exporting import ExportStats, ScoredTrajectory
+from art_otel.trajectories import Reward, ToolExecution, Trajectory, Turn
+from art_otel_atif.content import JsonObject, Media, atif_content
 
-NOT_SAMPLED: Final = "messages of the assistant that nobody sampled, marked as copied context"
-UNTRAINED: Final = "completions not to be trained, marked as copied context"
-OTHER_ROLE: Final = "messages of roles that ATIF does not have written as the user's"
-NO_PROMPT: Final = "completions whose prompt nobody recorded"
+NOT_SAMPLED: Final = "assistant messages that were not sampled, marked as copied context"
+UNTRAINED: Final = "completions that must not be trained, marked as copied context"
+OTHER_ROLE: Final = "messages with a role that ATIF does not have, written as user messages"
+NO_PROMPT: Final = "completions whose prompt was not recorded"
+NO_ID: Final = "tool calls without an id, which got one"
+NO_OBJECT: Final = "arguments that are not a JSON object, written as {} with their text in extra"
+OTHER_PARTS: Final = "content that ATIF cannot hold, put into extra"
+NO_LOGPROBS: Final = "logprobs that are not finite, or not as many as the token ids, left out"
+
+MESSAGES: Final = frozenset({"input_messages", "choices", "prompt_token_ids"})
+"""The fields of a call that are large."""
 
 _SOURCES: Final = {"system": "system", "developer": "system", "user": "user"}
-_TOOLS: Final = ("tool", "function")
+_USUAL_ROLES: Final = ("system", "user", "assistant", "tool")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_OBJECT: Final = msgspec.json.Decoder(dict[str, Any])
+_NO_USAGE: Final = Usage()
+_EMPTY: Final[tuple[object, ...]] = (None, (), {})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Subject:
-    """What the steps of a document are made of. `turn_rewards` has shape (turns,)."""
+class Draft:
+    """A document that is being made: what it is of, its files, and what is in it so far.
 
-    trajectory: Trajectory
-    turn_rewards: tuple[TurnReward, ...]
-    config: TrajectoriesConfig
+    `first_steps` has the `trajectory_id` and the `step_id` of the first step of each turn that has one. `calls` are the
+    positions of the calls that have a step.
+    """
+
+    item: ScoredTrajectory
     stats: ExportStats
     media: Media
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Written:
-    """What stands in the document: for each turn the history and the step where it is first, and the calls."""
-
-    turns: dict[int, tuple[str, int]] = field(default_factory=dict[int, tuple[str, int]])
+    prompt_token_ids: bool
+    first_steps: dict[int, JsonObject] = field(default_factory=dict[int, JsonObject])
     calls: set[int] = field(default_factory=set[int])
 
 
-class Path:
-    """The steps of one history, from its turns; step ids count from 1."""
-
-    def __init__(self, subject: Subject, written: Written, trajectory_id: str) -> None:
-        self.steps: list[JsonObject] = []
-        self._subject = subject
-        self._written = written
-        self._trajectory_id = trajectory_id
-
-    def add(self, position: int) -> None:
-        """The messages given to the turn, and what it sampled."""
-        turn = self._subject.trajectory.turns[position]
-        for message in _prompt_messages(self._subject.trajectory, turn) or ():
-            self._give(message, again=turn.call in self._written.calls)
+def history_steps(draft: Draft, turns: Sequence[int], trajectory_id: str) -> list[JsonObject]:
+    """Make the steps of a history: for each turn the messages that its prompt adds, then what it sampled."""
+    history = _History(draft)
+    for position in turns:
+        turn = draft.item.trajectory.turns[position]
+        for message in _prompt_messages(draft.item.trajectory, turn) or ():
+            history.add_given(message, is_repeated=turn.call in draft.calls)
         if turn.message is not None:
-            self._sample(position, turn, turn.message)
-            self._written.turns.setdefault(position, (self._trajectory_id, len(self.steps)))
-            self._written.calls.add(turn.call)
+            history.add_sampled(position, turn, turn.message)
+            step = {"trajectory_id": trajectory_id, "step_id": len(history.steps)}
+            draft.first_steps.setdefault(position, step)
+            draft.calls.add(turn.call)
+    return history.steps
 
-    def _give(self, message: Message, *, again: bool) -> None:
-        """A message that was given to the model; `again` if it stands in the document already."""
-        stats = self._subject.stats
-        if message.role in _TOOLS:
-            self._observe(message, again=again)
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Said:
+    """What a message says. `content` is None if it has none; `fields` are those that only steps of the agent have."""
+
+    content: str | list[JsonObject] | None = None
+    fields: JsonObject = field(default_factory=dict[str, Any])
+    extra: JsonObject = field(default_factory=dict[str, Any])
+
+
+class _History:
+    """The steps of one history so far; their ids count from 1."""
+
+    def __init__(self, draft: Draft) -> None:
+        self.steps: list[JsonObject] = []
+        self._draft = draft
+        self._changed = draft.stats.changed
+
+    def add_given(self, message: Message, *, is_repeated: bool) -> None:
+        """Add a message of a prompt; `is_repeated` if an earlier history of the document has it."""
+        copied = {"is_copied_context": True} if is_repeated else {}
+        if message.role in ("tool", "function"):
+            self._observe(message, copied)
         elif message.role == "assistant":
-            stats.changed[NOT_SAMPLED] += not again
-            rendered = self._say(message, agent=True)
-            self._step("agent", rendered, {"is_copied_context": True})
+            self._changed[NOT_SAMPLED] += not is_repeated
+            self._step("agent", self._say(message, is_agent=True), {"is_copied_context": True})
         else:
-            stats.changed[OTHER_ROLE] += message.role not in _SOURCES
-            rendered = self._say(message, agent=False)
-            extra = without_none({"tool_call_id": message.tool_call_id})
-            self._step(_SOURCES.get(message.role, "user"), rendered, _copied(copied=again), extra)
+            self._changed[OTHER_ROLE] += message.role not in _SOURCES
+            said = self._say(message)
+            self._step(
+                _SOURCES.get(message.role, "user"), said, copied, drop_empty({"tool_call_id": message.tool_call_id})
+            )
 
-    def _observe(self, message: Message, *, again: bool) -> None:
-        """What a tool answered; where it follows no step of the agent it gets a step of its own."""
-        if not self.steps or not (self.steps[-1]["source"] == "agent" or "observation" in self.steps[-1]):
-            self._step("system", Rendered(content=None, fields={}, extra={}), _copied(copied=again))
-        step = self.steps[-1]
-        rendered = self._say(message, agent=False)
-        asked = message.tool_call_id in {call["tool_call_id"] for call in step.get("tool_calls", ())}
-        name = {"source_call_id": message.tool_call_id} if asked else {}
-        extra = rendered.extra if asked else rendered.extra | without_none({"tool_call_id": message.tool_call_id})
-        result = without_none({**name, "content": rendered.content, "extra": extra or None})
-        step.setdefault("observation", {"results": []})["results"].append(result)
+    def add_sampled(self, position: int, turn: Turn, message: Message) -> None:
+        """Add what the turn at `position` sampled, with its tokens and what is known of its call.
 
-    def _sample(self, position: int, turn: Turn, message: Message) -> None:
-        subject, call = self._subject, self._subject.trajectory.calls[turn.call]
-        rendered = self._say(message, agent=True)
-        model = without_none({"model_name": call.request_model if call.response_model is None else call.response_model})
-        if position in self._written.turns:
-            self._step("agent", rendered, {**model, "is_copied_context": True, "llm_call_count": 1}, {"turn": position})
+        If an earlier history has the turn, the step is a copy without them.
+        """
+        draft, trajectory = self._draft, self._draft.item.trajectory
+        call = trajectory.calls[turn.call]
+        said = self._say(message, is_agent=True)
+        model = call.request_model if call.response_model is None else call.response_model
+        if position in draft.first_steps:
+            fields = {"model_name": model, "is_copied_context": True, "llm_call_count": 1}
+            self._step("agent", said, drop_empty(fields), {"turn": position})
             return
-        subject.stats.changed[UNTRAINED] += turn.untrained is not None
-        subject.stats.changed[NO_PROMPT] += _prompt_messages(subject.trajectory, turn) is None
-        first = turn.call not in self._written.calls
-        metrics = step_metrics(turn, call, subject.config, subject.stats, with_usage=first)
+        has_prompt = _prompt_messages(trajectory, turn) is not None
+        self._changed[UNTRAINED] += turn.untrained is not None
+        self._changed[NO_PROMPT] += not has_prompt
         fields = {
-            "timestamp": _timestamp(call.start_ns),
-            **model,
-            **without_none({"metrics": metrics}),
-            **_copied(copied=turn.untrained is not None),
+            # ISO 8601 in microseconds; `extra` has the nanoseconds.
+            "timestamp": (_EPOCH + timedelta(microseconds=call.start_ns // 1000)).isoformat(),
+            "model_name": model,
+            "metrics": _step_metrics(turn, call, draft),
+            "is_copied_context": None if turn.untrained is None else True,
             "llm_call_count": 1,
         }
-        self._step("agent", rendered, fields, self._sampled_facts(position, turn, call))
-
-    def _sampled_facts(self, position: int, turn: Turn, call: InferenceCall) -> JsonObject:
         facts = {
             "turn": position,
             "call": turn.call,
@@ -126,22 +137,70 @@ class Path:
             "respelled_at": turn.prompt.respelled_at,
             "finish_reason": turn.finish_reason,
             "untrained": turn.untrained,
-            "reward": self._subject.turn_rewards[position].reward,
-            "prompt_messages": "unknown" if _prompt_messages(self._subject.trajectory, turn) is None else None,
+            "reward": draft.item.turn_rewards[position].reward,
+            "prompt_messages": None if has_prompt else "unknown",
         }
-        return without_none(facts) | call_facts(call)
+        self._step(
+            "agent", said, drop_empty(fields), drop_empty(facts) | call_facts(call, MESSAGES | {"tools", "usage"})
+        )
 
-    def _say(self, message: Message, *, agent: bool) -> Rendered:
-        return render(message, self._subject.media, self._subject.stats, agent=agent, step=len(self.steps) + 1)
+    def _observe(self, message: Message, copied: JsonObject) -> None:
+        """Add what a tool answered to the last step, or to a new one if that is not the agent's and has no answers."""
+        if not self.steps or not (self.steps[-1]["source"] == "agent" or "observation" in self.steps[-1]):
+            self._step("system", _Said(), copied)
+        step = self.steps[-1]
+        said = self._say(message)
+        call_id = message.tool_call_id
+        is_asked = call_id in {call["tool_call_id"] for call in step.get("tool_calls", ())}
+        result = {
+            "source_call_id": call_id if is_asked else None,
+            "content": said.content,
+            "extra": said.extra if is_asked else said.extra | drop_empty({"tool_call_id": call_id}),
+        }
+        step.setdefault("observation", {"results": []})["results"].append(drop_empty(result))
 
-    def _step(self, source: str, rendered: Rendered, fields: JsonObject, extra: JsonObject | None = None) -> None:
-        facts = rendered.extra | (extra or {})
+    def _say(self, message: Message, *, is_agent: bool = False) -> _Said:
+        """Give what the message says in the fields of the next step, and in `extra` what has no field there."""
+        content, unsupported = atif_content(message, self._draft.media)
+        self._changed[OTHER_PARTS] += bool(unsupported)
+        extra = {
+            "role": None if message.role in _USUAL_ROLES else message.role,
+            "name": message.name,
+            "refusal": message.refusal,
+            "parts": unsupported or None,
+        }
+        if is_agent:
+            calls = [self._tool_call(position, call) for position, call in enumerate(message.tool_calls)]
+            fields = {"reasoning_content": message.reasoning, "tool_calls": calls or None}
+            return _Said(content=content, fields=drop_empty(fields), extra=drop_empty(extra))
+        extra |= {"reasoning": message.reasoning, "tool_calls": message.tool_calls}
+        return _Said(content=content, extra=drop_empty(extra))
+
+    def _tool_call(self, position: int, call: ToolCall) -> JsonObject:
+        """Give the arguments as an object, which ATIF requires. If their text as it was sampled is known, add it."""
+        try:
+            _OBJECT.decode(call.arguments)
+            # As they are, so that numbers and the order of keys stay.
+            arguments, is_object = msgspec.Raw(call.arguments.encode()), True
+        except (msgspec.DecodeError, RecursionError):
+            arguments, is_object = {}, False
+        self._changed[NO_ID] += call.id is None
+        self._changed[NO_OBJECT] += not is_object
+        return {
+            "tool_call_id": f"call-{len(self.steps) + 1}-{position}" if call.id is None else call.id,
+            "function_name": call.name,
+            "arguments": arguments,
+            **({"extra": {"arguments": call.arguments}} if call.exact or not is_object else {}),
+        }
+
+    def _step(self, source: str, said: _Said, fields: JsonObject, extra: JsonObject | None = None) -> None:
+        facts = said.extra | (extra or {})
         self.steps.append(
             {
                 "step_id": len(self.steps) + 1,
                 "source": source,
-                "message": "" if rendered.content is None else rendered.content,
-                **rendered.fields,
+                "message": "" if said.content is None else said.content,
+                **said.fields,
                 **fields,
                 **({"extra": facts} if facts else {}),
             }
@@ -149,14 +208,47 @@ class Path:
 
 
 def _prompt_messages(trajectory: Trajectory, turn: Turn) -> tuple[Message, ...] | None:
-    """The messages of a turn's prompt behind the path of its parent; None where nobody recorded them."""
+    """Return the messages that a turn's prompt adds to the path of its parent; None if they were not recorded."""
     return trajectory.calls[turn.call].input_messages if turn.parent is None else turn.prompt.messages
 
 
-def _copied(*, copied: bool) -> JsonObject:
-    return {"is_copied_context": True} if copied else {}
+def _step_metrics(turn: Turn, call: InferenceCall, draft: Draft) -> JsonObject:
+    """Give the tokens of a sampled turn, and the usage of its call if no other step has it."""
+    usage = (None if turn.call in draft.calls else call.usage) or _NO_USAGE
+    prompt = call.prompt_token_ids if draft.prompt_token_ids else None
+    logprobs = None if turn.logprobs is None else turn.logprobs.tolist()
+    if logprobs is not None and (
+        (turn.token_ids is not None and len(turn.token_ids) != len(logprobs)) or not all(map(math.isfinite, logprobs))
+    ):
+        draft.stats.changed[NO_LOGPROBS] += 1
+        logprobs = None
+    return drop_empty(
+        {
+            "prompt_tokens": usage.input_tokens,
+            "completion_tokens": usage.output_tokens,
+            "cached_tokens": usage.cached_tokens,
+            "prompt_token_ids": None if prompt is None else prompt.tolist(),
+            "completion_token_ids": None if turn.token_ids is None else turn.token_ids.tolist(),
+            "logprobs": logprobs,
+            "extra": drop_empty({"total_tokens": usage.total_tokens, "reasoning_tokens": usage.reasoning_tokens}),
+        }
+    )
 
 
-def _timestamp(time_ns: int) -> str:
-    """ISO 8601 in microseconds; `extra` has the nanoseconds."""
-    return (_EPOCH + timedelta(microseconds=time_ns // 1000)).isoformat()
+def call_facts(call: InferenceCall, without: frozenset[str]) -> JsonObject:
+    """Give the known fields of a call, by the names of our record."""
+    return {name: value for name, value in record_facts(call).items() if name not in without}
+
+
+def record_facts(record: InferenceCall | Reward | ToolExecution) -> JsonObject:
+    """Give the known fields of a record, by their names."""
+    return drop_empty({name: getattr(record, name) for name in record.__struct_fields__})
+
+
+def drop_empty(values: JsonObject) -> JsonObject:
+    """Leave out the values that are unknown or empty. Mappings become dicts, as JSON wants them."""
+    return {
+        name: dict(cast("Mapping[str, Any]", value)) if isinstance(value, Mapping) else value
+        for name, value in values.items()
+        if value not in _EMPTY
+    }

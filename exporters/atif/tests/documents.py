@@ -4,8 +4,7 @@ import json
 
 from art_otel.exporting import ExportStats, ScoredTrajectory, TurnReward
 from art_otel.trajectories import Trajectory
-from art_otel_atif.config import TrajectoriesConfig
-from art_otel_atif.encode import encode_trajectories
+from art_otel_atif.documents import TrajectoriesConfig, encode_trajectories
 
 
 def encoded(*rollouts: Trajectory, **config) -> tuple[dict[str, bytes], ExportStats]:

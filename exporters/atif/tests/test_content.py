@@ -40,8 +40,8 @@ def test_what_atif_has_no_field_for_is_in_extra():
     ((failed),) = document["extra"]["calls_without_completion"]
     assert (failed["span_id"], failed["error"]) == (f"{2:016x}", "boom")
     assert changed == {
-        "messages of roles that ATIF does not have written as the user's": 1,
-        "tool definitions that are no object put into extra": 1,
+        "messages with a role that ATIF does not have, written as user messages": 1,
+        "tool definitions that are not objects, put into extra": 1,
     }
 
 
@@ -84,14 +84,14 @@ def test_content_that_atif_has_no_words_for_is_in_extra(part):
     document, changed = one_document(rollout(chat(with_parts(part), assistant("a"))))
     assert document["steps"][0]["message"] == "Look:"
     assert document["steps"][0]["extra"] == {"parts": [part]}
-    assert changed == {"content that ATIF has no words for put into extra": 1}
+    assert changed == {"content that ATIF cannot hold, put into extra": 1}
 
 
 def test_parts_that_are_no_strict_json_stay_as_text():
     parts = '[{"type": "image", "width": 1e999}]'
     document, changed = one_document(rollout(chat(Message(role="user", content="x", parts=parts), assistant("a"))))
     assert document["steps"][0]["extra"] == {"parts": [parts]}
-    assert changed == {"content that ATIF has no words for put into extra": 1}
+    assert changed == {"content that ATIF cannot hold, put into extra": 1}
 
 
 def test_files_have_safe_names_of_their_own():

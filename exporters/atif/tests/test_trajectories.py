@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -144,7 +145,8 @@ def test_arguments_are_an_object_and_their_text_stays(text, arguments):
     document, changed = one_document(rollout(chat(user("q"), looking(text))))
     (found,) = document["steps"][-1]["tool_calls"]
     assert (found["arguments"], found["extra"]) == (arguments, {"arguments": text})
-    assert changed == ({} if arguments else {"arguments that are no JSON object written as {}, their text in extra": 1})
+    reason = "arguments that are not a JSON object, written as {} with their text in extra"
+    assert changed == ({} if arguments else {reason: 1})
 
 
 def test_arguments_whose_text_is_lost_have_none():
@@ -152,7 +154,7 @@ def test_arguments_whose_text_is_lost_have_none():
     document, changed = one_document(rollout(chat(user("q"), said)))
     (found,) = document["steps"][-1]["tool_calls"]
     assert found == {"tool_call_id": "call-2-0", "function_name": "look", "arguments": {"a": 1}}
-    assert changed == {"tool calls without an id given one": 1}
+    assert changed == {"tool calls without an id, which got one": 1}
 
 
 def test_what_the_assistant_did_not_say_here_is_copied_context():
@@ -161,7 +163,7 @@ def test_what_the_assistant_did_not_say_here_is_copied_context():
     _, given, _, sampled = document["steps"]
     assert (given["source"], given["message"], given["reasoning_content"]) == ("agent", "2", "add")
     assert (given["is_copied_context"], is_trained(sampled)) == (True, True)
-    assert changed == {"messages of the assistant that nobody sampled, marked as copied context": 1}
+    assert changed == {"assistant messages that were not sampled, marked as copied context": 1}
 
 
 def test_what_a_failed_call_sampled_is_copied_context_with_its_tokens():
@@ -171,15 +173,15 @@ def test_what_a_failed_call_sampled_is_copied_context_with_its_tokens():
     assert step["is_copied_context"]
     assert step["metrics"]["completion_token_ids"] == samples.completion_ids(samples.said("Ra"))
     assert step["extra"]["error_type"] == "Timeout"
-    assert changed == {"completions not to be trained, marked as copied context": 1}
+    assert changed == {"completions that must not be trained, marked as copied context": 1}
 
 
 def test_a_prompt_that_nobody_recorded_is_told():
     document, changed = one_document(rollout([call(0, None, assistant("x"))]))
     (step,) = document["steps"]
     assert (step["message"], step["extra"]["prompt_messages"]) == ("x", "unknown")
-    copied = {"completions not to be trained, marked as copied context": 1}
-    assert changed == {"completions whose prompt nobody recorded": 1, **copied}
+    copied = {"completions that must not be trained, marked as copied context": 1}
+    assert changed == {"completions whose prompt was not recorded": 1, **copied}
 
 
 def test_usage_of_a_call_stands_once():
@@ -207,7 +209,7 @@ def test_logprobs_that_json_cannot_hold_are_left_out():
     )
     document, changed = one_document(rollout([asked]))
     assert document["steps"][0]["metrics"] == {"completion_token_ids": [1]}
-    assert changed["logprobs that are infinite or of another number than the token ids left out"] == 1
+    assert changed["logprobs that are not finite, or not as many as the token ids, left out"] == 1
 
 
 def test_prompt_ids_can_be_left_out():
@@ -245,7 +247,7 @@ def test_tools_that_change_are_those_of_all_calls():
     ]
     document, changed = one_document(rollout(calls))
     assert document["agent"]["tool_definitions"] == [{"name": "x"}, {"name": "y"}]
-    assert changed == {"histories whose tools changed, written with those of all their calls": 1}
+    assert changed == {"histories whose tools changed, written with the tools of all their calls": 1}
 
 
 @pytest.mark.parametrize("reward", [float("nan"), float("-inf"), 1e300])
@@ -253,6 +255,12 @@ def test_an_unusable_reward_is_left_out_and_told(reward):
     document, changed = one_document(rollout(chat(user("q"), assistant("a")), reward=reward))
     assert "reward" not in document["extra"]
     assert changed == {NULL_REWARD: 1}
+
+
+def test_what_only_the_process_of_a_rollout_knows_is_not_written():
+    trajectory, child = samples.failed(), samples.branching()
+    gathered = replace(trajectory, result=object(), exception=ValueError("no rain"), children=(child,))
+    assert encoded(gathered)[0] == encoded(trajectory)[0]
 
 
 def test_the_export_is_a_folder_with_a_report(tmp_path):

@@ -3,15 +3,14 @@
 from typing import Final
 
 from art_otel.exporting import Exporter, Format, JsonLines
-from art_otel_openai.config import PreferenceConfig, SftConfig
-from art_otel_openai.encode import encode_preferences, encode_sft
+from art_otel_openai.fine_tuning import PreferenceConfig, SftConfig, encode_preferences, encode_sft
 
 _NOT_CARRIED: Final = {
     "reward": "the files hold conversations; rewards only choose them",
-    "rewards": "as reward",
+    "rewards": "the files hold conversations; rewards only choose them",
     "token_ids": "OpenAI tokenizes the messages itself",
-    "logprobs": "as token_ids",
-    "reasoning": "OpenAI takes no reasoning in messages; what the report counts as changed had some",
+    "logprobs": "OpenAI tokenizes the messages itself",
+    "reasoning": "OpenAI takes no reasoning in messages; `changed` counts the messages that had some",
     "metrics": "no place in the format",
     "metadata": "no place in the format",
     "logs": "no place in the format",
@@ -25,7 +24,7 @@ EXPORTER: Final = Exporter(
     formats=(
         Format(
             name="sft",
-            summary="supervised fine-tuning: a history a line, weight 1 on messages that are trained there",
+            summary="supervised fine-tuning: one history per line, with weight 1 for messages that are trained in it",
             input="conversations",
             needs="recorded messages",
             not_carried=_NOT_CARRIED,
@@ -35,7 +34,7 @@ EXPORTER: Final = Exporter(
         ),
         Format(
             name="preference",
-            summary="direct preference optimization: a pair a line, the best and the worst of each group",
+            summary="direct preference optimization: one pair per line, the best and the worst of each group",
             input="preferences",
             needs="recorded messages, group ids, and rewards that differ within a group",
             not_carried=_NOT_CARRIED,

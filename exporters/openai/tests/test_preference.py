@@ -8,8 +8,7 @@ from hypothesis import given
 from art_otel.calls import Message
 from art_otel.data.preferences import preference_batches
 from art_otel.exporting import ExportStats
-from art_otel_openai.config import PreferenceConfig
-from art_otel_openai.encode import encode_preferences
+from art_otel_openai.fine_tuning import PreferenceConfig, encode_preferences
 from tests.data.rollouts import agent_rollouts, assistant, call, chat, rollout, said, user
 from tests.exporting.golden import check_golden
 from tests.exporting.openai_types import check_messages

@@ -13,8 +13,7 @@ from art_otel.data.sft import message_batches
 from art_otel.exporting import ExportStats, export
 from art_otel.testing import trajectories
 from art_otel_openai import EXPORTER
-from art_otel_openai.config import SftConfig
-from art_otel_openai.encode import encode_sft
+from art_otel_openai.fine_tuning import SftConfig, encode_sft
 from tests.data.rollouts import agent_rollouts, answer, assistant, call, chat, looking, rollout, user
 from tests.exporting.golden import check_golden
 from tests.exporting.openai_types import check_messages, check_tools
@@ -79,7 +78,7 @@ def test_reasoning_is_left_out_and_told():
 def test_an_answer_of_nothing_is_the_empty_text():
     (line,), stats = encoded(rollout(chat(user("q"), assistant())))
     assert line["messages"][1]["content"] == ""
-    assert stats.changed == Counter({"messages without content given empty text": 1})
+    assert stats.changed == Counter({"messages without content, which got an empty text": 1})
 
 
 def test_a_name_of_a_tool_message_is_left_out_and_that_of_a_user_kept():
@@ -106,11 +105,11 @@ IMAGE = json.dumps([{"type": "image", "url": "https://example.org/a.png"}])
 @pytest.mark.parametrize(
     ("calls", "reason"),
     [
-        (chat(Message(role="critic", content="q"), assistant("a")), "a message of a role that OpenAI does not have"),
+        (chat(Message(role="critic", content="q"), assistant("a")), "a message with a role that OpenAI does not have"),
         (chat(user("q"), looking(id=None), assistant("a")), "a tool call without an id"),
         (chat(user("q"), looking(), answer("r", id=None), assistant("a")), "a tool message without a tool_call_id"),
-        (chat(user("q"), assistant("a"), tools=({"type": "web_search"},)), "a tool that is no function"),
-        (chat(user("q"), assistant("a"), tools=("look",)), "a tool that is no function"),
+        (chat(user("q"), assistant("a"), tools=({"type": "web_search"},)), "a tool that is not a function"),
+        (chat(user("q"), assistant("a"), tools=("look",)), "a tool that is not a function"),
         (chat(user("q"), assistant(None, parts=IMAGE)), "content that OpenAI does not take"),
         ([call(0, (user("q"),), user("a"))], "the last message is not the assistant's"),
         (
