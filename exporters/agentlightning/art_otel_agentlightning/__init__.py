@@ -3,8 +3,7 @@
 from typing import Final
 
 from art_otel.exporting import Exporter, Format, JsonLines
-from art_otel_agentlightning.config import TripletsConfig
-from art_otel_agentlightning.encode import encode_triplets
+from art_otel_agentlightning.triplets import TripletsConfig, encode_triplets
 
 EXPORTER: Final = Exporter(
     name="agentlightning",

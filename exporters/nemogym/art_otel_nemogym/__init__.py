@@ -3,8 +3,7 @@
 from typing import Final
 
 from art_otel.exporting import Exporter, Format, JsonLines
-from art_otel_nemogym.config import RolloutsConfig
-from art_otel_nemogym.rollouts import encode_rollouts
+from art_otel_nemogym.rollouts import RolloutsConfig, encode_rollouts
 
 EXPORTER: Final = Exporter(
     name="nemogym",

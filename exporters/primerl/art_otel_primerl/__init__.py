@@ -6,9 +6,8 @@
 from typing import Final
 
 from art_otel.exporting import Exporter, Format, JsonLines
-from art_otel_primerl.config import SamplesConfig
 from art_otel_primerl.read import read_samples
-from art_otel_primerl.samples import encode_samples
+from art_otel_primerl.samples import SamplesConfig, encode_samples
 
 __all__ = ["EXPORTER", "read_samples"]
 

@@ -6,9 +6,8 @@
 from typing import Final
 
 from art_otel.exporting import Exporter, Format, JsonLines
-from art_otel_skyrl.config import RolloutsConfig
 from art_otel_skyrl.read import generator_output, read_rollouts
-from art_otel_skyrl.rollouts import encode_rollouts
+from art_otel_skyrl.rollouts import RolloutsConfig, encode_rollouts
 
 __all__ = ["EXPORTER", "generator_output", "read_rollouts"]
 

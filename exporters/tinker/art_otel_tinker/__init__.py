@@ -7,10 +7,8 @@ environments.
 from typing import Final
 
 from art_otel.exporting import Exporter, Format, JsonLines
-from art_otel_tinker.config import DatumsConfig, RolloutsConfig
-from art_otel_tinker.datums import encode_datums
-from art_otel_tinker.read import read_datums
-from art_otel_tinker.rollouts import IterationFolders, encode_rollouts
+from art_otel_tinker.datums import DatumsConfig, encode_datums, read_datums
+from art_otel_tinker.rollouts import IterationFolders, RolloutsConfig, encode_rollouts
 
 __all__ = ["EXPORTER", "read_datums"]
 

@@ -14,8 +14,7 @@ from art_otel.calls import TokenIds
 from art_otel.exporting import NO_LOGPROBS, ExportStats, export
 from art_otel.testing import trajectories
 from art_otel.trajectories import token_histories
-from art_otel_tinker.config import DatumsConfig
-from art_otel_tinker.datums import FIRST, NOTHING_LEFT, encode_datums
+from art_otel_tinker.datums import FIRST, NOTHING_LEFT, DatumsConfig, encode_datums
 from tests.data.rollouts import agent_rollouts
 from tests.exporting.golden import check_golden
 from tests.exporting.samples import asked, branching, group, rollout, said, samples, without_logprobs
