@@ -12,10 +12,10 @@ from pathlib import Path
 from textwrap import indent
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from art_otel import storage
 from art_otel.calls import InferenceCall, Message
 from art_otel.cli.terminal import printable, printable_json, table_lines
 from art_otel.errors import UsageError
-from art_otel.storage import is_url, shown
 from art_otel.trajectories import HistoryMessage, Reward, Trajectory, Turn, explain, histories, trajectory_json
 
 if TYPE_CHECKING:
@@ -83,8 +83,8 @@ def _list_lines(rows: Iterator[dict[str, Any]], path: str) -> Iterator[str]:
         return
     from art_otel.store import read_hints  # noqa: PLC0415
 
-    reasons = read_hints(path) if is_url(path) or Path(path).is_dir() else ()
-    yield printable(f"{shown(path)}: no rollouts" + (f": {reasons[0]}" if reasons else "")) + "\n"
+    reasons = read_hints(path) if storage.is_url(path) or Path(path).is_dir() else ()
+    yield printable(f"{storage.shown(path)}: no rollouts" + (f": {reasons[0]}" if reasons else "")) + "\n"
 
 
 def _json_lines(rows: Iterable[dict[str, Any]]) -> Iterator[str]:
