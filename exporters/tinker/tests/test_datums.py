@@ -102,6 +102,12 @@ def test_a_completion_without_logprobs_is_left_out_alone():
     assert sum(record["mask"]) == len(b"Rain.") + 1
 
 
+def test_a_rollout_without_a_datum_is_left_out(tmp_path):
+    report = export([*group(), without_logprobs()], "tinker", tmp_path / "datums.jsonl", advantage=None)
+    assert (report.records, report.trajectories_used) == (3, 3)
+    assert report.trajectories_skipped == {NO_LOGPROBS: 1}
+
+
 def test_the_first_token_has_nothing_to_be_sampled_from():
     call = structs.replace(asked(0, (), said("ab")), prompt_token_ids=TokenIds())
     (record,), stats = encoded(rollout("r-first", [call], reward=1.0))
