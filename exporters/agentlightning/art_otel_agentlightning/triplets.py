@@ -26,7 +26,7 @@ from art_otel.trajectories import ChatMessage, Trajectory, Turn, chat_message
 JsonObject: TypeAlias = dict[str, Any]
 
 NULL: Final = "final rewards that are null, for which Agent Lightning's trainer takes 0: {}"
-EARLIER: Final = "rollouts whose calls have different rewards, written with the last (reward=each keeps them)"
+EARLIER: Final = "rollouts whose calls have different rewards, written with the last one (reward=each keeps all)"
 NO_LOGPROBS: Final = "triplets without logprobs"
 
 
@@ -37,8 +37,8 @@ class TripletsConfig:
     reward: Annotated[
         Literal["last", "each"],
         Meta(
-            description="which triplets have a reward: the last one alone, which has the rollout's, or each its own"
-            " (for rewards of steps or calls). What reads triplets adds their rewards up"
+            description="last: only the last triplet has a reward, that of the rollout. each: every triplet has the"
+            " reward of its turn, for rewards of steps or calls. Readers of triplets add their rewards up"
         ),
     ] = "last"
     raw_content: Annotated[

@@ -32,12 +32,12 @@ JsonObject: TypeAlias = dict[str, Any]
 
 NO_REWARD: Final = "no reward"
 NO_MESSAGES: Final = "no messages recorded"
-APART: Final = "messages that are no continuation where the token ids are"
+APART: Final = "messages that do not continue where the token ids do"
 NOTHING_LEFT: Final = "sequences that train nothing"
-NO_FUNCTION: Final = "tools that are no functions left out"
-FURTHER: Final = "further histories of a rollout, as rollouts of their own"
+NO_FUNCTION: Final = "tools that are no functions, left out"
+FURTHER: Final = "further histories of a rollout, written as rollouts of their own"
 NO_CALL_ID: Final = "a tool call or its result without an id"
-NO_SUCH_ROLE: Final = "messages of a role that the Responses API has not"
+NO_SUCH_ROLE: Final = "messages with a role that the Responses API does not have"
 
 _ASKING: Final = ("user", "system", "developer")
 
@@ -48,7 +48,7 @@ class RolloutsConfig:
 
     agent: Annotated[
         Annotated[str, Meta(min_length=1)] | None,
-        Meta(description="the agent of every rollout, by which NeMo Gym reports (without: the name)"),
+        Meta(description="the agent, by which NeMo Gym reports (default: the name of the rollout, or art-otel)"),
     ] = None
 
 

@@ -21,10 +21,10 @@ from art_otel.trajectories import Trajectory
 
 JsonObject: TypeAlias = dict[str, Any]
 
-SOME_EXPERTS: Final = "sequences whose experts are known of some tokens only, so prime-rl routes them anew"
+SOME_EXPERTS: Final = "sequences without experts, because those of some tokens are unknown"
 NOTHING_LEFT: Final = "sequences that train nothing"
-TEMPERATURE: Final = "completions whose temperature is the option's"
-RESERVED: Final = "rollouts named all, which prime-rl keeps for itself, in the environment art-otel"
+TEMPERATURE: Final = "completions with the temperature of the option, because their request had no usable one"
+RESERVED: Final = "rollouts named all, which prime-rl reserves, put into the environment art-otel"
 
 _OWN: Final = "art-otel"
 _RESERVED: Final = "all"
@@ -36,10 +36,11 @@ class SamplesConfig:
 
     env_name: Annotated[
         Annotated[str, Meta(min_length=1)] | None,
-        Meta(description="the environment of every sample (without: the rollout's name, else art-otel)"),
+        Meta(description="the environment of every sample (default: the rollout's name, or art-otel)"),
     ] = None
     temperature: Annotated[
-        float, Meta(gt=0, description="that of calls whose request had none, by which prime-rl divides the logits")
+        float,
+        Meta(gt=0, description="the temperature of calls whose request had none"),
     ] = 1.0
 
 

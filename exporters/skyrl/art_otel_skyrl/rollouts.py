@@ -21,7 +21,7 @@ JsonObject: TypeAlias = dict[str, Any]
 
 NO_PROMPT: Final = "no prompt tokens before the first trained completion"
 NO_REWARD: Final = "no reward"
-END_CUT: Final = "tokens behind the last trained completion cut"
+END_CUT: Final = "tokens behind the last trained completion, cut"
 
 _STOPPED: Final = ("stop", "tool_calls", "function_call")
 """Finish reasons of completions that the model ended itself; SkyRL's engines say `stop` of each."""
@@ -34,8 +34,8 @@ class RolloutsConfig:
     reward_at: Annotated[
         Literal["end", "completions"],
         Meta(
-            description="a reward for a history, or one for each token, where each completion has its own at its last"
-            " token, for rewards of steps or calls"
+            description="end: a history has one reward. completions: every token has one, and that of a completion is"
+            " at its last token, for rewards of steps or calls"
         ),
     ] = "end"
 

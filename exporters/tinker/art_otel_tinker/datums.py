@@ -22,7 +22,7 @@ from art_otel.exporting import ExportStats, TokenSequence, scored
 JsonObject: TypeAlias = dict[str, Any]
 
 NOTHING_LEFT: Final = "sequences that train nothing"
-FIRST: Final = "first tokens of sequences not trained, because tinker has nothing to sample them from"
+FIRST: Final = "first tokens of sequences, not trained because no token stands before them"
 
 _INPUTS: Final = ("target_tokens", "logprobs", "advantages", "mask")
 """The fields of a record that become inputs of tinker's loss."""

@@ -42,8 +42,8 @@ from art_otel.trajectories import (
 
 JsonObject: TypeAlias = dict[str, Any]
 
-NO_SPLIT: Final = "trajectories without a split put into the one of the options"
-NO_STEP: Final = "trajectories without a training step put into the iteration of the options"
+NO_SPLIT: Final = "trajectories without a split, put into the split of the option"
+NO_STEP: Final = "trajectories without a training step, put into the iteration of the option"
 
 REWARD: Final = "reward"
 FINAL_REWARD: Final = "final_reward"
@@ -61,12 +61,13 @@ _STEP_FIELDS: Final = ("metrics", "logs")
 class RolloutsConfig:
     """Options of `rollouts`."""
 
-    split: Annotated[str, Meta(description="split of trajectories that have none")] = "train"
+    split: Annotated[str, Meta(description="the split of trajectories that have none")] = "train"
     iteration: Annotated[
-        int, Meta(ge=0, description="iteration of trajectories that have no training step, or one below 0")
+        int, Meta(ge=0, description="the iteration of trajectories without a training step, or with one below 0")
     ] = 0
     traces: Annotated[
-        bool, Meta(description="whether each step has its trace: prompt, answer, rewards; without, lengths and numbers")
+        bool,
+        Meta(description="whether a step has its trace (prompt, answer, rewards) beside lengths and numbers"),
     ] = True
 
 
