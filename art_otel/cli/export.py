@@ -40,12 +40,13 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     )
     parser.add_argument("paths", nargs="*", metavar="PATH", help="dataset folders, Parquet files, or globs of them")
     parser.add_argument("--list", action="store_true", help="list the installed exporters, and what each needs")
-    parser.add_argument(
+    to = parser.add_argument(
         "--to",
         nargs="?",
         metavar="NAME",
         help="the exporter (without NAME: list the exporters and formats that can write these trajectories)",
     )
+    to.completer = _complete_exporter  # pyright: ignore[reportAttributeAccessIssue] # where argcomplete looks
     parser.add_argument("--format", metavar="NAME", help="one of the exporter's formats (default: its first)")
     parser.add_argument(
         "-o", "--out", type=destination, metavar="OUT", help="a folder, or a file with the format's suffix"
@@ -144,6 +145,13 @@ def run(arguments: argparse.Namespace) -> int:
     if not report.records:
         sys.stderr.write("art-otel: warning: no record was written; the report says why\n")
     return 0
+
+
+def _complete_exporter(**_: object) -> list[str]:
+    """The exporters that a shell offers: the names of their entry points, so a tab loads none of them, and no numpy."""
+    from importlib.metadata import entry_points  # noqa: PLC0415 # slow to load, and only a shell asks here
+
+    return sorted({entry.name for entry in entry_points(group="art_otel.exporters")})
 
 
 def _complete_credit(**_: object) -> tuple[str, ...]:

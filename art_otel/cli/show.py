@@ -8,9 +8,11 @@ import argparse
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain
+from pathlib import Path
 from textwrap import indent
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from art_otel import storage
 from art_otel.calls import InferenceCall, Message
 from art_otel.cli.terminal import printable, printable_json, table_lines
 from art_otel.errors import UsageError
@@ -55,8 +57,8 @@ def run(arguments: argparse.Namespace) -> int:
     from art_otel.store import read_trajectories  # noqa: PLC0415 # as all below: what is heavy loads for who needs it
 
     if arguments.rollout is None:
-        outlines = read_trajectories(arguments.path, prompts=False, messages=False, tokens=False)
-        _list(outlines, as_json=arguments.json)
+        rows = map(_overview, read_trajectories(arguments.path, prompts=False, messages=False, tokens=False))
+        sys.stdout.writelines(_json_lines(rows) if arguments.json else _list_lines(rows, arguments.path))
         return 0
     trajectories = read_trajectories(arguments.path)
     matches = [trajectory for trajectory in trajectories if trajectory.rollout_id == arguments.rollout]
@@ -73,9 +75,16 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _list(trajectories: Iterable[Trajectory], *, as_json: bool) -> None:
-    rows = map(_overview, trajectories)
-    sys.stdout.writelines(_json_lines(rows) if as_json else table_lines(chain([_COLUMNS], map(_cells, rows))))
+def _list_lines(rows: Iterator[dict[str, Any]], path: str) -> Iterator[str]:
+    """The table of the rollouts. If there is none, a line that says so, and why if the report of the dataset knows."""
+    first = next(rows, None)
+    if first is not None:
+        yield from table_lines(chain([_COLUMNS], map(_cells, chain([first], rows))))
+        return
+    from art_otel.store import read_hints  # noqa: PLC0415
+
+    reasons = read_hints(path) if storage.is_url(path) or Path(path).is_dir() else ()
+    yield printable(f"{storage.shown(path)}: no rollouts" + (f": {reasons[0]}" if reasons else "")) + "\n"
 
 
 def _json_lines(rows: Iterable[dict[str, Any]]) -> Iterator[str]:

@@ -145,6 +145,19 @@ class Batches:
             report.give([sequence])
             yield sequence
 
+    def sequences_by_trajectory(self) -> Iterator[list[TokenSequence]]:
+        """Give the sequences of each selected trajectory together, in the order of `trajectories()`.
+
+        Raises StoreError.
+        """
+        report, wanted = self._new_report(), self._recipe.builder.wanted
+        for window in self._recipe.order.windows(self._chunks):
+            for chunk in window:
+                for number, trajectory in self._selected(chunk, wanted, report):
+                    sequences = self._build(number, trajectory, report).sequences
+                    report.give(sequences)
+                    yield sequences
+
     def trajectories(self, wanted: Wanted = _ALL) -> Iterator[tuple[Trajectory, tuple[TurnReward, ...]]]:
         """Give the selected trajectories, with what each of their turns is trained with. Raises StoreError."""
         report = self._new_report()

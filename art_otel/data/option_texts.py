@@ -4,7 +4,7 @@ Invariant: a text means what the option of that name means; without one it is th
 no option can be is a UsageError that names it.
 """
 
-import re
+import math
 from collections.abc import Callable, Mapping
 from inspect import signature
 from typing import Any, Final, Literal, NamedTuple, cast, get_args
@@ -15,7 +15,6 @@ from art_otel.data.batches import batches
 from art_otel.data.credit import (
     CREDITS,
     Credit,
-    CreditName,
     call_reward,
     discounted,
     find_credit,
@@ -75,33 +74,72 @@ def read_credit(text: str) -> Credit:
     """The credit that a text names: one of the names, or a function of `art_otel.data` with what it is given.
 
     `outcome_reward(correct)`, `step_reward(style)`, `weighted(correct=1, style=0.2)`, `discounted(0.99)`. Raises
-    UsageError.
+    UsageError, which names the part that is wrong and a text that is right.
     """
-    called = _CALL.fullmatch(text.strip())
-    if called is None:
-        return find_credit(cast(CreditName, text.strip()))  # which says what names there are
-    makers: dict[str, Callable[[str], Credit]] = {
-        "outcome_reward": lambda name: outcome_reward(name or None),
-        "step_reward": lambda name: step_reward(name or REWARD_NAME),
-        "call_reward": lambda name: call_reward(name or REWARD_NAME),
-        "weighted": lambda names: weighted_credit(_weights(names)),
-        "discounted": lambda gamma: discounted(float(gamma)),
-    }
-    if called[1] not in makers:
+    name, opening, rest = text.strip().partition("(")
+    name = name.rstrip()
+    if name in CREDITS and not opening:
+        return find_credit(name)
+    if name not in _CREDIT_EXAMPLES:
         raise UsageError(f"credit={text!r:.100}: use one of {', '.join((*CREDITS, *_EXAMPLES))}")
-    return makers[called[1]](called[2].strip())
+    try:
+        return _make_credit(name, opening + rest)
+    except ValueError as error:
+        raise UsageError(f"credit={text!r:.100}: {error}; write {_CREDIT_EXAMPLES[name]}") from error
 
 
-_CALL: Final = re.compile(r"(\w+)\s*\((.*)\)")
+def _make_credit(name: str, arguments: str) -> Credit:
+    """The credit of this name and its arguments in parentheses. Raises ValueError, which names the bad part."""
+    if not arguments.endswith(")"):
+        raise ValueError("the ) at the end is missing" if arguments else "what it is made of is missing")
+    argument = arguments[1:-1].strip()
+    match name:
+        case "weighted":
+            return weighted_credit(_weights(argument))
+        case "discounted":
+            if (gamma := _number(argument)) is None or not 0 <= gamma <= 1:
+                raise ValueError(f"{argument!r:.100} is no number from 0 to 1")
+            return discounted(gamma)
+        case "step_reward":
+            return step_reward(argument or REWARD_NAME)
+        case "call_reward":
+            return call_reward(argument or REWARD_NAME)
+        case _:
+            return outcome_reward(argument or None)
+
+
 _MOST_STEPS: Final = 100_000
 """All of them are held in memory."""
 _EXAMPLES: Final = ("outcome_reward(correct)", "weighted(correct=1, style=0.2)", "discounted(0.99)")
+_CREDIT_EXAMPLES: Final = {example.partition("(")[0]: example for example in _EXAMPLES} | {
+    "step_reward": "step_reward(style)",
+    "call_reward": "call_reward(style)",
+}
 
 
 def _weights(text: str) -> dict[str, float]:
-    """Names with their weights, 1.0 where none is said."""
-    pairs = (part.partition("=") for part in text.split(","))
-    return {name.strip(): float(weight) if equals else 1.0 for name, equals, weight in pairs}
+    """The names of rewards with their weights: 1.0 for a name alone. Raises ValueError, which names the bad part."""
+    weights: dict[str, float] = {}
+    for part in text.split(","):
+        name, equals, weight = map(str.strip, part.partition("="))
+        number = _number(weight) if equals else 1.0
+        if not name:
+            raise ValueError(f"{part.strip()!r:.100} has no name of a reward")
+        if number is None:
+            raise ValueError(f"the weight of {name!r:.100} is {weight!r:.100}, which is no finite number")
+        if name in weights:
+            raise ValueError(f"{name!r:.100} has two weights")
+        weights[name] = number
+    return weights
+
+
+def _number(text: str) -> float | None:
+    """The finite number that a text is, None if it is none."""
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
 
 
 def _advantage(text: str) -> str | None:

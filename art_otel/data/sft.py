@@ -89,6 +89,11 @@ class MessageBatches:
 
     def examples(self) -> Iterator[MessageExample]:
         """Give the examples one by one."""
+        for examples in self.examples_by_trajectory():
+            yield from examples
+
+    def examples_by_trajectory(self) -> Iterator[Iterator[MessageExample]]:
+        """Give the examples of each trajectory together. Take them all before those of the next."""
         report = self.report = MessageReport(
             repeated=self._listed.repeated, shared_group_ids=self._listed.shared_group_ids
         )
@@ -102,7 +107,7 @@ class MessageBatches:
                 or _reason_in_group(number, trajectory, best)
             )
             if reason is None:
-                yield from self._examples_of(trajectory, conversations, report)
+                yield self._examples_of(trajectory, conversations, report)
             else:
                 report.trajectories_skipped[reason] += 1
 

@@ -15,8 +15,7 @@ from opentelemetry.baggage.propagation import W3CBaggagePropagator
 from opentelemetry.propagators.composite import CompositePropagator
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from art_otel.demo.loopback import post
-from art_otel.demo.policy_server import VERSION_HEADER
+from art_otel.demo.policy_server import VERSION_HEADER, post
 from art_otel.demo.task import Task
 from art_otel.errors import ArtOtelError
 

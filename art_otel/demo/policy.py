@@ -1,26 +1,39 @@
-"""Policy: a softmax over the next token, in which every word that is read has a vote.
+"""Policy: a softmax over the next token, in which every word that is read has a vote. A token is a word.
 
-Invariant: what a token's probability depends on are the tokens before it alone, so training computes from the ids of a
-batch what the server computed when it sampled.
+    thermometer clock archivist <user> hour in Oslo <assistant> clock Oslo <end> <tool> nine <assistant> nine <end>
 
     scores = sum over the words read of weights[previous token, word]        log p = scores - log sum exp scores
+
+Invariant: the probability of a token depends on nothing but the tokens before it, so training computes from the ids of
+a batch what the server computed when it sampled. In the next prompt, a completion and what stands before it have the
+very tokens that they had before, so that a conversation is one history.
 """
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
+from uuid import uuid4
 
 import numpy as np
 from numpy.typing import NDArray
 
-from art_otel.demo.language import ASSISTANT, END, IDS, TOOL, TOOLS, USER, VOCABULARY
-from art_otel.demo.task import CITIES, NUMBERS
+from art_otel.demo.task import CITIES, NUMBERS, READ_FROM
+
+UNKNOWN, USER, TOOL, ASSISTANT, END = "<unknown>", "<user>", "<tool>", "<assistant>", "<end>"
+TOOLS: Final = ("archivist", *READ_FROM.values())
+VOCABULARY: Final = (UNKNOWN, USER, TOOL, ASSISTANT, END, "in", *READ_FROM, *CITIES, *TOOLS, *NUMBERS)
+IDS: Final = {word: number for number, word in enumerate(VOCABULARY)}
+
+Json: TypeAlias = Mapping[str, Any]
+"""A message or a tool as OpenAI's Chat Completions have it."""
 
 Floats: TypeAlias = NDArray[np.float64]
 
 SIZE: Final = len(VOCABULARY)
 LONGEST: Final = 4
 _HABIT: Final = 6.0
+_SPEAKERS: Final = frozenset(IDS[role] for role in (USER, TOOL, ASSISTANT))
 
 
 class Sampled(NamedTuple):
@@ -98,4 +111,32 @@ def untrained() -> Policy:
     return Policy(weights=weights)
 
 
-_SPEAKERS: Final = frozenset(IDS[role] for role in (USER, TOOL, ASSISTANT))
+def render(messages: Sequence[Json], tools: Sequence[Json]) -> list[int]:
+    """The token ids of a prompt: the tools, the messages, and who speaks next."""
+    words = list(map(_name, tools))
+    for message in messages:
+        words += [f"<{message['role']}>", *_words(message)]
+    return [IDS.get(word, IDS[UNKNOWN]) for word in (*words, ASSISTANT)]
+
+
+def parse(token_ids: Sequence[int], tools: Sequence[Json]) -> dict[str, Any]:
+    """A completion as a message: a tool call where it names an offered tool and a city, else a text."""
+    match [word for number in token_ids if (word := VOCABULARY[number]) != END]:
+        case [tool, city] if tool in map(_name, tools) and city in CITIES:
+            function = {"name": tool, "arguments": json.dumps({"city": city})}
+            call = {"id": f"call_{uuid4().hex}", "type": "function", "function": function}
+            return {"role": "assistant", "content": None, "tool_calls": [call]}
+        case words:
+            return {"role": "assistant", "content": " ".join(words)}
+
+
+def _words(message: Json) -> Iterator[str]:
+    yield from (message.get("content") or "").split()
+    for call in message.get("tool_calls") or ():
+        yield from (_name(call), json.loads(call["function"]["arguments"])["city"])
+    if message["role"] == "assistant":
+        yield END
+
+
+def _name(tool: Json) -> str:
+    return tool["function"]["name"]

@@ -11,16 +11,19 @@ import io
 import json
 import sys
 import time
+from collections.abc import Mapping
+from http.client import HTTPConnection, HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock, Thread
 from types import TracebackType
 from typing import Any, Final, Self
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import numpy as np
 
-from art_otel.demo.language import END, IDS, VOCABULARY, Json, parse, render
-from art_otel.demo.policy import Policy, Sampled
+from art_otel.demo.policy import END, IDS, VOCABULARY, Json, Policy, Sampled, parse, render
+from art_otel.errors import ArtOtelError
 
 VERSION_HEADER: Final = "x-policy-version"
 
@@ -147,3 +150,20 @@ def _logprob(token: int, logprob: float) -> Json:
 
 def _error(message: str) -> Json:
     return {"error": {"message": message, "type": "refused"}}
+
+
+def post(url: str, body: bytes, headers: Mapping[str, str]) -> bytes:
+    """Ask a server of this machine, past any proxy. Return the body of its answer; raise ArtOtelError without one."""
+    parts = urlsplit(url)
+    connection = HTTPConnection(parts.netloc)
+    try:
+        connection.request("POST", parts.path, body, dict(headers))
+        response = connection.getresponse()
+        answer = response.read()
+    except (OSError, HTTPException) as error:
+        raise ArtOtelError(f"{url}: no answer ({error}); what its server printed says why") from error
+    finally:
+        connection.close()
+    if response.status != 200:
+        raise ArtOtelError(f"{url}: status {response.status}: {answer[:200].decode(errors='replace')}")
+    return answer

@@ -1,11 +1,11 @@
-"""Task: a question about a city, and what the instruments show there.
+"""Task: a question about a city, what the instruments show there, and the attempts of a step at its tasks.
 
-Invariant: a task follows from its seeds alone. What the instruments show is new in each task, so nothing but reading
-the right one answers the question.
+Invariant: a task and its attempts follow from the seed of the training and the step. What the instruments show is new
+in each task, so nothing but reading the right one answers the question.
 """
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,8 @@ READ_FROM: Final = {"temperature": "thermometer", "hour": "clock", "births": "re
 """What can be asked for, and the instrument that shows it."""
 
 KINDS: Final = len(READ_FROM)
+TASKS: Final = 8
+ATTEMPTS: Final = 8
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,3 +44,21 @@ def make_task(seed: int, step: int, number: int) -> Task:
             instrument: {city: str(chance.choice(NUMBERS)) for city in CITIES} for instrument in READ_FROM.values()
         },
     )
+
+
+class Attempt(NamedTuple):
+    """One attempt at a task; what the policy samples in it follows from its seed."""
+
+    task: Task
+    step: int
+    seed: int
+
+
+def attempts(seed: int, step: int) -> list[Attempt]:
+    """List the attempts of a step: several at each task, to be compared with each other."""
+    step_attempts: list[Attempt] = []
+    for number in range(TASKS):
+        task = make_task(seed, step, number)
+        seeds = np.random.SeedSequence((seed, step, number)).generate_state(ATTEMPTS)
+        step_attempts += [Attempt(task, step, int(each)) for each in seeds]
+    return step_attempts

@@ -8,6 +8,7 @@ import io
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -21,14 +22,14 @@ from numpy.typing import ArrayLike, NDArray
 import art_otel
 from art_otel.data import Batch, BatchReport, Rewards
 from art_otel.demo.agent_process import AgentProcess
-from art_otel.demo.loopback import post
 from art_otel.demo.policy import Example, Policy, untrained
-from art_otel.demo.policy_server import VERSION_HEADER, PolicyServer
-from art_otel.demo.rollouts import ATTEMPTS, TASKS, roll_out
+from art_otel.demo.policy_server import VERSION_HEADER, PolicyServer, post
+from art_otel.demo.task import ATTEMPTS, TASKS, Attempt, attempts
 from art_otel.errors import ArtOtelError, UsageError
 
 Advantage: TypeAlias = Literal["grpo"] | Callable[[Rewards], ArrayLike]
 LEARNING_RATE: Final = 3.0
+_AT_ONCE: Final = 4
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,6 +91,18 @@ def _steps(training: Training) -> Iterator[Step]:
             counts = {"sampled_tokens": sampled, "trained_tokens": trained}
             entry = log.log(trajectories, "train", step, counts)
             yield Step(step, entry.metrics["train/reward"], sampled, trained, time.monotonic() - began)
+
+
+def roll_out(agent: AgentProcess, seed: int, step: int) -> None:
+    """Run the rollouts of a step, several at once: the agent answers, and its answers are scored."""
+
+    def run(attempt: Attempt) -> None:
+        task = attempt.task
+        with art_otel.rollout(name=task.topic, group_id=task.name, split="train", training_step=step):
+            art_otel.reward(task.score(agent.ask(task, attempt.seed)))
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        list(pool.map(run, attempts(seed, step)))
 
 
 def learn(

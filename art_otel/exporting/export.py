@@ -15,7 +15,7 @@ from art_otel.data.credit import Credit, CreditName
 from art_otel.data.options import as_names
 from art_otel.data.sources import Sources
 from art_otel.errors import UsageError
-from art_otel.exporting.exporter import Exporter, ExportReport, ExportStats, Format
+from art_otel.exporting.exporter import Exporter, ExportReport, ExportStats
 from art_otel.exporting.files import check_place, reading, whole_file
 from art_otel.exporting.registry import find_exporter, find_format, make_settings
 from art_otel.exporting.streams import DEFAULT, Stream, open_stream
@@ -74,7 +74,7 @@ def export(  # noqa: PLR0913 # every one is an option that users know by its nam
             status=as_names(status),
             rollouts=as_names(rollouts),
         )
-        records, files = sink.write(chosen.encode(stream.items(), settings, stats), path)
+        records, files = sink.write(stream.records(settings, stats), path)
     skipped = stream.skipped()
     report = ExportReport(
         exporter=exporter.name,
@@ -116,15 +116,14 @@ def writable(
         exporter.name: tuple(
             chosen.name
             for chosen in exporter.formats
-            if any(True for _ in _records(open_stream(listed, chosen, advantage=DEFAULT, **selection), chosen))
+            if _gives_a_record(open_stream(listed, chosen, advantage=DEFAULT, **selection), make_settings(chosen, {}))
         )
         for exporter in exporters
     }
 
 
-def _records(stream: Stream, chosen: Format) -> Iterator[Any]:
-    """The records of a format whose options have their defaults."""
-    return chosen.encode(stream.items(), make_settings(chosen, {}), ExportStats())
+def _gives_a_record(stream: Stream, settings: object) -> bool:
+    return any(True for _ in stream.records(settings, ExportStats()))
 
 
 def _is_file(target: Path, format_name: str, suffix: str) -> bool:

@@ -38,8 +38,9 @@ class ExportStats:
     """Counts that an encoder keeps of its work.
 
     `skipped` counts records, or things smaller than a trajectory, by reason. `changed` counts changes that the format
-    forced on records. `trajectories_skipped` is for formats of whole trajectories: it counts those that give no record
-    at all.
+    forced on records. `trajectories_skipped` counts trajectories that give no record at all. Only an encoder of whole
+    trajectories counts here. For sequences and conversations, `export` does so: a trajectory is left out if its items
+    gave no record, for the reason that `skipped` counted most often meanwhile.
     """
 
     skipped: Counter[str] = field(default_factory=Counter[str])
@@ -67,7 +68,10 @@ class Sink(Protocol):
 
 
 Encode: TypeAlias = Callable[[Iterator[Any], Any, ExportStats], Iterator[Any]]
-"""(items, config, stats) -> records, as the sink of the same format takes them."""
+"""(items, config, stats) -> records, as the sink of the same format takes them.
+
+The records of an item come before the next item is taken, or `stats.skipped` counts why there is none.
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

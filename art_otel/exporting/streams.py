@@ -1,14 +1,14 @@
-"""Streams: what an encoder is given, from the data package.
+"""Streams: what an encoder is given, from the data package, and which trajectories it gave no record of.
 
-Invariant: the same choice of trajectories stands behind every stream, and what it skips is counted.
+Invariant: the same choice of trajectories stands behind every stream, and what it skips is counted. A trajectory is
+used if it has an item, and unless the encoder left out all of its items: then it is left out for their reason.
 """
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
-from itertools import groupby
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from art_otel.calls import InferenceCall
 from art_otel.data.batches import batches
@@ -21,7 +21,7 @@ from art_otel.data.sequences import TokenSequence
 from art_otel.data.sft import MessageBatches, message_batches, too_low
 from art_otel.data.sources import Sources
 from art_otel.errors import UsageError
-from art_otel.exporting.exporter import Format, NotCarried, ScoredTrajectory
+from art_otel.exporting.exporter import ExportStats, Format, NotCarried, ScoredTrajectory
 from art_otel.trajectories import Trajectory
 
 DEFAULT: Final = "default"
@@ -34,6 +34,15 @@ SHARED_GROUP_IDS: Final = "group ids of several runs, told apart by the number o
 _NO_ADVANTAGES: Final = {
     "advantages": NotCarried(trajectories=None, why="asked for, but the format has no place for them")
 }
+
+
+class _Rewarded(Protocol):
+    """An item of a trajectory: a token sequence, or a conversation."""
+
+    @property
+    def reward(self) -> float | None:
+        """The reward that it is trained with; None if it is unknown."""
+        ...
 
 
 class Skipped(NamedTuple):
@@ -62,19 +71,17 @@ class Stream:
         self._unsuccessful = 0
         self._too_low = Counter[str]()
 
-    def items(self) -> Iterator[Any]:
-        """The items, as `Format.input` says."""
-        source = self._source
+    def records(self, settings: object, stats: ExportStats) -> Iterator[Any]:
+        """The records that the format's encoder makes of the items with these settings."""
+        source, encode = self._source, self._format.encode
         if isinstance(source, MessageBatches):
-            return source.examples()
+            return self._watched(source.examples_by_trajectory(), settings, stats)
         if isinstance(source, PreferenceBatches):
-            return source.pairs()
+            return encode(source.pairs(), settings, stats)
         if self._format.input == "sequences":
-            return self._imitated(source) if self._format.imitates else source.sequences()
-        return (
-            ScoredTrajectory(trajectory=trajectory, turn_rewards=rewards)
-            for trajectory, rewards in source.trajectories()
-        )
+            return self._watched(self._rewarded_enough(source), settings, stats)
+        scored = (ScoredTrajectory(trajectory=one, turn_rewards=rewards) for one, rewards in source.trajectories())
+        return encode(scored, settings, stats)
 
     def trajectories(self) -> int:
         """How many were read."""
@@ -86,7 +93,7 @@ class Stream:
 
     def unsuccessful(self) -> int:
         """How many of those that are imitated have a reward of 0 or less."""
-        return self._source.report.unsuccessful if isinstance(self._source, MessageBatches) else self._unsuccessful
+        return self._unsuccessful if self._format.is_imitated else 0
 
     def skipped(self) -> Skipped:
         """What is not in the export, by reason."""
@@ -129,15 +136,43 @@ class Stream:
             is_missing = not self.used() and "no reward" in source.report.trajectories_skipped
         return tuple(names_given(one for one, _ in self._outlines.trajectories(OUTLINE))) if is_missing else ()
 
-    def _imitated(self, source: Batches) -> Iterator[TokenSequence]:
-        """The sequences of rollouts that are good enough; all of a rollout have one reward and come together."""
-        self._unsuccessful, self._too_low = 0, Counter[str]()
-        for (_, reward), of_rollout in groupby(source.sequences(), key=lambda one: (one.rollout_id, one.reward)):
-            if (reason := too_low(reward, self._min_reward)) is not None:
+    def _rewarded_enough(self, source: Batches) -> Iterator[list[TokenSequence]]:
+        """The sequences of each trajectory, without those whose reward is below `min_reward`."""
+        self._too_low = Counter[str]()
+        for sequences in source.sequences_by_trajectory():
+            # A smallest reward is asked for only where all sequences of a trajectory have one.
+            reason = too_low(sequences[0].reward, self._min_reward) if sequences else None
+            if reason is None:
+                yield sequences
+            else:
                 self._too_low[reason] += 1
-                continue
-            self._unsuccessful += reward is not None and reward <= 0
-            yield from of_rollout
+
+    def _watched(
+        self, of_trajectories: Iterator[Iterable[_Rewarded]], settings: object, stats: ExportStats
+    ) -> Iterator[Any]:
+        """The records, while each trajectory is counted: as left out, or as unsuccessful if its rewards are low.
+
+        An encoder gives the records of an item, or counts why there is none, before it takes the next one. So when it
+        takes the next, it is known whether this one was left out.
+        """
+        self._unsuccessful = records = 0
+
+        def items() -> Iterator[_Rewarded]:
+            for of_one in of_trajectories:
+                before, is_used, rewards = stats.skipped.copy(), False, list[float]()
+                for item in of_one:
+                    progress = records, stats.skipped.total()
+                    yield item
+                    is_used |= records > progress[0] or stats.skipped.total() == progress[1]
+                    rewards += [] if item.reward is None else [item.reward]
+                if not is_used and (reasons := stats.skipped - before):
+                    stats.trajectories_skipped[min(reasons, key=lambda reason: (-reasons[reason], reason))] += 1
+                else:
+                    self._unsuccessful += bool(rewards) and max(rewards) <= 0
+
+        for record in self._format.encode(items(), settings, stats):
+            records += 1
+            yield record
 
 
 def open_stream(

@@ -1,7 +1,8 @@
 """RunFolder: where the files of one run lie, and who may write to them.
 
 Invariant: every path is below the base path: project, model and split are names and never paths. Who writes holds the
-folder alone, so the default step, the Parquet file and the row of one log call belong together.
+folder alone, so the default step, the Parquet file and the row of one log call belong together. What a run log is given
+comes before the defaults of the process, and these come before the environment.
 
     {base_path}/{project}/models/{model}/history.jsonl
                                         /trajectories/{split}/{step:04d}.parquet
@@ -14,12 +15,12 @@ Source of the layout: `art.model` and `art.utils.output_dirs` of openpipe-art 0.
 import os
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from operator import index
 from pathlib import Path
 from typing import Final, SupportsIndex
 
 from art_otel.errors import UsageError
-from art_otel.runlog.defaults import run_defaults
 
 try:
     import fcntl
@@ -34,13 +35,6 @@ _LONGEST: Final = 255
 """Bytes of a name, on all usual file systems."""
 
 
-def _home(path: str | Path) -> Path:
-    try:
-        return Path(path).expanduser().absolute()
-    except RuntimeError as error:
-        raise UsageError(f"base_path={str(path)!r}: its ~ leads to no home folder") from error
-
-
 class RunFolder:
     """The folder of a model's run. It is made when something is written.
 
@@ -49,7 +43,7 @@ class RunFolder:
     """
 
     def __init__(self, project: str | None, model: str | None, base_path: str | Path | None) -> None:
-        defaults = run_defaults()
+        defaults = _defaults
         self.project = _name("project", project, defaults.project, PROJECT)
         self.model = _name("model", model, defaults.model, MODEL)
         home = _home(base_path or defaults.dir or os.environ.get(DIR) or ".art")
@@ -95,6 +89,24 @@ class RunFolder:
             os.close(descriptor)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunDefaults:
+    """What `art_otel.configure()` said of all run logs of this process. None is what it did not say."""
+
+    project: str | None = None
+    model: str | None = None
+    dir: Path | None = None
+
+
+_defaults = RunDefaults()
+
+
+def use_run_defaults(defaults: RunDefaults) -> None:
+    """Make these the defaults of the process."""
+    global _defaults  # noqa: PLW0603 # one a process, as the settings are
+    _defaults = defaults
+
+
 def checked_step(step: SupportsIndex) -> int:
     """The step as an int. Raises UsageError for what is none, or is below 0."""
     try:
@@ -129,3 +141,10 @@ def _name(what: str, argument: str | None, default: str | None, variable: str) -
     if name is None:
         raise UsageError(f"{what}: none is given; name one here or in art_otel.configure(), or set {variable}")
     return checked_name(what, name)
+
+
+def _home(path: str | Path) -> Path:
+    try:
+        return Path(path).expanduser().absolute()
+    except RuntimeError as error:
+        raise UsageError(f"base_path={str(path)!r}: its ~ leads to no home folder") from error

@@ -33,6 +33,7 @@ if not defer_imports(__name__):
     from art_otel.store.report import RowKey as RowKey
     from art_otel.store.report import SpanCounts as SpanCounts
     from art_otel.store.report import TrajectoryCounts as TrajectoryCounts
+    from art_otel.store.report import read_hints as read_hints
     from art_otel.store.report import read_manifest as read_manifest
     from art_otel.store.rows import art_metadata as art_metadata
     from art_otel.store.rows import decode_trajectory as decode_trajectory

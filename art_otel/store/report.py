@@ -165,6 +165,23 @@ def read_manifest(folder: str) -> Manifest | None:
     return manifest
 
 
+class _Hints(msgspec.Struct, frozen=True):
+    """The part of `_report.json` that says what to do when little or nothing came out."""
+
+    hints: tuple[str, ...] = ()
+
+
+def read_hints(folder: str) -> tuple[str, ...]:
+    """The hints of the last conversion into a folder (a path or URL); none if it has no report that can be read."""
+    location = storage.join(folder, REPORT_NAME)
+    if storage.size_of(location) is None:
+        return ()
+    try:
+        return msgspec.json.decode(storage.read(location), type=_Hints).hints
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ()
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SpanCounts:
     """Where the spans went. A damaged line or message of unknown content counts as one span read and quarantined.

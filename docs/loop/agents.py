@@ -7,7 +7,7 @@ from openai import OpenAI
 
 import art_otel
 from art_otel.demo.agent import guide
-from art_otel.demo.rollouts import attempts
+from art_otel.demo.task import attempts
 
 number, processes = map(int, sys.argv[1:])
 client = OpenAI()

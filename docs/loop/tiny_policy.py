@@ -9,8 +9,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 import art_otel
 from art_otel.demo.agent import guide
-from art_otel.demo.language import END, IDS, UNKNOWN
-from art_otel.demo.policy import LONGEST, Sampled
+from art_otel.demo.policy import END, IDS, LONGEST, UNKNOWN, Sampled
 from art_otel.demo.task import Task, make_task
 
 

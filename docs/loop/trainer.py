@@ -12,7 +12,7 @@ from statistics import fmean
 import art_otel
 from art_otel.demo.policy import untrained
 from art_otel.demo.policy_server import VERSION_HEADER, PolicyServer
-from art_otel.demo.rollouts import ATTEMPTS
+from art_otel.demo.task import ATTEMPTS
 from art_otel.demo.training import learn, publish
 
 RECEIVER = os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318")

@@ -26,8 +26,7 @@ from verl.trainer.ppo import core_algos
 
 import art_otel
 from art_otel.demo.agent import guide
-from art_otel.demo.language import END, IDS, UNKNOWN
-from art_otel.demo.policy import untrained
+from art_otel.demo.policy import END, IDS, UNKNOWN, untrained
 from art_otel.demo.policy_server import VERSION_HEADER, PolicyServer
 from art_otel.demo.task import Task, make_task
 from art_otel_verl.agent_loop import RolloutAgentLoop

@@ -8,6 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from art_otel.exporting import installed_exporters
+
+EXPORTERS = [one.name for one in installed_exporters()]
+
 # What bash does when a tab is pressed, from the script that argcomplete prints.
 PROGRAM = """
 eval "$(register-python-argcomplete art-otel)"
@@ -25,6 +29,8 @@ printf '%s\\n' "${COMPREPLY[@]}"
         ("art-otel convert --en", {"--engine"}),
         ("art-otel convert --engine ", {"local", "ray"}),
         ("art-otel export --credit s", {"step_reward"}),
+        ("art-otel export out --to t", {name for name in EXPORTERS if name.startswith("t")}),
+        ("art-otel export --to tri", {"trinity"}),
         ("art-otel show no-such-file", set()),
     ],
 )

@@ -256,10 +256,21 @@ def test_rows_come_before_all_are_read_and_columns_are_as_wide_as_the_first():
     assert len(rest) == 9_998
 
 
-def test_the_list_of_a_dataset_without_trajectories(tmp_path, capsys):
-    write_trajectories([], tmp_path)
-    assert json.loads(show(capsys, tmp_path, "--json")) == []
-    assert show(capsys, tmp_path).split() == ["rollout", "name", "status", "reward", "calls", "turns", "complete"]
+def test_a_dataset_without_rollouts_says_so_in_one_line(tmp_path, capsys):
+    for path in (tmp_path / "dataset", tmp_path / "one.parquet"):
+        write_trajectories([], path)
+        assert json.loads(show(capsys, path, "--json")) == []
+        assert show(capsys, path) == f"{path}: no rollouts\n"
+    assert show(capsys, f"{tmp_path}/data*") == f"{tmp_path}/data*: no rollouts\n"
+
+
+def test_a_dataset_without_rollouts_says_why_as_its_conversion_did(tmp_path, capsys):
+    convert_spans(tmp_path, make_span(1, name="GET /"))
+    assert json.loads(show(capsys, tmp_path / "dataset", "--json")) == []
+    (line,) = show(capsys, tmp_path / "dataset").splitlines()
+    report = json.loads((tmp_path / "dataset" / "_report.json").read_text())
+    assert line.startswith(f"{tmp_path / 'dataset'}: no rollouts: 1 span, no LLM call: made by ")
+    assert line.endswith(report["hints"][0])
 
 
 def test_a_narrow_terminal_shows_whole_ids(dataset):

@@ -57,6 +57,36 @@ def test_credits_are_named_as_functions():
 
 
 @pytest.mark.parametrize(
+    ("text", "problem", "example"),
+    [
+        ("weighted(a=x)", "the weight of 'a' is 'x', which is no finite number", "weighted(correct=1, style=0.2)"),
+        ("weighted(b=1, a=)", "the weight of 'a' is '', which is no finite number", "weighted(correct=1, style=0.2)"),
+        ("weighted(a=nan)", "the weight of 'a' is 'nan', which is no finite number", "weighted(correct=1, style=0.2)"),
+        ("weighted(a=1, =2)", "'=2' has no name of a reward", "weighted(correct=1, style=0.2)"),
+        ("weighted(a=1,,b=2)", "'' has no name of a reward", "weighted(correct=1, style=0.2)"),
+        ("weighted()", "'' has no name of a reward", "weighted(correct=1, style=0.2)"),
+        ("weighted(a=1, a=2)", "'a' has two weights", "weighted(correct=1, style=0.2)"),
+        ("weighted(a=1", "the ) at the end is missing", "weighted(correct=1, style=0.2)"),
+        ("weighted", "what it is made of is missing", "weighted(correct=1, style=0.2)"),
+        ("discounted(x)", "'x' is no number from 0 to 1", "discounted(0.99)"),
+        ("discounted(1.5)", "'1.5' is no number from 0 to 1", "discounted(0.99)"),
+        ("discounted()", "'' is no number from 0 to 1", "discounted(0.99)"),
+        ("step_reward(style", "the ) at the end is missing", "step_reward(style)"),
+    ],
+)
+def test_a_malformed_credit_names_its_bad_part_and_a_right_one(text, problem, example):
+    with pytest.raises(UsageError) as raised:
+        read_options({"credit": text})
+    assert str(raised.value) == f"credit={text!r}: {problem}; write {example}"
+    read_credit(example)
+
+
+def test_a_malformed_weight_of_a_tokens_reward_is_named():
+    with pytest.raises(UsageError, match=r"^token_rewards='style=x': the weight of 'style' is 'x', which is no finite"):
+        read_options({"token_rewards": "style=x"})
+
+
+@pytest.mark.parametrize(
     ("name", "text"),
     [
         ("credit", "eval(1)"),

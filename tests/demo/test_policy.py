@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from art_otel.demo.language import IDS, VOCABULARY, parse, render
-from art_otel.demo.policy import LONGEST, SIZE, Example, Policy, untrained, words_read
+from art_otel.demo.policy import IDS, LONGEST, SIZE, VOCABULARY, Example, Policy, parse, render, untrained, words_read
 from art_otel.demo.task import CITIES, READ_FROM, make_task
 
 TOOLS = [{"function": {"name": name}} for name in ("thermometer", "clock", "archivist")]

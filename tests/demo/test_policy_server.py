@@ -14,10 +14,8 @@ from art_otel.demo import agent_service
 from art_otel.demo.agent import describe, guide
 from art_otel.demo.agent_process import AgentProcess
 from art_otel.demo.agent_service import AgentService
-from art_otel.demo.language import IDS, VOCABULARY, render
-from art_otel.demo.loopback import post
-from art_otel.demo.policy import SIZE, Policy, untrained
-from art_otel.demo.policy_server import VERSION_HEADER, PolicyServer
+from art_otel.demo.policy import IDS, SIZE, VOCABULARY, Policy, render, untrained
+from art_otel.demo.policy_server import VERSION_HEADER, PolicyServer, post
 from art_otel.demo.task import CITIES, READ_FROM, make_task
 from art_otel.demo.training import publish
 from art_otel.errors import ArtOtelError

@@ -64,6 +64,7 @@ def check(python: Path | str, folder: Path, **variables: str) -> None:
         assert line["weights"] == [advantage if trained else 0.0 for trained in history.loss_mask]
     shorter = run(python, "-m", "art_otel", *command, "--option", "longest=2", cwd=folder, **variables)
     assert json.loads(shorter)["skipped"]["longer than Mini takes"] == 3
+    assert json.loads(shorter)["trajectories_skipped"] == {"longer than Mini takes": 3}
 
 
 def test_the_exporter_of_the_page_is_found_by_its_entry_point(project, tmp_path):

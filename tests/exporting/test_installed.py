@@ -71,6 +71,8 @@ def check(sources, exporter: Exporter, file_format: Format, out: Path) -> None:
     report = export(sources, exporter, out, format=file_format.name, **EVERYTHING)
     assert report.trajectories == report.trajectories_used + sum(report.trajectories_skipped.values())
     assert min(report.trajectories_used, report.records, *report.trajectories_skipped.values(), 0) == 0
+    if file_format.input in ("sequences", "conversations"):
+        assert report.trajectories_used <= report.records
     assert all(count > 0 for count in (*report.skipped.values(), *report.changed.values()))
     assert all(Path(file).is_file() for file in report.files)
     assert set(file_format.not_carried) <= set(report.not_carried)

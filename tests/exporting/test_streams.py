@@ -18,6 +18,13 @@ class NoOptions:
     pass
 
 
+def exporter_of(takes: str, encode, **fields) -> Exporter:
+    """An exporter whose one format is encoded so."""
+    plain = {"summary": "", "needs": "", "not_carried": {}, "config": NoOptions, "sink": lambda _: JsonLines()}
+    file_format = Format(name="test", input=takes, encode=encode, **(plain | fields))
+    return Exporter(name="test", summary="", formats=(file_format,))
+
+
 def items_of(sources, takes: str, choice: dict, out, *, advantage: str | None = None):
     """The items that an encoder of this format is given, and the report."""
     items = []
@@ -27,18 +34,9 @@ def items_of(sources, takes: str, choice: dict, out, *, advantage: str | None = 
             items.append(item)
             yield {}
 
-    file_format = Format(
-        name="test",
-        summary="",
-        input=takes,
-        needs="",
-        not_carried={"logs": "l", "usage": "u", "step": "s", "logprobs": "p"},
-        config=NoOptions,
-        encode=encode,
-        sink=lambda _: JsonLines(),
-        advantage=advantage,
-    )
-    report = export(sources, Exporter(name="test", summary="", formats=(file_format,)), out, **choice)
+    not_carried = {"logs": "l", "usage": "u", "step": "s", "logprobs": "p"}
+    exporter = exporter_of(takes, encode, advantage=advantage, not_carried=not_carried)
+    report = export(sources, exporter, out, **choice)
     assert report.records == len(items)
     assert report.trajectories == report.trajectories_used + sum(report.trajectories_skipped.values())
     return items, report
@@ -123,6 +121,63 @@ def test_long_sequences_are_left_out_and_counted(tmp_path):
     assert [item.turns for item in items] == [item.turns for item in everything if len(item) <= 60]
     assert 0 < len(items) < len(everything)
     assert report.skipped["sequences: longer than max_tokens"] == len(everything) - len(items)
+
+
+def left_out(sources, takes: str, out, reasons: dict, **fields):
+    """The report of an encoder that leaves out the items for which there is a reason, by rollout and turns."""
+
+    def encode(stream, config, stats):  # noqa: ARG001 # the signature of an encoder
+        for item in stream:
+            if (reason := reasons.get(item.rollout_id, reasons.get(item.turns))) is None:
+                yield {}
+            else:
+                stats.skipped.update(reason)
+
+    report = export(sources, exporter_of(takes, encode, **fields), out)
+    assert report.trajectories == report.trajectories_used + sum(report.trajectories_skipped.values())
+    return report
+
+
+@pytest.mark.parametrize("takes", ["sequences", "conversations"])
+def test_a_trajectory_whose_items_were_all_left_out_is_left_out_for_their_commonest_reason(tmp_path, takes):
+    reasons = {"r-good": ["too good"], "r-branching": ["b", "a", "b"]}
+    report = left_out([*group(), branching()], takes, tmp_path, reasons)
+    assert (report.trajectories_used, report.records) == (2, 2)
+    assert report.trajectories_skipped == {"too good": 1, "b": 1}
+    items = 3 if takes == "sequences" else report.skipped["a"]
+    assert report.skipped == {"too good": 1, "b": 2 * items, "a": items}
+
+
+def test_a_trajectory_of_which_one_item_became_a_record_is_used(tmp_path):
+    first, *others = [item.turns for item in items_of([branching()], "sequences", {}, tmp_path)[0]]
+    for kept in (first, others[-1]):
+        reasons = {turns: ["not this one"] for turns in (first, *others) if turns != kept}
+        report = left_out([branching()], "sequences", tmp_path, reasons)
+        assert (report.records, report.trajectories_used, report.trajectories_skipped) == (1, 1, {})
+        assert report.skipped == {"not this one": len(others)}
+
+
+def test_attempts_of_one_rollout_are_counted_one_by_one(tmp_path):
+    attempts = [conversation("r", "Rain.", 1.0, attempt=number) for number in range(3)]
+    report = left_out(attempts, "sequences", tmp_path, {"r": ["no"]}, imitates=True)
+    assert (report.trajectories, report.trajectories_skipped) == (3, {"no": 3})
+
+
+@pytest.mark.parametrize(("takes", "fields"), [("sequences", {"imitates": True}), ("conversations", {})])
+def test_what_was_left_out_is_not_counted_as_unsuccessful(tmp_path, takes, fields):
+    rollouts = [conversation(name, "Rain.", 0.0) for name in ("a", "b")]
+    report = left_out(rollouts, takes, tmp_path, {"a": ["no"]}, **fields)
+    assert (report.trajectories_used, report.unsuccessful) == (1, 1)
+
+
+def test_an_encoder_that_reads_all_items_before_its_first_record_has_used_them(tmp_path):
+    def encode(stream, config, stats):  # noqa: ARG001 # the signature of an encoder
+        items = list(stream)
+        stats.skipped["the last one"] += 1
+        yield from ({} for _ in items[:-1])
+
+    report = export(group(), exporter_of("sequences", encode), tmp_path)
+    assert (report.trajectories_used, report.trajectories_skipped, report.records) == (3, {}, 2)
 
 
 def test_histories_that_are_in_no_pair_are_counted(tmp_path):

@@ -21,7 +21,7 @@ from wrapt import wrap_function_wrapper
 
 from art_otel.errors import UsageError
 from art_otel.forks import after_fork
-from art_otel.runlog.defaults import RunDefaults, use_run_defaults
+from art_otel.runlog.folder import RunDefaults, use_run_defaults
 from art_otel.spool.runs import name_run
 from art_otel.tracing import autoload
 from art_otel.tracing.api.context import recorder

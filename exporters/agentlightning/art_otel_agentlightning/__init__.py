@@ -3,8 +3,7 @@
 from typing import Final
 
 from art_otel.exporting import Exporter, Format, JsonLines
-from art_otel_agentlightning.config import TripletsConfig
-from art_otel_agentlightning.encode import encode_triplets
+from art_otel_agentlightning.triplets import TripletsConfig, encode_triplets
 
 EXPORTER: Final = Exporter(
     name="agentlightning",
@@ -12,14 +11,14 @@ EXPORTER: Final = Exporter(
     formats=(
         Format(
             name="triplets",
-            summary="a rollout a line as RolloutLegacy (0.3) and CompletedRollout (1.0) read it, a Triplet a turn",
+            summary="one rollout per line for RolloutLegacy (0.3) and CompletedRollout (1.0), a Triplet for each turn",
             input="trajectories",
-            needs="token ids; a reward, which Agent Lightning otherwise takes for 0",
+            needs="token ids, and a reward; Agent Lightning takes a missing reward for 0",
             not_carried={
                 "rewards": "a triplet has one reward, that of the credit",
                 "parent_rollout_id": "no place in the format",
                 "started_at": "no place in the format",
-                "ended_at": "as started_at",
+                "ended_at": "no place in the format",
             },
             config=TripletsConfig,
             encode=encode_triplets,

@@ -16,9 +16,7 @@ from art_otel.exporting import ExportStats, ScoredTrajectory
 from art_otel.testing import trajectories
 from art_otel.trajectories import Reward, token_histories
 from art_otel_agentlightning import EXPORTER
-from art_otel_agentlightning.config import TripletsConfig
-from art_otel_agentlightning.encode import EARLIER, NULL, encode_triplets
-from art_otel_agentlightning.triplet import NO_LOGPROBS
+from art_otel_agentlightning.triplets import EARLIER, NO_LOGPROBS, NULL, TripletsConfig, encode_triplets
 from tests.examples import examples
 from tests.exporting.golden import check_golden
 from tests.exporting.samples import (

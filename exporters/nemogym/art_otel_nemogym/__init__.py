@@ -3,23 +3,22 @@
 from typing import Final
 
 from art_otel.exporting import Exporter, Format, JsonLines
-from art_otel_nemogym.config import RolloutsConfig
-from art_otel_nemogym.rollouts import encode_rollouts
+from art_otel_nemogym.rollouts import RolloutsConfig, encode_rollouts
 
 EXPORTER: Final = Exporter(
     name="nemogym",
-    summary="NeMo Gym: rollouts as it collects them, with the token ids that NeMo RL trains",
+    summary="NeMo Gym: rollouts as it writes them when it collects, with the token ids that NeMo RL trains",
     formats=(
         Format(
             name="rollouts",
-            summary="a history a line: what was asked, the output items with their token ids, and the reward",
+            summary="one history per line: the request, the output items with their token ids, and the reward",
             input="trajectories",
             needs="recorded messages, token ids and logprobs, and rewards",
             not_carried={
                 "metrics": "no place in the format",
                 "metadata": "no place in the format",
                 "logs": "no place in the format",
-                "routed_experts": "NeMo Gym can carry them, and this format does not write them",
+                "routed_experts": "NeMo Gym can carry them, but this format does not write them",
             },
             config=RolloutsConfig,
             encode=encode_rollouts,

@@ -14,8 +14,7 @@ import art_otel
 from art_otel.calls import Message, TokenIds
 from art_otel.exporting import NO_LOGPROBS, export
 from art_otel.testing import trajectories
-from art_otel_nemogym.items import NO_CALL_ID
-from art_otel_nemogym.rollouts import APART, FURTHER, NO_MESSAGES, NO_REWARD, NOTHING_LEFT
+from art_otel_nemogym.rollouts import APART, FURTHER, NO_CALL_ID, NO_MESSAGES, NO_REWARD, NOTHING_LEFT
 from tests.data.rollouts import agent_rollouts
 from tests.exporting.golden import check_golden
 from tests.exporting.samples import (

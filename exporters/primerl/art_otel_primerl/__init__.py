@@ -6,25 +6,24 @@
 from typing import Final
 
 from art_otel.exporting import Exporter, Format, JsonLines
-from art_otel_primerl.config import SamplesConfig
 from art_otel_primerl.read import read_samples
-from art_otel_primerl.samples import encode_samples
+from art_otel_primerl.samples import SamplesConfig, encode_samples
 
 __all__ = ["EXPORTER", "read_samples"]
 
 EXPORTER: Final = Exporter(
     name="primerl",
-    summary="prime-rl: the samples that its packer takes, as those of verifiers' traces",
+    summary="prime-rl: the samples that its packer takes, the same as of traces of verifiers",
     formats=(
         Format(
             name="samples",
-            summary="a token history a line, by TrainingSample's fields: ids, mask, logprobs, temperatures, advantages",
+            summary="one token history per line, as a TrainingSample: ids, mask, logprobs, temperatures, advantages",
             input="trajectories",
             needs="token ids and logprobs of the completions, and rewards",
             not_carried={
                 "input_messages": "prime-rl trains on tokens alone",
-                "tools": "as input_messages",
-                "rewards": "they are in the advantages; the reward of the last completion stands beside them",
+                "tools": "prime-rl trains on tokens alone",
+                "rewards": "the advantages are made of them; a line has only the reward of the last trained completion",
                 "metrics": "no place in the format",
                 "metadata": "no place in the format",
                 "logs": "no place in the format",

@@ -1,4 +1,4 @@
-"""Read: the JSONL of `samples` as the objects that prime-rl packs. Needs prime-rl, and nothing of art-otel.
+"""Read: the JSONL of `samples` as the objects that prime-rl packs. This file needs prime-rl, and nothing of art-otel.
 
 Invariant: a sample is made by the names of its fields, so it does not depend on their order, which is the wire's.
 """
@@ -17,14 +17,14 @@ _FIELDS: Final = ("token_ids", "mask", "logprobs", "temperatures", "env_name", "
 
 
 def read_samples(path: str | Path, sample: Callable[..., Any] | None = None) -> Iterator[Any]:
-    """The records of the file, as `TrainingSample` of prime-rl, or of what `sample` makes of its fields.
+    """Read the records of a file as `TrainingSample` of prime-rl, or as what `sample` makes of their fields.
 
     `routed_experts`, where a record has them, are the fields of prime-rl's `RoutedExperts`: `data` (bytes), `shape`
     ([tokens, layers, experts]) and `dtype`. `sampling_mask` are those of its `SamplingMask`: `ids` and `counts`, bytes
     of int32.
 
-    Raises ImportError where prime-rl is not installed and no `sample` is given, ValueError for another file, and where
-    a record has a sampling mask and this prime-rl has no place for it.
+    Raises ImportError if prime-rl is not installed and no `sample` is given. Raises ValueError for another file, and
+    for a record with a sampling mask if this prime-rl has no place for it.
     """
     make = _training_sample() if sample is None else sample
     with Path(path).open(encoding="utf-8") as lines:

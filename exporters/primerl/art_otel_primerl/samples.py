@@ -9,29 +9,45 @@ Source: `TrainingSample` and `prepare_sample` of prime-rl 0.8, `SamplingMask` of
 import base64
 import math
 from collections.abc import Iterator
-from typing import Any, Final, TypeAlias
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, TypeAlias
 
 import numpy as np
+from msgspec import Meta
 
+from art_otel.calls import InferenceCall
 from art_otel.exporting import ExportStats, ScoredTrajectory, TokenSequence, scored, sequences_of
 from art_otel.trajectories import Trajectory
-from art_otel_primerl.config import SamplesConfig
 
 JsonObject: TypeAlias = dict[str, Any]
 
-SOME_EXPERTS: Final = "sequences whose experts are known of some tokens only, so prime-rl routes them anew"
+SOME_EXPERTS: Final = "sequences without experts, because those of some tokens are unknown"
 NOTHING_LEFT: Final = "sequences that train nothing"
-TEMPERATURE: Final = "completions whose temperature is the option's"
-RESERVED: Final = "rollouts named all, which prime-rl keeps for itself, in the environment art-otel"
+TEMPERATURE: Final = "completions with the temperature of the option, because their request had no usable one"
+RESERVED: Final = "rollouts named all, which prime-rl reserves, put into the environment art-otel"
 
 _OWN: Final = "art-otel"
 _RESERVED: Final = "all"
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SamplesConfig:
+    """Options of `samples`."""
+
+    env_name: Annotated[
+        Annotated[str, Meta(min_length=1)] | None,
+        Meta(description="the environment of every sample (default: the rollout's name, or art-otel)"),
+    ] = None
+    temperature: Annotated[
+        float,
+        Meta(gt=0, description="the temperature of calls whose request had none"),
+    ] = 1.0
+
+
 def encode_samples(
     items: Iterator[ScoredTrajectory], config: SamplesConfig, stats: ExportStats
 ) -> Iterator[JsonObject]:
-    """A record a sequence. Numbers are those of its arrays, float32 as the shortest double that is equal."""
+    """Yield a record for each sequence that still trains something without its completions of unknown logprobs."""
     for item in items:
         env_name = _env_name(item.trajectory, config, stats)
         sequences = sequences_of(item, stats, token_facts=("routed_experts", "sampling_mask"))
@@ -55,26 +71,33 @@ def _env_name(trajectory: Trajectory, config: SamplesConfig, stats: ExportStats)
 def _temperatures(
     trajectory: Trajectory, sequence: TokenSequence, config: SamplesConfig, stats: ExportStats
 ) -> list[float]:
-    """The temperature that each token was sampled with; 1.0 where nothing is trained, which prime-rl does not read."""
+    """Return the temperature of each token. It is 1.0 where nothing is trained, because prime-rl ignores it there."""
     temperatures = [1.0] * len(sequence)
     for span in sequence.completions:
-        told = trajectory.calls[trajectory.turns[span.turn].call].parameters.get("temperature")
-        known = isinstance(told, int | float) and not isinstance(told, bool) and math.isfinite(told) and told > 0
-        stats.changed[TEMPERATURE] += not known
-        temperature = float(told) if known else config.temperature
+        temperature = _requested_temperature(trajectory.calls[trajectory.turns[span.turn].call])
+        stats.changed[TEMPERATURE] += temperature is None
+        temperature = config.temperature if temperature is None else temperature
         temperatures[span.start : span.end] = [temperature] * (span.end - span.start)
     return temperatures
 
 
-def _experts(sequence: TokenSequence, stats: ExportStats) -> JsonObject:
-    """The experts of a history, for router replay, where all are known.
+def _requested_temperature(call: InferenceCall) -> float | None:
+    """The temperature of the request; None if it has none by which one can divide."""
+    value = call.parameters.get("temperature")
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    return float(value) if math.isfinite(value) and value > 0 else None
 
-    The last token was never sent through the model; it has those of the token before it, as in verifiers' traces.
+
+def _experts(sequence: TokenSequence, stats: ExportStats) -> JsonObject:
+    """The experts of a history, for router replay, if those of all tokens are known.
+
+    The last token was never sent through the model. It gets those of the token before it, as in verifiers' traces.
     """
-    known = None if sequence.routed_experts is None else sequence.routed_experts[:-1]
-    if known is None or not len(known):
+    experts = None if sequence.routed_experts is None else sequence.routed_experts[:-1]
+    if experts is None or not len(experts):
         return {}
-    rows = np.concatenate([known, known[-1:]])
+    rows = np.concatenate([experts, experts[-1:]])
     if (rows < 0).any():
         stats.changed[SOME_EXPERTS] += 1
         return {}
@@ -84,12 +107,15 @@ def _experts(sequence: TokenSequence, stats: ExportStats) -> JsonObject:
 
 
 def _sampling_mask(sequence: TokenSequence) -> JsonObject:
-    """The ids that each trained token could have been: all behind each other, and how many a token, 0 where unknown."""
+    """The ids that each trained token could have been, one after another, and their number for each token.
+
+    The number is 0 where they are unknown.
+    """
     if sequence.sampling_mask is None:
         return {}
-    known = [ids if trains else None for ids, trains in zip(sequence.sampling_mask, sequence.loss_mask, strict=True)]
-    counts = np.array([0 if ids is None else len(ids) for ids in known], "<i4").tobytes()
-    flat = b"".join(ids.data for ids in known if ids is not None)
+    masks = [ids if trains else None for ids, trains in zip(sequence.sampling_mask, sequence.loss_mask, strict=True)]
+    counts = np.array([0 if ids is None else len(ids) for ids in masks], "<i4").tobytes()
+    flat = b"".join(ids.data for ids in masks if ids is not None)
     encoded = {name: base64.b64encode(data).decode() for name, data in (("ids", flat), ("counts", counts))}
     return {"sampling_mask": encoded}
 

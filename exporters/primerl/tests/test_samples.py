@@ -1,6 +1,8 @@
 """Samples: the ids, masks, logprobs and advantages that one computes from the calls alone."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +17,7 @@ from art_otel.errors import UsageError
 from art_otel.exporting import NO_LOGPROBS, ExportStats, ScoredTrajectory, export
 from art_otel.testing import trajectories
 from art_otel_primerl import read_samples
-from art_otel_primerl.config import SamplesConfig
-from art_otel_primerl.samples import NOTHING_LEFT, RESERVED, SOME_EXPERTS, TEMPERATURE, encode_samples
+from art_otel_primerl.samples import NOTHING_LEFT, RESERVED, SOME_EXPERTS, TEMPERATURE, SamplesConfig, encode_samples
 from tests.data.rollouts import agent_rollouts
 from tests.data.token_rollouts import stored
 from tests.exporting.golden import check_golden
@@ -36,6 +37,7 @@ from tests.exporting.samples import (
 )
 
 TESTDATA = Path(__file__).parent.parent / "testdata"
+READER = Path(__file__).parent.parent / "art_otel_primerl" / "read.py"
 STREAMS = ("token_ids", "mask", "logprobs", "temperatures")
 
 
@@ -142,6 +144,16 @@ def test_samples_are_made_by_the_names_of_their_fields(tmp_path):
     assert made == [{name: line[name] for name in (*STREAMS, "env_name", "advantages")} for line in lines]
     with pytest.raises(ImportError):
         next(read_samples(tmp_path / "samples.jsonl"))
+
+
+def test_the_reader_runs_where_nothing_of_art_otel_is_installed(tmp_path):
+    export(group(), "primerl", tmp_path / "samples.jsonl")
+    code = "import json, runpy, sys; read = runpy.run_path(sys.argv[1])['read_samples']"
+    code += "; print(json.dumps(list(read(sys.argv[2], dict))))"
+    command = [sys.executable, "-I", "-S", "-c", code, READER, tmp_path / "samples.jsonl"]  # the standard library alone
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == list(read_samples(tmp_path / "samples.jsonl", dict))
 
 
 def routed(number: int, prompt, answer, known: int | None = None, width: int = 1):

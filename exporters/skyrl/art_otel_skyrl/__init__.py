@@ -6,28 +6,27 @@
 from typing import Final
 
 from art_otel.exporting import Exporter, Format, JsonLines
-from art_otel_skyrl.config import RolloutsConfig
 from art_otel_skyrl.read import generator_output, read_rollouts
-from art_otel_skyrl.rollouts import encode_rollouts
+from art_otel_skyrl.rollouts import RolloutsConfig, encode_rollouts
 
 __all__ = ["EXPORTER", "generator_output", "read_rollouts"]
 
 EXPORTER: Final = Exporter(
     name="skyrl",
-    summary="SkyRL: rollouts as its generators give them",
+    summary="SkyRL: rollouts as the output of a generator",
     formats=(
         Format(
             name="rollouts",
-            summary="a token history a line, of which art_otel_skyrl makes a GeneratorOutput",
+            summary="one token history per line; art_otel_skyrl makes a GeneratorOutput of them",
             input="trajectories",
             needs="token ids, prompts of one token or more, and rewards",
             not_carried={
                 "input_messages": "SkyRL trains on tokens alone",
-                "tools": "as input_messages",
+                "tools": "SkyRL trains on tokens alone",
                 "metrics": "no place in the format",
                 "metadata": "no place in the format",
                 "logs": "no place in the format",
-                "routed_experts": "SkyRL can replay them, and this format does not write them",
+                "routed_experts": "SkyRL can replay them, but this format does not write them",
             },
             config=RolloutsConfig,
             encode=encode_rollouts,

@@ -1,4 +1,4 @@
-"""Read: the JSONL of `rollouts` as the GeneratorOutput of SkyRL. Needs SkyRL, and nothing of art-otel.
+"""Read: the JSONL of `rollouts` as the GeneratorOutput of SkyRL. This file needs SkyRL, and nothing of art-otel.
 
 Invariant: rows of one instance stand next to each other, and within it those of one trajectory, as SkyRL asks for. A
 field that one row lacks is None for all, because SkyRL takes logprobs and stop reasons of all rows or of none.
@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 GeneratorOutput: TypeAlias = dict[str, Any]
-"""As `skyrl.train.generators.base.GeneratorOutput`."""
+"""The fields of `skyrl.train.generators.base.GeneratorOutput`."""
 
 
 def read_rollouts(path: str | Path, trajectory_id: Callable[[str, int], Any] | None = None) -> GeneratorOutput:
-    """The records of a file, all of them in memory; see `generator_output`. Raises ValueError for another file."""
+    """Read all records of a file into memory; see `generator_output`. Raises ValueError for another file."""
     with Path(path).open(encoding="utf-8") as lines:
         try:
             return generator_output(map(json.loads, lines), trajectory_id)
@@ -30,8 +30,8 @@ def generator_output(
 ) -> GeneratorOutput:
     """The records as SkyRL's trainer takes them, in lists with an entry a record.
 
-    `trajectory_id` makes an id of an instance and a number within it; SkyRL's TrajectoryID where none is given. Raises
-    ImportError where SkyRL is not installed and none is given.
+    `trajectory_id` makes an id of an instance and a number within it. Without it, ids are SkyRL's TrajectoryID, and
+    ImportError is raised if SkyRL is not installed.
     """
     make = _trajectory_id() if trajectory_id is None else trajectory_id
     instances: dict[str, list[Mapping[str, Any]]] = {}

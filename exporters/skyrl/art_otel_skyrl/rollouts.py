@@ -8,28 +8,42 @@ Source: `GeneratorOutput` and `validate_generator_output` of SkyRL 0.4.0.
 """
 
 from collections.abc import Iterator
-from typing import Any, Final, TypeAlias
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import numpy as np
+from msgspec import Meta
 
 from art_otel.exporting import ExportStats, ScoredTrajectory, TokenSequence, sequences_of
 from art_otel.trajectories import Trajectory
-from art_otel_skyrl.config import RolloutsConfig
 
 JsonObject: TypeAlias = dict[str, Any]
 
 NO_PROMPT: Final = "no prompt tokens before the first trained completion"
 NO_REWARD: Final = "no reward"
-END_CUT: Final = "tokens behind the last trained completion cut"
+END_CUT: Final = "tokens behind the last trained completion, cut"
 
 _STOPPED: Final = ("stop", "tool_calls", "function_call")
 """Finish reasons of completions that the model ended itself; SkyRL's engines say `stop` of each."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RolloutsConfig:
+    """Options of `rollouts`."""
+
+    reward_at: Annotated[
+        Literal["end", "completions"],
+        Meta(
+            description="end: a history has one reward. completions: every token has one, and that of a completion is"
+            " at its last token, for rewards of steps or calls"
+        ),
+    ] = "end"
+
+
 def encode_rollouts(
     items: Iterator[ScoredTrajectory], config: RolloutsConfig, stats: ExportStats
 ) -> Iterator[JsonObject]:
-    """A record for each token history that trains something and has a reward."""
+    """Yield a record for each token history that trains something and has a reward."""
     instances = _Instances()
     for item in items:
         sequences = sequences_of(item, stats)
@@ -47,14 +61,14 @@ def encode_rollouts(
 
 
 class _Instances:
-    """What SkyRL compares rollouts by: a group's members of one training step. Others are compared with nothing."""
+    """Numbers the rollouts that SkyRL compares: the members of a group in one training step."""
 
     def __init__(self) -> None:
         self._steps: dict[str, int | None] = {}
         self._members: dict[str, int] = {}
 
     def of(self, trajectory: Trajectory) -> JsonObject:
-        """The parts of the TrajectoryID of a trajectory: each has another."""
+        """Return the parts of the TrajectoryID of a trajectory. No two trajectories have the same."""
         group, step = trajectory.group_id, trajectory.training_step
         if group is None:
             attempt = f" attempt {trajectory.attempt}" if trajectory.attempt else ""
@@ -68,7 +82,7 @@ class _Instances:
 
 
 def _problem(sequence: TokenSequence, config: RolloutsConfig) -> str | None:
-    """Why SkyRL does not take it: it has no place for a response without a prompt, nor for an unknown reward."""
+    """Why SkyRL does not take a sequence. It has no place for a response without a prompt or an unknown reward."""
     if sequence.completions[0].start == 0:
         return NO_PROMPT
     return NO_REWARD if None in _rewards(sequence, config) else None
@@ -95,7 +109,7 @@ def _record(sequence: TokenSequence, trajectory: Trajectory, config: RolloutsCon
 
 
 def _token_rewards(sequence: TokenSequence) -> list[float]:
-    """The reward of each token of the response: that of a completion at its last one."""
+    """Return the reward of each token of the response. That of a completion stands at its last token."""
     start = sequence.completions[0].start
     rewards = [0.0] * (sequence.completions[-1].end - start)
     for span, reward in zip(sequence.completions, sequence.rewards, strict=True):
@@ -105,6 +119,6 @@ def _token_rewards(sequence: TokenSequence) -> list[float]:
 
 
 def _stop_reason(trajectory: Trajectory, sequence: TokenSequence) -> str | None:
-    """Why the last trained completion ended, in the words of SkyRL's engines; None where nobody told."""
+    """Why the last trained completion ended, in the words of SkyRL's engines. None if it is unknown."""
     reason = trajectory.turns[sequence.completions[-1].turn].finish_reason
     return "stop" if reason in _STOPPED else reason

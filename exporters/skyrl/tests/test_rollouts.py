@@ -1,6 +1,8 @@
 """Rollouts: records that SkyRL takes, and a reason for all that is left out."""
 
 import json
+import subprocess
+import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -36,6 +38,7 @@ from tests.exporting.samples import (
 )
 
 TESTDATA = Path(__file__).parent.parent / "testdata"
+READER = Path(__file__).parent.parent / "art_otel_skyrl" / "read.py"
 EVERY = {"allow_incomplete": True, "status": ("ok", "error", "cancelled", "unfinished")}
 
 
@@ -150,6 +153,16 @@ def test_without_skyrl_an_id_must_be_told(tmp_path):
     export(group(), "skyrl", tmp_path / "r.jsonl")
     with pytest.raises(ImportError):
         read_rollouts(tmp_path / "r.jsonl")
+
+
+def test_the_reader_runs_where_nothing_of_art_otel_is_installed(tmp_path):
+    export(group(), "skyrl", tmp_path / "r.jsonl")
+    code = "import json, runpy, sys; read = runpy.run_path(sys.argv[1])['read_rollouts']"
+    code += "; print(json.dumps(read(sys.argv[2], lambda *id: id)))"
+    command = [sys.executable, "-I", "-S", "-c", code, READER, tmp_path / "r.jsonl"]  # the standard library alone
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == read_rollouts(tmp_path / "r.jsonl", lambda *parts: [*parts])
 
 
 def test_a_file_that_is_another_is_named(tmp_path):

@@ -7,10 +7,8 @@ environments.
 from typing import Final
 
 from art_otel.exporting import Exporter, Format, JsonLines
-from art_otel_tinker.config import DatumsConfig, RolloutsConfig
-from art_otel_tinker.datums import encode_datums
-from art_otel_tinker.read import read_datums
-from art_otel_tinker.rollouts import IterationFolders, encode_rollouts
+from art_otel_tinker.datums import DatumsConfig, encode_datums, read_datums
+from art_otel_tinker.rollouts import IterationFolders, RolloutsConfig, encode_rollouts
 
 __all__ = ["EXPORTER", "read_datums"]
 
@@ -20,13 +18,13 @@ EXPORTER: Final = Exporter(
     formats=(
         Format(
             name="datums",
-            summary="a token history a line, shifted as trajectory_to_data has it: tokens, targets, logprobs, mask",
+            summary="one token history per line, shifted as in trajectory_to_data: tokens, targets, logprobs, mask",
             input="sequences",
             needs="token ids and logprobs of the completions, and rewards",
             not_carried={
                 "input_messages": "tinker trains on tokens alone",
-                "tools": "as input_messages",
-                "rewards": "they are in the advantages; the reward of the last completion stands beside them",
+                "tools": "tinker trains on tokens alone",
+                "rewards": "the advantages are made of them; a line has only the reward of the last trained completion",
                 "metrics": "no place in the format",
                 "metadata": "no place in the format",
                 "logs": "no place in the format",
@@ -38,16 +36,16 @@ EXPORTER: Final = Exporter(
         ),
         Format(
             name="rollouts",
-            summary="iteration_NNNNNN/{train|eval_…}_rollout_summaries.jsonl, a trajectory a line, a step a call",
+            summary="iteration_NNNNNN/{train|eval_…}_rollout_summaries.jsonl, one trajectory per line, a step per call",
             input="trajectories",
-            needs="nothing; a step has a trace of what is known of its call",
+            needs="nothing; the trace of a step has what is known of its call",
             not_carried={
-                "incomplete_reasons": "no place in the format; complete trajectories only unless you say otherwise",
+                "incomplete_reasons": "no place in the format; by default, only complete trajectories are exported",
                 "parent_rollout_id": "no place in the format",
                 "started_at": "no place in the format",
                 "ended_at": "no place in the format",
-                "usage": "no place in the format; ob_len and ac_len are counted from the ids",
-                "final observation": "nobody records what follows the last completion; final_ob_len is null",
+                "usage": "no place in the format; ob_len and ac_len are the numbers of token ids",
+                "final observation": "what follows the last completion is not recorded; final_ob_len is null",
             },
             config=RolloutsConfig,
             encode=encode_rollouts,

@@ -1,8 +1,10 @@
 """Rollouts: trajectories as the rollout summaries of a tinker-cookbook training run.
 
-Invariant: a file holds the trajectories of one iteration and split; in it each group has a number, and each trajectory
-a number in its group, so that `TrainingRunStore.read_single_rollout` finds it. total_reward is the final reward here,
-and final_reward what of it the steps do not have. What is unknown is null, or absent in a trace.
+Invariant: a file holds the trajectories of one iteration and split. In it each group has a number, and each trajectory
+has a number in its group, so that `TrainingRunStore.read_single_rollout` finds it. A step is a call, in their order.
+The reward of a step is the call's own; a step of the app gives its reward to its last call. total_reward is the final
+reward of the trajectory, and final_reward is what the steps do not have of it. What is unknown is null, or absent in a
+trace.
 
 Source: `tinker_cookbook.rl.rollout_logging` (schema_version 1) and `stores.training_store` of tinker-cookbook 0.6.1.
 """
@@ -13,46 +15,60 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias, cast
 
 import msgspec
+from msgspec import Meta
 
-from art_otel.exporting import NULL_REWARD, ExportStats, Folder, ScoredTrajectory, SpillFile, policy_number, unrewarded
-from art_otel.trajectories import Trajectory, aggregate, first_and_last_known
-from art_otel_tinker.config import RolloutsConfig
-from art_otel_tinker.steps import FINAL_REWARD, step_records
+from art_otel.calls import InferenceCall
+from art_otel.exporting import (
+    NULL_REWARD,
+    ExportStats,
+    Folder,
+    ScoredTrajectory,
+    SpillFile,
+    Value,
+    policy_number,
+    unrewarded,
+)
+from art_otel.trajectories import (
+    Reward,
+    RolloutTrace,
+    Trajectory,
+    aggregate,
+    first_and_last_known,
+    rollout_traces,
+)
 
 JsonObject: TypeAlias = dict[str, Any]
 
-NO_SPLIT: Final = "trajectories without a split put into the one of the options"
-NO_STEP: Final = "trajectories without a training step put into the iteration of the options"
+NO_SPLIT: Final = "trajectories without a split, put into the split of the option"
+NO_STEP: Final = "trajectories without a training step, put into the iteration of the option"
+
+REWARD: Final = "reward"
+FINAL_REWARD: Final = "final_reward"
+"""The name under which `art_otel_tinker.tracing.trace_builder` records the reward that the group gave."""
 
 _TRAIN: Final = "train"
 _LONGEST_NAME: Final = 100
 _NO_FILE_NAME: Final = re.compile(r"[^A-Za-z0-9._-]+")
+_TRACE: Final = ("prompt", "policy_response", "reward_data", "env_state", "extra")
+_STEP_FIELDS: Final = ("metrics", "logs")
+"""Parts of `env_state` that a step of tinker-cookbook has fields for."""
 
 
-class _Numbers:
-    """The numbers of groups in their file, and of trajectories in their group. About 100 bytes a group."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RolloutsConfig:
+    """Options of `rollouts`."""
 
-    def __init__(self) -> None:
-        self._groups: Counter[str] = Counter()
-        self._numbers: dict[tuple[str, str], int] = {}
-        self._members: Counter[tuple[str, str]] = Counter()
-
-    def of(self, path: str, group_id: str | None) -> tuple[int, int]:
-        """Return the numbers of the next trajectory; one without a group is a group by itself."""
-        if group_id is None:
-            return self._next_group(path), 0
-        group = path, group_id
-        if group not in self._numbers:
-            self._numbers[group] = self._next_group(path)
-        self._members[group] += 1
-        return self._numbers[group], self._members[group] - 1
-
-    def _next_group(self, path: str) -> int:
-        self._groups[path] += 1
-        return self._groups[path] - 1
+    split: Annotated[str, Meta(description="the split of trajectories that have none")] = "train"
+    iteration: Annotated[
+        int, Meta(ge=0, description="the iteration of trajectories without a training step, or with one below 0")
+    ] = 0
+    traces: Annotated[
+        bool,
+        Meta(description="whether a step has its trace (prompt, answer, rewards) beside lengths and numbers"),
+    ] = True
 
 
 def encode_rollouts(
@@ -80,7 +96,7 @@ def encode_rollouts(
 
 @dataclass(frozen=True, slots=True)
 class IterationFolders:
-    """The files of a run's folder. Records wait on disk for those of their file."""
+    """The folder of a run. Records wait on disk until all records of their file are known."""
 
     suffix: str = ""
 
@@ -96,8 +112,31 @@ class IterationFolders:
             )
 
 
+class _Numbers:
+    """The numbers of groups in their file, and of trajectories in their group. About 100 bytes a group."""
+
+    def __init__(self) -> None:
+        self._groups: Counter[str] = Counter()
+        self._numbers: dict[tuple[str, str], int] = {}
+        self._members: Counter[tuple[str, str]] = Counter()
+
+    def of(self, path: str, group_id: str | None) -> tuple[int, int]:
+        """Return the numbers of the next trajectory. One without a group is a group by itself."""
+        if group_id is None:
+            return self._next_group(path), 0
+        group = path, group_id
+        if group not in self._numbers:
+            self._numbers[group] = self._next_group(path)
+        self._members[group] += 1
+        return self._numbers[group], self._members[group] - 1
+
+    def _next_group(self, path: str) -> int:
+        self._groups[path] += 1
+        return self._groups[path] - 1
+
+
 def _names(split: str) -> tuple[str, str]:
-    """What tinker-cookbook calls a split, and how the names of its files begin: `eval/gsm8k` and `eval_gsm8k`."""
+    """Return tinker-cookbook's name of a split and the beginning of its file names: `eval/gsm8k` and `eval_gsm8k`."""
     if split == _TRAIN:
         return _TRAIN, _TRAIN
     name = split.removeprefix("eval/").removeprefix("eval_")
@@ -105,7 +144,7 @@ def _names(split: str) -> tuple[str, str]:
 
 
 def _record(trajectory: Trajectory, position: JsonObject, *, traces: bool) -> JsonObject:
-    steps = step_records(trajectory, traces=traces)
+    steps = _steps(trajectory, traces=traces)
     total = None if unrewarded(trajectory) else trajectory.reward
     return {
         "schema_version": 1,
@@ -133,23 +172,89 @@ def _record(trajectory: Trajectory, position: JsonObject, *, traces: bool) -> Js
 
 def _final_reward(trajectory: Trajectory, steps: list[JsonObject], total: float) -> float | None:
     """Return the recorded final reward, which is exact, else the total minus the steps' rewards."""
-    whole = (one for one in trajectory.rewards if one.target is None and one.step is None)
-    named = aggregate(one for one in whole if one.name == FINAL_REWARD)
-    if named is not None:
-        return named
+    of_rollout = (reward for reward in trajectory.rewards if reward.target is None and reward.step is None)
+    recorded = aggregate(reward for reward in of_rollout if reward.name == FINAL_REWARD)
+    if recorded is not None:
+        return recorded
     rest = total - sum(step["reward"] or 0.0 for step in steps)
     return rest if math.isfinite(rest) else None
 
 
 def _client_step(trajectory: Trajectory) -> int | None:
-    """The policy version, where it is the number of a step."""
+    """Return the first policy version if it is the number of a step."""
     versions = first_and_last_known(trajectory)
     return None if versions is None else policy_number(versions.first)
 
 
 def _tags(trajectory: Trajectory) -> list[str]:
-    """Return the tags that `art_otel_tinker.trace_builder` recorded, else the name."""
+    """Return the tags that `art_otel_tinker.tracing.trace_builder` recorded, else the name."""
     tags = trajectory.metadata.get("tags")
     if isinstance(tags, list):
         return [str(tag) for tag in tags]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType] # JSON
     return [] if trajectory.name is None else [trajectory.name]
+
+
+def _steps(trajectory: Trajectory, *, traces: bool) -> list[JsonObject]:
+    """Make a step of each call, with its trace if `traces` is true."""
+    rewards = call_rewards(trajectory)
+    last = len(trajectory.calls) - 1
+    steps = [
+        _step(number, call, rewards[number], episode_done=number == last)
+        for number, call in enumerate(trajectory.calls)
+    ]
+    if traces:
+        for step, call, trace in zip(steps, trajectory.calls, rollout_traces(trajectory), strict=True):
+            step["trace"] = _trace(trace, call)
+    return steps
+
+
+def call_rewards(trajectory: Trajectory) -> list[float | None]:
+    """Return the reward named `reward` of each call, aggregated if there are several. Shape: (calls,)."""
+    of_call: dict[str, list[Reward]] = {}
+    of_step: dict[int, list[Reward]] = {}
+    calls = {call.span_id: number for number, call in enumerate(trajectory.calls)}
+    ends = {call.step: number for number, call in enumerate(trajectory.calls) if call.step is not None}
+    for one in trajectory.rewards:
+        if one.name != REWARD or one.token_start is not None or one.choice is not None:
+            continue
+        if one.target in calls:
+            of_call.setdefault(one.target, []).append(one)
+        elif one.step is not None and one.target_kind is None:
+            of_step.setdefault(one.step, []).append(one)
+    rewards = [aggregate(of_call.get(call.span_id, ())) for call in trajectory.calls]
+    for step, step_rewards in of_step.items():
+        value = aggregate(step_rewards)
+        if step in ends and value is not None:
+            rewards[ends[step]] = value + (rewards[ends[step]] or 0.0)
+    return rewards
+
+
+def _step(number: int, call: InferenceCall, reward: float | None, *, episode_done: bool) -> JsonObject:
+    env_fields = {name: _object(call.env_state.get(name)) or {} for name in _STEP_FIELDS}
+    return {
+        "step_idx": number,
+        "ob_len": None if call.prompt_token_ids is None else len(call.prompt_token_ids),
+        "ac_len": _sampled_tokens(call),
+        "reward": reward,
+        "episode_done": episode_done,
+        **env_fields,
+    }
+
+
+def _trace(trace: RolloutTrace, call: InferenceCall) -> JsonObject:
+    """The five parts of a trace, without those that are unknown and those that the step has already."""
+    parts: JsonObject = {name: getattr(trace, name) for name in _TRACE}
+    state = call.env_state
+    rest = {name: value for name, value in state.items() if name not in _STEP_FIELDS or _object(value) is None}
+    return {name: part for name, part in {**parts, "env_state": rest or None}.items() if part is not None}
+
+
+def _sampled_tokens(call: InferenceCall) -> int | None:
+    """Count the sampled tokens of all choices; None if those of one are unknown."""
+    lengths = [None if choice.token_ids is None else len(choice.token_ids) for choice in call.choices or ()]
+    present = [length for length in lengths if length is not None]
+    return sum(present) if present and len(present) == len(lengths) else None
+
+
+def _object(value: Value) -> dict[str, Value] | None:
+    return cast(dict[str, Value], value) if isinstance(value, dict) else None

@@ -14,8 +14,7 @@ from art_otel.calls import TokenIds
 from art_otel.exporting import NO_LOGPROBS, ExportStats, export
 from art_otel.testing import trajectories
 from art_otel.trajectories import token_histories
-from art_otel_tinker.config import DatumsConfig
-from art_otel_tinker.datums import FIRST, NOTHING_LEFT, encode_datums
+from art_otel_tinker.datums import FIRST, NOTHING_LEFT, DatumsConfig, encode_datums
 from tests.data.rollouts import agent_rollouts
 from tests.exporting.golden import check_golden
 from tests.exporting.samples import asked, branching, group, rollout, said, samples, without_logprobs
@@ -101,6 +100,12 @@ def test_a_completion_without_logprobs_is_left_out_alone():
     (record,), stats = encoded(rollout("r-half", calls, reward=1.0), advantage=None)
     assert stats.skipped == {NO_LOGPROBS: 1}
     assert sum(record["mask"]) == len(b"Rain.") + 1
+
+
+def test_a_rollout_without_a_datum_is_left_out(tmp_path):
+    report = export([*group(), without_logprobs()], "tinker", tmp_path / "datums.jsonl", advantage=None)
+    assert (report.records, report.trajectories_used) == (3, 3)
+    assert report.trajectories_skipped == {NO_LOGPROBS: 1}
 
 
 def test_the_first_token_has_nothing_to_be_sampled_from():

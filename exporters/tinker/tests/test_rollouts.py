@@ -15,9 +15,7 @@ from art_otel.calls import TokenIds
 from art_otel.exporting import NULL_REWARD, ExportStats, ScoredTrajectory, export
 from art_otel.testing import trajectories
 from art_otel.trajectories import PolicyVersions, Reward, rollout_traces
-from art_otel_tinker.config import RolloutsConfig
-from art_otel_tinker.rollouts import NO_SPLIT, NO_STEP, encode_rollouts
-from art_otel_tinker.steps import call_rewards
+from art_otel_tinker.rollouts import NO_SPLIT, NO_STEP, RolloutsConfig, call_rewards, encode_rollouts
 from tests.data.rollouts import agent_rollouts
 from tests.exporting.samples import branching, conversation, failed, group, samples, without_ids
 

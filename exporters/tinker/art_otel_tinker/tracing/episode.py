@@ -18,7 +18,7 @@ from opentelemetry import context as otel_context
 
 import art_otel
 from art_otel import attributes as names
-from art_otel_tinker.steps import FINAL_REWARD
+from art_otel_tinker.rollouts import FINAL_REWARD
 from art_otel_tinker.tracing.calls import MODEL, Call, Prompt, begin_call, chat_tools, watch_renderer
 from art_otel_tinker.tracing.wrapping import handle_tinker_errors
 
