@@ -143,7 +143,8 @@ async def _run(work: Work, scope: GatherScope) -> object:
             return await work
         if not callable(work):
             raise UsageError(
-                f"{work!r:.100} cannot be gathered: give fn(args) of an async function, or partial(fn, args)"
+                f"{work!r:.100} cannot be gathered: give what is yet to run, fn(args) of an async function without"
+                " await, or functools.partial(fn, args) of a plain function"
             )
         function = cast(Callable[[], Any], work)
         result = function() if inspect.iscoroutinefunction(function) else await _in_thread(function)
