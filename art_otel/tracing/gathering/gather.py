@@ -98,7 +98,10 @@ async def gather_one(work: Work, scope: GatherScope, grace_seconds: float | None
         if error is not None and (_is_no_outcome(error, scope) or _cancellations() > cancelled):
             raise error
         if not scope.rollouts or scope.recorder is None:
-            raise UsageError("no rollout began: decorate the function that is gathered with @art_otel.rollout")
+            raise UsageError(
+                "no rollout began: decorate the function that is gathered with @art_otel.rollout, below any decorator"
+                " that makes a plain function of an async one"
+            )
         taken = scope.rollouts[-1]
         await _wait([taken], scope.recorder, grace_seconds)
         build = partial(recorded_trajectory, taken, scope.recorder)

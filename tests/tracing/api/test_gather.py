@@ -110,6 +110,8 @@ def test_what_cannot_be_gathered(app):
 
     with pytest.raises(UsageError, match="no rollout began"):
         asyncio.run(gather_trajectory(undecorated()))
+    with pytest.raises(UsageError, match="below any decorator that makes a plain function of an async one"):
+        asyncio.run(gather_trajectory(rollout(lambda: undecorated())()))
     with pytest.raises(KeyError, match="own"):
         asyncio.run(gather_trajectory(failing()))
     with pytest.raises(KeyError, match="outside of the rollout"):
