@@ -68,7 +68,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is None:
         gc.set_threshold(_COLLECT_EVERY)
     words = sys.argv[1:] if argv is None else argv
-    arguments = make_parser(words).parse_args(words, argparse.Namespace(owns_process=argv is None))
+    parser = make_parser(words)
+    arguments, unknown = parser.parse_known_args(words, argparse.Namespace(owns_process=argv is None))
+    if unknown:
+        verb = arguments.verb
+        parser.error(f"{verb} has no argument {' '.join(unknown)}; art-otel {verb} --help lists those that it has")
     try:
         code: int = arguments.run(arguments)
         sys.stdout.flush()  # here, where what it raises is told

@@ -21,10 +21,9 @@ _REQUESTS: Final = (
     "decorate what handles one with @art_otel.rollout, or start the framework's instrumentor and set"
     " ART_OTEL_ROLLOUT_SPANS; docs/how-to/web-servers.md says how"
 )
-_LOST: Final = (
-    "if they are its own: threads and pools start without its context; give them art_otel.in_context(function);"
-    " docs/how-to/web-servers.md says how"
-)
+_THREADS: Final = "threads and pools start without its context; give them art_otel.in_context(function)"
+_LOST: Final = f"if they are its own: {_THREADS}; docs/how-to/web-servers.md says how"
+_WITHOUT_CALLS: Final = f"no LLM call is in it. If it made calls: {_THREADS}"
 
 
 class _Finding(NamedTuple):
@@ -121,7 +120,7 @@ def _of_trajectories(trajectories: "Iterable[Trajectory]") -> Iterable[_Finding]
         incomplete = trajectory.incomplete_reasons.items()
         reasons = [f"{reason} ({count}): {explain(reason)}" for reason, count in incomplete]
         if not trajectory.calls:
-            reasons.insert(0, "no LLM call is in it: none was recorded as its own between its start and its end")
+            reasons.insert(0, _WITHOUT_CALLS)
         if listed == _LISTED:
             beyond += bool(reasons)
             continue

@@ -6,6 +6,7 @@ and groups of several runs have different ids (`store.combine`).
 
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from inspect import isawaitable
 from pathlib import Path
 from typing import Final, TypeAlias, cast
 
@@ -125,6 +126,8 @@ def _in_memory(source: object) -> Iterator[Trajectory]:
         for member in cast(Iterable[object], source):
             yield from _in_memory(member)
     else:
+        if isawaitable(source):
+            raise UsageError(f"{source!r:.100} was not awaited: give the trajectories that awaiting it returns")
         raise UsageError(f"{source!r:.100}: give paths of trajectory files, or trajectories")
 
 

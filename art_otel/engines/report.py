@@ -135,6 +135,8 @@ def _hints(spans: int, logs: int, quarantined: int, account: AssemblyStats) -> I
             f"{_count(account.ignored[UNCAPTURED], 'LLM call')} without messages, each traced by its client alone: set"
             f" {capture_switch(ANTHROPIC_SDK)} in the traced app."
         )
+    elif account.trajectories == 0 and account.rewards_undeliverable and not account.spans_without_calls:
+        pass  # rewards alone, as a judge in another process gives them: what they miss is said below
     elif account.trajectories == 0 and sum(account.calls_without_content.values()) == 0:
         yield (
             f"{read}, no LLM call: made by {_names(account.spans_without_calls) or 'nobody'}."

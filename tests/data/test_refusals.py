@@ -223,6 +223,14 @@ def test_paths_without_trajectories_and_other_things_are_refused(tmp_path):
             art_otel.batches(other)
 
 
+def test_rollouts_that_were_not_awaited_are_refused_as_such():
+    for forgotten in (art_otel.gather_trajectories([]), [art_otel.gather_trajectory_groups({})]):
+        with pytest.raises(UsageError, match="was not awaited: give the trajectories"):
+            art_otel.batches(forgotten)
+        if isinstance(forgotten, list):
+            forgotten[0].close()
+
+
 def test_a_file_that_is_given_twice_would_train_twice(tmp_path):
     write_trajectories([talk("r", 1)], tmp_path)
     (file,) = tmp_path.glob("*.parquet")

@@ -97,7 +97,10 @@ def reward(  # noqa: PLR0913 # each says another thing about the reward, by its 
     if target is None and rollout_id is None and current_rollout_id() is None:
         target = span_of_named_rollout()
     if target is None and rollout_id is None and current_rollout_id() is None:
-        warn_once("reward() outside of every rollout records nothing: say what is judged by target=… or rollout_id=…")
+        warn_once(
+            "reward() outside of every rollout records nothing: say what is judged by target=… or rollout_id=…; threads"
+            " and pools start without their rollout: give them art_otel.in_context(function)"
+        )
         return
     index_of_step = None if step is None else scalars.whole(step)
     if step is not None and index_of_step is None:

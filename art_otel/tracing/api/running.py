@@ -52,6 +52,11 @@ class Rewarded:
         return self._span
 
     @property
+    def title(self) -> str:
+        """What warnings call it."""
+        raise NotImplementedError
+
+    @property
     def ended(self) -> bool:
         """Whether it has ended."""
         return self._ended
@@ -65,7 +70,7 @@ class Rewarded:
     def reward(self, value: float) -> None:
         if self.ended or is_inherited(self.span):
             why = "runs in the process that forked this one" if not self.ended else "has ended"
-            warn_once(f"%s {why}: give its reward by art_otel.reward(value, target=…)", self.span)
+            warn_once(f"%s {why}: give its reward by art_otel.reward(value, target=…)", self.title)
             return
         number = scalars.reward(value, "reward")
         if number is not None:
@@ -169,6 +174,11 @@ class RunningTrajectory(Rewarded):
     def failed(self) -> bool:
         """Whether the code of the rollout raised an exception."""
         return self._failed
+
+    @property
+    def title(self) -> str:
+        """What warnings call it."""
+        return f"rollout {self.name}"
 
     @property
     def steps(self) -> "dict[int, Step]":

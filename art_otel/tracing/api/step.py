@@ -67,6 +67,11 @@ class Step(Rewarded):
         return self._running
 
     @property
+    def title(self) -> str:
+        """What warnings call it."""
+        return f"step {self.index} of {'no rollout' if self.running is None else self.running.title}"
+
+    @property
     def index(self) -> int | None:
         """The step's number in the rollout."""
         return self._index

@@ -98,7 +98,10 @@ async def gather_one(work: Work, scope: GatherScope, grace_seconds: float | None
         if error is not None and (_is_no_outcome(error, scope) or _cancellations() > cancelled):
             raise error
         if not scope.rollouts or scope.recorder is None:
-            raise UsageError("no rollout began: decorate the function that is gathered with @art_otel.rollout")
+            raise UsageError(
+                "no rollout began: decorate the function that is gathered with @art_otel.rollout, below any decorator"
+                " that makes a plain function of an async one"
+            )
         taken = scope.rollouts[-1]
         await _wait([taken], scope.recorder, grace_seconds)
         build = partial(recorded_trajectory, taken, scope.recorder)
@@ -143,7 +146,8 @@ async def _run(work: Work, scope: GatherScope) -> object:
             return await work
         if not callable(work):
             raise UsageError(
-                f"{work!r:.100} cannot be gathered: give fn(args) of an async function, or partial(fn, args)"
+                f"{work!r:.100} cannot be gathered: give what is yet to run, fn(args) of an async function without"
+                " await, or functools.partial(fn, args) of a plain function"
             )
         function = cast(Callable[[], Any], work)
         result = function() if inspect.iscoroutinefunction(function) else await _in_thread(function)

@@ -22,6 +22,11 @@ from art_otel.tracing.openai.client import RAW_HEADER, Response
 _EVENTS: Final = "text/event-stream"
 _READING: Final = InternalErrorHandler("a stream could not be read; its call misses the rest of it")
 _TELLING_CLOSED: Final = InternalErrorHandler("a call was not told that its response was closed")
+_BEGUN: Final[dict[str, list[Value]]] = {
+    "choices": [{"index": 0, "finish_reason": None}],
+    "output": [{"type": "message", "role": "assistant", "content": []}],
+}
+"""What the app has of a stream that it left before anything sampled came: the beginning of an answer."""
 _AT_ONCE: Final = 64
 """Pieces that pass before they are read: many at once cost less than each by itself."""
 
@@ -81,8 +86,16 @@ class ResponseTee:
         return self._response.is_closed or self.error is not None
 
     def joined(self) -> dict[str, Value] | None:
-        """The body that the events of a stream make, as far as they have passed; None of a body that is no stream."""
-        return None if self._events is None or self._chunks is None else self._read(self._events).body()
+        """The body that the events of a stream make, as far as they have passed; None of a body that is no stream.
+
+        None too while nobody has read and somebody still may. What was left before an answer came has an empty one.
+        """
+        if self._events is None or (self._chunks is None and not self.was_left):
+            return None
+        body = self._read(self._events).body()
+        if not self.was_left:
+            return body
+        return {name: value or _BEGUN.get(name, value) for name, value in body.items()}
 
     def content(self) -> bytes:
         """The bytes of a body that is no stream, as far as they have passed."""

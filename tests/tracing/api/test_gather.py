@@ -94,6 +94,9 @@ def test_what_cannot_be_gathered(app):
     async def undecorated():
         return app.ask("one")
 
+    def plain():  # as a decorator that knows no coroutines makes it
+        return undecorated()
+
     async def failing():
         raise KeyError("own")
 
@@ -110,13 +113,15 @@ def test_what_cannot_be_gathered(app):
 
     with pytest.raises(UsageError, match="no rollout began"):
         asyncio.run(gather_trajectory(undecorated()))
+    with pytest.raises(UsageError, match="below any decorator that makes a plain function of an async one"):
+        asyncio.run(gather_trajectory(rollout(plain)()))
     with pytest.raises(KeyError, match="own"):
         asyncio.run(gather_trajectory(failing()))
     with pytest.raises(KeyError, match="outside of the rollout"):
         asyncio.run(gather_trajectory(outside()))
     with pytest.raises(UsageError, match="not a task"):
         asyncio.run(task())
-    with pytest.raises(UsageError, match="cannot be gathered"):
+    with pytest.raises(UsageError, match=r"3 cannot be gathered: give what is yet to run, .*without await"):
         asyncio.run(gather_trajectory(3))
     with pytest.raises(UsageError, match=r"gather_trajectory\(\) takes one"):
         asyncio.run(gather_trajectories(undecorated()))

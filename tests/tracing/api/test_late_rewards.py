@@ -4,7 +4,7 @@ import subprocess
 import sys
 import threading
 
-from art_otel import reward, rollout, step
+from art_otel import in_context, reward, rollout, step
 from tests.conversions import convert_files
 from tests.tracing.api.test_rewards import told
 
@@ -59,6 +59,26 @@ def test_given_while_it_runs_from_outside_of_it(app):
         assert app.rollouts.counts(running.rollout_id) == (1, 1)
     found = app.stored()["agent"]
     assert (found.reward, found.complete) == (0.5, True)
+
+
+def test_a_reward_in_a_thread_without_the_context_is_told(app, caplog):
+    with rollout(name="agent"):
+        for judge in (reward, in_context(reward)):
+            thread = threading.Thread(target=judge, args=(0.5,))
+            thread.start()
+            thread.join()
+    assert [given.value for given in app.stored()["agent"].rewards] == [0.5]
+    assert caplog.text.count("art_otel.in_context(function)") == 1
+
+
+def test_what_is_assigned_after_the_end_is_told_by_name(app, caplog):
+    with rollout(name="agent") as running, step() as first:
+        pass
+    running.reward = first.reward = 1.0
+    assert "rollout agent has ended: give its reward by art_otel.reward(" in caplog.text
+    assert "step 0 of rollout agent has ended" in caplog.text
+    assert "SpanContext" not in caplog.text
+    assert app.stored()["agent"].rewards == ()
 
 
 def test_a_reward_given_later_hides_no_lost_span(app, tmp_path):

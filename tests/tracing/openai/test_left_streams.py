@@ -67,6 +67,21 @@ def test_a_stream_that_is_left(app, server, leave):
     check_read(app, server)
 
 
+@pytest.mark.parametrize("api", ["chat", "responses"])
+def test_a_stream_that_is_closed_before_an_answer_came_is_one_that_was_left(app, api):
+    with app.client() as client, app.rollout():
+        if api == "chat":
+            stream = client.chat.completions.create(**ask("Hi"))
+        else:
+            stream = client.responses.create(model=MODEL, input="Hi", stream=True)
+            assert next(iter(stream)).type == "response.created"
+        stream.close()
+        del stream
+    call = app.call()
+    assert [(choice.message.content, choice.finish_reason) for choice in call.choices] == [(None, None)]
+    assert call.gaps == ()  # what the app does is no gap in the recording
+
+
 def test_a_helper_that_is_left(app, server, instrumentor):
     with app.client() as client, app.rollout():
         with client.chat.completions.stream(model=MODEL, messages=ask("Hi")["messages"]) as events:
