@@ -293,10 +293,16 @@ def _block(block: dict[str, Value]) -> dict[str, Value]:
     for field, texts in pieces.items():
         text = "".join(texts)
         if field == "partial_json":
-            made["input"] = text or made.get("input")  # the text that was sampled
+            made["input"] = _input(made, text)
         else:
             made[field] = f"{made.get(field) or ''}{text}"
     return made
+
+
+def _input(block: dict[str, Value], text: str) -> Value:
+    """The input of a tool: the text that was sampled; of a tool that the server ran, what agents send back."""
+    parsed = None if block.get("type") == "tool_use" else decode(text.encode())
+    return (text or block.get("input")) if parsed is None else parsed
 
 
 def _message(body: dict[str, Value]) -> str:
