@@ -122,6 +122,10 @@ class AppRollouts(Protocol):
         """Begin the span of a call, and give what ends it; None where its rollout is none of them."""
         ...
 
+    def has(self, rollout_id: str) -> bool:
+        """Whether a rollout is one of them."""
+        ...
+
 
 class Gateway:
     """A receiver with the model servers behind the same address. It is the receiver's Front.
@@ -459,6 +463,9 @@ class Gateway:
         except (UsageError, UnicodeDecodeError, msgspec.DecodeError) as error:
             return error_response(400, f"POST {request.url.path}: {error}")
         rollout_id = target.rollout_id or ""
+        if self._app is not None and self._app.has(rollout_id):  # a reward here would be of another rollout
+            ends = "this rollout ends when its function returns; give rewards there, with art_otel.reward"
+            return error_response(409, f"POST {request.url.path}: {ends}")
         if not self._rollouts.end(rollout_id, end, target.settings, self._write):
             return error_response(503, "the end cannot be written now: the disk may be full; send it again")
         return JSONResponse({"rollout_id": rollout_id})
