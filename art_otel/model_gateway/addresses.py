@@ -32,6 +32,9 @@ OUR_HEADER: Final = "x-art-rollout-id"
 KEY: Final = "art-"
 """How an API key begins that names a rollout. It is no key of the model server, which never gets it."""
 
+KEY_HEADERS: Final = ("x-api-key", "authorization")
+_BEARER: Final = "bearer"
+
 _SESSIONS: Final = (
     "x-parent-session-id",  # opencode's sub-agents have sessions of their own, and name the one that started them
     "x-session-affinity",
@@ -140,16 +143,17 @@ def read_address(target: Target, headers: Headers, request: Mapping[str, Value] 
         return Address("baggage", in_baggage, parent)
     if named := headers.get(OUR_HEADER) or in_baggage:
         return Address("header", _checked_id(named), parent)
-    if key := key_of(headers):
+    if key := next(filter(None, (read_key(headers.get(name, "")) for name in KEY_HEADERS)), None):
         return Address("key", _checked_id(key), parent)
     if session := _session(headers, request):
         return Address("session", session[:_MAX_ID], parent)
     return Address("conversation") if parent is None else Address("trace", None, parent)
 
 
-def key_of(headers: Headers) -> str | None:
-    """The rollout that the API key of a request names."""
-    key = headers.get("x-api-key") or headers.get("authorization", "").removeprefix("Bearer ").strip()
+def read_key(header: str) -> str | None:
+    """The rollout that the API key in a header's value names; None for a key of a model server."""
+    scheme, _, rest = header.partition(" ")
+    key = rest.strip() if scheme.lower() == _BEARER else header
     return key[len(KEY) :] or None if key.startswith(KEY) else None
 
 

@@ -25,7 +25,16 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from art_otel.errors import UsageError
 from art_otel.http import CLOSE, BodyLimits, WebPageCheck
-from art_otel.model_gateway.addresses import OUR_HEADER, PREFIX, Address, Target, key_of, read_address, read_target
+from art_otel.model_gateway.addresses import (
+    KEY_HEADERS,
+    OUR_HEADER,
+    PREFIX,
+    Address,
+    Target,
+    read_address,
+    read_key,
+    read_target,
+)
 from art_otel.model_gateway.call_spans import call_span, gateway_resource, now_ns
 from art_otel.model_gateway.conversations import Conversations
 from art_otel.model_gateway.exact import Answers, ExactTokens
@@ -60,7 +69,7 @@ _OWN_PATHS: Final = ("/healthz", "/metrics", "/v1/traces", f"/v1/traces{RUNNING}
 _OWN_PREFIX: Final = "/v1/rollouts/"
 _END: Final = "/end"
 _NOT_SENT: Final = OF_CONNECTION | {b"host", b"content-length", OUR_HEADER.encode()}
-_KEYS: Final = frozenset([b"authorization", b"x-api-key"])
+_KEYS: Final = frozenset(name.encode() for name in KEY_HEADERS)
 _LOOK_EVERY: Final = 0.5
 
 _ENDS: Final = "the gateway ends"
@@ -97,7 +106,6 @@ class _Call:
     method: str
     target: Target
     headers: RawHeaders
-    key: str | None
     body: bytes
     address: Address
     upstream: Upstream
@@ -236,7 +244,6 @@ class Gateway:
             method=request.method,
             target=target,
             headers=request.headers.raw,
-            key=key_of(headers),
             body=body,
             address=address,
             upstream=self._upstreams.choose(address.rollout_id),
@@ -344,7 +351,7 @@ class Gateway:
         headers = [
             (name, value)
             for name, value in call.headers
-            if name not in _NOT_SENT and not (call.key is not None and name in _KEYS)
+            if name not in _NOT_SENT and not (name in _KEYS and read_key(value.decode("latin-1")))
         ]
         if call.exchange is not None:  # what is compressed nobody could read on its way
             headers = [(name, value) for name, value in headers if name != b"accept-encoding"]
