@@ -28,11 +28,11 @@ Headers: TypeAlias = Mapping[str, str]
 Source: TypeAlias = Literal["path", "baggage", "header", "key", "session", "trace", "conversation"]
 
 PREFIX: Final = "/rollout/"
-OUR_HEADER: Final = "x-art-rollout-id"
+_OUR_HEADER: Final = "x-art-rollout-id"
 KEY: Final = "art-"
 """How an API key begins that names a rollout. It is no key of the model server, which never gets it."""
 
-KEY_HEADERS: Final = ("x-api-key", "authorization")
+_KEY_HEADERS: Final = ("x-api-key", "authorization")
 _BEARER: Final = "bearer"
 
 _SESSIONS: Final = (
@@ -141,16 +141,22 @@ def read_address(target: Target, headers: Headers, request: Mapping[str, Value] 
     in_baggage = baggage_of(headers.get("baggage", "")).get(names.ROLLOUT_ID)
     if in_baggage and parent is not None:
         return Address("baggage", in_baggage, parent)
-    if named := headers.get(OUR_HEADER) or in_baggage:
+    if named := headers.get(_OUR_HEADER) or in_baggage:
         return Address("header", _checked_id(named), parent)
-    if key := next(filter(None, (read_key(headers.get(name, "")) for name in KEY_HEADERS)), None):
+    if key := next(filter(None, (_read_key(headers.get(name, "")) for name in _KEY_HEADERS)), None):
         return Address("key", _checked_id(key), parent)
     if session := _session(headers, request):
         return Address("session", session[:_MAX_ID], parent)
     return Address("conversation") if parent is None else Address("trace", None, parent)
 
 
-def read_key(header: str) -> str | None:
+def names_rollout(header: bytes, value: bytes) -> bool:
+    """Whether a header is there to name a rollout: it is not for the model server."""
+    name = header.decode("latin-1")
+    return name == _OUR_HEADER or (name in _KEY_HEADERS and _read_key(value.decode("latin-1")) is not None)
+
+
+def _read_key(header: str) -> str | None:
     """The rollout that the API key in a header's value names; None for a key of a model server."""
     scheme, _, rest = header.partition(" ")
     key = rest.strip() if scheme.lower() == _BEARER else header

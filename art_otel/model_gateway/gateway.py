@@ -25,16 +25,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from art_otel.errors import UsageError
 from art_otel.http import CLOSE, BodyLimits, WebPageCheck
-from art_otel.model_gateway.addresses import (
-    KEY_HEADERS,
-    OUR_HEADER,
-    PREFIX,
-    Address,
-    Target,
-    read_address,
-    read_key,
-    read_target,
-)
+from art_otel.model_gateway.addresses import PREFIX, Address, Target, names_rollout, read_address, read_target
 from art_otel.model_gateway.call_spans import call_span, gateway_resource, now_ns
 from art_otel.model_gateway.conversations import Conversations
 from art_otel.model_gateway.exact import Answers, ExactTokens
@@ -68,8 +59,7 @@ LIMITS: Final = BodyLimits(all_bytes=1 << 30, seconds=300.0)
 _OWN_PATHS: Final = ("/healthz", "/metrics", "/v1/traces", f"/v1/traces{RUNNING}", "/v1/logs")
 _OWN_PREFIX: Final = "/v1/rollouts/"
 _END: Final = "/end"
-_NOT_SENT: Final = OF_CONNECTION | {b"host", b"content-length", OUR_HEADER.encode()}
-_KEYS: Final = frozenset(name.encode() for name in KEY_HEADERS)
+_NOT_SENT: Final = OF_CONNECTION | {b"host", b"content-length"}
 _LOOK_EVERY: Final = 0.5
 
 _ENDS: Final = "the gateway ends"
@@ -349,9 +339,7 @@ class Gateway:
     def _headers(self, call: _Call) -> list[tuple[bytes, bytes]]:
         """The headers of a request that are for its server."""
         headers = [
-            (name, value)
-            for name, value in call.headers
-            if name not in _NOT_SENT and not (name in _KEYS and read_key(value.decode("latin-1")))
+            (name, value) for name, value in call.headers if name not in _NOT_SENT and not names_rollout(name, value)
         ]
         if call.exchange is not None:  # what is compressed nobody could read on its way
             headers = [(name, value) for name, value in headers if name != b"accept-encoding"]

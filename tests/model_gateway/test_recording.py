@@ -20,7 +20,6 @@ import art_otel
 from art_otel import attributes as names
 from art_otel.calls import InferenceCall
 from art_otel.model_gateway.addresses import read_target
-from art_otel.model_gateway.exchanges import JoinedMessage
 from art_otel.model_gateway.upstreams import Upstreams
 from art_otel.tracing.openai import install
 from tests.conversions import convert_files
@@ -161,20 +160,6 @@ def test_a_message_of_anthropic_is_read_whole(tmp_path, address):
     assert whole.choices[0].finish_reason == streamed.choices[0].finish_reason == "tool_calls"
     assert whole.usage == streamed.usage is not None
     assert whole.tools == streamed.tools
-
-
-def test_a_tool_that_the_server_ran_is_recorded_as_agents_send_it_back():
-    """Otherwise the next prompt continues another answer, and is another conversation."""
-    asked = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"query": "otters"}}
-    called = {"type": "tool_use", "id": "t", "name": "look", "input": '{"where": "here"}'}
-    joined = JoinedMessage()
-    for index, block in enumerate((asked, called)):
-        text = block["input"] if isinstance(block["input"], str) else json.dumps(block["input"])
-        joined.add({"type": "content_block_start", "index": index, "content_block": {**block, "input": {}}})
-        for piece in (text[:5], text[5:]):
-            delta = {"type": "input_json_delta", "partial_json": piece}
-            joined.add({"type": "content_block_delta", "index": index, "delta": delta})
-    assert joined.body()["content"] == [asked, called]
 
 
 @pytest.mark.parametrize(
