@@ -105,6 +105,7 @@ def _split_query(rest: str, query: str) -> tuple[list[str], str, str]:
     """Take what a query says of the rollout out of it, and the path that a client put behind the query of a base URL.
 
     Gives the settings, the path and the query for the model server. Without any setting the query is the server's.
+    Raises UsageError where the path is that of an end.
     """
     appended = _APPENDED.search(query)
     pairs = query[: None if appended is None else appended.start()].split("&")
@@ -114,6 +115,8 @@ def _split_query(rest: str, query: str) -> tuple[list[str], str, str]:
     others = [pair for pair in pairs if pair not in said]
     if appended is not None:
         path, _, own = query[appended.end() :].partition("?")
+        if path == "end":  # it is no request for a model server
+            raise UsageError("end a rollout with POST /rollout/ID/end, and no query before /end")
         rest = "/".join(part for part in (rest.rstrip("/"), path) if part)
         others += [own] if own else []
     return said, rest, "&".join(others)
