@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from itertools import chain
 from typing import Final
 
-from art_otel.attributes import ROLLOUT_NAME, STEP_INDEX
+from art_otel.attributes import REWARD, REWARD_SPAN_PREFIX, ROLLOUT_NAME, STEP_INDEX
 from art_otel.calls import InferenceCall
 from art_otel.conventions import values
 from art_otel.conventions.attributes import AttributeReader, names_of
@@ -196,14 +196,16 @@ def _inferred_role(span: Span, reader: AttributeReader) -> Role:
     names_agent = operation_name is None and reader.text(AGENT_NAME, openinference.AGENT_NAME) is not None
     has_answer = not names_agent and any(map(_COMPLETION_NAMES.match, span.attributes))
     lost_names = operation_name is not None and is_instrumentor and span.dropped_attributes_count > 0
-    if not (has_request or has_answer or lost_names) or _is_evaluation(span.attributes):
+    if not (has_request or has_answer or lost_names) or _is_evaluation(span):
         return "other"
     return "inference" if operation_name is None else _OPERATIONS.get(operation_name, "other")
 
 
-def _is_evaluation(attributes: Attributes) -> bool:
+def _is_evaluation(span: Span) -> bool:
     """Whether the span gives a score to a response: it names that response and is no request for it."""
-    return any(name.startswith(_EVALUATION_PREFIX) for name in attributes)
+    if span.name.startswith(REWARD_SPAN_PREFIX) and REWARD in span.attributes:
+        return True
+    return any(name.startswith(_EVALUATION_PREFIX) for name in span.attributes)
 
 
 def _is_uncaptured(span: Span) -> bool:

@@ -74,6 +74,8 @@ _REASONS: Final = {
     "finishreason.content_filter": "content_filter",
     "max_tokens": "length",
     "max_output_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "refusal": "content_filter",
     "end_turn": "stop",
     "stop_sequence": "stop",
     "completed": "stop",

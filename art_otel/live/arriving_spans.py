@@ -15,11 +15,11 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from art_otel import attributes
-from art_otel.conventions import rewards_of
+from art_otel.conventions import rewards_of, rewards_of_log
 from art_otel.live.assembly import read_records
 from art_otel.live.gateway_parts import GatewayParts, is_gateway_call, says_the_end
 from art_otel.sources import Record
-from art_otel.spans import Resource, Span
+from art_otel.spans import LogRecord, Resource, Span
 from art_otel.spool import SpooledLine
 from art_otel.trajectories.span_context import (
     calls_counted_on,
@@ -35,16 +35,25 @@ BelongsTo: TypeAlias = tuple[Literal["rollout", "trace"], str]
 
 
 def belongs_to(record: Record) -> Iterator[BelongsTo]:
-    """Where a record says that it belongs; a reward that says it by its links, to the traces of what it judges."""
-    rollout_id = record.attributes.get(attributes.ROLLOUT_ID) if isinstance(record, Span) else None
-    if rollout_id is not None and rollout_id != "":
-        yield ("rollout", str(rollout_id))
-        return
+    """Where a record says that it belongs.
+
+    A span that gives rewards by its links belongs to the traces of what it judges, too; a log record that gives one to
+    a rollout that it names, to that rollout.
+    """
+    named = record.attributes.get(attributes.ROLLOUT_ID) if isinstance(record, (Span, LogRecord)) else None
+    if named is not None and named != "" and (isinstance(record, Span) or _gives_reward(record)):
+        yield ("rollout", str(named))
+        if isinstance(record, Span):
+            return
     if record.trace_id:
         yield ("trace", record.trace_id)
     if isinstance(record, Span) and record.links and rewards_of(record):
         for trace_id in {link.trace_id for link in record.links} - {record.trace_id}:
             yield ("trace", trace_id)
+
+
+def _gives_reward(record: Record) -> bool:
+    return isinstance(record, LogRecord) and bool(rewards_of_log(record))
 
 
 class GivenSpans(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,6 +140,8 @@ class ArrivingSpans:
         self.digest ^= content
         if isinstance(record, Span):
             self._note(record)
+        elif self.lone_rewards is not None and self._to[0] == "rollout":  # a log record is here for its reward
+            self.lone_rewards += 1
         if not self.lines or self.lines[-1] is not line:
             self.lines.append(line)
         self.changed = now

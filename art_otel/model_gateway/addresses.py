@@ -28,9 +28,12 @@ Headers: TypeAlias = Mapping[str, str]
 Source: TypeAlias = Literal["path", "baggage", "header", "key", "session", "trace", "conversation"]
 
 PREFIX: Final = "/rollout/"
-OUR_HEADER: Final = "x-art-rollout-id"
+_OUR_HEADER: Final = "x-art-rollout-id"
 KEY: Final = "art-"
 """How an API key begins that names a rollout. It is no key of the model server, which never gets it."""
+
+_KEY_HEADERS: Final = ("x-api-key", "authorization")
+_BEARER: Final = "bearer"
 
 _SESSIONS: Final = (
     "x-parent-session-id",  # opencode's sub-agents have sessions of their own, and name the one that started them
@@ -102,6 +105,7 @@ def _split_query(rest: str, query: str) -> tuple[list[str], str, str]:
     """Take what a query says of the rollout out of it, and the path that a client put behind the query of a base URL.
 
     Gives the settings, the path and the query for the model server. Without any setting the query is the server's.
+    Raises UsageError where the path is that of an end.
     """
     appended = _APPENDED.search(query)
     pairs = query[: None if appended is None else appended.start()].split("&")
@@ -111,6 +115,8 @@ def _split_query(rest: str, query: str) -> tuple[list[str], str, str]:
     others = [pair for pair in pairs if pair not in said]
     if appended is not None:
         path, _, own = query[appended.end() :].partition("?")
+        if path == "end":  # it is no request for a model server
+            raise UsageError("end a rollout with POST /rollout/ID/end, and no query before /end")
         rest = "/".join(part for part in (rest.rstrip("/"), path) if part)
         others += [own] if own else []
     return said, rest, "&".join(others)
@@ -138,18 +144,25 @@ def read_address(target: Target, headers: Headers, request: Mapping[str, Value] 
     in_baggage = baggage_of(headers.get("baggage", "")).get(names.ROLLOUT_ID)
     if in_baggage and parent is not None:
         return Address("baggage", in_baggage, parent)
-    if named := headers.get(OUR_HEADER) or in_baggage:
+    if named := headers.get(_OUR_HEADER) or in_baggage:
         return Address("header", _checked_id(named), parent)
-    if key := key_of(headers):
+    if key := next(filter(None, (_read_key(headers.get(name, "")) for name in _KEY_HEADERS)), None):
         return Address("key", _checked_id(key), parent)
     if session := _session(headers, request):
         return Address("session", session[:_MAX_ID], parent)
     return Address("conversation") if parent is None else Address("trace", None, parent)
 
 
-def key_of(headers: Headers) -> str | None:
-    """The rollout that the API key of a request names."""
-    key = headers.get("x-api-key") or headers.get("authorization", "").removeprefix("Bearer ").strip()
+def names_rollout(header: bytes, value: bytes) -> bool:
+    """Whether a header is there to name a rollout: it is not for the model server."""
+    name = header.decode("latin-1")
+    return name == _OUR_HEADER or (name in _KEY_HEADERS and _read_key(value.decode("latin-1")) is not None)
+
+
+def _read_key(header: str) -> str | None:
+    """The rollout that the API key in a header's value names; None for a key of a model server."""
+    scheme, _, rest = header.partition(" ")
+    key = rest.strip() if scheme.lower() == _BEARER else header
     return key[len(KEY) :] or None if key.startswith(KEY) else None
 
 

@@ -155,8 +155,11 @@ class Exchange:
             return self.failure
         if self._status >= _FIRST_REFUSAL:
             return Failure(str(self._status), _message(decode(b"".join(self._parts)) or {}))
-        error = self._stream.error if self._stream is not None else failed_status(self.answer or {})
-        return None if error is None else Failure(error)
+        if self._stream is not None:
+            return self._stream.failure
+        answer = self.answer or {}
+        is_error = bool(answer.get("error")) and not any(name in answer for name in _SAMPLED)  # as OpenRouter answers
+        return _failure_of(answer) if is_error or failed_status(answer) is not None else None
 
 
 class Event(NamedTuple):
@@ -186,7 +189,7 @@ class _Stream:
 
     def __init__(self, dialect: Dialect) -> None:
         self.is_over = False
-        self.error: str | None = None
+        self.failure: Failure | None = None
         self._begun = b""
         self._joined: _Joined = {"responses": JoinedEvents, "messages": JoinedMessage}.get(dialect, JoinedChunks)()
 
@@ -209,7 +212,7 @@ class _Stream:
         kind = fields.get("type")
         self.is_over = self.is_over or kind in _LAST
         if kind in _FAILED or (fields.get("error") and "choices" not in fields):
-            self.error = failure(fields)
+            self.failure = _failure_of(fields)
         self._joined.add(fields)
 
     def body(self) -> dict[str, Value]:
@@ -293,10 +296,21 @@ def _block(block: dict[str, Value]) -> dict[str, Value]:
     for field, texts in pieces.items():
         text = "".join(texts)
         if field == "partial_json":
-            made["input"] = text or made.get("input")  # the text that was sampled
+            made["input"] = _input(made, text)
         else:
             made[field] = f"{made.get(field) or ''}{text}"
     return made
+
+
+def _input(block: dict[str, Value], text: str) -> Value:
+    """The input of a tool: the text that was sampled; of a tool that the server ran, what agents send back."""
+    parsed = None if block.get("type") == "tool_use" else decode(text.encode())
+    return (text or block.get("input")) if parsed is None else parsed
+
+
+def _failure_of(said: dict[str, Value]) -> Failure:
+    """The failure that an event or a body with an error says."""
+    return Failure(failure(said), _message(values.mapping(said.get("response")) or said))
 
 
 def _message(body: dict[str, Value]) -> str:

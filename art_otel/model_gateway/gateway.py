@@ -25,7 +25,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from art_otel.errors import UsageError
 from art_otel.http import CLOSE, BodyLimits, WebPageCheck
-from art_otel.model_gateway.addresses import OUR_HEADER, PREFIX, Address, Target, key_of, read_address, read_target
+from art_otel.model_gateway.addresses import PREFIX, Address, Target, names_rollout, read_address, read_target
 from art_otel.model_gateway.call_spans import call_span, gateway_resource, now_ns
 from art_otel.model_gateway.conversations import Conversations
 from art_otel.model_gateway.exact import Answers, ExactTokens
@@ -59,8 +59,7 @@ LIMITS: Final = BodyLimits(all_bytes=1 << 30, seconds=300.0)
 _OWN_PATHS: Final = ("/healthz", "/metrics", "/v1/traces", f"/v1/traces{RUNNING}", "/v1/logs")
 _OWN_PREFIX: Final = "/v1/rollouts/"
 _END: Final = "/end"
-_NOT_SENT: Final = OF_CONNECTION | {b"host", b"content-length", OUR_HEADER.encode()}
-_KEYS: Final = frozenset([b"authorization", b"x-api-key"])
+_NOT_SENT: Final = OF_CONNECTION | {b"host", b"content-length"}
 _LOOK_EVERY: Final = 0.5
 
 _ENDS: Final = "the gateway ends"
@@ -97,7 +96,6 @@ class _Call:
     method: str
     target: Target
     headers: RawHeaders
-    key: str | None
     body: bytes
     address: Address
     upstream: Upstream
@@ -120,6 +118,10 @@ class AppRollouts(Protocol):
 
     def begin(self, exchange: Exchange, address: Address, server: str) -> Callable[[], None] | None:
         """Begin the span of a call, and give what ends it; None where its rollout is none of them."""
+        ...
+
+    def has(self, rollout_id: str) -> bool:
+        """Whether a rollout is one of them."""
         ...
 
 
@@ -232,7 +234,6 @@ class Gateway:
             method=request.method,
             target=target,
             headers=request.headers.raw,
-            key=key_of(headers),
             body=body,
             address=address,
             upstream=self._upstreams.choose(address.rollout_id),
@@ -338,9 +339,7 @@ class Gateway:
     def _headers(self, call: _Call) -> list[tuple[bytes, bytes]]:
         """The headers of a request that are for its server."""
         headers = [
-            (name, value)
-            for name, value in call.headers
-            if name not in _NOT_SENT and not (call.key is not None and name in _KEYS)
+            (name, value) for name, value in call.headers if name not in _NOT_SENT and not names_rollout(name, value)
         ]
         if call.exchange is not None:  # what is compressed nobody could read on its way
             headers = [(name, value) for name, value in headers if name != b"accept-encoding"]
@@ -459,6 +458,9 @@ class Gateway:
         except (UsageError, UnicodeDecodeError, msgspec.DecodeError) as error:
             return error_response(400, f"POST {request.url.path}: {error}")
         rollout_id = target.rollout_id or ""
+        if self._app is not None and self._app.has(rollout_id):  # a reward here would be of another rollout
+            ends = "this rollout ends when its function returns; give rewards there, with art_otel.reward"
+            return error_response(409, f"POST {request.url.path}: {ends}")
         if not self._rollouts.end(rollout_id, end, target.settings, self._write):
             return error_response(503, "the end cannot be written now: the disk may be full; send it again")
         return JSONResponse({"rollout_id": rollout_id})

@@ -42,6 +42,7 @@ class LocalGateway:
         """Return an agent's base URL, of the running rollout if there is one. `path`, such as `/v1`, is appended."""
         context = otel_context.get_current()
         running = running_trajectory(context)
+        path = path if not path or path.startswith("/") else f"/{path}"  # else it would be a part of the id
         if running is None:
             return f"{self._gateway.url}{path}"
         if running.span.is_recording():
@@ -75,6 +76,10 @@ class LocalGateway:
             start_time=exchange.start_ns,
         )
         return partial(_end, span, exchange)
+
+    def has(self, rollout_id: str) -> bool:
+        """Whether a rollout was given an address here."""
+        return rollout_id in self._rollouts
 
     def _remember(self, rollout_id: str, context: Context) -> None:
         if len(self._rollouts) >= _CLEAN_AT:

@@ -188,6 +188,20 @@ def test_finish_reasons_of_responses(response, reason):
 
 
 @pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ("end_turn", "stop"),
+        ("max_tokens", "length"),
+        ("model_context_window_exceeded", "length"),
+        ("refusal", "content_filter"),
+    ],
+)
+def test_finish_reasons_of_anthropic_are_words_of_openai(said, reason):
+    message = {**ANTHROPIC_RESPONSE, "content": [{"type": "text", "text": "a"}], "stop_reason": said}
+    assert openinference(ANTHROPIC_REQUEST, message).choices[0].finish_reason == reason
+
+
+@pytest.mark.parametrize(
     ("response_id", "recorded", "reason"),
     [("resp_1", "stop", "tool_calls"), ("resp_1", "length", "length"), ("chatcmpl-1", "stop", "stop")],
 )

@@ -174,6 +174,14 @@ def test_a_request_that_lost_everything_is_known_by_its_instrumentor_and_name(na
     assert role_of(span({"k": "v"}, name=name, scope=scope, kind=kind, dropped_attributes_count=dropped)) == role
 
 
+@pytest.mark.parametrize("kind", ["client", "unspecified"])
+def test_a_reward_for_a_response_is_no_request_whatever_its_kind(kind):
+    """Spans that are written by hand have no kind, and some stores lose it."""
+    judged = {"gen_ai.response.id": "r", "art.reward": 1.0}
+    assert role_of(span(judged, name="reward judge", kind=kind)) == "other"
+    assert role_of(span({**judged, "gen_ai.request.model": "m"}, name="chat m", kind=kind)) == "inference"
+
+
 def test_a_servers_own_span_is_other():
     attributes = {"gen_ai.usage.prompt_tokens": 5, "gen_ai.request.id": "r", "gen_ai.response.model": "m"}
     assert role_of(span(attributes, name="llm_request", kind="server")) == "other"

@@ -49,6 +49,13 @@ def ask(gateway) -> None:
 
 
 @art_otel.rollout
+def end(gateway) -> int:
+    """Give a reward as agents do that have no app around them."""
+    assert gateway.url("end") == gateway.url("/end")
+    return httpx.post(gateway.url("/end"), json={"reward": 1}, timeout=30).status_code
+
+
+@art_otel.rollout
 def leave(gateway, text: str) -> threading.Thread:
     """Return while a stream of the agent runs, which a thread reads to its end."""
     url, has_begun = gateway.url("/v1/chat/completions"), threading.Event()
@@ -126,6 +133,13 @@ async def late(address: str, folder: str) -> None:
             await asyncio.to_thread(trajectory.result.join)
 
 
+async def ended(address: str, folder: str) -> None:
+    """A rollout of the app is ended by its function, and by no request."""
+    async with art_otel.gateway(address, dir=folder) as gateway:
+        trajectory = await art_otel.gather_trajectory(asyncio.to_thread(end, gateway))
+    assert (trajectory.result, trajectory.reward) == (409, None)
+
+
 async def exact(address: str, folder: str) -> None:
     """What became of prompts is metadata of the app's rollout."""
     async with art_otel.gateway(address, dir=folder, tokens="exact") as gateway:
@@ -141,5 +155,5 @@ async def outside(address: str, folder: str) -> None:
 
 
 if __name__ == "__main__":
-    cases = (agents, claude, client, late, exact, outside)
+    cases = (agents, claude, client, late, ended, exact, outside)
     asyncio.run({case.__name__: case for case in cases}[sys.argv[1]](*sys.argv[2:]))

@@ -1,5 +1,6 @@
 """Servers that break, at every event, that are slow, refuse, or answer rubbish: passed on, and recorded as it was."""
 
+import json
 import socket
 import threading
 import time
@@ -108,6 +109,31 @@ def test_what_no_server_should_say_passes_and_is_recorded(tmp_path, path, status
     assert call.failed == (status >= 400)
     assert call.error_type == (str(status) if status >= 400 else None)
     assert not any(turn.untrained is None for turn in trajectory.turns)
+
+
+DIED = {"code": "engine", "message": "the engine died"}
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "said"),
+    [
+        ("chat/completions", SSE, {"error": DIED}),
+        ("messages", SSE, {"type": "error", "error": DIED}),
+        ("responses", SSE, {"type": "error", **DIED}),
+        ("responses", SSE, {"type": "response.failed", "response": {"status": "failed", "error": DIED}}),
+        ("responses", "application/json", {"status": "failed", "output": [], "error": DIED}),
+        ("chat/completions", "application/json", {"error": DIED}),
+    ],
+)
+def test_an_error_behind_the_status_200_is_a_failure_with_its_words(tmp_path, path, kind, said):
+    text = json.dumps(said)
+    body = (f"data: {text}\n\n" if kind == SSE else text).encode()
+    headers = {"content-type": kind, "content-length": str(len(body))}
+    with Answering((200, headers, body)) as server, gateway(tmp_path, server.url) as running:
+        assert httpx.post(f"{running.url}/rollout/r/v1/{path}", json=STREAM).content == body
+    (trajectory,) = recorded(tmp_path)
+    assert [(call.error_type, call.error) for call in trajectory.calls] == [("engine", "the engine died")]
+    assert trajectory.complete, trajectory.incomplete_reasons
 
 
 def test_an_answer_that_is_cut_is_an_error_that_says_so(tmp_path):

@@ -33,6 +33,10 @@ def test_a_call_that_runs_when_its_rollout_returns_is_waited_for_or_missed(tmp_p
     assert run("late", address, tmp_path) == []
 
 
+def test_a_reward_that_would_be_of_another_rollout_is_refused(tmp_path, address):
+    assert run("ended", address, tmp_path) == []
+
+
 def test_what_became_of_prompts_is_metadata_of_the_app_s_rollout(tmp_path):
     with replayed() as url:
         assert run("exact", url, tmp_path) == []

@@ -88,12 +88,16 @@ def test_other_paths_and_methods_pass(plain, address):
 
 
 def test_keys_and_headers_go_to_the_server_but_for_keys_that_name_a_rollout(plain, server):
-    for headers, key in (
-        ({"authorization": "Bearer sk-secret"}, "Bearer sk-secret"),
-        ({"authorization": "Bearer art-r1"}, None),
+    own, of_rollout = {"authorization": "Bearer sk-secret"}, {"authorization": "bearer art-r1"}
+    for headers, passed in (
+        (own, own),
+        (of_rollout, {}),
+        ({**own, "x-api-key": "art-r1"}, own),
+        ({**of_rollout, "x-api-key": "sk-secret"}, {"x-api-key": "sk-secret"}),
     ):
         httpx.post(f"{plain.url}/v1/chat/completions", json={"model": MODEL, "messages": user("Hi")}, headers=headers)
-        assert server.exchanges()[-1].headers.get("authorization") == key
+        seen = server.exchanges()[-1].headers
+        assert {name: seen[name] for name in ("authorization", "x-api-key") if name in seen} == passed
 
 
 def test_a_connection_is_kept(plain):

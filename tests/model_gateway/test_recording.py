@@ -282,6 +282,9 @@ def test_what_ends_a_rollout_wrongly_is_refused_in_words(tmp_path, address):
             response = httpx.post(f"{running.url}/rollout/r/end", json=end)
             assert response.status_code == 400
             assert words in response.json()["error"]["message"]
+        behind_a_query = httpx.post(f"{running.url}/rollout/r?group_id=g/end", json={"reward": 1})
+        assert behind_a_query.status_code == 400
+        assert "POST /rollout/ID/end" in behind_a_query.json()["error"]["message"]
 
 
 USER = {"metadata": {"user_id": "user_0a_account__session_11111111-2222"}}
@@ -294,6 +297,7 @@ USER_JSON = {"metadata": {"user_id": json.dumps({"device_id": "d", "session_id":
         ({"x-art-rollout-id": "named"}, {}, "named"),
         ({"authorization": "Bearer art-key"}, {}, "key"),
         ({"x-api-key": "art-key"}, {}, "key"),
+        ({"x-api-key": "sk-secret", "authorization": "bearer art-key"}, {}, "key"),
         ({"x-session-affinity": "ses_1", "x-session-id": "ses_1"}, {}, "ses_1"),
         ({"x-session-affinity": "ses_2", "x-parent-session-id": "ses_1"}, {}, "ses_1"),
         ({"x-claude-code-session-id": "cc"}, USER, "cc"),

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tests.dumps import Request, chat_span, make_span, request_of
+from tests.dumps import Request, attribute, chat_span, make_span, request_of
 
 
 def rollout(number: int, *, counted: bool = True, resource: dict[str, Any] | None = None, **attributes: Any) -> Request:
@@ -27,3 +27,11 @@ def late_reward(number: int, value: float) -> Request:
     link = {"traceId": f"{number:032x}", "spanId": f"{1:016x}"}
     span = make_span(1, trace=1_000_000 + number, name="reward judge", attributes={"art.reward": value}, links=[link])
     return request_of(span)
+
+
+def logged_reward(number: int, value: float) -> Request:
+    """The same as an event of OpenTelemetry's logs, which names the rollout and is on no span."""
+    said = {"gen_ai.evaluation.name": "reward", "gen_ai.evaluation.score.value": value, "art.rollout.id": f"r{number}"}
+    pairs = [{"key": key, "value": attribute(each)} for key, each in said.items()]
+    record = {"timeUnixNano": "2000", "eventName": "gen_ai.evaluation.result", "attributes": pairs}
+    return {"resourceLogs": [{"scopeLogs": [{"logRecords": [record]}]}]}

@@ -15,7 +15,7 @@ from art_otel.errors import UsageError
 from tests.dumps import request_of
 from tests.receiver.consuming import consume, has_no_more, take
 from tests.receiver.otlp import send
-from tests.receiver.rollouts import call, late_reward, rollout, root
+from tests.receiver.rollouts import call, late_reward, logged_reward, rollout, root
 from tests.receiver.serving import serving
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -118,19 +118,20 @@ def test_waiting_only_so_long_loses_nothing_and_delays_nothing(server):
     assert sorted(ids(asyncio.run(run()))) == numbered(2)
 
 
-def test_more_of_a_rollout_is_its_next_revision_also_after_a_restart(server):
+@pytest.mark.parametrize("late", [late_reward, logged_reward])
+def test_more_of_a_rollout_is_its_next_revision_also_after_a_restart(server, late):
     async def run():
         async with art_otel.connect(server.url) as rollouts:
             await give(server, rollout(1), rollout(2))
             assert sorted(ids(await take(rollouts, 2))) == numbered(2)
-            await give(server, late_reward(1, 0.5))
+            await give(server, late(1, 0.5))
             (again,) = await take(rollouts, 1)
             assert (ids([again]), again.reward) == ([("r1", 1)], 0.5)
             assert await has_no_more(rollouts, 2)
             server.stop()
             server.start()
             assert await has_no_more(rollouts, 2), "it had all of them"
-            await give(server, late_reward(2, 0.25))
+            await give(server, late(2, 0.25))
             (again,) = await take(rollouts, 1)
             assert (ids([again]), again.reward) == ([("r2", 1)], 0.25)
 

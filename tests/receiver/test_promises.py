@@ -14,7 +14,7 @@ from art_otel.receiver.index import Finished, RolloutIndex
 from art_otel.receiver.protocol import Facts, Selection
 from art_otel.spool import FoundFile, SpooledLine
 from tests.receiver.otlp import send
-from tests.receiver.rollouts import late_reward, rollout
+from tests.receiver.rollouts import late_reward, logged_reward, rollout
 from tests.receiver.serving import Serve, serving
 
 
@@ -120,9 +120,10 @@ def test_what_is_wrong_is_said_with_what_to_write(tmp_path):
         assert "a question of a consumer is refused with 401" in server.log.read_text()
 
 
-def test_a_reward_for_an_unknown_rollout_is_mentioned(tmp_path):
+@pytest.mark.parametrize("late", [late_reward, logged_reward])
+def test_a_reward_for_an_unknown_rollout_is_mentioned(tmp_path, late):
     with serving(tmp_path / "art", "--grace", "0.2s") as server:
-        send(server.url, late_reward(7, 1.0))
+        send(server.url, late(7, 1.0))
         server.wait_until_all_ended()
         assert server.metrics()["art_otel_unmatched_rewards_total"] == 1
         assert "of which no other span has come" in server.log.read_text()

@@ -34,7 +34,7 @@ _KNOWN_FIELDS = frozenset(
     ]
 )
 _HEADERS = (
-    *("traceparent", "baggage", "x-stainless-retry-count", "authorization"),
+    *("traceparent", "baggage", "x-stainless-retry-count", "authorization", "x-api-key"),
     *(sglang.INPUT_IDS, sglang.OUTPUT_IDS),
 )
 

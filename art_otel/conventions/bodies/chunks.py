@@ -122,8 +122,10 @@ class _JoinedChoice:
         return choice
 
 
-_TEXTS: Final = frozenset({"content", "text", "refusal", "reasoning", "reasoning_content", "arguments", "input"})
-"""Fields whose pieces are joined; any other text replaces what came before."""
+_TEXTS: Final = frozenset(
+    {"content", "text", "refusal", "reasoning", "reasoning_content", "arguments", "input", "transcript", "data"}
+)
+"""Fields whose pieces are joined; any other text replaces what came before. The last two are those of an audio."""
 
 _CALLS: Final = "tool_calls"
 
@@ -138,7 +140,31 @@ class _Text:
 
 
 class _Calls(dict[int, dict[str, Value]]):
-    """The tool calls of a message by index."""
+    """The tool calls of a message by place, which is the index that their pieces name.
+
+    Some servers give no index, or several calls the same (Gemini's for OpenAI's clients, older ones of Ollama): there,
+    a piece with another id and a name begins the next call.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._places: dict[int, int] = {}
+        """Where the pieces of an index go."""
+
+    def of(self, piece: dict[str, Value], position: int) -> dict[str, Value]:
+        """The call that a piece belongs to. `position` is where it stands in its chunk."""
+        index = values.place_of(piece, position)
+        place = self._places.get(index, index)
+        if place in self and _begins_another(self[place], piece):
+            place = max(self) + 1
+        self._places[index] = place
+        return self.setdefault(place, {})
+
+
+def _begins_another(call: dict[str, Value], piece: dict[str, Value]) -> bool:
+    known, given = values.text(call.get("id")), values.text(piece.get("id"))
+    tool = values.mapping(piece.get("function")) or values.mapping(piece.get("custom")) or {}
+    return None not in (known, given) and known != given and values.text(tool.get("name")) is not None
 
 
 def join(joined: dict[str, Value], piece: dict[str, Value]) -> None:
@@ -189,8 +215,7 @@ def _join_calls(joined: dict[str, Value], pieces: list[Value]) -> None:
         calls = joined[_CALLS] = _Calls()
     for position, piece in enumerate(pieces):
         fields = values.mapping(piece) or {}
-        call = calls.setdefault(values.place_of(fields, position), {})
-        join(call, {name: value for name, value in fields.items() if name != "index"})
+        join(calls.of(fields, position), {name: value for name, value in fields.items() if name != "index"})
 
 
 def objects(joined: dict[str, Value], name: str) -> list[dict[str, Value]]:

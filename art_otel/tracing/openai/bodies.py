@@ -115,7 +115,7 @@ def decode(body: bytes) -> dict[str, Value] | None:
         return None
 
 
-def failure(body: dict[str, Value]) -> str | None:
+def failure(body: dict[str, Value]) -> str:
     """Return the error code of a failed Responses body, or of an error event."""
     error = values.mapping((values.mapping(body.get("response")) or body).get("error")) or body
     return values.text(error.get("code")) or _FAILURE

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from art_otel.calls import Message
 from art_otel.conventions import parse_call
 from art_otel.conventions.bodies.chunks import JoinedChunks, join, whole
+from art_otel.model_gateway.exchanges import JoinedMessage
 from art_otel.testing import SpanBuilder
 from art_otel.tracing.openai.bodies import answer_attributes, decode, fields_of, messages, parameters, spoken
 from art_otel.tracing.openai.stream import JoinedEvents
@@ -174,6 +175,52 @@ def test_pieces_of_many_kinds_are_joined():
         "tool_calls": [{"id": "c", "function": {"arguments": "1"}}, {}],
         "flag": True,
     }
+
+
+@pytest.mark.parametrize("index", [{}, {"index": 0}])
+def test_calls_without_an_index_of_their_own_stay_apart(index):
+    """As Gemini's API for OpenAI's clients streams them, and older versions of Ollama."""
+    joined = JoinedChunks()
+    for name in "ab":
+        begins = {**index, "id": f"call_{name}", "type": "function", "function": {"name": name, "arguments": "{"}}
+        joined.add(chunk(delta={"tool_calls": [begins]}))
+        joined.add(chunk(delta={"tool_calls": [{**index, "function": {"arguments": "}"}}]}))
+    (choice,) = joined.body()["choices"]
+    calls = [(call["id"], call["function"]) for call in choice["message"]["tool_calls"]]
+    assert calls == [(f"call_{name}", {"name": name, "arguments": "{}"}) for name in "ab"]
+
+
+def test_a_server_that_says_the_id_and_name_in_each_piece_has_one_call():
+    joined = JoinedChunks()
+    for piece in ('{"x"', ": 1}"):
+        call = {"index": 0, "id": "c", "function": {"name": "f", "arguments": piece}}
+        joined.add(chunk(delta={"tool_calls": [call]}))
+    (choice,) = joined.body()["choices"]
+    assert choice["message"]["tool_calls"] == [{"id": "c", "function": {"name": "f", "arguments": '{"x": 1}'}}]
+
+
+def test_the_pieces_of_an_audio_are_joined():
+    joined = JoinedChunks()
+    pieces = ({"id": "a", "transcript": "Hel"}, {"transcript": "lo"}, {"data": "UklG"}, {"data": "Rg=="})
+    for piece in (*pieces, {"expires_at": 5}):
+        joined.add(chunk(delta={"audio": piece}))
+    (choice,) = joined.body()["choices"]
+    whole_audio = {"id": "a", "transcript": "Hello", "data": "UklGRg==", "expires_at": 5}
+    assert choice["message"] == {"audio": whole_audio}
+
+
+def test_a_tool_that_the_server_ran_is_recorded_as_agents_send_it_back():
+    """Otherwise the next prompt continues another answer, and is another conversation."""
+    asked = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"query": "otters"}}
+    called = {"type": "tool_use", "id": "t", "name": "look", "input": '{"where": "here"}'}
+    joined = JoinedMessage()
+    for index, block in enumerate((asked, called)):
+        text = block["input"] if isinstance(block["input"], str) else json.dumps(block["input"])
+        joined.add({"type": "content_block_start", "index": index, "content_block": {**block, "input": {}}})
+        for piece in (text[:5], text[5:]):
+            delta = {"type": "input_json_delta", "partial_json": piece}
+            joined.add({"type": "content_block_delta", "index": index, "delta": delta})
+    assert joined.body()["content"] == [asked, called]
 
 
 def test_a_long_stream_is_joined_in_linear_time():
