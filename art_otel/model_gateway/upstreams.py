@@ -198,4 +198,7 @@ def _text(value: bytes) -> str:
 
 
 def _words(error: Exception) -> str:
+    """What went wrong. aiohttp's own words speak of TLS also where an address is http://."""
+    if isinstance(error, aiohttp.ClientConnectorError) and not isinstance(error, aiohttp.ClientSSLError):
+        return str(error.os_error)
     return str(error) or type(error).__name__
