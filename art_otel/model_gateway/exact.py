@@ -45,6 +45,9 @@ _NOT_SAMPLED: Final = (
 )
 """Fields that ask for what sampling from ids does not give."""
 
+_LEFT_OUT: Final[Fields] = {"max_tokens": 16}
+"""What render leaves out where it has the value of vLLM's `SamplingParams`, though generate takes that for no limit."""
+
 _TURN: Final = 250
 """How many ids take as much memory as a turn without any."""
 
@@ -108,9 +111,9 @@ class ExactTokens:
         rollout = f"{rollout}\0{rendered.get('model')}"
         spliced = await self._splice(server, rendered, rollout)
         placeholders = placeholders_of(rendered.get("features"))
-        sampling: Fields = rendered["sampling_params"]
+        sampling: Fields = {**_LEFT_OUT, **rendered["sampling_params"]}
         logprobs = sampling.get("logprobs")
-        sampling = {**sampling, "logprobs": 0 if logprobs is None else logprobs}
+        sampling["logprobs"] = 0 if logprobs is None else logprobs
         is_stream = bool(request.get("stream"))
         ask = {
             **rendered,

@@ -32,6 +32,9 @@ AGENTS_TOOLS = {
 CUSTOM_TOOL = {"type": "custom", "name": "edit", "description": "Edit"}
 CUSTOM_CALL = 'Editing.<tool_call>\n{"name": "edit", "arguments": {"input": "*** Begin\\n\\u00fc"}}\n</tool_call>'
 
+SAMPLING_PARAMS_DEFAULT = 16
+"""The `max_tokens` that vLLM's render leaves out of what it gives."""
+
 PLAIN = {"chat_template_kwargs": {"enable_thinking": False}}
 
 
@@ -44,7 +47,7 @@ def requests(model: str) -> Sequence[tuple[str, dict]]:
     """Requests of every dialect, streamed and not, at temperature 0."""
     usage = {"stream_options": {"include_usage": True}}
     asks = [
-        ("/v1/chat/completions", {"messages": user("Say hello"), "max_tokens": 12}),
+        ("/v1/chat/completions", {"messages": user("Say hello"), "max_tokens": SAMPLING_PARAMS_DEFAULT}),
         ("/v1/chat/completions", {"messages": user("Say it"), "max_tokens": 12, **PLAIN}),
         ("/v1/chat/completions", {"messages": user("Twice"), "max_tokens": 6, "n": 2, "temperature": 1.0, **PLAIN}),
         ("/v1/chat/completions", {"messages": user("Odds"), "max_tokens": 6, "logprobs": True, "top_logprobs": 2}),
@@ -63,7 +66,7 @@ def requests(model: str) -> Sequence[tuple[str, dict]]:
         ("/v1/completions", {"prompt": "Once upon", "max_tokens": 8}),
         ("/v1/completions", {"prompt": "Once upon", "max_tokens": 8, "logprobs": 2}),
         ("/v1/completions", {"prompt": "Once upon", "max_tokens": 30, "stop": ["e"]}),
-        ("/v1/messages", {"messages": user("Say hello"), "max_tokens": 12}),
+        ("/v1/messages", {"messages": user("Say hello"), "max_tokens": SAMPLING_PARAMS_DEFAULT}),
         ("/v1/messages?beta=true", {"messages": user("Say it"), "system": "Be brief.", "max_tokens": 12, **PLAIN}),
         (
             "/v1/messages",
