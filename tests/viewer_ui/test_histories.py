@@ -10,6 +10,8 @@ from tests.viewer_ui.dataset import chosen, only
 
 pytestmark = pytest.mark.browser
 
+SHOWS = "document.querySelector('main').innerText.includes(argument)"
+
 
 def test_a_rollout_opens_with_its_main_history_and_each_has_an_address(chromium, tmp_path):
     spans = SpanBuilder()
@@ -28,11 +30,11 @@ def test_a_rollout_opens_with_its_main_history_and_each_has_an_address(chromium,
         for tab, main, other in (("Conversation", "the task", "help me"), ("Tokens", "the task", "help me")):
             visit.page.get_by_role("link", name=tab, exact=True).click()
             visit.until("document.querySelectorAll('.histories a')[1]?.getAttribute('aria-current') === 'true'")
-            assert main in visit.page.inner_text("main")
+            visit.until(SHOWS, main)
             visit.page.locator(".histories a").first.click()
             visit.until("document.querySelector('.histories a')?.getAttribute('aria-current') === 'true'")
             visit.page.reload()
             visit.settle()
-            assert other in visit.page.inner_text("main")
+            visit.until(SHOWS, other)
             assert main not in visit.page.inner_text("main")
         assert visit.said == []
