@@ -11,7 +11,18 @@ from typing import Final
 
 import msgspec
 
-from art_otel.calls import Choice, Gap, GapKind, Known, Message, TokenIds, ToolCall, Usage, canonical_arguments
+from art_otel.calls import (
+    Choice,
+    Gap,
+    GapKind,
+    Known,
+    Message,
+    StreamClose,
+    TokenIds,
+    ToolCall,
+    Usage,
+    canonical_arguments,
+)
 from art_otel.conventions.attributes import AttributeReader
 from art_otel.spans import Value
 
@@ -34,6 +45,7 @@ class CallFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     usage: Usage | None = None
     policy_version: str | None = None
     stream: bool | None = None
+    closed_by_app: StreamClose | None = None
     prompt_known: Known | None = None
     answer_known: Known | None = None
     gaps: tuple[Gap, ...] = ()
@@ -72,6 +84,7 @@ def merge_facts(trusted: CallFacts, lesser: CallFacts) -> CallFacts:
         answer_known=trusted.answer_known if _tells(choices) else lesser.answer_known or trusted.answer_known,
         gaps=_merge_gaps(trusted, lesser) if lesser.gaps else trusted.gaps,
         has_instructions=lesser.has_instructions if trusted.has_instructions is None else trusted.has_instructions,
+        closed_by_app=trusted.closed_by_app or lesser.closed_by_app,
     )
 
 

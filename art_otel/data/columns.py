@@ -34,8 +34,8 @@ Flags: TypeAlias = NDArray[np.bool_]
 _TEXTS: Final = ("error_type", "error", "parameters")
 """Of calls: long texts, of which whether it `failed` and is `constrained` takes the place."""
 
-_PLAIN: Final = ("rollout_id", "status", "split", "training_step", "group_id", "reward")
-_CALL: Final = ("start_ns", "end_ns", *_TEXTS)
+_PLAIN: Final = ("rollout_id", "status", "end", "split", "training_step", "group_id", "reward")
+_CALL: Final = _TEXTS
 _PROMPT: Final = ("token_parent", "drifted_at", "respelled_at")
 _TURN: Final = ("call", "untrained", "prompt_tokens", "sampled_tokens", "unscored_tokens")
 _REWARD: Final = ("name", "value", "step", "target")

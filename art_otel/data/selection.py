@@ -15,7 +15,7 @@ import msgspec
 from art_otel.data.options import as_names, validate
 from art_otel.store import GroupKey, Part
 from art_otel.store.files import Rows
-from art_otel.trajectories import EXPLANATIONS, Status, Trajectory, versions_in
+from art_otel.trajectories import EXPLANATIONS, FAILED_CALL, Status, Trajectory, versions_in
 
 AllowIncomplete: TypeAlias = bool | Iterable[str]
 """True for every incomplete trajectory, or the reasons that do no harm."""
@@ -147,16 +147,7 @@ def group_of(trajectory: Trajectory) -> GroupKey | None:
 def _reason_of_gap(trajectory: Trajectory, allowed: frozenset[str]) -> str | None:
     if missing := trajectory.incomplete_reasons.keys() - allowed:
         return f"incomplete: {min(missing)}"
-    return ENDED_ON_FAILURE if ENDED_ON_FAILURE not in allowed and _ended_on_failure(trajectory) else None
-
-
-def _ended_on_failure(trajectory: Trajectory) -> bool:
-    """Whether no call completed after the last that failed, as in an outage, which tells nothing of a policy."""
-    failed = [call for call in trajectory.calls if call.failed]
-    if not failed:
-        return False
-    last = max(call.start_ns if call.end_ns is None else call.end_ns for call in failed)
-    return not any(call.end_ns is not None and call.end_ns > last for call in trajectory.calls if not call.failed)
+    return ENDED_ON_FAILURE if ENDED_ON_FAILURE not in allowed and trajectory.end == FAILED_CALL else None
 
 
 def version_number(version: str | None) -> int | None:

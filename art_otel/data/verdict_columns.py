@@ -47,7 +47,7 @@ from art_otel.data.sequences import CONSTRAINED, EMPTY, NO_IDS, NOTHING, TOO_LON
 from art_otel.data.sources import Chunk, read_numbered
 from art_otel.errors import UsageError
 from art_otel.store import Wanted
-from art_otel.trajectories import Untrained
+from art_otel.trajectories import FAILED_CALL, Untrained
 
 _OF_TURNS: Final = ("no reward", UNUSABLE, "zero variance")
 REASONS: Final = (*get_args(Untrained), NO_IDS, EMPTY, *_OF_TURNS, CONSTRAINED, TOO_LONG)
@@ -152,7 +152,7 @@ def _refusals(read: Columns, selection: Selection) -> Iterator[tuple[Flags, str 
         gaps = _first_gaps(read, allowed)
         yield np.array([gap is not None for gap in gaps], np.bool_), gaps
         if ENDED_ON_FAILURE not in allowed:
-            yield _ended_on_failure(read), ENDED_ON_FAILURE
+            yield among(read.column("end"), {FAILED_CALL}), ENDED_ON_FAILURE
     if selection.status is not None:
         yield ~among(read.column("status"), selection.status), "status"
 
@@ -170,19 +170,6 @@ def _first_gaps(read: Columns, allowed: frozenset[str]) -> list[str | None]:
     np.minimum.at(first, rows, of_gap[numbers(texts.indices, 0)] if len(of_gap) else rows)
     words = [*(f"incomplete: {name}" for name in ranks), None]
     return [words[rank] for rank in first.tolist()]
-
-
-def _ended_on_failure(read: Columns) -> Flags:
-    """Mark the rows in which no call completed after the last that failed. Shape: (rows,)."""
-    failed = flags(read.of_call("failed"))
-    never = np.iinfo(np.int64).min
-    starts, ends = numbers(read.of_call("start_ns"), never), numbers(read.of_call("end_ns"), never)
-    rows = np.repeat(np.arange(read.rows), np.diff(read.call_ends))
-    last_failed, last_completed = np.full(read.rows, never), np.full(read.rows, never)
-    np.maximum.at(last_failed, rows[failed], np.where(ends == never, starts, ends)[failed])
-    np.maximum.at(last_completed, rows[~failed], ends[~failed])
-    has_failed = np.bincount(rows[failed], minlength=read.rows) > 0
-    return has_failed & (last_completed <= last_failed)
 
 
 @dataclass(frozen=True, slots=True)

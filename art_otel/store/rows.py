@@ -249,6 +249,7 @@ def group_index(trajectory: Trajectory) -> int:
 _RESTORED: Final = frozenset(
     [
         "complete",
+        "end",
         "incomplete_reasons",
         "metrics",
         "metadata",

@@ -379,8 +379,9 @@ CALL: Final = Record(
         Column("parameters", _OBJECT, "call.parameters"),
         Column("toolset", _POSITION),
         Column("usage", _USAGE, "call.usage"),
-        *_columns(_TEXT, "policy_version error_type error", "call."),
+        *_columns(_TEXT, "policy_version error_type error failure", "call."),
         Column("stream", _BOOL, "call.stream"),
+        Column("closed_by_app", _TEXT, "call.closed_by_app"),
         *_columns(_TEXT, "prompt_known answer_known", "call."),
         Column("gaps", ListOf(_GAP, null=()), "call.gaps"),
         Column("has_instructions", _BOOL, "call.has_instructions"),
@@ -463,7 +464,7 @@ ROW: Final = Record(
         Column("policy_version", Record(PolicyVersions, _columns(_TEXT, "first last")), "trajectory.policy_version"),
         *_columns(_TEXT, "parent_rollout_id status", "trajectory."),
         Column("revision", _INT, "trajectory.revision"),
-        Column("error", _TEXT, "trajectory.error"),
+        *_columns(_TEXT, "error end", "trajectory."),
         Column("complete", _BOOL, "trajectory.complete"),
         Column(
             "incomplete_reasons", ListOf(_REASON), lambda source: tuple(source.trajectory.incomplete_reasons.items())

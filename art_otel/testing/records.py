@@ -13,6 +13,7 @@ from hypothesis.strategies import DrawFn, SearchStrategy
 
 from art_otel.calls import (
     Choice,
+    FailureKind,
     Gap,
     GapKind,
     InferenceCall,
@@ -20,6 +21,7 @@ from art_otel.calls import (
     Logprobs,
     Message,
     RoutedExperts,
+    StreamClose,
     TokenIds,
     ToolCall,
     Usage,
@@ -159,7 +161,9 @@ def inference_calls() -> SearchStrategy[InferenceCall]:
         parameters=OBJECT,
         tools=st.none() | VALUES,
         usage=st.none() | st.builds(Usage, **counts),
+        failure=st.sampled_from([None, *get_args(FailureKind)]),
         stream=st.sampled_from([None, True, False]),
+        closed_by_app=st.sampled_from([None, *get_args(StreamClose)]),
         prompt_known=st.none() | st.sampled_from(get_args(Known)),
         answer_known=st.none() | st.sampled_from(get_args(Known)),
         gaps=_GAPS,

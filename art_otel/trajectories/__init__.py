@@ -13,6 +13,9 @@ if not defer_imports(__name__):
     from art_otel.trajectories.build import build_trajectories as build_trajectories
     from art_otel.trajectories.completeness import EXPLANATIONS as EXPLANATIONS
     from art_otel.trajectories.completeness import explain as explain
+    from art_otel.trajectories.ends import CONTEXT_EXCEEDED as CONTEXT_EXCEEDED
+    from art_otel.trajectories.ends import FAILED_CALL as FAILED_CALL
+    from art_otel.trajectories.ends import End as End
     from art_otel.trajectories.history import CompletionSpan as CompletionSpan
     from art_otel.trajectories.history import History as History
     from art_otel.trajectories.history import HistoryMessage as HistoryMessage

@@ -44,6 +44,7 @@ from typing_extensions import TypeVar
 from art_otel.attributes import REWARD_NAME, RewardSource
 from art_otel.calls import TOKEN_FACTS, InferenceCall, Logprobs, Message, RoutedExperts, TokenIds, WeightVersion
 from art_otel.spans import Value
+from art_otel.trajectories.ends import End, end_of
 
 if TYPE_CHECKING:
     from art_otel.trajectories.history import History
@@ -288,6 +289,11 @@ class Trajectory(Generic[Result_co]):
     def complete(self) -> bool:
         """Whether no gap is known."""
         return not self.incomplete_reasons
+
+    @property
+    def end(self) -> End | None:
+        """How sampling ended, where that is not that the agent was done: its context was exceeded, or a call failed."""
+        return end_of(self.calls)
 
     @property
     def histories(self) -> "tuple[History, ...]":

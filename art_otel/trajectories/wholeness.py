@@ -119,7 +119,7 @@ def untrained_because(call: InferenceCall, choice: Choice) -> Untrained | None:
         because.add("content doubtful")
     if "content doubtful" in because and any(_is_of(gap, choice) for gap in call.gaps):
         return "content doubtful"  # it says more than a finish reason that nobody recorded
-    if call.stream is True and choice.finish_reason is None:
+    if call.stream is True and choice.finish_reason is None and call.closed_by_app != "finished":
         return "stream broke"
     return min(because, key=_ORDER.index, default=None)
 
@@ -187,7 +187,13 @@ def _unknown_content(call: InferenceCall) -> Iterator[Gap]:
 
 
 def _lost_tool_calls(call: InferenceCall) -> Iterator[Gap]:
-    """The model called tools, as the finish reason says, and the tool calls are not there."""
+    """The model called tools, as the finish reason says, and the tool calls are not there.
+
+    A body that was recorded as it came has all that the server's parser found: with `tool_choice="required"` vLLM says
+    `tool_calls` of a text that it could not parse, and the text is the answer.
+    """
+    if call.answer_known == "verbatim body":
+        return
     for choice in call.choices or ():
         called = choice.finish_reason in _TOOL_FINISH_REASONS
         if called and not choice.message.tool_calls and not _is_tokens_only(choice):
