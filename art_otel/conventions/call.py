@@ -40,6 +40,10 @@ from art_otel.conventions.vocabulary import (
 from art_otel.errors import UsageError
 from art_otel.spans import LogRecord, Span
 
+_ABANDONED: Final = ("_OTHER", "GeneratorExit")
+"""What GenAI's instrumentor writes as the error of a stream that the app dropped; of one that it closed it writes the
+finish reason `error`. Neither is a failure."""
+
 
 def parse_call(span: Span, logs: Sequence[LogRecord] = ()) -> InferenceCall:
     """Parse the call that an inference span and its log records describe; the span tree sets `agent` and `step`."""
@@ -54,8 +58,10 @@ def parse_call(span: Span, logs: Sequence[LogRecord] = ()) -> InferenceCall:
         reasons = ()
         facts = _without_error_reasons(facts)
     ended_in_error = _ended_in_error(facts.choices, reasons)
-    if ended_in_error and error_type is None and error is None:
+    if facts.closed_by_app is None and ended_in_error and error_type is None and error is None:
         error_type = ERROR_FINISH_REASON
+    if facts.closed_by_app is not None and error_type in _ABANDONED:
+        error_type = error = None
     choices = facts.choices
     if choices and (reasons or ended_in_error):
         choices = tuple(_with_finish_reason(choice, _finish_reason(choice, reasons)) for choice in choices)

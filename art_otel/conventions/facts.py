@@ -84,8 +84,13 @@ def merge_facts(trusted: CallFacts, lesser: CallFacts) -> CallFacts:
         answer_known=trusted.answer_known if _tells(choices) else lesser.answer_known or trusted.answer_known,
         gaps=_merge_gaps(trusted, lesser) if lesser.gaps else trusted.gaps,
         has_instructions=lesser.has_instructions if trusted.has_instructions is None else trusted.has_instructions,
-        closed_by_app=trusted.closed_by_app or lesser.closed_by_app,
+        closed_by_app=_closed_by_app(trusted.closed_by_app, lesser.closed_by_app),
     )
+
+
+def _closed_by_app(trusted: StreamClose | None, lesser: StreamClose | None) -> StreamClose | None:
+    """A gateway sees that the agent left; only the app can say that so it ends a completion."""
+    return "finished" if "finished" in (trusted, lesser) else trusted or lesser
 
 
 def recorded_facts(convention: str, reader: AttributeReader, *parts: CallFacts | None) -> CallFacts | None:

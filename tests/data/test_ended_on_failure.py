@@ -57,6 +57,26 @@ def test_a_rollout_in_which_no_call_completed_after_its_last_failure_is_left_out
     assert skipped(*calls, allow_incomplete=True) == set()
 
 
+def test_a_context_that_was_exceeded_is_the_policys_doing_and_counts(tmp_path):
+    """The rollout is trained with its reward, and the others of its group are compared with it, in memory and not."""
+    ids, overflow = TokenIds.of([1, 2]), failed(1, failure="context exceeded")
+    sampled = structs.replace(good(0), prompt_token_ids=ids)
+    (choice,) = sampled.choices
+    sampled = structs.replace(sampled, choices=(structs.replace(choice, token_ids=TokenIds.of([7])),))
+    group = [
+        rollout([sampled, *more], f"r{reward}", group_id="g", reward=reward)
+        for reward, more in ((0.0, [overflow]), (1.0, []), (2.0, []))
+    ]
+    art_otel.write_trajectories(group, tmp_path / "d")
+    for sources in (group, tmp_path / "d"):
+        found = art_otel.batches(sources, advantage="centered")
+        (batch,) = found
+        assert sorted(batch.advantages[batch.loss_mask].tolist()) == [-1.0, 0.0, 1.0]
+        assert not found.report.trajectories_skipped
+    assert art_otel.batches(tmp_path / "d").verdict_columns().skipped == [None] * 3
+    assert list(message_batches(group))
+
+
 def test_of_calls_at_once_the_end_counts_and_not_the_start():
     assert skipped(structs.replace(good(0), end_ns=9), failed(1)) == set()
 

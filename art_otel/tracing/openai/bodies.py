@@ -144,6 +144,17 @@ def failed_status(body: dict[str, Value]) -> str | None:
     return failure(body) if body.get("status") == _FAILED else None
 
 
+_RUNNING: Final = (None, "queued", "in_progress")
+
+
+def is_unfinished(body: dict[str, Value]) -> bool:
+    """Whether the body of an answer does not say how it ended."""
+    if "output" in body:
+        return body.get("status") in _RUNNING
+    choices = [values.mapping(choice) or {} for choice in values.items(body.get("choices")) or ()]
+    return not choices or any(choice.get("finish_reason") is None for choice in choices)
+
+
 def answer_attributes(body: dict[str, Value]) -> dict[str, str]:
     """Return the id, choices, token ids and logprobs of a response body as span attributes."""
     named = values.text(body.get("id"))

@@ -44,6 +44,7 @@ from art_otel.tracing.openai.bodies import (
     failed_status,
     failure_message,
     fields_of,
+    is_unfinished,
     messages,
     parameters,
     prompt,
@@ -235,7 +236,7 @@ class Call:
             added, is_clean = _scanned(self._scrubber, prompt(request), added)
         if self._policy_version is not None:
             added[names.POLICY_VERSION] = self._policy_version
-        if tee is not None and tee.was_left:
+        if tee is not None and tee.is_closed_by_app and is_unfinished(answered):
             added[names.CLOSED_BY_APP] = self._stream_close
         added = {name: value for name, value in added.items() if name not in existing}
         if own:

@@ -81,6 +81,18 @@ class ResponseTee:
         return not (events.is_done or events.error)
 
     @property
+    def is_closed_by_app(self) -> bool:
+        """Whether the app stopped reading a stream before its end, where the span of the call ends now.
+
+        It closed the stream, or dropped it: then who reads it for the app is gone, before the response is closed.
+        """
+        if self._events is None or self._is_read or self.error is not None or self._events.is_done:
+            return False
+        if self._is_awaited:  # it breaks, and what broke it is not said yet
+            return False
+        return self._response.is_closed or self._chunks is not None
+
+    @property
     def is_to_come(self) -> bool:
         """Whether nobody has begun to read a body that can still be read."""
         return self._chunks is None and not self._response.is_closed

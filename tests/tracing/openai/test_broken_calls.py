@@ -6,11 +6,14 @@ import warnings
 
 import openai
 import pytest
+from opentelemetry import trace
 
 from art_otel.tracing.api.context import SCOPE
+from art_otel.tracing.openai import install
 from tests.tracing.openai.expected import check_whole, exchange_of
-from tests.tracing.openai.instrumented import MODEL
+from tests.tracing.openai.instrumented import MODEL, Instrumented
 from tests.tracing.openai.test_request_span import raw_stream, scopes
+from tests.tracing.server import OVERFLOW
 
 
 def test_a_call_that_is_cancelled(traced):
@@ -122,3 +125,35 @@ def test_a_stream_that_is_still_held_takes_no_later_call(traced, server):
     assert places == [each.get_span_context().span_id for each in (first, second, second)]
     for call in traced.calls():
         check_whole(call, server)
+
+
+def overflow(client, api, status, **options):
+    words = f"Hi #overflow={status}"
+    if api == "responses":
+        return client.responses.create(model=MODEL, input=words, **options)
+    return client.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": words}], **options)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("api", ["chat", "responses"])
+def test_a_context_that_was_exceeded_is_known_whoever_records_it(app, api, stream):
+    """OpenLLMetry, GenAI and OpenInference of both APIs; a span of ours where they record none."""
+    with app.client() as client, app.rollout():
+        with pytest.raises(openai.InternalServerError):
+            overflow(client, api, 500, stream=stream)
+        with pytest.raises(openai.BadRequestError, match="maximum context length"):
+            overflow(client, api, 400, stream=stream)
+    assert [call.failure for call in app.calls()] == [None, "context exceeded"]
+    assert app.trajectory().end == "context exceeded"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_our_own_span_of_a_call_that_was_refused_says_why(server, uninstalled, monkeypatch, stream):  # noqa: ARG001 # undoes at the end
+    recorded = Instrumented(server.url)
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", recorded.provider)
+    install()
+    with recorded.client() as client, recorded.rollout(), pytest.raises(openai.BadRequestError):
+        overflow(client, "chat", 400, stream=stream)
+    call = recorded.call()
+    assert (call.error_type, call.failure) == ("BadRequestError", "context exceeded")
+    assert OVERFLOW in call.error
