@@ -31,6 +31,7 @@ GapKind: TypeAlias = Literal[
     "several prompts",
     "lossy recorder",
     "miscounted",
+    "aborted",
     "scrubbed",
     "contradicted",
 ]
@@ -47,6 +48,7 @@ GapKind: TypeAlias = Literal[
 - `several prompts`: one request of Completions had several, and no choice tells which is its own.
 - `lossy recorder`: its recorder loses or rewrites it.
 - `miscounted`: its token ids are not as many as the server counted, and are left out.
+- `aborted`: it came whole, and with null as its finish reason: the server stopped before the policy did.
 - `scrubbed`: a secret was found in it.
 - `contradicted`: another recording of the call says something else.
 """
@@ -65,7 +67,7 @@ StreamClose: TypeAlias = Literal["left", "finished"]
 
 
 CONTENT_GAPS: Final[tuple[GapKind, ...]] = tuple(
-    kind for kind in get_args(GapKind) if kind not in ("miscounted", "scrubbed", "contradicted")
+    kind for kind in get_args(GapKind) if kind not in ("miscounted", "aborted", "scrubbed", "contradicted")
 )
 """The kinds of gaps in one recording, which another recording of the same call may fill."""
 
@@ -339,6 +341,8 @@ class InferenceCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     - `has_instructions` says whether the first message is the `instructions` of the Responses API, which a later
       response does not repeat; None if unknown.
     - `conventions` lists the conventions that described the call.
+    - `marked_untrained` is what the call is for, if a span at or above it says that the policy does not learn from it,
+      such as `judge`; None where nothing says so.
     - `parameters`, `env_state` and `extra` hold JSON values. `tools` are OpenAI tool definitions, or None if it is
       unknown whether there were any.
     """
@@ -372,6 +376,7 @@ class InferenceCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     gaps: tuple[Gap, ...] = ()
     has_instructions: bool | None = None
     conventions: tuple[str, ...] = ()
+    marked_untrained: str | None = None
     env_state: dict[str, Value] = {}
     extra: dict[str, Value] = {}
 

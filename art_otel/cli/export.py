@@ -82,6 +82,32 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         " browser, such as 'label=good&min_reward=0.5'",
     )
     parser.add_argument("--allow-incomplete", action="store_true", help="also incomplete trajectories")
+    parser.add_argument(
+        "--models",
+        metavar="NAMES",
+        help="only completions of these request models: names or globs with commas between, ! excludes"
+        " ('policy-*,!*judge*'); * takes all",
+    )
+    parser.add_argument("--agents", metavar="NAMES", help="only completions of these agents, likewise")
+    parser.add_argument(
+        "--context-exceeded",
+        choices=("keep", "mask", "drop"),
+        default="keep",
+        help="rollouts that ended because their context was exceeded: train them, make them only context, or leave them"
+        " out (default: keep)",
+    )
+    parser.add_argument(
+        "--closed-streams",
+        choices=("drop", "train"),
+        default="drop",
+        help="for formats of token ids: train what came of a stream that the app closed before it ended",
+    )
+    parser.add_argument(
+        "--length",
+        choices=("keep", "mask", "drop"),
+        help="completions that were cut at max_tokens: train them, make them only context, or leave their rollouts out"
+        " (default: keep, and mask for conversations and preferences)",
+    )
     parser.add_argument("--max-tokens", type=int, metavar="N", help="leave out longer sequences")
     parser.add_argument(
         "--min-reward",
@@ -117,7 +143,12 @@ def run(arguments: argparse.Namespace) -> int:
         format=arguments.format,
         options=dict(arguments.option),
         advantage=None if advantage == "none" else advantage,
-        **read_options({"credit": arguments.credit}),
+        **read_options(
+            {"credit": arguments.credit, "models": arguments.models or "", "agents": arguments.agents or ""}
+        ),
+        context_exceeded=arguments.context_exceeded,
+        length=arguments.length,
+        closed_streams=arguments.closed_streams,
         allow_incomplete=arguments.allow_incomplete,
         split=arguments.split,
         status=arguments.status or ("ok",),
@@ -207,6 +238,7 @@ def _what_can_be_written(arguments: argparse.Namespace) -> str:
         allow_incomplete=arguments.allow_incomplete,
         split=arguments.split,
         status=arguments.status or ("ok",),
+        models="*",  # which of them to train is asked when something is written
     )
     shown = [f"{name} (--format {' | '.join(formats)})" for name, formats in found.items() if formats]
     if not shown:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from art_otel.data.advantages import Advantage, AdvantageName
 from art_otel.data.arranging import Layout, Order
+from art_otel.data.completions import ClosedStreams, Constrained, ContextExceeded, Length, Names
 from art_otel.data.credit import Credit, CreditName
 from art_otel.data.loader import Batches, Recipe
 from art_otel.data.options import validate
@@ -15,7 +16,7 @@ from art_otel.data.plan import ZeroVariance, make_scoring
 from art_otel.data.retokenize import ChatTokenizer, retokenizing_histories
 from art_otel.data.rewards import Weights, weights_of
 from art_otel.data.selection import TrainingStep, select
-from art_otel.data.sequences import Constrained, Overflow, SequenceBuilder, recorded_histories
+from art_otel.data.sequences import Overflow, SequenceBuilder, recorded_histories
 from art_otel.data.sources import Sources, list_chunks
 from art_otel.data.token_facts import TokenFact, token_facts_of
 from art_otel.errors import UsageError
@@ -41,6 +42,11 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
     rollouts: str | Iterable[str] | None = None,
     policy_version: str | int | None = None,
     max_staleness: int | None = None,
+    models: Names = None,
+    agents: Names = None,
+    context_exceeded: ContextExceeded = "keep",
+    length: Length = "keep",
+    closed_streams: ClosedStreams = "drop",
     seed: int | None = None,
     epoch: int = 0,
     shuffle_buffer: int = 4,
@@ -73,6 +79,16 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
       any). Parts of a dataset that have none of them are not opened. `rollouts`: only these ids (None: any).
       `policy_version`: only trajectories that this version sampled in every call; with `max_staleness` also versions
       that are at most this many older.
+    - `models`, `agents`: train only what these models and agents sampled: names or globs, `!` excludes, such as
+      `["policy-*", "!*-judge"]`; "*" is all. A model is that of the request. If one rollout has completions of several
+      models and nothing is chosen, that is a UsageError, because a judge looks like a policy.
+    - `context_exceeded`: rollouts whose last call failed because the context was too long, which the policy did: "keep"
+      trains them with their rewards, "mask" makes their completions only context, and they count in the baseline,
+      "drop" leaves them out, also of every baseline.
+    - `length`: completions that were cut at `max_tokens`: "keep" trains them, "mask" makes them only context, "drop"
+      leaves their rollouts out, also of every baseline.
+    - `closed_streams="train"`: train the ids that came of a stream that the app closed before it ended, as agents do
+      that stop at `</tool>`. "drop" makes them only context (`stream broke`).
     - `seed`, `epoch`: shuffle, in the same way each time. `shuffle_buffer` row groups are in memory and shuffled
       together. `by_length`: put sequences of similar length into one batch, among those in memory, to save padding.
     - `rank` of `world_size`: one of several ranks. All ranks get the same number of batches. A rank that has no batch
@@ -103,7 +119,6 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
             "world_size": world_size,
             "drop_last": drop_last,
             "token_facts": facts,
-            "constrained": constrained,
         },
     )
     selection = select(
@@ -114,6 +129,13 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
         rollouts=rollouts,
         policy_version=policy_version,
         max_staleness=max_staleness,
+        models=models,
+        agents=agents,
+        context_exceeded=context_exceeded,
+        length=length,
+        closed_streams=closed_streams,
+        constrained=constrained,
+        view="tokens" if tokenizer is None else "made tokens",
     )
     builder = SequenceBuilder(
         advantages=advantage is not None,
@@ -123,7 +145,6 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
         histories=recorded_histories if tokenizer is None else retokenizing_histories(tokenizer),
         tokenizer=None if tokenizer is None else type(tokenizer).__name__,
         token_facts=facts,
-        constrained=layout.constrained,
     )
     if by_length:
         order = replace(order, bucket=layout.batch_size * layout.world_size)
@@ -134,4 +155,4 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
         order=order,
         layout=layout,
     )
-    return Batches(list_chunks(sources, selection.why_none_of), recipe)
+    return Batches(list_chunks(sources, selection.why_none_of, selection.closed_streams), recipe)

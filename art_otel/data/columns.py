@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from art_otel import storage
 from art_otel.calls import InferenceCall, TokenIds, WeightVersion
+from art_otel.data.completions import STREAM_BROKE
 from art_otel.data.sources import Chunk
 from art_otel.errors import StoreError, UsageError
 from art_otel.store import RowGroup
@@ -35,12 +36,21 @@ _TEXTS: Final = ("error_type", "error", "parameters")
 """Of calls: long texts, of which whether it `failed` and is `constrained` takes the place."""
 
 _PLAIN: Final = ("rollout_id", "status", "end", "split", "training_step", "group_id", "reward")
-_CALL: Final = _TEXTS
+_CALL: Final = (
+    "closed_by_app",
+    "request_model",
+    "response_model",
+    "agent",
+    "marked_untrained",
+    "policy_version",
+    *_TEXTS,
+)
 _PROMPT: Final = ("token_parent", "drifted_at", "respelled_at")
-_TURN: Final = ("call", "untrained", "prompt_tokens", "sampled_tokens", "unscored_tokens")
+_TURN: Final = ("call", "tokens_untrained", "finish_reason", "prompt_tokens", "sampled_tokens", "unscored_tokens")
 _REWARD: Final = ("name", "value", "step", "target")
 DECIDING: Final = (
     *_PLAIN,
+    "policy_version",
     "incomplete_reasons.list.element.reason",
     *(f"calls.list.element.{name}" for name in _CALL),
     *(f"calls.list.element.prompt.{name}" for name in _PROMPT),
@@ -49,8 +59,7 @@ DECIDING: Final = (
 )
 _REWARD_PART: Final = ("choice", "token_start", "token_end", "target_kind")
 OF_CREDITS: Final = (
-    "policy_version",
-    *(f"calls.list.element.{name}" for name in ("span_id", "step", "policy_version")),
+    *(f"calls.list.element.{name}" for name in ("span_id", "step")),
     "turns.list.element.choice",
     "turns.list.element.weight_versions.list.element.version",
     *(f"rewards.list.element.{name}" for name in _REWARD_PART),
@@ -72,6 +81,7 @@ class Columns:
     turns: pa.StructArray
     turn_rows: Ints
     turn_calls: Ints
+    tokens_untrained: pa.Array
     prompt_tokens: Ints
     sampled_tokens: Ints
     has_tokens: Flags
@@ -104,13 +114,17 @@ def read_columns(chunks: Sequence[Chunk], columns: Sequence[str]) -> Columns:
     by_file = groupby(cast("list[RowGroup]", groups), key=lambda group: group.file)
     tables = [table for file, of_file in by_file for table in _read_file(file, list(of_file), columns)]
     try:
-        return _joined(pa.concat_tables(tables or [_decided(_empty())]))
+        is_lifted = any(chunk.closed_streams == "train" for chunk in chunks)
+        return _joined(pa.concat_tables(tables or [_decided(_empty())]), is_lifted=is_lifted)
     except pa.ArrowException as error:
         raise StoreError(f"the columns of all files cannot be held together: {error}; look at fewer at once") from error
 
 
-def _joined(table: pa.Table) -> Columns:
-    """The columns of a table of all rows. Raises StoreError and ArrowException."""
+def _joined(table: pa.Table, *, is_lifted: bool) -> Columns:
+    """The columns of a table of all rows. Raises StoreError and ArrowException.
+
+    `is_lifted` says that the ids of streams that the app closed are trained, as `with_closed_streams` has it.
+    """
     calls, call_ends = flattened(table.column("calls"))
     turns, turn_ends = flattened(table.column("turns"))
     turn_rows = np.repeat(np.arange(table.num_rows), np.diff(turn_ends))
@@ -120,6 +134,11 @@ def _joined(table: pa.Table) -> Columns:
         row = int(turn_rows[np.argmax((local < 0) | (turn_calls >= call_ends[turn_rows + 1]))])
         raise StoreError(f"rollout {table.column('rollout_id')[row].as_py()!r}: a turn is of no call")
     parents = numbers(pc.struct_field(calls, ["prompt", "token_parent"]), -1)[turn_calls]
+    tokens_untrained = pc.struct_field(turns, "tokens_untrained")
+    if is_lifted:
+        is_closed = pc.struct_field(calls, "closed_by_app").is_valid().take(pa.array(turn_calls))
+        broke = pc.is_in(tokens_untrained, value_set=pa.array([STREAM_BROKE]))
+        tokens_untrained = pc.if_else(pc.and_(is_closed, broke), None, tokens_untrained)
     prompt_tokens, sampled = pc.struct_field(turns, "prompt_tokens"), pc.struct_field(turns, "sampled_tokens")
     return Columns(
         table=table,
@@ -129,6 +148,7 @@ def _joined(table: pa.Table) -> Columns:
         turns=turns,
         turn_rows=turn_rows,
         turn_calls=turn_calls,
+        tokens_untrained=tokens_untrained,
         prompt_tokens=numbers(prompt_tokens, 0),
         sampled_tokens=numbers(sampled, 0),
         has_tokens=flags(pc.and_(prompt_tokens.is_valid(), sampled.is_valid())),
@@ -207,9 +227,8 @@ def _all_light(read: Columns) -> Iterator[Trajectory]:
         _turn(call, choice, zeros[size], versions and [each["version"] for each in versions])
         for call, choice, versions, size in zip(*of_turns, read.sampled_tokens.tolist(), strict=True)
     ]
-    has_versions = "policy_version" in read.table.column_names
-    rollout_versions = read.column("policy_version").to_pylist() if has_versions else [None] * read.rows
-    for row, (reward, version) in enumerate(zip(read.column("reward").to_pylist(), rollout_versions, strict=True)):
+    versions = read.column("policy_version").to_pylist()
+    for row, (reward, version) in enumerate(zip(read.column("reward").to_pylist(), versions, strict=True)):
         yield Trajectory(
             rollout_id="",
             trace_id="",

@@ -19,12 +19,12 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from art_otel.data.plan import OUTLINE, Plan
+from art_otel.data.plan import Plan
 from art_otel.data.rewards import UNUSABLE, names_given
-from art_otel.data.selection import Selection
+from art_otel.data.selection import OUTLINE, Selection
 from art_otel.data.sequences import NO_IDS, TOO_LONG, BuiltSequences, TokenSequence, Verdict
 from art_otel.data.sources import Chunk
-from art_otel.trajectories import Trajectory
+from art_otel.trajectories import CONTEXT_EXCEEDED, Trajectory
 
 NAMED: Final = 100
 """So many rollouts with unusable rewards are named."""
@@ -43,6 +43,7 @@ class BatchReport:
       `trajectories_skipped`, by reason.
     - `completions` of trajectories that no option refused. A completion may be skipped while others of its trajectory
       are trained.
+    - `context_exceeded` counts selected trajectories that ended because their context was exceeded.
     - `unusable_rewards` names rollouts with a reward that is no usable number, at most 100.
     - `no_final_reward` counts, if the final reward was needed, selected rollouts that have rewards, but no final one,
       by the names of their rewards. They are skipped as `no reward`.
@@ -75,6 +76,7 @@ class BatchReport:
     completions: int = 0
     trained_completions: int = 0
     completions_skipped: Counter[str] = field(default_factory=Counter[str])
+    context_exceeded: int = 0
     batches: int = 0
     tokens: int = 0
     trained_tokens: int = 0
@@ -110,6 +112,7 @@ class BatchReport:
     def count_built(self, trajectory: Trajectory, built: BuiltSequences) -> None:
         """Count what became of a trajectory on its way to sequences."""
         self.count(built.verdict)
+        self.context_exceeded += trajectory.end == CONTEXT_EXCEEDED
         if UNUSABLE in built.verdict.completions and len(self.unusable_rewards) < NAMED:
             self.unusable_rewards.append(trajectory.rollout_id)
         self.drifts += sum([prompt.drifted_at is not None for prompt in trajectory.prompts])

@@ -24,9 +24,7 @@ from art_otel.store import Wanted
 from art_otel.trajectories import CompletionSpan, TokenHistory, Trajectory, token_histories, version_of
 
 Overflow: TypeAlias = Literal["drop", "truncate", "raise"]
-Constrained: TypeAlias = Literal["keep", "drop"]
 EMPTY: Final = "no tokens sampled"
-CONSTRAINED: Final = "constrained sampling"
 NO_IDS: Final = "no token ids"
 NOTHING: Final = "nothing sampled"
 TOO_LONG: Final = "longer than max_tokens"
@@ -207,8 +205,8 @@ class SequenceBuilder:
 
     `max_tokens` is the longest a sequence may be (None: any length), `overflow` what becomes of a longer one, `weights`
     are those of token rewards. `histories` gives the token histories; `tokenizer` names what makes some of messages.
-    `token_facts` names what else of each token is given, `constrained` what becomes of completions whose sampling a
-    grammar constrained.
+    `token_facts` names what else of each token is given. Which completions an option leaves out, their `TurnReward`
+    says.
     """
 
     advantages: bool
@@ -218,12 +216,11 @@ class SequenceBuilder:
     histories: HistorySource = recorded_histories
     tokenizer: str | None = None
     token_facts: frozenset[str] = frozenset()
-    constrained: Constrained = "keep"
 
     def __str__(self) -> str:
         """What decides which sequences there are."""
         weights = sorted((self.weights or {}).items())
-        limit = f"max_tokens={self.max_tokens} overflow={self.overflow} constrained={self.constrained}"
+        limit = f"max_tokens={self.max_tokens} overflow={self.overflow}"
         return f"{limit} token_rewards={weights} tokenizer={self.tokenizer} token_facts={sorted(self.token_facts)}"
 
     @property
@@ -237,12 +234,7 @@ class SequenceBuilder:
         Raises UsageError for a sequence that is too long, where `overflow` says so.
         """
         histories, reasons_without = self.histories(trajectory)
-        reasons = _untrained(trajectory, histories, reasons_without)
-        if self.constrained == "drop":
-            turn_rewards = [
-                reward._replace(skipped=CONSTRAINED) if trajectory.calls[turn.call].is_constrained else reward
-                for turn, reward in zip(trajectory.turns, turn_rewards, strict=True)
-            ]
+        reasons = _untrained(trajectory, histories, reasons_without, made_of_text=self.tokenizer is not None)
         built = BuiltSequences(sequences=[], verdict=_NO_VERDICT)
         extras = None
         if self.weights is not None:
@@ -291,12 +283,20 @@ class SequenceBuilder:
 
 
 def _untrained(
-    trajectory: Trajectory, histories: Sequence[TokenizedHistory], reasons: Mapping[int, str]
+    trajectory: Trajectory,
+    histories: Sequence[TokenizedHistory],
+    reasons: Mapping[int, str],
+    *,
+    made_of_text: bool,
 ) -> list[str | None]:
-    """Why completions are in no sequence, whatever their reward is; None for the others. Shape: (turns,)."""
+    """Why completions are in no sequence, whatever their reward is; None for the others. Shape: (turns,).
+
+    Where ids are made of text, it is the text of a completion without ids that has to be right.
+    """
     with_tokens = {turn for history in histories for turn in history.turns}
     return [
-        turn.untrained or (None if position in with_tokens else reasons.get(position, NO_IDS))
+        (turn.text_untrained if made_of_text and not turn.has_tokens else turn.tokens_untrained)
+        or (None if position in with_tokens else reasons.get(position, NO_IDS))
         for position, turn in enumerate(trajectory.turns)
     ]
 

@@ -12,11 +12,12 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from art_otel.calls import InferenceCall
 from art_otel.data.batches import batches
+from art_otel.data.completions import ClosedStreams, Length
 from art_otel.data.credit import Credit, find_credit
 from art_otel.data.loader import Batches
-from art_otel.data.plan import OUTLINE
 from art_otel.data.preferences import PreferenceBatches, preference_batches
 from art_otel.data.rewards import names_given
+from art_otel.data.selection import OUTLINE
 from art_otel.data.sequences import TokenSequence
 from art_otel.data.sft import MessageBatches, message_batches, too_low
 from art_otel.data.sources import Sources
@@ -100,6 +101,7 @@ class Stream:
         source = self._source
         if isinstance(source, MessageBatches):
             parts = _named("histories", source.report.histories_skipped)
+            parts += _named("completions", source.report.completions_skipped)
         elif isinstance(source, PreferenceBatches):
             parts = _named("pairs", source.report.pairs_skipped)
             parts["histories: not the main one of their trajectory"] = source.report.other_histories
@@ -183,26 +185,44 @@ def open_stream(
     credit: Any = "outcome_reward",  # noqa: ANN401 # as above
     max_tokens: int | None = None,
     min_reward: float | None = None,
+    length: Length | None = None,
+    closed_streams: ClosedStreams = "drop",
     **selection: Any,  # noqa: ANN401 # as above
 ) -> Stream:
     """Open the stream of the format, from sources and options that can be gone through again.
 
-    `selection` are options of `art_otel.batches` that say which trajectories. Raises StoreError, UsageError.
+    `selection` are options of `art_otel.batches` that say which trajectories and completions. `length` is None for what
+    the format's items have as default. Raises StoreError, UsageError.
     """
-    _check(file_format, find_credit(credit), max_tokens, min_reward)
-    rest: dict[str, Any] = {"credit": credit, "max_tokens": max_tokens, **selection}
-    outlines = batches(sources, advantage=None, **rest)
+    _check(file_format, find_credit(credit), max_tokens, min_reward, closed_streams)
+    view = file_format.view if file_format.input in ("trajectories", "sequences") else "text"
+    selection |= {} if length is None else {"length": length}
+    of_tokens: dict[str, Any] = {"credit": credit, "max_tokens": max_tokens, "closed_streams": closed_streams}
+    rest = of_tokens | selection
+    outlines = batches(sources, advantage=None, **rest).of_view(view)
     if file_format.input in ("trajectories", "sequences"):
         formula = file_format.advantage if file_format.advantage is None or advantage == DEFAULT else advantage
-        return Stream(file_format, advantage, outlines, batches(sources, advantage=formula, **rest), min_reward)
+        scored = batches(sources, advantage=formula, **rest).of_view(view)
+        return Stream(file_format, advantage, outlines, scored, min_reward)
     if file_format.input == "preferences":
         return Stream(file_format, advantage, outlines, preference_batches(sources, **selection))
     conversations = message_batches(sources, min_reward=min_reward, **selection)
     return Stream(file_format, advantage, outlines, conversations)
 
 
-def _check(file_format: Format, credit: Credit, max_tokens: int | None, min_reward: float | None) -> None:
+def _check(
+    file_format: Format,
+    credit: Credit,
+    max_tokens: int | None,
+    min_reward: float | None,
+    closed_streams: ClosedStreams,
+) -> None:
     """Raise UsageError for what is asked of a format that has nothing of it."""
+    if closed_streams != "drop" and file_format.input not in ("trajectories", "sequences"):
+        raise UsageError(
+            f"closed_streams={closed_streams!r}: {file_format.name} holds {file_format.input}, and this is about token"
+            " ids; record with closed_streams='train' where the app ends its completions so"
+        )
     if max_tokens is not None and file_format.input != "sequences":
         raise UsageError(
             f"max_tokens={max_tokens}: {file_format.name} holds {file_format.input}, which are not cut by tokens"

@@ -48,6 +48,8 @@ _HELPS: Final = {
     "missing parent": "Convert the files of all services together, and turn samplers off.",
     "not ended": "Read streams to their end, and let the process end its spans before it exits.",
     "attributes dropped": "Set OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT=100000 in the app that records.",
+    "rollout attributes dropped": "Set OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT=100000 in the app that records.",
+    "call overwritten": "Record the calls with an instrumentor of their own, not with LiteLLM's callback on our span.",
     "events dropped": "Set OTEL_SPAN_EVENT_COUNT_LIMIT=100000 in the app that records.",
     "content cut": "Unset OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT in the app, or raise the limit of the backend.",
     "content masked": "Switch the masking of the recorder or backend off for these traces.",
@@ -79,7 +81,11 @@ _HELPS: Final = {
 _CURES: Final = {
     "ended on a failed call": Cure(
         "no call completed after the last that failed, as in an outage",
-        'Sample it again, or train it with allow_incomplete=["ended on a failed call"].',
+        'Sample it again, or train it with allow_incomplete=["ended on a failed call"]. If the call failed because its'
+        " context was too long, report what the server said: it is not in art-otel's table (docs/troubleshooting.md).",
+    ),
+    "context exceeded": Cure(
+        "its last call failed because the context was too long", "Choose context_exceeded=keep to train it."
     ),
     "status": Cure(
         "the rollout ended otherwise than the status option asks for", "Name its status in the status option, or any."
@@ -120,8 +126,18 @@ _CURES: Final = {
     "failed": Cure(
         "its call ended in an error", "Nothing is wrong: what it said stays as context for what came behind."
     ),
+    "aborted": Cure(
+        "the server stopped sampling before the policy did, as for an update of the weights",
+        "Pause the server so that it waits for running requests (vLLM: mode=wait or keep), or sample again.",
+    ),
+    "ids doubtful": Cure(
+        "the server listed fewer or more token ids than it counted, so they were left out",
+        "Sample with a server that lists all ids, as vLLM does.",
+    ),
     "stream broke": Cure(
-        "its stream ended without a finish reason, so the completion may be cut", "Read streams to their end."
+        "its stream ended without a finish reason, so the completion may be cut",
+        "Read streams to their end. If the app ends its completions by closing their streams, choose"
+        " closed_streams=train.",
     ),
     "scrubbed": Cure("a secret was found in its call", "Keep secrets out of prompts (docs/how-to/scrub.md)."),
     "content doubtful": Cure(
