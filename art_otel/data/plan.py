@@ -252,7 +252,8 @@ def _outlines(
             chosen_by = (one.status, sorted(one.incomplete_reasons), one.split, one.policy_version)
             compared_by = (one.group_id, one.training_step, one.reward, one.rewards)
             calls = [(call.step, call.policy_version) for call in one.calls]
-            turns = [tuple(facts_of(one.calls[turn.call], turn, one.end)) for turn in one.turns]
+            end = one.end
+            turns = [tuple(facts_of(one.calls[turn.call], turn, end)) for turn in one.turns]
             note(repr((one.order, chosen_by, compared_by, calls, turns)).encode())
             yield one
 

@@ -22,12 +22,14 @@ from tests.data.batch_options import laws, options
 from tests.data.token_rollouts import rollouts, stored, talk
 from tests.examples import examples
 
-UNTRAINED = [None, None, None, "failed", "scrubbed"]
+UNTRAINED = [None, None, None, "failed", "scrubbed", "stream broke"]
 PARAMETERS = [{}, {}, {"temperature": 0.5}, {"tool_choice": "required"}]
 FURTHER = st.fixed_dictionaries(
     {},
     optional={
         "constrained": st.just("drop"),
+        "context_exceeded": st.sampled_from(["mask", "drop"]),
+        "closed_streams": st.just("train"),
         "token_rewards": st.sampled_from(["reward", {"a": 2.0}]),
         "advantage": st.sampled_from(["grpo_batch", "reinforce_plus_plus", "reinforce_plus_plus_baseline"]),
         "training_step": st.sampled_from([1, [None, 2]]),
@@ -43,8 +45,17 @@ def varied(draw, one: Trajectory) -> Trajectory:
         size = len(turn.token_ids or ())
         logprobs = draw(st.none() | st.lists(st.sampled_from([-0.5, float("nan")]), min_size=size, max_size=size))
         known = None if turn.token_ids is None or logprobs is None else Logprobs.of(logprobs)
-        turns.append(structs.replace(turn, logprobs=known, untrained=draw(st.sampled_from(UNTRAINED))))
-    calls = tuple(structs.replace(call, parameters=draw(st.sampled_from(PARAMETERS))) for call in one.calls)
+        turns.append(structs.replace(turn, logprobs=known, tokens_untrained=draw(st.sampled_from(UNTRAINED))))
+    calls = tuple(
+        structs.replace(
+            call,
+            parameters=draw(st.sampled_from(PARAMETERS)),
+            error=draw(st.sampled_from([None, None, None, "it failed"])),
+            failure=draw(st.sampled_from([None, "context exceeded"])),
+            closed_by_app=draw(st.sampled_from([None, "left"])),
+        )
+        for call in one.calls
+    )
     return replace(one, calls=calls, turns=tuple(turns), training_step=draw(st.sampled_from([None, 1, 2])))
 
 
