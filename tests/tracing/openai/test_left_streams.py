@@ -289,5 +289,8 @@ def test_an_app_that_says_that_it_ends_completions_so_is_trained_on_what_it_read
     left, broken = app.calls()
     assert (left.closed_by_app, broken.closed_by_app) == ("finished", None)
     trajectory = app.trajectory()
-    assert [(turn.tokens_untrained, turn.text_untrained) for turn in trajectory.turns] == [(None, None), ("failed",) * 2]
+    assert [(turn.tokens_untrained, turn.text_untrained) for turn in trajectory.turns] == [
+        (None, None),
+        ("failed",) * 2,
+    ]
     assert exchange_of(left, server).answer["choices"][0]["token_ids"][: READ - 1] == left.choices[0].token_ids.tolist()
