@@ -10,6 +10,7 @@ from typing import Any, Final, get_args
 
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
+from msgspec import structs
 
 from art_otel.calls import (
     Choice,
@@ -161,7 +162,6 @@ def inference_calls() -> SearchStrategy[InferenceCall]:
         parameters=OBJECT,
         tools=st.none() | VALUES,
         usage=st.none() | st.builds(Usage, **counts),
-        failure=st.sampled_from([None, *get_args(FailureKind)]),
         stream=st.sampled_from([None, True, False]),
         closed_by_app=st.sampled_from([None, *get_args(StreamClose)]),
         prompt_known=st.none() | st.sampled_from(get_args(Known)),
@@ -172,7 +172,14 @@ def inference_calls() -> SearchStrategy[InferenceCall]:
         env_state=OBJECT,
         extra=OBJECT,
         **texts,
-    )
+    ).flatmap(_with_failure)
+
+
+def _with_failure(call: InferenceCall) -> SearchStrategy[InferenceCall]:
+    """Why a call failed may be known, if it did."""
+    if not call.failed:
+        return st.just(call)
+    return st.sampled_from([None, *get_args(FailureKind)]).map(lambda kind: structs.replace(call, failure=kind))
 
 
 _OPTIONAL_TEXTS: Final = (
