@@ -13,7 +13,7 @@ from msgspec import structs
 import art_otel
 from art_otel.calls import Logprobs
 from art_otel.data import reward_function
-from art_otel.data.verdict_columns import REASONS
+from art_otel.data.completion_columns import REASONS
 from art_otel.errors import UsageError
 from art_otel.store import read_trajectories
 from art_otel.trajectories import Trajectory
@@ -43,7 +43,7 @@ def varied(draw, one: Trajectory) -> Trajectory:
         size = len(turn.token_ids or ())
         logprobs = draw(st.none() | st.lists(st.sampled_from([-0.5, float("nan")]), min_size=size, max_size=size))
         known = None if turn.token_ids is None or logprobs is None else Logprobs.of(logprobs)
-        turns.append(structs.replace(turn, logprobs=known, untrained=draw(st.sampled_from(UNTRAINED))))
+        turns.append(structs.replace(turn, logprobs=known, tokens_untrained=draw(st.sampled_from(UNTRAINED))))
     calls = tuple(structs.replace(call, parameters=draw(st.sampled_from(PARAMETERS))) for call in one.calls)
     return replace(one, calls=calls, turns=tuple(turns), training_step=draw(st.sampled_from([None, 1, 2])))
 
