@@ -5,8 +5,8 @@ of a rollout comes from its own span, else from that one's resource (an app may 
 whole process); what is not said is None. Whatever that span carries that no convention knows is kept as metadata,
 unchanged.
 
-`Ancestry` knows the nearest agent, step, mark and call above each span, and reads each span once, however many calls and
-rollouts of the tree are below it. `correlate_logs` finds the span of each log record: the span that it names. A
+`Ancestry` knows the nearest agent, step, mark and call above each span, and reads each span once, however many calls
+and rollouts of the tree are below it. `correlate_logs` finds the span of each log record: the span that it names. A
 completion that names a span which is no LLM call belongs to the call below that span that was running: OpenLLMetry
 writes the completion of a stream when its own span is not current. So do the bodies of an exchange, the later of which
 may be written when its call has just ended.
@@ -309,9 +309,7 @@ class Ancestry:
 
     def _extend(self, key: SpanKey, above: AncestorContext | None) -> AncestorContext:
         span, role = self._tree.spans[key], self._roles[key]
-        agent, step, call, call_depth, boundary_depth, instructions, conversation, untrained = (
-            above or _NO_CONTEXT
-        )
+        agent, step, call, call_depth, boundary_depth, instructions, conversation, untrained = above or _NO_CONTEXT
         if role == "inference":
             call, call_depth = key, call_depth + 1
         elif key in self._rollouts:

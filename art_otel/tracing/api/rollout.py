@@ -124,8 +124,8 @@ def rollout(  # noqa: PLR0913 # each says another thing about the rollout, by it
     - `group_id` names the task. Rollouts with one `group_id` are compared with each other. It is a text, or a function
       that gets the rollout's arguments and returns a text.
     - `split` is train, val, test or another; `attempt` and `training_step` are whole numbers.
-    - `untrained` says what the rollout is for, if the policy does not learn from it: `judge`, `user simulator`. It marks
-      all calls of the rollout and of rollouts inside it.
+    - `untrained` says what the rollout is for, such as `judge`, if the policy does not learn from it. It marks all
+      calls of the rollout, and of rollouts inside it.
     - `metadata` holds JSON values.
     - `capture_args` and `capture_result` record the arguments and the return value as `metadata["args"]` and
       `metadata["result"]`. A value that is not JSON is recorded as its repr.

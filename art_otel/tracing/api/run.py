@@ -178,7 +178,7 @@ def _inside(running: RunningTrajectory, around: Context) -> Context:
     """The context of its code. Other services are told only of a rollout that is recorded."""
     span = running.span
     context = with_rollout(running, around, tell_others=span.is_recording())
-    if running.untrained is not None and span.is_recording():
+    if running.untrained is not None:
         context = with_untrained(running.untrained, context)
     return trace.set_span_in_context(span, context) if span.get_span_context().is_valid else context
 

@@ -127,10 +127,10 @@ class Field(Generic[_T]):
 class RunningTrajectory(Rewarded):
     """A handle to a rollout that still runs.
 
-    You can set these fields while it runs: `group_id`, `split`, `name`, `untrained` (texts), `training_step`, `attempt` (whole
-    numbers), `reward` (a number), `metrics` (names to numbers) and `metadata` (names to JSON values). Setting any other
-    attribute raises AttributeError, and a value of the wrong type raises UsageError. Metadata that the rollout began
-    with can be changed, but not removed.
+    You can set these fields while it runs: `group_id`, `split`, `name`, `untrained` (texts), `training_step`, `attempt`
+    (whole numbers), `reward` (a number), `metrics` (names to numbers) and `metadata` (names to JSON values). Setting
+    any other attribute raises AttributeError, and a value of the wrong type raises UsageError. Metadata that the
+    rollout began with can be changed, but not removed.
     """
 
     FIELDS: ClassVar[tuple[str, ...]] = (

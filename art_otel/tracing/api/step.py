@@ -105,7 +105,7 @@ class OpenStep:
         opened = _begin(*self._asked)
         context = otel_context.set_value(_STEP, opened)
         _, _, untrained = self._asked
-        if untrained is not None and opened.span.is_recording():
+        if untrained is not None:
             context = with_untrained(untrained, context)
         if opened.span.get_span_context().is_valid:
             context = trace.set_span_in_context(opened.span, context)

@@ -54,11 +54,9 @@ class Untrained:
 
     def __enter__(self) -> None:
         span = _start(self._label)
-        context = otel_context.get_current()
+        context = with_untrained(self._label)  # also where nothing records: a gateway may, in this process or another
         if span.get_span_context().is_valid:
             context = trace.set_span_in_context(span, context)
-        if span.is_recording():
-            context = with_untrained(self._label, context)
         self._entered.append(_Entered(span, context, otel_context.attach(context)))
 
     def __exit__(

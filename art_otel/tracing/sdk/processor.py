@@ -197,8 +197,9 @@ class RecordingSpanProcessor(SpanProcessor):
     def _record_start(self, active: ActiveSpan) -> None:
         """Mark and count a start, and write it where it would be missed: a crash leaves it unfinished.
 
-        That is a root's, a step's and that of a span which marks the calls in it as untrained, any in a process whose counts no rollout span has, and a call's whose rollout's
-        own span does not count its spans. That of any other call is written when somebody looks while it runs.
+        That is a root's, a step's, that of a span that marks the calls in it as untrained, any in a process whose
+        counts no rollout span has, and a call's whose rollout's own span does not count its spans. That of any other
+        call is written when somebody looks while it runs.
         """
         if active.rollout is None:
             return

@@ -4,11 +4,18 @@ import asyncio
 import inspect
 
 import pytest
-from opentelemetry import baggage, trace
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry import baggage, context, trace
+from opentelemetry.propagate import extract, inject
 
-from art_otel import gather_trajectory, get_current_trajectory, read_trajectories, rollout, step, untrained
-from art_otel import write_trajectories
+from art_otel import (
+    gather_trajectory,
+    get_current_trajectory,
+    read_trajectories,
+    rollout,
+    step,
+    untrained,
+    write_trajectories,
+)
 from art_otel.errors import UsageError
 from tests.tracing.api.app import App, questions
 
@@ -46,8 +53,14 @@ def test_the_calls_of_a_block_say_what_they_are_for(app, tmp_path):
 
     gathered = asyncio.run(gather_trajectory(agent()))
     expected = {
-        **{"first": None, "a title": "title", "a summary": "summary", "a judgment": "judge", "a user": "user simulator"},
-        **{"nearest": "user simulator", "awaited": "plain", "last": None},
+        "first": None,
+        "a title": "title",
+        "a summary": "summary",
+        "a judgment": "judge",
+        "a user": "user simulator",
+        "nearest": "user simulator",
+        "awaited": "plain",
+        "last": None,
     }
     assert marks(gathered) == expected
     assert gathered.complete
@@ -72,8 +85,11 @@ def test_rollouts_and_steps_are_marked_by_their_arguments(app):
         app.ask("outside")
     assert judge.untrained == "judge"
     assert stored_marks(app) == {
-        **{"in a step": "plan", "in a rollout": "judge", "in a rollout of a rollout": "judge"},
-        **{"asked before": "broken environment", "outside": None},
+        "in a step": "plan",
+        "in a rollout": "judge",
+        "in a rollout of a rollout": "judge",
+        "asked before": "broken environment",
+        "outside": None,
     }
     assert all(not one.metadata for one in app.stored().values())
 
@@ -144,8 +160,10 @@ def test_without_set_up():
     def judge() -> dict:
         return dict(baggage.get_all())
 
-    with rollout(untrained="judge"), step(untrained="judge"), untrained("judge"):
-        assert judge() == {}
+    for block in (rollout(untrained="judge"), step(untrained="judge"), untrained("judge")):
+        with block:
+            assert judge() == {"art.untrained": "judge"}
+    assert baggage.get_all() == {}
 
 
 def test_an_error_passes_and_is_on_the_span(app):
@@ -172,13 +190,9 @@ def test_what_cannot_be_marked_is_said(wrong):
 
 def test_other_services_are_told_by_the_baggage(app):
     """An own rollout of a service knows nothing of spans of others."""
+    sent = {}
     with untrained("user simulator"):
-        sent = {}
-        from opentelemetry.propagate import extract, inject
-
         inject(sent)
-    from opentelemetry import context
-
     token = context.attach(extract(sent))
     with rollout(name="service"):
         app.ask("one")
