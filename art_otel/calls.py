@@ -331,7 +331,7 @@ class InferenceCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
       response does not repeat; None if unknown.
     - `conventions` lists the conventions that described the call.
     - `marked_untrained` is what the call is for, if a span at or above it says that the policy does not learn from it,
-      such as `judge`; the nearest span counts. None where nothing says so.
+      such as `judge`; None where nothing says so.
     - `parameters`, `env_state` and `extra` hold JSON values. `tools` are OpenAI tool definitions, or None if it is
       unknown whether there were any.
     """
