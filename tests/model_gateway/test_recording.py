@@ -188,7 +188,7 @@ def test_rollouts_are_shared_out_between_idle_servers_and_stay():
 
 
 def test_the_query_of_a_request_is_the_server_s():
-    assert read_target("/rollout/r/v1/files", "after=a/b&name") == ("/v1/files", "after=a/b&name", "r", {})
+    assert read_target("/rollout/r/v1/files", "after=a/b&name") == ("/v1/files", "after=a/b&name", "r", {}, None)
 
 
 def test_a_rollout_ends_as_it_is_told_and_a_trainer_gets_it(tmp_path, address):
