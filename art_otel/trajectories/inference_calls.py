@@ -119,21 +119,24 @@ def _record(rollout: RolloutSpans, context: _TreeContext) -> RecordedCalls:
 
 
 def _in_context(call: InferenceCall, spans: Sequence[Span], context: _TreeContext) -> InferenceCall:
-    """Add what the call's spans and their ancestors say: agent, step, environment state."""
+    """Add what the call's spans and their ancestors say: agent, step, environment state, and what the call is for."""
     outermost = spans[0]
     ancestors = context.ancestry.context_including(outermost.key)
-    agent, step = ancestors.agent, ancestors.step
+    agent, step, untrained = ancestors.agent, ancestors.step, ancestors.untrained
     if ancestors.instructions is not None:
         call = with_agent_instructions(call, outermost, ancestors.instructions)
     if ancestors.conversation is not None:
         call = with_agent_conversation(call, ancestors.conversation)
     if len(spans) > 1:
         agent = next(filter(None, map(agent_name, spans)), agent)
+        marks = (context.ancestry.context_including(span.key).untrained for span in spans)
+        untrained = next(filter(None, marks), None)
     if step is not None and step is not outermost:
         call = context.steps.add_to(call, step)
-    if agent is None and step is None:
+    if agent is None and step is None and untrained is None:
         return call
-    return msgspec.structs.replace(call, agent=agent, step=None if step is None else step_index(step))
+    index = None if step is None else step_index(step)
+    return msgspec.structs.replace(call, agent=agent, step=index, marked_untrained=untrained)
 
 
 def step_index(span: Span) -> int | None:
