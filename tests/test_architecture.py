@@ -77,6 +77,7 @@ ALLOWED = {
         "sources",
         "viewer",
         "data/columns",
+        "data/completion_columns",
         "data/verdict_columns",
     ),
     "numpy": ("data", "demo", "viewer"),

@@ -276,6 +276,8 @@ def _is_each_one_call(parsed: Mapping[SpanKey, InferenceCall], tree: SpanTree, a
 def mark_contradicting(groups: DuplicateGroups) -> None:
     """Mark two nested recordings of one request that contradict each other, so that neither is trained.
 
+    Where only one of them knows token ids, these are the server's own, and texts say nothing against them.
+
     They are of one request by the response's id, or by the prompt where no tool or agent runs between them.
     """
     for inner in groups.recordings:
@@ -287,9 +289,14 @@ def mark_contradicting(groups: DuplicateGroups) -> None:
         if is_joined or not (has_same_id(outer.call, inner.call) or _has_same_prompt(outer, inner)):
             continue
         if contradicts(first.call, second.call):
+            field = "call" if _has_ids(first.call) and _has_ids(second.call) else "messages"
             for group in (first, second):
-                gap = Gap(kind="contradicted", field="call", evidence="another recording of the call")
+                gap = Gap(kind="contradicted", field=field, evidence="another recording of the call")
                 group.merged = msgspec.structs.replace(group.call, gaps=(*group.call.gaps, gap))
+
+
+def _has_ids(call: InferenceCall) -> bool:
+    return any(choice.token_ids is not None for choice in call.choices or ())
 
 
 def _has_same_prompt(outer: CallRecording, inner: CallRecording) -> bool:
