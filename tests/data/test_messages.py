@@ -258,6 +258,7 @@ def test_real_recordings(tmp_path):
     assert sampled - failed - unknown <= report.trained_messages <= sampled - failed
 
 
+@pytest.mark.long
 @for_all(agent_rollouts())
 def test_every_sampled_message_is_trained_once(rollouts):
     found, _ = examples(rollouts)

@@ -69,6 +69,7 @@ def check(source: object, **chosen) -> None:
     assert columns.report == whole.report
 
 
+@pytest.mark.long
 @settings(laws, max_examples=examples(150))
 @given(rollouts(storable=True), options(), FURTHER, st.data())
 def test_of_generated_trajectories(found, chosen, further, data):
