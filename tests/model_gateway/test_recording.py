@@ -70,7 +70,6 @@ def comparable(call: InferenceCall) -> InferenceCall:
     return msgspec.structs.replace(call, **without, response_id=response_id, parameters=parameters, usage=usage)
 
 
-@pytest.mark.long
 def test_calls_are_those_that_the_live_half_records(tmp_path, server, address, monkeypatch):
     live = Instrumented(server.url)
     monkeypatch.setattr(trace, "_TRACER_PROVIDER", live.provider)
@@ -116,7 +115,6 @@ def test_every_answer_is_recorded_as_the_server_gave_it(tmp_path, server, addres
     assert [call.error_type for call in trajectory.calls if call.failed].count("429") == 2
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
 def test_a_prompt_is_what_was_sent_however_odd(tmp_path, address, path):
     """Agents leave tools without a result when they are interrupted, and results without a call when they compact."""
@@ -144,7 +142,6 @@ def test_a_message_put_into_a_thread_is_no_call(tmp_path, address):
     assert recorded(tmp_path) == []
 
 
-@pytest.mark.long
 def test_a_message_of_anthropic_is_read_whole(tmp_path, address):
     tool = {"name": "look", "input_schema": TOOL["function"]["parameters"]}
     with gateway(tmp_path, address) as running:
@@ -195,7 +192,6 @@ def test_the_query_of_a_request_is_the_server_s():
     assert read_target("/rollout/r/v1/files", "after=a/b&name") == ("/v1/files", "after=a/b&name", "r", {}, None)
 
 
-@pytest.mark.long
 def test_a_rollout_ends_as_it_is_told_and_a_trainer_gets_it(tmp_path, address):
     with gateway(tmp_path, address) as running:
         first = chat(f"{running.url}/rollout/r%2F1;group_id=task%2F7;split=val;training_step=3")
@@ -216,7 +212,6 @@ def test_a_rollout_ends_as_it_is_told_and_a_trainer_gets_it(tmp_path, address):
     assert [turn.parent for turn in taken.turns] == [None, 0]
 
 
-@pytest.mark.long
 def test_a_rollout_that_is_quiet_ends_and_goes_on_as_a_revision(tmp_path, address):
     async def main(url: str) -> list[art_otel.Trajectory]:
         async with art_otel.connect(url) as rollouts:
@@ -246,7 +241,6 @@ def streaming(url: str, text: str) -> Iterator[None]:
         list(pieces)
 
 
-@pytest.mark.long
 def test_a_rollout_that_is_ended_while_a_call_runs_is_given_with_the_call(tmp_path, address):
     with gateway(tmp_path, address) as running:
         with streaming(f"{running.url}/rollout/r", "Hi #words=10 #pace=0.1"):
@@ -323,7 +317,6 @@ def test_agents_say_their_rollout(tmp_path, address, headers, more, rollout_id):
     assert trajectory.complete, trajectory.incomplete_reasons
 
 
-@pytest.mark.long
 def test_conversations_are_told_apart_by_what_they_continue(tmp_path, address):
     with gateway(tmp_path, address) as running:
         histories = [user(f"Hi, {name}") for name in "abc"]
@@ -353,7 +346,6 @@ def test_a_stream_that_broke_is_not_trained_and_one_that_was_left_neither(tmp_pa
     assert trajectory.calls[0].error_type == "BrokenOffError"
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("events", [1, 2, 4])
 @pytest.mark.parametrize(
     ("path", "asked"),
@@ -460,7 +452,6 @@ def test_ids_that_are_fewer_than_the_server_counted_are_left_out(tmp_path, more)
     assert [turn.tokens_untrained for turn in trajectory.turns] == [None]
 
 
-@pytest.mark.long
 def test_a_gateway_needs_no_sdk():
     program = "import sys, art_otel.model_gateway.gateway; print([n for n in sys.modules if n.startswith(%r)])"
     said = subprocess.run([sys.executable, "-c", program % "opentelemetry.sdk"], capture_output=True, check=True)

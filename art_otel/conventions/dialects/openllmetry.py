@@ -180,7 +180,10 @@ def _message(reader: AttributeReader, entry: dict[str, Value]) -> dict[str, Valu
         reader.gap("lossy recorder", "a list of tool calls with holes")
         entry = {**entry, "tool_calls": [call for _, call in numbered(calls)]}
     parts = unwrapped(content) if isinstance(content, str) else content
-    if parts is not content and entry.get("role") == "tool":  # lists are written as JSON, and so may a tool answer
+    if parts is not content and entry.get("role") in (
+        "tool",
+        "function",
+    ):  # lists are written as JSON, and so may a tool answer
         reader.gap("lossy recorder", "a tool's answer that is JSON of content parts, or was parts", field="prompt")
     return {**entry, "content": parts}
 
