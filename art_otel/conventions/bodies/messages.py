@@ -35,6 +35,8 @@ _MAX_PARTS: Final = 1 << 16
 _TEXT: Final = frozenset({"text", "input_text", "output_text"})
 _REASONING: Final = frozenset({"reasoning", "thinking", "reasoning_text", "summary_text"})
 _TOOL_CALL: Final = frozenset({"tool_call", "tool_use", "function_call", "custom_tool_call", "tool-call"})
+SPOKEN_TYPES: Final[frozenset[Value]] = _TEXT | _REASONING | {"refusal"}
+"""The types of parts that are text of their message."""
 _API_ANSWER: Final = frozenset({"tool_result", "function_call_output", "custom_tool_call_output"})
 _ANSWER: Final = frozenset({"tool_call_response", "tool-result"}) | _API_ANSWER
 """Answers of tools: in GenAI's and Vercel's words their results are values of the tool's own."""
