@@ -136,7 +136,7 @@ def unwrapped(content: str) -> Value:
     return decoded if is_parts else content
 
 
-def join(messages: Sequence[Message]) -> Message:
+def join_messages(messages: Sequence[Message]) -> Message:
     """Join messages of one role to the one that was sampled."""
     if len(messages) == 1:
         return messages[0]
@@ -460,7 +460,7 @@ def join_assistant_messages(messages: tuple[Message, ...]) -> tuple[Message, ...
     done: list[Message] = []
     for is_sampled, adjacent in groupby(messages, key=_is_assistant):
         run = list(adjacent)
-        done += [join(run)] if is_sampled else run
+        done += [join_messages(run)] if is_sampled else run
     return tuple(done)
 
 
