@@ -156,6 +156,15 @@ def test_an_answer_that_goes_on_with_one_that_must_not_be_trained_is_not_trained
     assert one.train == (False, False, False, True)
 
 
+def test_an_answer_that_was_cut_and_continued_is_whole():
+    begun, rest = assistant("The answer"), assistant(" is 4")
+    first = call(0, [user("2 + 2?")], begun, finish_reason="length")
+    second = call(1, [user("2 + 2?"), begun], rest, **CONTINUES)
+    (one,), _ = examples(rollout([first, second]))
+    assert [message["content"] for message in one.messages] == ["2 + 2?", "The answer is 4"]
+    assert one.train == (False, True)
+
+
 def test_tools_are_those_of_the_path():
     start = [user("a")]
     main = call(0, start, assistant("b"), tools=(TOOL,))
