@@ -28,11 +28,11 @@ from art_otel.data.completions import NOT_THE_POLICYS, CompletionChoice, Several
 from art_otel.data.credit import Credit, CreditName, TurnRewards, find_credit
 from art_otel.data.options import validate
 from art_otel.data.rewards import LARGEST, UNUSABLE, as_reward, names_without_final
-from art_otel.data.selection import Selection, group_of
+from art_otel.data.selection import Selection
 from art_otel.data.sources import Chunk
 from art_otel.errors import UsageError
-from art_otel.store import GroupKey, RowGroup
-from art_otel.trajectories import Trajectory, Turn
+from art_otel.store import RowGroup
+from art_otel.trajectories import GroupKey, Trajectory, Turn
 
 ZeroVariance: TypeAlias = Literal["keep", "drop"]
 """What becomes of groups in which all known rewards are equal."""
@@ -182,7 +182,7 @@ def make_plan(chunks: Iterable[Chunk], selection: Selection, scoring: Scoring) -
         trajectory, reason = (None, outline) if isinstance(outline, str) else (outline, selection.skip_reason(outline))
         if trajectory is not None and reason is None:
             # Without a group it is alone; such groups have negative numbers.
-            key = group_of(trajectory)
+            key = trajectory.group_key
             group = -1 - number if key is None else numbers.setdefault(key, len(numbers))
             rewards = rewards_of(trajectory, credit)
             add_units(units, trajectory, group, credit, rewards, selection.completions.reasons(trajectory))
@@ -198,7 +198,7 @@ def make_plan(chunks: Iterable[Chunk], selection: Selection, scoring: Scoring) -
         _warn(without_final)
     return finish_plan(
         units,
-        [group_id for _, group_id in numbers],
+        [key.group_id for key in numbers],
         scoring,
         selection.completions,
         skipped=skipped,
@@ -250,7 +250,7 @@ def _outlines(
             continue
         for one in chunk.read(selection.outline):
             chosen_by = (one.status, sorted(one.incomplete_reasons), one.split, one.policy_version)
-            compared_by = (one.group_id, one.training_step, one.reward, one.rewards)
+            compared_by = (one.group_key, one.reward, one.rewards)
             calls = [(call.step, call.policy_version) for call in one.calls]
             turns = [tuple(facts_of(one.calls[turn.call], turn)) for turn in one.turns]
             note(repr((one.order, chosen_by, compared_by, calls, turns)).encode())

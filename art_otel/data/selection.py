@@ -27,7 +27,7 @@ from art_otel.data.completions import (
 )
 from art_otel.data.options import as_names, validate
 from art_otel.data.sources import Chunk, read_numbered
-from art_otel.store import GroupKey, Part, Wanted
+from art_otel.store import Part, Wanted
 from art_otel.store.files import Rows
 from art_otel.trajectories import EXPLANATIONS, Status, Trajectory, concern_of, version_of, versions_in
 
@@ -194,11 +194,6 @@ def check_models(chunks: Iterable[Chunk], selection: Selection) -> None:
         if selection.skip_reason(trajectory) is None:
             several.add(number, selection.sampled_by(trajectory))
     several.check()
-
-
-def group_of(trajectory: Trajectory) -> GroupKey | None:
-    """The group whose members the trajectory is compared with; None where it has none."""
-    return None if trajectory.group_id is None else (trajectory.training_step, trajectory.group_id)
 
 
 def concerns(reason: str, view: View) -> bool:

@@ -81,6 +81,7 @@ class TokenSequence:
     rollout_id: str
     group_id: str | None
     training_step: int | None
+    gathering: str | None
     policy_version: str | None
     turns: tuple[int, ...]
     completions: tuple[CompletionSpan, ...]
@@ -345,6 +346,7 @@ def _build_sequence(
         rollout_id=trajectory.rollout_id,
         group_id=trajectory.group_id,
         training_step=trajectory.training_step,
+        gathering=trajectory.gathering,
         policy_version=version_of(trajectory, trajectory.calls[trajectory.turns[trained[0].turn].call]),
         turns=history.turns,
         completions=tuple(trained),

@@ -48,6 +48,7 @@ from art_otel.data.sequences import EMPTY, NO_IDS, NOTHING, TOO_LONG, Overflow, 
 from art_otel.data.sources import Chunk, read_numbered
 from art_otel.errors import UsageError
 from art_otel.store import Wanted
+from art_otel.trajectories import GroupKey
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -248,16 +249,17 @@ def _plan(
     return plan, _of_rollouts(read, plan) if credit.per == "rollout" else _of_each_turn(read, plan, refused)
 
 
-def _group_numbers(read: Columns) -> tuple[Ints, list[str | None]]:
+def _group_numbers(read: Columns) -> tuple[Ints, list[str]]:
     """The number of each row's group, negative where it has none, and the ids of the groups. Shape: (rows,)."""
-    ids, steps = read.column("group_id").dictionary_encode(), read.column("training_step").dictionary_encode()
-    kinds = len(steps.dictionary) + 1
-    codes = numbers(ids.indices, -1) * kinds + numbers(steps.indices, kinds - 1)
-    keys, places = np.unique(codes, return_inverse=True)
-    names = ids.dictionary.to_pylist()
-    alone = ~flags(ids.is_valid())
-    group_numbers = np.where(alone, -1 - np.arange(read.rows), places)
-    return group_numbers.astype(np.int64), [names[key // kinds] if key >= 0 else None for key in keys.tolist()]
+    members = np.flatnonzero(flags(read.column("group_id").is_valid()))
+    codes = first = np.zeros(len(members), np.int64)
+    for name in GroupKey._fields:
+        encoded = read.column(name).dictionary_encode()
+        codes = codes * (len(encoded.dictionary) + 1) + numbers(encoded.indices, len(encoded.dictionary))[members]
+        _, first, codes = np.unique(codes, return_index=True, return_inverse=True)
+    group_numbers = -1 - np.arange(read.rows)
+    group_numbers[members] = codes
+    return group_numbers, read.column("group_id").take(pa.array(members[first])).to_pylist()
 
 
 def _units_of_rollouts(read: Columns, selected: Flags, keys: Ints) -> Units:

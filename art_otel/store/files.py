@@ -9,21 +9,18 @@ import glob
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final, Self, TypeAlias, TypeVar, cast
+from typing import Final, Self, TypeVar, cast
 
 import msgspec
 
 from art_otel import storage
 from art_otel.errors import StoreError, UsageError
 from art_otel.store.report import REPORT_NAME, Manifest, Part, is_part_name, read_manifest
+from art_otel.trajectories import GroupKey
 
 SUFFIX: Final = ".parquet"
 
 _ItemT = TypeVar("_ItemT", str, int)
-
-
-GroupKey: TypeAlias = tuple[int | None, str]
-"""The training step and the id of a group: rollouts of one task in two training steps are two groups."""
 
 
 class DataFile(msgspec.Struct, frozen=True, kw_only=True):
