@@ -205,7 +205,13 @@ OPTION_TEXTS: Final = (
         _names,
         (*get_args(Status), ANY),
     ),
-    OptionText("split", "text", "Split", "Rollouts of this split, or of several; empty takes all.", _names),
+    OptionText(
+        "split",
+        "text",
+        "Split",
+        "Rollouts of this split, or of several; * takes all. Empty leaves out val, validation, test and eval.",
+        _names,
+    ),
     OptionText("rollouts", "text", "Rollouts", "Those of these ids, with commas between; empty takes all.", _names),
     OptionText("training_step", "text", "Training step", "One, several, or a range such as 10-19.", _steps),
     OptionText(

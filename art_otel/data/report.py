@@ -21,7 +21,7 @@ import numpy as np
 
 from art_otel.data.plan import Plan
 from art_otel.data.rewards import UNUSABLE, names_given
-from art_otel.data.selection import OUTLINE, Selection
+from art_otel.data.selection import HELD_OUT, OUTLINE, Selection
 from art_otel.data.sequences import NO_IDS, TOO_LONG, BuiltSequences, TokenSequence, Verdict
 from art_otel.data.sources import Chunk
 from art_otel.trajectories import Trajectory
@@ -172,8 +172,11 @@ def warn_of_nothing(report: Counted, selection: Selection, chunks: Iterable[Chun
     elif skipped.keys() <= {"split", "training step"}:
         asked = {"split": selection.split, "training_step": selection.training_step}
         filters = {name: values for name, values in asked.items() if values is not None}
-        recorded = _values_of(filters, chunks)
-        why = f"because no trajectory has {_as_filters(filters)}; they have {_as_filters(recorded)}"
+        recorded = _values_of(asked if "split" in skipped else filters, chunks)
+        wanted = _as_filters(filters) if filters else "a split to train"
+        why = f"because no trajectory has {wanted}; they have {_as_filters(recorded)}"
+        if selection.split is None and "split" in skipped:
+            why += f'. Without split=, {_shown(HELD_OUT)} stay out: name what to train, as split="val", or split="*"'
     else:
         counts = ", ".join(f"{reason}: {count:,}" for reason, count in skipped.most_common())
         why = f"because all {report.trajectories:,} trajectories are left out ({counts})"

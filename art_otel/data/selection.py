@@ -35,7 +35,12 @@ AllowIncomplete: TypeAlias = bool | Iterable[str]
 """True for every incomplete trajectory, or the reasons that do no harm."""
 
 Split: TypeAlias = str | Iterable[str | None] | None
-"""One split or several; None is every split, [None] the trajectories without one."""
+"""One split or several, "*" for all; [None] the trajectories without one. None is all but those of `HELD_OUT`."""
+
+HELD_OUT: Final = frozenset({"val", "validation", "test", "eval"})
+"""Splits that are trained only where the options name them."""
+
+EVERY_SPLIT: Final = "*"
 
 TrainingStep: TypeAlias = int | Iterable[int | None] | None
 """One training step or several; None is every step, [None] the trajectories without one."""
@@ -107,7 +112,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 
     def skip_reason(self, trajectory: Trajectory) -> str | None:
         """Why the trajectory is skipped; None when it is selected."""
-        if self.split is not None and trajectory.split not in self.split:
+        if not self.takes_split(trajectory.split):
             return "split"
         if self.training_step is not None and trajectory.training_step not in self.training_step:
             return "training step"
@@ -123,7 +128,15 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 
     def why_none_of(self, part: Part) -> str | None:
         """Why every trajectory of a part is skipped, as far as the manifest tells; None where some may be selected."""
-        return Rows(splits=self.split, training_steps=self.training_step).why_none_of(part)
+        if not any(map(self.takes_split, part.splits)):
+            return "split"
+        return Rows(training_steps=self.training_step).why_none_of(part)
+
+    def takes_split(self, split: str | None) -> bool:
+        """Whether trajectories of this split are selected."""
+        if self.split is None:
+            return split not in HELD_OUT
+        return split in self.split or EVERY_SPLIT in self.split
 
     def __str__(self) -> str:
         """All options, the same in every process: sets have an order of their own in each."""

@@ -156,8 +156,9 @@ def _refused(
 
 def _refusals(read: Columns, selection: Selection) -> Iterator[tuple[Flags, str | list[str | None]]]:
     """Give the rows that one option after the other refuses, and why."""
-    if selection.split is not None:
-        yield ~among(read.column("split"), selection.split), "split"
+    splits = read.column("split")
+    if others := [split for split in splits.unique().to_pylist() if not selection.takes_split(split)]:
+        yield among(splits, others), "split"
     if selection.training_step is not None:
         yield ~among(read.column("training_step"), selection.training_step), "training step"
     if selection.rollouts is not None:

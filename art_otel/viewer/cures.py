@@ -87,7 +87,10 @@ _CURES: Final = {
     "status": Cure(
         "the rollout ended otherwise than the status option asks for", "Name its status in the status option, or any."
     ),
-    "split": Cure("the rollout is of another split, or of none", "Choose its split, or leave the option empty."),
+    "split": Cure(
+        "the rollout is of another split; val, validation, test and eval are trained only where they are named",
+        "Name its split in the option, or * for all.",
+    ),
     "training step": Cure("the rollout is of another training step, or of none", "Choose its step, or leave it empty."),
     "no policy version": Cure(
         "a call has no policy version", "Set policy_version in art_otel.configure() or on the rollout."
