@@ -51,6 +51,10 @@ class BatchReport:
     - `repeated` counts recordings of rollouts that an earlier source also has. They are not read again.
     - `shared_group_ids` counts ids of groups (in one training step) that several runs use. Each run's group then has
       the number of its source after the id.
+    - `compared` counts rollouts whose reward counted in a baseline beside that of another rollout, whether or not
+      anything of them is trained.
+    - `mixed_version_groups` counts groups that have rollouts of several policy versions, without a training step or
+      gathering that tells whether the group id was used again. They are compared as one group.
 
     Sequences and tokens:
 
@@ -98,6 +102,8 @@ class BatchReport:
     no_final_reward: Counter[str] = field(default_factory=Counter[str])
     repeated: int = 0
     shared_group_ids: int = 0
+    compared: int = 0
+    mixed_version_groups: int = 0
 
     def count(self, verdict: Verdict) -> None:
         """Count a trajectory and the completions of it that are skipped."""
@@ -172,7 +178,7 @@ def warn_of_nothing(report: Counted, selection: Selection, chunks: Iterable[Chun
     elif skipped.keys() <= {"split", "training step"}:
         asked = {"split": selection.split, "training_step": selection.training_step}
         filters = {name: values for name, values in asked.items() if values is not None}
-        recorded = _values_of(asked if "split" in skipped else filters, chunks)
+        recorded = _values_of({*filters, *(["split"] if "split" in skipped else [])}, chunks)
         wanted = _as_filters(filters) if filters else "a split to train"
         why = f"because no trajectory has {wanted}; they have {_as_filters(recorded)}"
         if selection.split is None and "split" in skipped:

@@ -113,6 +113,7 @@ def verdict_columns(
     _count(read, selected, decision, report)
     report.trajectories = read.rows
     report.no_final_reward.update(plan.no_final_reward)
+    report.compared, report.mixed_version_groups = plan.compared, plan.mixed_version_groups
     report.without_logprobs = _without_logprobs(read, chunks, decision, constrained)
     if of_turns.advantages is not None:
         report.zero_advantage_tokens = int(decision.tokens[of_turns.advantages.astype(np.float32) == 0].sum())
@@ -246,6 +247,7 @@ def _plan(
         fingerprint="",
         no_final_reward=without_final,
         several_models=SeveralModels(),
+        mixed_version_groups=_mixed_version_groups(read, selected, keys),
     )
     return plan, _of_rollouts(read, plan) if credit.per == "rollout" else _of_each_turn(read, plan, refused)
 
@@ -261,6 +263,17 @@ def _group_numbers(read: Columns) -> tuple[Ints, list[str]]:
     group_numbers = -1 - np.arange(read.rows)
     group_numbers[members] = codes
     return group_numbers, read.column("group_id").take(pa.array(members[first])).to_pylist()
+
+
+def _mixed_version_groups(read: Columns, selected: Flags, keys: Ints) -> int:
+    """How many groups have rollouts of several policy versions, and nothing that tells whether they are several."""
+    is_told = flags(pc.or_(*(read.column(name).is_valid() for name in ("training_step", "gathering"))))
+    versions = read.column("policy_version")
+    rows = np.flatnonzero(selected & (keys >= 0) & ~is_told & flags(versions.is_valid()))
+    first, last = (pc.struct_field(versions, name).dictionary_encode() for name in ("first", "last"))
+    codes = numbers(first.indices, -1) * (len(last.dictionary) + 1) + numbers(last.indices, -1)
+    pairs = np.unique(np.stack([keys[rows], codes[rows]]), axis=1)
+    return int((np.unique(pairs[0], return_counts=True)[1] > 1).sum())
 
 
 def _units_of_rollouts(read: Columns, selected: Flags, keys: Ints) -> Units:

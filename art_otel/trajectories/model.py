@@ -247,6 +247,11 @@ class GroupKey(NamedTuple):
     gathering: str | None
     group_id: str
 
+    @property
+    def may_be_several(self) -> bool:
+        """Whether nothing tells if the group id was used again, for another group."""
+        return self.training_step is None and self.gathering is None
+
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class Trajectory(Generic[Result_co]):
