@@ -24,6 +24,7 @@ _ADVANTAGES: Final = (
     "grpo_batch",
     "reinforce_plus_plus",
     "reinforce_plus_plus_baseline",
+    "gdpo",
     "none",
 )
 _CREDITS: Final = ("outcome_reward", "step_reward", "call_reward")

@@ -10,7 +10,7 @@ from inspect import signature
 from typing import Any, Final, Literal, NamedTuple, cast, get_args
 
 from art_otel.attributes import REWARD_NAME
-from art_otel.data.advantages import ADVANTAGES, ADVANTAGES_OVER_GROUPS
+from art_otel.data.advantages import ADVANTAGES, ADVANTAGES_OVER_GROUPS, ADVANTAGES_OVER_REWARDS
 from art_otel.data.batches import batches
 from art_otel.data.completions import Constrained, Length
 from art_otel.data.credit import (
@@ -187,7 +187,7 @@ OPTION_TEXTS: Final = (
         "Advantage",
         "How a reward is compared with those of its group; none trains all alike.",
         _advantage,
-        (*ADVANTAGES, *ADVANTAGES_OVER_GROUPS, NONE),
+        (*ADVANTAGES, *ADVANTAGES_OVER_GROUPS, *ADVANTAGES_OVER_REWARDS, NONE),
     ),
     OptionText(
         "zero_variance",
