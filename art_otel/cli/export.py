@@ -24,6 +24,7 @@ _ADVANTAGES: Final = (
     "grpo_batch",
     "reinforce_plus_plus",
     "reinforce_plus_plus_baseline",
+    "gdpo",
     "none",
 )
 _CREDITS: Final = ("outcome_reward", "step_reward", "call_reward")
@@ -65,7 +66,12 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         " style=0.2)' or 'discounted(0.99)'",
     )
     credit.completer = _complete_credit  # pyright: ignore[reportAttributeAccessIssue] # where argcomplete looks
-    parser.add_argument("--split", action="append", metavar="NAME", help="only this split; may be repeated")
+    parser.add_argument(
+        "--split",
+        action="append",
+        metavar="NAME",
+        help="only this split, '*' for all; may be repeated (default: all but val, validation, test and eval)",
+    )
     parser.add_argument(
         "--status", action="append", choices=_STATUSES, help="only this status; may be repeated (default: ok)"
     )

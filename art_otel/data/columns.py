@@ -25,9 +25,8 @@ from art_otel.data.completions import STREAM_BROKE
 from art_otel.data.sources import Chunk
 from art_otel.errors import StoreError, UsageError
 from art_otel.store import RowGroup
-from art_otel.store.files import GroupKey
 from art_otel.store.read import open_parquet
-from art_otel.trajectories import PolicyVersions, Prompt, Reward, Trajectory, Turn
+from art_otel.trajectories import GroupKey, PolicyVersions, Prompt, Reward, Trajectory, Turn
 
 Ints: TypeAlias = NDArray[np.int64]
 Flags: TypeAlias = NDArray[np.bool_]
@@ -35,7 +34,7 @@ Flags: TypeAlias = NDArray[np.bool_]
 _TEXTS: Final = ("error_type", "error", "parameters")
 """Of calls: long texts, of which whether it `failed` and is `constrained` takes the place."""
 
-_PLAIN: Final = ("rollout_id", "status", "end", "split", "training_step", "group_id", "reward")
+_PLAIN: Final = ("rollout_id", "status", "end", "split", "training_step", "gathering", "group_id", "reward")
 _CALL: Final = (
     "closed_by_app",
     "request_model",
@@ -168,17 +167,16 @@ def _read_file(file: str, groups: Sequence[RowGroup], columns: Sequence[str]) ->
         if parquet.num_row_groups != len(groups):
             raise StoreError(f"{storage.shown(file)}: was written anew while it was read; start again")
         for group in groups:
-            yield _decided(_with_group_ids(group.read(parquet, list(columns)), group.group_ids))
+            yield _decided(with_group_ids(group.read(parquet, list(columns)), group.group_ids))
 
 
-def _with_group_ids(table: pa.Table, group_ids: Mapping[GroupKey, str]) -> pa.Table:
+def with_group_ids(table: pa.Table, group_ids: Mapping[GroupKey, str]) -> pa.Table:
     """The table with the ids that groups have among several runs."""
     if not group_ids:
         return table
-    position, steps = table.schema.get_field_index("group_id"), table.column("training_step").to_pylist()
-    keys = zip(steps, table.column("group_id").to_pylist(), strict=True)
-    distinct = [group_ids.get((step, group_id), group_id) for step, group_id in keys]
-    return table.set_column(position, "group_id", pa.array(distinct, pa.string()))
+    keys = map(GroupKey, *(table.column(name).to_pylist() for name in GroupKey._fields))
+    distinct = [group_ids.get(key, key.group_id) for key in keys]
+    return table.set_column(table.schema.get_field_index("group_id"), "group_id", pa.array(distinct, pa.string()))
 
 
 def _decided(table: pa.Table) -> pa.Table:

@@ -26,11 +26,10 @@ from art_otel.data.conversation import MESSAGES, Conversation, main_conversation
 from art_otel.data.options import validate
 from art_otel.data.report import warn_of_nothing
 from art_otel.data.rewards import RewardOf, check_reward, reward_of
-from art_otel.data.selection import AllowIncomplete, Selection, Split, StatusFilter, check_models, group_of, select
+from art_otel.data.selection import AllowIncomplete, Selection, Split, StatusFilter, check_models, select
 from art_otel.data.sources import ListedChunks, Sources, list_chunks, read_numbered
 from art_otel.spans import Value
-from art_otel.store import GroupKey
-from art_otel.trajectories import ChatMessage, HistoryMessage, Trajectory
+from art_otel.trajectories import ChatMessage, GroupKey, HistoryMessage, Trajectory
 
 Pairs: TypeAlias = Literal["best_worst", "best_each", "all"]
 """The best against the worst of a group; the best against each worse one; each against each worse one."""
@@ -178,7 +177,7 @@ class PreferenceBatches:
         reason = self._selection.skip_reason(trajectory)
         if reason is not None:
             return reason
-        group = group_of(trajectory)
+        group = trajectory.group_key
         if group is None:
             return "no group"
         reward = reward_of(trajectory, self._reward)
@@ -304,7 +303,7 @@ def _compare(chosen: _Side, rejected: _Side, pair: Pair) -> PreferencePair | Non
         chosen_train=chosen.talk.train[start:],
         rejected_train=rejected.talk.train[start:],
         tools=chosen.talk.tools,
-        group_id=pair.chosen.group[1],
+        group_id=pair.chosen.group.group_id,
         chosen_rollout_id=chosen.rollout_id,
         rejected_rollout_id=rejected.rollout_id,
         chosen_reward=pair.chosen.reward,

@@ -21,7 +21,7 @@ import numpy as np
 
 from art_otel.data.plan import Plan
 from art_otel.data.rewards import UNUSABLE, names_given
-from art_otel.data.selection import OUTLINE, Selection
+from art_otel.data.selection import HELD_OUT, OUTLINE, Selection
 from art_otel.data.sequences import NO_IDS, TOO_LONG, BuiltSequences, TokenSequence, Verdict
 from art_otel.data.sources import Chunk
 from art_otel.trajectories import CONTEXT_EXCEEDED, Trajectory
@@ -52,6 +52,10 @@ class BatchReport:
     - `repeated` counts recordings of rollouts that an earlier source also has. They are not read again.
     - `shared_group_ids` counts ids of groups (in one training step) that several runs use. Each run's group then has
       the number of its source after the id.
+    - `compared` counts rollouts whose reward counted in a baseline beside that of another rollout, whether or not
+      anything of them is trained.
+    - `mixed_version_groups` counts groups that have rollouts of several policy versions, without a training step or
+      gathering that tells whether the group id was used again. They are compared as one group.
 
     Sequences and tokens:
 
@@ -63,7 +67,9 @@ class BatchReport:
       that teach nothing, such as those of a rollout that is alone in its group.
     - `drifts` counts calls whose prompt continues an earlier call by messages, but not by ids. `respellings` counts
       those that continue one by ids, but not by messages.
-    - `retokenized` counts sequences whose ids are not the server's. `token_rewards` counts rewards for ranges of tokens
+    - `retokenized` counts sequences whose ids are not the server's. `without_stop_token` counts trained completions in
+      them that do not teach the policy to stop: the chat template writes no end of a turn, and nothing followed that
+      shows it. `token_rewards` counts rewards for ranges of tokens
       by each requested name; 0 if there is none. `unplaced_token_rewards` counts completions in retokenized sequences
       that have such rewards. These are skipped, because they count the server's tokens.
     """
@@ -90,6 +96,7 @@ class BatchReport:
     drifts: int = 0
     respellings: int = 0
     retokenized: int = 0
+    without_stop_token: int = 0
     token_rewards: Counter[str] = field(default_factory=Counter[str])
     unplaced_token_rewards: int = 0
     shared_steps: int = 0
@@ -97,6 +104,8 @@ class BatchReport:
     no_final_reward: Counter[str] = field(default_factory=Counter[str])
     repeated: int = 0
     shared_group_ids: int = 0
+    compared: int = 0
+    mixed_version_groups: int = 0
 
     def count(self, verdict: Verdict) -> None:
         """Count a trajectory and the completions of it that are skipped."""
@@ -135,6 +144,7 @@ class BatchReport:
             self.trained_completions += len(sequence.completions)
             self.without_logprobs += sequence.without_logprobs
             self.retokenized += sequence.retokenized
+            self.without_stop_token += sum(not span.is_end_known for span in sequence.completions)
             if sequence.advantages is not None:  # they are 0.0 outside of the mask
                 self.zero_advantage_tokens += trained - int(np.count_nonzero(sequence.advantages))
 
@@ -171,8 +181,11 @@ def warn_of_nothing(report: Counted, selection: Selection, chunks: Iterable[Chun
     elif skipped.keys() <= {"split", "training step"}:
         asked = {"split": selection.split, "training_step": selection.training_step}
         filters = {name: values for name, values in asked.items() if values is not None}
-        recorded = _values_of(filters, chunks)
-        why = f"because no trajectory has {_as_filters(filters)}; they have {_as_filters(recorded)}"
+        recorded = _values_of({*filters, *(["split"] if "split" in skipped else [])}, chunks)
+        wanted = _as_filters(filters) if filters else "a split to train"
+        why = f"because no trajectory has {wanted}; they have {_as_filters(recorded)}"
+        if selection.split is None and "split" in skipped:
+            why += f'. Without split=, {_shown(HELD_OUT)} stay out: name what to train, as split="val", or split="*"'
     else:
         counts = ", ".join(f"{reason}: {count:,}" for reason, count in skipped.most_common())
         why = f"because all {report.trajectories:,} trajectories are left out ({counts})"

@@ -29,7 +29,7 @@ from art_otel.data.completions import (
 )
 from art_otel.data.options import as_names, validate
 from art_otel.data.sources import Chunk, read_numbered
-from art_otel.store import GroupKey, Part, Wanted
+from art_otel.store import Part, Wanted
 from art_otel.store.files import Rows
 from art_otel.trajectories import EXPLANATIONS, FAILED_CALL, Status, Trajectory, concern_of, version_of, versions_in
 
@@ -37,7 +37,12 @@ AllowIncomplete: TypeAlias = bool | Iterable[str]
 """True for every incomplete trajectory, or the reasons that do no harm."""
 
 Split: TypeAlias = str | Iterable[str | None] | None
-"""One split or several; None is every split, [None] the trajectories without one."""
+"""One split or several, "*" for all; [None] the trajectories without one. None is all but those of `HELD_OUT`."""
+
+HELD_OUT: Final = frozenset({"val", "validation", "test", "eval"})
+"""Splits that are trained only where the options name them."""
+
+EVERY_SPLIT: Final = "*"
 
 TrainingStep: TypeAlias = int | Iterable[int | None] | None
 """One training step or several; None is every step, [None] the trajectories without one."""
@@ -110,7 +115,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 
     def skip_reason(self, trajectory: Trajectory) -> str | None:
         """Why the trajectory is skipped; None when it is selected."""
-        if self.split is not None and trajectory.split not in self.split:
+        if not self.takes_split(trajectory.split):
             return "split"
         if self.training_step is not None and trajectory.training_step not in self.training_step:
             return "training step"
@@ -126,7 +131,15 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 
     def why_none_of(self, part: Part) -> str | None:
         """Why every trajectory of a part is skipped, as far as the manifest tells; None where some may be selected."""
-        return Rows(splits=self.split, training_steps=self.training_step).why_none_of(part)
+        if not any(map(self.takes_split, part.splits)):
+            return "split"
+        return Rows(training_steps=self.training_step).why_none_of(part)
+
+    def takes_split(self, split: str | None) -> bool:
+        """Whether trajectories of this split are selected."""
+        if self.split is None:
+            return split not in HELD_OUT
+        return split in self.split or EVERY_SPLIT in self.split
 
     def __str__(self) -> str:
         """All options, the same in every process: sets have an order of their own in each."""
@@ -202,15 +215,10 @@ def check_models(chunks: Iterable[Chunk], selection: Selection) -> None:
     if not selection.completions.is_open:
         return
     several = SeveralModels()
-    for _, trajectory in read_numbered(chunks, selection.outline):
+    for number, trajectory in read_numbered(chunks, selection.outline):
         if selection.skip_reason(trajectory) is None:
-            several.add(selection.sampled_by(trajectory))
+            several.add(number, selection.sampled_by(trajectory))
     several.check()
-
-
-def group_of(trajectory: Trajectory) -> GroupKey | None:
-    """The group whose members the trajectory is compared with; None where it has none."""
-    return None if trajectory.group_id is None else (trajectory.training_step, trajectory.group_id)
 
 
 def concerns(reason: str, view: View) -> bool:

@@ -19,11 +19,10 @@ from art_otel.data.conversation import MESSAGES, Conversation, conversation
 from art_otel.data.options import validate
 from art_otel.data.report import warn_of_nothing
 from art_otel.data.rewards import RewardOf, check_reward, reward_of
-from art_otel.data.selection import AllowIncomplete, Selection, Split, StatusFilter, check_models, group_of, select
+from art_otel.data.selection import AllowIncomplete, Selection, Split, StatusFilter, check_models, select
 from art_otel.data.sources import ListedChunks, Sources, list_chunks, read_numbered
 from art_otel.spans import Value
-from art_otel.store import GroupKey
-from art_otel.trajectories import ChatMessage, Trajectory, histories
+from art_otel.trajectories import ChatMessage, GroupKey, Trajectory, histories
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -134,7 +133,7 @@ class MessageBatches:
             return None
         best: dict[GroupKey, tuple[float, int]] = {}
         for number, trajectory in read_numbered(self._listed.chunks, MESSAGES):
-            group, reward = group_of(trajectory), reward_of(trajectory, self._reward)
+            group, reward = trajectory.group_key, reward_of(trajectory, self._reward)
             if group is None or reward is None or self._skip_reason(trajectory) is not None:
                 continue
             if group in best and reward <= best[group][0]:
@@ -255,7 +254,7 @@ def _reason_to_learn_nothing(conversations: Sequence[Conversation | str]) -> str
 def _reason_in_group(number: int, trajectory: Trajectory, best: Mapping[GroupKey, int] | None) -> str | None:
     if best is None:
         return None
-    group = group_of(trajectory)
+    group = trajectory.group_key
     if group is None:
         return "no group"
     return None if best.get(group) == number else "not the best of its group"

@@ -127,12 +127,18 @@ def _combined(sources: object) -> Combined:
 
 
 def _in_memory(source: object) -> Iterator[Trajectory]:
-    """The trajectories of a group, which have its id where they have none, or of a list of trajectories."""
+    """The trajectories of a group, or of a list of trajectories.
+
+    Members of a group have its id where they have none. They are compared with each other, whatever gatherings ran
+    them: the group that the caller made is the group.
+    """
     if isinstance(source, Trajectory):
         yield source
     elif isinstance(source, TrajectoryGroup):
+        gathering = next((member.gathering for member in source), None)
         for member in source:
-            yield member if member.group_id is not None else replace(member, group_id=source.group_id)
+            group_id = source.group_id if member.group_id is None else member.group_id
+            yield replace(member, group_id=group_id, gathering=gathering)
     elif isinstance(source, Iterable) and not isinstance(source, bytes):
         for member in cast(Iterable[object], source):
             yield from _in_memory(member)

@@ -2,7 +2,7 @@
 
 Invariant: the verdicts, the tokens and the report are those of `Batches.verdicts()`, which restores each trajectory
 with its tokens. Credits get trajectories with no more than rewards and places of calls, so functions of the user are
-refused.
+refused. Where those raise UsageError because nobody chose one of several models, these say which rows that concerns.
 
     columns ─► reasons of completions ─► refused trajectories ─► plan ─► sequences as lengths ─► reasons ─► counts
 
@@ -38,7 +38,7 @@ from art_otel.data.columns import (
     read_columns,
 )
 from art_otel.data.completion_columns import CODES, REASONS, left_out_turns, several_models
-from art_otel.data.completions import CompletionChoice, SeveralModels
+from art_otel.data.completions import SEVERAL, CompletionChoice, SeveralModels
 from art_otel.data.credit import shared_steps
 from art_otel.data.plan import Plan, Scoring, Units, add_units, finish_plan, rewards_of
 from art_otel.data.report import NAMED, BatchReport
@@ -48,7 +48,7 @@ from art_otel.data.sequences import EMPTY, NO_IDS, NOTHING, TOO_LONG, Overflow, 
 from art_otel.data.sources import Chunk, read_numbered
 from art_otel.errors import UsageError
 from art_otel.store import Wanted
-from art_otel.trajectories import CONTEXT_EXCEEDED, FAILED_CALL
+from art_otel.trajectories import CONTEXT_EXCEEDED, FAILED_CALL, GroupKey
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,7 +57,9 @@ class VerdictColumns:
 
     `completions` has a position in REASONS for each turn, -1 for none; those of row i begin at `turn_ends[i]`.
     `advantages` are those of turns that may be trained, `trained` and `sampled` count tokens of each row, those that
-    were recorded; `counted` marks rows of which all were. Shapes: (rows,), (turns,) and, of `turn_ends`, (rows + 1,).
+    were recorded; `counted` marks rows of which all were. `problem` says what has to be chosen before anything can be
+    trained; rows of which nobody chose a model are skipped as `several models`. Shapes: (rows,), (turns,) and, of
+    `turn_ends`, (rows + 1,).
     """
 
     skipped: list[str | None]
@@ -69,6 +71,7 @@ class VerdictColumns:
     sampled: Ints
     counted: Flags
     report: BatchReport
+    problem: str | None
 
 
 def verdict_columns(
@@ -92,9 +95,13 @@ def verdict_columns(
     refused = _refused(read, chunks, selection, left_out)
     selected = np.array([reason is None for reason in refused], np.bool_)
     plan, of_turns = _plan(read, refused, scoring, selection.completions, left_out)
+    problem = None
     if selection.completions.is_open:
         is_rewarded = of_turns.reasons != CODES["no reward"]
-        several_models(read, selected[read.turn_rows] & is_rewarded, left_out).check()
+        several = several_models(read, selected[read.turn_rows] & is_rewarded, left_out)
+        problem = several.problem()
+        for row in several.rollouts:
+            refused[row], selected[row] = SEVERAL, False
     constrained = flags(read.of_call("constrained"))[read.turn_calls]
     skipped = np.where(left_out >= 0, left_out, of_turns.reasons)
     if builder.weights is not None:
@@ -106,6 +113,7 @@ def verdict_columns(
     _count(read, selected, decision, report)
     report.trajectories = read.rows
     report.no_final_reward.update(plan.no_final_reward)
+    report.compared, report.mixed_version_groups = plan.compared, plan.mixed_version_groups
     report.without_logprobs = _without_logprobs(read, chunks, decision, constrained)
     if of_turns.advantages is not None:
         report.zero_advantage_tokens = int(decision.tokens[of_turns.advantages.astype(np.float32) == 0].sum())
@@ -124,6 +132,7 @@ def verdict_columns(
         sampled=_summed(read, read.sampled_tokens),
         counted=_summed(read, flags(read.of_turn("sampled_tokens").is_null()).astype(np.int64)) == 0,
         report=report,
+        problem=problem,
     )
 
 
@@ -148,8 +157,9 @@ def _refused(
 
 def _refusals(read: Columns, selection: Selection) -> Iterator[tuple[Flags, str | list[str | None]]]:
     """Give the rows that one option after the other refuses, and why."""
-    if selection.split is not None:
-        yield ~among(read.column("split"), selection.split), "split"
+    splits = read.column("split")
+    if others := [split for split in splits.unique().to_pylist() if not selection.takes_split(split)]:
+        yield among(splits, others), "split"
     if selection.training_step is not None:
         yield ~among(read.column("training_step"), selection.training_step), "training step"
     if selection.rollouts is not None:
@@ -224,20 +234,33 @@ def _plan(
         fingerprint="",
         no_final_reward=without_final,
         several_models=SeveralModels(),
+        mixed_version_groups=_mixed_version_groups(read, selected, keys),
     )
     return plan, _of_rollouts(read, plan) if credit.per == "rollout" else _of_each_turn(read, plan, refused)
 
 
-def _group_numbers(read: Columns) -> tuple[Ints, list[str | None]]:
+def _group_numbers(read: Columns) -> tuple[Ints, list[str]]:
     """The number of each row's group, negative where it has none, and the ids of the groups. Shape: (rows,)."""
-    ids, steps = read.column("group_id").dictionary_encode(), read.column("training_step").dictionary_encode()
-    kinds = len(steps.dictionary) + 1
-    codes = numbers(ids.indices, -1) * kinds + numbers(steps.indices, kinds - 1)
-    keys, places = np.unique(codes, return_inverse=True)
-    names = ids.dictionary.to_pylist()
-    alone = ~flags(ids.is_valid())
-    group_numbers = np.where(alone, -1 - np.arange(read.rows), places)
-    return group_numbers.astype(np.int64), [names[key // kinds] if key >= 0 else None for key in keys.tolist()]
+    members = np.flatnonzero(flags(read.column("group_id").is_valid()))
+    codes = first = np.zeros(len(members), np.int64)
+    for name in GroupKey._fields:
+        encoded = read.column(name).dictionary_encode()
+        codes = codes * (len(encoded.dictionary) + 1) + numbers(encoded.indices, len(encoded.dictionary))[members]
+        _, first, codes = np.unique(codes, return_index=True, return_inverse=True)
+    group_numbers = -1 - np.arange(read.rows)
+    group_numbers[members] = codes
+    return group_numbers, read.column("group_id").take(pa.array(members[first])).to_pylist()
+
+
+def _mixed_version_groups(read: Columns, selected: Flags, keys: Ints) -> int:
+    """How many groups have rollouts of several policy versions, and nothing that tells whether they are several."""
+    is_told = flags(pc.or_(*(read.column(name).is_valid() for name in ("training_step", "gathering"))))
+    versions = read.column("policy_version")
+    rows = np.flatnonzero(selected & (keys >= 0) & ~is_told & flags(versions.is_valid()))
+    first, last = (pc.struct_field(versions, name).dictionary_encode() for name in ("first", "last"))
+    codes = numbers(first.indices, -1) * (len(last.dictionary) + 1) + numbers(last.indices, -1)
+    pairs = np.unique(np.stack([keys[rows], codes[rows]]), axis=1)
+    return int((np.unique(pairs[0], return_counts=True)[1] > 1).sum())
 
 
 def _units_of_rollouts(read: Columns, selected: Flags, keys: Ints) -> Units:

@@ -457,7 +457,7 @@ ROW: Final = Record(
         Column("tools", _TOOLS, "trajectory.tools"),
         Column("logs", ListOf(_TEXT, null=()), lambda source: source.trajectory.logs or None),
         Column("messages", ListOf(_ART_MESSAGE)),
-        *_columns(_TEXT, "rollout_id trace_id name group_id", "trajectory."),
+        *_columns(_TEXT, "rollout_id trace_id name group_id gathering", "trajectory."),
         Column("attempt", _INT, "trajectory.attempt"),
         Column("split", _TEXT, "trajectory.split"),
         Column("training_step", _INT, "trajectory.training_step"),

@@ -39,6 +39,7 @@ if not defer_imports(__name__):
     from art_otel.trajectories.json_views import trajectory_schema as trajectory_schema
     from art_otel.trajectories.model import AddedMessage as AddedMessage
     from art_otel.trajectories.model import Edit as Edit
+    from art_otel.trajectories.model import GroupKey as GroupKey
     from art_otel.trajectories.model import PolicyVersions as PolicyVersions
     from art_otel.trajectories.model import Prompt as Prompt
     from art_otel.trajectories.model import Reward as Reward

@@ -42,7 +42,7 @@ and share its prompt; what is unknown is None and never 0 or empty.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Generic, Literal, TypeAlias
+from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec.structs import replace as replace_fields
@@ -238,11 +238,30 @@ class PolicyVersions(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     last: str
 
 
+class GroupKey(NamedTuple):
+    """What one group is known by: members of a group have the same three.
+
+    A task comes again in later training steps, and in later calls of a gathering function:
+    `gather_trajectory_groups({"task-7": …})` in a loop makes a group in each round.
+    """
+
+    training_step: int | None
+    gathering: str | None
+    group_id: str
+
+    @property
+    def may_be_several(self) -> bool:
+        """Whether nothing tells if the group id was used again, for another group."""
+        return self.training_step is None and self.gathering is None
+
+
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class Trajectory(Generic[Result_co]):
     """One recorded rollout: what it was, how it ended, its rewards, its calls and its turns.
 
     - `trace_id` is the trace of the rollout's own span, or of its first span if its own is missing.
+    - `gathering` is the id of the `gather_trajectories` or `gather_trajectory_groups` call that ran it. `group_key` is
+      the group whose members it is compared with: `group_id`, in one training step and one gathering.
     - `revision` counts, from 0, how often the trajectory was written again because late spans came.
     - `incomplete_reasons` maps each reason to a count. A trajectory is complete if there is none.
     - Times are nanoseconds since the epoch. They are None if the rollout's span is missing or never ended.
@@ -263,6 +282,7 @@ class Trajectory(Generic[Result_co]):
     trace_id: str
     name: str | None = None
     group_id: str | None = None
+    gathering: str | None = None
     attempt: int | None = None
     split: str | None = None
     training_step: int | None = None
@@ -314,6 +334,11 @@ class Trajectory(Generic[Result_co]):
     def end(self) -> End | None:
         """How sampling ended, where that is not that the agent was done: its context was exceeded, or a call failed."""
         return end_of(self.calls)
+
+    @property
+    def group_key(self) -> GroupKey | None:
+        """The group whose members the trajectory is compared with; None where it has none."""
+        return None if self.group_id is None else GroupKey(self.training_step, self.gathering, self.group_id)
 
     @property
     def histories(self) -> "tuple[History, ...]":

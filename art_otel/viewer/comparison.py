@@ -10,11 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from art_otel.data import Verdict
+from art_otel.data.completions import SEVERAL
 from art_otel.data.plan import TurnReward
 from art_otel.data.sequences import BuiltSequences
 from art_otel.store import Wanted
 from art_otel.trajectories import Trajectory
-from art_otel.viewer.addresses import GroupKey
+from art_otel.viewer.addresses import group_key_of
 from art_otel.viewer.judging import Judgement, PlanOptions
 from art_otel.viewer.snapshot import Snapshot
 
@@ -43,7 +44,7 @@ def members_of(snapshot: Snapshot, row: int) -> list[int]:
     (record,) = outlines.records([row])
     if record["group_id"] is None:
         return [row]
-    return np.flatnonzero(outlines.in_group(GroupKey.of(record))).tolist()
+    return np.flatnonzero(outlines.in_group(group_key_of(record))).tolist()
 
 
 def compare(snapshot: Snapshot, row: int, options: PlanOptions, trajectory: Trajectory | None = None) -> Comparison:
@@ -64,7 +65,7 @@ def compare(snapshot: Snapshot, row: int, options: PlanOptions, trajectory: Traj
     turn_rewards = plan.turn_rewards(number, trajectory)
     if options.compares_groups:
         turn_rewards = _with_advantages(turn_rewards, snapshot.judging.wait(options), row)
-    refused = plan.skipped.get(number)
+    refused = SEVERAL if number in plan.several_models.rollouts else plan.skipped.get(number)
     built = batches.build(trajectory, turn_rewards) if refused is None else None
     return Comparison(
         trajectory=trajectory,
