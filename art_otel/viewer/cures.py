@@ -107,7 +107,8 @@ _CURES: Final = {
     ),
     "marked untrained": Cure(
         "a span at or above its call says that the policy does not learn from it",
-        "Nothing is wrong: remove art_otel.untrained(…) where it is the policy's.",
+        "Nothing is wrong: where it is the policy's, remove art_otel.untrained(…), or name its model in --models of the"
+        " gateway.",
     ),
     "another model": Cure(
         "the models option does not choose the model that sampled it", "Name its model in the models option, or *."

@@ -58,6 +58,11 @@ def test_a_judge_has_an_address_of_its_own(tmp_path, address):
     assert [call.marked_untrained for call in alone.calls] == ["a/judge"]
 
 
+def test_side_calls_are_told_by_their_models(tmp_path, address):
+    (alone,) = run("helpers", address, tmp_path)
+    assert [(call.request_model, call.marked_untrained) for call in alone.calls] == [("m", "another model")]
+
+
 @pytest.mark.parametrize(
     ("upstream", "options", "said"),
     [
