@@ -109,7 +109,7 @@ def _end(span: Span, exchange: Exchange) -> None:
 
 
 @asynccontextmanager
-async def gateway(
+async def gateway(  # noqa: PLR0913 # every one is an option that users know by its name
     upstream: str | Iterable[str],
     *,
     listen: str = "127.0.0.1:0",
