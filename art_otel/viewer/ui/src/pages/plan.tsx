@@ -95,7 +95,7 @@ function Outcome({ plan }: { plan: Plan }) {
         </tbody>
       </table>
       {plan.sums ? (
-        <p class="good">✓ These sums equal the report of the batches.</p>
+        plan.problem === null && <p class="good">✓ These sums equal the report of the batches.</p>
       ) : (
         <p class="notice failure">
           <strong>The sums differ from the report of the batches.</strong> This is a bug: please report it.

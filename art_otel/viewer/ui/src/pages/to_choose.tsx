@@ -16,7 +16,7 @@ interface Props {
 export function ToChoose({ problem, models, hrefOf }: Props) {
   return (
     <div class="notice failure" role="alert">
-      <strong>Nothing can be trained yet.</strong> <Inline text={problem} />.
+      <strong>A model has to be chosen first.</strong> <Inline text={problem} />.
       {!isExported && (
         <>
           {" "}
