@@ -202,6 +202,30 @@ def _constrained(parameters: pa.Array) -> Flags:
     return np.array([*is_constrained, False], np.bool_)[codes]
 
 
+def group_numbers(read: Columns) -> tuple[Ints, list[str]]:
+    """The number of each row's group, negative where it has none, and the ids of the groups. Shape: (rows,)."""
+    members = np.flatnonzero(flags(read.column("group_id").is_valid()))
+    codes = first = np.zeros(len(members), np.int64)
+    for name in GroupKey._fields:
+        encoded = read.column(name).dictionary_encode()
+        codes = codes * (len(encoded.dictionary) + 1) + numbers(encoded.indices, len(encoded.dictionary))[members]
+        _, first, codes = np.unique(codes, return_index=True, return_inverse=True)
+    keys = -1 - np.arange(read.rows)
+    keys[members] = codes
+    return keys, read.column("group_id").take(pa.array(members[first])).to_pylist()
+
+
+def mixed_version_groups(read: Columns, selected: Flags, keys: Ints) -> int:
+    """How many groups have rollouts of several policy versions, and nothing that tells whether they are several."""
+    is_told = flags(pc.or_(*(read.column(name).is_valid() for name in ("training_step", "gathering"))))
+    versions = read.column("policy_version")
+    rows = np.flatnonzero(selected & (keys >= 0) & ~is_told & flags(versions.is_valid()))
+    first, last = (pc.struct_field(versions, name).dictionary_encode() for name in ("first", "last"))
+    codes = numbers(first.indices, -1) * (len(last.dictionary) + 1) + numbers(last.indices, -1)
+    pairs = np.unique(np.stack([keys[rows], codes[rows]]), axis=1)
+    return int((np.unique(pairs[0], return_counts=True)[1] > 1).sum())
+
+
 def light(read: Columns, row: int) -> Trajectory:
     """The trajectory of a row with its rewards and the places of its calls, and zeros as tokens.
 

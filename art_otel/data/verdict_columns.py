@@ -32,8 +32,10 @@ from art_otel.data.columns import (
     among,
     flags,
     flattened,
+    group_numbers,
     lengths,
     light,
+    mixed_version_groups,
     numbers,
     read_columns,
 )
@@ -48,7 +50,7 @@ from art_otel.data.sequences import EMPTY, NO_IDS, NOTHING, TOO_LONG, Overflow, 
 from art_otel.data.sources import Chunk, read_numbered
 from art_otel.errors import UsageError
 from art_otel.store import Wanted
-from art_otel.trajectories import CONTEXT_EXCEEDED, FAILED_CALL, GroupKey
+from art_otel.trajectories import CONTEXT_EXCEEDED, FAILED_CALL
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -207,7 +209,7 @@ def _plan(
 ) -> tuple[Plan, _OfTurns]:
     """The plan of the rows, which is that of `make_plan`, and what it says of each turn."""
     credit = scoring.credit
-    keys, names = _group_numbers(read)
+    keys, names = group_numbers(read)
     selected = np.array([reason is None for reason in refused], np.bool_)
     without_final = Counter[str]()
     if credit.reads_final_reward:
@@ -234,33 +236,9 @@ def _plan(
         fingerprint="",
         no_final_reward=without_final,
         several_models=SeveralModels(),
-        mixed_version_groups=_mixed_version_groups(read, selected, keys),
+        mixed_version_groups=mixed_version_groups(read, selected, keys),
     )
     return plan, _of_rollouts(read, plan) if credit.per == "rollout" else _of_each_turn(read, plan, refused)
-
-
-def _group_numbers(read: Columns) -> tuple[Ints, list[str]]:
-    """The number of each row's group, negative where it has none, and the ids of the groups. Shape: (rows,)."""
-    members = np.flatnonzero(flags(read.column("group_id").is_valid()))
-    codes = first = np.zeros(len(members), np.int64)
-    for name in GroupKey._fields:
-        encoded = read.column(name).dictionary_encode()
-        codes = codes * (len(encoded.dictionary) + 1) + numbers(encoded.indices, len(encoded.dictionary))[members]
-        _, first, codes = np.unique(codes, return_index=True, return_inverse=True)
-    group_numbers = -1 - np.arange(read.rows)
-    group_numbers[members] = codes
-    return group_numbers, read.column("group_id").take(pa.array(members[first])).to_pylist()
-
-
-def _mixed_version_groups(read: Columns, selected: Flags, keys: Ints) -> int:
-    """How many groups have rollouts of several policy versions, and nothing that tells whether they are several."""
-    is_told = flags(pc.or_(*(read.column(name).is_valid() for name in ("training_step", "gathering"))))
-    versions = read.column("policy_version")
-    rows = np.flatnonzero(selected & (keys >= 0) & ~is_told & flags(versions.is_valid()))
-    first, last = (pc.struct_field(versions, name).dictionary_encode() for name in ("first", "last"))
-    codes = numbers(first.indices, -1) * (len(last.dictionary) + 1) + numbers(last.indices, -1)
-    pairs = np.unique(np.stack([keys[rows], codes[rows]]), axis=1)
-    return int((np.unique(pairs[0], return_counts=True)[1] > 1).sum())
 
 
 def _units_of_rollouts(read: Columns, selected: Flags, keys: Ints) -> Units:

@@ -84,7 +84,11 @@ def test_ranks_give_as_many_batches_each_and_together_those_of_one_reader(found,
 @settings(laws, max_examples=examples(60))
 @given(rollouts(storable=True), options(), st.integers(1, 3), st.integers(1, 3), st.booleans(), st.booleans())
 def test_the_length_is_the_number_of_batches_once_it_is_known(found, chosen, world_size, rows, by_length, drop_last):
-    chosen |= {"world_size": world_size, "drop_last": drop_last, "by_length": by_length and not chosen.get("packed")}
+    chosen |= {
+        "world_size": world_size,
+        "drop_last": drop_last,
+        "by_length": by_length and not (chosen.get("packed") or chosen["keep_together"]),
+    }
     with stored(found, rows) as folder:
         made = art_otel.batches(folder, **chosen)
         assert made
