@@ -329,6 +329,8 @@ class InferenceCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
       is whole.
     - `has_instructions` says whether the first message is the `instructions` of the Responses API, which a later
       response does not repeat; None if unknown.
+    - `policy_version` is that of the weights as the request left, or as the server says. `policy_version_end` is that
+      as the answer ended, where it is another.
     - `conventions` lists the conventions that described the call.
     - `marked_untrained` is what the call is for, if a span at or above it says that the policy does not learn from it,
       such as `judge`; None where nothing says so.
@@ -355,6 +357,7 @@ class InferenceCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     prompt_token_ids: TokenIds | None = None
     usage: Usage | None = None
     policy_version: str | None = None
+    policy_version_end: str | None = None
     error_type: str | None = None
     error: str | None = None
     stream: bool | None = None

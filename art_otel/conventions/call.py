@@ -83,6 +83,7 @@ def parse_call(span: Span, logs: Sequence[LogRecord] = ()) -> InferenceCall:
         tools=facts.tools,
         usage=facts.usage,
         policy_version=facts.policy_version or next(_versions(facts.choices), None),
+        policy_version_end=facts.policy_version_end,
         error_type=error_type,
         error=error,
         stream=facts.stream,

@@ -35,7 +35,8 @@ _TEXTS: Final = ("error_type", "error", "parameters")
 
 _PLAIN: Final = ("rollout_id", "status", "split", "training_step", "gathering", "group_id", "reward")
 _CALL: Final = (
-    "start_ns", "end_ns", "request_model", "response_model", "agent", "marked_untrained", "policy_version", *_TEXTS
+    "start_ns", "end_ns", "request_model", "response_model", "agent", "marked_untrained", "policy_version",
+    "policy_version_end", *_TEXTS,
 )  # fmt: skip
 _PROMPT: Final = ("token_parent", "drifted_at", "respelled_at")
 _TURN: Final = ("call", "tokens_untrained", "finish_reason", "prompt_tokens", "sampled_tokens", "unscored_tokens")
@@ -49,6 +50,7 @@ DECIDING: Final = (
     *(f"turns.list.element.{name}" for name in _TURN),
     *(f"rewards.list.element.{name}" for name in _REWARD),
 )
+_LIGHT_CALL: Final = ("span_id", "step", "request_model", "policy_version", "policy_version_end")
 _REWARD_PART: Final = ("choice", "token_start", "token_end", "target_kind")
 OF_CREDITS: Final = (
     *(f"calls.list.element.{name}" for name in ("span_id", "step")),
@@ -198,7 +200,7 @@ def _all_light(read: Columns) -> Iterator[Trajectory]:
     rewards, reward_ends = flattened(read.table.column("rewards"))
     of_rewards = [field_of(rewards, name).to_pylist() for name in (*_REWARD, *_REWARD_PART)]
     all_rewards = list(map(_reward, *of_rewards))
-    of_calls = [field_of(read.calls, name).to_pylist() for name in ("span_id", "step", "policy_version")]
+    of_calls = [field_of(read.calls, name).to_pylist() for name in _LIGHT_CALL]
     errors = ["failed" if failed else None for failed in read.of_call("failed").to_pylist()]
     calls = list(map(_call, *of_calls, errors))
     zeros = {size: TokenIds(bytes(4 * size)) for size in set(read.sampled_tokens.tolist())}
@@ -230,17 +232,10 @@ def _reward(*values: object) -> Reward:
     return Reward(source="attribute", time_ns=0, **fields)
 
 
-def _call(span_id: str | None, step: int | None, policy_version: str | None, error: str | None) -> InferenceCall:
-    return InferenceCall(
-        trace_id="",
-        span_id=span_id or "",
-        operation_name="chat",
-        start_ns=0,
-        end_ns=None,
-        step=step,
-        policy_version=policy_version,
-        error=error,
-    )
+def _call(*values: object) -> InferenceCall:
+    span_id, *fields, error = values
+    known: dict[str, Any] = dict(zip(_LIGHT_CALL[1:], fields, strict=True))
+    return msgspec.structs.replace(_CALLED, span_id=span_id or "", error=error, **known)
 
 
 def _turn(call: int, choice: int | None, token_ids: TokenIds, versions: Iterable[str] | None) -> Turn:

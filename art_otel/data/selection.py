@@ -9,7 +9,6 @@ A reason of incompleteness leaves out only where it concerns what is trained. To
 text for those of text; whoever makes ids of the text of completions that have none asks for both.
 """
 
-import re
 from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from typing import Annotated, Final, Literal, TypeAlias
@@ -27,6 +26,7 @@ from art_otel.data.completions import (
 )
 from art_otel.data.options import as_names, validate
 from art_otel.data.sources import Chunk, read_numbered
+from art_otel.data.versions import HOW_TO_WRITE, version_number, with_model_versions
 from art_otel.store import Part, Wanted
 from art_otel.store.files import Rows
 from art_otel.trajectories import EXPLANATIONS, Status, Trajectory, concern_of, version_of, versions_in
@@ -57,15 +57,13 @@ OUTLINE: Final = Wanted(prompts=False, messages=False, tokens=False)
 NOT_CHOSEN: Final = "not chosen"
 ENDED_ON_FAILURE: Final = "ended on a failed call"
 
-_LAST_NUMBER: Final = re.compile(r"(?<!\d)(\d{1,18})\D*$")
-
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
     """Which trajectories are read: options of `art_otel.batches` by the same names.
 
     With `max_staleness`, each of a trajectory's policy versions may be so many versions behind `policy_version`,
-    compared by the last number in them: 12 of `12`, `step-12` and `qwen:0012`. Without it `policy_version` must be that
-    of every call. Where no call has a version, all have the rollout's.
+    compared by their numbers: 12 of `12`, `step-12` and `policy-v12`. Without it `policy_version` must be that of every
+    call. Where no call has a version, all have the rollout's, or each has that which its request model names.
     """
 
     allow_incomplete: bool | frozenset[str] = False
@@ -88,8 +86,8 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
                 )
         if self.max_staleness is not None and version_number(self.version) is None:
             raise ValueError(
-                f"max_staleness={self.max_staleness!r} with policy_version={self.policy_version!r}: say which version "
-                "is trained now, with a number in it, and how many versions a trajectory may be behind"
+                f"max_staleness={self.max_staleness!r} with policy_version={self.policy_version!r}: say which version"
+                f" is trained now, with a number to compare. {HOW_TO_WRITE}"
             )
 
     @property
@@ -145,11 +143,15 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
         ids = self.rollouts and blake2b(repr(sorted(self.rollouts)).encode(), digest_size=8).hexdigest()
         return f"{texts} {ids} {self.version} {self.max_staleness} {self.completions} {self.view}"
 
+    def versioned(self, trajectory: Trajectory) -> Trajectory:
+        """The trajectory with the versions that its request models name, where nobody said any."""
+        return with_model_versions(trajectory, self.version)
+
     def version_reason(self, trajectory: Trajectory) -> str | None:
         """Why the trajectory is skipped for the versions that sampled it; None where it is not."""
         if (trained := self.version) is None:
             return None
-        recorded = versions_in(trajectory)
+        recorded = versions_in(self.versioned(trajectory))
         versions = {version for version in recorded if version is not None}
         if not versions or None in recorded:
             return "no policy version"
@@ -229,9 +231,3 @@ def _ended_on_failure(trajectory: Trajectory) -> bool:
         return False
     last = max(call.start_ns if call.end_ns is None else call.end_ns for call in failed)
     return not any(call.end_ns is not None and call.end_ns > last for call in trajectory.calls if not call.failed)
-
-
-def version_number(version: str | None) -> int | None:
-    """The last number in a version, by which versions are compared; None where it has none."""
-    match = None if version is None else _LAST_NUMBER.search(version)
-    return None if match is None else int(match[1])

@@ -247,6 +247,7 @@ def _policy_response(call: InferenceCall) -> JsonObject | None:
         id=call.response_id,
         model=call.response_model,
         policy_version=call.policy_version,
+        policy_version_end=call.policy_version_end,
         choices=None if call.choices is None else [_choice(choice) for choice in call.choices],
         error_type=call.error_type,
         error=call.error,

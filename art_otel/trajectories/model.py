@@ -435,7 +435,8 @@ def versions_in(trajectory: Trajectory) -> set[str | None]:
         if call.policy_version is not None
         or (position not in with_versions and (position in sampling or not call.failed))
     }
-    return of_rollout | of_calls | of_tokens
+    at_ends = {call.policy_version_end for call in trajectory.calls if call.policy_version_end is not None}
+    return of_rollout | of_calls | at_ends | of_tokens
 
 
 def first_and_last_known(trajectory: Trajectory) -> PolicyVersions | None:
