@@ -113,6 +113,8 @@ def _read_facts(recording: SpanRecording) -> CallFacts:
             new_facts = without_miscounted_ids(_with_source(new_facts, dialect.known))
             facts = new_facts if facts is NO_FACTS else merge_facts(facts, new_facts)
             alone = alone or dialect.alone
+    if any(gap.kind == "miscounted" for gap in facts.gaps):
+        return without_ids(facts)  # which a recording without a count has as well
     return facts
 
 

@@ -13,12 +13,14 @@ from tests.data.token_rollouts import stored, talk
 
 NUMBERS = {
     **dict.fromkeys(["12", "step-12", "policy-v12", "qwen2.5:0012", "policy-12-final", "V12", "version 12"], 12),
-    **dict.fromkeys(["Qwen3-8B-step-100-fp8", "epoch=3-step=100.ckpt", "v2/checkpoint-100/adapter", "step-100-v2"], 100),
+    **dict.fromkeys(
+        ["Qwen3-8B-step-100-fp8", "epoch=3-step=100.ckpt", "v2/checkpoint-100/adapter", "step-100-v2"], 100
+    ),
     **dict.fromkeys(["global_step_40/actor", "globalstep40", "iter40", "run-7-iteration-40-4bit", "ckpt/40"], 40),
     **dict.fromkeys(["epoch-3", "llama-3-epoch-3-Q4_0", "2024-08-06-v3"], 3),
     **dict.fromkeys(["3f9a2c1", "Qwen3-8B", "policy-4bit", "policy-int4", "policy-8-bit", "SmolLM2-135M", "fp8"]),
-    **dict.fromkeys(["policy-Q4_0", "gpt-4o-2024-08-06", "v1.2", "step-1.5", "qwen2.5", "policy12", "main", "", "v3f9a"]),
-    **dict.fromkeys(["550e8400-e29b-41d4-a716-446655440000", "9" * 5_000]),
+    **dict.fromkeys(["policy-Q4_0", "gpt-4o-2024-08-06", "v1.2", "step-1.5", "qwen2.5", "policy12", "main", ""]),
+    **dict.fromkeys(["v3f9a", "550e8400-e29b-41d4-a716-446655440000", "9" * 5_000]),
     "20261103": 20261103,
     "9" * 18: int("9" * 18),
 }
