@@ -391,6 +391,15 @@ class InferenceCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             or any(parameters.get(name) is not None for name in parameters if name.startswith(_CONSTRAINTS))
         )
 
+    @property
+    def is_uncounted(self) -> bool:
+        """Whether the answer streamed, had tools and came without a count of its tokens.
+
+        Some servers lose ids of streamed tool calls, while a parser holds the text back (vLLM issues 27482 and 29074).
+        Only a count shows it.
+        """
+        return bool(self.stream and self.tools) and (self.usage is None or self.usage.output_tokens is None)
+
     def has_gap(self, *kinds: GapKind) -> bool:
         """Whether the call has a gap of one of these kinds, or any gap if no kind is given."""
         return bool(self.gaps) and (not kinds or any(gap.kind in kinds for gap in self.gaps))

@@ -8,8 +8,9 @@ token is read.
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportAttributeAccessIssue=false, reportUnknownArgumentType=false, reportUnknownParameterType=false
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
 from typing import Any, Final, TypeAlias, cast
 
@@ -34,9 +35,11 @@ _TEXTS: Final = ("error_type", "error", "parameters")
 """Of calls: long texts, of which whether it `failed` and is `constrained` takes the place."""
 
 _PLAIN: Final = ("rollout_id", "status", "split", "training_step", "gathering", "group_id", "reward")
+_COUNTING: Final = ("stream", "toolset", "usage")
+"""Of calls: whether one `is_uncounted` takes their place."""
 _CALL: Final = (
     "start_ns", "end_ns", "request_model", "response_model", "agent", "marked_untrained", "policy_version",
-    "policy_version_end", *_TEXTS,
+    "policy_version_end", *_TEXTS, "stream", "toolset", "usage.output_tokens",
 )  # fmt: skip
 _PROMPT: Final = ("token_parent", "drifted_at", "respelled_at")
 _TURN: Final = ("call", "tokens_untrained", "finish_reason", "prompt_tokens", "sampled_tokens", "unscored_tokens")
@@ -107,7 +110,7 @@ def read_columns(chunks: Sequence[Chunk], columns: Sequence[str]) -> Columns:
     by_file = groupby(cast("list[RowGroup]", groups), key=lambda group: group.file)
     tables = [table for file, of_file in by_file for table in _read_file(file, list(of_file), columns)]
     try:
-        return _joined(pa.concat_tables(tables or [_decided(_empty())]))
+        return _joined(pa.concat_tables(tables or [_decided(_empty(), _empty)]))
     except pa.ArrowException as error:
         raise StoreError(f"the columns of all files cannot be held together: {error}; look at fewer at once") from error
 
@@ -151,7 +154,8 @@ def _read_file(file: str, groups: Sequence[RowGroup], columns: Sequence[str]) ->
         if parquet.num_row_groups != len(groups):
             raise StoreError(f"{storage.shown(file)}: was written anew while it was read; start again")
         for group in groups:
-            yield _decided(with_group_ids(group.read(parquet, list(columns)), group.group_ids))
+            table = with_group_ids(group.read(parquet, list(columns)), group.group_ids)
+            yield _decided(table, partial(group.read, parquet, ["toolsets"]))
 
 
 def with_group_ids(table: pa.Table, group_ids: Mapping[GroupKey, str]) -> pa.Table:
@@ -163,16 +167,30 @@ def with_group_ids(table: pa.Table, group_ids: Mapping[GroupKey, str]) -> pa.Tab
     return table.set_column(table.schema.get_field_index("group_id"), "group_id", pa.array(distinct, pa.string()))
 
 
-def _decided(table: pa.Table) -> pa.Table:
+def _decided(table: pa.Table, read_toolsets: Callable[[], pa.Table]) -> pa.Table:
     """The table with what is needed of the long texts of calls: those of all calls may be more than one array holds."""
     calls, ends = flattened(table.column("calls"))
     by_name = {name: pc.struct_field(calls, name) for name in calls.type.names}
     error_type, error, parameters = (by_name.pop(name) for name in _TEXTS)
     by_name["failed"] = pc.or_(error_type.is_valid(), error.is_valid())
     by_name["constrained"] = pa.array(_constrained(parameters))
+    stream, toolset, usage = (by_name.pop(name) for name in _COUNTING)
+    may_be_uncounted = among(stream, [True]) & flags(pc.struct_field(usage, "output_tokens").is_null())
+    by_name["uncounted"] = pa.array(_with_tools(toolset, ends, may_be_uncounted, read_toolsets))
     decided = pa.StructArray.from_arrays(list(by_name.values()), list(by_name))
     lists = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), decided)
     return table.set_column(table.schema.get_field_index("calls"), "calls", lists)
+
+
+def _with_tools(toolset: pa.Array, ends: Ints, calls: Flags, read_toolsets: Callable[[], pa.Table]) -> Flags:
+    """Which of these calls had tools, of which the texts may be long and are read only here. Shape: (calls,)."""
+    with_tools = calls & flags(toolset.is_valid())
+    if with_tools.any():
+        texts, text_ends = flattened(read_toolsets().column("toolsets"))
+        is_empty = np.append(flags(pc.equal(texts, "[]")), False)
+        places = text_ends[:-1].repeat(np.diff(ends)) + numbers(toolset, 0)
+        with_tools &= ~is_empty[np.minimum(places, len(texts))]
+    return with_tools
 
 
 def _constrained(parameters: pa.Array) -> Flags:

@@ -111,6 +111,8 @@ def verdict_columns(
     if builder.max_tokens is not None:
         _limit(read, decision, builder.max_tokens, builder.overflow, report)
     _count(read, selected, decision, report)
+    uncounted = flags(read.of_call("uncounted"))[read.turn_calls]
+    report.uncounted_completions = int((decision.trained & uncounted).sum())
     report.trajectories = read.rows
     report.no_final_reward.update(plan.no_final_reward)
     report.compared, report.mixed_version_groups = plan.compared, plan.mixed_version_groups

@@ -113,6 +113,17 @@ def test_a_streamed_tool_call_that_lost_ids_is_miscounted(tmp_path, instrumentor
     assert call.choices[0].token_ids is None
 
 
+@pytest.mark.parametrize("more", [{}, {"stream_options": {"include_usage": True}}])
+def test_a_stream_with_tools_that_nobody_counted_says_so(traced, more):
+    """Where the app asks for ids itself, and nobody for the usage."""
+    ids = {"logprobs": True, "extra_body": {"return_token_ids": True}}
+    with traced.client() as client, traced.rollout():
+        list(client.chat.completions.create(**STREAM, **ids, **more, tools=[TOOL]))
+        list(client.chat.completions.create(**STREAM, **ids, **more))
+    assert [call.is_uncounted for call in traced.calls()] == [not more, False]
+    assert all(call.choices[0].token_ids for call in traced.calls())
+
+
 def chunk(**fields) -> bytes:
     return b"data: " + json.dumps({"id": "c", "object": "chat.completion.chunk", "created": 1, **fields}).encode()
 
