@@ -9,7 +9,7 @@ A reason of incompleteness leaves out only where it concerns what is trained. To
 text for those of text; whoever makes ids of the text of completions that have none asks for both.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from typing import Annotated, Final, Literal, TypeAlias
 
@@ -122,7 +122,8 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
                 return reason
         if self.status is not None and trajectory.status not in self.status:
             return "status"
-        return self.version_reason(trajectory) or self.completions.refuses(self.completions.reasons(trajectory))
+        of_turns = self.completions.reasons(trajectory)
+        return self.version_reason(trajectory, of_turns) or self.completions.refuses(of_turns)
 
     def why_none_of(self, part: Part) -> str | None:
         """Why every trajectory of a part is skipped, as far as the manifest tells; None where some may be selected."""
@@ -147,11 +148,19 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
         """The trajectory with the versions that its request models name, where nobody said any."""
         return with_model_versions(trajectory, self.version)
 
-    def version_reason(self, trajectory: Trajectory) -> str | None:
-        """Why the trajectory is skipped for the versions that sampled it; None where it is not."""
+    def version_reason(self, trajectory: Trajectory, of_turns: Sequence[str | None]) -> str | None:
+        """Why the trajectory is skipped for the versions that sampled it; None where it is not.
+
+        `of_turns` has why options leave completions out: who is not the policy has no version of it. Shape: (turns,).
+        """
         if (trained := self.version) is None:
             return None
-        recorded = versions_in(self.versioned(trajectory))
+        calls_of_others = {
+            turn.call for turn, reason in zip(trajectory.turns, of_turns, strict=True) if reason in NOT_THE_POLICYS
+        }
+        if calls_of_others.issuperset(turn.call for turn in trajectory.turns) and calls_of_others:
+            return None  # that nothing is the policy's is the reason
+        recorded = versions_in(self.versioned(trajectory), calls_of_others)
         versions = {version for version in recorded if version is not None}
         if not versions or None in recorded:
             return "no policy version"

@@ -79,6 +79,24 @@ def test_what_somebody_said_stands():
     assert list(batch.policy_version) == ["step-7"]
 
 
+def test_a_judge_has_no_version_of_the_policy():
+    """As where the version is the name of each request's model."""
+    told = asked("policy-v12", "gpt-4o", "policy-v11")
+    versions = [structs.replace(call, policy_version=call.request_model) for call in told.calls]
+    named = replace(told, calls=tuple(versions), policy_version=PolicyVersions(first="policy-v12", last="gpt-4o"))
+    for found in (told, named):
+        for models, behind, reason in (
+            ("policy-*", 1, None),
+            ("policy-*", 0, "stale"),
+            ("policy-*", None, "another policy version"),
+            ("gpt-5", 1, "another model"),
+        ):
+            chosen = {"policy_version": "policy-v12", "max_staleness": behind, "models": models, "advantage": None}
+            assert [verdict.skipped for verdict in art_otel.batches([found], **chosen).verdicts()] == [reason]
+            with stored([found]) as folder:
+                check(folder, **chosen)
+
+
 @pytest.mark.parametrize("version", ["Qwen3-8B", None])
 def test_a_trained_version_without_a_number_is_told_how_to_have_one(version):
     with pytest.raises(art_otel.errors.UsageError, match=r"Write the number behind step, iter.* as in step-12"):
