@@ -25,6 +25,7 @@ GATHERING_ID: Final = "art.gathering.id"
 SPLIT: Final = "art.split"
 TRAINING_STEP: Final = "art.training.step"
 POLICY_VERSION: Final = "art.policy.version"
+POLICY_VERSION_END: Final = "art.policy.version.end"
 REWARD: Final = "art.reward"
 REWARD_CHOICE: Final = "art.reward.choice"
 REWARD_TOKEN_START: Final = "art.reward.token_start"  # noqa: S105 # of tokens that a model sampled

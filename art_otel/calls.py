@@ -340,6 +340,8 @@ class InferenceCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
       is whole.
     - `has_instructions` says whether the first message is the `instructions` of the Responses API, which a later
       response does not repeat; None if unknown.
+    - `policy_version` is that of the weights as the request left, or as the server says. `policy_version_end` is that
+      as the answer ended, where it is another.
     - `conventions` lists the conventions that described the call.
     - `marked_untrained` is what the call is for, if a span at or above it says that the policy does not learn from it,
       such as `judge`; None where nothing says so.
@@ -366,6 +368,7 @@ class InferenceCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     prompt_token_ids: TokenIds | None = None
     usage: Usage | None = None
     policy_version: str | None = None
+    policy_version_end: str | None = None
     error_type: str | None = None
     error: str | None = None
     failure: FailureKind | None = None
@@ -400,6 +403,15 @@ class InferenceCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             or any(_field(one, "type") not in (None, "text") for one in formats)
             or any(parameters.get(name) is not None for name in parameters if name.startswith(_CONSTRAINTS))
         )
+
+    @property
+    def is_uncounted(self) -> bool:
+        """Whether the answer streamed, had tools and came without a count of its tokens.
+
+        Some servers lose ids of streamed tool calls, while a parser holds the text back (vLLM issues 27482 and 29074).
+        Only a count shows it.
+        """
+        return bool(self.stream and self.tools) and (self.usage is None or self.usage.output_tokens is None)
 
     def has_gap(self, *kinds: GapKind) -> bool:
         """Whether the call has a gap of one of these kinds, or any gap if no kind is given."""

@@ -90,6 +90,7 @@ def parse_call(span: Span, logs: Sequence[LogRecord] = ()) -> InferenceCall:
         tools=facts.tools,
         usage=facts.usage,
         policy_version=facts.policy_version or next(_versions(facts.choices), None),
+        policy_version_end=facts.policy_version_end,
         error_type=error_type,
         error=error,
         failure=None if error_type is None and error is None else failure_kind(span),
@@ -121,6 +122,8 @@ def _read_facts(recording: SpanRecording) -> CallFacts:
             new_facts = without_miscounted_ids(_with_source(new_facts, dialect.known))
             facts = new_facts if facts is NO_FACTS else merge_facts(facts, new_facts)
             alone = alone or dialect.alone
+    if any(gap.kind == "miscounted" for gap in facts.gaps):
+        return without_ids(facts)  # which a recording without a count has as well
     return facts
 
 

@@ -40,7 +40,7 @@ class Batch:
     - `token_rewards`: float32, 0.0 where none were given; None if they were not requested.
     - `segment_ids`: int32, s for a token of sequence s - 1, 0 for padding.
     - `position_ids`: int32, from 0 in each sequence.
-    - `weight_versions`: int64, the last number in the version that sampled a trained token; -1 if there is none.
+    - `weight_versions`: int64, the number of the version that sampled a trained token; -1 if there is none.
     - `rollout_weights`: float32, 1 / the trained tokens of the rollout in all its sequences; 0.0 outside the mask. They
       sum to 1 over a rollout, so that each counts alike, however many tokens and sequences it has.
 

@@ -8,8 +8,9 @@ token is read.
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportAttributeAccessIssue=false, reportUnknownArgumentType=false, reportUnknownParameterType=false
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
 from typing import Any, Final, TypeAlias, cast
 
@@ -35,6 +36,8 @@ _TEXTS: Final = ("error_type", "error", "parameters")
 """Of calls: long texts, of which whether it `failed` and is `constrained` takes the place."""
 
 _PLAIN: Final = ("rollout_id", "status", "end", "split", "training_step", "gathering", "group_id", "reward")
+_COUNTING: Final = ("stream", "toolset", "usage")
+"""Of calls: whether one `is_uncounted` takes their place."""
 _CALL: Final = (
     "closed_by_app",
     "request_model",
@@ -42,7 +45,11 @@ _CALL: Final = (
     "agent",
     "marked_untrained",
     "policy_version",
+    "policy_version_end",
     *_TEXTS,
+    "stream",
+    "toolset",
+    "usage.output_tokens",
 )
 _PROMPT: Final = ("token_parent", "drifted_at", "respelled_at")
 _TURN: Final = ("call", "tokens_untrained", "finish_reason", "prompt_tokens", "sampled_tokens", "unscored_tokens")
@@ -56,6 +63,7 @@ DECIDING: Final = (
     *(f"turns.list.element.{name}" for name in _TURN),
     *(f"rewards.list.element.{name}" for name in _REWARD),
 )
+_LIGHT_CALL: Final = ("span_id", "step", "request_model", "policy_version", "policy_version_end")
 _REWARD_PART: Final = ("choice", "token_start", "token_end", "target_kind")
 OF_CREDITS: Final = (
     *(f"calls.list.element.{name}" for name in ("span_id", "step")),
@@ -114,7 +122,7 @@ def read_columns(chunks: Sequence[Chunk], columns: Sequence[str]) -> Columns:
     tables = [table for file, of_file in by_file for table in _read_file(file, list(of_file), columns)]
     try:
         is_lifted = any(chunk.closed_streams == "train" for chunk in chunks)
-        return _joined(pa.concat_tables(tables or [_decided(_empty())]), is_lifted=is_lifted)
+        return _joined(pa.concat_tables(tables or [_decided(_empty(), _empty)]), is_lifted=is_lifted)
     except pa.ArrowException as error:
         raise StoreError(f"the columns of all files cannot be held together: {error}; look at fewer at once") from error
 
@@ -167,7 +175,8 @@ def _read_file(file: str, groups: Sequence[RowGroup], columns: Sequence[str]) ->
         if parquet.num_row_groups != len(groups):
             raise StoreError(f"{storage.shown(file)}: was written anew while it was read; start again")
         for group in groups:
-            yield _decided(with_group_ids(group.read(parquet, list(columns)), group.group_ids))
+            table = with_group_ids(group.read(parquet, list(columns)), group.group_ids)
+            yield _decided(table, partial(group.read, parquet, ["toolsets"]))
 
 
 def with_group_ids(table: pa.Table, group_ids: Mapping[GroupKey, str]) -> pa.Table:
@@ -179,16 +188,30 @@ def with_group_ids(table: pa.Table, group_ids: Mapping[GroupKey, str]) -> pa.Tab
     return table.set_column(table.schema.get_field_index("group_id"), "group_id", pa.array(distinct, pa.string()))
 
 
-def _decided(table: pa.Table) -> pa.Table:
+def _decided(table: pa.Table, read_toolsets: Callable[[], pa.Table]) -> pa.Table:
     """The table with what is needed of the long texts of calls: those of all calls may be more than one array holds."""
     calls, ends = flattened(table.column("calls"))
     by_name = {name: pc.struct_field(calls, name) for name in calls.type.names}
     error_type, error, parameters = (by_name.pop(name) for name in _TEXTS)
     by_name["failed"] = pc.or_(error_type.is_valid(), error.is_valid())
     by_name["constrained"] = pa.array(_constrained(parameters))
+    stream, toolset, usage = (by_name.pop(name) for name in _COUNTING)
+    may_be_uncounted = among(stream, [True]) & flags(pc.struct_field(usage, "output_tokens").is_null())
+    by_name["uncounted"] = pa.array(_with_tools(toolset, ends, may_be_uncounted, read_toolsets))
     decided = pa.StructArray.from_arrays(list(by_name.values()), list(by_name))
     lists = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), decided)
     return table.set_column(table.schema.get_field_index("calls"), "calls", lists)
+
+
+def _with_tools(toolset: pa.Array, ends: Ints, calls: Flags, read_toolsets: Callable[[], pa.Table]) -> Flags:
+    """Which of these calls had tools, of which the texts may be long and are read only here. Shape: (calls,)."""
+    with_tools = calls & flags(toolset.is_valid())
+    if with_tools.any():
+        texts, text_ends = flattened(read_toolsets().column("toolsets"))
+        is_empty = np.append(flags(pc.equal(texts, "[]")), False)
+        places = text_ends[:-1].repeat(np.diff(ends)) + numbers(toolset, 0)
+        with_tools &= ~is_empty[np.minimum(places, len(texts))]
+    return with_tools
 
 
 def _constrained(parameters: pa.Array) -> Flags:
@@ -240,7 +263,7 @@ def _all_light(read: Columns) -> Iterator[Trajectory]:
     rewards, reward_ends = flattened(read.table.column("rewards"))
     of_rewards = [field_of(rewards, name).to_pylist() for name in (*_REWARD, *_REWARD_PART)]
     all_rewards = list(map(_reward, *of_rewards))
-    of_calls = [field_of(read.calls, name).to_pylist() for name in ("span_id", "step", "policy_version")]
+    of_calls = [field_of(read.calls, name).to_pylist() for name in _LIGHT_CALL]
     errors = ["failed" if failed else None for failed in read.of_call("failed").to_pylist()]
     calls = list(map(_call, *of_calls, errors))
     zeros = {size: TokenIds(bytes(4 * size)) for size in set(read.sampled_tokens.tolist())}
@@ -272,17 +295,10 @@ def _reward(*values: object) -> Reward:
     return Reward(source="attribute", time_ns=0, **fields)
 
 
-def _call(span_id: str | None, step: int | None, policy_version: str | None, error: str | None) -> InferenceCall:
-    return InferenceCall(
-        trace_id="",
-        span_id=span_id or "",
-        operation_name="chat",
-        start_ns=0,
-        end_ns=None,
-        step=step,
-        policy_version=policy_version,
-        error=error,
-    )
+def _call(*values: object) -> InferenceCall:
+    span_id, *fields, error = values
+    known: dict[str, Any] = dict(zip(_LIGHT_CALL[1:], fields, strict=True))
+    return msgspec.structs.replace(_CALLED, span_id=span_id or "", error=error, **known)
 
 
 def _turn(call: int, choice: int | None, token_ids: TokenIds, versions: Iterable[str] | None) -> Turn:

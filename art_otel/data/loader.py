@@ -314,7 +314,8 @@ class Batches:
             if number in plan.skipped:
                 report.count(Verdict(rollout_id="", skipped=plan.skipped[number]))
         if selected:
-            yield from zip(selected, chunk.read(wanted, selected), strict=True)
+            trajectories = map(self._recipe.selection.versioned, chunk.read(wanted, selected))
+            yield from zip(selected, trajectories, strict=True)
 
     def _share(self, numbers: range) -> Sequence[int]:
         """The trajectories of consecutive ones that are this worker's; of groups that are kept together all or none."""

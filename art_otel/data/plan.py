@@ -285,7 +285,7 @@ def _outlines(
         for one in chunk.read(selection.outline):
             chosen_by = (one.status, sorted(one.incomplete_reasons), one.split, one.policy_version)
             compared_by = (one.group_key, one.reward, one.rewards)
-            calls = [(call.step, call.policy_version) for call in one.calls]
+            calls = [(call.step, call.policy_version, call.policy_version_end) for call in one.calls]
             end = one.end
             turns = [tuple(facts_of(one.calls[turn.call], turn, end)) for turn in one.turns]
             note(repr((one.order, chosen_by, compared_by, calls, turns)).encode())

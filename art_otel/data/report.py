@@ -65,6 +65,8 @@ class BatchReport:
       ends of `truncated_sequences`.
     - `without_logprobs` counts trained tokens without a recorded logprob. `zero_advantage_tokens` counts trained tokens
       that teach nothing, such as those of a rollout that is alone in its group.
+    - `uncounted_completions` counts trained completions of calls that are `is_uncounted`: streams with tools, without a
+      recorded usage. Nothing tells whether the server gave all of their ids.
     - `drifts` counts calls whose prompt continues an earlier call by messages, but not by ids. `respellings` counts
       those that continue one by ids, but not by messages.
     - `retokenized` counts sequences whose ids are not the server's. `without_stop_token` counts trained completions in
@@ -93,6 +95,7 @@ class BatchReport:
     skipped_trained_tokens: int = 0
     without_logprobs: int = 0
     zero_advantage_tokens: int = 0
+    uncounted_completions: int = 0
     drifts: int = 0
     respellings: int = 0
     retokenized: int = 0
@@ -124,6 +127,10 @@ class BatchReport:
         self.context_exceeded += trajectory.end == CONTEXT_EXCEEDED
         if UNUSABLE in built.verdict.completions and len(self.unusable_rewards) < NAMED:
             self.unusable_rewards.append(trajectory.rollout_id)
+        self.uncounted_completions += sum(
+            reason is None and turn.token_ids is not None and trajectory.calls[turn.call].is_uncounted
+            for turn, reason in zip(trajectory.turns, built.verdict.completions, strict=True)
+        )
         self.drifts += sum([prompt.drifted_at is not None for prompt in trajectory.prompts])
         self.respellings += sum([prompt.respelled_at is not None for prompt in trajectory.prompts])
         self.truncated_sequences += built.truncated

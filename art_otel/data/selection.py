@@ -9,8 +9,7 @@ A reason of incompleteness leaves out only where it concerns what is trained. To
 text for those of text; whoever makes ids of the text of completions that have none asks for both.
 """
 
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from typing import Annotated, Final, Literal, TypeAlias
 
@@ -29,6 +28,7 @@ from art_otel.data.completions import (
 )
 from art_otel.data.options import as_names, validate
 from art_otel.data.sources import Chunk, read_numbered
+from art_otel.data.versions import HOW_TO_WRITE, version_number, with_model_versions
 from art_otel.store import Part, Wanted
 from art_otel.store.files import Rows
 from art_otel.trajectories import EXPLANATIONS, FAILED_CALL, Status, Trajectory, concern_of, version_of, versions_in
@@ -59,15 +59,13 @@ OUTLINE: Final = Wanted(prompts=False, messages=False, tokens=False)
 NOT_CHOSEN: Final = "not chosen"
 ENDED_ON_FAILURE: Final = "ended on a failed call"
 
-_LAST_NUMBER: Final = re.compile(r"(?<!\d)(\d{1,18})\D*$")
-
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
     """Which trajectories are read: options of `art_otel.batches` by the same names.
 
     With `max_staleness`, each of a trajectory's policy versions may be so many versions behind `policy_version`,
-    compared by the last number in them: 12 of `12`, `step-12` and `qwen:0012`. Without it `policy_version` must be that
-    of every call. Where no call has a version, all have the rollout's.
+    compared by their numbers: 12 of `12`, `step-12` and `policy-v12`. Without it `policy_version` must be that of every
+    call. Where no call has a version, all have the rollout's, or each has that which its request model names.
     """
 
     allow_incomplete: bool | frozenset[str] = False
@@ -91,8 +89,8 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
                 )
         if self.max_staleness is not None and version_number(self.version) is None:
             raise ValueError(
-                f"max_staleness={self.max_staleness!r} with policy_version={self.policy_version!r}: say which version "
-                "is trained now, with a number in it, and how many versions a trajectory may be behind"
+                f"max_staleness={self.max_staleness!r} with policy_version={self.policy_version!r}: say which version"
+                f" is trained now, with a number to compare. {HOW_TO_WRITE}"
             )
 
     @property
@@ -127,7 +125,8 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
                 return reason
         if self.status is not None and trajectory.status not in self.status:
             return "status"
-        return self.version_reason(trajectory) or self.completions.refuses(self.completions.reasons(trajectory))
+        of_turns = self.completions.reasons(trajectory)
+        return self.version_reason(trajectory, of_turns) or self.completions.refuses(of_turns)
 
     def why_none_of(self, part: Part) -> str | None:
         """Why every trajectory of a part is skipped, as far as the manifest tells; None where some may be selected."""
@@ -148,11 +147,23 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
         ids = self.rollouts and blake2b(repr(sorted(self.rollouts)).encode(), digest_size=8).hexdigest()
         return f"{texts} {ids} {self.version} {self.max_staleness} {self.completions} {self.closed_streams} {self.view}"
 
-    def version_reason(self, trajectory: Trajectory) -> str | None:
-        """Why the trajectory is skipped for the versions that sampled it; None where it is not."""
+    def versioned(self, trajectory: Trajectory) -> Trajectory:
+        """The trajectory with the versions that its request models name, where nobody said any."""
+        return with_model_versions(trajectory, self.version)
+
+    def version_reason(self, trajectory: Trajectory, of_turns: Sequence[str | None]) -> str | None:
+        """Why the trajectory is skipped for the versions that sampled it; None where it is not.
+
+        `of_turns` has why options leave completions out: who is not the policy has no version of it. Shape: (turns,).
+        """
         if (trained := self.version) is None:
             return None
-        recorded = versions_in(trajectory)
+        calls_of_others = {
+            turn.call for turn, reason in zip(trajectory.turns, of_turns, strict=True) if reason in NOT_THE_POLICYS
+        }
+        if calls_of_others.issuperset(turn.call for turn in trajectory.turns) and calls_of_others:
+            return None  # that nothing is the policy's is the reason
+        recorded = versions_in(self.versioned(trajectory), calls_of_others)
         versions = {version for version in recorded if version is not None}
         if not versions or None in recorded:
             return "no policy version"
@@ -232,9 +243,3 @@ def _reason_of_gap(trajectory: Trajectory, allowed: frozenset[str], view: View) 
     if missing := [reason for reason in trajectory.incomplete_reasons.keys() - allowed if concerns(reason, view)]:
         return f"incomplete: {min(missing)}"
     return ENDED_ON_FAILURE if ENDED_ON_FAILURE not in allowed and trajectory.end == FAILED_CALL else None
-
-
-def version_number(version: str | None) -> int | None:
-    """The last number in a version, by which versions are compared; None where it has none."""
-    match = None if version is None else _LAST_NUMBER.search(version)
-    return None if match is None else int(match[1])

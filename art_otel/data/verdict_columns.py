@@ -113,6 +113,8 @@ def verdict_columns(
     if builder.max_tokens is not None:
         _limit(read, decision, builder.max_tokens, builder.overflow, report)
     _count(read, selected, decision, report)
+    uncounted = flags(read.of_call("uncounted"))[read.turn_calls]
+    report.uncounted_completions = int((decision.trained & uncounted).sum())
     report.trajectories = read.rows
     report.no_final_reward.update(plan.no_final_reward)
     report.compared, report.mixed_version_groups = plan.compared, plan.mixed_version_groups
@@ -146,13 +148,14 @@ def _refused(
     for refused, why in _refusals(read, selection):
         for row in np.flatnonzero(refused).tolist():
             reasons[row] = reasons[row] or (why if isinstance(why, str) else why[row])
-    if selection.version is not None:
-        for row, reason in enumerate(reasons):
-            reasons[row] = reason or selection.version_reason(light(read, row))
-    touched = np.unique(read.turn_rows[left_out >= 0]).tolist()
+    touched = range(read.rows) if selection.version is not None else np.unique(read.turn_rows[left_out >= 0]).tolist()
     for row in touched:
+        if reasons[row] is not None:
+            continue
         codes = left_out[read.turn_ends[row] : read.turn_ends[row + 1]].tolist()
         of_turns = [None if code < 0 else REASONS[code] for code in codes]
+        if selection.version is not None:
+            reasons[row] = selection.version_reason(light(read, row), of_turns)
         reasons[row] = reasons[row] or selection.completions.refuses(of_turns)
     return reasons
 

@@ -379,7 +379,7 @@ CALL: Final = Record(
         Column("parameters", _OBJECT, "call.parameters"),
         Column("toolset", _POSITION),
         Column("usage", _USAGE, "call.usage"),
-        *_columns(_TEXT, "policy_version error_type error failure closed_by_app", "call."),
+        *_columns(_TEXT, "policy_version policy_version_end error_type error failure closed_by_app", "call."),
         Column("stream", _BOOL, "call.stream"),
         *_columns(_TEXT, "prompt_known answer_known", "call."),
         Column("gaps", ListOf(_GAP, null=()), "call.gaps"),

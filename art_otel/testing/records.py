@@ -191,6 +191,7 @@ _OPTIONAL_TEXTS: Final = (
     "request_model",
     "response_model",
     "policy_version",
+    "policy_version_end",
 )
 _ERROR: Final = st.sampled_from([*[None] * 14, "", "Zürich\n"])
 

@@ -136,7 +136,7 @@ def _turn(turn: Turn) -> dict[str, object]:
     return {**plain, "parent": turn.parent, "token_parent": turn.token_parent}
 
 
-_FEW_HAVE: Final = frozenset({"weight_versions", *TOKEN_FACTS})
+_FEW_HAVE: Final = frozenset({"policy_version_end", "weight_versions", *TOKEN_FACTS})
 _OF_THE_CALL: Final = frozenset({"messages", "edits", "context_token_ids"})
 """What a prompt has only where its call has no whole prompt."""
 
@@ -169,7 +169,7 @@ def trajectory_schema() -> dict[str, Any]:
 
 
 def _told(record: msgspec.Struct) -> list[str]:
-    """The fields of a record, but for facts of tokens that are unknown, as most are."""
+    """The fields of a record, but for those that few have and that are unknown."""
     fields_of = record.__struct_fields__
     return [name for name in fields_of if name not in _FEW_HAVE or getattr(record, name) is not None]
 
@@ -249,6 +249,7 @@ def _policy_response(call: InferenceCall) -> JsonObject | None:
         id=call.response_id,
         model=call.response_model,
         policy_version=call.policy_version,
+        policy_version_end=call.policy_version_end,
         choices=None if call.choices is None else [_choice(choice) for choice in call.choices],
         error_type=call.error_type,
         error=call.error,

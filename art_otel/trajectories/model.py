@@ -424,25 +424,30 @@ def version_of(trajectory: Trajectory, call: InferenceCall) -> str | None:
     return trajectory.policy_version.first
 
 
-def versions_in(trajectory: Trajectory) -> set[str | None]:
+def versions_in(trajectory: Trajectory, without: AbstractSet[int] = frozenset()) -> set[str | None]:
     """The versions of the rollout, of every call and of what it sampled; with None where one is unknown.
 
-    A call that failed before anything was sampled needs none.
+    A call that failed before anything was sampled needs none. Of calls at the positions `without` none counts.
     """
     versions = trajectory.policy_version
     of_rollout: set[str | None] = set() if versions is None else {versions.first, versions.last}
     if of_rollout and not _says_any(trajectory.calls):
         return of_rollout
-    sampling = {turn.call for turn in trajectory.turns}
-    with_versions = {turn.call for turn in trajectory.turns if turn.weight_versions}
-    of_tokens = {span.version for turn in trajectory.turns for span in turn.weight_versions or ()}
+    if without:
+        of_rollout = set()  # they are those of all calls
+    turns = [turn for turn in trajectory.turns if turn.call not in without]
+    calls = {position: call for position, call in enumerate(trajectory.calls) if position not in without}
+    sampling = {turn.call for turn in turns}
+    with_versions = {turn.call for turn in turns if turn.weight_versions}
+    of_tokens = {span.version for turn in turns for span in turn.weight_versions or ()}
     of_calls = {
         call.policy_version
-        for position, call in enumerate(trajectory.calls)
+        for position, call in calls.items()
         if call.policy_version is not None
         or (position not in with_versions and (position in sampling or not call.failed))
     }
-    return of_rollout | of_calls | of_tokens
+    at_ends = {call.policy_version_end for call in calls.values() if call.policy_version_end is not None}
+    return of_rollout | of_calls | at_ends | of_tokens
 
 
 def first_and_last_known(trajectory: Trajectory) -> PolicyVersions | None:

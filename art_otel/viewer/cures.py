@@ -7,6 +7,7 @@ has one.
 from typing import Any, Final, NamedTuple
 
 from art_otel.data.completions import SEVERAL
+from art_otel.data.versions import HOW_TO_WRITE
 from art_otel.trajectories import explain
 
 _INCOMPLETE: Final = "incomplete: "
@@ -103,7 +104,7 @@ _CURES: Final = {
         "another version than the option names sampled the rollout", "Name that version, or allow it by max_staleness."
     ),
     "policy version without a number": Cure(
-        "staleness compares numbers", "Give policy versions a number, as in step-12."
+        "staleness compares numbers, and a version has none that is surely one", f"{HOW_TO_WRITE}."
     ),
     "stale": Cure("the rollout is older than max_staleness allows", "Raise max_staleness, or sample anew."),
     "no reward": Cure(

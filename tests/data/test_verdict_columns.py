@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 import art_otel
-from art_otel.calls import Logprobs
+from art_otel.calls import Logprobs, Usage
 from art_otel.data import reward_function
 from art_otel.data.completion_columns import REASONS
 from art_otel.errors import UsageError
@@ -24,6 +24,14 @@ from tests.examples import examples
 
 UNTRAINED = [None, None, None, "failed", "scrubbed", "stream broke"]
 PARAMETERS = [{}, {}, {"temperature": 0.5}, {"tool_choice": "required"}]
+COUNTED = [
+    {},
+    {"stream": True},
+    {"stream": True, "tools": ()},
+    {"stream": True, "tools": ({"a": 1},)},
+    {"stream": True, "tools": ({"a": 1},), "usage": Usage(output_tokens=1)},
+    {"stream": True, "tools": ({"b": 1},), "usage": Usage(input_tokens=1)},
+]
 FURTHER = st.fixed_dictionaries(
     {},
     optional={
@@ -53,6 +61,7 @@ def varied(draw, one: Trajectory) -> Trajectory:
             error=draw(st.sampled_from([None, None, None, "it failed"])),
             failure=draw(st.sampled_from([None, "context exceeded"])),
             closed_by_app=draw(st.sampled_from([None, "left"])),
+            **draw(st.sampled_from(COUNTED)),
         )
         for call in one.calls
     )
@@ -104,6 +113,17 @@ def test_of_all_recordings(tmp_path: Path):
     assert columns.counted.tolist() == [None not in of_row for of_row in sizes]
     assert columns.sampled.tolist() == [sum(filter(None, of_row)) for of_row in sizes]
     assert 0 < columns.counted.sum() < len(sizes)
+
+
+def test_streams_with_tools_whose_ids_nobody_counted_are_trained_and_said(tmp_path: Path):
+    told = talk("r", *[1] * len(COUNTED))
+    calls = tuple(structs.replace(call, **known) for call, known in zip(told.calls, COUNTED, strict=True))
+    art_otel.write_trajectories([replace(told, calls=calls), talk("s", 2)], tmp_path)
+    batches = art_otel.batches(tmp_path, advantage=None)
+    assert sum(int(batch.loss_mask.sum()) for batch in batches) == len(COUNTED) + 2
+    assert (batches.report.trained_completions, batches.report.uncounted_completions) == (len(COUNTED) + 1, 2)
+    check(tmp_path, advantage=None)
+    check(tmp_path, advantage=None, max_tokens=3, overflow="truncate")
 
 
 def test_of_several_runs_and_of_parts_that_are_not_opened(tmp_path: Path):

@@ -73,7 +73,7 @@ def read(recording: SpanRecording, _trusted_facts: CallFacts) -> CallFacts | Non
     response_end = (
         values.mapping(reader.structured(names.RESPONSE_END)) or {} if names.RESPONSE_END in attributes else {}
     )
-    version = attributes.get(names.POLICY_VERSION)
+    version, version_at_end = attributes.get(names.POLICY_VERSION), attributes.get(names.POLICY_VERSION_END)
     prompt = reader.parsed(names.PROMPT_TOKENS, decode_prompt_ids, attributes.get(names.PROMPT_TOKENS))
     answers = _choices(reader, response_end) if names.RESPONSE_CHOICES in attributes else {}
     choices = _with_tokens(reader, answers, prompt)
@@ -88,6 +88,7 @@ def read(recording: SpanRecording, _trusted_facts: CallFacts) -> CallFacts | Non
         usage=read_usage(values.mapping(response_end.get("usage")) or {}) if response_end else None,
         policy_version=None if version is None else str(version),
         closed_by_app=_stream_close(attributes.get(names.CLOSED_BY_APP)),
+        policy_version_end=None if version_at_end is None else str(version_at_end),
         gaps=reader.gaps,
     )
 
