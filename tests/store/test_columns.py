@@ -98,6 +98,12 @@ def test_what_must_not_be_trained_is_not_trainable(tmp_path, reason):
     assert row["turns"][0]["text_untrained"] is not None
 
 
+def test_what_is_marked_is_not_trainable(tmp_path):
+    (row,) = written(tmp_path, trajectory("r", call(1, (QUESTION,), ANSWER, marked_untrained="judge")))
+    assert [message["trainable"] for message in row["messages"]] == [False, False]
+    assert row["turns"][0]["text_untrained"] is None
+
+
 def test_an_unknown_main_history_is_null(tmp_path):
     rows = written(
         tmp_path, trajectory("a"), trajectory("b", call(1, (QUESTION,))), trajectory("c", call(1, None, ANSWER))
