@@ -468,7 +468,8 @@ def test_ids_that_are_fewer_than_the_server_counted_are_left_out(tmp_path, more)
     assert call.choices[0].message.content
     assert kinds(call) == ("miscounted",)
     assert trajectory.incomplete_reasons == {"token ids missing": 1}
-    assert [turn.tokens_untrained for turn in trajectory.turns] == [None]
+    verdicts = [(turn.tokens_untrained, turn.text_untrained) for turn in trajectory.turns]
+    assert verdicts == [("ids doubtful", None)]
 
 
 def test_a_gateway_needs_no_sdk():
