@@ -207,9 +207,12 @@ def art_messages(trajectory: Trajectory) -> tuple[ArtMessage, ...] | None:
     main = main_history(trajectory)
     if main is None or main.messages is None:
         return None
-    turns = trajectory.turns
+    trainable = [
+        turn.text_untrained is None and trajectory.calls[turn.call].marked_untrained is None
+        for turn in trajectory.turns
+    ]
     return tuple(
-        _art_message(entry.message, trainable=entry.turn is not None and turns[entry.turn].text_untrained is None)
+        _art_message(entry.message, trainable=entry.turn is not None and trainable[entry.turn])
         for entry in main.messages
     )
 

@@ -150,6 +150,8 @@ def verdicts_on(call: InferenceCall, choice: Choice) -> Verdicts:
     text: set[TextUntrained] = set()
     for gap in call.gaps:
         consequence = REASONS[gap.kind]
+        if gap.kind == "aborted" and (choice.finish_reason is not None or call.stream):
+            continue  # another recording of the call knows how it finished, or that it was a stream
         if consequence.tokens is not None and _touches_ids(gap, choice):
             tokens.add(consequence.tokens)
         if _touches_text(gap, choice, call):

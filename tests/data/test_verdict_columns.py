@@ -41,31 +41,45 @@ FURTHER = st.fixed_dictionaries(
         "token_rewards": st.sampled_from(["reward", {"a": 2.0}]),
         "advantage": st.sampled_from(["grpo_batch", "reinforce_plus_plus", "reinforce_plus_plus_baseline"]),
         "training_step": st.sampled_from([1, [None, 2]]),
+        "models": st.sampled_from(["*", "policy-*", "!judge", ["policy-*", "!*-2"], "nobody"]),
+        "agents": st.sampled_from(["*", "planner", "!planner", ["worker-*", "!*-1"]]),
+        "length": st.sampled_from(["keep", "mask", "drop"]),
     },
 )
+MODELS = [[None], ["policy-1"], ["policy-1", "policy-2"], ["policy-1", "judge", None]]
+"""The models of a rollout: unknown, one, versions of one policy, and a judge beside it."""
 
 
 @st.composite
 def varied(draw, one: Trajectory) -> Trajectory:
-    """The trajectory with calls that a grammar constrained, and completions that are untrained or lack logprobs."""
+    """The trajectory with calls of several models and agents, marked, constrained or cut ones among them.
+
+    Completions are untrained or lack logprobs.
+    """
     turns = []
     for turn in one.turns:
         size = len(turn.token_ids or ())
         logprobs = draw(st.none() | st.lists(st.sampled_from([-0.5, float("nan")]), min_size=size, max_size=size))
         known = None if turn.token_ids is None or logprobs is None else Logprobs.of(logprobs)
-        turns.append(structs.replace(turn, logprobs=known, tokens_untrained=draw(st.sampled_from(UNTRAINED))))
-    calls = tuple(
+        verdict, reason = draw(st.sampled_from(UNTRAINED)), draw(st.sampled_from(["stop", "stop", "length", None]))
+        turns.append(structs.replace(turn, logprobs=known, tokens_untrained=verdict, finish_reason=reason))
+    models = draw(st.sampled_from(MODELS))
+    calls = [
         structs.replace(
             call,
             parameters=draw(st.sampled_from(PARAMETERS)),
+            request_model=draw(st.sampled_from(models)),
+            response_model=draw(st.sampled_from([None, models[0]])),
+            agent=draw(st.sampled_from([None, "planner", "worker-1", "worker-2"])),
+            marked_untrained=draw(st.sampled_from([None, None, None, "judge"])),
             error=draw(st.sampled_from([None, None, None, "it failed"])),
             failure=draw(st.sampled_from([None, "context exceeded"])),
             closed_by_app=draw(st.sampled_from([None, "left"])),
             **draw(st.sampled_from(COUNTED)),
         )
         for call in one.calls
-    )
-    return replace(one, calls=calls, turns=tuple(turns), training_step=draw(st.sampled_from([None, 1, 2])))
+    ]
+    return replace(one, calls=tuple(calls), turns=tuple(turns), training_step=draw(st.sampled_from([None, 1, 2])))
 
 
 def check(source: object, **chosen) -> None:
@@ -76,9 +90,17 @@ def check(source: object, **chosen) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of rollouts without a final reward; the report has them
         trained, verdicts = [0], []
-        for verdict in whole.verdicts():
-            verdicts.append(verdict)
-            trained.append(whole.report.trained_tokens)
+        problem = None
+        try:
+            for verdict in whole.verdicts():
+                verdicts.append(verdict)
+                trained.append(whole.report.trained_tokens)
+        except UsageError as error:  # nobody chose one of several models
+            problem = str(error)
+    assert columns.problem == problem
+    assert ("several models" in columns.skipped) == (problem is not None)
+    if problem is not None:
+        return
     assert columns.skipped == [verdict.skipped for verdict in verdicts]
     assert columns.trained.tolist() == np.diff(trained).tolist()
     names = [None if code < 0 else REASONS[code] for code in columns.completions.tolist()]

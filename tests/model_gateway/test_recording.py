@@ -134,6 +134,25 @@ def test_a_prompt_is_what_was_sent_however_odd(tmp_path, address, path):
     assert [turn.tokens_untrained for turn in trajectory.turns] == [None, None]
 
 
+@pytest.mark.parametrize(
+    ("asked", "verdict"),
+    [
+        ("Hi #finish=abort", "aborted"),
+        ("Hi #finish=null", "aborted"),
+        ("Hi #finish=abort stream", "aborted"),
+        ("Hi #finish=null stream", "stream broke"),
+    ],
+)
+def test_an_answer_that_the_server_broke_off_is_not_trained(tmp_path, address, asked, verdict):
+    body = {"model": MODEL, "messages": user(asked), "stream": "stream" in asked}
+    with gateway(tmp_path, address) as running:
+        assert httpx.post(f"{running.url}/rollout/r/v1/chat/completions", json=body, timeout=30).status_code == 200
+    (trajectory,) = recorded(tmp_path)
+    (turn,) = trajectory.turns
+    assert (turn.tokens_untrained, turn.text_untrained) == (verdict, verdict)
+    assert turn.token_ids
+
+
 def test_a_message_put_into_a_thread_is_no_call(tmp_path, address):
     with gateway(tmp_path, address) as running:
         for path in ("/v1/threads/thread_1/messages", "/rollout/r/v1/threads/thread_1/messages"):
@@ -448,7 +467,8 @@ def test_ids_that_are_fewer_than_the_server_counted_are_left_out(tmp_path, more)
     assert call.choices[0].message.content
     assert kinds(call) == ("miscounted",)
     assert trajectory.incomplete_reasons == {"token ids missing": 1}
-    assert [turn.tokens_untrained for turn in trajectory.turns] == [None]
+    verdicts = [(turn.tokens_untrained, turn.text_untrained) for turn in trajectory.turns]
+    assert verdicts == [("ids doubtful", None)]
 
 
 def test_a_gateway_needs_no_sdk():

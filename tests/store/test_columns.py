@@ -68,7 +68,7 @@ def test_arts_columns_come_first_with_arts_types(tmp_path):
     schema = pq.read_schema(tmp_path / "x.parquet")
     assert schema.names[:10] == list(ART)
     assert [schema.field(name).type for name in ART] == list(ART.values())
-    assert schema.metadata == {b"art_otel.schema": b"1"}
+    assert schema.metadata == {b"art_otel.schema": b"2"}
 
 
 def test_the_main_history_is_the_longest_path_to_the_first_choice(tmp_path):
@@ -96,6 +96,12 @@ def test_what_must_not_be_trained_is_not_trainable(tmp_path, reason):
     (row,) = written(tmp_path, trajectory("r", call(1, (QUESTION,), ANSWER, **reason)))
     assert [message["trainable"] for message in row["messages"]] == [False, False]
     assert row["turns"][0]["text_untrained"] is not None
+
+
+def test_what_is_marked_is_not_trainable(tmp_path):
+    (row,) = written(tmp_path, trajectory("r", call(1, (QUESTION,), ANSWER, marked_untrained="judge")))
+    assert [message["trainable"] for message in row["messages"]] == [False, False]
+    assert row["turns"][0]["text_untrained"] is None
 
 
 def test_an_unknown_main_history_is_null(tmp_path):

@@ -10,7 +10,7 @@ so that a conversation is one history. `#name=value` words in the last user mess
     #delay=0.1     seconds before the answer begins         #pace=0.01     seconds before each chunk of a stream
     #status=failed how an answer of the Responses API ends (completed, incomplete, failed, queued)
     #break=3       the connection breaks after three chunks #order=reversed  the last choice streams first
-    #refuse=1      the text is a refusal
+    #refuse=1      the text is a refusal                    #finish=abort  the finish reason (null: none)
 """
 
 import hashlib
@@ -37,9 +37,12 @@ class Completion:
     function_call: dict | None
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
+    told_finish: str | None = None
 
     @property
-    def finish_reason(self) -> str:
+    def finish_reason(self) -> str | None:
+        if self.told_finish:
+            return None if self.told_finish == "null" else self.told_finish
         if self.function_call:
             return "function_call"
         return "tool_calls" if self.tool_calls else "stop"
@@ -95,6 +98,7 @@ def sample(
         function_call=function,
         token_ids=ids,
         logprobs=tuple(-((number * 7 + at) % 40) / 16 for at, number in enumerate(ids)),
+        told_finish=directed.get("finish"),
     )
 
 

@@ -245,8 +245,10 @@ def _choice(reader: AttributeReader, name: str, position: int, fields: dict[str,
         sampled = msgspec.structs.replace(sampled, content="")  # the server says `null`: nothing was sampled
     recorded_index = values.integer(fields.get("index"))
     index = position if recorded_index is None or recorded_index < 0 else recorded_index
-    if fields.get("finish_reason", "absent") is None and not sampled.is_unknown:
-        # These APIs give every whole answer a reason. The joined chunks of a stream may have none: `find_gaps` knows.
+    if fields.get("finish_reason", "absent") is None and "index" in fields and not sampled.is_unknown:
+        # These APIs give every whole answer a reason, and every choice an index; tracers that build such a body of what
+        # a framework knows (MLflow of LangChain) may give neither. The joined chunks of a stream may have no reason:
+        # `find_gaps` knows.
         reader.gap("aborted", f"{name}: finish_reason null", field=f"answer[{index}]")
     ids, logprobs = read_tokens(reader, name, *choice_tokens(fields))
     return Choice(

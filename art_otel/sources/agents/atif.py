@@ -18,6 +18,7 @@ from art_otel.sources.agents.session import (
     Score,
     Session,
     body_text,
+    choice_body,
     document_reader,
     token_attributes,
 )
@@ -133,7 +134,7 @@ def _call(
         "prompt_tokens_details": {"cached_tokens": metrics.cached_tokens},
     }
     reason = (step.extra or {}).get("finish_reason")
-    choice = {"index": 0, "message": _messages(step)[0], "finish_reason": reason}
+    choice = choice_body(_messages(step)[0], reason)
     return Call(
         key=f"step {document.trajectory_id} {number}",
         model=model,

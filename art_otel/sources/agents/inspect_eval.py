@@ -27,6 +27,7 @@ from art_otel.sources.agents.session import (
     Session,
     Tool,
     body_text,
+    choice_body,
     read_members,
     without_secrets,
 )
@@ -389,12 +390,12 @@ def _rebuilt_response(output: dict[str, Value]) -> str | None:
         return None
     usage = object_or_empty(output.get("usage"))
     fields = [
-        {
-            "index": index,
-            "finish_reason": object_or_empty(choice).get("stop_reason"),
-            "message": _sampled(object_or_empty(object_or_empty(choice).get("message"))),
-            "logprobs": object_or_empty(choice).get("logprobs"),
-        }
+        choice_body(
+            _sampled(object_or_empty(object_or_empty(choice).get("message"))),
+            object_or_empty(choice).get("stop_reason"),
+            index=index,
+            logprobs=object_or_empty(choice).get("logprobs"),
+        )
         for index, choice in enumerate(choices)
     ]
     counts = {**usage, "prompt_tokens_details": {"cached_tokens": usage.get("input_tokens_cache_read")}}

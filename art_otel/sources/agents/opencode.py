@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from art_otel.sources.agents.session import Call, Missing, Session, Tool, body_text, document_reader
+from art_otel.sources.agents.session import Call, Missing, Session, Tool, body_text, choice_body, document_reader
 from art_otel.sources.backends.values import as_ns
 from art_otel.sources.format import Format, converted
 from art_otel.sources.json_documents import encode, head_detector, is_object
@@ -133,7 +133,7 @@ def _spans(value: dict[str, Value]) -> Iterator[Span]:
 
 def _call(message: _Message, prompt: list[str]) -> Call:
     info, error = message.info, message.info.error
-    choice = {"index": 0, "message": _answered(message)[0], "finish_reason": info.finish}
+    choice = choice_body(_answered(message)[0], info.finish)
     response = {"model": info.model, "choices": [choice], "usage": _usage(info.tokens)}
     return Call(
         key=info.id,

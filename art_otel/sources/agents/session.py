@@ -227,6 +227,15 @@ def _evaluation(score: Score, time_ns: int) -> Event:
     return Event(name=_EVALUATION, time_ns=time_ns, attributes=kept)
 
 
+def choice_body(message: Value, finish_reason: Value, **fields: Value) -> dict[str, Value]:
+    """Build a choice of a Chat Completions body. A reason that the log does not tell is left out.
+
+    `null` would say that the server itself had none, so that it broke its answer off.
+    """
+    ended = {} if finish_reason is None else {"finish_reason": finish_reason}
+    return {"index": 0, **fields, **ended, "message": message}
+
+
 def token_attributes(
     *, prompt: Sequence[int] | None, completion: Sequence[int] | None, logprobs: Sequence[float] | None
 ) -> dict[str, Value]:

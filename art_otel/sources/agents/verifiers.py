@@ -13,7 +13,15 @@ from typing import Final
 import msgspec
 
 from art_otel import attributes as names
-from art_otel.sources.agents.session import Call, Score, Session, body_text, document_reader, token_attributes
+from art_otel.sources.agents.session import (
+    Call,
+    Score,
+    Session,
+    body_text,
+    choice_body,
+    document_reader,
+    token_attributes,
+)
 from art_otel.sources.backends.values import seconds_to_ns
 from art_otel.sources.format import Format, Refused, converted
 from art_otel.sources.json_documents import encode, head_detector, is_list, is_object, object_or_empty
@@ -122,7 +130,7 @@ class _TraceSpans:
         )
         end_ns = _ns(call.time.end or node.timestamp)
         tools = (self._trace.nodes[above[0]].tools if above else []) or self._trace.tools
-        choice = {"index": 0, "finish_reason": call.finish_reason, "message": node.message}
+        choice = choice_body(node.message, call.finish_reason)
         return Call(
             key=f"node {at}",
             model=call.model,

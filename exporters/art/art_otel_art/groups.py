@@ -192,7 +192,7 @@ def art_trajectory(
     stats.skipped[UNKNOWN] += len(others) - len(recorded) + (main.messages is None)
     if main.messages is None:
         raise RefusedError("messages unknown")
-    trained = _trained_turns(item)
+    trained = _trained_turns(item, stats)
     main_fields, *additional = [
         _history(trajectory, path, trained, stats, drop_tool_calls=drop_tool_calls) for path in (main, *recorded)
     ]
@@ -207,12 +207,13 @@ def art_trajectory(
     }
 
 
-def _trained_turns(item: ScoredTrajectory) -> set[int]:
+def _trained_turns(item: ScoredTrajectory, stats: ExportStats) -> set[int]:
     """The turns that ART trains: by their ids, and those without ids by their text, which ART tokenizes itself."""
     turns = item.trajectory.turns
     untrained = [turn.tokens_untrained if turn.has_tokens else turn.text_untrained for turn in turns]
-    left_out = [one.skipped for one in item.turn_rewards]
-    return {turn for turn in range(len(turns)) if untrained[turn] is None and left_out[turn] is None}
+    reasons = {turn: item.turn_rewards[turn].skipped for turn in range(len(turns)) if untrained[turn] is None}
+    stats.skipped.update(reason for reason in reasons.values() if reason is not None)
+    return {turn for turn, reason in reasons.items() if reason is None}
 
 
 def _history(

@@ -119,14 +119,15 @@ class _History:
             self._step("agent", said, drop_empty(fields), {"turn": position})
             return
         has_prompt = _prompt_messages(trajectory, turn) is not None
-        self._changed[UNTRAINED] += turn.text_untrained is not None
+        is_left_out = turn.text_untrained is not None or draft.item.turn_rewards[position].skipped is not None
+        self._changed[UNTRAINED] += is_left_out
         self._changed[NO_PROMPT] += not has_prompt
         fields = {
             # ISO 8601 in microseconds; `extra` has the nanoseconds.
             "timestamp": (_EPOCH + timedelta(microseconds=call.start_ns // 1000)).isoformat(),
             "model_name": model,
             "metrics": _step_metrics(turn, call, draft),
-            "is_copied_context": None if turn.text_untrained is None else True,
+            "is_copied_context": True if is_left_out else None,
             "llm_call_count": 1,
         }
         facts = {
