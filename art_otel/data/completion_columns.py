@@ -19,18 +19,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from art_otel.data.columns import Columns, Flags, Ints, flags, light, numbers
+from art_otel.data.columns import Columns, Flags, Ints, flags, numbers
 from art_otel.data.completions import (
     HOW_SAMPLED,
     NOT_THE_POLICYS,
     CompletionChoice,
     CompletionFacts,
-    SampledBy,
     SeveralModels,
 )
 from art_otel.data.rewards import UNUSABLE
 from art_otel.data.sequences import EMPTY, NO_IDS, TOO_LONG
-from art_otel.trajectories import TokensUntrained, version_of
+from art_otel.trajectories import TokensUntrained
 
 _OF_REWARDS: Final = ("no reward", UNUSABLE, "zero variance")
 REASONS: Final = (
@@ -92,10 +91,6 @@ def several_models(read: Columns, is_rewarded: Flags, left_out: NDArray[np.int32
     np.minimum.at(smallest, rows, of_turns[is_known])
     names = models.dictionary.to_pylist()
     for row in np.flatnonzero((largest >= 0) & (largest != smallest)).tolist():  # few: they are looked at one by one
-        one, start = light(read, row), int(read.turn_ends[row])
-        turns = np.flatnonzero(is_known[start : read.turn_ends[row + 1]]).tolist()
-        calls = [one.calls[one.turns[turn].call] for turn in turns]
-        models_of = [names[of_turns[start + turn]] for turn in turns]
-        versions = (version_of(one, call) for call in calls)
-        several.add(row, (SampledBy(*each) for each in zip(models_of, versions, strict=True)))
+        turns = slice(int(read.turn_ends[row]), int(read.turn_ends[row + 1]))
+        several.add(row, [names[model] for model in of_turns[turns][is_known[turns]].tolist()])
     return several

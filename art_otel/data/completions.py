@@ -164,28 +164,13 @@ _ADAPTER: Final = re.compile(r"[-_:@/.](?:lora|adapter)(?:[-_:@/.].*)?$", re.IGN
 _VERSION: Final = re.compile(r"(?:@|[-_:@/.](?:v|version|step|iter|epoch|ckpt|checkpoint)[-_.]?)\d+$", re.IGNORECASE)
 
 
-def policy_name(model: str, policy_version: str | None) -> str:
+def policy_name(model: str) -> str:
     """The name that versions of one policy and adapters of one base share.
 
     `policy-v12`, `policy@12` and `policy-step-12` are `policy`, `qwen-lora-7` is `qwen`; a provider's prefix is left
-    out. A model that is the version of its own call is a version, whatever it is called.
+    out. `gpt-4` and `gpt-5` are two models: only a word before a number makes it that of a version.
     """
-    if model == policy_version:
-        return "*"
     return _VERSION.sub("", _ADAPTER.sub("", model.rpartition("/")[2]))
-
-
-class SampledBy(NamedTuple):
-    """The model that sampled a completion, as the request named it, and the version of the policy that did."""
-
-    model: str
-    policy_version: str | None
-
-    @classmethod
-    def of(cls, call: InferenceCall, policy_version: str | None) -> "SampledBy | None":
-        """The model of a call; None where neither request nor response names one."""
-        model = call.request_model or call.response_model
-        return None if model is None else cls(model, policy_version)
 
 
 class SeveralModels:
@@ -199,13 +184,12 @@ class SeveralModels:
         self.rollouts: list[int] = []
         """The numbers of those that have several."""
 
-    def add(self, number: int, completions: Iterable[SampledBy | None]) -> None:
-        """Add the completions of rollout `number` that would be trained, None for others and for unknown models."""
-        counts = Counter(one for one in completions if one is not None)
-        if len({policy_name(*one) for one in counts}) > 1:
+    def add(self, number: int, models: Iterable[str | None]) -> None:
+        """Add the models of the completions of rollout `number` that would be trained; None counts as none."""
+        counts = Counter(model for model in models if model is not None)
+        if len(set(map(policy_name, counts))) > 1:
             self.rollouts.append(number)
-            for one, count in counts.items():
-                self.completions[one.model] += count
+            self.completions += counts
 
     def check(self) -> None:
         """Raise UsageError where a rollout has several models."""

@@ -23,7 +23,6 @@ from art_otel.data.completions import (
     ContextExceeded,
     Length,
     Names,
-    SampledBy,
     SeveralModels,
 )
 from art_otel.data.options import as_names, validate
@@ -31,7 +30,7 @@ from art_otel.data.sources import Chunk, read_numbered
 from art_otel.data.versions import HOW_TO_WRITE, version_number, with_model_versions
 from art_otel.store import Part, Wanted
 from art_otel.store.files import Rows
-from art_otel.trajectories import EXPLANATIONS, FAILED_CALL, Status, Trajectory, concern_of, version_of, versions_in
+from art_otel.trajectories import EXPLANATIONS, FAILED_CALL, Status, Trajectory, concern_of, versions_in
 
 AllowIncomplete: TypeAlias = bool | Iterable[str]
 """True for every incomplete trajectory, or the reasons that do no harm."""
@@ -103,13 +102,13 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
         """What of a trajectory selecting reads: neither messages nor, but where ids are made of text, tokens."""
         return msgspec.structs.replace(OUTLINE, tokens=self.view == "made tokens")
 
-    def sampled_by(self, trajectory: Trajectory) -> Iterator[SampledBy | None]:
-        """Who sampled each completion that is the policy's and may be trained; None for the others. Shape: (turns,)."""
+    def sampled_by(self, trajectory: Trajectory) -> Iterator[str | None]:
+        """The model of each completion of the policy that may be trained; None for the others. Shape: (turns,)."""
         for turn, reason in zip(trajectory.turns, self.completions.reasons(trajectory), strict=True):
             untrained = turn.text_untrained if self.view == "text" else turn.tokens_untrained
             call = trajectory.calls[turn.call]
             is_trained = reason not in NOT_THE_POLICYS and untrained is None
-            yield SampledBy.of(call, version_of(trajectory, call)) if is_trained else None
+            yield (call.request_model or call.response_model) if is_trained else None
 
     def skip_reason(self, trajectory: Trajectory) -> str | None:
         """Why the trajectory is skipped; None when it is selected."""
