@@ -15,7 +15,7 @@ from art_otel.data.plan import ZeroVariance, make_scoring
 from art_otel.data.retokenize import ChatTokenizer, retokenizing_histories
 from art_otel.data.rewards import Weights, weights_of
 from art_otel.data.selection import TrainingStep, select
-from art_otel.data.sequences import Constrained, Overflow, SequenceBuilder, recorded_histories
+from art_otel.data.sequences import Constrained, Images, Overflow, SequenceBuilder, recorded_histories
 from art_otel.data.sources import Sources, list_chunks
 from art_otel.data.token_facts import TokenFact, token_facts_of
 from art_otel.errors import UsageError
@@ -51,6 +51,7 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
     tokenizer: ChatTokenizer | None = None,
     token_facts: TokenFact | Iterable[TokenFact] = (),
     constrained: Constrained = "keep",
+    images: Images = "drop",
 ) -> Batches:
     """Iterate over trajectories as numpy batches, without loading all of them.
 
@@ -82,7 +83,10 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
       server. Their sequences have no logprobs and are marked in `retokenized`. Without a tokenizer, they are skipped.
     - `token_facts`: "routed_experts" and "sampling_mask": give what was recorded of them as arrays. With the masks, a
       completion that a grammar constrained keeps its logprobs, which are those of the masked distribution.
-    - `constrained="drop"`: train no completion that a tool choice, schema or grammar constrained; it is only context.
+    - `constrained="drop"`: train no completion whose request allowed only some tokens (a tool choice, schema, grammar,
+      `allowed_token_ids`) or moved them (`logit_bias`, `bad_words`, `min_tokens`); it is only context.
+    - `images`: what happens to completions sampled behind images, audio or files, for which the ids have no more than
+      placeholders: "drop", or "placeholders" to train them on these.
 
     A reward that is NaN, infinite or not below 1e37 is not trained and counts in no baseline. `report` counts what is
     skipped by reason. Raises UsageError for invalid options, StoreError for paths without trajectory files.
@@ -104,6 +108,7 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
             "drop_last": drop_last,
             "token_facts": facts,
             "constrained": constrained,
+            "images": images,
         },
     )
     selection = select(
@@ -124,6 +129,7 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
         tokenizer=None if tokenizer is None else type(tokenizer).__name__,
         token_facts=facts,
         constrained=layout.constrained,
+        images=layout.images,
     )
     if by_length:
         order = replace(order, bucket=layout.batch_size * layout.world_size)

@@ -15,7 +15,8 @@ from typing import Final, Literal, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from art_otel.calls import Logprobs, TokenIds
+from art_otel.calls import Logprobs, TokenIds, media_of
+from art_otel.data.completion_sampling import CompletionSampling, completion_sampling, of_each_token
 from art_otel.data.plan import TurnReward
 from art_otel.data.rewards import UNUSABLE, TokenRewards, Weights, count_by_name, token_rewards
 from art_otel.data.token_facts import routed_experts, sampling_mask, weight_versions
@@ -25,8 +26,10 @@ from art_otel.trajectories import CompletionSpan, TokenHistory, Trajectory, toke
 
 Overflow: TypeAlias = Literal["drop", "truncate", "raise"]
 Constrained: TypeAlias = Literal["keep", "drop"]
+Images: TypeAlias = Literal["drop", "placeholders"]
 EMPTY: Final = "no tokens sampled"
 CONSTRAINED: Final = "constrained sampling"
+IMAGES: Final = "images not carried"
 NO_IDS: Final = "no token ids"
 NOTHING: Final = "nothing sampled"
 TOO_LONG: Final = "longer than max_tokens"
@@ -74,10 +77,10 @@ class TokenSequence:
 
     `logprobs` are 0.0 where nothing was sampled and NaN where a trained token has none. `advantages` and
     `token_rewards` are None where nobody asked for them. `completions` are those under the mask, of at least one token,
-    `rewards` the reward of each. `policy_version` is that of the first trained call. `retokenized`
-    says that the ids are not the server's. `weight_versions` (int64) has the number of the version that sampled each
-    trained token, -1 elsewhere. `routed_experts` (int32, shape (tokens, layers, experts), -1 where unknown) and
-    `sampling_mask` (the ids that each trained token could have been) are None where nobody asked for them.
+    `rewards` the reward of each, `samplings` how each was sampled. `policy_version` is that of the first trained call.
+    `retokenized` says that the ids are not the server's. `weight_versions` (int64) has the number of the version that
+    sampled each trained token, -1 elsewhere. `routed_experts` (int32, shape (tokens, layers, experts), -1 where
+    unknown) and `sampling_mask` (the ids that each trained token could have been) are None where nobody asked for them.
     """
 
     rollout_id: str
@@ -92,6 +95,7 @@ class TokenSequence:
     logprobs: NDArray[np.float32]
     advantages: NDArray[np.float32] | None
     token_rewards: NDArray[np.float32] | None = None
+    samplings: tuple[CompletionSampling, ...]
     retokenized: bool = False
     weight_versions: NDArray[np.int64]
     routed_experts: NDArray[np.int32] | None = None
@@ -118,6 +122,16 @@ class TokenSequence:
         """How many trained tokens have no logprob."""
         return int(np.count_nonzero(np.isnan(self.logprobs)))
 
+    @property
+    def temperature(self) -> NDArray[np.float32]:
+        """The temperature of each trained token: NaN where its request has none, 1.0 elsewhere. Shape: (tokens,)."""
+        return of_each_token("temperature", self.completions, self.samplings, len(self))
+
+    @property
+    def top_p(self) -> NDArray[np.float32]:
+        """The top-p of each trained token: NaN where its request has none, 1.0 elsewhere. Shape: (tokens,)."""
+        return of_each_token("top_p", self.completions, self.samplings, len(self))
+
     def scored(self) -> "TokenSequence | None":
         """The sequence without its completions of which a logprob is unknown; None where all are of these."""
         unknown = np.isnan(self.logprobs)
@@ -133,6 +147,7 @@ class TokenSequence:
             self,
             completions=tuple(compress(self.completions, kept)),
             rewards=tuple(compress(self.rewards, kept)),
+            samplings=tuple(compress(self.samplings, kept)),
             loss_mask=mask,
             logprobs=np.where(unknown, np.float32(0), self.logprobs),
             advantages=None if self.advantages is None else np.where(mask, self.advantages, np.float32(0)),
@@ -149,6 +164,7 @@ class TokenSequence:
             self,
             completions=completions,
             rewards=self.rewards[: len(completions)],
+            samplings=self.samplings[: len(completions)],
             input_ids=self.input_ids[:size],
             loss_mask=self.loss_mask[:size],
             logprobs=self.logprobs[:size],
@@ -207,8 +223,8 @@ class SequenceBuilder:
 
     `max_tokens` is the longest a sequence may be (None: any length), `overflow` what becomes of a longer one, `weights`
     are those of token rewards. `histories` gives the token histories; `tokenizer` names what makes some of messages.
-    `token_facts` names what else of each token is given, `constrained` what becomes of completions whose sampling a
-    grammar constrained.
+    `token_facts` names what else of each token is given, `constrained` what becomes of completions whose sampling was
+    constrained, `images` of those sampled behind images, audio or files.
     """
 
     advantages: bool
@@ -219,12 +235,15 @@ class SequenceBuilder:
     tokenizer: str | None = None
     token_facts: frozenset[str] = frozenset()
     constrained: Constrained = "keep"
+    images: Images = "drop"
 
     def __str__(self) -> str:
         """What decides which sequences there are."""
         weights = sorted((self.weights or {}).items())
-        limit = f"max_tokens={self.max_tokens} overflow={self.overflow} constrained={self.constrained}"
-        return f"{limit} token_rewards={weights} tokenizer={self.tokenizer} token_facts={sorted(self.token_facts)}"
+        limit = f"max_tokens={self.max_tokens} overflow={self.overflow}"
+        left_out = f"constrained={self.constrained} images={self.images}"
+        made_of = f"token_rewards={weights} tokenizer={self.tokenizer} token_facts={sorted(self.token_facts)}"
+        return f"{limit} {left_out} {made_of}"
 
     @property
     def wanted(self) -> Wanted:
@@ -241,6 +260,11 @@ class SequenceBuilder:
         if self.constrained == "drop":
             turn_rewards = [
                 reward._replace(skipped=CONSTRAINED) if trajectory.calls[turn.call].is_constrained else reward
+                for turn, reward in zip(trajectory.turns, turn_rewards, strict=True)
+            ]
+        if self.images == "drop":
+            turn_rewards = [
+                reward._replace(skipped=IMAGES) if media_of(trajectory.calls[turn.call]) else reward
                 for turn, reward in zip(trajectory.turns, turn_rewards, strict=True)
             ]
         built = BuiltSequences(sequences=[], verdict=_NO_VERDICT)
@@ -354,6 +378,7 @@ def _build_sequence(
         logprobs=_logprobs(trajectory, history, mask, masked="sampling_mask" in token_facts, retokenized=retokenized),
         advantages=gains,
         token_rewards=None if token_rewards is None else _extras(token_rewards, trained, len(mask)),
+        samplings=tuple([_sampling(trajectory, span, retokenized=retokenized) for span in trained]),
         retokenized=retokenized,
         weight_versions=weight_versions(trajectory, trained, len(mask)),
         routed_experts=routed_experts(trajectory, history.spans, len(mask))
@@ -370,6 +395,11 @@ def _skip_reason(span: CompletionSpan, turn_reward: TurnReward, token_rewards: T
     return turn_reward.skipped or (UNUSABLE if unusable else None)
 
 
+def _sampling(trajectory: Trajectory, span: CompletionSpan, *, retokenized: bool) -> CompletionSampling:
+    turn = trajectory.turns[span.turn]
+    return completion_sampling(trajectory.calls[turn.call], turn, has_logprobs=not retokenized)
+
+
 def _mask(history: TokenizedHistory, trained: Sequence[CompletionSpan]) -> NDArray[np.bool_]:
     """Mask these completions alone. Shape: (tokens,)."""
     mask = np.zeros(len(history.token_ids), np.bool_)
@@ -381,13 +411,13 @@ def _mask(history: TokenizedHistory, trained: Sequence[CompletionSpan]) -> NDArr
 def _logprobs(
     trajectory: Trajectory, history: TokenizedHistory, mask: NDArray[np.bool_], *, masked: bool, retokenized: bool
 ) -> NDArray[np.float32]:
-    """The history's logprobs, NaN in trained completions that have none or that a grammar constrained.
+    """The history's logprobs, NaN in trained completions that have none or whose logprobs are masked.
 
-    Where sampling masks are given (`masked`), a constrained completion that has one keeps its logprobs: who applies the
+    Where sampling masks are given (`masked`), such a completion that has one keeps its logprobs: who applies the
     mask compares with the distribution from which it was sampled.
     """
-    is_constrained = any(trajectory.calls[trajectory.turns[turn].call].is_constrained for turn in history.turns)
-    if history.logprobs is not None and not is_constrained:
+    has_masked = any(trajectory.calls[trajectory.turns[turn].call].has_masked_logprobs for turn in history.turns)
+    if history.logprobs is not None and not has_masked:
         logprobs = np.frombuffer(history.logprobs.data, "<f4")
     else:
         logprobs = np.zeros(len(mask), np.float32)
@@ -401,7 +431,7 @@ def _logprobs(
 def _recorded_logprobs(trajectory: Trajectory, span: CompletionSpan, *, masked: bool) -> NDArray[np.float32] | None:
     """The policy's logprobs of a completion, None where they are unknown."""
     turn = trajectory.turns[span.turn]
-    is_known = (masked and turn.sampling_mask is not None) or not trajectory.calls[turn.call].is_constrained
+    is_known = (masked and turn.sampling_mask is not None) or not trajectory.calls[turn.call].has_masked_logprobs
     logprobs = turn.logprobs if is_known else None
     if logprobs is None or len(logprobs) != span.end - span.start:
         return None

@@ -38,19 +38,20 @@ from art_otel.data.columns import (
     numbers,
     read_columns,
 )
+from art_otel.data.completion_sampling import FEW, UNKNOWN
 from art_otel.data.credit import shared_steps
 from art_otel.data.plan import Plan, Scoring, Units, add_units, finish_plan
 from art_otel.data.report import NAMED, BatchReport
 from art_otel.data.rewards import LARGEST, UNUSABLE, Weights, count_by_name, names_without_final, token_rewards
 from art_otel.data.selection import ENDED_ON_FAILURE, NOT_CHOSEN, Selection
-from art_otel.data.sequences import CONSTRAINED, EMPTY, NO_IDS, NOTHING, TOO_LONG, Overflow, SequenceBuilder
+from art_otel.data.sequences import CONSTRAINED, EMPTY, IMAGES, NO_IDS, NOTHING, TOO_LONG, Overflow, SequenceBuilder
 from art_otel.data.sources import Chunk, read_numbered
 from art_otel.errors import UsageError
 from art_otel.store import Wanted
 from art_otel.trajectories import Untrained
 
 _OF_TURNS: Final = ("no reward", UNUSABLE, "zero variance")
-REASONS: Final = (*get_args(Untrained), NO_IDS, EMPTY, *_OF_TURNS, CONSTRAINED, TOO_LONG)
+REASONS: Final = (*get_args(Untrained), NO_IDS, EMPTY, *_OF_TURNS, CONSTRAINED, IMAGES, TOO_LONG)
 """Reasons of completions."""
 _CODES: Final = {reason: code for code, reason in enumerate(REASONS)}
 
@@ -95,8 +96,10 @@ def verdict_columns(
     refused = _refused(read, chunks, selection)
     selected = np.array([reason is None for reason in refused], np.bool_)
     plan, of_turns = _plan(read, refused, scoring)
-    constrained = flags(read.of_call("constrained"))[read.turn_calls]
+    constrained = _of_turns_calls(read, "is_constrained")
     skipped = np.where(constrained & (builder.constrained == "drop"), _CODES[CONSTRAINED], of_turns.reasons)
+    behind_media = _of_turns_calls(read, "has_media") & (builder.images == "drop")
+    skipped = np.where(behind_media, _CODES[IMAGES], skipped)
     if builder.weights is not None:
         unusable = _count_token_rewards(read, selected, builder.weights, report)
         skipped = np.where(unusable & (skipped < 0), _CODES[UNUSABLE], skipped)
@@ -106,7 +109,8 @@ def verdict_columns(
     _count(read, selected, decision, report)
     report.trajectories = read.rows
     report.no_final_reward.update(plan.no_final_reward)
-    report.without_logprobs = _without_logprobs(read, chunks, decision, constrained)
+    report.without_logprobs = _without_logprobs(read, chunks, decision)
+    _count_sampling(read, decision, constrained, report)
     if of_turns.advantages is not None:
         report.zero_advantage_tokens = int(decision.tokens[of_turns.advantages.astype(np.float32) == 0].sum())
     if plan.credit.per == "step":
@@ -381,15 +385,16 @@ def _owners(read: Columns) -> Ints:
     return np.where(owners == count, -1, owners)
 
 
-def _without_logprobs(read: Columns, chunks: Sequence[Chunk], decision: _Decision, constrained: Flags) -> int:
-    """How many trained tokens have no logprob: of constrained completions none has.
+def _without_logprobs(read: Columns, chunks: Sequence[Chunk], decision: _Decision) -> int:
+    """How many trained tokens have no logprob: of completions whose logprobs are masked none has.
 
     Of a completion that was cut and has some, only its logprobs tell which.
     """
+    masked = _of_turns_calls(read, "has_masked_logprobs")
     unscored = numbers(read.of_turn("unscored_tokens"), 0)
     sampled, trained, tokens = read.sampled_tokens, decision.trained, decision.tokens
-    in_part = trained & (tokens < sampled) & ~constrained & (unscored > 0) & (unscored < sampled)
-    counts = np.where(constrained, tokens, np.minimum(unscored, tokens))
+    in_part = trained & (tokens < sampled) & ~masked & (unscored > 0) & (unscored < sampled)
+    counts = np.where(masked, tokens, np.minimum(unscored, tokens))
     rows = set(read.turn_rows[in_part].tolist())
     for row, trajectory in read_numbered(chunks, Wanted(prompts=False, messages=False), rows) if rows else ():
         for turn in np.flatnonzero(in_part & (read.turn_rows == row)).tolist():
@@ -397,6 +402,23 @@ def _without_logprobs(read: Columns, chunks: Sequence[Chunk], decision: _Decisio
             known = np.frombuffer(logprobs.data if logprobs else b"", "<f4")[: tokens[turn]]
             counts[turn] = np.isnan(known).sum()
     return int(counts[trained].sum())
+
+
+def _count_sampling(read: Columns, decision: _Decision, constrained: Flags, report: BatchReport) -> None:
+    """Count trained completions as `completion_sampling` describes them."""
+    sampled, unscored = read.sampled_tokens, numbers(read.of_turn("unscored_tokens"), 0)
+    is_scored = decision.trained & ~_of_turns_calls(read, "has_masked_logprobs") & (unscored < sampled)
+    otherwise = is_scored & _of_turns_calls(read, "is_altered")
+    modes = read.of_call("logprobs_mode").take(pa.array(read.turn_calls[otherwise])).to_pylist()
+    report.sampled_otherwise.update(mode or UNKNOWN for mode in modes)
+    is_zero = (numbers(read.of_turn("zero_logprobs"), 0) == sampled) & (sampled > FEW)
+    may_be_certain = constrained | _of_turns_calls(read, "is_greedy")
+    report.zero_logprobs = int((is_scored & is_zero & ~may_be_certain).sum())
+
+
+def _of_turns_calls(read: Columns, name: str) -> Flags:
+    """A flag of the call of each turn. Shape: (turns,)."""
+    return flags(read.of_call(name))[read.turn_calls]
 
 
 def _count_token_rewards(read: Columns, selected: Flags, weights: Weights, report: BatchReport) -> Flags:

@@ -384,6 +384,8 @@ CALL: Final = Record(
         *_columns(_TEXT, "prompt_known answer_known", "call."),
         Column("gaps", ListOf(_GAP, null=()), "call.gaps"),
         Column("has_instructions", _BOOL, "call.has_instructions"),
+        Column("media", ListOf(_TEXT, null=()), "call.media"),
+        Column("logprobs_mode", _TEXT, "call.logprobs_mode"),
         Column("conventions", _TEXTS, "call.conventions"),
         *_columns(_POSITION, "env_state extra"),
         Column("prompt", PROMPT),
@@ -405,7 +407,7 @@ TURN: Final = Record(
         Column("weight_versions", ListOf(_WEIGHT_VERSION), "turn.weight_versions"),
         Column("routed_experts", _ROUTED_EXPERTS, "turn.routed_experts"),
         Column("sampling_mask", ListOf(_TOKEN_IDS), "turn.sampling_mask"),
-        *_columns(_INT, "prompt_tokens sampled_tokens unscored_tokens"),
+        *_columns(_INT, "prompt_tokens sampled_tokens unscored_tokens zero_logprobs"),
     ),
     eager=True,
 )
