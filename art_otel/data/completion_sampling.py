@@ -24,14 +24,14 @@ UNKNOWN: Final = "unknown"
 class CompletionSampling(NamedTuple):
     """How a completion was sampled.
 
-    `otherwise` is None where it was sampled from the policy's own distribution, at temperature 1 from all tokens, as
+    `altered` is None where it was sampled from the policy's own distribution, at temperature 1 from all tokens, as
     far as its request says. Else it says of which distribution its logprobs are: `raw`, `tempered`, `processed` or
     `unknown`. `has_zero_logprobs` says that each of its tokens, which are more than a few, has a logprob of exactly
     0.0, though nothing forced it.
     """
 
     sampling: Sampling
-    otherwise: str | None = None
+    altered: str | None = None
     has_zero_logprobs: bool = False
 
 

@@ -165,7 +165,8 @@ class Batches:
             for chunk in window:
                 for number, trajectory in self._selected(chunk, wanted, report):
                     report.count(Verdict(rollout_id=trajectory.rollout_id, skipped=None))
-                    yield trajectory, self.plan().turn_rewards(number, trajectory)
+                    rewards = self.plan().turn_rewards(number, trajectory)
+                    yield trajectory, self._recipe.builder.left_out(trajectory, rewards)
 
     def verdicts(self) -> Iterator[Verdict]:
         """Say for each trajectory, in the order of the sources, what is trained, and why the rest is not.

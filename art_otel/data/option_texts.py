@@ -23,7 +23,7 @@ from art_otel.data.credit import (
 )
 from art_otel.data.credit import weighted as weighted_credit
 from art_otel.data.plan import ZeroVariance
-from art_otel.data.sequences import Constrained
+from art_otel.data.sequences import Constrained, Images
 from art_otel.errors import UsageError
 from art_otel.trajectories import Status
 
@@ -228,10 +228,18 @@ OPTION_TEXTS: Final = (
     OptionText(
         "constrained",
         "choice",
-        "Under a grammar",
-        "drop trains no completion that a tool choice, schema or grammar constrained.",
+        "Constrained sampling",
+        "drop trains no completion whose request allowed only some tokens, or moved them.",
         str,
         get_args(Constrained),
+    ),
+    OptionText(
+        "images",
+        "choice",
+        "Behind images",
+        "placeholders trains completions whose prompt has images, audio or files, for which ids have placeholders.",
+        str,
+        get_args(Images),
     ),
     OptionText(
         "token_rewards",

@@ -80,7 +80,7 @@ class TurnReward(NamedTuple):
 
     reward: float | None = None
     advantage: float | None = None
-    skipped: Literal["no reward", "unusable reward", "zero variance"] | None = None
+    skipped: str | None = None
 
 
 @dataclass(slots=True)

@@ -60,7 +60,7 @@ class BatchReport:
       ends of `truncated_sequences`.
     - `without_logprobs` counts trained tokens without a recorded logprob. `zero_advantage_tokens` counts trained tokens
       that teach nothing, such as those of a rollout that is alone in its group.
-    - `sampled_otherwise` counts trained completions with logprobs whose request asked for another distribution than the
+    - `altered_sampling` counts trained completions with logprobs whose request asked for another distribution than the
       policy's own (temperature 1, all tokens), by what their logprobs are of: `raw`, `tempered`, `processed` or
       `unknown`. `zero_logprobs` counts trained completions of more than 8 tokens that all have a logprob of exactly
       0.0, though nothing forced them: their server gives no real logprobs.
@@ -89,7 +89,7 @@ class BatchReport:
     skipped_trained_tokens: int = 0
     without_logprobs: int = 0
     zero_advantage_tokens: int = 0
-    sampled_otherwise: Counter[str] = field(default_factory=Counter[str])
+    altered_sampling: Counter[str] = field(default_factory=Counter[str])
     zero_logprobs: int = 0
     drifts: int = 0
     respellings: int = 0
@@ -138,7 +138,7 @@ class BatchReport:
             self.trained_completions += len(sequence.completions)
             self.without_logprobs += sequence.without_logprobs
             self.retokenized += sequence.retokenized
-            self.sampled_otherwise.update(one.otherwise for one in sequence.samplings if one.otherwise is not None)
+            self.altered_sampling.update(one.altered for one in sequence.samplings if one.altered is not None)
             self.zero_logprobs += sum(one.has_zero_logprobs for one in sequence.samplings)
             if sequence.advantages is not None:  # they are 0.0 outside of the mask
                 self.zero_advantage_tokens += trained - int(np.count_nonzero(sequence.advantages))

@@ -15,7 +15,7 @@ from typing import Final, Literal, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from art_otel.calls import Logprobs, TokenIds, media_of
+from art_otel.calls import InferenceCall, Logprobs, TokenIds, media_of
 from art_otel.data.completion_sampling import CompletionSampling, completion_sampling, of_each_token
 from art_otel.data.plan import TurnReward
 from art_otel.data.rewards import UNUSABLE, TokenRewards, Weights, count_by_name, token_rewards
@@ -250,6 +250,22 @@ class SequenceBuilder:
         """The parts of trajectories that are read."""
         return Wanted(prompts=False, messages=self.tokenizer is not None, token_facts=self.token_facts)
 
+    def left_out(self, trajectory: Trajectory, turn_rewards: Sequence[TurnReward]) -> tuple[TurnReward, ...]:
+        """The rewards of turns, with the reason where an option leaves the completion out. Shape: (turns,)."""
+        calls = [trajectory.calls[turn.call] for turn in trajectory.turns]
+        reasons = [self._left_out(call) for call in calls]
+        return tuple(
+            [
+                reward if reason is None else reward._replace(skipped=reason)
+                for reward, reason in zip(turn_rewards, reasons, strict=True)
+            ]
+        )
+
+    def _left_out(self, call: InferenceCall) -> Literal["constrained sampling", "images not carried"] | None:
+        if self.images == "drop" and media_of(call):
+            return IMAGES
+        return CONSTRAINED if self.constrained == "drop" and call.is_constrained else None
+
     def build(self, trajectory: Trajectory, turn_rewards: Sequence[TurnReward]) -> BuiltSequences:
         """Build the sequences of a selected trajectory. `turn_rewards` has shape (turns,).
 
@@ -257,16 +273,7 @@ class SequenceBuilder:
         """
         histories, reasons_without = self.histories(trajectory)
         reasons = _untrained(trajectory, histories, reasons_without)
-        if self.constrained == "drop":
-            turn_rewards = [
-                reward._replace(skipped=CONSTRAINED) if trajectory.calls[turn.call].is_constrained else reward
-                for turn, reward in zip(trajectory.turns, turn_rewards, strict=True)
-            ]
-        if self.images == "drop":
-            turn_rewards = [
-                reward._replace(skipped=IMAGES) if media_of(trajectory.calls[turn.call]) else reward
-                for turn, reward in zip(trajectory.turns, turn_rewards, strict=True)
-            ]
+        turn_rewards = self.left_out(trajectory, turn_rewards)
         built = BuiltSequences(sequences=[], verdict=_NO_VERDICT)
         extras = None
         if self.weights is not None:

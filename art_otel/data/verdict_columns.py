@@ -408,9 +408,9 @@ def _count_sampling(read: Columns, decision: _Decision, constrained: Flags, repo
     """Count trained completions as `completion_sampling` describes them."""
     sampled, unscored = read.sampled_tokens, numbers(read.of_turn("unscored_tokens"), 0)
     is_scored = decision.trained & ~_of_turns_calls(read, "has_masked_logprobs") & (unscored < sampled)
-    otherwise = is_scored & _of_turns_calls(read, "is_altered")
-    modes = read.of_call("logprobs_mode").take(pa.array(read.turn_calls[otherwise])).to_pylist()
-    report.sampled_otherwise.update(mode or UNKNOWN for mode in modes)
+    altered = is_scored & _of_turns_calls(read, "is_altered")
+    modes = read.of_call("logprobs_mode").take(pa.array(read.turn_calls[altered])).to_pylist()
+    report.altered_sampling.update(mode or UNKNOWN for mode in modes)
     is_zero = (numbers(read.of_turn("zero_logprobs"), 0) == sampled) & (sampled > FEW)
     may_be_certain = constrained | _of_turns_calls(read, "is_greedy")
     report.zero_logprobs = int((is_scored & is_zero & ~may_be_certain).sum())

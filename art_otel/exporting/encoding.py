@@ -93,14 +93,16 @@ def sequences_of(
 ) -> list[TokenSequence]:
     """Make the token sequences of a trajectory, and count what is skipped of it.
 
-    `max_tokens`, `token_rewards` and `token_facts` are as for `art_otel.batches`; longer sequences are skipped.
-    Advantages are None where no turn has one. Raises UsageError for weights that are not finite.
+    `max_tokens`, `token_rewards` and `token_facts` are as for `art_otel.batches`; longer sequences are skipped. Which
+    completions the other options leave out stands in the rewards of the turns. Advantages are None where no turn has
+    one. Raises UsageError for weights that are not finite.
     """
     builder = SequenceBuilder(
         advantages=any(turn.advantage is not None for turn in item.turn_rewards),
         max_tokens=max_tokens,
         weights=weights_of(token_rewards),
         token_facts=token_facts_of(token_facts),
+        images="placeholders",  # `turn_rewards` say already which are left out
     )
     built = builder.build(item.trajectory, item.turn_rewards)
     stats.count(built.verdict)

@@ -13,6 +13,7 @@ import msgspec
 from art_otel.data.advantages import Advantage, AdvantageName
 from art_otel.data.credit import Credit, CreditName
 from art_otel.data.options import as_names
+from art_otel.data.sequences import Images
 from art_otel.data.sources import Sources
 from art_otel.errors import UsageError
 from art_otel.exporting.exporter import Exporter, ExportReport, ExportStats
@@ -40,15 +41,18 @@ def export(  # noqa: PLR0913 # every one is an option that users know by its nam
     rollouts: str | Iterable[str] | None = None,
     max_tokens: int | None = None,
     min_reward: float | None = None,
+    images: Images = "drop",
 ) -> ExportReport:
     """Write trajectories in the format of a trainer, and the report beside them.
 
     `sources` are as for `art_otel.batches`, and `to` is the name of an installed exporter. `out` is a folder, or a file
     with the format's suffix; files with the same names are replaced. `options` are the format's, by name, as values or
     as text. `advantage` "default" is the trainer's own, if it has one. `min_reward` is for trainers that imitate every
-    conversation: it leaves out trajectories with a lower reward, or without one. The other options are as for
-    `art_otel.batches`. Raises UsageError for an exporter, format or option that does not exist, for options that the
-    format does not support, and for an output inside the dataset. Raises StoreError for paths that cannot be read.
+    conversation: it leaves out trajectories with a lower reward, or without one. `images` is for formats of token ids
+    that carry no images, audio and files: "placeholders" also writes completions sampled behind these. The other
+    options are as for `art_otel.batches`. Raises UsageError for an exporter, format or option that does not exist, for
+    options that the format does not support, and for an output inside the dataset. Raises StoreError for paths that
+    cannot be read.
     """
     exporter = find_exporter(to) if isinstance(to, str) else to
     chosen = find_format(exporter, format)
@@ -69,6 +73,7 @@ def export(  # noqa: PLR0913 # every one is an option that users know by its nam
             credit=credit,
             max_tokens=max_tokens,
             min_reward=min_reward,
+            images=images,
             allow_incomplete=as_names(allow_incomplete),
             split=as_names(split),
             status=as_names(status),

@@ -85,6 +85,8 @@ class Format:
       others. With None there are none, and trajectories without a reward are exported too.
     - `imitates` says, for sequences, that the trainer imitates each of them, whatever its reward, as with
       conversations.
+    - `carries_images`: its records have the images, audio and files of prompts, or train no tokens. Otherwise,
+      completions sampled behind such content are left out, unless the user wants them with placeholders.
     - `takes_credit` is False if the file has the rewards as they were given.
     """
 
@@ -99,6 +101,7 @@ class Format:
     advantage: AdvantageName | None = None
     imitates: bool = False
     takes_credit: bool = True
+    carries_images: bool = False
 
     @property
     def is_imitated(self) -> bool:

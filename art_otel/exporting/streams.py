@@ -17,7 +17,7 @@ from art_otel.data.loader import Batches
 from art_otel.data.plan import OUTLINE
 from art_otel.data.preferences import PreferenceBatches, preference_batches
 from art_otel.data.rewards import names_given
-from art_otel.data.sequences import TokenSequence
+from art_otel.data.sequences import Images, TokenSequence
 from art_otel.data.sft import MessageBatches, message_batches, too_low
 from art_otel.data.sources import Sources
 from art_otel.errors import UsageError
@@ -183,14 +183,16 @@ def open_stream(
     credit: Any = "outcome_reward",  # noqa: ANN401 # as above
     max_tokens: int | None = None,
     min_reward: float | None = None,
+    images: Images = "drop",
     **selection: Any,  # noqa: ANN401 # as above
 ) -> Stream:
     """Open the stream of the format, from sources and options that can be gone through again.
 
     `selection` are options of `art_otel.batches` that say which trajectories. Raises StoreError, UsageError.
     """
-    _check(file_format, find_credit(credit), max_tokens, min_reward)
+    _check(file_format, find_credit(credit), max_tokens, min_reward, images)
     rest: dict[str, Any] = {"credit": credit, "max_tokens": max_tokens, **selection}
+    rest["images"] = "placeholders" if file_format.carries_images else images
     outlines = batches(sources, advantage=None, **rest)
     if file_format.input in ("trajectories", "sequences"):
         formula = file_format.advantage if file_format.advantage is None or advantage == DEFAULT else advantage
@@ -201,11 +203,18 @@ def open_stream(
     return Stream(file_format, advantage, outlines, conversations)
 
 
-def _check(file_format: Format, credit: Credit, max_tokens: int | None, min_reward: float | None) -> None:
+def _check(
+    file_format: Format, credit: Credit, max_tokens: int | None, min_reward: float | None, images: Images
+) -> None:
     """Raise UsageError for what is asked of a format that has nothing of it."""
     if max_tokens is not None and file_format.input != "sequences":
         raise UsageError(
             f"max_tokens={max_tokens}: {file_format.name} holds {file_format.input}, which are not cut by tokens"
+        )
+    if images != "drop" and file_format.input not in ("trajectories", "sequences"):
+        raise UsageError(
+            f"images={images}: {file_format.name} holds {file_format.input}, whose messages have images or are left"
+            " out; leave the option out"
         )
     if min_reward is not None and not file_format.is_imitated:
         raise UsageError(

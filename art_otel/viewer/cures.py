@@ -104,7 +104,13 @@ _CURES: Final = {
         "the reward is NaN, infinite or not below 1e37", "Look where it is given, and give a finite number."
     ),
     "constrained sampling": Cure(
-        "a tool choice, a schema or a grammar let only some tokens be sampled", "Choose constrained=keep to train it."
+        "its request allowed only some tokens (a tool choice, schema, grammar), or moved them (logit_bias and others)",
+        "Choose constrained=keep to train it.",
+    ),
+    "images not carried": Cure(
+        "the prompt of its call has images, audio or files, for which the token ids have no more than placeholders",
+        "Choose images=placeholders to train it on these, or export to a trainer that gets the images, as"
+        " agentlightning and trinity do.",
     ),
     "zero variance": Cure(
         "all known rewards of the group are equal, so nothing is learned from it", "Sample more rollouts of the task."

@@ -203,10 +203,10 @@ def logprobs_mode(body: dict[str, Value], choices: Sequence[dict[str, Value]]) -
         return "raw"
     if "sglext" in body or any(not choice.keys().isdisjoint(_SGLANG) for choice in choices):
         return "tempered"
-    if any(_has_sampling_logprobs(choice) for choice in choices):  # Fireworks
+    if any(map(has_sampling_logprobs, choices)):  # Fireworks
         return "processed"
     of_proxies = [values.mapping(choice.get("provider_specific_fields")) or {} for choice in choices]
-    is_vllm = any(not choice.keys().isdisjoint(_VLLM) for choice in (*choices, *of_proxies))
+    is_vllm = any(not choice.keys().isdisjoint(_VLLM) or _spells_ids(choice) for choice in (*choices, *of_proxies))
     return "raw" if is_vllm else None
 
 
@@ -215,9 +215,23 @@ _VLLM: Final = ("stop_reason", "token_ids")
 """Fields of choices. SGLang's Completions have `token_ids`, too."""
 
 
-def _has_sampling_logprobs(choice: dict[str, Value]) -> bool:
-    content = values.items((values.mapping(choice.get("logprobs")) or {}).get("content")) or ()
-    return any("sampling_logprob" in (values.mapping(entry) or {}) for entry in content[:1])
+def has_sampling_logprobs(choice: dict[str, Value]) -> bool:
+    """Whether a choice has logprobs of what was sampled from beside those of the policy, as Fireworks does."""
+    logprobs = values.mapping(choice.get("logprobs")) or {}
+    content = values.items(logprobs.get("content")) or ()
+    return SAMPLING in logprobs or any("sampling_logprob" in (values.mapping(entry) or {}) for entry in content[:1])
+
+
+def _spells_ids(choice: dict[str, Value]) -> bool:
+    """Whether tokens are spelled as ids, which vLLM does where it is asked to."""
+    logprobs = values.mapping(choice.get("logprobs")) or {}
+    content, tokens = values.items(logprobs.get("content")), values.items(logprobs.get("tokens"))
+    first = (values.mapping(content[0]) or {}).get("token") if content else tokens[0] if tokens else None
+    return isinstance(first, str) and first.startswith(_ID_PREFIX)
+
+
+SAMPLING: Final = "sampling_logprobs"
+"""Where a stream's pieces of such logprobs are joined."""
 
 
 def may_lose_ids(choice: dict[str, Value]) -> bool:
@@ -264,7 +278,7 @@ def _numbers_in(logprobs: dict[str, Value]) -> list[Value] | None:
     """The numbers in Chat's `content` or in the lists of Completions."""
     content = values.items(logprobs.get("content"))
     if content is None:
-        return values.items(logprobs.get("token_logprobs"))
+        return values.items(logprobs.get(SAMPLING, logprobs.get("token_logprobs")))
     entries = _objects(content)
     sampled = _each(entries, "sampling_logprob") if entries and "sampling_logprob" in entries[0] else None
     return [entry.get("logprob") for entry in entries] if sampled is None else sampled

@@ -33,6 +33,7 @@ EXPORTER: Final = Exporter(
             },
             config=TrajectoriesConfig,
             encode=encode_trajectories,
+            carries_images=True,
             sink=lambda _: JsonLines(),
         ),
         Format(
@@ -49,6 +50,7 @@ EXPORTER: Final = Exporter(
             },
             config=LogConfig,
             encode=encode_log,
+            carries_images=True,
             sink=lambda _: LogFolder(),
             takes_credit=False,
         ),

@@ -248,7 +248,7 @@ def _tokens(call: InferenceCall, turn: Turn, stats: ExportStats) -> JsonObject:
     if call.prompt_token_ids is None:
         stats.changed[NO_PROMPT_IDS] += 1
         return {}
-    if call.is_constrained:
+    if call.has_masked_logprobs:
         stats.changed[CONSTRAINED] += 1
         return {}
     content: list[JsonObject] = [

@@ -23,6 +23,7 @@ EXPORTER: Final = Exporter(
             },
             config=TrajectoriesConfig,
             encode=encode_trajectories,
+            carries_images=True,
             sink=lambda _: Folder(),
         ),
     ),
