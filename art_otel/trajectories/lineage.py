@@ -87,8 +87,11 @@ def _with_media(calls: Sequence[InferenceCall]) -> list[InferenceCall]:
     earlier: tuple[Message, ...] = ()
     media: tuple[str, ...] = ()
     for call in calls:
-        prompt = call.input_messages or ()
-        goes_on = bool(earlier) and prompt[: len(earlier)] == earlier
+        prompt = call.input_messages
+        if prompt is None:
+            result.append(call)
+            continue
+        goes_on = prompt[: len(earlier)] == earlier
         new = media_in(prompt[len(earlier) :] if goes_on else prompt)
         media = tuple(sorted({*media, *new})) if goes_on else new
         earlier = prompt

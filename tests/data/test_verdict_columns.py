@@ -23,11 +23,20 @@ from tests.data.token_rollouts import rollouts, stored, talk
 from tests.examples import examples
 
 UNTRAINED = [None, None, None, "failed", "scrubbed"]
-PARAMETERS = [{}, {}, {"temperature": 0.5}, {"tool_choice": "required"}]
+PARAMETERS = [
+    {},
+    {},
+    {"temperature": 0.5},
+    {"top_p": 0.5, "temperature": 0},
+    {"allowed_token_ids": [1]},
+    {"tool_choice": "required"},
+]
+MODES = [None, "raw", "raw", "tempered", "processed"]
 FURTHER = st.fixed_dictionaries(
     {},
     optional={
         "constrained": st.just("drop"),
+        "images": st.just("placeholders"),
         "token_rewards": st.sampled_from(["reward", {"a": 2.0}]),
         "advantage": st.sampled_from(["grpo_batch", "reinforce_plus_plus", "reinforce_plus_plus_baseline"]),
         "training_step": st.sampled_from([1, [None, 2]]),
@@ -41,10 +50,19 @@ def varied(draw, one: Trajectory) -> Trajectory:
     turns = []
     for turn in one.turns:
         size = len(turn.token_ids or ())
-        logprobs = draw(st.none() | st.lists(st.sampled_from([-0.5, float("nan")]), min_size=size, max_size=size))
+        some = st.lists(st.sampled_from([-0.5, 0.0, float("nan")]), min_size=size, max_size=size)
+        logprobs = draw(st.none() | some | st.just([0.0] * size))
         known = None if turn.token_ids is None or logprobs is None else Logprobs.of(logprobs)
         turns.append(structs.replace(turn, logprobs=known, untrained=draw(st.sampled_from(UNTRAINED))))
-    calls = tuple(structs.replace(call, parameters=draw(st.sampled_from(PARAMETERS))) for call in one.calls)
+    calls = tuple(
+        structs.replace(
+            call,
+            parameters=draw(st.sampled_from(PARAMETERS)),
+            logprobs_mode=draw(st.sampled_from(MODES)),
+            media=draw(st.sampled_from([(), (), ("image",)])),
+        )
+        for call in one.calls
+    )
     return replace(one, calls=calls, turns=tuple(turns), training_step=draw(st.sampled_from([None, 1, 2])))
 
 
@@ -92,6 +110,28 @@ def test_of_all_recordings(tmp_path: Path):
     assert columns.counted.tolist() == [None not in of_row for of_row in sizes]
     assert columns.sampled.tolist() == [sum(filter(None, of_row)) for of_row in sizes]
     assert 0 < columns.counted.sum() < len(sizes)
+
+
+def test_of_long_completions_whose_logprobs_are_all_zero(tmp_path: Path):
+    def zeros(rollout_id: str, size: int, **fields) -> Trajectory:
+        told = talk(rollout_id, size, reward=1.0, group_id="g")
+        turns = [structs.replace(turn, logprobs=Logprobs.of([0.0] * size)) for turn in told.turns]
+        return replace(told, turns=tuple(turns), calls=(structs.replace(told.calls[0], **fields),))
+
+    found = [
+        zeros("few", 8),
+        zeros("many", 9),
+        zeros("greedy", 9, parameters={"temperature": 0}),
+        zeros("forced", 9, parameters={"tool_choice": "required"}),
+        zeros("tempered", 20, parameters={"temperature": 0.5}, logprobs_mode="tempered"),
+        zeros("seen", 9, media=("image",)),
+    ]
+    art_otel.write_trajectories(found, tmp_path)
+    for chosen in ({}, {"images": "placeholders"}, {"max_tokens": 10, "overflow": "truncate", "advantage": None}):
+        check(tmp_path, **chosen)
+    report = art_otel.batches(tmp_path).verdict_columns().report
+    assert report.zero_logprobs == 2
+    assert report.altered_sampling == {"unknown": 1, "tempered": 1}
 
 
 def test_of_several_runs_and_of_parts_that_are_not_opened(tmp_path: Path):
