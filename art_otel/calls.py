@@ -33,6 +33,7 @@ GapKind: TypeAlias = Literal[
     "several prompts",
     "lossy recorder",
     "miscounted",
+    "aborted",
     "scrubbed",
     "contradicted",
 ]
@@ -49,6 +50,7 @@ GapKind: TypeAlias = Literal[
 - `several prompts`: one request of Completions had several, and no choice tells which is its own.
 - `lossy recorder`: its recorder loses or rewrites it.
 - `miscounted`: its token ids are not as many as the server counted, and are left out.
+- `aborted`: it came whole, and with null as its finish reason: the server stopped before the policy did.
 - `scrubbed`: a secret was found in it.
 - `contradicted`: another recording of the call says something else.
 """
@@ -60,7 +62,7 @@ recorder parsed, messages as one attribute a field, texts without roles or parts
 
 
 CONTENT_GAPS: Final[tuple[GapKind, ...]] = tuple(
-    kind for kind in get_args(GapKind) if kind not in ("miscounted", "scrubbed", "contradicted")
+    kind for kind in get_args(GapKind) if kind not in ("miscounted", "aborted", "scrubbed", "contradicted")
 )
 """The kinds of gaps in one recording, which another recording of the same call may fill."""
 
@@ -363,6 +365,8 @@ class InferenceCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
       that was made by hand may lack it: `media_of` looks at the messages, too.
     - `logprobs_mode` says of which distribution the server's logprobs are; None if unknown.
     - `conventions` lists the conventions that described the call.
+    - `marked_untrained` is what the call is for, if a span at or above it says that the policy does not learn from it,
+      such as `judge`; None where nothing says so.
     - `parameters`, `env_state` and `extra` hold JSON values. `tools` are OpenAI tool definitions, or None if it is
       unknown whether there were any.
     """
@@ -396,6 +400,7 @@ class InferenceCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     media: tuple[str, ...] = ()
     logprobs_mode: LogprobsMode | None = None
     conventions: tuple[str, ...] = ()
+    marked_untrained: str | None = None
     env_state: dict[str, Value] = {}
     extra: dict[str, Value] = {}
 

@@ -83,6 +83,19 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         " browser, such as 'label=good&min_reward=0.5'",
     )
     parser.add_argument("--allow-incomplete", action="store_true", help="also incomplete trajectories")
+    parser.add_argument(
+        "--models",
+        metavar="NAMES",
+        help="only completions of these request models: names or globs with commas between, ! excludes"
+        " ('policy-*,!*judge*'); * takes all",
+    )
+    parser.add_argument("--agents", metavar="NAMES", help="only completions of these agents, likewise")
+    parser.add_argument(
+        "--length",
+        choices=("keep", "mask", "drop"),
+        help="completions that were cut at max_tokens: train them, make them only context, or leave their rollouts out"
+        " (default: keep, and mask for conversations and preferences)",
+    )
     parser.add_argument("--max-tokens", type=int, metavar="N", help="leave out longer sequences")
     parser.add_argument(
         "--min-reward",
@@ -125,7 +138,10 @@ def run(arguments: argparse.Namespace) -> int:
         format=arguments.format,
         options=dict(arguments.option),
         advantage=None if advantage == "none" else advantage,
-        **read_options({"credit": arguments.credit}),
+        **read_options(
+            {"credit": arguments.credit, "models": arguments.models or "", "agents": arguments.agents or ""}
+        ),
+        length=arguments.length,
         allow_incomplete=arguments.allow_incomplete,
         split=arguments.split,
         status=arguments.status or ("ok",),
@@ -216,6 +232,7 @@ def _what_can_be_written(arguments: argparse.Namespace) -> str:
         allow_incomplete=arguments.allow_incomplete,
         split=arguments.split,
         status=arguments.status or ("ok",),
+        models="*",  # which of them to train is asked when something is written
     )
     shown = [f"{name} (--format {' | '.join(formats)})" for name, formats in found.items() if formats]
     if not shown:

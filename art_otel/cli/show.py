@@ -237,8 +237,12 @@ def _message(entry: HistoryMessage, trajectory: Trajectory, call: InferenceCall 
 
 def _warnings(turn: Turn) -> Iterable[str]:
     """Why the completion is not trained, and where the prompt's token ids and messages disagree."""
-    if turn.untrained is not None:
-        yield f"not trained: {turn.untrained}"
+    if turn.tokens_untrained is not None and turn.tokens_untrained == turn.text_untrained:
+        yield f"not trained: {turn.text_untrained}"
+    elif turn.tokens_untrained is not None:
+        yield f"token ids not trained: {turn.tokens_untrained}"
+    elif turn.text_untrained is not None:
+        yield f"text not trained: {turn.text_untrained}"
     if turn.prompt.drifted_at is not None:
         yield f"the prompt was tokenized anew after its first {turn.prompt.drifted_at} ids"
     if turn.prompt.respelled_at is not None:

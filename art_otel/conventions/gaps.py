@@ -49,7 +49,8 @@ _LAST_CHARACTERS: Final = frozenset(mark[-1] for mark in (*_MARKS, _REPLACED))
 def find_gaps(recording: SpanRecording, facts: CallFacts) -> tuple[Gap, ...]:
     """The gaps of a call, each once: those of its dialects and what its span and its messages show."""
     span, logs, names = recording.span, recording.logs, recording.names
-    gaps = [*facts.gaps, *_of_messages(recording, facts)]
+    of_dialects = [gap for gap in facts.gaps if gap.kind != "aborted" or not facts.stream]  # such a stream broke
+    gaps = [*of_dialects, *_of_messages(recording, facts)]
     if cut := cut_values(recording):
         gaps += [Gap(kind="cut", field=value.field, evidence=value.evidence) for value in cut]
     if "unknown" in (facts.prompt_known, facts.answer_known):

@@ -16,7 +16,7 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
-from art_otel.data.sequences import Constrained, Images, Overflow, TokenSequence
+from art_otel.data.sequences import Overflow, TokenSequence
 from art_otel.data.token_facts import UNKNOWN, stacked_experts, stacked_masks
 
 Rows: TypeAlias = list[list[TokenSequence]]
@@ -166,8 +166,6 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
     world_size: Annotated[int, Meta(ge=1)]
     drop_last: bool
     token_facts: frozenset[str] = frozenset()
-    constrained: Constrained = "keep"
-    images: Images = "drop"
 
     def __post_init__(self) -> None:
         """Raise ValueError for packed rows without a width, and for a rank that does not exist."""

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from art_otel.data.advantages import Advantage, AdvantageName
 from art_otel.data.arranging import Layout, Order
+from art_otel.data.completions import Constrained, Images, Length, Names
 from art_otel.data.credit import Credit, CreditName
 from art_otel.data.loader import Batches, Recipe
 from art_otel.data.options import validate
@@ -15,7 +16,7 @@ from art_otel.data.plan import ZeroVariance, make_scoring
 from art_otel.data.retokenize import ChatTokenizer, retokenizing_histories
 from art_otel.data.rewards import Weights, weights_of
 from art_otel.data.selection import TrainingStep, select
-from art_otel.data.sequences import Constrained, Images, Overflow, SequenceBuilder, recorded_histories
+from art_otel.data.sequences import Overflow, SequenceBuilder, recorded_histories
 from art_otel.data.sources import Sources, list_chunks
 from art_otel.data.token_facts import TokenFact, token_facts_of
 from art_otel.errors import UsageError
@@ -41,6 +42,9 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
     rollouts: str | Iterable[str] | None = None,
     policy_version: str | int | None = None,
     max_staleness: int | None = None,
+    models: Names = None,
+    agents: Names = None,
+    length: Length = "keep",
     seed: int | None = None,
     epoch: int = 0,
     shuffle_buffer: int = 4,
@@ -74,6 +78,11 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
       any). Parts of a dataset that have none of them are not opened. `rollouts`: only these ids (None: any).
       `policy_version`: only trajectories that this version sampled in every call; with `max_staleness` also versions
       that are at most this many older.
+    - `models`, `agents`: train only what these models and agents sampled: names or globs, `!` excludes, such as
+      `["policy-*", "!*-judge"]`; "*" is all. A model is that of the request. If one rollout has completions of several
+      models and nothing is chosen, that is a UsageError, because a judge looks like a policy.
+    - `length`: completions that were cut at `max_tokens`: "keep" trains them, "mask" makes them only context, "drop"
+      leaves their rollouts out, also of every baseline.
     - `seed`, `epoch`: shuffle, in the same way each time. `shuffle_buffer` row groups are in memory and shuffled
       together. `by_length`: put sequences of similar length into one batch, among those in memory, to save padding.
     - `rank` of `world_size`: one of several ranks. All ranks get the same number of batches. A rank that has no batch
@@ -107,8 +116,6 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
             "world_size": world_size,
             "drop_last": drop_last,
             "token_facts": facts,
-            "constrained": constrained,
-            "images": images,
         },
     )
     selection = select(
@@ -119,6 +126,12 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
         rollouts=rollouts,
         policy_version=policy_version,
         max_staleness=max_staleness,
+        models=models,
+        agents=agents,
+        length=length,
+        constrained=constrained,
+        images=images,
+        view="tokens" if tokenizer is None else "made tokens",
     )
     builder = SequenceBuilder(
         advantages=advantage is not None,
@@ -128,8 +141,6 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
         histories=recorded_histories if tokenizer is None else retokenizing_histories(tokenizer),
         tokenizer=None if tokenizer is None else type(tokenizer).__name__,
         token_facts=facts,
-        constrained=layout.constrained,
-        images=layout.images,
     )
     if by_length:
         order = replace(order, bucket=layout.batch_size * layout.world_size)

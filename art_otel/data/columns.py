@@ -35,12 +35,18 @@ _TEXTS: Final = ("error_type", "error", "parameters")
 """Of calls: long texts, of which whether it `failed`, and the flags of `_Asked`, take the place."""
 
 _PLAIN: Final = ("rollout_id", "status", "split", "training_step", "group_id", "reward")
-_CALL: Final = ("start_ns", "end_ns", "logprobs_mode", *_TEXTS)
+_CALL: Final = (
+    "start_ns", "end_ns", "request_model", "response_model", "agent", "marked_untrained", "policy_version",
+    "logprobs_mode", *_TEXTS
+)  # fmt: skip
 _PROMPT: Final = ("token_parent", "drifted_at", "respelled_at")
-_TURN: Final = ("call", "untrained", "prompt_tokens", "sampled_tokens", "unscored_tokens", "zero_logprobs")
+_TURN: Final = (
+    "call", "tokens_untrained", "finish_reason", "prompt_tokens", "sampled_tokens", "unscored_tokens", "zero_logprobs"
+)  # fmt: skip
 _REWARD: Final = ("name", "value", "step", "target")
 DECIDING: Final = (
     *_PLAIN,
+    "policy_version",
     "incomplete_reasons.list.element.reason",
     *(f"calls.list.element.{name}" for name in _CALL),
     "calls.list.element.media.list.element",
@@ -50,8 +56,7 @@ DECIDING: Final = (
 )
 _REWARD_PART: Final = ("choice", "token_start", "token_end", "target_kind")
 OF_CREDITS: Final = (
-    "policy_version",
-    *(f"calls.list.element.{name}" for name in ("span_id", "step", "policy_version")),
+    *(f"calls.list.element.{name}" for name in ("span_id", "step")),
     "turns.list.element.choice",
     "turns.list.element.weight_versions.list.element.version",
     *(f"rewards.list.element.{name}" for name in _REWARD_PART),
@@ -234,9 +239,8 @@ def _all_light(read: Columns) -> Iterator[Trajectory]:
         _turn(call, choice, zeros[size], versions and [each["version"] for each in versions])
         for call, choice, versions, size in zip(*of_turns, read.sampled_tokens.tolist(), strict=True)
     ]
-    has_versions = "policy_version" in read.table.column_names
-    rollout_versions = read.column("policy_version").to_pylist() if has_versions else [None] * read.rows
-    for row, (reward, version) in enumerate(zip(read.column("reward").to_pylist(), rollout_versions, strict=True)):
+    versions = read.column("policy_version").to_pylist()
+    for row, (reward, version) in enumerate(zip(read.column("reward").to_pylist(), versions, strict=True)):
         yield Trajectory(
             rollout_id="",
             trace_id="",

@@ -1,10 +1,12 @@
 """Conversation: one history of a trajectory as chat messages, with what is trained in it.
 
-Invariant: trained is what the history trains; a history with a message that nobody recorded is no conversation. The
-main conversation stands for the whole trajectory: it trains all that it holds and that may be trained.
+Invariant: trained is what the history trains and no option leaves out (`completions`); a history with a message that
+nobody recorded is no conversation. The main conversation stands for the whole trajectory: it trains all that it holds
+and that may be trained.
 """
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -44,27 +46,36 @@ class Conversation:
         return tuple(entry.trained for entry in self.messages)
 
 
-def conversation(trajectory: Trajectory, history: History) -> Conversation | str:
-    """The conversation of a history, or the reason why it is none: `messages unknown` or `nothing trained`."""
+def conversation(trajectory: Trajectory, history: History, reasons: Sequence[str | None]) -> Conversation | str:
+    """The conversation of a history, or the reason why it is none: `messages unknown`, `nothing trained`, or an option.
+
+    `reasons` says why an option leaves completions out, with the shape (turns,): see `CompletionChoice.reasons`.
+    """
     if history.messages is None:
         return "messages unknown"
-    if not any(entry.trained for entry in history.messages):
-        return "nothing trained"
-    last = max(position for position, entry in enumerate(history.messages) if entry.turn is not None)
-    return Conversation(history.messages[: last + 1], _tools(trajectory, history.turns), history.turns)
+    trained = [entry.turn for entry in history.messages if entry.trained and entry.turn is not None]
+    left_out = Counter(reason for turn in trained if (reason := reasons[turn]) is not None)
+    if left_out.total() == len(trained):
+        return left_out.most_common(1)[0][0] if left_out else "nothing trained"
+    messages = tuple(
+        replace(entry, trained=False) if entry.turn is not None and reasons[entry.turn] is not None else entry
+        for entry in history.messages
+    )
+    last = max(position for position, entry in enumerate(messages) if entry.turn is not None)
+    return Conversation(messages[: last + 1], _tools(trajectory, history.turns), history.turns)
 
 
-def main_conversation(trajectory: Trajectory) -> Conversation | str:
+def main_conversation(trajectory: Trajectory, reasons: Sequence[str | None]) -> Conversation | str:
     """The conversation of the main history, alone: what it shares with others is trained in it. Or why it is none."""
     history = main_history(trajectory)
     if history is None:
         return "nothing sampled"
     messages = history.messages and tuple(_trained_alone(entry, trajectory) for entry in history.messages)
-    return conversation(trajectory, replace(history, messages=messages))
+    return conversation(trajectory, replace(history, messages=messages), reasons)
 
 
 def _trained_alone(entry: HistoryMessage, trajectory: Trajectory) -> HistoryMessage:
-    return replace(entry, trained=entry.turn is not None and trajectory.turns[entry.turn].untrained is None)
+    return replace(entry, trained=entry.turn is not None and trajectory.turns[entry.turn].text_untrained is None)
 
 
 def _tools(trajectory: Trajectory, turns: Sequence[int]) -> tuple[Value, ...] | None:

@@ -17,7 +17,7 @@ from art_otel.data.credit import shared_steps
 from art_otel.data.options import validate
 from art_otel.data.plan import Plan, Scoring, TurnReward, make_plan
 from art_otel.data.report import BatchReport, warn_of_no_comparison, warn_of_nothing
-from art_otel.data.selection import Selection
+from art_otel.data.selection import Selection, View
 from art_otel.data.sequences import BuiltSequences, SequenceBuilder, TokenSequence, Verdict
 from art_otel.data.sources import Chunk, ListedChunks
 from art_otel.errors import UsageError
@@ -165,8 +165,7 @@ class Batches:
             for chunk in window:
                 for number, trajectory in self._selected(chunk, wanted, report):
                     report.count(Verdict(rollout_id=trajectory.rollout_id, skipped=None))
-                    rewards = self.plan().turn_rewards(number, trajectory)
-                    yield trajectory, self._recipe.builder.left_out(trajectory, rewards)
+                    yield trajectory, self.plan().turn_rewards(number, trajectory)
 
     def verdicts(self) -> Iterator[Verdict]:
         """Say for each trajectory, in the order of the sources, what is trained, and why the rest is not.
@@ -204,7 +203,7 @@ class Batches:
     def plan(self) -> Plan:
         """The reward and advantage of every turn: read at the first need, and kept."""
         if self._plan is None:
-            self._plan = make_plan(self._chunks, self._recipe.selection.skip_reason, self._recipe.scoring)
+            self._plan = make_plan(self._chunks, self._recipe.selection, self._recipe.scoring)
         return self._plan
 
     def count(self) -> int:
@@ -213,11 +212,17 @@ class Batches:
         `report` and a loaded state do not change. Raises StoreError.
         """
         if self._count is None:
+            self.plan().several_models.check()
             layout, counted = self._recipe.layout, Batches(self._listed, self._recipe)
             counted._plan = self.plan()
             rounds = layout.rounds(counted._sequences(BatchReport(), deque(maxlen=0)))
             self._count = sum(not layout.is_dropped(batches) for batches in rounds)
         return self._count
+
+    def of_view(self, view: View) -> "Batches":
+        """The same batches where something else than the ids of the server is trained, as exporters say."""
+        selection = msgspec.structs.replace(self._recipe.selection, view=view)
+        return Batches(self._listed, replace(self._recipe, selection=selection))
 
     def of_worker(self, worker: int, workers: int) -> "Batches":
         """The batches of one worker of several, each with a share of the trajectories of its own."""
@@ -225,6 +230,8 @@ class Batches:
         return Batches(self._listed, replace(self._recipe, order=order))
 
     def _new_report(self) -> BatchReport:
+        """The report of an iteration. Raises UsageError where nobody chose one of several models."""
+        self.plan().several_models.check()
         self.report = BatchReport(
             no_final_reward=self.plan().no_final_reward.copy(),
             repeated=self._listed.repeated,

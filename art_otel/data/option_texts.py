@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, NamedTuple, cast, get_args
 from art_otel.attributes import REWARD_NAME
 from art_otel.data.advantages import ADVANTAGES, ADVANTAGES_OVER_GROUPS
 from art_otel.data.batches import batches
+from art_otel.data.completions import Constrained, Images, Length
 from art_otel.data.credit import (
     CREDITS,
     Credit,
@@ -23,7 +24,6 @@ from art_otel.data.credit import (
 )
 from art_otel.data.credit import weighted as weighted_credit
 from art_otel.data.plan import ZeroVariance
-from art_otel.data.sequences import Constrained, Images
 from art_otel.errors import UsageError
 from art_otel.trajectories import Status
 
@@ -147,7 +147,11 @@ def _advantage(text: str) -> str | None:
 
 
 def _names(text: str) -> tuple[str, ...] | None:
-    return None if text == ANY else tuple(part.strip() for part in text.split(","))
+    return None if text == ANY else _some(text)
+
+
+def _some(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(","))
 
 
 def _steps(text: str) -> list[int]:
@@ -224,6 +228,30 @@ OPTION_TEXTS: Final = (
         "drop leaves them out, truncate cuts their ends.",
         str,
         ("drop", "truncate"),
+    ),
+    OptionText(
+        "models",
+        "text",
+        "Models",
+        "Only completions of these request models, names or globs with commas between; ! excludes, * takes all.",
+        _some,
+        ("policy-*", "!*judge*", "*"),
+    ),
+    OptionText(
+        "agents",
+        "text",
+        "Agents",
+        "Only completions of these agents, likewise.",
+        _some,
+        ("solver", "!critic"),
+    ),
+    OptionText(
+        "length",
+        "choice",
+        "Cut at max_tokens",
+        "mask trains no completion that was cut at max_tokens; drop leaves its rollout out.",
+        str,
+        get_args(Length),
     ),
     OptionText(
         "constrained",

@@ -2,7 +2,7 @@
 
 Invariant: an advantage compares a trajectory with the others of its group that are selected, wherever in the files
 they stand. A trajectory without a group is a group of its own. Who has no reward, or one that is no usable number, is
-not trained and counts in no baseline.
+not trained and counts in no baseline. Neither does a completion that is not the policy's (`completions`).
 
 Planning reads no messages and no tokens. It keeps about 50 bytes for each reward and 100 for each group.
 """
@@ -15,7 +15,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import repeat
+from itertools import compress, repeat
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, TypeAlias, cast
 
@@ -24,23 +24,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from art_otel.data.advantages import Advantage, AdvantageName, OverGroups, Rewards, find_advantage
+from art_otel.data.completions import NOT_THE_POLICYS, CompletionChoice, SeveralModels, facts_of
 from art_otel.data.credit import Credit, CreditName, TurnRewards, find_credit
 from art_otel.data.options import validate
 from art_otel.data.rewards import LARGEST, UNUSABLE, as_reward, names_without_final
-from art_otel.data.selection import group_of
+from art_otel.data.selection import Selection, group_of
 from art_otel.data.sources import Chunk
 from art_otel.errors import UsageError
-from art_otel.store import GroupKey, RowGroup, Wanted
+from art_otel.store import GroupKey, RowGroup
 from art_otel.trajectories import Trajectory, Turn
-
-SkipReason: TypeAlias = Callable[[Trajectory], str | None]
-"""Why a trajectory is skipped, None when it is not."""
 
 ZeroVariance: TypeAlias = Literal["keep", "drop"]
 """What becomes of groups in which all known rewards are equal."""
-
-OUTLINE: Final = Wanted(prompts=False, messages=False, tokens=False)
-"""What planning reads: neither messages nor tokens."""
 
 _WHOLE: Final = 0  # the unit that is a whole rollout
 
@@ -72,7 +67,7 @@ def make_scoring(
 
 
 class TurnReward(NamedTuple):
-    """What a turn is trained with, or why it is skipped.
+    """What a turn is trained with, or why it is skipped: for its reward, or by an option (`CompletionChoice`).
 
     `reward` is None where it is unknown or not usable: NaN, infinite or not below 1e37. `advantage` is None where
     nobody asked for advantages or the turn is skipped.
@@ -89,6 +84,8 @@ class Units:
 
     `ends[i]` is the number of units up to and with trajectory i. `keys` tell units of a trajectory apart; `groups` and
     `moments` which are compared with each other. A reward is NaN where nobody gave one, infinite where it is unusable.
+    `unrewarded` has the turns to which a credit of whole rollouts gave nothing though it gave something to others, by
+    the number of their trajectory.
     """
 
     ends: "array[int]" = field(default_factory=lambda: array("q"))
@@ -96,6 +93,7 @@ class Units:
     groups: "array[int]" = field(default_factory=lambda: array("q"))
     moments: "array[int]" = field(default_factory=lambda: array("q"))
     rewards: "array[float]" = field(default_factory=lambda: array("d"))
+    unrewarded: dict[int, frozenset[int]] = field(default_factory=dict[int, frozenset[int]])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,16 +101,18 @@ class Plan:
     """`skipped` are the reasons why trajectories are skipped, by their number. Advantages have shape (units,).
 
     `fingerprint` tells the dataset that was read from others. `no_final_reward` counts selected rollouts without
-    one by the names of the rewards that they have.
+    one by the names of the rewards that they have. `several_models` has those of which nobody chose a model.
     """
 
     credit: Credit
+    completions: CompletionChoice
     skipped: dict[int, str]
     units: Units
     advantages: NDArray[np.float64] | None
     zero_variance: NDArray[np.bool_]
     fingerprint: str
     no_final_reward: Counter[str]
+    several_models: SeveralModels
 
     @property
     def unusable_rewards(self) -> int:
@@ -141,10 +141,18 @@ class Plan:
         }
         unknown = TurnReward(skipped=None if self.advantages is None else "no reward")
         if self.credit.per == "rollout":
-            return (of_unit.get(_WHOLE, unknown),) * len(trajectory.turns)
+            whole, without = of_unit.get(_WHOLE, unknown), self.units.unrewarded.get(number, frozenset[int]())
+            rewards = [unknown if turn in without else whole for turn in range(len(trajectory.turns))]
+        else:
+            rewards = [
+                of_unit.get(_key(self.credit, position, turn, trajectory), unknown)
+                for position, turn in enumerate(trajectory.turns)
+            ]
         return tuple(
-            of_unit.get(_key(self.credit, position, turn, trajectory), unknown)
-            for position, turn in enumerate(trajectory.turns)
+            [
+                reward if reason is None else reward._replace(skipped=reason)
+                for reward, reason in zip(rewards, self.completions.reasons(trajectory), strict=True)
+            ]
         )
 
     def _of_unit(self, unit: int) -> TurnReward:
@@ -159,7 +167,7 @@ class Plan:
         return TurnReward(usable, float(self.advantages[unit]))
 
 
-def make_plan(chunks: Iterable[Chunk], skip_reason: SkipReason, scoring: Scoring) -> Plan:
+def make_plan(chunks: Iterable[Chunk], selection: Selection, scoring: Scoring) -> Plan:
     """Read the rewards of all trajectories, and compare those of each group.
 
     Groups in which all known rewards are equal are skipped where `scoring` says so. Warns where a rollout has
@@ -169,14 +177,18 @@ def make_plan(chunks: Iterable[Chunk], skip_reason: SkipReason, scoring: Scoring
     credit = scoring.credit
     skipped: dict[int, str] = {}
     units, numbers = Units(), dict[GroupKey, int]()
-    without_final, digest = Counter[str](), hashlib.sha256()
-    for number, outline in enumerate(_outlines(chunks, digest.update)):
-        trajectory, reason = (None, outline) if isinstance(outline, str) else (outline, skip_reason(outline))
+    without_final, digest, several_models = Counter[str](), hashlib.sha256(), SeveralModels()
+    for number, outline in enumerate(_outlines(chunks, selection, digest.update)):
+        trajectory, reason = (None, outline) if isinstance(outline, str) else (outline, selection.skip_reason(outline))
         if trajectory is not None and reason is None:
             # Without a group it is alone; such groups have negative numbers.
             key = group_of(trajectory)
             group = -1 - number if key is None else numbers.setdefault(key, len(numbers))
-            add_units(units, trajectory, group, credit)
+            rewards = rewards_of(trajectory, credit)
+            add_units(units, trajectory, group, credit, rewards, selection.completions.reasons(trajectory))
+            if selection.completions.is_open:
+                trained = [reward is not None or scoring.advantage is None for reward in rewards]
+                several_models.add(compress(selection.sampled_by(trajectory), trained))
             if credit.reads_final_reward and (names := names_without_final(trajectory)):
                 without_final[", ".join(names)] += 1
         elif reason is not None:
@@ -188,9 +200,11 @@ def make_plan(chunks: Iterable[Chunk], skip_reason: SkipReason, scoring: Scoring
         units,
         [group_id for _, group_id in numbers],
         scoring,
+        selection.completions,
         skipped=skipped,
         fingerprint=digest.hexdigest(),
         no_final_reward=without_final,
+        several_models=several_models,
     )
 
 
@@ -198,24 +212,30 @@ def finish_plan(
     units: Units,
     group_ids: Sequence[str | None],
     scoring: Scoring,
+    completions: CompletionChoice,
     *,
     skipped: dict[int, str],
     fingerprint: str,
     no_final_reward: Counter[str],
+    several_models: SeveralModels,
 ) -> Plan:
     """The plan of everything that is rewarded: compares each unit with the others of its group. Raises UsageError."""
     return Plan(
         credit=scoring.credit,
+        completions=completions,
         skipped=skipped,
         units=units,
         advantages=None if scoring.advantage is None else _compare(units, scoring.advantage, group_ids),
         zero_variance=_flat(units) if scoring.zero_variance == "drop" else np.zeros(len(units.keys), np.bool_),
         fingerprint=fingerprint,
         no_final_reward=no_final_reward,
+        several_models=several_models,
     )
 
 
-def _outlines(chunks: Iterable[Chunk], note: Callable[[bytes], object]) -> Iterator[Trajectory | str]:
+def _outlines(
+    chunks: Iterable[Chunk], selection: Selection, note: Callable[[bytes], object]
+) -> Iterator[Trajectory | str]:
     """Every trajectory without messages and tokens, or why it is skipped where nobody has to read it.
 
     `note` is given what tells this dataset from others: names and sizes of files, and all of each trajectory that
@@ -228,11 +248,12 @@ def _outlines(chunks: Iterable[Chunk], note: Callable[[bytes], object]) -> Itera
         if chunk.left_out is not None:
             yield from repeat(chunk.left_out, chunk.rows)
             continue
-        for one in chunk.read(OUTLINE):
+        for one in chunk.read(selection.outline):
             chosen_by = (one.status, sorted(one.incomplete_reasons), one.split, one.policy_version)
             compared_by = (one.group_id, one.training_step, one.reward, one.rewards)
             calls = [(call.step, call.policy_version) for call in one.calls]
-            note(repr((one.order, chosen_by, compared_by, calls)).encode())
+            turns = [tuple(facts_of(one.calls[turn.call], turn)) for turn in one.turns]
+            note(repr((one.order, chosen_by, compared_by, calls, turns)).encode())
             yield one
 
 
@@ -249,16 +270,32 @@ def _warn(without_final: Counter[str]) -> None:
     )
 
 
-def add_units(units: Units, trajectory: Trajectory, group: int, credit: Credit) -> None:
-    """Add what is rewarded of a selected trajectory, in the group of this number. Raises UsageError."""
-    rewards = _rewards(trajectory, credit)
+def add_units(
+    units: Units,
+    trajectory: Trajectory,
+    group: int,
+    credit: Credit,
+    rewards: TurnRewards,
+    reasons: Sequence[str | None],
+) -> None:
+    """Add what is rewarded of a selected trajectory, in the group of this number.
+
+    `rewards` are those of its turns. `reasons` are those of `CompletionChoice.reasons`: what is not the policy's is no
+    unit. A rollout has the reward that its first turn with one has; a turn without one is not trained.
+    """
+    is_policys = [reason not in NOT_THE_POLICYS for reason in reasons]
     if credit.per == "rollout":
-        rewarded = {_WHOLE: (0, rewards[0])} if rewards else dict[int, tuple[int, float | None]]()
+        of_policy = [reward for reward, is_its in zip(rewards, is_policys, strict=True) if is_its]
+        first = next((reward for reward in of_policy if reward is not None), None)
+        rewarded = {_WHOLE: (0, first)} if of_policy else dict[int, tuple[int, float | None]]()
+        if first is not None and None in rewards:
+            number = len(units.ends)
+            units.unrewarded[number] = frozenset(turn for turn, reward in enumerate(rewards) if reward is None)
     else:
         rewarded = {
             key: (turn.call if credit.per == "call" else key, reward)
             for position, (turn, reward) in enumerate(zip(trajectory.turns, rewards, strict=True))
-            if (key := _key(credit, position, turn, trajectory)) is not None
+            if is_policys[position] and (key := _key(credit, position, turn, trajectory)) is not None
         }
     for key, (moment, reward) in rewarded.items():
         units.keys.append(key)
@@ -267,8 +304,8 @@ def add_units(units: Units, trajectory: Trajectory, group: int, credit: Credit) 
         units.rewards.append(math.nan if reward is None else reward if abs(reward) < LARGEST else math.inf)
 
 
-def _rewards(trajectory: Trajectory, credit: Credit) -> TurnRewards:
-    """Call the credit, which may be a user's function, and check what it gives."""
+def rewards_of(trajectory: Trajectory, credit: Credit) -> TurnRewards:
+    """Call the credit, which may be a user's function, and check what it gives. Raises UsageError."""
     result = cast(object, credit.rewards(trajectory))
     turns, whose = len(trajectory.turns), f"credit: of rollout {trajectory.rollout_id!r} it"
     rewards = tuple(cast(Iterable[object], result)) if isinstance(result, Iterable) else None

@@ -21,11 +21,12 @@ from typing import Annotated, Final, Generic, Literal, NamedTuple, Self, TypeAli
 
 import msgspec
 
+from art_otel.data.completions import Length, Names
 from art_otel.data.conversation import MESSAGES, Conversation, main_conversation
 from art_otel.data.options import validate
 from art_otel.data.report import warn_of_nothing
 from art_otel.data.rewards import RewardOf, check_reward, reward_of
-from art_otel.data.selection import AllowIncomplete, Selection, Split, StatusFilter, group_of, select
+from art_otel.data.selection import AllowIncomplete, Selection, Split, StatusFilter, check_models, group_of, select
 from art_otel.data.sources import ListedChunks, Sources, list_chunks, read_numbered
 from art_otel.spans import Value
 from art_otel.store import GroupKey
@@ -141,7 +142,7 @@ class PreferenceBatches:
         plan = self._plan(report)
         with SpillFile[_Side]() as spilled:
             for number, trajectory in read_numbered(self._listed.chunks, MESSAGES, plan):
-                talk = main_conversation(trajectory)
+                talk = main_conversation(trajectory, self._selection.completions.reasons(trajectory))
                 if isinstance(talk, str):  # it was none when the pairs were planned
                     continue
                 spilled[number] = side = _Side(trajectory.rollout_id, talk)
@@ -153,6 +154,7 @@ class PreferenceBatches:
 
     def _plan(self, report: PreferenceReport) -> Mapping[int, list[Pair]]:
         """The pairs that each trajectory is in, by its number."""
+        check_models(self._listed.chunks, self._selection)
         groups: dict[GroupKey, list[Member]] = {}
         for number, trajectory in read_numbered(self._listed.chunks, MESSAGES):
             report.trajectories += 1
@@ -182,7 +184,7 @@ class PreferenceBatches:
         reward = reward_of(trajectory, self._reward)
         if reward is None:
             return "no reward"
-        talk = main_conversation(trajectory)
+        talk = main_conversation(trajectory, self._selection.completions.reasons(trajectory))
         return talk if isinstance(talk, str) else Member(number, group, reward, _digest(talk))
 
 
@@ -191,22 +193,25 @@ class _PairOptions(msgspec.Struct, frozen=True, kw_only=True):
     pairs: Pairs
 
 
-def preference_batches(
+def preference_batches(  # noqa: PLR0913 # every one is an option that users know by its name
     sources: Sources,
     *,
     allow_incomplete: AllowIncomplete = False,
     split: Split = None,
     status: StatusFilter = ("ok",),
     rollouts: str | Iterable[str] | None = None,
+    models: Names = None,
+    agents: Names = None,
+    length: Length = "mask",
     reward: RewardOf = None,
     pairs: Pairs = "best_worst",
     batch_size: int = 8,
 ) -> PreferenceBatches:
     """Iterate over preference pairs within groups, from Parquet or from memory.
 
-    `sources`, `allow_incomplete`, `split`, `status` and `rollouts` are as for `art_otel.batches`. `reward` says which
-    reward counts: None is the final one; otherwise the name of a reward of the whole rollout, or a function of the
-    trajectory without its tokens.
+    `sources`, `allow_incomplete`, `split`, `status`, `rollouts`, `models`, `agents` and `length` are as for
+    `art_otel.data.message_batches`. `reward` says which reward counts: None is the final one; otherwise the name of
+    a reward of the whole rollout, or a function of the trajectory without its tokens.
 
     Trajectories are compared by their main conversation, the one with the most turns. Two are compared if they have the
     same `group_id` (and training step, if they have one), the same prompt (all before the first sampled message), the
@@ -220,7 +225,16 @@ def preference_batches(
     """
     check_reward(reward)
     options = validate(_PairOptions, {"batch_size": batch_size, "pairs": pairs})
-    selection = select(allow_incomplete=allow_incomplete, split=split, status=status, rollouts=rollouts)
+    selection = select(
+        allow_incomplete=allow_incomplete,
+        split=split,
+        status=status,
+        rollouts=rollouts,
+        models=models,
+        agents=agents,
+        length=length,
+        view="text",
+    )
     return PreferenceBatches(list_chunks(sources), selection, options, reward)
 
 

@@ -19,9 +19,9 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from art_otel.data.plan import OUTLINE, Plan
+from art_otel.data.plan import Plan
 from art_otel.data.rewards import UNUSABLE, names_given
-from art_otel.data.selection import Selection
+from art_otel.data.selection import OUTLINE, Selection
 from art_otel.data.sequences import NO_IDS, TOO_LONG, BuiltSequences, TokenSequence, Verdict
 from art_otel.data.sources import Chunk
 from art_otel.trajectories import Trajectory

@@ -2,20 +2,35 @@
 
 Invariant: every trajectory is selected, or there is one reason why it is skipped, the first of: split, training step
 (of which a manifest tells without its parts), not chosen by its id, incomplete (by its own reason), ended on a failed
-call, status, policy version. What is unknown is never fresh where freshness was asked for.
+call, status, policy version, nothing of the policy's in it (`completions`). What is unknown is never fresh where
+freshness was asked for.
+
+A reason of incompleteness leaves out only where it concerns what is trained. Token ids are asked for the gaps of ids,
+text for those of text; whoever makes ids of the text of completions that have none asks for both.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from hashlib import blake2b
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 
+from art_otel.data.completions import (
+    NOT_THE_POLICYS,
+    CompletionChoice,
+    Constrained,
+    Images,
+    Length,
+    Names,
+    SampledBy,
+    SeveralModels,
+)
 from art_otel.data.options import as_names, validate
-from art_otel.store import GroupKey, Part
+from art_otel.data.sources import Chunk, read_numbered
+from art_otel.store import GroupKey, Part, Wanted
 from art_otel.store.files import Rows
-from art_otel.trajectories import EXPLANATIONS, Status, Trajectory, versions_in
+from art_otel.trajectories import EXPLANATIONS, Status, Trajectory, concern_of, version_of, versions_in
 
 AllowIncomplete: TypeAlias = bool | Iterable[str]
 """True for every incomplete trajectory, or the reasons that do no harm."""
@@ -26,8 +41,14 @@ Split: TypeAlias = str | Iterable[str | None] | None
 TrainingStep: TypeAlias = int | Iterable[int | None] | None
 """One training step or several; None is every step, [None] the trajectories without one."""
 
+View: TypeAlias = Literal["tokens", "text", "made tokens"]
+"""What is trained of a trajectory: the ids of the server, text, or ids that are made of text where there are none."""
+
 StatusFilter: TypeAlias = Status | Iterable[Status] | None
 """One status or several; None is every status."""
+
+OUTLINE: Final = Wanted(prompts=False, messages=False, tokens=False)
+"""What planning reads: neither messages nor tokens."""
 
 NOT_CHOSEN: Final = "not chosen"
 ENDED_ON_FAILURE: Final = "ended on a failed call"
@@ -50,6 +71,8 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     rollouts: frozenset[str] | None = None
     policy_version: str | int | None = None
     max_staleness: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    completions: CompletionChoice = CompletionChoice()
+    view: View = "tokens"
 
     def __post_init__(self) -> None:
         """Raise ValueError for reasons that do not exist and a staleness that has nothing to compare with."""
@@ -70,6 +93,19 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
         """The policy version as text."""
         return None if self.policy_version is None else str(self.policy_version)
 
+    @property
+    def outline(self) -> Wanted:
+        """What of a trajectory selecting reads: neither messages nor, but where ids are made of text, tokens."""
+        return msgspec.structs.replace(OUTLINE, tokens=self.view == "made tokens")
+
+    def sampled_by(self, trajectory: Trajectory) -> Iterator[SampledBy | None]:
+        """Who sampled each completion that is the policy's and may be trained; None for the others. Shape: (turns,)."""
+        for turn, reason in zip(trajectory.turns, self.completions.reasons(trajectory), strict=True):
+            untrained = turn.text_untrained if self.view == "text" else turn.tokens_untrained
+            call = trajectory.calls[turn.call]
+            is_trained = reason not in NOT_THE_POLICYS and untrained is None
+            yield SampledBy.of(call, version_of(trajectory, call)) if is_trained else None
+
     def skip_reason(self, trajectory: Trajectory) -> str | None:
         """Why the trajectory is skipped; None when it is selected."""
         if self.split is not None and trajectory.split not in self.split:
@@ -79,12 +115,12 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
         if self.rollouts is not None and trajectory.rollout_id not in self.rollouts:
             return NOT_CHOSEN
         if self.allow_incomplete is not True:
-            reason = _reason_of_gap(trajectory, self.allow_incomplete or frozenset[str]())
+            reason = _reason_of_gap(trajectory, self.allow_incomplete or frozenset[str](), self.view)
             if reason is not None:
                 return reason
         if self.status is not None and trajectory.status not in self.status:
             return "status"
-        return self.version_reason(trajectory)
+        return self.version_reason(trajectory) or self.completions.refuses(self.completions.reasons(trajectory))
 
     def why_none_of(self, part: Part) -> str | None:
         """Why every trajectory of a part is skipped, as far as the manifest tells; None where some may be selected."""
@@ -95,7 +131,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
         sets = (self.allow_incomplete, self.split, self.status, self.training_step)
         texts = [sorted(map(repr, names)) if isinstance(names, frozenset) else names for names in sets]
         ids = self.rollouts and blake2b(repr(sorted(self.rollouts)).encode(), digest_size=8).hexdigest()
-        return f"{texts} {ids} {self.version} {self.max_staleness}"
+        return f"{texts} {ids} {self.version} {self.max_staleness} {self.completions} {self.view}"
 
     def version_reason(self, trajectory: Trajectory) -> str | None:
         """Why the trajectory is skipped for the versions that sampled it; None where it is not."""
@@ -114,7 +150,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
         return "stale" if newest - min(comparable) > self.max_staleness else None
 
 
-def select(
+def select(  # noqa: PLR0913 # every one is an option that users know by its name
     *,
     allow_incomplete: AllowIncomplete,
     split: Split,
@@ -123,11 +159,29 @@ def select(
     rollouts: str | Iterable[str] | None = None,
     policy_version: str | int | None = None,
     max_staleness: int | None = None,
+    models: Names = None,
+    agents: Names = None,
+    length: Length = "keep",
+    constrained: Constrained = "keep",
+    images: Images = "placeholders",
+    view: View = "tokens",
 ) -> Selection:
     """Make a Selection of what callers write. Raises UsageError for what makes no sense."""
+    completions = validate(
+        CompletionChoice,
+        {
+            "models": as_names(models),
+            "agents": as_names(agents),
+            "length": length,
+            "constrained": constrained,
+            "images": images,
+        },
+    )
     return validate(
         Selection,
         {
+            "completions": completions,
+            "view": view,
             "allow_incomplete": as_names(allow_incomplete),
             "split": as_names(split),
             "status": as_names(status),
@@ -139,13 +193,31 @@ def select(
     )
 
 
+def check_models(chunks: Iterable[Chunk], selection: Selection) -> None:
+    """Raise UsageError where selected rollouts have completions of several models, and nobody chose among them."""
+    if not selection.completions.is_open:
+        return
+    several = SeveralModels()
+    for _, trajectory in read_numbered(chunks, selection.outline):
+        if selection.skip_reason(trajectory) is None:
+            several.add(selection.sampled_by(trajectory))
+    several.check()
+
+
 def group_of(trajectory: Trajectory) -> GroupKey | None:
     """The group whose members the trajectory is compared with; None where it has none."""
     return None if trajectory.group_id is None else (trajectory.training_step, trajectory.group_id)
 
 
-def _reason_of_gap(trajectory: Trajectory, allowed: frozenset[str]) -> str | None:
-    if missing := trajectory.incomplete_reasons.keys() - allowed:
+def concerns(reason: str, view: View) -> bool:
+    """Whether a reason of incompleteness says anything of what is trained."""
+    return view == "made tokens" or concern_of(reason) in (view, "both")
+
+
+def _reason_of_gap(trajectory: Trajectory, allowed: frozenset[str], view: View) -> str | None:
+    if view == "made tokens" and all(turn.has_tokens for turn in trajectory.turns):
+        view = "tokens"  # nothing is made
+    if missing := [reason for reason in trajectory.incomplete_reasons.keys() - allowed if concerns(reason, view)]:
         return f"incomplete: {min(missing)}"
     return ENDED_ON_FAILURE if ENDED_ON_FAILURE not in allowed and _ended_on_failure(trajectory) else None
 

@@ -15,7 +15,7 @@ from typing import Final, Literal, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from art_otel.calls import InferenceCall, Logprobs, TokenIds, media_of
+from art_otel.calls import Logprobs, TokenIds
 from art_otel.data.completion_sampling import CompletionSampling, completion_sampling, of_each_token
 from art_otel.data.plan import TurnReward
 from art_otel.data.rewards import UNUSABLE, TokenRewards, Weights, count_by_name, token_rewards
@@ -25,11 +25,7 @@ from art_otel.store import Wanted
 from art_otel.trajectories import CompletionSpan, TokenHistory, Trajectory, token_histories, version_of
 
 Overflow: TypeAlias = Literal["drop", "truncate", "raise"]
-Constrained: TypeAlias = Literal["keep", "drop"]
-Images: TypeAlias = Literal["drop", "placeholders"]
 EMPTY: Final = "no tokens sampled"
-CONSTRAINED: Final = "constrained sampling"
-IMAGES: Final = "images not carried"
 NO_IDS: Final = "no token ids"
 NOTHING: Final = "nothing sampled"
 TOO_LONG: Final = "longer than max_tokens"
@@ -223,8 +219,8 @@ class SequenceBuilder:
 
     `max_tokens` is the longest a sequence may be (None: any length), `overflow` what becomes of a longer one, `weights`
     are those of token rewards. `histories` gives the token histories; `tokenizer` names what makes some of messages.
-    `token_facts` names what else of each token is given, `constrained` what becomes of completions whose sampling was
-    constrained, `images` of those sampled behind images, audio or files.
+    `token_facts` names what else of each token is given. Which completions an option leaves out, their `TurnReward`
+    says.
     """
 
     advantages: bool
@@ -234,37 +230,18 @@ class SequenceBuilder:
     histories: HistorySource = recorded_histories
     tokenizer: str | None = None
     token_facts: frozenset[str] = frozenset()
-    constrained: Constrained = "keep"
-    images: Images = "drop"
 
     def __str__(self) -> str:
         """What decides which sequences there are."""
         weights = sorted((self.weights or {}).items())
         limit = f"max_tokens={self.max_tokens} overflow={self.overflow}"
-        left_out = f"constrained={self.constrained} images={self.images}"
         made_of = f"token_rewards={weights} tokenizer={self.tokenizer} token_facts={sorted(self.token_facts)}"
-        return f"{limit} {left_out} {made_of}"
+        return f"{limit} {made_of}"
 
     @property
     def wanted(self) -> Wanted:
         """The parts of trajectories that are read."""
         return Wanted(prompts=False, messages=self.tokenizer is not None, token_facts=self.token_facts)
-
-    def left_out(self, trajectory: Trajectory, turn_rewards: Sequence[TurnReward]) -> tuple[TurnReward, ...]:
-        """The rewards of turns, with the reason where an option leaves the completion out. Shape: (turns,)."""
-        calls = [trajectory.calls[turn.call] for turn in trajectory.turns]
-        reasons = [self._left_out(call) for call in calls]
-        return tuple(
-            [
-                reward if reason is None else reward._replace(skipped=reason)
-                for reward, reason in zip(turn_rewards, reasons, strict=True)
-            ]
-        )
-
-    def _left_out(self, call: InferenceCall) -> Literal["constrained sampling", "images not carried"] | None:
-        if self.images == "drop" and media_of(call):
-            return IMAGES
-        return CONSTRAINED if self.constrained == "drop" and call.is_constrained else None
 
     def build(self, trajectory: Trajectory, turn_rewards: Sequence[TurnReward]) -> BuiltSequences:
         """Build the sequences of a selected trajectory. `turn_rewards` has shape (turns,).
@@ -272,8 +249,7 @@ class SequenceBuilder:
         Raises UsageError for a sequence that is too long, where `overflow` says so.
         """
         histories, reasons_without = self.histories(trajectory)
-        reasons = _untrained(trajectory, histories, reasons_without)
-        turn_rewards = self.left_out(trajectory, turn_rewards)
+        reasons = _untrained(trajectory, histories, reasons_without, made_of_text=self.tokenizer is not None)
         built = BuiltSequences(sequences=[], verdict=_NO_VERDICT)
         extras = None
         if self.weights is not None:
@@ -322,12 +298,20 @@ class SequenceBuilder:
 
 
 def _untrained(
-    trajectory: Trajectory, histories: Sequence[TokenizedHistory], reasons: Mapping[int, str]
+    trajectory: Trajectory,
+    histories: Sequence[TokenizedHistory],
+    reasons: Mapping[int, str],
+    *,
+    made_of_text: bool,
 ) -> list[str | None]:
-    """Why completions are in no sequence, whatever their reward is; None for the others. Shape: (turns,)."""
+    """Why completions are in no sequence, whatever their reward is; None for the others. Shape: (turns,).
+
+    Where ids are made of text, it is the text of a completion without ids that has to be right.
+    """
     with_tokens = {turn for history in histories for turn in history.turns}
     return [
-        turn.untrained or (None if position in with_tokens else reasons.get(position, NO_IDS))
+        (turn.text_untrained if made_of_text and not turn.has_tokens else turn.tokens_untrained)
+        or (None if position in with_tokens else reasons.get(position, NO_IDS))
         for position, turn in enumerate(trajectory.turns)
     ]
 

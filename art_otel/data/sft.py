@@ -1,7 +1,8 @@
 """MessageBatches: conversations to fine-tune on, with a flag for each message that says whether it is trained.
 
 Invariant: over the examples of a trajectory every completion to train is trained exactly once. Every trajectory read is
-used or skipped for one reason, every history is an example or skipped for one.
+used or skipped for one reason, every history is an example or skipped for one, and every completion of used
+trajectories that an option leaves out is counted.
 """
 
 import math
@@ -13,11 +14,12 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from art_otel.data.completions import Length, Names
 from art_otel.data.conversation import MESSAGES, Conversation, conversation
 from art_otel.data.options import validate
 from art_otel.data.report import warn_of_nothing
 from art_otel.data.rewards import RewardOf, check_reward, reward_of
-from art_otel.data.selection import AllowIncomplete, Selection, Split, StatusFilter, group_of, select
+from art_otel.data.selection import AllowIncomplete, Selection, Split, StatusFilter, check_models, group_of, select
 from art_otel.data.sources import ListedChunks, Sources, list_chunks, read_numbered
 from art_otel.spans import Value
 from art_otel.store import GroupKey
@@ -51,7 +53,8 @@ class MessageReport:
     `trajectories` = `trajectories_used` + the sum of `trajectories_skipped` (by reason; of one whose histories are all
     skipped that of the first). `unsuccessful` are those used whose reward is 0 or less. Of those used, `histories` =
     `examples` + the sum of `histories_skipped`. `messages` are those of the examples, `trained_messages` the ones with
-    a flag. `repeated` and `shared_group_ids` are those of `BatchReport`.
+    a flag; `completions_skipped` counts, by reason, completions of trajectories used that an option leaves out, such as
+    answers that were cut at `max_tokens`. `repeated` and `shared_group_ids` are those of `BatchReport`.
     """
 
     trajectories: int = 0
@@ -63,6 +66,7 @@ class MessageReport:
     examples: int = 0
     messages: int = 0
     trained_messages: int = 0
+    completions_skipped: Counter[str] = field(default_factory=Counter[str])
     repeated: int = 0
     shared_group_ids: int = 0
 
@@ -97,10 +101,11 @@ class MessageBatches:
         report = self.report = MessageReport(
             repeated=self._listed.repeated, shared_group_ids=self._listed.shared_group_ids
         )
+        check_models(self._listed.chunks, self._selection)
         best = self._best_of_groups()
         for number, trajectory in read_numbered(self._listed.chunks, MESSAGES):
             report.trajectories += 1
-            conversations = _conversations(trajectory)
+            conversations = self._conversations(trajectory)
             reason = (
                 self._skip_reason(trajectory)
                 or _reason_to_learn_nothing(conversations)
@@ -134,9 +139,14 @@ class MessageBatches:
                 continue
             if group in best and reward <= best[group][0]:
                 continue
-            if _reason_to_learn_nothing(_conversations(trajectory)) is None:
+            if _reason_to_learn_nothing(self._conversations(trajectory)) is None:
                 best[group] = (reward, number)
         return {group: number for group, (_, number) in best.items()}
+
+    def _conversations(self, trajectory: Trajectory) -> list[Conversation | str]:
+        """The conversation of each history, or why the history is none."""
+        reasons = self._selection.completions.reasons(trajectory)
+        return [conversation(trajectory, history, reasons) for history in histories(trajectory)]
 
     def _examples_of(
         self, trajectory: Trajectory, conversations: Sequence[Conversation | str], report: MessageReport
@@ -148,6 +158,11 @@ class MessageBatches:
         report.unsuccessful += reward is not None and reward <= 0
         report.histories += len(conversations)
         report.histories_skipped.update(reasons)
+        report.completions_skipped.update(
+            reason
+            for turn, reason in zip(trajectory.turns, self._selection.completions.reasons(trajectory), strict=True)
+            if reason is not None and turn.text_untrained is None
+        )
         for talk in talks:
             report.examples += 1
             report.messages += len(talk.messages)
@@ -191,6 +206,9 @@ def message_batches(  # noqa: PLR0913 # every one is an option that users know b
     split: Split = None,
     status: StatusFilter = ("ok",),
     rollouts: str | Iterable[str] | None = None,
+    models: Names = None,
+    agents: Names = None,
+    length: Length = "mask",
     reward: RewardOf = None,
     min_reward: float | None = None,
     best_of_group: bool = False,
@@ -198,24 +216,30 @@ def message_batches(  # noqa: PLR0913 # every one is an option that users know b
 ) -> MessageBatches:
     """Iterate over conversations to fine-tune on (SFT), from Parquet or from memory.
 
-    `sources`, `allow_incomplete`, `split`, `status` and `rollouts` are as for `art_otel.batches`. `reward` says which
-    reward counts: None is the final one; otherwise the name of a reward of the whole rollout, or a function of the
-    trajectory without messages. `min_reward` skips trajectories with a lower reward. `best_of_group` keeps only the
-    best trajectory of each group, among those that give something to train. Of equally good ones, it keeps the first.
-    It skips trajectories without a group. A group is one `group_id`, in one training step if there are steps.
+    `sources`, `allow_incomplete`, `split`, `status`, `rollouts`, `models` and `agents` are as for
+    `art_otel.batches`. So is `length`, but by default an answer that was cut at `max_tokens` is not trained: a chat
+    template would end it as if the policy had. `reward` says which reward counts: None is the final one; otherwise
+    the name of a reward of the whole rollout, or a function of the trajectory without messages. `min_reward` skips
+    trajectories with a lower reward. `best_of_group` keeps only the best trajectory of each group, among those that
+    give something to train. Of equally good ones, it keeps the first. It skips trajectories without a group. A
+    group is one `group_id`, in one training step if there are steps.
 
     Memory holds one row group. With `best_of_group`, the sources are read twice, and memory has an entry for each
     group. Raises StoreError for sources that cannot be read, UsageError for invalid options.
     """
     check_reward(reward)
     options = validate(_Options, {"batch_size": batch_size, "min_reward": min_reward, "best_of_group": best_of_group})
-    selection = select(allow_incomplete=allow_incomplete, split=split, status=status, rollouts=rollouts)
+    selection = select(
+        allow_incomplete=allow_incomplete,
+        split=split,
+        status=status,
+        rollouts=rollouts,
+        models=models,
+        agents=agents,
+        length=length,
+        view="text",
+    )
     return MessageBatches(list_chunks(sources), selection, options, reward)
-
-
-def _conversations(trajectory: Trajectory) -> list[Conversation | str]:
-    """The conversation of each history, or why the history is none."""
-    return [conversation(trajectory, history) for history in histories(trajectory)]
 
 
 def _reason_to_learn_nothing(conversations: Sequence[Conversation | str]) -> str | None:

@@ -4,7 +4,7 @@ Invariant: the verdicts, the tokens and the report are those of `Batches.verdict
 with its tokens. Credits get trajectories with no more than rewards and places of calls, so functions of the user are
 refused.
 
-    columns ─► refused trajectories ─► plan ─► sequences as lengths ─► reasons ─► counts
+    columns ─► reasons of completions ─► refused trajectories ─► plan ─► sequences as lengths ─► reasons ─► counts
 
 A sequence is known by the turn that it ends with; a reason of a completion by its position in `REASONS`.
 """
@@ -17,7 +17,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, get_args
+from typing import Any, Final, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -39,19 +39,29 @@ from art_otel.data.columns import (
     read_columns,
 )
 from art_otel.data.completion_sampling import FEW, UNKNOWN
+from art_otel.data.completions import (
+    HOW_SAMPLED,
+    NOT_THE_POLICYS,
+    CompletionChoice,
+    CompletionFacts,
+    SampledBy,
+    SeveralModels,
+)
 from art_otel.data.credit import shared_steps
-from art_otel.data.plan import Plan, Scoring, Units, add_units, finish_plan
+from art_otel.data.plan import Plan, Scoring, Units, add_units, finish_plan, rewards_of
 from art_otel.data.report import NAMED, BatchReport
 from art_otel.data.rewards import LARGEST, UNUSABLE, Weights, count_by_name, names_without_final, token_rewards
-from art_otel.data.selection import ENDED_ON_FAILURE, NOT_CHOSEN, Selection
-from art_otel.data.sequences import CONSTRAINED, EMPTY, IMAGES, NO_IDS, NOTHING, TOO_LONG, Overflow, SequenceBuilder
+from art_otel.data.selection import ENDED_ON_FAILURE, NOT_CHOSEN, Selection, concerns
+from art_otel.data.sequences import EMPTY, NO_IDS, NOTHING, TOO_LONG, Overflow, SequenceBuilder
 from art_otel.data.sources import Chunk, read_numbered
 from art_otel.errors import UsageError
 from art_otel.store import Wanted
-from art_otel.trajectories import Untrained
+from art_otel.trajectories import TokensUntrained, version_of
 
 _OF_TURNS: Final = ("no reward", UNUSABLE, "zero variance")
-REASONS: Final = (*get_args(Untrained), NO_IDS, EMPTY, *_OF_TURNS, CONSTRAINED, IMAGES, TOO_LONG)
+REASONS: Final = (
+    *get_args(TokensUntrained), NO_IDS, EMPTY, *_OF_TURNS, *NOT_THE_POLICYS, *HOW_SAMPLED, TOO_LONG
+)  # fmt: skip
 """Reasons of completions."""
 _CODES: Final = {reason: code for code, reason in enumerate(REASONS)}
 
@@ -93,13 +103,15 @@ def verdict_columns(
         )
     is_simple = scoring.credit.reads_final_reward and builder.weights is None and selection.version is None
     read = read_columns(chunks, DECIDING if is_simple else (*DECIDING, *OF_CREDITS))
-    refused = _refused(read, chunks, selection)
+    facts, kinds = _facts(read)
+    left_out = _left_out(facts, kinds, selection.completions)
+    refused = _refused(read, chunks, selection, left_out)
     selected = np.array([reason is None for reason in refused], np.bool_)
-    plan, of_turns = _plan(read, refused, scoring)
-    constrained = _of_turns_calls(read, "is_constrained")
-    skipped = np.where(constrained & (builder.constrained == "drop"), _CODES[CONSTRAINED], of_turns.reasons)
-    behind_media = _of_turns_calls(read, "has_media") & (builder.images == "drop")
-    skipped = np.where(behind_media, _CODES[IMAGES], skipped)
+    plan, of_turns = _plan(read, refused, scoring, selection.completions, left_out)
+    if selection.completions.is_open:
+        is_rewarded = of_turns.reasons != _CODES["no reward"]
+        _several_models(read, selected[read.turn_rows] & is_rewarded, left_out).check()
+    skipped = np.where(left_out >= 0, left_out, of_turns.reasons)
     if builder.weights is not None:
         unusable = _count_token_rewards(read, selected, builder.weights, report)
         skipped = np.where(unusable & (skipped < 0), _CODES[UNUSABLE], skipped)
@@ -110,7 +122,7 @@ def verdict_columns(
     report.trajectories = read.rows
     report.no_final_reward.update(plan.no_final_reward)
     report.without_logprobs = _without_logprobs(read, chunks, decision)
-    _count_sampling(read, decision, constrained, report)
+    _count_sampling(read, decision, report)
     if of_turns.advantages is not None:
         report.zero_advantage_tokens = int(decision.tokens[of_turns.advantages.astype(np.float32) == 0].sum())
     if plan.credit.per == "step":
@@ -131,7 +143,66 @@ def verdict_columns(
     )
 
 
-def _refused(read: Columns, chunks: Sequence[Chunk], selection: Selection) -> list[str | None]:
+def _facts(read: Columns) -> tuple[list[CompletionFacts], Ints]:
+    """The different facts that completions have, and which of them each turn has. Shape: (turns,)."""
+    of_calls = [
+        pc.coalesce(read.of_call("request_model"), read.of_call("response_model")),
+        *(read.of_call(name) for name in ("agent", "marked_untrained")),
+    ]
+    columns = [
+        *(column.take(pa.array(read.turn_calls)) for column in of_calls),
+        read.of_turn("finish_reason"),
+        *(read.of_call(name).take(pa.array(read.turn_calls)) for name in ("is_constrained", "has_media")),
+    ]
+    codes = np.zeros(len(read.turn_calls), np.int64)
+    values: list[list[Any]] = []
+    for column in columns:
+        encoded = column.dictionary_encode()
+        values.append([*encoded.dictionary.to_pylist(), None])
+        codes = codes * len(values[-1]) + numbers(encoded.indices, len(values[-1]) - 1)
+    distinct, kinds = np.unique(codes, return_inverse=True)
+    facts: list[CompletionFacts] = []
+    for code in distinct.tolist():
+        fields: list[Any] = []
+        for of_column in reversed(values):
+            code, position = divmod(code, len(of_column))  # noqa: PLW2901 # the digits of the code, the last one first
+            fields.append(of_column[position])
+        facts.append(CompletionFacts(*reversed(fields)))
+    return facts, kinds.astype(np.int64)
+
+
+def _left_out(facts: Sequence[CompletionFacts], kinds: Ints, completions: CompletionChoice) -> NDArray[np.int32]:
+    """Why an option leaves each turn out: a position in REASONS, -1 where none does. Shape: (turns,)."""
+    reasons = map(completions.skip_reason, facts)
+    codes = np.array([-1 if reason is None else _CODES[reason] for reason in reasons] or [-1], np.int32)
+    return codes[kinds]
+
+
+def _several_models(read: Columns, is_rewarded: Flags, left_out: NDArray[np.int32]) -> SeveralModels:
+    """The rows with completions of several models among those that would be trained, as `make_plan` finds them."""
+    several = SeveralModels()
+    others = [_CODES[reason] for reason in NOT_THE_POLICYS]
+    trained = is_rewarded & ~np.isin(left_out, others) & flags(read.of_turn("tokens_untrained").is_null())
+    models = pc.coalesce(read.of_call("request_model"), read.of_call("response_model")).dictionary_encode()
+    of_turns = numbers(models.indices, -1)[read.turn_calls]
+    is_known = trained & (of_turns >= 0)
+    rows = read.turn_rows[is_known]
+    largest, smallest = np.full(read.rows, -1), np.full(read.rows, len(models.dictionary))
+    np.maximum.at(largest, rows, of_turns[is_known])
+    np.minimum.at(smallest, rows, of_turns[is_known])
+    names = models.dictionary.to_pylist()
+    for row in np.flatnonzero((largest >= 0) & (largest != smallest)).tolist():  # few: they are looked at one by one
+        one, start = light(read, row), int(read.turn_ends[row])
+        turns = np.flatnonzero(is_known[start : read.turn_ends[row + 1]]).tolist()
+        calls = [one.calls[one.turns[turn].call] for turn in turns]
+        models_of = [names[of_turns[start + turn]] for turn in turns]
+        several.add(SampledBy(*each) for each in zip(models_of, (version_of(one, call) for call in calls), strict=True))
+    return several
+
+
+def _refused(
+    read: Columns, chunks: Sequence[Chunk], selection: Selection, left_out: NDArray[np.int32]
+) -> list[str | None]:
     """Why each row is refused as a whole, None where it is selected: `Selection.skip_reason` of all rows."""
     reasons: list[str | None] = [chunk.left_out for chunk in chunks for _ in range(chunk.rows)]
     for refused, why in _refusals(read, selection):
@@ -140,6 +211,11 @@ def _refused(read: Columns, chunks: Sequence[Chunk], selection: Selection) -> li
     if selection.version is not None:
         for row, reason in enumerate(reasons):
             reasons[row] = reason or selection.version_reason(light(read, row))
+    touched = np.unique(read.turn_rows[left_out >= 0]).tolist()
+    for row in touched:
+        codes = left_out[read.turn_ends[row] : read.turn_ends[row + 1]].tolist()
+        of_turns = [None if code < 0 else REASONS[code] for code in codes]
+        reasons[row] = reasons[row] or selection.completions.refuses(of_turns)
     return reasons
 
 
@@ -153,7 +229,7 @@ def _refusals(read: Columns, selection: Selection) -> Iterator[tuple[Flags, str 
         yield ~among(read.column("rollout_id"), selection.rollouts), NOT_CHOSEN
     if selection.allow_incomplete is not True:
         allowed = selection.allow_incomplete or frozenset[str]()
-        gaps = _first_gaps(read, allowed)
+        gaps = _first_gaps(read, selection, allowed)
         yield np.array([gap is not None for gap in gaps], np.bool_), gaps
         if ENDED_ON_FAILURE not in allowed:
             yield _ended_on_failure(read), ENDED_ON_FAILURE
@@ -161,12 +237,13 @@ def _refusals(read: Columns, selection: Selection) -> Iterator[tuple[Flags, str 
         yield ~among(read.column("status"), selection.status), "status"
 
 
-def _first_gaps(read: Columns, allowed: frozenset[str]) -> list[str | None]:
-    """The first of each row's incomplete reasons that are not allowed, None where there is none. Shape: (rows,)."""
+def _first_gaps(read: Columns, selection: Selection, allowed: frozenset[str]) -> list[str | None]:
+    """The first of each row's incomplete reasons that leave it out, None where there is none. Shape: (rows,)."""
     gaps, ends = flattened(read.table.column("incomplete_reasons"))
     texts = pc.struct_field(gaps, "reason").dictionary_encode()
     names = texts.dictionary.to_pylist()
-    ranks = {name: rank for rank, name in enumerate(sorted(set(names) - allowed))}
+    leaving_out = sorted(name for name in set(names) - allowed if concerns(name, selection.view))
+    ranks = {name: rank for rank, name in enumerate(leaving_out)}
     none = len(ranks)
     of_gap = np.array([ranks.get(name, none) for name in names], np.int64)
     first = np.full(read.rows, none)
@@ -197,7 +274,13 @@ class _OfTurns:
     advantages: NDArray[np.float64] | None
 
 
-def _plan(read: Columns, refused: Sequence[str | None], scoring: Scoring) -> tuple[Plan, _OfTurns]:
+def _plan(
+    read: Columns,
+    refused: Sequence[str | None],
+    scoring: Scoring,
+    completions: CompletionChoice,
+    left_out: NDArray[np.int32],
+) -> tuple[Plan, _OfTurns]:
     """The plan of the rows, which is that of `make_plan`, and what it says of each turn."""
     credit = scoring.credit
     keys, names = _group_numbers(read)
@@ -212,10 +295,22 @@ def _plan(read: Columns, refused: Sequence[str | None], scoring: Scoring) -> tup
         units = Units()
         for row, reason in enumerate(refused):
             if reason is None:
-                add_units(units, light(read, row), int(keys[row]), credit)
+                codes = left_out[read.turn_ends[row] : read.turn_ends[row + 1]].tolist()
+                of_turns = [None if code < 0 else REASONS[code] for code in codes]
+                one = light(read, row)
+                add_units(units, one, int(keys[row]), credit, rewards_of(one, credit), of_turns)
             units.ends.append(len(units.keys))
     skipped = {row: reason for row, reason in enumerate(refused) if reason is not None}
-    plan = finish_plan(units, names, scoring, skipped=skipped, fingerprint="", no_final_reward=without_final)
+    plan = finish_plan(
+        units,
+        names,
+        scoring,
+        completions,
+        skipped=skipped,
+        fingerprint="",
+        no_final_reward=without_final,
+        several_models=SeveralModels(),
+    )
     return plan, _of_rollouts(read, plan) if credit.per == "rollout" else _of_each_turn(read, plan, refused)
 
 
@@ -276,7 +371,7 @@ def _of_each_turn(read: Columns, plan: Plan, refused: Sequence[str | None]) -> _
             advantages += [0.0] * count
             continue
         for one in plan.turn_rewards(row, light(read, row)):
-            reasons.append(-1 if one.skipped is None else _CODES[one.skipped])
+            reasons.append(_CODES.get(one.skipped or "", -1))
             advantages.append(one.advantage or 0.0)
     return _OfTurns(np.array(reasons, np.int32), None if plan.advantages is None else np.array(advantages, np.float64))
 
@@ -300,7 +395,7 @@ class _Decision:
 def _decide(read: Columns, selected: Flags, skipped: NDArray[np.int32]) -> _Decision:
     """Decide by histories and by what turns are skipped for (a position in REASONS, or -1), however long they are."""
     owners = _owners(read)
-    reasons = _codes_of(read.of_turn("untrained"))
+    reasons = _codes_of(read.of_turn("tokens_untrained"))
     reasons[(owners < 0) & (reasons < 0)] = _CODES[NO_IDS]
     trains = selected[read.turn_rows] & (owners >= 0) & (reasons < 0)
     reasons = np.where(trains, np.where(read.sampled_tokens == 0, _CODES[EMPTY], skipped), reasons)
@@ -404,7 +499,7 @@ def _without_logprobs(read: Columns, chunks: Sequence[Chunk], decision: _Decisio
     return int(counts[trained].sum())
 
 
-def _count_sampling(read: Columns, decision: _Decision, constrained: Flags, report: BatchReport) -> None:
+def _count_sampling(read: Columns, decision: _Decision, report: BatchReport) -> None:
     """Count trained completions as `completion_sampling` describes them."""
     sampled, unscored = read.sampled_tokens, numbers(read.of_turn("unscored_tokens"), 0)
     is_scored = decision.trained & ~_of_turns_calls(read, "has_masked_logprobs") & (unscored < sampled)
@@ -412,7 +507,7 @@ def _count_sampling(read: Columns, decision: _Decision, constrained: Flags, repo
     modes = read.of_call("logprobs_mode").take(pa.array(read.turn_calls[altered])).to_pylist()
     report.altered_sampling.update(mode or UNKNOWN for mode in modes)
     is_zero = (numbers(read.of_turn("zero_logprobs"), 0) == sampled) & (sampled > FEW)
-    may_be_certain = constrained | _of_turns_calls(read, "is_greedy")
+    may_be_certain = _of_turns_calls(read, "is_constrained") | _of_turns_calls(read, "is_greedy")
     report.zero_logprobs = int((is_scored & is_zero & ~may_be_certain).sum())
 
 

@@ -102,7 +102,6 @@ def sequences_of(
         max_tokens=max_tokens,
         weights=weights_of(token_rewards),
         token_facts=token_facts_of(token_facts),
-        images="placeholders",  # `turn_rewards` say already which are left out
     )
     built = builder.build(item.trajectory, item.turn_rewards)
     stats.count(built.verdict)

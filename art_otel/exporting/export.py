@@ -11,9 +11,9 @@ from typing import Any, Final, Literal
 import msgspec
 
 from art_otel.data.advantages import Advantage, AdvantageName
+from art_otel.data.completions import Images, Length, Names
 from art_otel.data.credit import Credit, CreditName
 from art_otel.data.options import as_names
-from art_otel.data.sequences import Images
 from art_otel.data.sources import Sources
 from art_otel.errors import UsageError
 from art_otel.exporting.exporter import Exporter, ExportReport, ExportStats
@@ -39,20 +39,23 @@ def export(  # noqa: PLR0913 # every one is an option that users know by its nam
     split: str | Iterable[str | None] | None = None,
     status: Status | Iterable[Status] | None = ("ok",),
     rollouts: str | Iterable[str] | None = None,
+    models: Names = None,
+    agents: Names = None,
+    length: Length | None = None,
     max_tokens: int | None = None,
     min_reward: float | None = None,
     images: Images = "drop",
 ) -> ExportReport:
     """Write trajectories in the format of a trainer, and the report beside them.
 
-    `sources` are as for `art_otel.batches`, and `to` is the name of an installed exporter. `out` is a folder, or a file
-    with the format's suffix; files with the same names are replaced. `options` are the format's, by name, as values or
-    as text. `advantage` "default" is the trainer's own, if it has one. `min_reward` is for trainers that imitate every
-    conversation: it leaves out trajectories with a lower reward, or without one. `images` is for formats of token ids
-    that carry no images, audio and files: "placeholders" also writes completions sampled behind these. The other
-    options are as for `art_otel.batches`. Raises UsageError for an exporter, format or option that does not exist, for
-    options that the format does not support, and for an output inside the dataset. Raises StoreError for paths that
-    cannot be read.
+    `sources` are as for `art_otel.batches`, and `to` is the name of an installed exporter. `out` is a folder, or a
+    file with the format's suffix; files with the same names are replaced. `options` are the format's, by name, as
+    values or as text. `advantage` "default" is the trainer's own, if it has one. `min_reward` is for trainers that
+    imitate every conversation: it leaves out trajectories with a lower reward, or without one. `length` is by
+    default "mask" for conversations and preferences, else "keep". `images` is for formats of token ids that carry no
+    images, audio and files: "placeholders" also writes completions sampled behind these. The other options are as for
+    `art_otel.batches`. Raises UsageError for an exporter, format or option that does not exist, for options that the
+    format does not support, and for an output inside the dataset. Raises StoreError for paths that cannot be read.
     """
     exporter = find_exporter(to) if isinstance(to, str) else to
     chosen = find_format(exporter, format)
@@ -78,6 +81,9 @@ def export(  # noqa: PLR0913 # every one is an option that users know by its nam
             split=as_names(split),
             status=as_names(status),
             rollouts=as_names(rollouts),
+            models=as_names(models),
+            agents=as_names(agents),
+            length=length,
         )
         records, files = sink.write(stream.records(settings, stats), path)
     skipped = stream.skipped()
@@ -106,6 +112,8 @@ def writable(
     allow_incomplete: bool | Iterable[str] = False,
     split: str | Iterable[str | None] | None = None,
     status: Status | Iterable[Status] | None = ("ok",),
+    models: Names = None,
+    agents: Names = None,
 ) -> dict[str, tuple[str, ...]]:
     """Name the formats of each exporter that give at least one record of these trajectories.
 
@@ -115,6 +123,8 @@ def writable(
         "allow_incomplete": as_names(allow_incomplete),
         "split": as_names(split),
         "status": as_names(status),
+        "models": as_names(models),
+        "agents": as_names(agents),
     }
     listed = list(sources) if isinstance(sources, Iterator) else sources
     return {

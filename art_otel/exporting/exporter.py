@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from art_otel.data.advantages import AdvantageName
 from art_otel.data.plan import TurnReward
+from art_otel.data.selection import View
 from art_otel.data.sequences import Verdict
 from art_otel.trajectories import Trajectory
 
@@ -85,6 +86,8 @@ class Format:
       others. With None there are none, and trajectories without a reward are exported too.
     - `imitates` says, for sequences, that the trainer imitates each of them, whatever its reward, as with
       conversations.
+    - `view` says, for trajectories and sequences, what the trainer learns from: the ids of the server, text, or ids
+      that it makes of the text of completions without ids.
     - `carries_images`: its records have the images, audio and files of prompts, or train no tokens. Otherwise,
       completions sampled behind such content are left out, unless the user wants them with placeholders.
     - `takes_credit` is False if the file has the rewards as they were given.
@@ -100,6 +103,7 @@ class Format:
     sink: Callable[[Any], Sink]
     advantage: AdvantageName | None = None
     imitates: bool = False
+    view: View = "tokens"
     takes_credit: bool = True
     carries_images: bool = False
 

@@ -12,12 +12,13 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from art_otel.calls import InferenceCall
 from art_otel.data.batches import batches
+from art_otel.data.completions import Images, Length
 from art_otel.data.credit import Credit, find_credit
 from art_otel.data.loader import Batches
-from art_otel.data.plan import OUTLINE
 from art_otel.data.preferences import PreferenceBatches, preference_batches
 from art_otel.data.rewards import names_given
-from art_otel.data.sequences import Images, TokenSequence
+from art_otel.data.selection import OUTLINE
+from art_otel.data.sequences import TokenSequence
 from art_otel.data.sft import MessageBatches, message_batches, too_low
 from art_otel.data.sources import Sources
 from art_otel.errors import UsageError
@@ -100,6 +101,7 @@ class Stream:
         source = self._source
         if isinstance(source, MessageBatches):
             parts = _named("histories", source.report.histories_skipped)
+            parts += _named("completions", source.report.completions_skipped)
         elif isinstance(source, PreferenceBatches):
             parts = _named("pairs", source.report.pairs_skipped)
             parts["histories: not the main one of their trajectory"] = source.report.other_histories
@@ -183,20 +185,25 @@ def open_stream(
     credit: Any = "outcome_reward",  # noqa: ANN401 # as above
     max_tokens: int | None = None,
     min_reward: float | None = None,
+    length: Length | None = None,
     images: Images = "drop",
     **selection: Any,  # noqa: ANN401 # as above
 ) -> Stream:
     """Open the stream of the format, from sources and options that can be gone through again.
 
-    `selection` are options of `art_otel.batches` that say which trajectories. Raises StoreError, UsageError.
+    `selection` are options of `art_otel.batches` that say which trajectories and completions. `length` is None for what
+    the format's items have as default. Raises StoreError, UsageError.
     """
     _check(file_format, find_credit(credit), max_tokens, min_reward, images)
+    view = file_format.view if file_format.input in ("trajectories", "sequences") else "text"
+    selection |= {} if length is None else {"length": length}
     rest: dict[str, Any] = {"credit": credit, "max_tokens": max_tokens, **selection}
-    rest["images"] = "placeholders" if file_format.carries_images else images
-    outlines = batches(sources, advantage=None, **rest)
+    rest["images"] = "placeholders" if file_format.carries_images or view == "text" else images
+    outlines = batches(sources, advantage=None, **rest).of_view(view)
     if file_format.input in ("trajectories", "sequences"):
         formula = file_format.advantage if file_format.advantage is None or advantage == DEFAULT else advantage
-        return Stream(file_format, advantage, outlines, batches(sources, advantage=formula, **rest), min_reward)
+        scored = batches(sources, advantage=formula, **rest).of_view(view)
+        return Stream(file_format, advantage, outlines, scored, min_reward)
     if file_format.input == "preferences":
         return Stream(file_format, advantage, outlines, preference_batches(sources, **selection))
     conversations = message_batches(sources, min_reward=min_reward, **selection)

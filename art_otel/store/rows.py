@@ -219,7 +219,7 @@ def art_messages(trajectory: Trajectory) -> tuple[ArtMessage, ...] | None:
         return None
     turns = trajectory.turns
     return tuple(
-        _art_message(entry.message, trainable=entry.turn is not None and turns[entry.turn].untrained is None)
+        _art_message(entry.message, trainable=entry.turn is not None and turns[entry.turn].text_untrained is None)
         for entry in main.messages
     )
 
@@ -300,7 +300,8 @@ def _turn(fields: Fields, prompt: Prompt) -> Turn:
         weight_versions=fields["weight_versions"],
         routed_experts=fields["routed_experts"],
         sampling_mask=fields["sampling_mask"],
-        untrained=fields["untrained"],
+        tokens_untrained=fields["tokens_untrained"],
+        text_untrained=fields["text_untrained"],
     )
 
 

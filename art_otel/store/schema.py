@@ -386,6 +386,7 @@ CALL: Final = Record(
         Column("has_instructions", _BOOL, "call.has_instructions"),
         Column("media", ListOf(_TEXT, null=()), "call.media"),
         Column("conventions", _TEXTS, "call.conventions"),
+        Column("marked_untrained", _TEXT, "call.marked_untrained"),
         *_columns(_POSITION, "env_state extra"),
         Column("prompt", PROMPT),
     ),
@@ -398,7 +399,7 @@ TURN: Final = Record(
     (
         *_columns(_POSITION, "call choice", "turn."),
         Column("choice_index", _INT),
-        Column("untrained", _TEXT, "turn.untrained"),
+        *_columns(_TEXT, "tokens_untrained text_untrained", "turn."),
         Column("message", _MESSAGE, "turn.message"),
         Column("finish_reason", _TEXT, "turn.finish_reason"),
         Column("token_ids", _TOKEN_IDS, "turn.token_ids"),

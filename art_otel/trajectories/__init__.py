@@ -12,6 +12,8 @@ if not defer_imports(__name__):
     from art_otel.trajectories.build import SpanGroup as SpanGroup
     from art_otel.trajectories.build import build_trajectories as build_trajectories
     from art_otel.trajectories.completeness import EXPLANATIONS as EXPLANATIONS
+    from art_otel.trajectories.completeness import Concern as Concern
+    from art_otel.trajectories.completeness import concern_of as concern_of
     from art_otel.trajectories.completeness import explain as explain
     from art_otel.trajectories.history import CompletionSpan as CompletionSpan
     from art_otel.trajectories.history import History as History
@@ -38,11 +40,12 @@ if not defer_imports(__name__):
     from art_otel.trajectories.model import Prompt as Prompt
     from art_otel.trajectories.model import Reward as Reward
     from art_otel.trajectories.model import Status as Status
+    from art_otel.trajectories.model import TextUntrained as TextUntrained
+    from art_otel.trajectories.model import TokensUntrained as TokensUntrained
     from art_otel.trajectories.model import ToolExecution as ToolExecution
     from art_otel.trajectories.model import Trajectory as Trajectory
     from art_otel.trajectories.model import TrajectoryGroup as TrajectoryGroup
     from art_otel.trajectories.model import Turn as Turn
-    from art_otel.trajectories.model import Untrained as Untrained
     from art_otel.trajectories.model import aggregate as aggregate
     from art_otel.trajectories.model import final_reward as final_reward
     from art_otel.trajectories.model import first_and_last_known as first_and_last_known

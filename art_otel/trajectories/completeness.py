@@ -8,8 +8,11 @@ also delivered whole is none. Only spans of the process that counted are compare
 (`art.rollout.spans.started` and `.ended` on the rollout's own span, of each gateway `art.rollout.calls.<instance>`): a
 span that another service adds to the rollout replaces none that was lost.
 
+Whoever trains token ids asks for the reasons that concern them, and whoever trains text for those that concern text
+(`concern_of`): a text that a recorder lost takes nothing from the ids that the server gave.
+
 To add a reason: a constant, its line in EXPLANATIONS (what it counts and what to do), and its count in
-`find_incomplete`.
+`find_incomplete`. What is missing among spans concerns both ids and text.
 """
 
 from collections import Counter
@@ -30,12 +33,14 @@ from art_otel.trajectories.span_context import (
     may_be_one_process,
     spans_counted_on,
 )
-from art_otel.trajectories.wholeness import ATTRIBUTES_DROPPED, NO_CONTENT, REASONS, count_gaps, what_is_said
+from art_otel.trajectories.wholeness import REASONS, Concern, count_gaps, what_is_said
 
 MISSING_ROOT: Final = "missing root"
 MISSING_PARENT: Final = "missing parent"
 NOT_ENDED: Final = "not ended"
+ATTRIBUTES_DROPPED: Final = "rollout attributes dropped"
 EVENTS_DROPPED: Final = "events dropped"
+OVERWRITTEN_CALL: Final = "call overwritten"
 MISSING_CALL: Final = "call missing"
 UNSAMPLED_ANSWER: Final = "unsampled answer"
 SPANS_MISSING: Final = "spans missing"
@@ -49,7 +54,13 @@ EXPLANATIONS: Final[Mapping[str, str]] = {
     MISSING_PARENT: "calls, agents, tools or requests, or spans above one, whose parent is not in the sources",
     NOT_ENDED: "spans that started and never ended",
     **{one.reason: one.explanation for one in REASONS.values() if one.reason is not None},
+    ATTRIBUTES_DROPPED: (
+        "rollouts, steps and rewards of which the SDK dropped attributes (raise OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT)"
+    ),
     EVENTS_DROPPED: "events the SDK dropped (raise OTEL_SPAN_EVENT_COUNT_LIMIT)",
+    OVERWRITTEN_CALL: (
+        "calls that LiteLLM's callback wrote onto one span, each over the one before (record them with an instrumentor)"
+    ),
     MISSING_CALL: (
         "answers with tool calls that later prompts repeat and no recorded call gave: their calls were lost on the way"
         " (raise the exporter's time-out and queue; docs/how-to/receive.md)"
@@ -69,6 +80,16 @@ EXPLANATIONS: Final[Mapping[str, str]] = {
 """What each reason counts, in words for people."""
 
 _ORDER: Final = {reason: place for place, reason in enumerate(EXPLANATIONS)}
+
+
+_CONCERNS: Final[Mapping[str, Concern]] = {
+    one.reason: one.concern for one in REASONS.values() if one.reason is not None
+}
+
+
+def concern_of(reason: str) -> Concern:
+    """Whether a reason concerns token ids, text, or both; one that this version does not know concerns both."""
+    return _CONCERNS.get(reason, "both")
 
 
 def explain(reason: str) -> str:
@@ -148,8 +169,8 @@ def find_incomplete(evidence: Evidence, tree: SpanTree) -> dict[str, int]:
         MISSING_PARENT: _lost_parents(evidence, tree) if tree.orphans else 0,
         NOT_ENDED: sum(span.end_ns is None for span in spans),
         **gaps,
-        ATTRIBUTES_DROPPED: gaps.get(ATTRIBUTES_DROPPED, 0) + dropped,
-        NO_CONTENT: gaps.get(NO_CONTENT, 0) + _overwritten_calls(spans, calls),
+        ATTRIBUTES_DROPPED: dropped,
+        OVERWRITTEN_CALL: _overwritten_calls(spans, calls),
         EVENTS_DROPPED: sum(span.dropped_events_count for span in losing),
         **({} if is_counted else _count_unsampled(evidence.lineage)),
         SPANS_MISSING: _missing_spans(root, spans),

@@ -143,7 +143,7 @@ def _entry(message: Message, turn: int | None, calls: Sequence[InferenceCall], t
         message=message,
         turn=turn,
         completion_id=calls[turns[turn].call].response_id,
-        trained=turns[turn].untrained is None,
+        trained=turns[turn].text_untrained is None,
     )
 
 
@@ -215,7 +215,7 @@ def _first_leaves(turns: Sequence[Turn], are_known: Sequence[bool]) -> list[int]
 def _history(trajectory: Trajectory, leaf: int, first_leaves: Sequence[int]) -> History:
     turns = trajectory.turns
     path = path_to(turns, leaf)
-    trained = {turn for turn in path if turns[turn].untrained is None and first_leaves[turn] == leaf}
+    trained = {turn for turn in path if turns[turn].text_untrained is None and first_leaves[turn] == leaf}
     messages = _messages(trajectory, path, trained)
     if messages is not None:
         behind = [one.message for one in trajectory.added_messages if one.turn == leaf]
@@ -414,7 +414,7 @@ def token_histories(trajectory: Trajectory) -> tuple[TokenHistory, ...]:
     result: list[TokenHistory] = []
     for leaf in token_leaves(turns):
         path = path_to(turns, leaf, lambda turn: turn.token_parent)
-        trained = {turn for turn in path if turns[turn].untrained is None} - trained_before
+        trained = {turn for turn in path if turns[turn].tokens_untrained is None} - trained_before
         trained_before |= trained
         result.append(_token_history(turns, path, paths, trained))
     return tuple(result)

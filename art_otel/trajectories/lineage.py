@@ -5,7 +5,7 @@
 Invariant: a call comes after the call that its prompt continues, else in the order of its start. A prompt holds only
 what is not in the paths that it continues, so that all prompts together are as large as what is new in them, also where
 every prompt was tokenized anew; rebuilding them gives the calls' prompts again. Each sampled completion is one turn,
-and `wholeness.untrained_because` alone decides whether it is trained.
+and `wholeness.verdicts_on` alone decides whether it may be trained.
 
 Every tool span of a rollout is one execution. It belongs to a turn only where its tool call's id says so: of repeated
 ids the latest call of its name before it that no other execution has. Without an id it belongs to a turn only where
@@ -23,7 +23,7 @@ import msgspec
 from art_otel.calls import Choice, InferenceCall, Message, ToolCall, canonical_arguments, media_in
 from art_otel.conventions import ToolFacts, failure_of, tool_facts
 from art_otel.spans import Span, SpanTree
-from art_otel.trajectories.model import Edit, Prompt, ToolExecution, Turn, Untrained
+from art_otel.trajectories.model import Edit, Prompt, ToolExecution, Turn
 from art_otel.trajectories.prompt_parents import (
     MessageParent,
     PrefixNumbers,
@@ -33,7 +33,7 @@ from art_otel.trajectories.prompt_parents import (
     shared_prefix,
     with_answer_ids,
 )
-from art_otel.trajectories.wholeness import untrained_because, with_conversation_gaps
+from art_otel.trajectories.wholeness import Verdicts, verdicts_on, with_conversation_gaps
 
 
 class Lineage(NamedTuple):
@@ -73,8 +73,7 @@ def build_lineage(calls: Sequence[InferenceCall]) -> Lineage:
         prompt = describe_prompt(call, ordered, turns, parent, token_parent, verbatim=verbatim)
         prompts.append(prompt)
         for choice_position, choice in enumerate(call.choices or ()):
-            reason = untrained_because(call, choice)
-            turns.append(_turn(new_index, choice_position, prompt, choice, reason))
+            turns.append(_turn(new_index, choice_position, prompt, choice, verdicts_on(call, choice)))
     return Lineage(tuple(ordered), tuple(prompts), tuple(turns), numbers)
 
 
@@ -156,7 +155,7 @@ def _with_last_experts(choice: Choice, end: int, known: int) -> Choice:
     return choice if rows is experts else msgspec.structs.replace(choice, routed_experts=rows)
 
 
-def _turn(call: int, position: int, prompt: Prompt, choice: Choice, reason: Untrained | None) -> Turn:
+def _turn(call: int, position: int, prompt: Prompt, choice: Choice, verdicts: Verdicts) -> Turn:
     return Turn(
         call=call,
         choice=position,
@@ -168,7 +167,8 @@ def _turn(call: int, position: int, prompt: Prompt, choice: Choice, reason: Untr
         weight_versions=choice.weight_versions,
         routed_experts=choice.routed_experts,
         sampling_mask=choice.sampling_mask,
-        untrained=reason,
+        tokens_untrained=verdicts.tokens,
+        text_untrained=verdicts.text,
     )
 
 

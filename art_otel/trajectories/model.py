@@ -19,12 +19,19 @@ text, but with the same ids.
 Who decides:
 
 - `InferenceCall.gaps` says what of a call is not whole; `wholeness.REASONS` says what follows from each kind of gap.
-- `wholeness.untrained_because` decides whether a completion is trained. `Turn.untrained` holds its answer, and every
-  view, batch and exporter obeys it. A completion of a failed call is kept and never trained.
-- `accounting.find_incomplete` decides what is missing. `Trajectory.incomplete_reasons` holds its answer;
-  `accounting.EXPLANATIONS` lists the reasons. A failed call is a fact about the agent and no gap.
+- `wholeness.verdicts_on` decides whether a completion may be trained, once for its token ids and once for its text.
+  `Turn.tokens_untrained` and `Turn.text_untrained` hold its answers. Views, batches and exporters of token ids obey the
+  first, those of messages the second. A completion of a failed call is kept and never trained.
+- `completeness.find_incomplete` decides what is missing. `Trajectory.incomplete_reasons` holds its answer;
+  `completeness.EXPLANATIONS` lists the reasons, and `completeness.concerns` says whether one is about token ids, about
+  text, or about both. A failed call is a fact about the agent and no gap.
 
-`untrained` is of one completion, and nothing lifts it. `incomplete_reasons` are of the whole trajectory: batches leave
+Text and token ids have a verdict each, because a loss is computed on ids alone:
+
+    the agent runs one of two tool calls          text: content doubtful     ids, as the server gave them: trained
+    the server lists 30 ids and counts 32         text: trained              ids: doubtful
+
+A verdict is of one completion, and nothing lifts it. `incomplete_reasons` are of the whole trajectory: batches leave
 it out, unless `allow_incomplete` names its reasons. Neither follows from the other: a failed call is untrained in a
 complete trajectory, and what a trajectory without its root sampled may be trained where that is allowed.
 
@@ -54,14 +61,25 @@ Result_co = TypeVar("Result_co", covariant=True, default=object)
 Status: TypeAlias = Literal["ok", "error", "cancelled", "unfinished"]
 """How a rollout went, as its own span says. `unfinished`: that span never ended, or is not in the sources."""
 
-Untrained: TypeAlias = Literal["failed", "stream broke", "scrubbed", "content doubtful", "contradicting recordings"]
-"""Why a completion must not be trained.
+TokensUntrained: TypeAlias = Literal[
+    "failed", "aborted", "stream broke", "scrubbed", "ids doubtful", "contradicting recordings"
+]
+"""Why the token ids of a completion must not be trained.
 
 - `failed`: its call ended in an error.
+- `aborted`: the server stopped sampling before the policy did, as vLLM does for an update of the weights.
 - `stream broke`: its stream ended without a finish reason, so the completion may be cut.
 - `scrubbed`: a secret was found in what its call was asked or answered.
-- `content doubtful`: a gap shows that what it was sampled from, or what it says, may not be what was recorded.
+- `ids doubtful`: the server listed fewer or more ids than it counted.
 - `contradicting recordings`: two recordings of its call say different things.
+"""
+
+TextUntrained: TypeAlias = Literal[
+    "failed", "aborted", "stream broke", "scrubbed", "content doubtful", "contradicting recordings"
+]
+"""Why the text of a completion must not be trained: the reasons of `TokensUntrained`, but for `ids doubtful`.
+
+- `content doubtful`: a gap shows that what it was sampled from, or what it says, may not be what was recorded.
 """
 
 
@@ -103,8 +121,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     `call` is a position in `Trajectory.calls`, and `choice` a position in that call's choices. `prompt` is the call's
     prompt; all turns of a call have the same object. `message`, `token_ids` and `logprobs` (one for each token) were
-    sampled. `weight_versions`, `routed_experts` and `sampling_mask` are those of the choice. `untrained` is None if the
-    completion may be trained, otherwise the reason why it must not be trained.
+    sampled. `weight_versions`, `routed_experts` and `sampling_mask` are those of the choice. `tokens_untrained` is None
+    if the token ids may be trained, `text_untrained` if the message may; otherwise each is the reason why not.
     """
 
     call: int
@@ -117,7 +135,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     weight_versions: tuple[WeightVersion, ...] | None = None
     routed_experts: RoutedExperts | None = None
     sampling_mask: tuple[TokenIds, ...] | None = None
-    untrained: Untrained | None = None
+    tokens_untrained: TokensUntrained | None = None
+    text_untrained: TextUntrained | None = None
 
     @property
     def parent(self) -> int | None:

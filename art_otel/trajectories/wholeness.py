@@ -2,126 +2,185 @@
 
 `InferenceCall.gaps` is the only record of it. `conventions.gaps` finds the gaps that one recording shows, and
 `inference_calls` those of recordings that contradict each other; this module adds what the conversation itself shows.
-It says what follows: which completions must not be trained (`untrained_because`), and for which reasons the content of
-a trajectory is incomplete (`REASONS`). The kind of a gap says why, its `field` what it touches: gaps in `tools`,
-`tokens` and `parameters` make a trajectory incomplete and leave its completions trained.
+It says what follows: whether the token ids of a completion may be trained, and whether its text may (`verdicts_on`),
+and for which reasons the content of a trajectory is incomplete (`REASONS`). The kind of a gap says why, its `field`
+what it touches: gaps in `tools`, `tokens` and `parameters` make a trajectory incomplete and leave the text trained.
 
-Invariant: a completion is untrained because of its call's failure, an unknown prompt, its stream or its gaps, and of
-nothing else. No gap is taken away here, and a call without gaps is whole.
+Invariant: ids are doubted by ids, text by text. No text vetoes ids that the server gave, however it looks, and ids that
+are not as many as the server counted veto no text. No gap is taken away here, and a call without gaps is whole.
 
 To add a kind of gap: in `calls.GapKind` (`calls.CONTENT_GAPS` says which kinds another recording of the call can fill),
 its line in `REASONS`, and what finds it: here where the conversation shows it, in `conventions.gaps` where the
-recording does. To add a reason why completions are not trained: in `model.Untrained`, which has them in the order in
-which they are said, what leads to it here, and its line in the viewer's cures.
+recording does. To add a reason why completions are not trained: in `model.TokensUntrained` or `model.TextUntrained`,
+which have them in the order in which they are said, what leads to it here, and its line in the viewer's cures.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Final, NamedTuple, TypeAlias, get_args
+from typing import Final, Literal, NamedTuple, TypeAlias, get_args
 
 import msgspec
 
 from art_otel.calls import CONTENT_GAPS, Choice, Gap, GapKind, InferenceCall, Message, canonical_arguments
-from art_otel.trajectories.model import Untrained
+from art_otel.trajectories.model import TextUntrained, TokensUntrained
 from art_otel.trajectories.prompt_parents import CompletionRef, PrefixNumbers
+
+Concern: TypeAlias = Literal["tokens", "text", "both"]
+"""What a gap is about: token ids, text, or both."""
 
 
 class Consequence(NamedTuple):
-    """What a kind of gap means: why a completion that it touches is not trained, and the trajectory's reason if any."""
+    """What a kind of gap means.
 
-    untrained: Untrained
-    reason: str | None
+    `tokens` and `text` say why the ids and the text of a completion that it touches are not trained, None where they
+    are. `reason` is the trajectory's reason if any, and `concern` says what that is about.
+    """
+
+    tokens: TokensUntrained | None
+    text: TextUntrained
+    reason: str | None = None
     explanation: str = ""
+    concern: Concern = "text"
 
-
-ATTRIBUTES_DROPPED: Final = "attributes dropped"
-NO_CONTENT: Final = "no content"
 
 REASONS: Final[Mapping[GapKind, Consequence]] = {
     "dropped": Consequence(
+        None,
         "content doubtful",
-        ATTRIBUTES_DROPPED,
-        "spans of which the SDK dropped attributes (raise OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT)",
+        "attributes dropped",
+        "LLM calls of which the SDK dropped attributes (raise OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT)",
     ),
     "cut": Consequence(
+        None,
         "content doubtful",
         "content cut",
         "values that a limit on length cut (raise OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT, or the limit of the backend)",
     ),
     "masked": Consequence(
+        None,
         "content doubtful",
         "content masked",
         "texts that a recorder or backend replaced by a mask (switch its masking off for these traces)",
     ),
     "off": Consequence(
+        None,
         "content doubtful",
-        NO_CONTENT,
+        "no content",
         "LLM calls of which nobody recorded prompt or completion (was content capture on?)",
     ),
     "not logged": Consequence(
+        None,
         "content doubtful",
         "request not logged whole",
         "LLM calls whose log does not tell all that was sent; calls[].gaps says what (docs/how-to/coding-agents.md)",
     ),
     "history on the server": Consequence(
+        None,
         "content doubtful",
         "unknown history",
         "prompts that continue what only the server has, or that begin in the middle of a conversation (convert the"
         " earlier files too, or send whole prompts)",
     ),
     "template on the server": Consequence(
+        None,
         "content doubtful",
         "unknown template",
         "prompts made from a template that only the server has (send the text itself)",
     ),
     "not understood": Consequence(
+        None,
         "content doubtful",
         "content not understood",
         "content that is not what its convention says, or in a form that this version does not know (record the calls"
         " with another instrumentor, or report it)",
     ),
     "several prompts": Consequence(
+        None,
         "content doubtful",
         "several prompts",
         "requests of Completions with several prompts (send one prompt a request)",
     ),
     "lossy recorder": Consequence(
+        None,
         "content doubtful",
         "lossy recorder",
         "calls of which the recorder loses or rewrites content (record them with the instrumentor of the client;"
         " docs/spec/recorders.md)",
     ),
     "miscounted": Consequence(
-        "content doubtful",
+        "ids doubtful",
+        "content doubtful",  # where its field is the answer: only the ids said what that is
         "token ids missing",
         "answers of which the server listed fewer or more tokens than it counted; their text is trained, their ids are"
         " left out (docs/spec/recorders.md)",
+        "tokens",
     ),
-    "scrubbed": Consequence("scrubbed", None),
-    "contradicted": Consequence("contradicting recordings", None),
+    "aborted": Consequence("aborted", "aborted"),
+    "scrubbed": Consequence("scrubbed", "scrubbed"),
+    "contradicted": Consequence("contradicting recordings", "contradicting recordings"),
 }
 """What follows from each kind of gap, in the order of the trajectory's reasons."""
 
-_ORDER: Final[tuple[Untrained, ...]] = get_args(Untrained)
+_ABORTED: Final = frozenset({"abort", "aborted", "cancelled"})
+"""Finish reasons by which servers say that they stopped sampling themselves."""
+
+_TOKENS_ORDER: Final[tuple[TokensUntrained, ...]] = get_args(TokensUntrained)
+_TEXT_ORDER: Final[tuple[TextUntrained, ...]] = get_args(TextUntrained)
 _CONTENT: Final = ("prompt", "answer", "call")
 _AS_SENT: Final = (None, "verbatim body")
 _ON_SERVER: Final = ("history on the server", "template on the server")
 _TOOL_FINISH_REASONS: Final = ("tool_calls", "function_call")
 
 
-def untrained_because(call: InferenceCall, choice: Choice) -> Untrained | None:
-    """Why the completion must not be trained; None for one to train. Nothing else decides what is trained."""
+class Verdicts(NamedTuple):
+    """Why the token ids of a completion must not be trained, and why its text must not; None where each may be."""
+
+    tokens: TokensUntrained | None
+    text: TextUntrained | None
+
+
+def verdicts_on(call: InferenceCall, choice: Choice) -> Verdicts:
+    """Decide whether a completion may be trained, by its ids and by its text. Nothing else decides that."""
     if call.failed:
-        return "failed"
-    because: set[Untrained] = {REASONS[gap.kind].untrained for gap in call.gaps if _concerns(gap, choice, call)}
+        return Verdicts("failed", "failed")
+    if choice.finish_reason in _ABORTED:
+        return Verdicts("aborted", "aborted")
+    tokens: set[TokensUntrained] = set()
+    text: set[TextUntrained] = set()
+    for gap in call.gaps:
+        consequence = REASONS[gap.kind]
+        if consequence.tokens is not None and _touches_ids(gap, choice):
+            tokens.add(consequence.tokens)
+        if _touches_text(gap, choice, call):
+            text.add(consequence.text)
     if call.input_messages is None and call.prompt_token_ids is None:  # as where a log leads to what it does not hold
-        because.add("content doubtful")
-    if "content doubtful" in because and any(_is_of(gap, choice) for gap in call.gaps):
-        return "content doubtful"  # it says more than a finish reason that nobody recorded
+        text.add("content doubtful")
     if call.stream is True and choice.finish_reason is None:
-        return "stream broke"
-    return min(because, key=_ORDER.index, default=None)
+        tokens.add("stream broke")
+        if "content doubtful" not in text or not any(_is_of(gap, choice) for gap in call.gaps):
+            text.add("stream broke")  # else the gap says more than a finish reason that nobody recorded
+    return Verdicts(
+        min(tokens, key=_TOKENS_ORDER.index, default=None),
+        min(text, key=_TEXT_ORDER.index, default=None),
+    )
+
+
+def _touches_ids(gap: Gap, choice: Choice) -> bool:
+    return gap.field in ("call", "tokens", "answer") or _is_of(gap, choice)
+
+
+def _touches_text(gap: Gap, choice: Choice, call: InferenceCall) -> bool:
+    """Whether the gap is one of what the completion was sampled from, or of the completion."""
+    if gap.kind in _ON_SERVER and call.prompt_token_ids is not None:
+        return False  # the ids are what the server made of it
+    if gap.kind == "not logged":
+        return gap.field == "answer"  # what else a log does not tell is settings, and how the prompt was made
+    return gap.field in _CONTENT or _is_of(gap, choice)
+
+
+def _is_of(gap: Gap, choice: Choice) -> bool:
+    return gap.field == f"answer[{choice.index}]"
 
 
 def count_gaps(calls: Iterable[InferenceCall]) -> dict[str, int]:
@@ -131,19 +190,6 @@ def count_gaps(calls: Iterable[InferenceCall]) -> dict[str, int]:
         if call.gaps:
             counts.update({reason for gap in call.gaps if (reason := REASONS[gap.kind].reason) is not None})
     return {one.reason: counts[one.reason] for one in REASONS.values() if one.reason is not None and counts[one.reason]}
-
-
-def _is_of(gap: Gap, choice: Choice) -> bool:
-    return gap.field == f"answer[{choice.index}]"
-
-
-def _concerns(gap: Gap, choice: Choice, call: InferenceCall) -> bool:
-    """Whether the gap is one of what the completion was sampled from, or of the completion."""
-    if gap.kind in _ON_SERVER and call.prompt_token_ids is not None:
-        return False  # the ids are what the server made of it
-    if gap.kind == "not logged":
-        return gap.field == "answer"  # what else a log does not tell is settings, and how the prompt was made
-    return gap.field in _CONTENT or _is_of(gap, choice)
 
 
 def with_conversation_gaps(calls: Sequence[InferenceCall], numbers: PrefixNumbers | None) -> list[InferenceCall]:

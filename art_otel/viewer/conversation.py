@@ -24,12 +24,11 @@ def conversations(trajectory: Trajectory, verdicts: Sequence[str | None]) -> lis
     `verdicts` has, for each turn, why it would not be trained; None where it would.
     """
     of_trajectory = histories(trajectory)
-    trained_in = {
-        entry.turn: index
-        for index, history in enumerate(of_trajectory)
-        for entry in history
-        if entry.trained and entry.turn is not None and verdicts[entry.turn] is None
-    }
+    trained_in: dict[int, int] = {}
+    for index, history in enumerate(of_trajectory):
+        for entry in history:
+            if entry.turn is not None and verdicts[entry.turn] is None:
+                trained_in.setdefault(entry.turn, index)  # the ids of the server may be trained where a text may not
     executions = {(one.turn, one.call_id): one for one in trajectory.tool_calls}
     return [
         {
@@ -56,10 +55,10 @@ def _message(
     trained_in: Mapping[int, int],
     verdicts: Sequence[str | None],
 ) -> dict[str, Any]:
-    why = None if entry.turn is None else trajectory.turns[entry.turn].untrained or verdicts[entry.turn]
+    why = None if entry.turn is None else verdicts[entry.turn]
     trained_history = None if entry.turn is None else trained_in.get(entry.turn)
-    is_copy = not entry.trained and trained_history is not None and trained_history != history
-    sampled = "trained" if entry.trained and why is None else "copy" if is_copy else "untrained"
+    is_copy = trained_history is not None and trained_history != history
+    sampled = "untrained" if why is not None else "copy" if is_copy else "trained"
     return {
         "role": entry.role,
         "name": entry.message.name,

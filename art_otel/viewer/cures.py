@@ -48,6 +48,8 @@ _HELPS: Final = {
     "missing parent": "Convert the files of all services together, and turn samplers off.",
     "not ended": "Read streams to their end, and let the process end its spans before it exits.",
     "attributes dropped": "Set OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT=100000 in the app that records.",
+    "rollout attributes dropped": "Set OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT=100000 in the app that records.",
+    "call overwritten": "Record the calls with an instrumentor of their own, not with LiteLLM's callback on our span.",
     "events dropped": "Set OTEL_SPAN_EVENT_COUNT_LIMIT=100000 in the app that records.",
     "content cut": "Unset OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT in the app, or raise the limit of the backend.",
     "content masked": "Switch the masking of the recorder or backend off for these traces.",
@@ -125,6 +127,14 @@ _CURES: Final = {
     "longer than max_tokens": Cure("the sequence does not fit", "Raise max_tokens, or choose overflow=truncate."),
     "failed": Cure(
         "its call ended in an error", "Nothing is wrong: what it said stays as context for what came behind."
+    ),
+    "aborted": Cure(
+        "the server stopped sampling before the policy did, as for an update of the weights",
+        "Pause the server so that it waits for running requests (vLLM: mode=wait or keep), or sample again.",
+    ),
+    "ids doubtful": Cure(
+        "the server listed fewer or more token ids than it counted, so they were left out",
+        "Sample with a server that lists all ids, as vLLM does.",
     ),
     "stream broke": Cure(
         "its stream ended without a finish reason, so the completion may be cut", "Read streams to their end."

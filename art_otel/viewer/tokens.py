@@ -192,7 +192,7 @@ def facts_of(turn: Turn) -> str:
 
 
 def _mask(span: CompletionSpan, comparison: Comparison, trained_in: dict[int, int]) -> str:
-    untrained = comparison.trajectory.turns[span.turn].untrained
+    untrained = comparison.trajectory.turns[span.turn].tokens_untrained
     if untrained is not None:
         return f"Not under the mask: {untrained}. {cure_of(untrained)}"
     verdict = comparison.verdict

@@ -260,10 +260,14 @@ def _choice(reader: AttributeReader, name: str, position: int, fields: dict[str,
     sampled = messages_of(message, role="assistant")[-1]
     if sampled.is_unknown and "content" in (values.mapping(message) or {}) and message is fields.get("message"):
         sampled = msgspec.structs.replace(sampled, content="")  # the server says `null`: nothing was sampled
-    index = values.integer(fields.get("index"))
+    recorded_index = values.integer(fields.get("index"))
+    index = position if recorded_index is None or recorded_index < 0 else recorded_index
+    if fields.get("finish_reason", "absent") is None and not sampled.is_unknown:
+        # These APIs give every whole answer a reason. The joined chunks of a stream may have none: `find_gaps` knows.
+        reader.gap("aborted", f"{name}: finish_reason null", field=f"answer[{index}]")
     ids, logprobs = read_tokens(reader, name, *choice_tokens(fields))
     return Choice(
-        index=position if index is None or index < 0 else index,
+        index=index,
         message=sampled,
         finish_reason=finish_reason(fields.get("finish_reason")),
         token_ids=ids,

@@ -127,7 +127,10 @@ def art_groups(
     ImportError without ART.
     """
     stats = ExportStats()
-    selected = batches(trajectories, advantage=None, allow_incomplete=allow_incomplete, status=None)
+    chosen = batches(
+        trajectories, advantage=None, allow_incomplete=allow_incomplete, status=None, images="placeholders"
+    )
+    selected = chosen.of_view("made tokens")
     items = (
         ScoredTrajectory(trajectory=trajectory, turn_rewards=rewards) for trajectory, rewards in selected.trajectories()
     )
@@ -156,7 +159,7 @@ def _member(item: ScoredTrajectory, config: TrajectoriesConfig, stats: ExportSta
     if trajectory.status == "ok":
         reward = _one_reward(item)
         is_dropping = config.tool_calls == "drop"
-        return "trajectories", art_trajectory(trajectory, reward, stats, drop_tool_calls=is_dropping)
+        return "trajectories", art_trajectory(item, reward, stats, drop_tool_calls=is_dropping)
     stats.changed[FAILED] += 1
     # An `art.trajectories.PydanticException`; spans have no traceback that ART could show.
     return "exceptions", {"type": trajectory.status, "message": trajectory.error or trajectory.status, "traceback": ""}
@@ -176,9 +179,10 @@ def _one_reward(item: ScoredTrajectory) -> float:
 
 
 def art_trajectory(
-    trajectory: Trajectory, reward: float | None, stats: ExportStats, *, drop_tool_calls: bool = False
+    item: ScoredTrajectory, reward: float | None, stats: ExportStats, *, drop_tool_calls: bool = False
 ) -> JsonObject:
     """Give the trajectory as `art.Trajectory.model_dump` does, its main history first. Raises RefusedError."""
+    trajectory = item.trajectory
     main = main_history(trajectory)
     if main is None:
         raise RefusedError("nothing sampled")
@@ -187,8 +191,9 @@ def art_trajectory(
     stats.skipped[UNKNOWN] += len(others) - len(recorded) + (main.messages is None)
     if main.messages is None:
         raise RefusedError("messages unknown")
+    trained = _trained_turns(item)
     main_fields, *additional = [
-        _history(trajectory, path, stats, drop_tool_calls=drop_tool_calls) for path in (main, *recorded)
+        _history(trajectory, path, trained, stats, drop_tool_calls=drop_tool_calls) for path in (main, *recorded)
     ]
     return {
         **main_fields,
@@ -201,12 +206,23 @@ def art_trajectory(
     }
 
 
-def _history(trajectory: Trajectory, path: History, stats: ExportStats, *, drop_tool_calls: bool) -> JsonObject:
-    """Give a history: Choices where it trains, plain messages elsewhere."""
+def _trained_turns(item: ScoredTrajectory) -> set[int]:
+    """The turns that ART trains: by their ids, and those without ids by their text, which ART tokenizes itself."""
+    turns = item.trajectory.turns
+    untrained = [turn.tokens_untrained if turn.has_tokens else turn.text_untrained for turn in turns]
+    left_out = [one.skipped for one in item.turn_rewards]
+    return {turn for turn in range(len(turns)) if untrained[turn] is None and left_out[turn] is None}
+
+
+def _history(
+    trajectory: Trajectory, path: History, trained: set[int], stats: ExportStats, *, drop_tool_calls: bool
+) -> JsonObject:
+    """Give a history: Choices for turns that it is the first to train, plain messages elsewhere."""
     messages: list[JsonObject] = []
     for entry in path.messages or ():
         choice = None
-        if entry.trained and entry.turn is not None:
+        if entry.turn in trained:
+            trained.remove(entry.turn)
             turn = trajectory.turns[entry.turn]
             choice = _choice(trajectory.calls[turn.call], turn, stats, drop_tool_calls=drop_tool_calls)
             stats.skipped[NO_ROLE] += choice is None

@@ -68,7 +68,7 @@ def encode_log(items: Iterator[ScoredTrajectory], config: LogConfig, stats: Expo
         split, step = trajectory.split, trajectory.training_step
         try:
             _check(trajectory)
-            art_json = msgspec.json.encode(art_trajectory(trajectory, trajectory.reward, stats))
+            art_json = msgspec.json.encode(art_trajectory(item, trajectory.reward, stats))
         except RefusedError as error:
             stats.trajectories_skipped[str(error)] += 1
             continue

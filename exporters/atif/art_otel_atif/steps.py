@@ -119,14 +119,14 @@ class _History:
             self._step("agent", said, drop_empty(fields), {"turn": position})
             return
         has_prompt = _prompt_messages(trajectory, turn) is not None
-        self._changed[UNTRAINED] += turn.untrained is not None
+        self._changed[UNTRAINED] += turn.text_untrained is not None
         self._changed[NO_PROMPT] += not has_prompt
         fields = {
             # ISO 8601 in microseconds; `extra` has the nanoseconds.
             "timestamp": (_EPOCH + timedelta(microseconds=call.start_ns // 1000)).isoformat(),
             "model_name": model,
             "metrics": _step_metrics(turn, call, draft),
-            "is_copied_context": None if turn.untrained is None else True,
+            "is_copied_context": None if turn.text_untrained is None else True,
             "llm_call_count": 1,
         }
         facts = {
@@ -136,7 +136,8 @@ class _History:
             "drifted_at": turn.prompt.drifted_at,
             "respelled_at": turn.prompt.respelled_at,
             "finish_reason": turn.finish_reason,
-            "untrained": turn.untrained,
+            "tokens_untrained": turn.tokens_untrained,
+            "text_untrained": turn.text_untrained,
             "reward": draft.item.turn_rewards[position].reward,
             "prompt_messages": None if has_prompt else "unknown",
         }

@@ -169,7 +169,8 @@ export interface Turn {
   finishReason: string | null;
   completionTokens: number | null;
   promptTokens: number | null;
-  untrained: string | null;
+  tokensUntrained: string | null;
+  textUntrained: string | null;
   failed: boolean;
   label: string | null;
   drift: Drift | null;

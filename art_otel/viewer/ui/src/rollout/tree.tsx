@@ -90,7 +90,7 @@ function TurnLine({ turn, href }: { turn: Turn; href: string }) {
 }
 
 function TurnVerdict({ turn }: { turn: Turn }) {
-  const reason = turn.untrained ?? turn.verdict ?? null;
+  const reason = turn.tokensUntrained ?? turn.verdict ?? null;
   if (reason !== null) {
     return (
       <span class="verdict no">

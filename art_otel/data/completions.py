@@ -1,0 +1,194 @@
+"""Completions: which completions of a selected trajectory are learned from, whatever their rewards and tokens.
+
+Invariant: one function decides (`CompletionChoice.skip_reason`), of facts that both a call and the columns of a file
+have (`CompletionFacts`), so that batches, message formats and the verdicts over columns cannot differ. Whose a
+completion is comes first: what another model, another agent or a marked call sampled is not the policy's, is trained
+nowhere and counts in no baseline. How it was sampled comes second: such a completion is the policy's, and its rollout
+is compared with the others.
+
+    one rollout    policy: plan     judge: score 0.7     policy: answer, cut at max_tokens
+    models=["policy"], length="mask"
+                   trained          another model        cut at max_tokens: context only
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+import msgspec
+
+from art_otel.calls import InferenceCall, media_of
+from art_otel.errors import UsageError
+from art_otel.trajectories import Trajectory, Turn
+
+Length: TypeAlias = Literal["keep", "mask", "drop"]
+"""What becomes of completions that were cut at `max_tokens`: trained, only context, or their rollout left out."""
+
+Constrained: TypeAlias = Literal["keep", "drop"]
+"""What becomes of completions whose request allowed only some tokens, or moved them: trained, or only context."""
+
+Images: TypeAlias = Literal["drop", "placeholders"]
+"""What becomes of completions sampled behind images, audio or files where these are not carried: only context, or
+trained on the placeholders that token ids have for them."""
+
+Names: TypeAlias = str | Iterable[str] | None
+"""Names or globs, of which `!` excludes: `"policy"`, `["policy-*", "!*-judge"]`. `"*"` is all, None is no choice."""
+
+MARKED: Final = "marked untrained"
+ANOTHER_MODEL: Final = "another model"
+ANOTHER_AGENT: Final = "another agent"
+CUT: Final = "cut at max_tokens"
+CONSTRAINED: Final = "constrained sampling"
+IMAGES: Final = "images not carried"
+
+NOT_THE_POLICYS: Final = (MARKED, ANOTHER_MODEL, ANOTHER_AGENT)
+"""Reasons by which a completion is not the policy's, and counts in no baseline."""
+
+HOW_SAMPLED: Final = (CUT, CONSTRAINED, IMAGES)
+"""Reasons by which a completion of the policy is only context."""
+
+
+class CompletionFacts(NamedTuple):
+    """What of a completion an option asks for. `model` is the request's, the response's where that is unknown."""
+
+    model: str | None
+    agent: str | None
+    marked_untrained: str | None
+    finish_reason: str | None
+    is_constrained: bool
+    has_media: bool
+
+
+def facts_of(call: InferenceCall, turn: Turn) -> CompletionFacts:
+    """The facts of a completion that a call sampled."""
+    return CompletionFacts(
+        model=call.request_model or call.response_model,
+        agent=call.agent,
+        marked_untrained=call.marked_untrained,
+        finish_reason=turn.finish_reason,
+        is_constrained=call.is_constrained,
+        has_media=bool(media_of(call)),
+    )
+
+
+class CompletionChoice(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of `art_otel.batches` by the same names; chat messages carry images."""
+
+    models: tuple[str, ...] | None = None
+    agents: tuple[str, ...] | None = None
+    length: Length = "keep"
+    constrained: Constrained = "keep"
+    images: Images = "placeholders"
+
+    def skip_reason(self, facts: CompletionFacts) -> str | None:
+        """Why the completion is not trained; None where it is. Nothing else decides that."""
+        if facts.marked_untrained is not None:
+            return MARKED
+        if not is_among(self.models, facts.model):
+            return ANOTHER_MODEL
+        if not is_among(self.agents, facts.agent):
+            return ANOTHER_AGENT
+        if self.length != "keep" and facts.finish_reason == "length":
+            return CUT
+        if self.images == "drop" and facts.has_media:
+            return IMAGES
+        return CONSTRAINED if self.constrained == "drop" and facts.is_constrained else None
+
+    def reasons(self, trajectory: Trajectory) -> list[str | None]:
+        """Why each completion of a trajectory is not trained; None for the others. Shape: (turns,)."""
+        return [self.skip_reason(facts_of(trajectory.calls[turn.call], turn)) for turn in trajectory.turns]
+
+    def refuses(self, reasons: Iterable[str | None]) -> str | None:
+        """Why a trajectory whose completions are skipped for these reasons is left out as a whole; None if it is not.
+
+        It is where nothing in it is the policy's, and with `length="drop"` where something was cut. Such a trajectory
+        counts in no baseline.
+        """
+        counts = Counter(reasons)
+        if self.length == "drop" and counts[CUT]:
+            return CUT
+        others = max(NOT_THE_POLICYS, key=counts.__getitem__)
+        is_all = counts[others] > 0 and sum(counts[reason] for reason in NOT_THE_POLICYS) == counts.total()
+        return others if is_all else None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nobody chose by model or agent."""
+        return self.models is None and self.agents is None
+
+
+def is_among(patterns: tuple[str, ...] | None, name: str | None) -> bool:
+    """Whether a name is chosen: by one of the patterns, if there are any that choose, and by none that excludes it.
+
+    `("policy-*", "!*-judge")` chooses `policy-1`; `("!judge",)` chooses all but `judge`. An unknown name is chosen by
+    `*`, and where all patterns exclude.
+    """
+    if patterns is None:
+        return True
+    chosen = [pattern for pattern in patterns if not pattern.startswith("!")]
+    excluded = [pattern[1:] for pattern in patterns if pattern.startswith("!")]
+    if name is None:
+        return "*" in chosen or not chosen
+    is_chosen = not chosen or any(fnmatchcase(name, pattern) for pattern in chosen)
+    return is_chosen and not any(fnmatchcase(name, pattern) for pattern in excluded)
+
+
+_ADAPTER: Final = re.compile(r"[-_:@/.](?:lora|adapter)(?:[-_:@/.].*)?$", re.IGNORECASE)
+_VERSION: Final = re.compile(r"(?:@|[-_:@/.](?:v|version|step|iter|epoch|ckpt|checkpoint)[-_.]?)\d+$", re.IGNORECASE)
+
+
+def policy_name(model: str, policy_version: str | None) -> str:
+    """The name that versions of one policy and adapters of one base share.
+
+    `policy-v12`, `policy@12` and `policy-step-12` are `policy`, `qwen-lora-7` is `qwen`; a provider's prefix is left
+    out. A model that is the version of its own call is a version, whatever it is called.
+    """
+    if model == policy_version:
+        return "*"
+    return _VERSION.sub("", _ADAPTER.sub("", model.rpartition("/")[2]))
+
+
+class SampledBy(NamedTuple):
+    """The model that sampled a completion, as the request named it, and the version of the policy that did."""
+
+    model: str
+    policy_version: str | None
+
+    @classmethod
+    def of(cls, call: InferenceCall, policy_version: str | None) -> "SampledBy | None":
+        """The model of a call; None where neither request nor response names one."""
+        model = call.request_model or call.response_model
+        return None if model is None else cls(model, policy_version)
+
+
+class SeveralModels:
+    """Finds rollouts in which several models sampled what would be trained, and nobody chose among them.
+
+    Which of them is the policy cannot be told: a judge looks like a policy. So nothing is guessed.
+    """
+
+    def __init__(self) -> None:
+        self.completions = Counter[str]()
+        self.rollouts = 0
+
+    def add(self, completions: Iterable[SampledBy | None]) -> None:
+        """Add the completions of a rollout that would be trained, None for others and where the model is unknown."""
+        counts = Counter(one for one in completions if one is not None)
+        if len({policy_name(*one) for one in counts}) > 1:
+            self.rollouts += 1
+            for one, count in counts.items():
+                self.completions[one.model] += count
+
+    def check(self) -> None:
+        """Raise UsageError where a rollout has several models."""
+        if not self.rollouts:
+            return
+        counts = ", ".join(f"{model!r}: {count:,}" for model, count in self.completions.most_common())
+        first = self.completions.most_common(1)[0][0]
+        raise UsageError(
+            f"{self.rollouts:,} rollouts have completions of several models ({counts}), and nothing says which of them"
+            f' is trained. Choose, as with models=["{first}"], or models="*" for all of them'
+            " (docs/how-to/train-only-the-policy.md)"
+        )
