@@ -53,7 +53,7 @@ def varied(draw, one: Trajectory) -> Trajectory:
         some = st.lists(st.sampled_from([-0.5, 0.0, float("nan")]), min_size=size, max_size=size)
         logprobs = draw(st.none() | some | st.just([0.0] * size))
         known = None if turn.token_ids is None or logprobs is None else Logprobs.of(logprobs)
-        turns.append(structs.replace(turn, logprobs=known, untrained=draw(st.sampled_from(UNTRAINED))))
+        turns.append(structs.replace(turn, logprobs=known, tokens_untrained=draw(st.sampled_from(UNTRAINED))))
     calls = tuple(
         structs.replace(
             call,
