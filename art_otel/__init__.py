@@ -30,6 +30,7 @@ if not defer_imports(__name__):
     from art_otel.tracing.api.step import Step as Step
     from art_otel.tracing.api.step import step as step
     from art_otel.tracing.api.tool import tool as tool
+    from art_otel.tracing.api.untrained import untrained as untrained
     from art_otel.tracing.gathering.gather import gather_trajectory as gather_trajectory
     from art_otel.tracing.gathering.gather_many import gather_trajectories as gather_trajectories
     from art_otel.tracing.gathering.gather_many import gather_trajectory_groups as gather_trajectory_groups

@@ -29,6 +29,8 @@ REWARD_TOKEN_END: Final = "art.reward.token_end"  # noqa: S105 # as above
 REWARD_EVALUATION: Final = "art.reward.evaluation"
 REWARD_ORDER: Final = "art.reward.order"
 STEP_INDEX: Final = "art.step.index"
+UNTRAINED: Final = "art.untrained"
+"""What is sampled at or below the span is not for the policy to learn from. The value says what it is for: `judge`."""
 
 GATEWAY_SCOPE: Final = "art_otel.gateway"
 """The instrumentation scope of calls that the gateway records: their messages are all that went over the wire."""
@@ -61,6 +63,7 @@ SCRUBBED_CONTENT: Final = "art.scrubbed.content"
 
 ROLLOUT_SPAN_PREFIX: Final = "rollout "
 STEP_SPAN_PREFIX: Final = "step "
+UNTRAINED_SPAN_PREFIX: Final = "untrained "
 REWARD_SPAN_PREFIX: Final = "reward "
 REWARD_NAME: Final = "reward"
 """The name of a reward that was given without one."""

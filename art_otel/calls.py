@@ -71,8 +71,8 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Content of a call that is not, or may not be, what was sent or sampled.
 
     `field` says of what: `prompt`, `answer` (all choices), `answer[1]` (the choice with that index), `call` (all of
-    these), `tools` (the definitions), `tokens` (ids and logprobs) or `parameters`. `evidence` is what shows it: the
-    name of an attribute, or a sentence.
+    these), `messages` (what was asked and answered, but not the ids), `tools` (the definitions), `tokens` (ids and
+    logprobs) or `parameters`. `evidence` is what shows it: the name of an attribute, or a sentence.
     """
 
     kind: GapKind

@@ -172,7 +172,7 @@ def test_secrets_are_replaced_before_anything_is_written_and_not_trained(server,
     assert written
     assert not any(SECRET.encode() in content for content in written)
     trajectories, _ = convert_files(tmp_path / "out", tmp_path / "app" / "art" / "spool")
-    assert {turn.untrained for each in trajectories for turn in each.turns} == {"scrubbed"}
+    assert {turn.tokens_untrained for each in trajectories for turn in each.turns} == {"scrubbed"}
 
 
 def test_unknown_is_null_and_never_zero(server, tmp_path):

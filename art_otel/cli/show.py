@@ -224,7 +224,8 @@ def _reward(reward: Reward, of: str) -> _Line:
 
 def _message(entry: HistoryMessage, trajectory: Trajectory, call: InferenceCall | None) -> Iterable[_Line]:
     message = entry.message
-    mark = f"  {_TRAINED}" if entry.trained else ""
+    marked_untrained = None if call is None else call.marked_untrained
+    mark = f"  {_TRAINED}" if entry.trained and marked_untrained is None else ""
     name = "" if message.name is None else f" ({message.name})"
     style = _STYLES.get(message.role, "")
     yield ((f"\n{message.role}{name}", f"bold {style}"), (mark, "bold green"))
@@ -232,6 +233,8 @@ def _message(entry: HistoryMessage, trajectory: Trajectory, call: InferenceCall 
     if entry.turn is not None and call is not None:
         turn = trajectory.turns[entry.turn]
         yield _line(f"  {_facts(call, turn.finish_reason, turn.token_ids is not None)}", "dim")
+        if marked_untrained is not None:
+            yield _line(f"  ! marked untrained: {marked_untrained}", "yellow")
         yield from (_line(f"  ! {warning}", "yellow") for warning in _warnings(turn))
 
 

@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from itertools import chain
 from typing import Final
 
-from art_otel.attributes import REWARD, REWARD_SPAN_PREFIX, ROLLOUT_NAME, STEP_INDEX
+from art_otel.attributes import REWARD, REWARD_SPAN_PREFIX, ROLLOUT_NAME, STEP_INDEX, UNTRAINED
 from art_otel.calls import InferenceCall
 from art_otel.conventions import values
 from art_otel.conventions.attributes import AttributeReader, names_of
@@ -101,6 +101,9 @@ _ROLE_PREFIXES: Final = (
 
 AGENT_NAME: Final = "gen_ai.agent.name"
 
+_OURS: Final = frozenset({ROLLOUT_NAME, STEP_INDEX, UNTRAINED})
+"""What our own spans have that are around calls: one of these."""
+
 
 def role_of(span: Span) -> Role:
     """The role of a span: what it represents."""
@@ -123,13 +126,13 @@ def role_of(span: Span) -> Role:
 
 
 def has_call_attributes(span: Span) -> bool:
-    """Whether our own span of a rollout or step has attributes of a call, which an instrumentor wrote onto it."""
+    """Whether our own span that is no call has attributes of one, which an instrumentor wrote onto it."""
     return _is_ours(span) and not _is_unmarked(span) and _named_role(span) == "inference"
 
 
 def _is_ours(span: Span) -> bool:
-    """Whether it is our own span of a rollout or step. Our hook writes spans of calls, too."""
-    return span.scope.name == ART_OTEL and (ROLLOUT_NAME in span.attributes or STEP_INDEX in span.attributes)
+    """Whether it is our own span of a rollout, a step or an untrained part. Our hook writes spans of calls, too."""
+    return span.scope.name == ART_OTEL and not _OURS.isdisjoint(span.attributes)
 
 
 def _is_unmarked(span: Span) -> bool:

@@ -17,7 +17,6 @@ from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -38,15 +37,9 @@ from art_otel.data.columns import (
     numbers,
     read_columns,
 )
+from art_otel.data.completion_columns import CODES, REASONS, left_out_turns, several_models
 from art_otel.data.completion_sampling import FEW, UNKNOWN
-from art_otel.data.completions import (
-    HOW_SAMPLED,
-    NOT_THE_POLICYS,
-    CompletionChoice,
-    CompletionFacts,
-    SampledBy,
-    SeveralModels,
-)
+from art_otel.data.completions import CompletionChoice, SeveralModels
 from art_otel.data.credit import shared_steps
 from art_otel.data.plan import Plan, Scoring, Units, add_units, finish_plan, rewards_of
 from art_otel.data.report import NAMED, BatchReport
@@ -56,14 +49,6 @@ from art_otel.data.sequences import EMPTY, NO_IDS, NOTHING, TOO_LONG, Overflow, 
 from art_otel.data.sources import Chunk, read_numbered
 from art_otel.errors import UsageError
 from art_otel.store import Wanted
-from art_otel.trajectories import TokensUntrained, version_of
-
-_OF_TURNS: Final = ("no reward", UNUSABLE, "zero variance")
-REASONS: Final = (
-    *get_args(TokensUntrained), NO_IDS, EMPTY, *_OF_TURNS, *NOT_THE_POLICYS, *HOW_SAMPLED, TOO_LONG
-)  # fmt: skip
-"""Reasons of completions."""
-_CODES: Final = {reason: code for code, reason in enumerate(REASONS)}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -103,18 +88,17 @@ def verdict_columns(
         )
     is_simple = scoring.credit.reads_final_reward and builder.weights is None and selection.version is None
     read = read_columns(chunks, DECIDING if is_simple else (*DECIDING, *OF_CREDITS))
-    facts, kinds = _facts(read)
-    left_out = _left_out(facts, kinds, selection.completions)
+    left_out = left_out_turns(read, selection.completions)
     refused = _refused(read, chunks, selection, left_out)
     selected = np.array([reason is None for reason in refused], np.bool_)
     plan, of_turns = _plan(read, refused, scoring, selection.completions, left_out)
     if selection.completions.is_open:
-        is_rewarded = of_turns.reasons != _CODES["no reward"]
-        _several_models(read, selected[read.turn_rows] & is_rewarded, left_out).check()
+        is_rewarded = of_turns.reasons != CODES["no reward"]
+        several_models(read, selected[read.turn_rows] & is_rewarded, left_out).check()
     skipped = np.where(left_out >= 0, left_out, of_turns.reasons)
     if builder.weights is not None:
         unusable = _count_token_rewards(read, selected, builder.weights, report)
-        skipped = np.where(unusable & (skipped < 0), _CODES[UNUSABLE], skipped)
+        skipped = np.where(unusable & (skipped < 0), CODES[UNUSABLE], skipped)
     decision = _decide(read, selected, skipped)
     if builder.max_tokens is not None:
         _limit(read, decision, builder.max_tokens, builder.overflow, report)
@@ -141,63 +125,6 @@ def verdict_columns(
         counted=_summed(read, flags(read.of_turn("sampled_tokens").is_null()).astype(np.int64)) == 0,
         report=report,
     )
-
-
-def _facts(read: Columns) -> tuple[list[CompletionFacts], Ints]:
-    """The different facts that completions have, and which of them each turn has. Shape: (turns,)."""
-    of_calls = [
-        pc.coalesce(read.of_call("request_model"), read.of_call("response_model")),
-        *(read.of_call(name) for name in ("agent", "marked_untrained")),
-    ]
-    columns = [
-        *(column.take(pa.array(read.turn_calls)) for column in of_calls),
-        read.of_turn("finish_reason"),
-        *(read.of_call(name).take(pa.array(read.turn_calls)) for name in ("is_constrained", "has_media")),
-    ]
-    codes = np.zeros(len(read.turn_calls), np.int64)
-    values: list[list[Any]] = []
-    for column in columns:
-        encoded = column.dictionary_encode()
-        values.append([*encoded.dictionary.to_pylist(), None])
-        codes = codes * len(values[-1]) + numbers(encoded.indices, len(values[-1]) - 1)
-    distinct, kinds = np.unique(codes, return_inverse=True)
-    facts: list[CompletionFacts] = []
-    for code in distinct.tolist():
-        fields: list[Any] = []
-        for of_column in reversed(values):
-            code, position = divmod(code, len(of_column))  # noqa: PLW2901 # the digits of the code, the last one first
-            fields.append(of_column[position])
-        facts.append(CompletionFacts(*reversed(fields)))
-    return facts, kinds.astype(np.int64)
-
-
-def _left_out(facts: Sequence[CompletionFacts], kinds: Ints, completions: CompletionChoice) -> NDArray[np.int32]:
-    """Why an option leaves each turn out: a position in REASONS, -1 where none does. Shape: (turns,)."""
-    reasons = map(completions.skip_reason, facts)
-    codes = np.array([-1 if reason is None else _CODES[reason] for reason in reasons] or [-1], np.int32)
-    return codes[kinds]
-
-
-def _several_models(read: Columns, is_rewarded: Flags, left_out: NDArray[np.int32]) -> SeveralModels:
-    """The rows with completions of several models among those that would be trained, as `make_plan` finds them."""
-    several = SeveralModels()
-    others = [_CODES[reason] for reason in NOT_THE_POLICYS]
-    trained = is_rewarded & ~np.isin(left_out, others) & flags(read.of_turn("tokens_untrained").is_null())
-    models = pc.coalesce(read.of_call("request_model"), read.of_call("response_model")).dictionary_encode()
-    of_turns = numbers(models.indices, -1)[read.turn_calls]
-    is_known = trained & (of_turns >= 0)
-    rows = read.turn_rows[is_known]
-    largest, smallest = np.full(read.rows, -1), np.full(read.rows, len(models.dictionary))
-    np.maximum.at(largest, rows, of_turns[is_known])
-    np.minimum.at(smallest, rows, of_turns[is_known])
-    names = models.dictionary.to_pylist()
-    for row in np.flatnonzero((largest >= 0) & (largest != smallest)).tolist():  # few: they are looked at one by one
-        one, start = light(read, row), int(read.turn_ends[row])
-        turns = np.flatnonzero(is_known[start : read.turn_ends[row + 1]]).tolist()
-        calls = [one.calls[one.turns[turn].call] for turn in turns]
-        models_of = [names[of_turns[start + turn]] for turn in turns]
-        several.add(SampledBy(*each) for each in zip(models_of, (version_of(one, call) for call in calls), strict=True))
-    return several
 
 
 def _refused(
@@ -347,10 +274,10 @@ def _of_rollouts(read: Columns, plan: Plan) -> _OfTurns:
     ends = np.array([0, *plan.units.ends], np.int64)
     has_unit = np.diff(ends) > 0
     units = ends[:-1][has_unit]
-    reasons = np.full(read.rows, -1 if plan.advantages is None else _CODES["no reward"], np.int32)
+    reasons = np.full(read.rows, -1 if plan.advantages is None else CODES["no reward"], np.int32)
     rewards = np.array(plan.units.rewards, np.float64)
-    unknown = -1 if plan.advantages is None else np.where(np.isnan(rewards), _CODES["no reward"], _CODES[UNUSABLE])
-    of_unit = np.where(np.isfinite(rewards), np.where(plan.zero_variance, _CODES["zero variance"], -1), unknown)
+    unknown = -1 if plan.advantages is None else np.where(np.isnan(rewards), CODES["no reward"], CODES[UNUSABLE])
+    of_unit = np.where(np.isfinite(rewards), np.where(plan.zero_variance, CODES["zero variance"], -1), unknown)
     reasons[has_unit] = of_unit[units]
     advantages = None
     if plan.advantages is not None:
@@ -371,7 +298,7 @@ def _of_each_turn(read: Columns, plan: Plan, refused: Sequence[str | None]) -> _
             advantages += [0.0] * count
             continue
         for one in plan.turn_rewards(row, light(read, row)):
-            reasons.append(_CODES.get(one.skipped or "", -1))
+            reasons.append(CODES.get(one.skipped or "", -1))
             advantages.append(one.advantage or 0.0)
     return _OfTurns(np.array(reasons, np.int32), None if plan.advantages is None else np.array(advantages, np.float64))
 
@@ -396,9 +323,9 @@ def _decide(read: Columns, selected: Flags, skipped: NDArray[np.int32]) -> _Deci
     """Decide by histories and by what turns are skipped for (a position in REASONS, or -1), however long they are."""
     owners = _owners(read)
     reasons = _codes_of(read.of_turn("tokens_untrained"))
-    reasons[(owners < 0) & (reasons < 0)] = _CODES[NO_IDS]
+    reasons[(owners < 0) & (reasons < 0)] = CODES[NO_IDS]
     trains = selected[read.turn_rows] & (owners >= 0) & (reasons < 0)
-    reasons = np.where(trains, np.where(read.sampled_tokens == 0, _CODES[EMPTY], skipped), reasons)
+    reasons = np.where(trains, np.where(read.sampled_tokens == 0, CODES[EMPTY], skipped), reasons)
     trained = trains & (reasons < 0)
     sequences = np.unique(owners[trained])
     return _Decision(
@@ -436,7 +363,7 @@ def _limit(read: Columns, decision: _Decision, limit: int, overflow: Overflow, r
     report.truncated_sequences = len(too_long) - len(dropped)
     report.truncated_tokens = int(lost[is_long].sum())
     report.truncated_trained_tokens = int((decision.tokens - tokens)[in_long & ~in_dropped].sum())
-    decision.reasons[in_long & ~kept] = _CODES[TOO_LONG]
+    decision.reasons[in_long & ~kept] = CODES[TOO_LONG]
     decision.trained &= ~in_long | kept
     decision.tokens = tokens
     remains = ~np.isin(decision.sequences, dropped)
@@ -452,7 +379,7 @@ def _count(read: Columns, selected: Flags, decision: _Decision, report: BatchRep
     report.sequences = len(decision.sequences)
     report.tokens = int(decision.lengths.sum())
     report.trained_tokens = int(decision.tokens.sum())
-    unusable = selected[read.turn_rows] & (decision.reasons == _CODES[UNUSABLE])
+    unusable = selected[read.turn_rows] & (decision.reasons == CODES[UNUSABLE])
     rows = list(dict.fromkeys(read.turn_rows[unusable].tolist()))[:NAMED]
     report.unusable_rewards += [read.column("rollout_id")[row].as_py() for row in rows]
     of_selected = selected[np.repeat(np.arange(read.rows), np.diff(read.call_ends))]
@@ -549,7 +476,7 @@ def _whole_verdicts(read: Columns, refused: Sequence[str | None], decision: _Dec
 def _codes_of(reasons: pa.Array) -> NDArray[np.int32]:
     """The positions of the texts in REASONS, -1 for null."""
     encoded = reasons.dictionary_encode()
-    codes = np.array([*(_CODES[name] for name in encoded.dictionary.to_pylist()), -1], np.int32)
+    codes = np.array([*(CODES[name] for name in encoded.dictionary.to_pylist()), -1], np.int32)
     return codes[numbers(encoded.indices, -1)]
 
 

@@ -1,12 +1,15 @@
-"""Addresses: which rollout a request says that it belongs to.
+"""Addresses: which rollout a request says that it belongs to, and whether the policy learns from its answer.
 
 Invariant: who says it more clearly goes first: the path, the app's baggage, a header of ours, an API key that was made
 for a rollout, the session that an agent names of itself, a trace. What says nothing belongs to the conversation that it
-continues, which `conversations` finds.
+continues, which `conversations` finds. Whether a call is untrained, and what it is for, is said likewise: by the path,
+a header of ours, the app's baggage.
 
     /rollout/ID/v1/chat/completions                     the rollout ID
     /rollout/ID;group_id=…;split=…/v1/chat/completions  what is said of it, too
     /rollout/ID/v1?group_id=…&split=…                   the same, as a base URL; clients put their path behind its query
+    /rollout/ID/untrained/judge/v1/chat/completions     the rollout ID; the call is for a judge, and is not trained
+    /untrained/judge/v1/chat/completions                the same of a call whose rollout something else says
 
 Sources: https://www.w3.org/TR/trace-context/, https://www.w3.org/TR/baggage/; requests of Claude Code 2.1, Codex 0.169
 and opencode 1.18.
@@ -29,6 +32,8 @@ Source: TypeAlias = Literal["path", "baggage", "header", "key", "session", "trac
 
 PREFIX: Final = "/rollout/"
 _OUR_HEADER: Final = "x-art-rollout-id"
+UNTRAINED_PREFIX: Final = "/untrained/"
+_UNTRAINED_HEADER: Final = "x-art-untrained"
 KEY: Final = "art-"
 """How an API key begins that names a rollout. It is no key of the model server, which never gets it."""
 
@@ -54,15 +59,16 @@ _USER: Final = re.compile(r"session_([0-9a-fA-F-]{8,64})")
 
 
 class Target(NamedTuple):
-    """What a request line asks for: the path and query for the model server, and what it says of the rollout.
+    """What a request line asks for: the path and query for the model server, and what it says of rollout and call.
 
-    `settings` are attributes of the rollout's own span.
+    `settings` are attributes of the rollout's own span. `untrained` says what the call is for, if it is not trained.
     """
 
     path: str
     query: str
     rollout_id: str | None = None
     settings: Mapping[str, str | int] = {}
+    untrained: str | None = None
 
 
 class Parent(NamedTuple):
@@ -75,13 +81,14 @@ class Parent(NamedTuple):
 class Address(NamedTuple):
     """Where a request belongs. `parent` is the span around it, where the agent is traced itself.
 
-    `rollout_id` is None where only a trace is known, or nothing.
+    `rollout_id` is None where only a trace is known, or nothing. `untrained` is as a target's.
     """
 
     source: Source
     rollout_id: str | None = None
     parent: Parent | None = None
     settings: Mapping[str, str | int] = {}
+    untrained: str | None = None
 
     @property
     def is_ours(self) -> bool:
@@ -94,11 +101,23 @@ def read_target(path: str, query: str) -> Target:
     if not path.startswith("/"):  # it would be a part of the server's address
         raise UsageError("a request names a path that begins with /")
     if not path.startswith(PREFIX):
-        return Target(path, query)
+        untrained, path = _split_label(path)
+        return Target(path, query, untrained=untrained)
     segment, _, rest = path[len(PREFIX) :].partition("/")
     encoded_id, *settings = segment.split(";")
     said, rest, query = _split_query(rest, query)
-    return Target(f"/{rest}", query, _checked_id(unquote(encoded_id)), read_settings([*settings, *said]))
+    untrained, path = _split_label(f"/{rest}")
+    return Target(path, query, _checked_id(unquote(encoded_id)), read_settings([*settings, *said]), untrained)
+
+
+def _split_label(path: str) -> tuple[str | None, str]:
+    """Take what the call is for out of a path: `/untrained/judge/v1/models` gives `judge` and `/v1/models`."""
+    if not path.startswith(UNTRAINED_PREFIX):
+        return None, path
+    label, _, rest = path[len(UNTRAINED_PREFIX) :].partition("/")
+    if not label:
+        raise UsageError("/untrained/LABEL/…: say what the calls are for, as in /untrained/judge/v1")
+    return unquote(label), f"/{rest}"
 
 
 def _split_query(rest: str, query: str) -> tuple[list[str], str, str]:
@@ -137,11 +156,20 @@ def read_settings(settings: Sequence[str]) -> Mapping[str, str | int]:
 
 
 def read_address(target: Target, headers: Headers, request: Mapping[str, Value] | None) -> Address:
-    """Read which rollout a request belongs to. `request` is its body, None where it is not recorded."""
+    """Read where a request belongs, and what it is for. `request` is its body, None where it is not recorded."""
+    baggage = baggage_of(headers.get("baggage", ""))
+    # OTel's propagator for Python writes a space as "+".
+    untrained = target.untrained or headers.get(_UNTRAINED_HEADER) or baggage.get(names.UNTRAINED, "").replace("+", " ")
+    return _rollout_of(target, headers, request, baggage)._replace(untrained=untrained or None)
+
+
+def _rollout_of(
+    target: Target, headers: Headers, request: Mapping[str, Value] | None, baggage: Mapping[str, str]
+) -> Address:
     parent = _parent(headers.get("traceparent", ""))
     if target.rollout_id is not None:
         return Address("path", target.rollout_id, parent, target.settings)
-    in_baggage = baggage_of(headers.get("baggage", "")).get(names.ROLLOUT_ID)
+    in_baggage = baggage.get(names.ROLLOUT_ID)
     if in_baggage and parent is not None:
         return Address("baggage", in_baggage, parent)
     if named := headers.get(_OUR_HEADER) or in_baggage:
@@ -153,10 +181,12 @@ def read_address(target: Target, headers: Headers, request: Mapping[str, Value] 
     return Address("conversation") if parent is None else Address("trace", None, parent)
 
 
-def names_rollout(header: bytes, value: bytes) -> bool:
-    """Whether a header is there to name a rollout: it is not for the model server."""
+def is_for_gateway(header: bytes, value: bytes) -> bool:
+    """Whether a header is there to name a rollout or to mark a call: it is not for the model server."""
     name = header.decode("latin-1")
-    return name == _OUR_HEADER or (name in _KEY_HEADERS and _read_key(value.decode("latin-1")) is not None)
+    if name in _KEY_HEADERS:
+        return _read_key(value.decode("latin-1")) is not None
+    return name in (_OUR_HEADER, _UNTRAINED_HEADER)
 
 
 def _read_key(header: str) -> str | None:

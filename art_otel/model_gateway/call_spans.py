@@ -51,7 +51,7 @@ def call_span(exchange: Exchange, address: Address, server: str, resource: Resou
     rollout_id, around = address.rollout_id, address.parent
     parent = root_of(rollout_id) if rollout_id is not None and address.is_ours else around
     linked = None if parent is around else around
-    attributes = {**asked_attributes(exchange, server), **answered_attributes(exchange)}
+    attributes = {**asked_attributes(exchange, address, server), **answered_attributes(exchange)}
     failure = exchange.why_failed()
     if failure is not None:
         attributes[ERROR_TYPE] = failure.type
@@ -81,8 +81,8 @@ def call_name(attributes: dict[str, Value]) -> str:
     return operation if model is None else f"{operation} {model}"
 
 
-def asked_attributes(exchange: Exchange, server: str) -> dict[str, Value]:
-    """The attributes that say what was asked, as soon as a call begins."""
+def asked_attributes(exchange: Exchange, address: Address, server: str) -> dict[str, Value]:
+    """The attributes that say what was asked, and what for, as soon as a call begins."""
     attributes: dict[str, Value] = {
         OPERATION_NAME: _OPERATIONS.get(exchange.dialect, "chat"),
         PROVIDERS[0]: _PROVIDERS.get(exchange.dialect, "openai"),
@@ -91,6 +91,8 @@ def asked_attributes(exchange: Exchange, server: str) -> dict[str, Value]:
     }
     if exchange.dialect == "responses":
         attributes[API_TYPE] = RESPONSES
+    if address.untrained is not None:
+        attributes[names.UNTRAINED] = address.untrained
     return attributes
 
 

@@ -25,7 +25,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from art_otel.errors import UsageError
 from art_otel.http import CLOSE, BodyLimits, WebPageCheck
-from art_otel.model_gateway.addresses import PREFIX, Address, Target, names_rollout, read_address, read_target
+from art_otel.model_gateway.addresses import PREFIX, Address, Target, is_for_gateway, read_address, read_target
 from art_otel.model_gateway.call_spans import call_span, gateway_resource, now_ns
 from art_otel.model_gateway.conversations import Conversations
 from art_otel.model_gateway.exact import Answers, ExactTokens
@@ -339,7 +339,7 @@ class Gateway:
     def _headers(self, call: _Call) -> list[tuple[bytes, bytes]]:
         """The headers of a request that are for its server."""
         headers = [
-            (name, value) for name, value in call.headers if name not in _NOT_SENT and not names_rollout(name, value)
+            (name, value) for name, value in call.headers if name not in _NOT_SENT and not is_for_gateway(name, value)
         ]
         if call.exchange is not None:  # what is compressed nobody could read on its way
             headers = [(name, value) for name, value in headers if name != b"accept-encoding"]

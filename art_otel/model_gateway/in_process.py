@@ -20,12 +20,12 @@ from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, SpanKind, S
 
 from art_otel.conventions import ERROR_TYPE
 from art_otel.http import Address as ListenAddress
-from art_otel.model_gateway.addresses import Address
+from art_otel.model_gateway.addresses import PREFIX, UNTRAINED_PREFIX, Address
 from art_otel.model_gateway.call_spans import SCOPE, answered_attributes, asked_attributes, call_name
 from art_otel.model_gateway.exchanges import Exchange
 from art_otel.model_gateway.gateway import LIMITS, Gateway, GatewayOptions, Tokens
 from art_otel.receiver.receiver import ReceiverOptions
-from art_otel.tracing.api.context import running_trajectory
+from art_otel.tracing.api.context import running_trajectory, untrained_label
 
 _CLEAN_AT: Final = 256
 """Rollouts that are remembered before those that have ended are forgotten."""
@@ -35,19 +35,25 @@ class LocalGateway:
     """The running gateway of `art_otel.gateway`. `url()` is its address for agents."""
 
     def __init__(self, options: GatewayOptions) -> None:
-        self._rollouts: dict[str, Context] = {}
+        self._contexts: dict[tuple[str, str | None], Context] = {}
+        """Where rollouts were given addresses, by their id and by what calls of the address are for if untrained."""
         self._gateway = Gateway(options, self)
 
     def url(self, path: str = "") -> str:
-        """Return an agent's base URL, of the running rollout if there is one. `path`, such as `/v1`, is appended."""
+        """Return an agent's base URL, of the running rollout if there is one. `path`, such as `/v1`, is appended.
+
+        In a block of `untrained`, it is an address whose calls are marked.
+        """
         context = otel_context.get_current()
-        running = running_trajectory(context)
+        running, label = running_trajectory(context), untrained_label(context)
         path = path if not path or path.startswith("/") else f"/{path}"  # else it would be a part of the id
+        if label is not None:
+            path = f"{UNTRAINED_PREFIX}{quote(label, safe='')}{path}"
         if running is None:
             return f"{self._gateway.url}{path}"
         if running.span.is_recording():
-            self._remember(running.rollout_id, context)
-        return f"{self._gateway.url}/rollout/{quote(running.rollout_id, safe='')}{path}"
+            self._remember(running.rollout_id, label, context)
+        return f"{self._gateway.url}{PREFIX}{quote(running.rollout_id, safe='')}{path}"
 
     def start(self) -> None:
         """Listen. Raises UsageError where the address cannot be used."""
@@ -59,7 +65,8 @@ class LocalGateway:
 
     def begin(self, exchange: Exchange, address: Address, server: str) -> Callable[[], None] | None:
         """Begin the span of a call, and give what ends it; None where its rollout was given no address here."""
-        context = self._rollouts.get(address.rollout_id or "")
+        rollout_id = address.rollout_id or ""
+        context = self._contexts.get((rollout_id, address.untrained)) or self._contexts.get((rollout_id, None))
         if context is None:
             return None
         around = trace.get_current_span(context).get_span_context()
@@ -67,7 +74,7 @@ class LocalGateway:
             span_id = int(address.parent.span_id, 16)
             traced = SpanContext(around.trace_id, span_id, is_remote=True, trace_flags=TraceFlags(TraceFlags.SAMPLED))
             context = trace.set_span_in_context(NonRecordingSpan(traced), context)
-        attributes = asked_attributes(exchange, server)
+        attributes = asked_attributes(exchange, address, server)
         span = trace.get_tracer(SCOPE.name, SCOPE.version).start_span(
             call_name(attributes),
             context,
@@ -79,15 +86,15 @@ class LocalGateway:
 
     def has(self, rollout_id: str) -> bool:
         """Whether a rollout was given an address here."""
-        return rollout_id in self._rollouts
+        return any(known == rollout_id for known, _ in list(self._contexts))
 
-    def _remember(self, rollout_id: str, context: Context) -> None:
-        if len(self._rollouts) >= _CLEAN_AT:
-            for known, given in list(self._rollouts.items()):
+    def _remember(self, rollout_id: str, label: str | None, context: Context) -> None:
+        if len(self._contexts) >= _CLEAN_AT:
+            for key, given in list(self._contexts.items()):
                 running = running_trajectory(given)
                 if running is None or running.ended:
-                    self._rollouts.pop(known, None)
-        self._rollouts[rollout_id] = context
+                    self._contexts.pop(key, None)
+        self._contexts[rollout_id, label] = context
 
 
 def _end(span: Span, exchange: Exchange) -> None:

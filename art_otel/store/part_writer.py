@@ -34,9 +34,9 @@ _EMPTY_ROW: Final = 512
 
 _DICTIONARY_LEAVES: Final = frozenset((
     "agent", "answer_known", "conventions", "error_type", "evidence", "field", "finish_reason", "first", "group_id",
-    "kind", "label", "last", "name", "operation_name", "parameters", "policy_version", "prompt_known", "provider",
-    "reason", "request_model", "response_model", "role", "source", "split", "status", "tools", "toolsets",
-    "trace_id", "tokens_untrained", "text_untrained",
+    "kind", "label", "last", "marked_untrained", "name", "operation_name", "parameters", "policy_version",
+    "prompt_known", "provider", "reason", "request_model", "response_model", "role", "source", "split", "status",
+    "tools", "toolsets", "trace_id", "tokens_untrained", "text_untrained",
 ))  # fmt: skip
 """Leaf columns of few different values, which a dictionary shrinks; elsewhere it only costs."""
 

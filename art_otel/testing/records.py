@@ -178,6 +178,7 @@ _OPTIONAL_TEXTS: Final = (
     "response_id",
     "previous_response_id",
     "agent",
+    "marked_untrained",
     "provider",
     "request_model",
     "response_model",

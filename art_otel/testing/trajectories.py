@@ -42,6 +42,7 @@ def lineages(draw: DrawFn, *, max_calls: int = 4) -> Lineage:
     whatever is unknown.
     """
     calls: list[InferenceCall] = []
+    model = draw(LABEL)  # of all calls: batches refuse to guess which of several models is the policy
     for _ in range(draw(st.integers(0, max_calls))):
         messages_before, ids_before = draw(_continued(calls)) if calls and draw(st.integers(0, 3)) else ((), TokenIds())
         added, added_ids = draw(_ADDED), draw(MAYBE_IDS)
@@ -49,6 +50,8 @@ def lineages(draw: DrawFn, *, max_calls: int = 4) -> Lineage:
         count = draw(st.integers(0, 3))
         call = structs.replace(
             draw(inference_calls()),
+            request_model=model,
+            response_model=None if model is None else draw(LABEL),
             input_messages=None if draw(RARELY) else messages_before + added,
             prompt_token_ids=None if added_ids is None else ids_before + added_ids,
             choices=tuple(draw(choices(index * step)) for index in range(count)) or None,

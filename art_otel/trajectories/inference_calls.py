@@ -119,21 +119,24 @@ def _record(rollout: RolloutSpans, context: _TreeContext) -> RecordedCalls:
 
 
 def _in_context(call: InferenceCall, spans: Sequence[Span], context: _TreeContext) -> InferenceCall:
-    """Add what the call's spans and their ancestors say: agent, step, environment state."""
+    """Add what the call's spans and their ancestors say: agent, step, environment state, and what the call is for."""
     outermost = spans[0]
     ancestors = context.ancestry.context_including(outermost.key)
-    agent, step = ancestors.agent, ancestors.step
+    agent, step, untrained = ancestors.agent, ancestors.step, ancestors.untrained
     if ancestors.instructions is not None:
         call = with_agent_instructions(call, outermost, ancestors.instructions)
     if ancestors.conversation is not None:
         call = with_agent_conversation(call, ancestors.conversation)
     if len(spans) > 1:
         agent = next(filter(None, map(agent_name, spans)), agent)
+        marks = (context.ancestry.context_including(span.key).untrained for span in spans)
+        untrained = next(filter(None, marks), None)
     if step is not None and step is not outermost:
         call = context.steps.add_to(call, step)
-    if agent is None and step is None:
+    if agent is None and step is None and untrained is None:
         return call
-    return msgspec.structs.replace(call, agent=agent, step=None if step is None else step_index(step))
+    index = None if step is None else step_index(step)
+    return msgspec.structs.replace(call, agent=agent, step=index, marked_untrained=untrained)
 
 
 def step_index(span: Span) -> int | None:
@@ -273,6 +276,8 @@ def _is_each_one_call(parsed: Mapping[SpanKey, InferenceCall], tree: SpanTree, a
 def mark_contradicting(groups: DuplicateGroups) -> None:
     """Mark two nested recordings of one request that contradict each other, so that neither is trained.
 
+    Where only one of them knows token ids, these are the server's own, and texts say nothing against them.
+
     They are of one request by the response's id, or by the prompt where no tool or agent runs between them.
     """
     for inner in groups.recordings:
@@ -284,9 +289,14 @@ def mark_contradicting(groups: DuplicateGroups) -> None:
         if is_joined or not (has_same_id(outer.call, inner.call) or _has_same_prompt(outer, inner)):
             continue
         if contradicts(first.call, second.call):
+            field = "call" if _has_ids(first.call) and _has_ids(second.call) else "messages"
             for group in (first, second):
-                gap = Gap(kind="contradicted", field="call", evidence="another recording of the call")
+                gap = Gap(kind="contradicted", field=field, evidence="another recording of the call")
                 group.merged = msgspec.structs.replace(group.call, gaps=(*group.call.gaps, gap))
+
+
+def _has_ids(call: InferenceCall) -> bool:
+    return any(choice.token_ids is not None for choice in call.choices or ())
 
 
 def _has_same_prompt(outer: CallRecording, inner: CallRecording) -> bool:

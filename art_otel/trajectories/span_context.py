@@ -5,8 +5,8 @@ of a rollout comes from its own span, else from that one's resource (an app may 
 whole process); what is not said is None. Whatever that span carries that no convention knows is kept as metadata,
 unchanged.
 
-`Ancestry` knows the nearest agent, step and call above each span, and reads each span once, however many calls and
-rollouts of the tree are below it. `correlate_logs` finds the span of each log record: the span that it names. A
+`Ancestry` knows the nearest agent, step, mark and call above each span, and reads each span once, however many calls
+and rollouts of the tree are below it. `correlate_logs` finds the span of each log record: the span that it names. A
 completion that names a span which is no LLM call belongs to the call below that span that was running: OpenLLMetry
 writes the completion of a stream when its own span is not current. So do the bodies of an exchange, the later of which
 may be written when its call has just ended.
@@ -76,6 +76,18 @@ def is_reward_span(span: Span) -> bool:
     return span.name.startswith(attributes.REWARD_SPAN_PREFIX)
 
 
+UNTRAINED: Final = "untrained"
+"""The label where a mark does not say what the calls are for."""
+
+
+def untrained_mark(span: Span) -> str | None:
+    """What the span, else its resource, says that the calls below are for, if the policy does not learn from them."""
+    value = _setting(span, attributes.UNTRAINED)
+    if isinstance(value, str) and value.lower() not in ("", "true", "false"):  # some stores make a boolean a text
+        return value
+    return UNTRAINED if str(value).lower() == "true" else None
+
+
 def spans_counted_on(root: Span) -> int | None:
     """How many spans a rollout has by its own span, the larger of both counts; None where it has none."""
     values = (root.attributes.get(name) for name in (attributes.SPANS_STARTED, attributes.SPANS_ENDED))
@@ -120,6 +132,7 @@ _NOT_METADATA: Final = frozenset(
         attributes.POLICY_VERSION,
         attributes.REWARD,
         attributes.STEP_INDEX,
+        attributes.UNTRAINED,
         attributes.PROMPT_TOKENS,
         attributes.REQUEST_MESSAGES,
         attributes.REQUEST_PARAMETERS,
@@ -258,6 +271,7 @@ def _logs(root: Span) -> tuple[str, ...]:
 class AncestorContext(NamedTuple):
     """The nearest agent's name, instructions and conversation, the nearest step and call, from a span upward.
 
+    `untrained` is the nearest mark that the policy does not learn from the calls, also of a rollout further out.
     `call` and `call_depth`, the number of calls, are reset at a rollout's root, because no request encloses a rollout.
     `boundary_depth` counts all tools and agents.
     """
@@ -269,6 +283,7 @@ class AncestorContext(NamedTuple):
     boundary_depth: int = 0
     instructions: AgentInstructions | None = None
     conversation: str | None = None
+    untrained: str | None = None
 
 
 _NO_CONTEXT: Final = AncestorContext()
@@ -294,7 +309,7 @@ class Ancestry:
 
     def _extend(self, key: SpanKey, above: AncestorContext | None) -> AncestorContext:
         span, role = self._tree.spans[key], self._roles[key]
-        agent, step, call, call_depth, boundary_depth, instructions, conversation = above or _NO_CONTEXT
+        agent, step, call, call_depth, boundary_depth, instructions, conversation, untrained = above or _NO_CONTEXT
         if role == "inference":
             call, call_depth = key, call_depth + 1
         elif key in self._rollouts:
@@ -311,6 +326,7 @@ class Ancestry:
             boundary_depth + (role in ("tool", "agent")),
             instructions,
             conversation,
+            untrained_mark(span) or untrained,
         )
 
 

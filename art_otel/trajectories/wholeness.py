@@ -176,7 +176,7 @@ def _touches_text(gap: Gap, choice: Choice, call: InferenceCall) -> bool:
         return False  # the ids are what the server made of it
     if gap.kind == "not logged":
         return gap.field == "answer"  # what else a log does not tell is settings, and how the prompt was made
-    return gap.field in _CONTENT or _is_of(gap, choice)
+    return gap.field in (*_CONTENT, "messages") or _is_of(gap, choice)
 
 
 def _is_of(gap: Gap, choice: Choice) -> bool:

@@ -105,6 +105,20 @@ _CURES: Final = {
     "unusable reward": Cure(
         "the reward is NaN, infinite or not below 1e37", "Look where it is given, and give a finite number."
     ),
+    "marked untrained": Cure(
+        "a span at or above its call says that the policy does not learn from it",
+        "Nothing is wrong: remove art_otel.untrained(…) where it is the policy's.",
+    ),
+    "another model": Cure(
+        "the models option does not choose the model that sampled it", "Name its model in the models option, or *."
+    ),
+    "another agent": Cure(
+        "the agents option does not choose the agent that sampled it", "Name its agent in the agents option, or *."
+    ),
+    "cut at max_tokens": Cure(
+        "the request allowed too few tokens to end the answer",
+        "Allow more tokens when you sample, or choose length=keep to train it.",
+    ),
     "constrained sampling": Cure(
         "its request allowed only some tokens (a tool choice, schema, grammar), or moved them (logit_bias and others)",
         "Choose constrained=keep to train it.",

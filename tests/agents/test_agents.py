@@ -105,7 +105,7 @@ def test_a_message_outside_of_the_pool_of_inspect_is_missing(tmp_path):
     last = trajectory.calls[-1]
     assert last.input_messages is None
     assert not_logged(last) == ("messages",)
-    assert [turn.untrained for turn in trajectory.turns] == [None] * 7 + ["content doubtful"]
+    assert [turn.text_untrained for turn in trajectory.turns] == [None] * 7 + ["content doubtful"]
     assert not trajectory.complete
     assert not any(call.gaps for call in trajectory.calls[:-1])
 
@@ -344,7 +344,7 @@ def test_secrets_are_scrubbed_as_in_a_live_app(mode, tmp_path, monkeypatch):
     kept = any(KEY in (message.content or "") for call in trajectory.calls for message in call.input_messages)
     assert kept == (mode != "on")
     untrained = [None, "scrubbed", "scrubbed"] if mode != "off" else [None] * 3
-    assert [turn.untrained for turn in trajectory.turns] == untrained
+    assert [turn.text_untrained for turn in trajectory.turns] == untrained
 
 
 def test_rewards_of_a_file_are_given_to_its_rollouts(tmp_path):

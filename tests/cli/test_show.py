@@ -52,6 +52,14 @@ def test_the_list_as_json(dataset, capsys):
     assert row["incomplete_reasons"] == {}
 
 
+def test_a_marked_call_says_what_it_is_for(tmp_path, capsys):
+    root = make_span(1, name="rollout x", attributes={"art.rollout.id": "r", "art.untrained": "judge"})
+    convert_spans(tmp_path, root, chat_span(2, 1, ["hi"], "hello"))
+    out = show(capsys, tmp_path / "dataset", "--rollout", "r")
+    assert "! marked untrained: judge" in out
+    assert "▶ trained" not in out
+
+
 def test_a_rollout_as_a_conversation(dataset, capsys):
     out = show(capsys, dataset, "--rollout", "r-sync_tools")
     assert out.count("trained") == 2

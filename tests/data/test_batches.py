@@ -18,7 +18,7 @@ from art_otel.data import Batch, call_reward, outcome_reward, step_reward, weigh
 from art_otel.errors import UsageError
 from art_otel.store import write_trajectories
 from art_otel.testing import trajectories
-from art_otel.trajectories import EXPLANATIONS, TrajectoryGroup, Untrained, token_histories
+from art_otel.trajectories import EXPLANATIONS, TextUntrained, TokensUntrained, TrajectoryGroup, token_histories
 from tests.data.account import PAGE, REASONS, REFUSALS, check_account
 from tests.data.batch_options import READING, laws, options
 from tests.data.rollouts import rollout
@@ -33,7 +33,7 @@ WIDE = 10_000
 
 def sampled_tokens(trajectory) -> int:
     """Tokens of completions to train, of prompts with ids, as the server gave them."""
-    trainable = [turn for turn in trajectory.turns if turn.untrained is None]
+    trainable = [turn for turn in trajectory.turns if turn.tokens_untrained is None]
     prompts = [trajectory.calls[turn.call].prompt_token_ids for turn in trainable]
     return sum(len(turn.token_ids or ()) for turn, ids in zip(trainable, prompts, strict=True) if ids is not None)
 
@@ -189,7 +189,7 @@ def test_the_page_names_every_array_option_and_reason():
     assert first_column(section(PAGE, "## Arrays")) == [field.name for field in fields(Batch)]
     (_, *names) = signature(art_otel.batches).parameters
     assert set(first_column(section(PAGE, "## Options"))) >= set(names)
-    untrained = set(get_args(Untrained))
+    untrained = {*get_args(TokensUntrained), *get_args(TextUntrained)}
     assert untrained <= REASONS
     code = "".join(path.read_text(encoding="utf-8") for path in ROOT.glob("art_otel/**/*.py"))
     incomplete = {f"incomplete: {reason}" for reason in EXPLANATIONS}

@@ -90,4 +90,7 @@ def test_what_must_not_be_trained_is_counted_by_its_reason():
     lost = call(1, [user("c")], Message(role="assistant", content="d"), finish_reason="tool_calls")
     found = art_otel.batches([rollout([broken, lost], reward=1.0)])
     assert list(found) == []
-    assert found.report.completions_skipped == {"stream broke": 1, "content doubtful": 1}
+    assert found.report.completions_skipped == {"stream broke": 1, "no token ids": 1}
+    of_text = message_batches([rollout([broken, lost], reward=1.0)], allow_incomplete=True)
+    assert list(of_text) == []
+    assert of_text.report.trajectories_skipped == {"nothing trained": 1}

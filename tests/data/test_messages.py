@@ -253,7 +253,7 @@ def test_real_recordings(tmp_path):
     assert report.trajectories == len(rollouts)
     assert found
     sampled = sum(turn.message is not None for one in rollouts for turn in one.turns)
-    failed = sum(turn.message is not None and turn.untrained is not None for one in rollouts for turn in one.turns)
+    failed = sum(turn.message is not None and turn.text_untrained is not None for one in rollouts for turn in one.turns)
     unknown = report.histories_skipped["messages unknown"]
     assert sampled - failed - unknown <= report.trained_messages <= sampled - failed
 
@@ -272,7 +272,7 @@ def test_every_sampled_message_is_trained_once(rollouts):
         for one in rollouts
         if one.complete and one.status == "ok" and not ended_on_failure(one)
         for position, turn in enumerate(one.turns)
-        if turn.untrained is None and position in in_known_histories(one)
+        if turn.text_untrained is None and position in in_known_histories(one)
     )
 
 

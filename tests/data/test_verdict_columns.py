@@ -13,7 +13,7 @@ from msgspec import structs
 import art_otel
 from art_otel.calls import Logprobs
 from art_otel.data import reward_function
-from art_otel.data.verdict_columns import REASONS
+from art_otel.data.completion_columns import REASONS
 from art_otel.errors import UsageError
 from art_otel.store import read_trajectories
 from art_otel.trajectories import Trajectory

@@ -96,7 +96,7 @@ def trained_turns(trajectories: Iterable[Trajectory]) -> list[tuple[Turn, Infere
         (turn, trajectory.calls[turn.call])
         for trajectory in trajectories
         for turn in (trajectory.turns if trajectory.complete else ())
-        if turn.untrained is None
+        if turn.text_untrained is None
     ]
 
 

@@ -39,6 +39,18 @@ def solve(gateway, *questions: str) -> None:
 
 
 @art_otel.rollout
+def solve_judged(gateway) -> None:
+    """The policy's agent asks before and after a judge, by an address that it had before there was one."""
+    url = gateway.url("/v1")
+    run_agent(url, "Hi")
+    with art_otel.untrained("a/judge"):
+        judge = gateway.url("/v1")
+        run_agent(judge, "Was it good?")
+    run_agent(url, "Ho")
+    run_agent(judge, "Was it better?")
+
+
+@art_otel.rollout
 def ask(gateway) -> None:
     with openai.OpenAI(base_url=gateway.url("/v1"), api_key="k") as client:
         for stream in (False, True):
@@ -112,6 +124,16 @@ async def agents(address: str, folder: str) -> None:
         assert all(call.choices and call.choices[0].token_ids for call in one.calls)
 
 
+async def judged(address: str, folder: str) -> None:
+    """A judge's address says so, in the rollout and outside of every one."""
+    async with art_otel.gateway(address, dir=folder) as gateway:
+        trajectory = await art_otel.gather_trajectory(asyncio.to_thread(solve_judged, gateway))
+        with art_otel.untrained("a/judge"):
+            await asyncio.to_thread(run_agent, gateway.url("/v1"), "Alone")
+    assert trajectory.complete, trajectory.incomplete_reasons
+    assert [call.marked_untrained for call in trajectory.calls] == [None, "a/judge", None, "a/judge"]
+
+
 async def client(address: str, folder: str) -> None:
     """The app asks by itself, and its client is traced as well."""
     async with art_otel.gateway(address, dir=folder) as gateway:
@@ -155,5 +177,5 @@ async def outside(address: str, folder: str) -> None:
 
 
 if __name__ == "__main__":
-    cases = (agents, claude, client, late, ended, exact, outside)
+    cases = (agents, claude, judged, client, late, ended, exact, outside)
     asyncio.run({case.__name__: case for case in cases}[sys.argv[1]](*sys.argv[2:]))

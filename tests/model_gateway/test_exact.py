@@ -133,7 +133,7 @@ def test_a_sampling_that_breaks_off_is_an_error_of_the_dialect(tmp_path, dialect
     (trajectory,) = recorded(tmp_path)
     said = "FailedError" if how == "error" else "BrokenOffError"
     assert [call.error_type for call in trajectory.calls] == ["BrokenOffError", said]
-    assert {turn.untrained for turn in trajectory.turns} <= {"failed"}
+    assert {turn.tokens_untrained for turn in trajectory.turns} <= {"failed"}
     assert whole.status_code == 502
     assert "broke off" in whole.json()["error"]["message"]
     assert streamed.status_code == 200
@@ -183,7 +183,7 @@ def test_an_agent_may_leave_when_it_has_what_ends_its_answer(tmp_path, dialect):
         for number in range(5):
             with httpx.stream("POST", f"{running.url}/rollout/left-{number}{path}", json=streamed) as answer:
                 assert any(LAST[dialect] in line for line in answer.iter_lines())
-    turns = {one.rollout_id: [turn.untrained for turn in one.turns] for one in recorded(tmp_path)}
+    turns = {one.rollout_id: [turn.tokens_untrained for turn in one.turns] for one in recorded(tmp_path)}
     assert turns.pop("cut") in ([], ["failed"])
     assert turns == {"whole": [None], **{f"left-{number}": [None] for number in range(5)}}
 

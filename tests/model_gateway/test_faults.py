@@ -79,7 +79,7 @@ def test_a_stream_that_is_cut_in_or_behind_every_event_is_what_it_was(tmp_path, 
     (trajectory,) = recorded(tmp_path)
     assert len(trajectory.calls) == len(cuts)
     assert all(call.failed for call in trajectory.calls[:-1])
-    assert all(turn.untrained is not None for turn in trajectory.turns[:-1])
+    assert all(turn.tokens_untrained is not None for turn in trajectory.turns[:-1])
     assert trajectory.complete, trajectory.incomplete_reasons
 
 
@@ -108,7 +108,7 @@ def test_what_no_server_should_say_passes_and_is_recorded(tmp_path, path, status
     (call,) = trajectory.calls
     assert call.failed == (status >= 400)
     assert call.error_type == (str(status) if status >= 400 else None)
-    assert not any(turn.untrained is None for turn in trajectory.turns)
+    assert not any(turn.tokens_untrained is None for turn in trajectory.turns)
 
 
 DIED = {"code": "engine", "message": "the engine died"}

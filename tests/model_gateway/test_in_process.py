@@ -48,6 +48,11 @@ def test_what_no_rollout_asks_is_a_conversation(tmp_path, address):
     assert trajectory.metadata == {"inferred": True}
 
 
+def test_a_judge_has_an_address_of_its_own(tmp_path, address):
+    (alone,) = run("judged", address, tmp_path)
+    assert [call.marked_untrained for call in alone.calls] == ["a/judge"]
+
+
 @pytest.mark.parametrize(
     ("upstream", "options", "said"),
     [

@@ -131,7 +131,7 @@ def test_a_prompt_is_what_was_sent_however_odd(tmp_path, address, path):
             assert httpx.post(f"{running.url}/rollout/r{path}", json=body, timeout=30).status_code == 200
     (trajectory,) = recorded(tmp_path)
     assert trajectory.complete, trajectory.incomplete_reasons
-    assert [turn.untrained for turn in trajectory.turns] == [None, None]
+    assert [turn.tokens_untrained for turn in trajectory.turns] == [None, None]
 
 
 def test_a_message_put_into_a_thread_is_no_call(tmp_path, address):
@@ -188,7 +188,7 @@ def test_rollouts_are_shared_out_between_idle_servers_and_stay():
 
 
 def test_the_query_of_a_request_is_the_server_s():
-    assert read_target("/rollout/r/v1/files", "after=a/b&name") == ("/v1/files", "after=a/b&name", "r", {})
+    assert read_target("/rollout/r/v1/files", "after=a/b&name") == ("/v1/files", "after=a/b&name", "r", {}, None)
 
 
 def test_a_rollout_ends_as_it_is_told_and_a_trainer_gets_it(tmp_path, address):
@@ -340,7 +340,7 @@ def test_a_stream_that_broke_is_not_trained_and_one_that_was_left_neither(tmp_pa
             next(response.iter_bytes())
         chat(f"{running.url}/rollout/r")
     (trajectory,) = recorded(tmp_path)
-    assert [turn.untrained for turn in trajectory.turns] == ["failed", "stream broke", None]
+    assert [turn.tokens_untrained for turn in trajectory.turns] == ["failed", "stream broke", None]
     assert trajectory.calls[0].error_type == "BrokenOffError"
 
 
@@ -363,8 +363,8 @@ def test_a_stream_that_was_left_costs_the_rollout_that_turn_alone(tmp_path, addr
         chat(f"{running.url}/rollout/r")
     (trajectory,) = recorded(tmp_path)
     assert trajectory.complete, trajectory.incomplete_reasons
-    assert [turn.untrained for turn in trajectory.turns][-1:] == [None]
-    assert {turn.untrained for turn in trajectory.turns[:-1]} <= {"failed", "stream broke"}
+    assert [turn.tokens_untrained for turn in trajectory.turns][-1:] == [None]
+    assert {turn.tokens_untrained for turn in trajectory.turns[:-1]} <= {"failed", "stream broke"}
 
 
 def test_a_call_that_an_app_traced_as_well_is_one_call_with_the_ids_of_the_gateway(tmp_path, address, monkeypatch):
@@ -414,7 +414,7 @@ def test_an_agent_that_sends_its_own_spans_has_each_call_once(tmp_path, address)
     assert recorded_call.span_id == f"{2:016x}"
     assert recorded_call.choices is not None
     assert recorded_call.choices[0].token_ids is not None
-    assert [turn.untrained for turn in trajectory.turns] == [None]
+    assert [turn.tokens_untrained for turn in trajectory.turns] == [None]
 
 
 def spooled(folder: Path) -> str:
@@ -430,7 +430,7 @@ def test_keys_are_never_written_and_secrets_in_content_are_scrubbed(tmp_path, ad
     assert "other-key" not in written
     assert KEY not in written
     (trajectory,) = recorded(tmp_path)
-    assert [turn.untrained for turn in trajectory.turns] == [None, "scrubbed"]
+    assert [turn.tokens_untrained for turn in trajectory.turns] == [None, "scrubbed"]
 
 
 @pytest.mark.parametrize("more", [{}, {"stream": True}, {"stream": True, "stream_options": {"include_usage": True}}])
@@ -446,7 +446,7 @@ def test_ids_that_are_fewer_than_the_server_counted_are_left_out(tmp_path, more)
     assert call.choices[0].message.content
     assert kinds(call) == ("miscounted",)
     assert trajectory.incomplete_reasons == {"token ids missing": 1}
-    assert [turn.untrained for turn in trajectory.turns] == [None]
+    assert [turn.tokens_untrained for turn in trajectory.turns] == [None]
 
 
 def test_a_gateway_needs_no_sdk():

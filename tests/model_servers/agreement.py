@@ -93,7 +93,7 @@ def _count_sampled(trajectory: Trajectory, sampled: Counter[tuple[str, bytes]], 
         prompt = trajectory.calls[turn.call].prompt_token_ids
         if turn.token_ids is None or prompt is None:
             result.without_ids.append(trajectory.rollout_id)
-        elif turn.untrained is None:
+        elif turn.tokens_untrained is None:
             ids = np.array([*prompt.tolist(), *turn.token_ids.tolist()], np.int32)
             for end in range(len(prompt), len(ids)):
                 sampled[trajectory.rollout_id, ids[: end + 1].tobytes()] += 1

@@ -24,7 +24,7 @@ def test_every_call_of_an_agent_has_its_ids(vllm, tmp_path, agent):
     (trajectory,) = recorded(tmp_path / "art")
     assert trajectory.complete, trajectory.incomplete_reasons
     assert trajectory.turns
-    assert all(turn.untrained is None for turn in trajectory.turns)
+    assert all(turn.tokens_untrained is None for turn in trajectory.turns)
     for call in trajectory.calls:
         assert call.extra["prompt"] in ("not_needed", "spliced"), call.extra
         assert call.prompt_token_ids is not None

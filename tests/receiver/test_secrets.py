@@ -64,7 +64,7 @@ def test_a_call_that_held_a_secret_is_not_trained(tmp_path):
     with serving(tmp_path / "art", "--grace", "1s") as server:
         send(server.url, request_of(*spans_with(KEY)))
         (trajectory,) = {one.trace_id: one for one in consume(server.url, 1)}.values()
-    untrained = {trajectory.calls[turn.call].span_id[-1]: turn.untrained for turn in trajectory.turns}
+    untrained = {trajectory.calls[turn.call].span_id[-1]: turn.text_untrained for turn in trajectory.turns}
     assert untrained == {"2": "scrubbed", "3": "scrubbed", "7": None}
 
 
@@ -82,4 +82,4 @@ def test_a_secret_in_a_log_record_marks_the_call_it_belongs_to(tmp_path):
         "r1": [True],
         "r2": [False],
     }
-    assert [turn.untrained for turn in newest["r1"].turns] == ["scrubbed"]
+    assert [turn.text_untrained for turn in newest["r1"].turns] == ["scrubbed"]

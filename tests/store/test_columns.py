@@ -95,7 +95,7 @@ def test_the_main_history_is_the_longest_path_to_the_first_choice(tmp_path):
 def test_what_must_not_be_trained_is_not_trainable(tmp_path, reason):
     (row,) = written(tmp_path, trajectory("r", call(1, (QUESTION,), ANSWER, **reason)))
     assert [message["trainable"] for message in row["messages"]] == [False, False]
-    assert row["turns"][0]["untrained"] is not None
+    assert row["turns"][0]["text_untrained"] is not None
 
 
 def test_an_unknown_main_history_is_null(tmp_path):

@@ -74,9 +74,9 @@ HAPPENS_TO_AGENTS = {
     "a part of a path kept": lambda one: any(
         prompt.kept_tokens and prompt.token_parent is None for prompt in one.prompts
     ),
-    "trained": lambda one: any(turn.untrained is None for turn in one.turns),
-    "failed": lambda one: any(turn.untrained == "failed" for turn in one.turns),
-    "doubtful": lambda one: any(turn.untrained == "content doubtful" for turn in one.turns),
+    "trained": lambda one: any(turn.text_untrained is None for turn in one.turns),
+    "failed": lambda one: any(turn.text_untrained == "failed" for turn in one.turns),
+    "doubtful": lambda one: any(turn.text_untrained == "content doubtful" for turn in one.turns),
 }
 
 

@@ -35,6 +35,7 @@ _KNOWN_FIELDS = frozenset(
 )
 _HEADERS = (
     *("traceparent", "baggage", "x-stainless-retry-count", "authorization", "x-api-key"),
+    *("x-art-rollout-id", "x-art-untrained"),
     *(sglang.INPUT_IDS, sglang.OUTPUT_IDS),
 )
 

@@ -1,8 +1,9 @@
 """What the spans above a call say of it: its agent, its step, the state of the environment."""
 
+import msgspec
 import pytest
 
-from art_otel.spans import Span
+from art_otel.spans import Resource, Scope, Span
 from art_otel.trajectories import SpanGroup, build_trajectories
 from tests.operations import operations
 
@@ -59,6 +60,70 @@ def test_changing_what_a_step_says_for_one_call_changes_no_other():
     first.env_state["board"].append("o")
     first.extra["seed"] = 2
     assert (second.env_state, second.extra) == ({"board": ["x"]}, {"seed": 1})
+
+
+def chat(number: int, parent: int, start_ns: int = 9, **own: object) -> Span:
+    asked = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", **own}
+    place = {"trace_id": "1" * 32, "span_id": f"{number:016x}", "parent_span_id": f"{parent:016x}"}
+    return Span(name="chat m", kind="client", attributes=asked, start_ns=start_ns, end_ns=1_000_000, **place)
+
+
+def around(number: int, parent: int | None, resource: Resource | None = None, **own: object) -> Span:
+    parent_id = None if parent is None else f"{parent:016x}"
+    place = {"trace_id": "1" * 32, "span_id": f"{number:016x}", "parent_span_id": parent_id}
+    times = {"start_ns": number, "end_ns": 1_000_000}
+    return Span(name="x", attributes=own, resource=resource or Resource(), **place, **times)
+
+
+@pytest.mark.parametrize(
+    ("mark", "label"),
+    [
+        ("judge", "judge"),
+        (True, "untrained"),
+        ("True", "untrained"),  # a store that makes a boolean a text
+        (False, None),
+        ("false", None),
+        ("", None),
+        (7, None),
+    ],
+)
+def test_a_mark_says_what_the_calls_are_for(mark, label):
+    root = around(1, None, **{"art.rollout.id": "r", "art.rollout.name": "x", "art.untrained": mark})
+    (trajectory,) = build_trajectories(SpanGroup(spans=[root, around(2, 1), chat(3, 2)])).trajectories
+    assert [call.marked_untrained for call in trajectory.calls] == [label]
+    assert trajectory.metadata == {}
+
+
+def test_the_nearest_mark_counts_also_of_a_rollout_further_out_and_of_a_resource():
+    judging = Resource(attributes={"art.untrained": "judge service"})
+    spans = [
+        around(1, None, **{"art.rollout.id": "outer", "art.rollout.name": "x"}),
+        chat(2, 1),
+        chat(3, 1, **{"art.untrained": "title"}),
+        around(4, 1, **{"art.untrained": "judge"}),
+        around(5, 4, **{"art.untrained": "false"}),
+        around(6, 5, **{"art.rollout.id": "inner", "art.rollout.name": "x"}),
+        chat(7, 6),
+        around(8, 6, **{"art.untrained": "summary"}),
+        chat(10, 8),
+        around(11, 1, judging),
+        chat(12, 11),
+    ]
+    assembled = build_trajectories(SpanGroup(spans=spans)).trajectories
+    assert {one.rollout_id: [call.marked_untrained for call in one.calls] for one in assembled} == {
+        "outer": [None, "title", "judge service"],
+        "inner": ["judge", "summary"],
+    }
+
+
+def test_a_call_is_marked_where_any_recording_of_it_is():
+    """A gateway's span stands elsewhere than the app's span of the same call."""
+    same = {"gen_ai.response.id": "chatcmpl-1"}
+    root = around(1, None, **{"art.rollout.id": "r", "art.rollout.name": "x"})
+    spans = [root, around(2, 1, **{"art.untrained": "judge"}), chat(3, 2, 10, **same), chat(4, 1, 9, **same)]
+    spans[-1] = msgspec.structs.replace(spans[-1], scope=Scope(name="art_otel.gateway"))
+    (call,) = build_trajectories(SpanGroup(spans=spans)).trajectories[0].calls
+    assert (call.span_id, call.marked_untrained) == (f"{4:016x}", "judge")
 
 
 def agents(**own: str) -> list[str | None]:

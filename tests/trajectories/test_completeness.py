@@ -69,7 +69,11 @@ def test_dropped_attributes(tmp_path):
     call = chat_span(2, 1, ["a"], "b", droppedAttributesCount=9)
     root = {**rollout(), "droppedAttributesCount": 2, "droppedEventsCount": 4}
     other = make_span(3, 1, name="http", droppedAttributesCount=50)
-    assert reasons(tmp_path, root, call, other) == {"attributes dropped": 2, "events dropped": 4}
+    assert reasons(tmp_path, root, call, other) == {
+        "attributes dropped": 1,
+        "rollout attributes dropped": 1,
+        "events dropped": 4,
+    }
 
 
 def test_cut_json(tmp_path):
@@ -141,9 +145,9 @@ ASKED = {"gen_ai.input.messages": json.dumps([{"role": "user", "parts": [{"type"
     ("written", "missing"),
     [
         ({"gen_ai.response.id": "r1"}, {}),
-        ({"gen_ai.response.id": "r2"}, {"no content": 1}),
+        ({"gen_ai.response.id": "r2"}, {"call overwritten": 1}),
         (ASKED, {}),
-        ({"gen_ai.input.messages": ASKED["gen_ai.input.messages"].replace('"a"', '"c"')}, {"no content": 1}),
+        ({"gen_ai.input.messages": ASKED["gen_ai.input.messages"].replace('"a"', '"c"')}, {"call overwritten": 1}),
     ],
     ids=["of the call below", "of none", "asked as the call below", "asked otherwise"],
 )

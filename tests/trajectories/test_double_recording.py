@@ -119,7 +119,7 @@ def test_recordings_that_start_in_one_nanosecond_are_still_one_call(tmp_path):
 def trained_once(tmp_path, *scoped) -> bool:
     """Whether the recordings are one call, whose completion is trained once."""
     (trajectory,), _ = convert(tmp_path, ("app", rollout()), *scoped)
-    return [turn.untrained for turn in trajectory.turns] == [None] and len(trajectory.calls) == 1
+    return [turn.text_untrained for turn in trajectory.turns] == [None] and len(trajectory.calls) == 1
 
 
 AT_ONCE = {"startTimeUnixNano": "1000010", "endTimeUnixNano": "1000030"}
@@ -170,7 +170,7 @@ def test_two_samples_of_one_prompt_are_two_calls(tmp_path, answer, known, times)
         ("x", chat_span(2, 1, ["a"], "b", attributes=known[0], **AT_ONCE)),
         ("x", chat_span(3, 1, ["a"], answer, attributes=known[1], **times)),
     )
-    assert [turn.untrained for turn in trajectory.turns] == [None, None]
+    assert [turn.text_untrained for turn in trajectory.turns] == [None, None]
 
 
 @pytest.mark.parametrize("ends", [("1000010", "1000010"), ("1000010", "1000040")], ids=["both empty", "one empty"])

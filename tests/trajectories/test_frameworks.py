@@ -56,7 +56,7 @@ def test_a_system_prompt_on_the_agents_span_is_judged_as_any_other(tmp_path, pro
     (trajectory,), _ = convert_files(tmp_path / "out", dump)
     assert [said(call)[0] for call in trajectory.calls] == [("system", prompt)] * 2
     assert set(trajectory.incomplete_reasons) == {reason}
-    assert all(turn.untrained is not None for turn in trajectory.turns)
+    assert all(turn.text_untrained is not None for turn in trajectory.turns)
 
 
 def test_smolagents_prompts_have_the_messages_as_they_were_sent(tmp_path):
@@ -88,5 +88,5 @@ def test_a_call_that_litellm_wrote_on_the_rollout_is_the_one_below_it(tmp_path):
 
 def test_calls_that_litellm_overwrote_on_the_rollout_are_missing(tmp_path):
     trajectories, report = convert(tmp_path, "litellm_alone")
-    assert [trajectory.incomplete_reasons for trajectory in trajectories] == [{"no content": 1}] * 2
+    assert [trajectory.incomplete_reasons for trajectory in trajectories] == [{"call overwritten": 1}] * 2
     assert report.calls.total == 0

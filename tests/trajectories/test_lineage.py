@@ -124,7 +124,7 @@ def test_prompts_are_rebuilt_from_what_is_new_in_them(calls):
 @given(agent_calls())
 def test_only_untrained_decides_what_is_trained_and_each_view_trains_it_once(calls):
     trajectory = trajectory_of(calls)
-    wanted = Counter(at for at, turn in enumerate(trajectory.turns) if turn.untrained is None)
+    wanted = Counter(at for at, turn in enumerate(trajectory.turns) if turn.text_untrained is None)
     messages = [entry for history in histories(trajectory) for entry in history.messages or ()]
     held = {entry.turn for entry in messages}
     assert Counter(entry.turn for entry in messages if entry.trained) == Counter(at for at in wanted if at in held)
@@ -155,7 +155,7 @@ def test_untrained_names_its_reason(calls):
             ("content doubtful", any(gap.field == "prompt" for gap in call.gaps)),
             ("contradicting recordings", call.has_gap("contradicted")),
         ]
-        assert turn.untrained == next((reason for reason, holds in reasons if holds), None)
+        assert turn.text_untrained == next((reason for reason, holds in reasons if holds), None)
 
 
 @given(agent_calls())

@@ -77,7 +77,7 @@ def test_a_call_that_several_recorded_with_their_losses_is_one_call(recorders, a
         spans.append(record(recorder, answer, parent=parent, lasts=(10 + depth, 40 - depth)))
     found = recorder.trajectory()
     assert len(found.calls) == 1
-    assert all(turn.untrained is None for turn in found.turns)
+    assert all(turn.text_untrained is None for turn in found.turns)
 
 
 @pytest.mark.parametrize("is_nested", [True, False])
@@ -163,7 +163,7 @@ def test_an_answer_that_a_framework_shows_otherwise_is_kept_as_it_was_sampled(ou
     recorder.chat("client", [user("q")], sampled, response_id="x1", parent=outer, lasts=(20, 90))
     (trajectory,) = build_trajectories(SpanGroup(spans=recorder.spans)).trajectories
     ((turn,), (made,)) = trajectory.turns, trajectory.calls
-    assert turn.untrained is None
+    assert turn.text_untrained is None
     assert made.choices == (sampled,)
 
 

@@ -21,7 +21,7 @@ def test_nested_calls_of_one_response_id_with_other_contents_are_two_and_neither
     recorder.chat("client", [user("poem?")], said("rose"), parent=outer, lasts=(15, 30))
     found = recorder.trajectory()
     assert texts(found) == TWO
-    assert [turn.untrained for turn in found.turns] == ["contradicting recordings"] * 2
+    assert [turn.text_untrained for turn in found.turns] == ["contradicting recordings"] * 2
     assert trained(found) == []
     assert found.complete
 
@@ -167,7 +167,7 @@ def test_calls_that_answer_otherwise_all_stay_in_any_order(program, random):
 @given(programs())
 def test_what_is_untrained_is_trained_in_no_view_and_all_else_once(program):
     found = program[0].trajectory()
-    wanted = sorted(turn.message.content for turn in found.turns if turn.untrained is None)
+    wanted = sorted(turn.message.content for turn in found.turns if turn.text_untrained is None)
     assert sorted(trained(found)) == wanted
 
 
@@ -179,5 +179,5 @@ def test_a_timeout_during_a_proxy_s_retries_is_one_failed_call():
     recorder.chat("proxy", [user("q")], said("hello"), response_id="x1", parent=outer, lasts=(50, 120))
     (trajectory,) = build_trajectories(SpanGroup(spans=recorder.spans)).trajectories
     ((turn,), (made,)) = trajectory.turns, trajectory.calls
-    assert turn.untrained == "failed"
+    assert turn.text_untrained == "failed"
     assert (made.error_type, made.response_id) == ("timeout", "x1")

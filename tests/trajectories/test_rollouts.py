@@ -92,7 +92,7 @@ def test_a_root_that_dropped_its_id_has_it_from_its_start(tmp_path):
     (trajectory,), report = convert_spans(tmp_path, start, root, chat_span(2, 1, ["a"], "b", attributes={ID: "r"}))
     assert (trajectory.rollout_id, trajectory.group_id, trajectory.name) == ("r", "g", "x")
     assert (trajectory.status, trajectory.metrics) == ("ok", {"m": 1.0})
-    assert trajectory.incomplete_reasons == {"attributes dropped": 1}
+    assert trajectory.incomplete_reasons == {"rollout attributes dropped": 1}
     assert report.spans.ignored == {"start of a span that ended": 1}
 
 

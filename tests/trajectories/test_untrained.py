@@ -58,12 +58,12 @@ class Chat:
 
 def check_views(found: Trajectory) -> None:
     """Each message that may be trained is trained once in each view, and no other in any."""
-    wanted = {at for at, turn in enumerate(found.turns) if turn.message is not None and turn.untrained is None}
+    wanted = {at for at, turn in enumerate(found.turns) if turn.message is not None and turn.text_untrained is None}
     learnt = [entry.turn for one in histories(found) for entry in one.messages or () if entry.trained]
     with_ids = [span.turn for one in token_histories(found) for span in one.spans if span.trained]
     without = [entry.turn for one in text_only_histories(found) for entry in one.messages or () if entry.trained]
     assert sorted(learnt) == sorted(with_ids + without) == sorted(wanted)
-    untrained = {(turn.message.content, bool(turn.message.tool_calls)) for turn in found.turns if turn.untrained}
+    untrained = {(turn.message.content, bool(turn.message.tool_calls)) for turn in found.turns if turn.text_untrained}
     for entry in art_messages(found) or ():
         assert not (entry.trainable and (entry.content, entry.tool_calls is not None) in untrained)
 
@@ -77,7 +77,7 @@ def test_a_failed_call_that_has_its_prompt_leaves_nothing_missing():
     chat.ask(ASKED, said("sun"))
     found = chat.trajectory()
     assert (found.complete, [call.failed for call in found.calls]) == (True, [True, False])
-    assert [(turn.call, turn.untrained) for turn in found.turns] == [(1, None)]
+    assert [(turn.call, turn.text_untrained) for turn in found.turns] == [(1, None)]
     check_views(found)
 
 
@@ -100,7 +100,7 @@ def test_what_a_failed_call_had_sampled_is_not_trained():
     chat.fail(ASKED, said("su"))
     chat.ask(ASKED, said("sun"))
     found = chat.trajectory()
-    assert [turn.untrained for turn in found.turns] == ["failed", None]
+    assert [turn.text_untrained for turn in found.turns] == ["failed", None]
     check_views(found)
 
 
@@ -111,7 +111,7 @@ def test_the_half_answer_of_a_stream_that_broke_is_not_trained(ids):
     chat.ask([*ASKED, said("su"), Message(role="user", content="go on")], said("sunny"), ids=ids)
     found = chat.trajectory()
     assert found.complete
-    assert [turn.untrained for turn in found.turns] == ["stream broke", None]
+    assert [turn.text_untrained for turn in found.turns] == ["stream broke", None]
     assert found.turns[1].parent == 0
     check_views(found)
 
@@ -119,7 +119,7 @@ def test_the_half_answer_of_a_stream_that_broke_is_not_trained(ids):
 def test_an_answer_without_a_finish_reason_that_was_no_stream_is_trained():
     chat = Chat()
     chat.ask(ASKED, said("sun"), finish=None)
-    assert [turn.untrained for turn in chat.trajectory().turns] == [None]
+    assert [turn.text_untrained for turn in chat.trajectory().turns] == [None]
 
 
 # The finish reason says tool calls, and there are none.
@@ -131,7 +131,7 @@ def test_tool_calls_that_only_the_finish_reason_tells_of_were_lost(content):
     chat.ask(ASKED, said(content), finish="tool_calls")
     found = chat.trajectory()
     assert found.incomplete_reasons == {"content not understood": 1}
-    assert [turn.untrained for turn in found.turns] == ["content doubtful"]
+    assert [turn.text_untrained for turn in found.turns] == ["content doubtful"]
     check_views(found)
 
 
@@ -139,7 +139,7 @@ def test_of_several_choices_the_one_that_lost_its_tool_calls_is_not_trained():
     chat = Chat()
     chat.ask(ASKED, said("Let me look.", LOOK), said("Let me look."), finish="tool_calls")
     found = chat.trajectory()
-    assert [turn.untrained for turn in found.turns] == [None, "content doubtful"]
+    assert [turn.text_untrained for turn in found.turns] == [None, "content doubtful"]
     check_views(found)
 
 
@@ -148,7 +148,7 @@ def test_a_completion_that_is_known_as_tokens_only_lost_nothing():
     chat.ask(ASKED, said(None), finish="tool_calls", ids=TokenIds.of([1, 2]), without=("gen_ai.output.messages",))
     found = chat.trajectory()
     assert found.complete
-    assert all(turn.untrained is None for turn in found.turns)
+    assert all(turn.text_untrained is None for turn in found.turns)
 
 
 def test_what_was_dropped_and_what_the_conversation_shows_are_both_reasons():
@@ -156,7 +156,7 @@ def test_what_was_dropped_and_what_the_conversation_shows_are_both_reasons():
     chat.ask(ASKED, said("Let me look."), finish="tool_calls", dropped_attributes_count=2)
     found = chat.trajectory()
     assert found.incomplete_reasons == {"attributes dropped": 1, "content not understood": 1}
-    assert [turn.untrained for turn in found.turns] == ["content doubtful"]
+    assert [turn.text_untrained for turn in found.turns] == ["content doubtful"]
 
 
 # A later prompt repeats an answer with more in it.
@@ -165,7 +165,7 @@ def test_what_was_dropped_and_what_the_conversation_shows_are_both_reasons():
 def flagged(chat: Chat) -> list[int]:
     """The turns that lost something; each is counted."""
     found = chat.trajectory()
-    turns = [at for at, turn in enumerate(found.turns) if turn.untrained == "content doubtful"]
+    turns = [at for at, turn in enumerate(found.turns) if turn.text_untrained == "content doubtful"]
     assert found.incomplete_reasons == ({"content not understood": len(turns)} if turns else {})
     check_views(found)
     return turns

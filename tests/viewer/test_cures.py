@@ -4,18 +4,24 @@ from typing import get_args
 
 import pytest
 
+from art_otel.data.completion_columns import REASONS
 from art_otel.data.selection import ENDED_ON_FAILURE
 from art_otel.data.sequences import NOTHING
-from art_otel.data.verdict_columns import REASONS
 from art_otel.trajectories import EXPLANATIONS
-from art_otel.trajectories.model import Untrained
+from art_otel.trajectories.model import TextUntrained, TokensUntrained
 from art_otel.viewer.cures import cure_of
 
 OF_ROLLOUTS = (
     ENDED_ON_FAILURE, NOTHING, "status", "split", "training step", "no policy version", "another policy version",
     "policy version without a number", "stale",
 )  # fmt: skip
-ALL = {*REASONS, *get_args(Untrained), *OF_ROLLOUTS, *(f"incomplete: {reason}" for reason in EXPLANATIONS)}
+ALL = {
+    *REASONS,
+    *get_args(TokensUntrained),
+    *get_args(TextUntrained),
+    *OF_ROLLOUTS,
+    *(f"incomplete: {reason}" for reason in EXPLANATIONS),
+}
 
 
 @pytest.mark.parametrize("reason", sorted(ALL))

@@ -107,6 +107,20 @@ def _run_name() -> str:
     return os.environ.get(RUN) or _UNNAMED_RUN
 
 
+def with_untrained(label: str, context: Context | None = None) -> Context:
+    """A context in which the policy does not learn from calls, also in other services; `label` says what they are for.
+
+    Rollouts that begin in it, and gateways that get its requests, mark their own spans with it.
+    """
+    return baggage.set_baggage(attributes.UNTRAINED, label, context)
+
+
+def untrained_label(context: Context | None = None) -> str | None:
+    """What the calls of the code are for, if the policy does not learn from them."""
+    label = baggage.get_baggage(attributes.UNTRAINED, context)
+    return label if isinstance(label, str) and label else None
+
+
 def detach(token: Token[Context]) -> None:
     """Leave a context that was attached, as OTel does, which logs an error where that cannot be.
 

@@ -11,13 +11,14 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import combinations, permutations
-from typing import TypeAlias, cast, overload
+from typing import Final, TypeAlias, cast, overload
 
 from art_otel.attributes import REWARD_NAME
 from art_otel.conventions import evaluation_attributes
 from art_otel.errors import UsageError
 from art_otel.tracing.api import scalars
 from art_otel.tracing.api.rewards import give, resolve_target
+from art_otel.tracing.api.untrained import untrained
 from art_otel.tracing.internal_errors import handle_internal_errors
 from art_otel.trajectories import Reward, Trajectory, TrajectoryGroup
 from art_otel.trajectories.model import with_rewards
@@ -31,6 +32,9 @@ AsyncJudge: TypeAlias = Callable[[list[Trajectory]], Awaitable[Values]]
 Compare: TypeAlias = Callable[[Trajectory, Trajectory], float | None]
 AsyncCompare: TypeAlias = Callable[[Trajectory, Trajectory], Awaitable[float | None]]
 
+_LABEL: Final = "judge"
+"""What LLM calls of judges are marked with."""
+
 
 @overload
 def score_group(group: Group, judge: AsyncJudge, name: str = REWARD_NAME) -> Awaitable[list[Trajectory]]: ...
@@ -42,13 +46,15 @@ def score_group(
     """Let a judge score all trajectories of a group together, also long after they ended.
 
     `judge(trajectories)` returns one reward for each trajectory, in their order. If the judge is async, await the
-    result of `score_group`. Each reward is recorded as by `reward(value, name, target=trajectory)`. Returns the
-    trajectories with their rewards, in the same order. Raises UsageError if the number of rewards is different, and for
-    two trajectories that one reward could not tell apart.
+    result of `score_group`. Each reward is recorded as by `reward(value, name, target=trajectory)`. LLM calls of the
+    judge are marked as by `untrained("judge")`. Returns the trajectories with their rewards, in the same order.
+    Raises UsageError if the number of rewards is different, and for two trajectories that one reward could not tell
+    apart.
     """
     trajectories = list(group.trajectories if isinstance(group, TrajectoryGroup) else group)
     _check_distinct(trajectories)
-    judged = judge(trajectories.copy())
+    with untrained(_LABEL):
+        judged = judge(trajectories.copy())
     if inspect.isawaitable(judged):
         return _given_later(trajectories, judged, name)
     return _give_each(trajectories, judged, name)
@@ -86,7 +92,9 @@ def rank_group(
 
 
 async def _given_later(trajectories: list[Trajectory], judged: Awaitable[Values], name: str) -> list[Trajectory]:
-    return _give_each(trajectories, await judged, name)
+    with untrained(_LABEL):
+        values = await judged
+    return _give_each(trajectories, values, name)
 
 
 def _give_each(trajectories: list[Trajectory], judged: Values, name: str) -> list[Trajectory]:

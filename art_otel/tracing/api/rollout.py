@@ -97,6 +97,7 @@ def rollout(
     split: str | None = None,
     attempt: int | None = None,
     training_step: int | None = None,
+    untrained: str | None = None,
     capture_args: bool = False,
     capture_result: bool = False,
 ) -> Rollout: ...
@@ -110,6 +111,7 @@ def rollout(  # noqa: PLR0913 # each says another thing about the rollout, by it
     split: str | None = None,
     attempt: int | None = None,
     training_step: int | None = None,
+    untrained: str | None = None,
     capture_args: bool = False,
     capture_result: bool = False,
 ) -> Callable[_P, _R] | Rollout:
@@ -122,6 +124,8 @@ def rollout(  # noqa: PLR0913 # each says another thing about the rollout, by it
     - `group_id` names the task. Rollouts with one `group_id` are compared with each other. It is a text, or a function
       that gets the rollout's arguments and returns a text.
     - `split` is train, val, test or another; `attempt` and `training_step` are whole numbers.
+    - `untrained` says what the rollout is for, such as `judge`, if the policy does not learn from it. It marks all
+      calls of the rollout, and of rollouts inside it.
     - `metadata` holds JSON values.
     - `capture_args` and `capture_result` record the arguments and the return value as `metadata["args"]` and
       `metadata["result"]`. A value that is not JSON is recorded as its repr.
@@ -135,6 +139,7 @@ def rollout(  # noqa: PLR0913 # each says another thing about the rollout, by it
         split=split,
         attempt=attempt,
         training_step=training_step,
+        untrained=untrained,
         metadata=metadata,
         capture_args=capture_args,
         capture_result=capture_result,
@@ -150,6 +155,7 @@ def _make_config(
     split: str | None,
     attempt: int | None,
     training_step: int | None,
+    untrained: str | None,
     metadata: Mapping[str, object] | None,
     **capture: bool,
 ) -> RolloutConfig:
@@ -160,6 +166,7 @@ def _make_config(
         split=split,
         attempt=attempt,
         training_step=training_step,
+        untrained=untrained,
     )
     if metadata is None or not scalars.is_mapping(metadata, "metadata"):
         metadata = {}

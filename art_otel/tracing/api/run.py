@@ -24,7 +24,16 @@ from art_otel import attributes
 from art_otel.errors import UsageError
 from art_otel.forks import runs_here
 from art_otel.tracing.api import scalars
-from art_otel.tracing.api.context import KeptContext, recorder, scope_in, tracer, with_rollout, with_scope
+from art_otel.tracing.api.context import (
+    KeptContext,
+    recorder,
+    scope_in,
+    tracer,
+    untrained_label,
+    with_rollout,
+    with_scope,
+    with_untrained,
+)
 from art_otel.tracing.api.running import RunningTrajectory, field_attributes
 from art_otel.tracing.internal_errors import handle_internal_errors
 
@@ -144,6 +153,8 @@ def begin(config: RolloutConfig, call: Call | None = None) -> Run:
     span_attributes = config.attributes_of(call)
     if scope is not None and scope.group_id is not None:
         span_attributes.setdefault(attributes.GROUP_ID, scope.group_id)
+    if (label := untrained_label(around)) is not None:  # the span that says it may be in no rollout, or elsewhere
+        span_attributes.setdefault(attributes.UNTRAINED, label)
     span = _start(config.name, {attributes.ROLLOUT_ID: rollout_id, **span_attributes})
     running = RunningTrajectory(
         rollout_id=rollout_id, span=span, span_attributes=span_attributes, metadata=config.metadata
@@ -167,6 +178,8 @@ def _inside(running: RunningTrajectory, around: Context) -> Context:
     """The context of its code. Other services are told only of a rollout that is recorded."""
     span = running.span
     context = with_rollout(running, around, tell_others=span.is_recording())
+    if running.untrained is not None:
+        context = with_untrained(running.untrained, context)
     return trace.set_span_in_context(span, context) if span.get_span_context().is_valid else context
 
 

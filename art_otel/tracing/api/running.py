@@ -127,19 +127,20 @@ class Field(Generic[_T]):
 class RunningTrajectory(Rewarded):
     """A handle to a rollout that still runs.
 
-    You can set these fields while it runs: `group_id`, `split`, `name` (texts), `training_step`, `attempt` (whole
-    numbers), `reward` (a number), `metrics` (names to numbers) and `metadata` (names to JSON values). Setting any other
-    attribute raises AttributeError, and a value of the wrong type raises UsageError. Metadata that the rollout began
-    with can be changed, but not removed.
+    You can set these fields while it runs: `group_id`, `split`, `name`, `untrained` (texts), `training_step`, `attempt`
+    (whole numbers), `reward` (a number), `metrics` (names to numbers) and `metadata` (names to JSON values). Setting
+    any other attribute raises AttributeError, and a value of the wrong type raises UsageError. Metadata that the
+    rollout began with can be changed, but not removed.
     """
 
     FIELDS: ClassVar[tuple[str, ...]] = (
-        *("group_id", "split", "name", "training_step", "attempt"),
+        *("group_id", "split", "name", "untrained", "training_step", "attempt"),
         *("metadata", "metrics", "reward"),
     )
     group_id = Field(attributes.GROUP_ID, scalars.text)
     split = Field(attributes.SPLIT, scalars.text)
     name = Field(attributes.ROLLOUT_NAME, scalars.text)
+    untrained = Field(attributes.UNTRAINED, scalars.label)
     training_step = Field(attributes.TRAINING_STEP, scalars.whole_number)
     attempt = Field(attributes.ROLLOUT_ATTEMPT, scalars.whole_number)
 

@@ -53,6 +53,13 @@ def text(value: object, field: str) -> str:
     return str(number)
 
 
+def label(value: object, field: str) -> str:
+    """The text, which says what is untrained. Raises UsageError."""
+    if not (said := text(value, field)):
+        raise UsageError(f'{field} is empty: say what the calls are for, such as "judge"')
+    return said
+
+
 def whole_number(value: object, field: str) -> int:
     """The whole number, also one of NumPy or of an enum. Raises UsageError."""
     number = None if isinstance(value, bool) else whole(value)

@@ -14,7 +14,7 @@ from opentelemetry.trace import INVALID_SPAN, NonRecordingSpan, Span
 from art_otel import attributes
 from art_otel.errors import UsageError
 from art_otel.tracing.api import scalars
-from art_otel.tracing.api.context import detach, running_trajectory, tracer
+from art_otel.tracing.api.context import detach, running_trajectory, tracer, with_untrained
 from art_otel.tracing.api.run import record_outcome
 from art_otel.tracing.api.running import Rewarded, RunningTrajectory
 from art_otel.tracing.api.scalars import JsonObject
@@ -97,13 +97,16 @@ def _json_object(field: str, value: object) -> JsonObject:
 class OpenStep:
     """What `step(…)` gives: a context manager for `with` and `async with`, to be entered once."""
 
-    def __init__(self, index: int | None, name: str | None) -> None:
-        self._asked = (index, name)
+    def __init__(self, index: int | None, name: str | None, untrained: str | None) -> None:
+        self._asked = (index, name, untrained)
         self._opened: tuple[Step, Token[Context]] | None = None
 
     def __enter__(self) -> Step:
         opened = _begin(*self._asked)
         context = otel_context.set_value(_STEP, opened)
+        _, _, untrained = self._asked
+        if untrained is not None:
+            context = with_untrained(untrained, context)
         if opened.span.get_span_context().is_valid:
             context = trace.set_span_in_context(opened.span, context)
         self._opened = (opened, otel_context.attach(context))
@@ -130,13 +133,14 @@ class OpenStep:
         self.__exit__(kind, error, traceback)
 
 
-def step(index: int | None = None, name: str | None = None) -> OpenStep:
+def step(index: int | None = None, name: str | None = None, *, untrained: str | None = None) -> OpenStep:
     """Open the next step of the running rollout, or the step with this index.
 
-    `with step() as this: …; this.reward = 0.5`. `name` is for people; it becomes a part of the span's name. Outside
-    every rollout, nothing is recorded.
+    `with step() as this: …; this.reward = 0.5`. `name` is for people; it becomes a part of the span's name. `untrained`
+    says what the step's calls are for, if the policy does not learn from them. Outside every rollout, nothing is
+    recorded. Raises UsageError if `untrained` is no text.
     """
-    return OpenStep(index, name)
+    return OpenStep(index, name, None if untrained is None else scalars.label(untrained, "untrained"))
 
 
 def current_step(running: RunningTrajectory) -> Step | None:
@@ -145,7 +149,7 @@ def current_step(running: RunningTrajectory) -> Step | None:
     return innermost if innermost is not None and innermost.running is running else None
 
 
-def _begin(index: int | None, name: str | None) -> Step:
+def _begin(index: int | None, name: str | None, untrained: str | None) -> Step:
     running = running_trajectory()
     if running is None:
         warn_once("step() outside of every rollout records nothing: open a rollout around it")
@@ -156,7 +160,8 @@ def _begin(index: int | None, name: str | None) -> Step:
     with handle_internal_errors:
         number = running.number_step(requested)
         called = f"{attributes.STEP_SPAN_PREFIX}{number}" + (f" {name}" if name else "")
-        span = tracer().start_span(called, attributes={attributes.STEP_INDEX: number})
+        mark = {} if untrained is None else {attributes.UNTRAINED: untrained}
+        span = tracer().start_span(called, attributes={attributes.STEP_INDEX: number, **mark})
         started = running.steps[number] = Step(running, number, span)
         return started
     return Step(running, requested, INVALID_SPAN)

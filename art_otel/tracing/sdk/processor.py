@@ -35,6 +35,8 @@ from art_otel.tracing.sdk.span_lines import OtlpJsonEncoder, start_of
 from art_otel.tracing.sdk.span_parts import with_attributes
 
 _NAMED: Final = 5
+_SAYS_OF_CALLS: Final = frozenset({attributes.STEP_INDEX, attributes.UNTRAINED})
+"""Attributes of a span that say something of the calls in it, which may be recorded where its end is not."""
 _PROBLEM: Final = "a fault while recording spans; the app is not affected, but its trace may miss something"
 
 Rewrite: TypeAlias = Callable[[ReadableSpan], ReadableSpan]
@@ -195,8 +197,9 @@ class RecordingSpanProcessor(SpanProcessor):
     def _record_start(self, active: ActiveSpan) -> None:
         """Mark and count a start, and write it where it would be missed: a crash leaves it unfinished.
 
-        That is a root's and a step's, any in a process whose counts no rollout span has, and a call's whose rollout's
-        own span does not count its spans. That of any other call is written when somebody looks while it runs.
+        That is a root's, a step's, that of a span that marks the calls in it as untrained, any in a process whose
+        counts no rollout span has, and a call's whose rollout's own span does not count its spans. That of any other
+        call is written when somebody looks while it runs.
         """
         if active.rollout is None:
             return
@@ -212,7 +215,7 @@ class RecordingSpanProcessor(SpanProcessor):
         if active.is_call:
             recorded.has_llm_calls = True
         is_missed = active.is_root or not recorded.is_here or (active.is_call and not recorded.is_counted)
-        if is_missed or attributes.STEP_INDEX in (active.span.attributes or {}):
+        if is_missed or not _SAYS_OF_CALLS.isdisjoint(active.span.attributes or ()):
             self._write_start(active)
 
     def _write_start(self, active: ActiveSpan, rollout: str | None = None) -> None:

@@ -178,6 +178,7 @@ def _not_finite(value: float) -> str:
 
 _START_ATTRIBUTES: Final = (
     *("art.rollout.", "art.group.", "art.split", "art.training.", "art.policy.", "art.step.", "art.metadata."),
+    "art.untrained",
     *("gen_ai.operation.name", "gen_ai.request.model", "openinference.span.kind", "llm.request.type"),
 )
 

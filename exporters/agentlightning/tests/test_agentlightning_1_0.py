@@ -29,7 +29,7 @@ def test_its_rollouts_have_what_was_sampled(release, tmp_path):
     assert [one["rollout_id"] for one in theirs] == list(rollouts)
     for one in theirs:
         ours = rollouts[one["rollout_id"]]
-        turns = [turn for turn in ours.turns if turn.untrained is None]
+        turns = [turn for turn in ours.turns if turn.tokens_untrained is None]
         assert [triplet["response"]["token_ids"] for triplet in one["triplets"]] == [
             turn.token_ids.tolist() for turn in turns
         ]

@@ -43,7 +43,7 @@ def test_every_sampled_message_is_trained_in_exactly_one_step(rollouts):
         expected = [
             number
             for number, turn in enumerate(trajectory.turns)
-            if turn.message is not None and turn.untrained is None
+            if turn.message is not None and turn.text_untrained is None
         ]
         assert sorted(step["extra"]["turn"] for step in steps) == expected
         for step in steps:

@@ -80,7 +80,7 @@ def test_several_turns_with_tools_are_one_sequence(validated):
 
 
 def test_each_completion_of_a_rollout_is_trained_once(validated):
-    sampled = [turn.token_ids.tolist() for turn in branching().turns if turn.untrained is None]
+    sampled = [turn.token_ids.tolist() for turn in branching().turns if turn.tokens_untrained is None]
     trained = [item["generation_token_ids"] for one in validated["rollouts"][3:] for item in one["trained"]]
     assert sorted(trained) == sorted(sampled)
     assert len(validated["rollouts"]) == 6

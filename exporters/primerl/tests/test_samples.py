@@ -98,7 +98,7 @@ def test_several_turns_with_tools_and_interior_masks():
 
 def test_each_branch_trains_what_no_other_does():
     records, _ = encoded(branching())
-    trained = [turn for turn in branching().turns if turn.untrained is None]
+    trained = [turn for turn in branching().turns if turn.tokens_untrained is None]
     assert sum(sum(record["mask"]) for record in records) == sum(len(turn.token_ids) for turn in trained)
     assert len({tuple(record["token_ids"]) for record in records}) == len(records) == 3
 

@@ -86,7 +86,7 @@ def test_the_histories_of_a_rollout_count_once_in_its_group(python, tmp_path):
         reward = rewards[int(row["id"][-1])]
         advantage = (reward - mean(rewards)) / (stdev(rewards) + 1e-6)
         assert row["advantages"] == pytest.approx([advantage] * len(row["loss_mask"]))
-    untrained = [turn for turn in branching().turns if turn.untrained is not None]
-    trained_tokens = sum(len(turn.token_ids) for turn in branching().turns if turn.untrained is None)
+    untrained = [turn for turn in branching().turns if turn.tokens_untrained is not None]
+    trained_tokens = sum(len(turn.token_ids) for turn in branching().turns if turn.tokens_untrained is None)
     assert sum(sum(row["loss_mask"]) for row in rows[3:]) == trained_tokens
     assert untrained == []

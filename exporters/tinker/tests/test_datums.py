@@ -85,7 +85,7 @@ def test_advantages_stand_under_the_mask():
 
 def test_each_branch_trains_what_no_other_does():
     records, _ = encoded(branching())
-    sampled = sum(len(turn.token_ids) for turn in branching().turns if turn.untrained is None)
+    sampled = sum(len(turn.token_ids) for turn in branching().turns if turn.tokens_untrained is None)
     assert sum(sum(record["mask"]) for record in records) == sampled
     assert len({tuple(history_of(record)) for record in records}) == len(records) == 3
 

@@ -283,7 +283,7 @@ def test_our_samples_are_read(python, tmp_path):
         for one in samples()
         if one.status == "ok" and one.reward is not None and one.complete
         for turn in one.turns
-        if turn.logprobs is not None and turn.untrained is None
+        if turn.logprobs is not None and turn.tokens_untrained is None
         for token, logprob in zip(turn.token_ids, turn.logprobs, strict=True)
     )
     assert trained_in(found["datums"]) == sampled

@@ -56,6 +56,27 @@ def test_each_is_given_its_own(app):
     assert all(one.complete for one in stored)
 
 
+def test_calls_of_a_judge_are_not_the_policy_s(app):
+    group = group_of(app, 2)
+
+    def judge(trajectories):
+        app.ask("which is better?")
+        return [1.0] * len(trajectories)
+
+    async def compare(first, second):  # noqa: ARG001 # whichever they are
+        await app.ask_later("is the first better?")
+
+    score_group(group, judge)
+
+    async def rank():
+        await rank_group(group, compare)
+
+    asyncio.run(rank())
+    stored, _ = app.convert()
+    asked = {call.input_messages[0].content: call.marked_untrained for one in stored for call in one.calls}
+    assert asked == {"the same question": None, "which is better?": "judge", "is the first better?": "judge"}
+
+
 def test_a_later_judge_corrects_an_earlier_one_and_both_are_kept(app):
     first = score_group(group_of(app, 2), lambda trajectories: [0.25] * len(trajectories))
     second = score_group(first, lambda _: [0.75, None])

@@ -94,6 +94,6 @@ def test_the_calls_that_repeat_a_secret_are_left_out_of_training_and_no_others(t
             asked.append(answer)
     app.everything()
     (trajectory,), _ = convert_files(tmp_path / "out", app.file)
-    assert [turn.untrained for turn in trajectory.turns] == [None, "scrubbed", "scrubbed"]
+    assert [turn.tokens_untrained for turn in trajectory.turns] == [None, "scrubbed", "scrubbed"]
     assert [turn.parent for turn in trajectory.turns] == [None, 0, 1]
     assert trajectory.metadata == {"a": GONE, "art.scrubbed": 1}

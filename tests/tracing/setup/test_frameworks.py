@@ -28,7 +28,7 @@ def test_the_tools_of_a_framework_are_recorded(framework, tmp_path):
     (found,), _ = convert_files(tmp_path / "out", tmp_path / "spool")
     assert found.complete, found.incomplete_reasons
     assert len(found.calls) == len(server.truth)
-    assert [turn.untrained for turn in found.turns] == [None] * len(server.truth)
+    assert [turn.text_untrained for turn in found.turns] == [None] * len(server.truth)
     asked = sum(len(call.choices[0].message.tool_calls or ()) for call in found.calls)
     results = Counter(tool.result for tool in found.tool_calls if tool.name == "get_weather")
     assert set(results) == {"sunny", "rainy"}

@@ -63,7 +63,7 @@ def test_an_app_of_another_client_is_recorded_whole(client, way, recorded):
     assert trajectory.complete, trajectory.incomplete_reasons
     assert len(truth) == 2
     assert [asked_and_answered(call) for call in calls_of([trajectory])] == told_by(truth)
-    assert [turn.untrained for turn in trajectory.turns] == [None, None]
+    assert [turn.text_untrained for turn in trajectory.turns] == [None, None]
     tools = [] if client == WITHOUT_TOOLS else truth[0]["tools"]
     assert [tool["function"]["name"] for tool in trajectory.tools] == tools
 
@@ -80,5 +80,5 @@ def test_what_the_instrumentor_loses_is_told(client, way, recorded):
 @pytest.mark.parametrize("client", ABANDONED)
 def test_a_stream_that_the_app_leaves_is_not_trained(client, recorded):
     trajectory, _ = recorded(client, "abandoned")
-    assert all(turn.untrained == "stream broke" for turn in trajectory.turns)
+    assert all(turn.text_untrained == "stream broke" for turn in trajectory.turns)
     assert trajectory.turns or not trajectory.complete
