@@ -75,10 +75,10 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
       and groups of one member.
     - `allow_incomplete`: also train incomplete trajectories, and those that ended on a failed call: True, or a list of
       reasons that do no harm. What a recorder lost of texts is none where the server gave token ids, and a completion
-      with a verdict against it stays untrained. `split`, `training_step`, `status`: select one or several, such as `range(10, 20)` (None:
-      any). Parts of a dataset that have none of them are not opened. `rollouts`: only these ids (None: any).
-      `policy_version`: only trajectories that this version sampled in every call; with `max_staleness` also versions
-      that are at most this many older.
+      with a verdict against it stays untrained. `split`, `training_step`, `status`: select one or several, such as
+      `range(10, 20)` (None: any). Parts of a dataset that have none of them are not opened. `rollouts`: only these ids
+      (None: any). `policy_version`: only trajectories that this version sampled in every call; with `max_staleness`
+      also versions that are at most this many older.
     - `models`, `agents`: train only what these models and agents sampled: names or globs, `!` excludes, such as
       `["policy-*", "!*-judge"]`; "*" is all. A model is that of the request. If one rollout has completions of several
       models and nothing is chosen, that is a UsageError, because a judge looks like a policy.
