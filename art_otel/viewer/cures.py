@@ -120,7 +120,7 @@ _CURES: Final = {
         "Allow more tokens when you sample, or choose length=keep to train it.",
     ),
     "constrained sampling": Cure(
-        "its request allowed only some tokens (a tool choice, schema, grammar), or moved them (logit_bias and others)",
+        "its request allowed only some tokens, as by a schema or allowed_token_ids, or moved them, as by logit_bias",
         "Choose constrained=keep to train it.",
     ),
     "images not carried": Cure(
