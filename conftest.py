@@ -14,6 +14,7 @@ import pytest
 from hypothesis import settings
 
 MARKERS = {
+    "long": "takes more than a second or two by itself: laws over many conversions, processes, pages of examples",
     "trainer": "runs a trainer's own reader in an environment of its own (the first time it installs the trainer)",
     "install": "builds and installs in a fresh environment",
     "live": "traces real apps in environments of their own (the first time it installs the instrumentors)",

@@ -4,6 +4,7 @@ import json
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -11,6 +12,8 @@ from tests.conversions import convert_files
 from tests.dumps import attribute, make_span, request_of, write_lines
 from tests.examples import examples
 from tests.fuzz.names import EVENT_NAMES, NAMES
+
+pytestmark = pytest.mark.long
 
 TEXT = st.text(max_size=8)
 NUMBERS = st.one_of(

@@ -142,6 +142,7 @@ def imports(path: Path) -> list[str]:
     return found
 
 
+@pytest.mark.long
 def test_a_package_imports_only_from_packages_below_it():
     for path in sources():
         package = package_of(path)
@@ -184,6 +185,7 @@ def test_libraries_are_imported_only_where_they_belong():
                     assert where.startswith(places), f"{path}: {library} belongs in {places}"
 
 
+@pytest.mark.long
 def test_an_exporter_uses_public_names_only():
     documented = (ROOT / "docs" / "reference" / "extending.md").read_text(encoding="utf-8")
     for path in sorted(ROOT.glob("exporters/*/art_otel_*/**/*.py")):

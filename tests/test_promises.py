@@ -16,6 +16,8 @@ import art_otel
 from tests.conversions import RECORDINGS, check_sums, convert_files, with_logs
 from tests.tracing.server import ModelServer
 
+pytestmark = pytest.mark.long
+
 SECRET = "sk-" + "a1B2c3D4e5F6g7H8i9J0" + "T3BlbkFJ" + "k1L2m3N4o5P6q7R8s9T0"
 
 APP = """

@@ -48,6 +48,12 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         "--policy-version-header", metavar="NAME", help="the response header that names the version of the weights"
     )
     parser.add_argument(
+        "--models",
+        metavar="NAMES",
+        help="mark calls that ask for other models than these as untrained: names or globs with commas between,"
+        " ! excludes ('policy-*,!*judge*') (default: mark none)",
+    )
+    parser.add_argument(
         "--otlp",
         metavar="URL",
         help="`art-otel serve` or another OpenTelemetry collector that also gets the spans of calls and rollouts, such"
@@ -76,6 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
             keep_reasoning=arguments.keep_reasoning,
             policy_version_header=arguments.policy_version_header,
             otlp=arguments.otlp,
+            models=tuple(name.strip() for name in arguments.models.split(",")) if arguments.models else None,
         )
     )
     gateway.receiver.start()

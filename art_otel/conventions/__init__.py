@@ -21,6 +21,7 @@ To add a dialect: a module in `dialects/` with a `Dialect`, its line in `DIALECT
 Invariant: all dialects give the same records, unknown is None, and nothing here raises for what a span contains.
 """
 
+from art_otel.conventions.bodies.messages import join_messages as join_messages
 from art_otel.conventions.bodies.tokens import encode_ids as encode_ids
 from art_otel.conventions.bodies.tokens import encode_logprobs as encode_logprobs
 from art_otel.conventions.call import is_same_but_for_thinking as is_same_but_for_thinking

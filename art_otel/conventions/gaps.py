@@ -374,6 +374,15 @@ def _loses_items(facts: CallFacts) -> str | None:
     return "prompt" if facts.tools and is_responses_api_id(facts.response_id) else None
 
 
+def _loses_functions(facts: CallFacts) -> str | None:
+    """OpenLLMetry writes neither the calls nor the results of the older `functions`, nor a refusal in a prompt.
+
+    What is left is an assistant's message that says nothing. In a traced app, the request itself tells what it said.
+    """
+    says_nothing = any(one.role == "assistant" and one.is_unknown for one in facts.input_messages or ())
+    return "prompt" if says_nothing and "art" not in facts.conventions else None
+
+
 def _keeps_reasoning_apart(facts: CallFacts) -> str | None:
     """pydantic-ai sends the reasoning of earlier answers as `<think>` in the text, and records it beside the text.
 
@@ -406,6 +415,7 @@ _JUDGES: Final[dict[str, _Judge]] = {
     "opentelemetry.instrumentation.haystack": _loses_tool_calls,
     "opentelemetry.instrumentation.langchain": _loses_tool_calls,
     "opentelemetry.instrumentation.llamaindex": _loses_tool_calls,
+    "opentelemetry.instrumentation.openai.v1": _loses_functions,
     "opentelemetry.instrumentation.botocore.bedrock-runtime": _loses_text_of_answers,
     "semantic_kernel.utils.telemetry.model_diagnostics.decorators": _loses_text,
 }

@@ -95,5 +95,6 @@ def several_models(read: Columns, is_rewarded: Flags, left_out: NDArray[np.int32
         turns = np.flatnonzero(is_known[start : read.turn_ends[row + 1]]).tolist()
         calls = [one.calls[one.turns[turn].call] for turn in turns]
         models_of = [names[of_turns[start + turn]] for turn in turns]
-        several.add(SampledBy(*each) for each in zip(models_of, (version_of(one, call) for call in calls), strict=True))
+        versions = (version_of(one, call) for call in calls)
+        several.add(row, (SampledBy(*each) for each in zip(models_of, versions, strict=True)))
     return several

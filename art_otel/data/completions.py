@@ -46,6 +46,9 @@ IMAGES: Final = "images not carried"
 NOT_THE_POLICYS: Final = (MARKED, ANOTHER_MODEL, ANOTHER_AGENT)
 """Reasons by which a completion is not the policy's, and counts in no baseline."""
 
+SEVERAL: Final = "several models"
+"""Why a rollout trains nothing where several models sampled it and nobody chose. What trains raises instead."""
+
 HOW_SAMPLED: Final = (CUT, CONSTRAINED, IMAGES)
 """Reasons by which a completion of the policy is only context."""
 
@@ -171,24 +174,31 @@ class SeveralModels:
 
     def __init__(self) -> None:
         self.completions = Counter[str]()
-        self.rollouts = 0
+        self.rollouts: list[int] = []
+        """The numbers of those that have several."""
 
-    def add(self, completions: Iterable[SampledBy | None]) -> None:
-        """Add the completions of a rollout that would be trained, None for others and where the model is unknown."""
+    def add(self, number: int, completions: Iterable[SampledBy | None]) -> None:
+        """Add the completions of rollout `number` that would be trained, None for others and for unknown models."""
         counts = Counter(one for one in completions if one is not None)
         if len({policy_name(*one) for one in counts}) > 1:
-            self.rollouts += 1
+            self.rollouts.append(number)
             for one, count in counts.items():
                 self.completions[one.model] += count
 
     def check(self) -> None:
         """Raise UsageError where a rollout has several models."""
+        if (problem := self.problem()) is not None:
+            raise UsageError(problem)
+
+    def problem(self) -> str | None:
+        """What to choose, and how; None where no rollout has several models."""
         if not self.rollouts:
-            return
+            return None
         counts = ", ".join(f"{model!r}: {count:,}" for model, count in self.completions.most_common())
         first = self.completions.most_common(1)[0][0]
-        raise UsageError(
-            f"{self.rollouts:,} rollouts have completions of several models ({counts}), and nothing says which of them"
-            f' is trained. Choose, as with models=["{first}"], or models="*" for all of them'
+        found = "1 rollout has" if len(self.rollouts) == 1 else f"{len(self.rollouts):,} rollouts have"
+        return (
+            f"{found} completions of several models ({counts}), and nothing says which of them is trained."
+            f' Choose, as with models=["{first}"], or models="*" for all of them'
             " (docs/how-to/train-only-the-policy.md)"
         )

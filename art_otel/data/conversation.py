@@ -2,21 +2,31 @@
 
 Invariant: trained is what the history trains and no option leaves out (`completions`); a history with a message that
 nobody recorded is no conversation. The main conversation stands for the whole trajectory: it trains all that it holds
-and that may be trained.
+and that may be trained. An answer that goes on with the assistant's last message (a prefill) is one message with it,
+which is trained as the answer is:
+
+    user: Two and two?    assistant: The answer    (sampled) is 4    ->    assistant: The answer is 4
 """
 
 import json
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from art_otel.calls import InferenceCall
+from art_otel.conventions import join_messages
+from art_otel.data.completions import CUT
 from art_otel.spans import Value
 from art_otel.store import Wanted
-from art_otel.trajectories import ChatMessage, History, HistoryMessage, Trajectory, chat_message, main_history
+from art_otel.trajectories import ChatMessage, History, HistoryMessage, Trajectory, Turn, chat_message, main_history
 
 MESSAGES: Final = Wanted(prompts=False)
 """Turns with their messages: all that conversations need."""
+
+_ANTHROPIC: Final = re.compile("anthropic|claude", re.IGNORECASE)
+"""The names of Anthropic's models, and of those who offer them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +65,13 @@ def conversation(trajectory: Trajectory, history: History, reasons: Sequence[str
         return "messages unknown"
     trained = [entry.turn for entry in history.messages if entry.trained and entry.turn is not None]
     left_out = Counter(reason for turn in trained if (reason := reasons[turn]) is not None)
-    if left_out.total() == len(trained):
-        return left_out.most_common(1)[0][0] if left_out else "nothing trained"
-    messages = tuple(
+    chosen = [
         replace(entry, trained=False) if entry.turn is not None and reasons[entry.turn] is not None else entry
         for entry in history.messages
-    )
+    ]
+    messages = _with_prefills_joined(trajectory, chosen, reasons)
+    if not any(entry.trained for entry in messages):
+        return left_out.most_common(1)[0][0] if left_out else "nothing trained"
     last = max(position for position, entry in enumerate(messages) if entry.turn is not None)
     return Conversation(messages[: last + 1], _tools(trajectory, history.turns), history.turns)
 
@@ -76,6 +87,47 @@ def main_conversation(trajectory: Trajectory, reasons: Sequence[str | None]) -> 
 
 def _trained_alone(entry: HistoryMessage, trajectory: Trajectory) -> HistoryMessage:
     return replace(entry, trained=entry.turn is not None and trajectory.turns[entry.turn].text_untrained is None)
+
+
+def _with_prefills_joined(
+    trajectory: Trajectory, messages: Sequence[HistoryMessage], reasons: Sequence[str | None]
+) -> tuple[HistoryMessage, ...]:
+    """Join each answer that goes on with the assistant's message before it, which was given or itself sampled.
+
+    One that was sampled must be trainable as well; that it was cut does not matter, because the answer completes it.
+    """
+    turns, calls = trajectory.turns, trajectory.calls
+    joined: list[HistoryMessage] = []
+    for entry in messages:
+        before = joined[-1] if joined else None
+        if entry.turn is None or before is None or before.role != "assistant":
+            joined.append(entry)
+            continue
+        turn = turns[entry.turn]
+        call = calls[turn.call]
+        if not _goes_on(call, turn):
+            joined.append(entry)
+            continue
+        # With `echo`, vLLM's answer begins with what it goes on with.
+        is_whole = call.parameters.get("echo") is True
+        message = entry.message if is_whole else join_messages((before.message, entry.message))
+        may_be_trained = before.turn is None or (
+            turns[before.turn].text_untrained is None and reasons[before.turn] in (None, CUT)
+        )
+        joined[-1] = replace(entry, message=message, trained=entry.trained and may_be_trained)
+    return tuple(joined)
+
+
+def _goes_on(call: InferenceCall, turn: Turn) -> bool:
+    """Whether the server went on with an assistant's message at the end of the prompt, in place of a new one.
+
+    vLLM and SGLang do where they are asked to, Anthropic always. Who gives token ids is another server of Anthropic's
+    API, which begins a message.
+    """
+    if "continue_final_message" in call.parameters:
+        return call.parameters["continue_final_message"] is True
+    names = (call.provider, call.response_model, call.request_model)
+    return not turn.has_tokens and any(name is not None and _ANTHROPIC.search(name) for name in names)
 
 
 def _tools(trajectory: Trajectory, turns: Sequence[int]) -> tuple[Value, ...] | None:

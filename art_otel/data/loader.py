@@ -191,8 +191,9 @@ class Batches:
     def verdict_columns(self) -> "VerdictColumns":
         """The verdicts of files as columns, decided without restoring a trajectory: 100,000 in seconds.
 
-        Raises StoreError, and UsageError for trajectories in memory, for tokens that a tokenizer makes, and for a
-        credit that is a function of yours, which may read more than columns hold.
+        Where nobody chose one of several models, `problem` says so, and nothing is raised. Raises StoreError, and
+        UsageError for trajectories in memory, for tokens that a tokenizer makes, and for a credit that is a function
+        of yours, which may read more than columns hold.
         """
         from art_otel.data.verdict_columns import verdict_columns  # noqa: PLC0415 # loads pyarrow
 

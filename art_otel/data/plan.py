@@ -188,7 +188,7 @@ def make_plan(chunks: Iterable[Chunk], selection: Selection, scoring: Scoring) -
             add_units(units, trajectory, group, credit, rewards, selection.completions.reasons(trajectory))
             if selection.completions.is_open:
                 trained = [reward is not None or scoring.advantage is None for reward in rewards]
-                several_models.add(compress(selection.sampled_by(trajectory), trained))
+                several_models.add(number, compress(selection.sampled_by(trajectory), trained))
             if credit.reads_final_reward and (names := names_without_final(trajectory)):
                 without_final[", ".join(names)] += 1
         elif reason is not None:

@@ -66,7 +66,9 @@ class BatchReport:
       0.0, though nothing forced them: their server gives no real logprobs.
     - `drifts` counts calls whose prompt continues an earlier call by messages, but not by ids. `respellings` counts
       those that continue one by ids, but not by messages.
-    - `retokenized` counts sequences whose ids are not the server's. `token_rewards` counts rewards for ranges of tokens
+    - `retokenized` counts sequences whose ids are not the server's. `without_stop_token` counts trained completions in
+      them that do not teach the policy to stop: the chat template writes no end of a turn, and nothing followed that
+      shows it. `token_rewards` counts rewards for ranges of tokens
       by each requested name; 0 if there is none. `unplaced_token_rewards` counts completions in retokenized sequences
       that have such rewards. These are skipped, because they count the server's tokens.
     """
@@ -94,6 +96,7 @@ class BatchReport:
     drifts: int = 0
     respellings: int = 0
     retokenized: int = 0
+    without_stop_token: int = 0
     token_rewards: Counter[str] = field(default_factory=Counter[str])
     unplaced_token_rewards: int = 0
     shared_steps: int = 0
@@ -138,6 +141,7 @@ class BatchReport:
             self.trained_completions += len(sequence.completions)
             self.without_logprobs += sequence.without_logprobs
             self.retokenized += sequence.retokenized
+            self.without_stop_token += sum(not span.is_end_known for span in sequence.completions)
             self.altered_sampling.update(one.altered for one in sequence.samplings if one.altered is not None)
             self.zero_logprobs += sum(one.has_zero_logprobs for one in sequence.samplings)
             if sequence.advantages is not None:  # they are 0.0 outside of the mask

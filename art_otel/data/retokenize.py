@@ -1,18 +1,21 @@
 """Retokenizing: token ids for completions of which no server gave any, made by the policy's chat template.
 
 Invariant: such a history is marked and has no logprobs. A prompt is rendered as the server rendered it, with the
-messages, tools and `chat_template_kwargs` of its call, and a completion ends with the stop token the policy sampled.
-Where the template writes an earlier completion otherwise in a later prompt (thinking dropped, another tokenization), a
-new history starts. Each trained completion is trained in one history, or skipped with a reason.
+messages, tools and `chat_template_kwargs` of its call, and a completion ends with the stop token the policy sampled:
+the one that the template writes behind an answer, or what begins the next message where it writes none (GLM-4.5). Where
+nothing shows it, it is left out, and the completion's span says so. Where the template writes an earlier completion
+otherwise in a later prompt (thinking dropped, another tokenization), a new history starts. Each trained completion is
+trained in one history, or skipped with a reason.
 
 The way: messages of a call -> text by the template -> texts that go on with each other -> tokens -> histories.
 """
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from inspect import signature
-from typing import Any, Final, Protocol, TypeAlias, cast
+from itertools import zip_longest
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, cast
 
 import msgspec
 
@@ -90,13 +93,17 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A completion and what it answered: the call, its prompt, and the sampled message."""
+    """A completion and what it answered: the call, its prompt, and the sampled message.
+
+    `following` is the message that was put behind it, None where there is none.
+    """
 
     turn: int
     call: InferenceCall
     prompt: Sequence[Message]
     message: Message
     finish_reason: str | None
+    following: Message | None
 
 
 class ChatTemplate:
@@ -125,19 +132,49 @@ class ChatTemplate:
         """The conversation that ends with the completion. Raises RefusedError."""
         return str(self._apply(sample, (sample.message,), tokenize=False))
 
-    def end_of_completion(self, text: str, start: int, finish_reason: str | None) -> int:
-        """Where the completion that starts at `start` ends in the text of `answered`.
+    def completion(self, sample: Sample, text: str, start: int) -> "_Ended":
+        """The text of `answered` up to the end of the completion that starts at `start`.
 
         Behind the stop token stand a newline and the like, which the template wrote. A completion that ran into the
         token limit has no stop token.
         """
+        end = self._end_of_text(text, start)
+        stop = next((stop for stop in self._stops if text.endswith(stop, start, end)), "")
+        if sample.finish_reason == "length":
+            return _Ended(text[: max(start, end - len(stop))], is_end_known=True)
+        if stop:
+            return _Ended(text[:end], is_end_known=True)
+        shown = self._stop_in_next_message(sample, start)
+        return _Ended(text[: max(start, end)] + shown, is_end_known=bool(shown))
+
+    def _end_of_text(self, text: str, start: int) -> int:
+        """Where the last message ends, without the token and the spaces that only end a conversation."""
         end = len(text.rstrip())
         if self._ending and text.endswith(self._ending, start, end):
             end = len(text[: end - len(self._ending)].rstrip())
-        stop = next((stop for stop in self._stops if text.endswith(stop, start, end)), "")
-        if finish_reason == "length":
-            end -= len(stop)
-        return max(start, end)
+        return end
+
+    def _stop_in_next_message(self, sample: Sample, start: int) -> str:
+        """What the template writes behind the answer up to the first special token, as GLM-4.5's `<|user|>`; or "".
+
+        Where it drops the answer's reasoning once a message follows, the answer without it shows the same. A template
+        with markers says itself what is trained.
+        """
+        if self._marked or sample.following is None or sample.following.role == "assistant":
+            return ""
+        for answer in (sample.message, msgspec.structs.replace(sample.message, reasoning=None)):
+            try:
+                closed = str(self._apply(sample, (answer,), tokenize=False))
+                followed = str(self._apply(sample, (answer, sample.following), tokenize=False))
+            except RefusedError:
+                continue
+            closed = closed[: self._end_of_text(closed, start)]
+            if followed.startswith(closed):
+                behind = followed[len(closed) :]
+                spaces = len(behind) - len(behind.lstrip())
+                stop = next((stop for stop in self._stops if behind.startswith(stop, spaces)), "")
+                return behind[: spaces + len(stop)] if stop else ""
+        return ""
 
     def token_ids(self, text: str) -> TokenIds:
         """The ids of a text that was rendered. Shape: (tokens,)."""
@@ -185,6 +222,13 @@ class ChatTemplate:
         return "" if is_open else next((stop for stop in self._stops if closed.rstrip().endswith(stop)), "")
 
 
+class _Ended(NamedTuple):
+    """A conversation up to the end of its last completion, and whether it is known what the policy ended it with."""
+
+    text: str
+    is_end_known: bool
+
+
 @dataclass(frozen=True, slots=True)
 class _Completion:
     """A trained completion and where it stands: from `start` to `end`, in characters or in tokens."""
@@ -192,6 +236,7 @@ class _Completion:
     sample: Sample
     start: int
     end: int
+    is_end_known: bool
 
 
 @dataclass(slots=True)
@@ -236,8 +281,9 @@ def retokenize(
 
     `tokenizer` is a Hugging Face tokenizer with the policy's chat template (for many trajectories, one ChatTemplate of
     it). Each prompt is rendered as it was asked, also where it repeats a message in other words. The loss mask covers
-    the completion with its stop token (without one where the answer was cut off at `length`), and of that only what the
-    template marks, where it has `{% generation %}` markers and the tokenizer is a fast one.
+    the completion with its stop token (without one where the answer was cut off at `length`, and where the template
+    writes none and no message behind the answer shows it), and of that only what the template marks, where it has
+    `{% generation %}` markers and the tokenizer is a fast one.
 
     Needs the turns with their messages. Text is rendered twice a completion, so its cost grows with the square of a
     conversation's length; tokens are made twice a history, unless they come out otherwise in pieces than as a whole.
@@ -258,13 +304,14 @@ def retokenize(
 
 
 def _samples(
-    trajectory: Trajectory, messages: Iterable[HistoryMessage], prompts: Sequence[RebuiltPrompt]
+    trajectory: Trajectory, messages: Sequence[HistoryMessage], prompts: Sequence[RebuiltPrompt]
 ) -> Iterator[Sample]:
-    for entry in messages:
+    for entry, next_entry in zip_longest(messages, messages[1:]):
         if entry.trained and entry.turn is not None:
             turn = trajectory.turns[entry.turn]
             prompt = prompts[turn.call].messages or ()
-            yield Sample(entry.turn, trajectory.calls[turn.call], prompt, entry.message, turn.finish_reason)
+            following = None if next_entry is None else next_entry.message
+            yield Sample(entry.turn, trajectory.calls[turn.call], prompt, entry.message, turn.finish_reason, following)
 
 
 def _texts(samples: Iterable[Sample], template: ChatTemplate, skipped: list[Skipped]) -> Iterator[_Text]:
@@ -279,9 +326,8 @@ def _texts(samples: Iterable[Sample], template: ChatTemplate, skipped: list[Skip
         if current.completions and not prompt.startswith(current.text):
             yield current
             current = _Text()
-        end = template.end_of_completion(text, len(prompt), sample.finish_reason)
-        current.text = text[:end]
-        current.completions.append(_Completion(sample, len(prompt), end))
+        current.text, is_end_known = template.completion(sample, text, len(prompt))
+        current.completions.append(_Completion(sample, len(prompt), len(current.text), is_end_known))
     if current.completions:
         yield current
 
@@ -323,7 +369,7 @@ def _tokenize(text: _Text, template: ChatTemplate) -> Iterator[_Tokens]:
         pieces += (template.token_ids(context), template.token_ids(sampled))
         start = size + len(pieces[-2])
         end, size = completion.end, start + len(pieces[-1])
-        tokens.completions.append(_Completion(completion.sample, start, size))
+        tokens.completions.append(replace(completion, start=start, end=size))
     tokens.ids = TokenIds(b"".join(piece.data for piece in pieces))
     # Pieces that give the ids of the whole end where tokens end: then every prompt has these ids on its own too.
     if tokens.ids == template.token_ids(text.text):
@@ -345,7 +391,7 @@ def _tokenize_each(text: _Text, template: ChatTemplate) -> Iterator[_Tokens]:
             yield current
             current = _Tokens()
         current.ids = answered
-        current.completions.append(_Completion(completion.sample, len(prompt), len(answered)))
+        current.completions.append(replace(completion, start=len(prompt), end=len(answered)))
     yield current
 
 
@@ -363,7 +409,8 @@ def _build(tokens: _Tokens, template: ChatTemplate, skipped: list[Skipped]) -> I
                 continue
             start, end = marked[0], marked[-1] + 1
         mask[start:end] = b"\1" * (end - start)
-        spans.append(CompletionSpan(turn=completion.sample.turn, start=start, end=end, trained=True))
+        turn, is_end_known = completion.sample.turn, completion.is_end_known
+        spans.append(CompletionSpan(turn=turn, start=start, end=end, trained=True, is_end_known=is_end_known))
     if spans:
         turns = tuple(span.turn for span in spans)
         yield RetokenizedHistory(token_ids=tokens.ids, loss_mask=bytes(mask), turns=turns, spans=tuple(spans))

@@ -198,9 +198,9 @@ def check_models(chunks: Iterable[Chunk], selection: Selection) -> None:
     if not selection.completions.is_open:
         return
     several = SeveralModels()
-    for _, trajectory in read_numbered(chunks, selection.outline):
+    for number, trajectory in read_numbered(chunks, selection.outline):
         if selection.skip_reason(trajectory) is None:
-            several.add(selection.sampled_by(trajectory))
+            several.add(number, selection.sampled_by(trajectory))
     several.check()
 
 

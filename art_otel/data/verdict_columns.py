@@ -2,7 +2,7 @@
 
 Invariant: the verdicts, the tokens and the report are those of `Batches.verdicts()`, which restores each trajectory
 with its tokens. Credits get trajectories with no more than rewards and places of calls, so functions of the user are
-refused.
+refused. Where those raise UsageError because nobody chose one of several models, these say which rows that concerns.
 
     columns ─► reasons of completions ─► refused trajectories ─► plan ─► sequences as lengths ─► reasons ─► counts
 
@@ -39,7 +39,7 @@ from art_otel.data.columns import (
 )
 from art_otel.data.completion_columns import CODES, REASONS, left_out_turns, several_models
 from art_otel.data.completion_sampling import FEW, UNKNOWN
-from art_otel.data.completions import CompletionChoice, SeveralModels
+from art_otel.data.completions import SEVERAL, CompletionChoice, SeveralModels
 from art_otel.data.credit import shared_steps
 from art_otel.data.plan import Plan, Scoring, Units, add_units, finish_plan, rewards_of
 from art_otel.data.report import NAMED, BatchReport
@@ -57,7 +57,9 @@ class VerdictColumns:
 
     `completions` has a position in REASONS for each turn, -1 for none; those of row i begin at `turn_ends[i]`.
     `advantages` are those of turns that may be trained, `trained` and `sampled` count tokens of each row, those that
-    were recorded; `counted` marks rows of which all were. Shapes: (rows,), (turns,) and, of `turn_ends`, (rows + 1,).
+    were recorded; `counted` marks rows of which all were. `problem` says what has to be chosen before anything can be
+    trained; rows of which nobody chose a model are skipped as `several models`. Shapes: (rows,), (turns,) and, of
+    `turn_ends`, (rows + 1,).
     """
 
     skipped: list[str | None]
@@ -69,6 +71,7 @@ class VerdictColumns:
     sampled: Ints
     counted: Flags
     report: BatchReport
+    problem: str | None
 
 
 def verdict_columns(
@@ -92,9 +95,13 @@ def verdict_columns(
     refused = _refused(read, chunks, selection, left_out)
     selected = np.array([reason is None for reason in refused], np.bool_)
     plan, of_turns = _plan(read, refused, scoring, selection.completions, left_out)
+    problem = None
     if selection.completions.is_open:
         is_rewarded = of_turns.reasons != CODES["no reward"]
-        several_models(read, selected[read.turn_rows] & is_rewarded, left_out).check()
+        several = several_models(read, selected[read.turn_rows] & is_rewarded, left_out)
+        problem = several.problem()
+        for row in several.rollouts:
+            refused[row], selected[row] = SEVERAL, False
     skipped = np.where(left_out >= 0, left_out, of_turns.reasons)
     if builder.weights is not None:
         unusable = _count_token_rewards(read, selected, builder.weights, report)
@@ -124,6 +131,7 @@ def verdict_columns(
         sampled=_summed(read, read.sampled_tokens),
         counted=_summed(read, flags(read.of_turn("sampled_tokens").is_null()).astype(np.int64)) == 0,
         report=report,
+        problem=problem,
     )
 
 

@@ -23,6 +23,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from art_otel.conventions import values
+from art_otel.data.completions import ANOTHER_MODEL, is_among
 from art_otel.errors import UsageError
 from art_otel.http import CLOSE, BodyLimits, WebPageCheck
 from art_otel.model_gateway.addresses import PREFIX, Address, Target, is_for_gateway, read_address, read_target
@@ -73,7 +75,8 @@ _CONTINUING: Final = InternalErrorHandler("a call could not be brought to the co
 class GatewayOptions:
     """`upstreams` are the addresses of the model servers; `receiver` says where to listen and what to keep.
 
-    `otlp` is the address of a collector that gets the spans as well.
+    `otlp` is the address of a collector that gets the spans as well. `models` are names or globs, `!` excludes, as of
+    `art_otel.batches`: calls that ask for another model are marked as untrained.
     """
 
     upstreams: Sequence[str]
@@ -82,6 +85,7 @@ class GatewayOptions:
     keep_reasoning: bool = False
     policy_version_header: str | None = None
     otlp: str | None = None
+    models: tuple[str, ...] | None = None
 
 
 @dataclass(kw_only=True, slots=True)
@@ -230,6 +234,9 @@ class Gateway:
             with _CONTINUING:
                 known = self._conversations.rollout_of(exchange.request)
                 address = address if known is None else address._replace(rollout_id=known)
+        if exchange is not None and address.untrained is None:
+            is_policys = is_among(self.options.models, values.text(exchange.request.get("model")))
+            address = address if is_policys else address._replace(untrained=ANOTHER_MODEL)
         call = _Call(
             method=request.method,
             target=target,

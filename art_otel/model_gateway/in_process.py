@@ -19,6 +19,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from art_otel.conventions import ERROR_TYPE
+from art_otel.data.completions import Names
 from art_otel.http import Address as ListenAddress
 from art_otel.model_gateway.addresses import PREFIX, UNTRAINED_PREFIX, Address
 from art_otel.model_gateway.call_spans import SCOPE, answered_attributes, asked_attributes, call_name
@@ -108,7 +109,7 @@ def _end(span: Span, exchange: Exchange) -> None:
 
 
 @asynccontextmanager
-async def gateway(
+async def gateway(  # noqa: PLR0913 # every one is an option that users know by its name
     upstream: str | Iterable[str],
     *,
     listen: str = "127.0.0.1:0",
@@ -116,6 +117,7 @@ async def gateway(
     tokens: Tokens = "auto",
     keep_reasoning: bool = False,
     policy_version_header: str | None = None,
+    models: Names = None,
     grace: float = 60.0,
     token: str | None = None,
 ) -> AsyncGenerator[LocalGateway]:
@@ -128,7 +130,8 @@ async def gateway(
                 art_otel.reward(score(task))
 
     Inside a rollout, `url()` is an address of this rollout: calls to it belong to the rollout. Calls to other addresses
-    of the gateway are kept below `dir`. Raises UsageError for an address that cannot be used.
+    of the gateway are kept below `dir`. `models` are names or globs, `!` excludes, such as `["policy-*", "!*judge*"]`:
+    calls that ask for another model are marked as untrained. Raises UsageError for an address that cannot be used.
     """
     options = GatewayOptions(
         upstreams=[upstream] if isinstance(upstream, str) else [*upstream],
@@ -138,6 +141,7 @@ async def gateway(
         tokens=tokens,
         keep_reasoning=keep_reasoning,
         policy_version_header=policy_version_header,
+        models=(models,) if isinstance(models, str) else None if models is None else tuple(models),
     )
     local = LocalGateway(options)
     await asyncio.to_thread(local.start)

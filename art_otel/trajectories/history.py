@@ -377,12 +377,14 @@ class CompletionSpan:
     """Where a completion is in its history: tokens `start` to `end` (exclusive), sampled by turn `turn`.
 
     `trained` says whether this history is where it is trained; a completion of zero tokens shows that here only.
+    `is_end_known` is False for one without ids of the server's of which nothing shows the stop token: it has none here.
     """
 
     turn: int
     start: int
     end: int
     trained: bool
+    is_end_known: bool = True
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

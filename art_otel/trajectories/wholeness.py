@@ -298,7 +298,7 @@ class _Shape:
 
     def add(self, message: Message) -> None:
         """Take one more message."""
-        if message.role == "tool":
+        if message.role in ("tool", "function"):
             self._add_answer(message.tool_call_id)
         elif message.role == "assistant":
             self.wrong = self.wrong or self.unanswered()

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from art_otel.data import Verdict
+from art_otel.data.completions import SEVERAL
 from art_otel.data.plan import TurnReward
 from art_otel.data.sequences import BuiltSequences
 from art_otel.store import Wanted
@@ -64,7 +65,7 @@ def compare(snapshot: Snapshot, row: int, options: PlanOptions, trajectory: Traj
     turn_rewards = plan.turn_rewards(number, trajectory)
     if options.compares_groups:
         turn_rewards = _with_advantages(turn_rewards, snapshot.judging.wait(options), row)
-    refused = plan.skipped.get(number)
+    refused = SEVERAL if number in plan.several_models.rollouts else plan.skipped.get(number)
     built = batches.build(trajectory, turn_rewards) if refused is None else None
     return Comparison(
         trajectory=trajectory,

@@ -6,6 +6,7 @@ has one.
 
 from typing import Any, Final, NamedTuple
 
+from art_otel.data.completions import SEVERAL
 from art_otel.trajectories import explain
 
 _INCOMPLETE: Final = "incomplete: "
@@ -107,13 +108,18 @@ _CURES: Final = {
     ),
     "marked untrained": Cure(
         "a span at or above its call says that the policy does not learn from it",
-        "Nothing is wrong: remove art_otel.untrained(…) where it is the policy's.",
+        "Nothing is wrong: where it is the policy's, remove art_otel.untrained(…), or name its model in --models of the"
+        " gateway.",
     ),
     "another model": Cure(
         "the models option does not choose the model that sampled it", "Name its model in the models option, or *."
     ),
     "another agent": Cure(
         "the agents option does not choose the agent that sampled it", "Name its agent in the agents option, or *."
+    ),
+    SEVERAL: Cure(
+        "several models sampled it, and nobody chose which of them is trained",
+        "Name the policy's model in the models option, or * for all of them (docs/how-to/train-only-the-policy.md).",
     ),
     "cut at max_tokens": Cure(
         "the request allowed too few tokens to end the answer",

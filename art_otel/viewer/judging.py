@@ -79,6 +79,7 @@ class Judgement:
     `trained` and `sampled` count tokens: those that are trained, and those of all completions; `counted` marks rows
     of which all tokens of completions are known. Shape: (rows,).
     `advantages` has one for each completion, in the order of `completions`; None where none were asked for.
+    `problem` says what has to be chosen before anything can be trained; None where that is nothing.
     """
 
     verdicts: list[str | None]
@@ -89,6 +90,7 @@ class Judgement:
     counted: NDArray[np.bool_]
     refused: NDArray[np.bool_]
     report: BatchReport
+    problem: str | None
 
     def skipped(self, reason: str) -> NDArray[np.bool_]:
         """Mark the rows that are skipped for this reason. Shape: (rows,)."""
@@ -120,10 +122,13 @@ class Judging:
         return future.result() if future is not None and future.done() and future.exception() is None else None
 
     def problem(self) -> str | None:
-        """Why the trajectories cannot be judged; None where they can, or nobody knows yet."""
+        """Why the trajectories cannot be judged or trained; None where they can, or nobody knows yet."""
         future = self._futures.get(DEFAULTS)
         error = future.exception() if future is not None and future.done() else None
-        return str(error) if isinstance(error, ArtOtelError) else None
+        if isinstance(error, ArtOtelError):
+            return str(error)
+        judgement = self.done()
+        return None if judgement is None else judgement.problem
 
     def close(self) -> None:
         """Begin no further judgement; who waits for one gets a ReplacedError."""
@@ -164,6 +169,7 @@ def judge(combined: Combined, options: PlanOptions) -> Judgement:
         counted=columns.counted,
         refused=columns.refused,
         report=columns.report,
+        problem=columns.problem,
     )
 
 
@@ -173,14 +179,14 @@ def _settle(setter: Callable[[Any], None], outcome: object) -> None:
         setter(outcome)
 
 
-def described_options(options: PlanOptions, splits: Sequence[str]) -> list[dict[str, Any]]:
-    """Describe the options as a form needs them."""
+def described_options(options: PlanOptions, found: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
+    """Describe the options as a form needs them. `found` has choices of the data, by the names of their options."""
     return [
         {
             "name": option.name,
             "label": option.label,
             "kind": option.kind,
-            "choices": list(splits if option.name == "split" else option.choices),
+            "choices": list(found.get(option.name) or option.choices),
             "default": default_text(option.name),
             "value": options.text(option.name),
             "help": option.help,

@@ -151,7 +151,8 @@ def show_plan(snapshot: Snapshot, options: PlanOptions) -> dict[str, Any]:
     judgement = snapshot.judging.wait(options)
     report = judgement.report
     return {
-        "options": described_options(options, splits_of(snapshot)),
+        "options": described_options(options, choices_of(snapshot)),
+        "problem": judgement.problem,
         "trajectories": {
             "read": report.trajectories,
             "trained": report.trajectories_used,
@@ -174,9 +175,14 @@ def show_plan(snapshot: Snapshot, options: PlanOptions) -> dict[str, Any]:
     }
 
 
-def splits_of(snapshot: Snapshot) -> list[str]:
-    """The splits that occur."""
-    return sorted(snapshot.outlines.distinct("split"))
+def choices_of(snapshot: Snapshot) -> dict[str, list[str]]:
+    """What occurs in the data and options choose by."""
+    outlines = snapshot.outlines
+    return {
+        "split": sorted(outlines.distinct("split")),
+        "models": [*outlines.models.counts(), "*"],
+        "agents": [*outlines.agents.counts()],
+    }
 
 
 def _skipped(counts: Counter[str], unit: str, parameter: str, options: PlanOptions) -> list[dict[str, Any]]:

@@ -41,7 +41,7 @@ from art_otel.viewer.group import show_group
 from art_otel.viewer.judging import DEFAULTS, PlanOptions, described_options
 from art_otel.viewer.labels import LABELS_NAME, Change
 from art_otel.viewer.listing import list_page, list_selection
-from art_otel.viewer.overview import overview, show_plan, splits_of
+from art_otel.viewer.overview import choices_of, overview, show_plan
 from art_otel.viewer.rollout import RecordedSpans, raw_rollout, show_rollout, show_rows
 from art_otel.viewer.runs import list_runs, list_tasks, run_series, show_task
 from art_otel.viewer.snapshot import Snapshot, ViewedData
@@ -161,7 +161,7 @@ class Api:
             "hasRuns": any(source.run is not None for source in snapshot.sources),
             "hasSpans": self.spans is not None,
             "live": self.live,
-            "options": described_options(DEFAULTS, splits_of(snapshot)),
+            "options": described_options(DEFAULTS, choices_of(snapshot)),
             "canLabel": snapshot.labels.writable,
         }
 

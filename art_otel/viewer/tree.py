@@ -44,6 +44,7 @@ def _turn(trajectory: Trajectory, position: int, tokenizer: Tokenizer | None) ->
         "promptTokens": None if call.prompt_token_ids is None else len(call.prompt_token_ids),
         "tokensUntrained": turn.tokens_untrained,
         "textUntrained": turn.text_untrained,
+        "markedUntrained": call.marked_untrained,
         "failed": call.failed,
         "label": _label(turn),
         "drift": _drift(trajectory, turn, tokenizer),

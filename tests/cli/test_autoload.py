@@ -28,6 +28,7 @@ def autoload(python: Path, folder: Path, action: str, **settings: str):
     return run_command(folder, python, "-m", "art_otel", "autoload", action, **{"PYTHONPATH": "", **settings})
 
 
+@pytest.mark.long
 def test_every_program_is_traced_once_it_is_installed(python, tmp_path):
     (tmp_path / "app.py").write_text(CALL)
     before = autoload(python, tmp_path, "status")

@@ -40,6 +40,7 @@ def lines_of(out: str, name: str) -> list[str]:
     return [line for line in out.splitlines() if line.split()[1] == f"{name}:"]
 
 
+@pytest.mark.long
 def test_an_environment_that_is_fine(here):
     found = checks(here)
     fine = {name for name, level, _ in found if level == "ok"}
@@ -154,6 +155,7 @@ def test_findings_as_text(capsys, monkeypatch, tmp_path):
     assert (code, "FAIL  enabled: ART_OTEL_ENABLED=0 turns tracing off" in out) == (1, True)
 
 
+@pytest.mark.long
 def test_findings_as_json(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ART_OTEL_ENABLED", "0")

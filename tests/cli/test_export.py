@@ -197,6 +197,7 @@ def test_what_an_export_needs_is_named(capsys):
     assert "say --out too; `art-otel export --list` lists the exporters" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_without_an_exporter_those_for_what_one_has_are_named(dataset, tmp_path, capsys):
     for command in (("export", dataset), ("export", dataset, "-o", tmp_path / "out", "--to")):
         assert run(*command) == 2

@@ -272,6 +272,7 @@ def test_choices_that_say_nothing_are_none_beside_others():
     assert [(choice.index, choice.message.content) for choice in alone.choices] == [(0, None)]
 
 
+@pytest.mark.long
 def test_more_choices_or_parts_than_there_can_be_are_not_read():
     many = 1 << 16
     choice = {"message": {"role": "assistant", "content": "a"}}

@@ -168,6 +168,14 @@ def test_a_framework_that_lost_the_tool_calls_of_a_prompt():
     assert doubts(chat(kept, text("a"), scope=scope)) == ()
 
 
+def test_the_function_calls_and_refusals_that_openllmetry_left_out_of_a_prompt():
+    prompt = [*ASKED, message("assistant"), *ASKED]
+    scope, sent = "opentelemetry.instrumentation.openai.v1", {"role": "assistant", "refusal": "No."}
+    assert doubts(chat(prompt, text("a"), scope=scope)) == ("lossy recorder",)
+    request = json.dumps([{"role": "user", "content": "q"}, sent, {"role": "user", "content": "q"}])
+    assert doubts(chat(prompt, text("a"), scope=scope, **{"art.request.messages": request})) == ()
+
+
 @pytest.mark.parametrize("role", ["system", "developer", "user"])
 def test_nobody_asks_without_content(role):
     """A collector that takes content out leaves the role."""

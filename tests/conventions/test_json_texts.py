@@ -59,6 +59,56 @@ def test_a_value_of_openinference_that_is_declared_to_be_text(answer):
     assert [choice.message.content for choice in one.choices] == [text]
 
 
+PARTS = [
+    [{"type": "tool_call", "name": "search", "arguments": {"q": "x"}}],
+    [{"type": "text", "text": "hello"}],
+    [{"type": "reasoning", "text": "hm"}, {"type": "text", "text": "hello"}],
+    [{"type": "click", "x": 1}],
+    [{"action": "click"}],
+]
+
+
+def flattened(scope, answer, role="user", content="q"):
+    return call(
+        {
+            "gen_ai.prompt.0.role": role,
+            "gen_ai.prompt.0.content": content,
+            "gen_ai.completion.0.role": "assistant",
+            "gen_ai.completion.0.content": answer,
+        },
+        scope=scope,
+    )
+
+
+@pytest.mark.parametrize("answer", [*map(json.dumps, PARTS)])
+@pytest.mark.parametrize(
+    "scope", ["opentelemetry.instrumentation.openai.v1", "opentelemetry.instrumentation.anthropic"]
+)
+def test_an_answer_that_openllmetry_wrote_as_it_was_sampled(scope, answer):
+    one = flattened(scope, answer)
+    assert [(choice.message.content, choice.message.tool_calls) for choice in one.choices] == [(answer, ())]
+    assert not one.gaps
+
+
+@pytest.mark.parametrize("actions", [PARTS[0], PARTS[3]])
+def test_actions_that_stand_in_the_next_prompt_of_openllmetry(actions):
+    one = flattened("opentelemetry.instrumentation.openai.v1", "a", "assistant", json.dumps(actions))
+    assert [message.content for message in one.input_messages] == [json.dumps(actions)]
+    assert not one.gaps
+
+
+def test_parts_that_openllmetry_wrote_as_their_json():
+    parts = json.dumps([{"type": "text", "text": "hello"}])
+    one = flattened("opentelemetry.instrumentation.bedrock", parts)
+    assert [choice.message.content for choice in one.choices] == ["hello"]
+    for role in ("user", "assistant"):
+        one = flattened("opentelemetry.instrumentation.openai.v1", "a", role, parts)
+        assert [message.content for message in one.input_messages] == ["hello"]
+    used = json.dumps([{"type": "tool_use", "id": "c", "name": "look", "input": {}}])
+    (message,) = flattened("opentelemetry.instrumentation.anthropic", "a", "assistant", used).input_messages
+    assert [one.name for one in message.tool_calls] == ["look"]
+
+
 def test_a_value_that_nothing_declares_to_be_json_is_no_list_of_answers():
     one = call({
         "openinference.span.kind": "LLM",

@@ -4,11 +4,12 @@ import pytest
 from hypothesis import given as for_all
 from hypothesis import strategies as st
 
+import art_otel
 from art_otel.calls import Message
 from art_otel.data.retokenize import ChatTemplate, retokenize
 from art_otel.errors import UsageError
 from tests.data import tokenizers
-from tests.data.rollouts import agent_rollouts, assistant, chat, rollout, user
+from tests.data.rollouts import agent_rollouts, answer, assistant, chat, looking, rollout, user
 from tests.data.test_retokenize import CHATML, TALK, build, check_laws, reasons, texts
 
 
@@ -67,6 +68,34 @@ def test_a_template_without_stop_tokens():
     assert texts(tokenizer, build(rollout(chat(*TALK)), tokenizer)) == [["the sunny", "hello"]]
 
 
+def test_a_template_without_an_end_of_a_turn_shows_it_in_the_next_message():
+    tokenizer = tokenizers.bpe(tokenizers.OPEN, eos="<|endoftext|>")
+    talk = (user("weather?"), looking(), answer("sunny"), assistant("it is"), user("sure?"), assistant("the sunny"))
+    found = build(rollout(chat(*talk)), tokenizer)
+    assert texts(tokenizer, found) == [
+        [
+            "\n<think></think>\n<tool_call>look</tool_call><|observation|>",
+            "\n<think></think>\nit is<|user|>",
+            "\n<think></think>\nthe sunny",
+        ]
+    ]
+    assert [span.is_end_known for span in found.histories[0].spans] == [True, True, False]
+    cut = build(rollout(chat(*talk, finish_reason="length")), tokenizer)
+    assert [text.endswith("|>") for text in texts(tokenizer, cut)[0]] == [False] * 3
+    assert all(span.is_end_known for span in cut.histories[0].spans)
+
+
+def test_what_ends_a_turn_is_shown_where_its_thinking_is_dropped():
+    tokenizer = tokenizers.bpe(tokenizers.OPEN, eos="<|endoftext|>")
+    talk = (user("hello"), assistant("a", reasoning="hm"), user("more"), assistant("b", reasoning="it is"))
+    batches = art_otel.batches(rollout(chat(*talk), reward=1.0), tokenizer=tokenizer, advantage=None)
+    trained = [
+        tokenizer.decode(row[batch.loss_mask[at]]) for batch in batches for at, row in enumerate(batch.input_ids)
+    ]
+    assert trained == ["\n<think>hm</think>\na<|user|>", "\n<think>it is</think>\nb"]
+    assert (batches.report.retokenized, batches.report.without_stop_token) == (2, 1)
+
+
 def test_a_template_that_refuses_a_greeting():
     template = tokenizers.STRICT.replace("== 'system'", "!= 'system'")
     talk = (Message(role="system", content="be kind"), user("a"), assistant("b"))
@@ -78,7 +107,7 @@ def test_a_tokenizer_without_a_template_is_refused():
         retokenize(rollout([]), tokenizers.bpe(None))
 
 
-TEMPLATES = {name: getattr(tokenizers, name) for name in ("CHATML", "MARKED", "THINKING", "CLOSING", "STRICT")}
+TEMPLATES = {name: getattr(tokenizers, name) for name in ("CHATML", "MARKED", "THINKING", "CLOSING", "OPEN", "STRICT")}
 ALL = {
     f"{make.__name__} {name}": make(template)
     for name, template in TEMPLATES.items()

@@ -26,6 +26,7 @@ def test_the_same_options_give_the_same_batches_and_other_seeds_the_same_sequenc
     assert sets[0] == sets[1] == sets[2]
 
 
+@pytest.mark.long
 def test_seeds_and_epochs_give_orders_of_their_own():
     found = [talk(f"r-{number:02}", 1) for number in range(30)]
     with stored(found, rows=3) as folder:
@@ -38,6 +39,7 @@ def test_seeds_and_epochs_give_orders_of_their_own():
     assert len(set(map(frozenset, orders))) == 1
 
 
+@pytest.mark.long
 @settings(laws, max_examples=examples(40))
 @given(rollouts(storable=True), options(), st.integers(1, 3))
 def test_from_every_state_exactly_the_rest_is_given(found, chosen, rows):
@@ -57,6 +59,7 @@ def test_from_every_state_exactly_the_rest_is_given(found, chosen, rows):
             assert rest.state_dict() == states[-1]
 
 
+@pytest.mark.long
 @settings(laws, max_examples=examples(40))
 @given(rollouts(storable=True), options(), st.integers(1, 4), st.integers(1, 3))
 def test_ranks_give_as_many_batches_each_and_together_those_of_one_reader(found, chosen, world_size, rows):
@@ -77,6 +80,7 @@ def test_ranks_give_as_many_batches_each_and_together_those_of_one_reader(found,
     assert all(rank.report == whole.report for rank in ranks)
 
 
+@pytest.mark.long
 @settings(laws, max_examples=examples(60))
 @given(rollouts(storable=True), options(), st.integers(1, 3), st.integers(1, 3), st.booleans(), st.booleans())
 def test_the_length_is_the_number_of_batches_once_it_is_known(found, chosen, world_size, rows, by_length, drop_last):
@@ -139,6 +143,7 @@ def check_equal(found, files, chosen) -> None:
     assert in_files.report == in_memory.report
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("packed", [False, True])
 def test_windows_before_the_state_are_not_read_again(packed):
     found = [talk(f"r-{number:02}", 1) for number in range(20)]

@@ -57,6 +57,7 @@ def test_a_rollout_that_is_left_out_is_not_asked():
         assert counted(folder, status="ok") == counted(found, status="ok") == (0, 1)
 
 
+@pytest.mark.long
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=examples(50))
 @given(rollouts(storable=True), st.integers(1, 3))
 def test_the_report_counts_what_prompts_tell(found, rows):

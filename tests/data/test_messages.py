@@ -5,9 +5,11 @@ from itertools import chain
 
 import pytest
 from hypothesis import given as for_all
+from msgspec import structs
 
 import art_otel
 import art_otel.data
+from art_otel.calls import TokenIds
 from art_otel.data.sft import message_batches
 from art_otel.errors import StoreError, UsageError
 from art_otel.store import FileLimits, write_trajectories
@@ -92,6 +94,75 @@ def test_a_given_answer_is_not_trained():
     """An example in the prompt was not sampled."""
     (one,), _ = examples(rollout([call(0, [user("1"), assistant("2"), user("3")], assistant("4"))]))
     assert one.train == (False, False, False, True)
+
+
+CONTINUES = {"parameters": {"continue_final_message": True, "add_generation_prompt": False}}
+
+
+@pytest.mark.parametrize(
+    ("sampled", "fields"),
+    [
+        (" is 4", CONTINUES),
+        (" is 4", {"provider": "anthropic"}),
+        (" is 4", {"provider": "aws.bedrock", "request_model": "anthropic.claude-3-haiku-20240307-v1:0"}),
+        ("The answer is 4", {"parameters": {"continue_final_message": True, "echo": True}}),
+    ],
+)
+def test_a_prefill_and_its_continuation_are_one_message(sampled, fields):
+    """The agent sends it back as one."""
+    prompt, prefill = [user("2 + 2?")], assistant("The answer")
+    whole = assistant("The answer is 4")
+    first = call(0, [*prompt, prefill], assistant(sampled), **fields)
+    second = call(1, [*prompt, whole, user("sure?"), assistant("Yes,")], assistant(" it is"), **CONTINUES)
+    (one, next_one), _ = examples(rollout([first, second]))
+    spoken = [(message["role"], message["content"]) for message in one.messages]
+    assert spoken == [("user", "2 + 2?"), ("assistant", "The answer is 4")]
+    assert one.train == (False, True)
+    assert [message["content"] for message in next_one.messages] == [
+        *(text for _, text in spoken),
+        "sure?",
+        "Yes, it is",
+    ]
+    assert next_one.train == (False, False, False, True)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"provider": "openai"},
+        {"provider": "openai", "parameters": {"continue_final_message": False}},
+        {"provider": "anthropic", "prompt_token_ids": TokenIds.of([1, 2])},
+    ],
+)
+def test_an_answer_behind_an_assistants_message_is_one_of_its_own(fields):
+    sampled = call(0, [user("2 + 2?"), assistant("Hm")], assistant("4"), **fields)
+    if "prompt_token_ids" in fields:
+        choices = [structs.replace(choice, token_ids=TokenIds.of([3])) for choice in sampled.choices]
+        sampled = structs.replace(sampled, choices=tuple(choices))
+    (one,), _ = examples(rollout([sampled]))
+    assert [message["content"] for message in one.messages] == ["2 + 2?", "Hm", "4"]
+    assert one.train == (False, False, True)
+
+
+def test_an_answer_that_goes_on_with_one_that_must_not_be_trained_is_not_trained():
+    begun, rest = assistant("The answer"), assistant(" is 4")
+    first = call(0, [user("2 + 2?")], begun, gaps=(SCRUBBED,))
+    second = call(1, [user("2 + 2?"), begun], rest, **CONTINUES)
+    found, _ = examples(rollout([first, second]), allow_incomplete=True)
+    assert not found
+    third = call(2, [user("2 + 2?"), begun, rest, user("sure?")], assistant("yes"))
+    (one,), _ = examples(rollout([first, second, third]), allow_incomplete=True)
+    assert [message["content"] for message in one.messages] == ["2 + 2?", "The answer is 4", "sure?", "yes"]
+    assert one.train == (False, False, False, True)
+
+
+def test_an_answer_that_was_cut_and_continued_is_whole():
+    begun, rest = assistant("The answer"), assistant(" is 4")
+    first = call(0, [user("2 + 2?")], begun, finish_reason="length")
+    second = call(1, [user("2 + 2?"), begun], rest, **CONTINUES)
+    (one,), _ = examples(rollout([first, second]))
+    assert [message["content"] for message in one.messages] == ["2 + 2?", "The answer is 4"]
+    assert one.train == (False, True)
 
 
 def test_tools_are_those_of_the_path():
@@ -258,6 +329,7 @@ def test_real_recordings(tmp_path):
     assert sampled - failed - unknown <= report.trained_messages <= sampled - failed
 
 
+@pytest.mark.long
 @for_all(agent_rollouts())
 def test_every_sampled_message_is_trained_once(rollouts):
     found, _ = examples(rollouts)

@@ -258,6 +258,7 @@ def test_thousands_of_calls_inside_each_other(tmp_path):
     assert len(learn(tmp_path / "dataset")) == LEVELS
 
 
+@pytest.mark.long
 def test_a_flat_trace_of_thousands_of_calls_is_linear(tmp_path):
     """There the repair of a tree compares every call with every other."""
     counts = []

@@ -229,6 +229,7 @@ def test_a_credit_of_another_length_is_refused_with_its_rollout():
         advantages(talk("r", 1, 1), credit=Credit(per="rollout", rewards=lambda _: (1.0,)))
 
 
+@pytest.mark.long
 @settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(rollouts(8, storable=True), st.sampled_from(sorted(ADVANTAGES)), st.integers(1, 3))
 def test_every_token_has_the_advantage_of_its_rollout_in_its_group(found, name, rows):

@@ -126,6 +126,7 @@ def test_impossible_options():
         preference_batches([], status=["well"])
 
 
+@pytest.mark.long
 def test_files_give_what_memory_gives(tmp_path):
     rollouts = [said(str(n), f"r-{n:02}", n % 7, group=f"g-{n % 4}") for n in range(40)]
     write_trajectories(rollouts, tmp_path / "out", limits=FileLimits(group_rows=3))
@@ -184,6 +185,7 @@ def beginnings(draw) -> list[art_otel.Trajectory]:
     ]
 
 
+@pytest.mark.long
 @for_all(agent_rollouts() | beginnings(), st.sampled_from(PAIRS))
 def test_every_response_is_on_its_own_trajectory(rollouts, pairs):
     """Prompt and response together are a history of the rollout that is named, with its own reward."""

@@ -107,6 +107,7 @@ def test_staleness_counts_every_version_that_sampled_a_token():
     assert [len(list(art_otel.batches([told], **chosen, max_staleness=at))) for at in (1, 2)] == [0, 1]
 
 
+@pytest.mark.long
 @settings(deadline=None, max_examples=30)
 @given(trajectory=trajectories(max_calls=4))
 def test_files_have_what_memory_has(trajectory, tmp_path_factory):

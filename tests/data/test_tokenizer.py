@@ -18,6 +18,7 @@ CHATML = tokenizers.bpe(tokenizers.CHATML)
 EVERYTHING = {"advantage": None, "allow_incomplete": True, "status": ("ok", "error", "cancelled", "unfinished")}
 
 
+@pytest.mark.long
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(agent_rollouts(), st.sampled_from([tokenizers.CHATML, tokenizers.THINKING]))
 def test_every_completion_is_trained_or_counted(trajectories, template):

@@ -87,6 +87,7 @@ def check(source: object, **chosen) -> None:
     assert columns.report == whole.report
 
 
+@pytest.mark.long
 @settings(laws, max_examples=examples(150))
 @given(rollouts(storable=True), options(), FURTHER, st.data())
 def test_of_generated_trajectories(found, chosen, further, data):
@@ -151,6 +152,26 @@ def test_of_several_runs_and_of_parts_that_are_not_opened(tmp_path: Path):
         {"rollouts": ["r-1"]},
     ):
         check(sources, **chosen)
+
+
+def test_where_nobody_chose_a_model_columns_say_what_whole_trajectories_refuse(tmp_path: Path):
+    def asked(*models: str, **fields) -> Trajectory:
+        one = talk("-".join(models), *[2] * len(models), group_id="g", **fields)
+        named = zip(one.calls, models, strict=True)
+        return replace(one, calls=tuple(structs.replace(call, request_model=model) for call, model in named))
+
+    art_otel.write_trajectories(
+        [asked("policy", reward=1.0), asked("policy", "judge", reward=0.0), asked("a", "b", status="error")], tmp_path
+    )
+    columns = art_otel.batches(tmp_path).verdict_columns()
+    with pytest.raises(UsageError, match=r"1 rollout has .*'policy': 1, 'judge': 1") as refused:
+        list(art_otel.batches(tmp_path).verdicts())
+    assert columns.problem == str(refused.value)
+    assert columns.skipped == ["status", None, "several models"]
+    assert columns.report.trajectories_skipped == {"several models": 1, "status": 1}
+    assert columns.trained.tolist() == [0, 2, 0]
+    for chosen in ("*", "policy", "!policy"):
+        check(tmp_path, models=chosen)
 
 
 def test_what_columns_cannot_tell_is_refused(tmp_path: Path):

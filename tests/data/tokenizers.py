@@ -9,7 +9,15 @@ from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 WORDS = ("user", "assistant", "system", "tool", "hello", " is", " it", " the", " sunny", " Paris", "think", "\n\n")
-SPECIAL = ("<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|call_end|>")
+SPECIAL = (
+    "<|im_start|>",
+    "<|im_end|>",
+    "<|endoftext|>",
+    "<|call_end|>",
+    "<|user|>",
+    "<|assistant|>",
+    "<|observation|>",
+)
 
 CHATML = (
     "{%- if tools %}<|im_start|>system\n{% for tool in tools %}{{ tool | tojson }}\n{% endfor %}<|im_end|>\n{% endif %}"
@@ -62,6 +70,22 @@ CLOSING = (
     "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{% else %}{{- eos_token }}{% endif %}"
 )
 """As Phi 4 does it: a token at the end of the conversation only."""
+
+OPEN = (
+    "{%- for message in messages %}"
+    "{%- if message.role == 'user' %}{{- '<|user|>\n' + message.content }}"
+    "{%- elif message.role == 'tool' %}{{- '<|observation|>\n' + message.content }}"
+    "{%- else %}"
+    "{{- '<|assistant|>\n<think>' + (message.reasoning_content or '' if loop.last else '') + '</think>' }}"
+    "{%- if message.content %}{{- '\n' + message.content }}{% endif %}"
+    "{%- for call in message.tool_calls or [] %}"
+    "{{- '\n<tool_call>' + call.function.name + '</tool_call>' }}"
+    "{%- endfor %}"
+    "{%- endif %}"
+    "{%- endfor %}"
+    "{%- if add_generation_prompt %}{{- '<|assistant|>' }}{% endif %}"
+)
+"""As GLM 4.5 does it: no token ends a turn, the policy stops with the one that begins the next message."""
 
 STRICT = "{{- raise_exception('system messages are not supported') if messages[0].role == 'system' }}" + CHATML
 """As Gemma does it: some conversations are refused."""

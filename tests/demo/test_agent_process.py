@@ -10,6 +10,8 @@ import pytest
 
 from art_otel.demo.agent_process import AgentProcess
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def _interrupts():

@@ -14,6 +14,7 @@ from art_otel.cli.demo import plot
 from art_otel.demo import training
 
 
+@pytest.mark.long
 def test_the_demo_leaves_what_it_says(tmp_path, capsys):
     out = tmp_path / "out"
     assert main(["demo", "--steps", "1", "--seed", "3", "--out", str(out)]) == 0

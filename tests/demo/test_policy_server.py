@@ -175,6 +175,7 @@ def test_an_agent_that_cannot_start_says_so(server, tmp_path, monkeypatch):
         pass  # pragma: no cover # it is never entered
 
 
+@pytest.mark.long
 def test_the_agent_knows_nothing_of_art_otel():
     code = "import sys; sys.modules['art_otel'] = None; import runpy; runpy.run_path(sys.argv[1])"
     agent = sys.modules["art_otel.demo.agent"].__file__

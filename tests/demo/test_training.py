@@ -31,6 +31,7 @@ def gain(steps: list[Step]) -> float:
     return fmean(step.reward for step in steps[-third:]) - fmean(step.reward for step in steps[:third])
 
 
+@pytest.mark.long
 def test_the_policy_gets_better(trained):
     _, steps = trained
     assert 0.1 < steps[0].reward < 0.4
@@ -49,6 +50,7 @@ def test_with_advantages_shuffled_it_learns_nothing(tmp_path):
     assert gain(list(train(shuffled))) < 0.2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("proxy", ["http_proxy", pytest.param("ALL_PROXY", marks=pytest.mark.program)])
 def test_a_seed_gives_the_same_again_and_the_agent_goes_past_proxies_of_any_spelling(
     trained, tmp_path, monkeypatch, proxy
@@ -80,6 +82,7 @@ def test_the_run_log_has_the_trajectories_of_each_step(trained):
         assert {one.policy_version.last for one in found} == {str(step.number)}
 
 
+@pytest.mark.long
 def test_the_spool_becomes_one_dataset_in_which_nothing_is_lost(trained, tmp_path):
     training, _ = trained
     report = convert(Conversion(sources=[str(training.spool)], out=tmp_path, workers=1))

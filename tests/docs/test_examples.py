@@ -67,6 +67,7 @@ LONG = [DOCS / "tutorial" / "README.md"]
 """What `art-otel demo` does, which tests/demo runs every day."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "page",
     [pytest.param(page, id=str(inside(page)), marks=[pytest.mark.program] * (page in LONG)) for page in PAGES],

@@ -7,6 +7,8 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import get_args, get_type_hints
 
+import pytest
+
 from art_otel import attributes
 from art_otel.attributes import RewardSource
 from art_otel.conventions.dialects import _PREFIXES, DIALECTS
@@ -119,6 +121,7 @@ def test_the_page_of_the_command_line_is_up_to_date():
     assert generated.split() == text_of("docs/cli.md").split(), "run: uv run python docs/generate_cli.py"
 
 
+@pytest.mark.long
 def test_the_page_of_what_works_with_what_is_up_to_date():
     generated = runpy.run_path(str(DOCS / "generate_integrations.py"))["integrations_page"]()
     assert generated == text_of("docs/integrations.md"), "run: uv run python -m docs.generate_integrations"

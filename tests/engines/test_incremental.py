@@ -153,6 +153,7 @@ def test_what_comes_late_is_the_next_revision_for_every_reader(tmp_path):
     assert compact(out, linger=0).parts == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_merged", [False, True])
 def test_what_comes_after_the_retention_is_too_late_and_named(tmp_path, is_merged):
     spool, out, now = tmp_path / "spool", tmp_path / "out", 2_000_000_000 * SECOND
@@ -203,6 +204,7 @@ def test_other_settings_are_refused_by_name(tmp_path):
         take(out, file, grace=10.0, retain=1.0)
 
 
+@pytest.mark.long
 def test_few_files_are_kept_however_many_rounds_there_were(tmp_path):
     spool, out = tmp_path / "spool", tmp_path / "out"
     for number in range(1, 30):

@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 from random import Random
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +20,8 @@ from tests.conversions import RECORDINGS, SMALL, convert_files
 from tests.dumps import chat_span, explode, make_span, request_of, write_lines
 from tests.engines.test_reward_delivery import result_log
 from tests.examples import examples
+
+pytestmark = pytest.mark.long
 
 SECOND = 10**9
 START = 2_000_000_000 * SECOND

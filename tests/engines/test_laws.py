@@ -14,6 +14,8 @@ from tests.conversions import RECORDINGS, SMALL, convert_files
 from tests.dumps import explode, joined, write_lines
 from tests.examples import examples
 
+pytestmark = pytest.mark.long
+
 SLOW = settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 DUMPS = [
     RECORDINGS / "openinference" / "sync_tools.jsonl",

@@ -34,6 +34,7 @@ def end(how: int) -> None:
     os.kill(os.getpid(), how)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("workers", [1, 2])
 def test_summaries_come_in_the_order_of_the_tasks(workers):
     with local_engine(workers) as engine:
@@ -62,6 +63,7 @@ def test_a_failure_is_raised_here():
         list(engine.run(fail, ["no", "no"]))
 
 
+@pytest.mark.long
 def test_a_worker_that_is_killed_is_an_error_that_says_what_to_do():
     with pytest.raises(WorkerError, match=r"fewer --workers.*goes on where it was"), local_engine(2) as engine:
         list(engine.run(end, [signal.SIGKILL, 0]))
@@ -71,6 +73,7 @@ def _convert(out: Path) -> None:
     convert(Conversion(sources=[str(RECORDINGS / "traceloop")], out=out, workers=2, sizes=SPLIT))
 
 
+@pytest.mark.long
 def test_a_daemonic_process_converts_alone(tmp_path):
     process = multiprocessing.get_context("spawn").Process(target=_convert, args=(tmp_path,), daemon=True)
     process.start()
@@ -79,6 +82,7 @@ def test_a_daemonic_process_converts_alone(tmp_path):
     assert (tmp_path / "_report.json").exists()
 
 
+@pytest.mark.long
 def test_a_script_without_a_main_guard_converts_with_several_workers(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(

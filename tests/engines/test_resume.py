@@ -101,6 +101,7 @@ def test_it_goes_on_whatever_ended_it(dump, tmp_path, undisturbed, task, how):
     assert_goes_on(dump, out, undisturbed)
 
 
+@pytest.mark.long
 def test_what_was_read_is_not_read_again(dump, tmp_path, undisturbed):
     copy = tmp_path / "in.jsonl"
     copy.write_bytes(dump.read_bytes())
@@ -170,6 +171,7 @@ def test_other_sources_take_up_nothing(dump, tmp_path, undisturbed):
     assert_goes_on(longer, tmp_path / "out", undisturbed)
 
 
+@pytest.mark.long
 def test_a_part_that_somebody_removed_is_there_again_after_the_same_conversion(dump, tmp_path, undisturbed):
     convert_files(tmp_path / "out", dump, sizes=SIZES, workers=2)
     next(tmp_path.glob("out/part-*")).unlink()

@@ -218,6 +218,7 @@ def by_target(trajectories):
     return {(one.rollout_id, one.trace_id): (one.reward, one.rewards) for one in trajectories}
 
 
+@pytest.mark.long
 @settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(0, 2**32), st.sampled_from([None, SMALL]))
 @example(935, SMALL)

@@ -61,6 +61,7 @@ def test_within_a_file_the_later_line_counts_also_when_it_says_what_an_earlier_o
     assert row.reward == 0.0
 
 
+@pytest.mark.long
 def test_rounds_engines_and_copies_change_nothing(tmp_path):
     folder, chance = tmp_path / "in", random.Random(0)
     write_traces(folder, 8)

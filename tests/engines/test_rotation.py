@@ -114,6 +114,7 @@ OPERATIONS = [Log.append, Log.append, Log.tear, Log.rename, Log.copy_and_truncat
 ROTATIONS = st.lists(st.sampled_from([*OPERATIONS, Log.replace, Log.convert, Log.convert]), max_size=25)
 
 
+@pytest.mark.long
 @settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(operations=ROTATIONS, resource=st.sampled_from([None, LONG]))
 def test_every_line_is_read_once_however_its_file_is_rotated(operations, resource, tmp_path_factory):

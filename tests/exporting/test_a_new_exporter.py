@@ -67,6 +67,7 @@ def check(python: Path | str, folder: Path, **variables: str) -> None:
     assert json.loads(shorter)["trajectories_skipped"] == {"longer than Mini takes": 3}
 
 
+@pytest.mark.long
 def test_the_exporter_of_the_page_is_found_by_its_entry_point(project, tmp_path):
     # What an installer writes of the pyproject.toml, without one.
     found = tmp_path / "site"

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections import Counter
 
 import httpx
 import openai
@@ -15,6 +16,7 @@ import openai
 import art_otel
 from tests.model_gateway import record_vllm
 from tests.model_gateway.exact_cases import requests
+from tests.model_gateway.test_untrained import MARKS, ask_all
 
 AGENT = """
 import json, os, sys, urllib.request
@@ -134,6 +136,20 @@ async def judged(address: str, folder: str) -> None:
     assert [call.marked_untrained for call in trajectory.calls] == [None, "a/judge", None, "a/judge"]
 
 
+@art_otel.rollout
+def ask_with_helpers(gateway) -> None:
+    ask_all(gateway.url())
+
+
+async def helpers(address: str, folder: str) -> None:
+    """The agent's side calls ask for other models, by the same address."""
+    async with art_otel.gateway(address, dir=folder, models=["policy-*", "!*judge*"]) as gateway:
+        trajectory = await art_otel.gather_trajectory(asyncio.to_thread(ask_with_helpers, gateway))
+        await asyncio.to_thread(run_agent, gateway.url("/v1"), "Alone")
+    assert trajectory.complete, trajectory.incomplete_reasons
+    assert Counter((call.request_model, call.marked_untrained) for call in trajectory.calls) == MARKS
+
+
 async def client(address: str, folder: str) -> None:
     """The app asks by itself, and its client is traced as well."""
     async with art_otel.gateway(address, dir=folder) as gateway:
@@ -177,5 +193,5 @@ async def outside(address: str, folder: str) -> None:
 
 
 if __name__ == "__main__":
-    cases = (agents, claude, judged, client, late, ended, exact, outside)
+    cases = (agents, claude, judged, helpers, client, late, ended, exact, outside)
     asyncio.run({case.__name__: case for case in cases}[sys.argv[1]](*sys.argv[2:]))

@@ -29,6 +29,7 @@ def gateway(
     token: str | None = None,
     otlp: str | None = None,
     keep_reasoning: bool = False,
+    models: tuple[str, ...] | None = None,
 ) -> Iterator[Gateway]:
     """A running gateway."""
     receiver = ReceiverOptions(http=Address("127.0.0.1", 0), folder=folder, grace=grace, bodies=LIMITS, token=token)
@@ -40,6 +41,7 @@ def gateway(
             policy_version_header="x-policy-version",
             otlp=otlp,
             keep_reasoning=keep_reasoning,
+            models=models,
         )
     )
     running.receiver.start()

@@ -21,6 +21,7 @@ from tests.model_gateway.record_vllm import CUT, MODEL, VERSIONS, Reply, asked, 
 JSON = "application/json"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("version", VERSIONS)
 def test_to_the_agent_it_is_the_server_and_every_id_is_known(tmp_path, version):
     own_answers = read(version)["own"]
@@ -165,6 +166,7 @@ LAST = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dialect", PATHS)
 def test_an_agent_may_leave_when_it_has_what_ends_its_answer(tmp_path, dialect):
     """It has that only when all is known and recorded."""
@@ -188,6 +190,7 @@ def test_an_agent_may_leave_when_it_has_what_ends_its_answer(tmp_path, dialect):
     assert turns == {"whole": [None], **{f"left-{number}": [None] for number in range(5)}}
 
 
+@pytest.mark.long
 def test_clients_of_openai_raise_the_error(tmp_path):
     with (
         replayed(breaking("error")) as url,
@@ -208,6 +211,7 @@ def test_clients_of_openai_raise_the_error(tmp_path):
     assert last.response.error.message == "the engine died"
 
 
+@pytest.mark.long
 def test_where_images_stand_in_a_prompt_is_said(tmp_path):
     """The rest of an answer with images is as of one without."""
     features = {"mm_hashes": {"image": ["h"]}, "mm_placeholders": {"image": [{"offset": 3, "length": 4}]}}
@@ -242,6 +246,7 @@ NOT_SAMPLED = [
 ]
 
 
+@pytest.mark.long
 def test_what_sampling_from_ids_does_not_give_is_asked_of_the_server_as_it_is(tmp_path):
     """So is what a server is to store, if it has a store: clients ask for that by its id."""
 
@@ -262,6 +267,7 @@ def test_what_sampling_from_ids_does_not_give_is_asked_of_the_server_as_it_is(tm
     assert [call.extra["prompt_reason"] for call in trajectory.calls] == [reason for *_, reason in NOT_SAMPLED]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_asked", [True, False])
 @pytest.mark.parametrize("dialect", ["chat", "completions"])
 def test_each_chunk_counts_its_choice_where_it_is_asked_to(tmp_path, dialect, is_asked):

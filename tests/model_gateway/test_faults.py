@@ -56,6 +56,7 @@ class Answering:
         self._server.server_close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("tokens", ["off", "passthrough"])
 @pytest.mark.parametrize("path", ["chat/completions", "completions", "responses", "messages"])
 def test_a_stream_that_is_cut_in_or_behind_every_event_is_what_it_was(tmp_path, address, path, tokens):

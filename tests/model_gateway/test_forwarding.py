@@ -24,6 +24,7 @@ def counted(url: str, name: str) -> int:
     return int(match[1])
 
 
+@pytest.mark.long
 def test_a_collector_gets_what_the_spool_has(tmp_path, address):
     collector = Receiver(ReceiverOptions(http=Address("127.0.0.1", 0), folder=tmp_path / "collector"))
     collector.start()
@@ -39,6 +40,7 @@ def test_a_collector_gets_what_the_spool_has(tmp_path, address):
     assert SECRET not in str(theirs.calls)
 
 
+@pytest.mark.long
 def test_a_collector_that_is_away_costs_no_answer_and_is_counted(tmp_path, address, caplog):
     with gateway(tmp_path, address, otlp="http://127.0.0.1:9") as running:
         for _ in range(3):

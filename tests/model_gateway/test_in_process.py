@@ -24,24 +24,29 @@ def run(case: str, address: str, folder: Path) -> list[Trajectory]:
     return recorded(folder)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", ["agents", "client"])
 def test_calls_are_those_of_the_rollout_that_gave_the_address(tmp_path, address, case):
     assert run(case, address, tmp_path) == []
 
 
+@pytest.mark.long
 def test_a_call_that_runs_when_its_rollout_returns_is_waited_for_or_missed(tmp_path, address):
     assert run("late", address, tmp_path) == []
 
 
+@pytest.mark.long
 def test_a_reward_that_would_be_of_another_rollout_is_refused(tmp_path, address):
     assert run("ended", address, tmp_path) == []
 
 
+@pytest.mark.long
 def test_what_became_of_prompts_is_metadata_of_the_app_s_rollout(tmp_path):
     with replayed() as url:
         assert run("exact", url, tmp_path) == []
 
 
+@pytest.mark.long
 def test_what_no_rollout_asks_is_a_conversation(tmp_path, address):
     (trajectory,) = run("outside", address, tmp_path)
     assert len(trajectory.calls) == 2
@@ -51,6 +56,11 @@ def test_what_no_rollout_asks_is_a_conversation(tmp_path, address):
 def test_a_judge_has_an_address_of_its_own(tmp_path, address):
     (alone,) = run("judged", address, tmp_path)
     assert [call.marked_untrained for call in alone.calls] == ["a/judge"]
+
+
+def test_side_calls_are_told_by_their_models(tmp_path, address):
+    (alone,) = run("helpers", address, tmp_path)
+    assert [(call.request_model, call.marked_untrained) for call in alone.calls] == [("m", "another model")]
 
 
 @pytest.mark.parametrize(

@@ -163,6 +163,7 @@ def test_a_stream_that_the_server_cuts_is_cut_for_the_agent(plain):
         httpx.post(f"{plain.url}/v1/chat/completions", json=body)
 
 
+@pytest.mark.long
 def test_a_server_that_cannot_be_reached_is_an_error_that_clients_read(tmp_path):
     with (
         gateway(tmp_path, "http://127.0.0.1:9") as running,
@@ -172,6 +173,7 @@ def test_a_server_that_cannot_be_reached_is_an_error_that_clients_read(tmp_path)
         client.chat.completions.create(model=MODEL, messages=user("Hi"))
 
 
+@pytest.mark.long
 def test_a_server_that_refuses_to_be_asked_is_asked_again_unseen(tmp_path):
     with ModelServer(tmp_path, "--strict") as strict, gateway(tmp_path / "art", strict.url) as running:
         for _ in range(3):
@@ -181,6 +183,7 @@ def test_a_server_that_refuses_to_be_asked_is_asked_again_unseen(tmp_path):
         assert statuses == [404, 400, 200, 200, 200]  # the first asks, once, whether it samples from ids
 
 
+@pytest.mark.long
 def test_a_rollout_stays_on_its_server_and_others_go_where_less_runs(tmp_path):
     folders = [tmp_path / name for name in ("one", "two")]
     for folder in folders:

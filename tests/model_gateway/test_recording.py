@@ -92,6 +92,7 @@ def test_calls_are_those_that_the_live_half_records(tmp_path, server, address, m
     assert {call.policy_version for call in trajectory.calls} == {"v7"}
 
 
+@pytest.mark.long
 def test_every_answer_is_recorded_as_the_server_gave_it(tmp_path, server, address):
     before = len(server.exchanges())
     with gateway(tmp_path, address) as running:
@@ -248,6 +249,7 @@ def test_a_rollout_that_is_ended_while_a_call_runs_is_given_with_the_call(tmp_pa
     assert (taken.complete, taken.revision, len(taken.calls), taken.reward) == (True, 0, 1, 1.0)
 
 
+@pytest.mark.long
 def test_what_runs_longer_than_the_grace_is_missed_until_it_ends_and_no_revision_is_without_news(tmp_path, address):
     async def main(url: str) -> list[art_otel.Trajectory]:
         async with art_otel.connect(url) as rollouts:
@@ -367,6 +369,7 @@ def test_a_stream_that_was_left_costs_the_rollout_that_turn_alone(tmp_path, addr
     assert {turn.tokens_untrained for turn in trajectory.turns[:-1]} <= {"failed", "stream broke"}
 
 
+@pytest.mark.long
 def test_a_call_that_an_app_traced_as_well_is_one_call_with_the_ids_of_the_gateway(tmp_path, address, monkeypatch):
     """The app asks for no tokens, the gateway does; the app tells the gateway its rollout in the baggage."""
     monkeypatch.setenv("ART_OTEL_DIR", str(tmp_path))
@@ -455,6 +458,7 @@ def test_a_gateway_needs_no_sdk():
     assert said.stdout.strip() == b"[]"
 
 
+@pytest.mark.long
 def test_what_the_disk_refuses_is_answered_and_missed_and_ends_are_written_later(tmp_path, address):
     """A call is not written again, an end is: by itself, or when it is sent again, and then once."""
     with gateway(tmp_path, address, grace=2.0) as running:

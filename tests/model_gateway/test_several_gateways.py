@@ -30,6 +30,7 @@ def spools(folder: Path, *names: str) -> list[Path]:
     return [spool for name in names if any((spool := folder / name / "spool").rglob("*.jsonl"))]
 
 
+@pytest.mark.long
 def test_a_rollout_whose_calls_went_through_two_gateways_is_one(tmp_path, address):
     gateways = [Running(tmp_path / name, address) for name in ("one", "two")]
     for each in gateways:
@@ -55,6 +56,7 @@ def test_a_rollout_whose_calls_went_through_two_gateways_is_one(tmp_path, addres
         assert one.complete, one.incomplete_reasons
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("then", ["goes on", "is stopped", "is killed", "is another"])
 def test_what_was_said_of_a_rollout_counts_wherever_it_is_ended(tmp_path, address, then):
     one, two = gateways = [Running(tmp_path / name, address) for name in ("one", "two")]
@@ -136,6 +138,7 @@ def shared(folder: Path, address: str, count: int, *, grace: str, delays: tuple[
         yield Shared(receiver, gateways, url)
 
 
+@pytest.mark.long
 def test_a_trainer_gets_each_rollout_of_a_balancer_once_and_whole(tmp_path, address):
     """Also where what one gateway sends comes later than what the others do, and where nobody says the end."""
     names, turns = [*(f"ended-{number}" for number in range(12)), "quiet-1", "quiet-2"], 4
@@ -164,6 +167,7 @@ def test_a_trainer_gets_each_rollout_of_a_balancer_once_and_whole(tmp_path, addr
         assert [reward.value for reward in one.rewards] == [1.0] * one.rollout_id.startswith("ended")
 
 
+@pytest.mark.long
 def test_a_rollout_is_open_while_a_call_runs_at_a_gateway_that_was_not_told_of_its_end(tmp_path, address):
     """And for longer than the grace, if nobody ended it."""
 
@@ -189,6 +193,7 @@ def test_a_rollout_is_open_while_a_call_runs_at_a_gateway_that_was_not_told_of_i
         asyncio.run(main(setup))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("to", ["the same", "another"])
 def test_an_end_that_is_sent_again_is_one(tmp_path, address, to):
     with shared(tmp_path, address, 2, grace="60s") as setup:

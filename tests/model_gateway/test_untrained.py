@@ -2,12 +2,15 @@
 
 import subprocess
 import sys
+from collections import Counter
 
 import httpx
+import openai
 import pytest
 
+import art_otel
 from tests.conversions import convert_files
-from tests.model_gateway.gateways import MODEL, gateway, recorded, user
+from tests.model_gateway.gateways import MODEL, Running, gateway, recorded, user
 from tests.receiver.consuming import next_rollouts
 
 HI = {"model": MODEL, "messages": user("Hi")}
@@ -73,3 +76,51 @@ def test_calls_in_an_untrained_block_of_a_traced_app_are_marked(tmp_path, addres
     assert trajectory.complete, trajectory.incomplete_reasons
     assert [call.marked_untrained for call in trajectory.calls] == [None, "judge"]
     assert all(call.choices and call.choices[0].token_ids for call in trajectory.calls)
+
+
+def ask_all(url: str) -> None:
+    """What an agent asks that has side calls by the same base URL."""
+    with openai.OpenAI(base_url=f"{url}/v1", api_key="k") as client:
+        for model in ("policy-7", "policy-judge", "claude-haiku-4-5"):
+            client.chat.completions.create(model=model, messages=user("Hi"))
+        with client.chat.completions.create(model="helper", messages=user("A title?"), stream=True) as stream:
+            assert list(stream)
+        client.responses.create(model="helper", input="Is there quota?")
+        judge = {"x-art-untrained": "judge"}
+        client.chat.completions.create(model="policy-7", messages=user("Was it good?"), extra_headers=judge)
+
+
+MARKS = {
+    ("policy-7", None): 1,
+    ("policy-7", "judge"): 1,
+    ("policy-judge", "another model"): 1,
+    ("claude-haiku-4-5", "another model"): 1,
+    ("helper", "another model"): 2,
+}
+
+
+def test_calls_of_other_models_are_marked(tmp_path, server, address):
+    before = len(server.exchanges())
+    running = Running(tmp_path / "art", address, "--models", "policy-*, !*judge*")
+    running.start()
+    ask_all(f"{running.url}/rollout/r")
+    running.stop()
+    convert_files(tmp_path / "out", tmp_path / "art" / "spool")
+    (trajectory,) = art_otel.read_trajectories(tmp_path / "out")
+    assert Counter((call.request_model, call.marked_untrained) for call in trajectory.calls) == MARKS
+    assert trajectory.complete, trajectory.incomplete_reasons
+    batches = art_otel.batches(tmp_path / "out", advantage=None)
+    list(batches)
+    assert batches.report.trained_completions == 1
+    assert batches.report.completions_skipped == {"marked untrained": 5}
+    assert Counter(one.body.get("model") for one in server.exchanges()[before:])["helper"] == 2
+
+
+def test_a_call_without_a_model_is_of_none_that_is_chosen(tmp_path, address):
+    body = {"messages": user("Hi")}
+    for models, mark in ((("policy",), "another model"), (("!judge",), None), (("*",), None)):
+        folder = tmp_path / models[0].strip("*!")
+        with gateway(folder, address, models=models) as running:
+            httpx.post(f"{running.url}/rollout/r/v1/chat/completions", json=body)
+        ((call,),) = (one.calls for one in recorded(folder))
+        assert call.marked_untrained == mark

@@ -18,7 +18,7 @@ from tests.receiver.otlp import send
 from tests.receiver.rollouts import call, late_reward, logged_reward, rollout, root
 from tests.receiver.serving import serving
 
-pytestmark = pytest.mark.filterwarnings("error")
+pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("error")]
 
 
 @pytest.fixture

@@ -11,6 +11,8 @@ from tests.receiver.consuming import by_order, consume
 from tests.receiver.otlp import JSON, PROTOBUF, send, send_grpc
 from tests.receiver.serving import serving
 
+pytestmark = pytest.mark.long
+
 TRANSPORTS = [(PROTOBUF, ""), (PROTOBUF, "gzip"), (PROTOBUF, "zstd"), (JSON, "gzip"), (JSON, ""), ("grpc", "gzip")]
 
 

@@ -17,6 +17,8 @@ from tests.receiver.otlp import PROTOBUF, as_body, export, post, send
 from tests.receiver.rollouts import rollout
 from tests.receiver.serving import serving
 
+pytestmark = pytest.mark.long
+
 SMALL_DISK = (
     *("unshare", "--user", "--map-root-user", "--mount", "sh", "-c"),
     'mount -t tmpfs -o size=2m none "$ART_OTEL_DIR" && exec "$@"',

@@ -92,6 +92,7 @@ def test_members_and_frames_follow_each_other(server, encoding):
     assert status(server, compress(one) + b"rubbish", encoding=encoding) == 400
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("bomb", ["gzip", "zstd"])
 def test_a_bomb(server, bomb):
     zeros = bytes(8 * MIB)
@@ -260,6 +261,7 @@ def test_a_slow_body(tmp_path):
         receiver.stop()
 
 
+@pytest.mark.long
 def test_overload_is_said_to_be_tried_again(tmp_path):
     """Bodies that are held fill the budget; who comes then is told to come again, and nothing else is lost."""
     with serving(tmp_path / "art", "--max-body", "128", grpc=True) as server:

@@ -5,10 +5,14 @@ import json
 from pathlib import Path
 from urllib.request import Request, urlopen
 
+import pytest
+
 import art_otel
 from art_otel.trajectories import Trajectory
 from tests.live.rotel import free_port
 from tests.receiver.consuming import has_no_more
+
+pytestmark = pytest.mark.long
 
 TRACE = "ab" * 16
 

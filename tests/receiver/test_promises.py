@@ -29,6 +29,7 @@ def finished(number: int, spool) -> Finished:
     )
 
 
+@pytest.mark.long
 def test_memory_does_not_grow_with_what_was_acknowledged(tmp_path):
     index = RolloutIndex(tmp_path / "index.sqlite", tmp_path)
     index.add_consumer("trainer")
@@ -58,6 +59,7 @@ def connected(url: str, **options):
     return asyncio.run(run())
 
 
+@pytest.mark.long
 def test_a_receiver_that_is_not_up_yet_is_waited_for(tmp_path, caplog):
     server = Serve(tmp_path / "art").start()
     server.stop()
@@ -71,6 +73,7 @@ def test_a_receiver_that_is_not_up_yet_is_waited_for(tmp_path, caplog):
     assert caplog.text.count("waiting for the receiver") == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "said",
     [
@@ -129,6 +132,7 @@ def test_a_reward_for_an_unknown_rollout_is_mentioned(tmp_path, late):
         assert "of which no other span has come" in server.log.read_text()
 
 
+@pytest.mark.long
 def test_two_processes_of_one_name_get_whole_groups(tmp_path):
     with serving(tmp_path / "art") as server:
 

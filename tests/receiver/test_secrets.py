@@ -11,6 +11,8 @@ from tests.receiver.otlp import JSON, PROTOBUF, send
 from tests.receiver.rollouts import rollout, root
 from tests.receiver.serving import serving
 
+pytestmark = pytest.mark.long
+
 KEY = SECRETS["openai"]
 PASSWORD = "correct-horse-battery"
 NAMED = {"art.rollout.id": "r1"}

@@ -8,6 +8,8 @@ import pytest
 
 from tests.requests.programs import ART, REQUEST, ROOT, SETTING, run
 
+pytestmark = pytest.mark.long
+
 TRAINING = """
 import json
 

@@ -6,6 +6,8 @@ import pytest
 
 from tests.requests.programs import run
 
+pytestmark = pytest.mark.long
+
 SETTING = """
 import asyncio
 import json

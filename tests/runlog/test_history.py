@@ -117,6 +117,7 @@ for step in range(20):
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("splits", [("val", "val"), ("train", "val")])
 def test_processes_that_log_at_once_keep_whole_rows(tmp_path, splits):
     commands = [

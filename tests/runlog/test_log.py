@@ -213,6 +213,7 @@ def test_polars_reads_the_history(run_log):
     assert frame.drop_nulls(subset=["val/reward"]).sort("val/reward")["step"].last() == run_log.best_step()
 
 
+@pytest.mark.long
 @given(st.lists(any_trajectories(), max_size=3))
 def test_anything_that_is_a_trajectory_can_be_logged(tmp_path_factory, batch):
     run_log = RunLog("p", "m", tmp_path_factory.mktemp("any"), report_metrics=[])

@@ -87,6 +87,7 @@ def test_the_environment_sets_both(tmp_path):
     assert found.metadata == {"own": "[scrubbed:own pattern]", "ours": KEY, "art.scrubbed": 1}
 
 
+@pytest.mark.long
 def test_a_receiver_has_patterns_of_its_owner(tmp_path):
     with serving(tmp_path / "art", "--grace", "1s", "--scrub-pattern", PATTERN.pattern) as server:
         send(server.url, rollout(1, **{"art.metadata.own": OWN}))

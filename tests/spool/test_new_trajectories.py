@@ -169,6 +169,7 @@ def converted(tmp_path_factory):
     return {one.order: one for one in trajectories}
 
 
+@pytest.mark.long
 @settings(max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(0, 1 << 32))
 def test_whatever_the_order_and_the_looks_the_last_revision_is_what_a_dump_gives(converted, seed):

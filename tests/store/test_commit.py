@@ -132,6 +132,7 @@ def committed(out: Path, staged, last: int) -> subprocess.CompletedProcess:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.long
 def test_killed_behind_any_step_and_repeated_a_commit_ends_the_same(tmp_path):
     """The steps: folder, pending file, three moves, names, report, names, two parts and the pending file removed."""
 

@@ -78,6 +78,7 @@ def test_a_file_of_another_name_is_never_replaced(tmp_path):
         write_trajectories([], tmp_path / "notes.txt")
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform == "win32", reason="limits on file sizes are POSIX")
 def test_a_full_disk_raises_and_leaves_the_old_file(tmp_path):
     file = tmp_path / "x.parquet"

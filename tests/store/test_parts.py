@@ -24,6 +24,7 @@ def without(record, fields):
     return structs.replace(record, **{name: fields[name] for name in fields if name in record.__struct_fields__})
 
 
+@pytest.mark.long
 @settings(deadline=None)
 @given(trajectory=trajectories(max_calls=5), prompts=st.booleans(), messages=st.booleans(), tokens=st.booleans())
 def test_what_is_not_wanted_is_none_and_the_rest_equal(trajectory, prompts, messages, tokens, tmp_path_factory):
@@ -42,6 +43,7 @@ def test_what_is_not_wanted_is_none_and_the_rest_equal(trajectory, prompts, mess
     )
 
 
+@pytest.mark.long
 @given(trajectory=trajectories(max_calls=5))
 @settings(deadline=None)
 def test_the_turns_of_a_call_share_its_prompt(trajectory, tmp_path_factory):
@@ -51,6 +53,7 @@ def test_the_turns_of_a_call_share_its_prompt(trajectory, tmp_path_factory):
     assert all(turn.prompt is read.prompts[turn.call] for turn in read.turns)
 
 
+@pytest.mark.long
 @settings(deadline=None)  # the first writing loads pyarrow
 @given(st.lists(trajectories(max_calls=2), max_size=5, unique_by=lambda one: one.order), st.integers(1, 3))
 def test_row_groups_together_are_all_trajectories(written, rows):
@@ -62,6 +65,7 @@ def test_row_groups_together_are_all_trajectories(written, rows):
         assert [one for part in read for one in part] == sorted(written, key=lambda one: one.order)
 
 
+@pytest.mark.long
 @settings(deadline=None)
 @given(st.lists(trajectories(max_calls=1), max_size=5), st.integers(1, 3))
 def test_keys_are_those_of_the_trajectories(written, rows):

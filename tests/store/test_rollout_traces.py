@@ -46,6 +46,7 @@ def as_json(trace: RolloutTrace) -> list:
     return [trace.rollout_id, trace.span_id, *(value_of(value_text(getattr(trace, name))) for name in names)]
 
 
+@pytest.mark.long
 @settings(deadline=None)
 @given(st.lists(trajectories(), max_size=5))
 def test_any_come_back(tmp_path_factory, given_trajectories):

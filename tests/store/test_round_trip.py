@@ -32,6 +32,7 @@ def contents(folder) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
+@pytest.mark.long
 @given(st.lists(trajectories(), max_size=7))
 @IN_FOLDER
 def test_what_was_written_is_read_over_row_groups_and_parts(tmp_path_factory, given_trajectories):
@@ -45,6 +46,7 @@ def test_what_was_written_is_read_over_row_groups_and_parts(tmp_path_factory, gi
         assert pq.read_schema(part).equals(SCHEMA, check_metadata=True)
 
 
+@pytest.mark.long
 @given(trajectories())
 @IN_FOLDER
 def test_what_was_read_without_whole_prompts_is_written_as_it_was(tmp_path_factory, trajectory):

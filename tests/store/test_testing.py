@@ -84,6 +84,7 @@ OFTEN = frozenset(HAPPENS_TO_AGENTS) - {"tokenized anew", "written anew"}
 """The others need hundreds of examples."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("wanted", [OFTEN, pytest.param(frozenset(HAPPENS_TO_AGENTS), marks=pytest.mark.fuzz)])
 def test_lineages_hold_what_happens_to_agents(wanted):
     happened: set[str] = set()

@@ -9,6 +9,7 @@ so that a conversation is one history. `#name=value` words in the last user mess
     #delay=0.1     seconds before the answer begins         #pace=0.01     seconds before each chunk of a stream
     #status=failed how an answer of the Responses API ends (completed, incomplete, failed, queued)
     #break=3       the connection breaks after three chunks #order=reversed  the last choice streams first
+    #refuse=1      the text is a refusal
 """
 
 import hashlib
@@ -18,7 +19,7 @@ import zlib
 from dataclasses import dataclass
 
 END_ID = 2
-_ROLE_IDS = {"system": 3, "developer": 4, "user": 5, "assistant": 6, "tool": 7}
+_ROLE_IDS = {"system": 3, "developer": 4, "user": 5, "assistant": 6, "tool": 7, "function": 8}
 _DIRECTION = re.compile(r"#(\w+)=(\S+)")
 _TOKEN = re.compile(r"\s*\S+|\s+$")
 _WORDS = ("the", "river", "turns", "north", "under", "seven", "grey", "clouds", "while", "ten", "boats", "wait")
@@ -31,20 +32,26 @@ class Completion:
     text: str | None
     reasoning: str | None
     tool_calls: tuple[dict, ...]
+    refusal: str | None
+    function_call: dict | None
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
 
     @property
     def finish_reason(self) -> str:
+        if self.function_call:
+            return "function_call"
         return "tool_calls" if self.tool_calls else "stop"
 
     def message(self) -> dict:
         """As a chat response has it."""
-        found: dict = {"role": "assistant", "content": self.text, "refusal": None}
+        found: dict = {"role": "assistant", "content": self.text, "refusal": self.refusal}
         if self.reasoning:
             found["reasoning_content"] = self.reasoning
         if self.tool_calls:
             found["tool_calls"] = list(self.tool_calls)
+        if self.function_call:
+            found["function_call"] = self.function_call
         return found
 
 
@@ -62,22 +69,29 @@ def prompt_ids(messages: list[dict], tools: list[dict] | None) -> list[int]:
     return [*ids, _ROLE_IDS["assistant"]]
 
 
-def sample(messages: list[dict], tools: list[dict] | None, index: int) -> Completion:
-    """Choice `index` of the answer: a tool call for what a user asks where tools are there, else a text."""
+def sample(
+    messages: list[dict], tools: list[dict] | None, index: int, functions: list[dict] | None = None
+) -> Completion:
+    """Choice `index` of the answer: a tool call for what a user asks where tools are there, else a text.
+
+    Of the older `functions` one is called.
+    """
     directed = directions(messages)
     seed = hashlib.sha256(json.dumps([messages, index]).encode()).hexdigest()
     last = messages[-1]["role"] if messages else "user"
-    calls = _tool_calls(tools, seed, int(directed.get("calls", 1))) if tools and last == "user" else ()
-    message = {
-        "role": "assistant",
-        "content": None if calls else directed.get("say") or _sentence(seed, int(directed.get("words", 12))),
-        "tool_calls": list(calls),
-    }
+    is_asked = last == "user" and "refuse" not in directed
+    calls = _tool_calls(tools, seed, int(directed.get("calls", 1))) if tools and is_asked else ()
+    function = _tool_calls(functions, seed, 1)[0]["function"] if functions and is_asked else None
+    text = None if calls or function else directed.get("say") or _sentence(seed, int(directed.get("words", 12)))
+    refusal, content = (text, None) if "refuse" in directed else (None, text)
+    message = {"content": content, "refusal": refusal, "function_call": function, "tool_calls": list(calls)}
     ids = (*tokens(_rendered(message)), END_ID)
     return Completion(
-        text=message["content"],
+        text=content,
         reasoning=f"I think of {seed[:6]}." if "think" in directed else None,
         tool_calls=calls,
+        refusal=refusal,
+        function_call=function,
         token_ids=ids,
         logprobs=tuple(-((number * 7 + at) % 40) / 16 for at, number in enumerate(ids)),
     )
@@ -110,10 +124,10 @@ def _sentence(seed: str, words: int) -> str:
 
 
 def _rendered(message: dict) -> str:
-    calls = [
-        f"<call>{call['function']['name']} {call['function']['arguments']}" for call in message.get("tool_calls") or ()
-    ]
-    return "\n".join([_text(message.get("content")), *calls])
+    functions = [call["function"] for call in message.get("tool_calls") or ()]
+    functions += [message["function_call"]] if message.get("function_call") else []
+    calls = [f"<call>{function['name']} {function['arguments']}" for function in functions]
+    return "\n".join([_text(message.get("content")) or message.get("refusal") or "", *calls])
 
 
 def _text(content: str | list | None) -> str:

@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 MOST = {"whole": (19, 225), "streamed": (21, 3500)}
 """Modules and Python calls; a streamed answer has a hundred chunks."""
 

@@ -4,6 +4,8 @@ import pytest
 
 from tests.benchmarks.gathering import run
 
+pytestmark = pytest.mark.long
+
 ROLLOUTS, CALLS, PROMPT_BYTES = 24, 4, 20_000
 MOST = 80
 """Megabytes: that of the libraries which are loaded on the way, and of one rollout that is read."""

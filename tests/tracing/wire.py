@@ -213,7 +213,7 @@ def _input_messages(body: dict) -> list[dict]:
 
 def _chat_completions(body: dict) -> tuple[list[Completion], list[int]]:
     messages, tools = body["messages"], body.get("tools")
-    completions = [policy.sample(messages, tools, index) for index in range(body.get("n") or 1)]
+    completions = [policy.sample(messages, tools, index, body.get("functions")) for index in range(body.get("n") or 1)]
     return completions, policy.prompt_ids(messages, tools)
 
 
@@ -221,6 +221,10 @@ def _deltas(body: dict, index: int, one: Completion) -> Iterator[dict]:
     """One choice as chunk choices: its role, then a token a chunk; the last has the finish reason and what is left."""
     deltas: list[dict] = [{"reasoning_content": one.reasoning}] if one.reasoning else []
     deltas += [{"content": piece} for piece in policy.pieces(one.text or "")]
+    deltas += [{"refusal": piece} for piece in policy.pieces(one.refusal or "")]
+    if one.function_call:
+        deltas.append({"function_call": {**one.function_call, "arguments": ""}})
+        deltas += [{"function_call": {"arguments": piece}} for piece in policy.pieces(one.function_call["arguments"])]
     for at, call in enumerate(one.tool_calls):
         function = call["function"]
         deltas.append({"tool_calls": [{**call, "index": at, "function": {**function, "arguments": ""}}]})

@@ -174,6 +174,7 @@ def test_a_token_history_is_what_the_server_saw(calls):
         assert [token for token, mask in zip(ids, history.loss_mask, strict=True) if mask] == under_mask
 
 
+@pytest.mark.long
 @given(agent_calls())
 def test_it_says_where_messages_and_ids_part(calls):
     trajectory = trajectory_of(calls)

@@ -20,6 +20,7 @@ def count(shape: str, calls: int) -> int:
     return operations(build_trajectories, group)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shape", SHAPES)
 def test_four_times_the_calls_are_four_times_the_work(shape):
     count(shape, 10)  # what is made when it is first used

@@ -219,6 +219,7 @@ def test_rewards_in_a_nested_rollout_know_nothing_of_the_outer_one(tmp_path):
     assert [(reward.step, reward.target) for reward in inner.rewards] == [(None, None)]
 
 
+@pytest.mark.long
 def test_rewards_and_ids_in_a_trace_of_thirty_thousand_levels():
     builder = SpanBuilder()
     spans = [builder.rollout("deep"), *(builder.span(f"level {level}") for level in range(30_000))]

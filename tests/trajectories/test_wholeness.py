@@ -49,6 +49,12 @@ WHOLE = {
     ],
     "other ids for calls than for answers": [user("q"), called(structs.replace(LOOK, id="fc_1")), result("call_1")],
     "no ids": [user("q"), called(structs.replace(LOOK, id=None)), result(None), user("more")],
+    "a function's result": [
+        user("q"),
+        called(structs.replace(LOOK, id=None)),
+        Message(role="function", name="look", content="sun"),
+        user("more"),
+    ],
     "a few-shot example": [SYSTEM, user("x"), assistant("y"), user("q")],
 }
 BROKEN = {

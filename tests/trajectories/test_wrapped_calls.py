@@ -123,6 +123,7 @@ _REQUESTS = st.recursive(
 """An answer, and the requests that were made before the framework's span ended."""
 
 
+@pytest.mark.long
 @settings(max_examples=examples(100), deadline=None)
 @given(st.lists(_REQUESTS, max_size=3), st.randoms(use_true_random=False))
 def test_n_requests_of_a_framework_are_n_calls_however_they_are_nested(tmp_path_factory, requests, random):

@@ -5,6 +5,7 @@ from typing import get_args
 import pytest
 
 from art_otel.data.completion_columns import REASONS
+from art_otel.data.completions import SEVERAL
 from art_otel.data.selection import ENDED_ON_FAILURE
 from art_otel.data.sequences import NOTHING
 from art_otel.trajectories import EXPLANATIONS
@@ -12,8 +13,8 @@ from art_otel.trajectories.model import TextUntrained, TokensUntrained
 from art_otel.viewer.cures import cure_of
 
 OF_ROLLOUTS = (
-    ENDED_ON_FAILURE, NOTHING, "status", "split", "training step", "no policy version", "another policy version",
-    "policy version without a number", "stale",
+    ENDED_ON_FAILURE, NOTHING, SEVERAL, "status", "split", "training step", "no policy version",
+    "another policy version", "policy version without a number", "stale",
 )  # fmt: skip
 ALL = {
     *REASONS,

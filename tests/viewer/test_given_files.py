@@ -31,6 +31,7 @@ def tokenizer(tmp_path, request):
     return tmp_path / "saved"
 
 
+@pytest.mark.long
 def test_each_token_has_its_text_and_drift_is_shown_as_texts(tmp_path, tokenizer):
     with viewer(dataset(tmp_path / "dataset"), "--tokenizer", tokenizer) as client:
         assert answer(client, "info")["hasTokenizer"]
@@ -50,6 +51,7 @@ def test_a_tokenizer_that_cannot_be_loaded_is_named(tmp_path):
             Tokenizer(path)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "recording", sorted(RECORDINGS.glob("*/async_tools.jsonl"))[:3], ids=lambda path: path.parent.name
 )

@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pytest
+
 import art_otel
 from art_otel.cli import main
 from art_otel.store import read_trajectories, write_trajectories
@@ -10,6 +12,8 @@ from tests.conversions import RECORDINGS, convert_files
 from tests.data.token_rollouts import talk
 from tests.dumps import chat_span, make_span, request_of, write_lines
 from tests.viewer.served import answer, viewer
+
+pytestmark = pytest.mark.long
 
 DUMP = min(RECORDINGS.rglob("*.jsonl"))
 

@@ -3,6 +3,8 @@
 import threading
 from dataclasses import replace
 
+import pytest
+
 from art_otel.runlog import RunLog
 from art_otel.store import write_trajectories
 from tests.conversions import RECORDINGS
@@ -14,6 +16,7 @@ def rewarded(rollout_id, reward):
     return talk(rollout_id, 2, reward=reward, rewards=(judged(reward),), group_id="g")
 
 
+@pytest.mark.long
 def test_a_dataset_that_is_replaced_is_a_409_and_then_the_new_one(tmp_path):
     folder = tmp_path / "dataset"
     write_trajectories([talk("before", 2)], folder)
@@ -52,6 +55,7 @@ def test_runs_are_followed_and_their_points_lead_to_the_step(tmp_path):
         assert {row["rolloutId"] for row in answer(client, "trajectories", step=1)["rows"]} == {"a", "b"}
 
 
+@pytest.mark.long
 def test_a_task_stands_side_by_side_over_the_steps_of_each_run(tmp_path):
     for run, steps in (("one", range(40)), ("two", (0, 7))):
         log = RunLog("project", run, tmp_path, report_metrics=[])
@@ -82,6 +86,7 @@ def test_a_task_stands_side_by_side_over_the_steps_of_each_run(tmp_path):
         assert client.get("/api/runs/task?name=nothing").status_code == 404
 
 
+@pytest.mark.long
 def test_two_runs_and_a_copy_of_one_show_each_rollout_once_and_groups_apart(tmp_path):
     run = [rewarded(name, reward) for name, reward in (("a", 0.0), ("b", 1.0))]
     RunLog("project", "model", tmp_path, report_metrics=[]).log(run, "train", step=1)

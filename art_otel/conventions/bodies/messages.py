@@ -35,6 +35,8 @@ _MAX_PARTS: Final = 1 << 16
 _TEXT: Final = frozenset({"text", "input_text", "output_text"})
 _REASONING: Final = frozenset({"reasoning", "thinking", "reasoning_text", "summary_text"})
 _TOOL_CALL: Final = frozenset({"tool_call", "tool_use", "function_call", "custom_tool_call", "tool-call"})
+SPOKEN_TYPES: Final[frozenset[Value]] = _TEXT | _REASONING | {"refusal"}
+"""The types of parts that are text of their message."""
 _API_ANSWER: Final = frozenset({"tool_result", "function_call_output", "custom_tool_call_output"})
 _ANSWER: Final = frozenset({"tool_call_response", "tool-result"}) | _API_ANSWER
 """Answers of tools: in GenAI's and Vercel's words their results are values of the tool's own."""
@@ -134,7 +136,7 @@ def unwrapped(content: str) -> Value:
     return decoded if is_parts else content
 
 
-def join(messages: Sequence[Message]) -> Message:
+def join_messages(messages: Sequence[Message]) -> Message:
     """Join messages of one role to the one that was sampled."""
     if len(messages) == 1:
         return messages[0]
@@ -458,7 +460,7 @@ def join_assistant_messages(messages: tuple[Message, ...]) -> tuple[Message, ...
     done: list[Message] = []
     for is_sampled, adjacent in groupby(messages, key=_is_assistant):
         run = list(adjacent)
-        done += [join(run)] if is_sampled else run
+        done += [join_messages(run)] if is_sampled else run
     return tuple(done)
 
 

@@ -19,7 +19,7 @@ from art_otel.calls import Choice, Message, Usage
 from art_otel.conventions import values
 from art_otel.conventions.attributes import AttributeReader
 from art_otel.conventions.bodies import gemini, openai_body
-from art_otel.conventions.bodies.messages import join, messages_of
+from art_otel.conventions.bodies.messages import join_messages, messages_of
 from art_otel.conventions.bodies.openai_body import read_tokens
 from art_otel.conventions.bodies.tokens import choice_tokens
 from art_otel.conventions.facts import CallFacts
@@ -138,7 +138,7 @@ def _sampled(entries: list[Value]) -> list[Message]:
     answers = [message for entry in entries for message in _message(entry)]
     if any(message.role != "assistant" for message in answers):
         raise ParseError("", "is no list of answers")
-    return [join(answers)] if answers and any(map(_is_item, entries)) else answers
+    return [join_messages(answers)] if answers and any(map(_is_item, entries)) else answers
 
 
 def _answers(messages: Sequence[Message]) -> CallFacts | None:

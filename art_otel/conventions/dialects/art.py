@@ -7,6 +7,7 @@ dump needs no other record; one that names no response, or holds no message, is 
 """
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, cast, get_args
 
@@ -42,6 +43,12 @@ PREFIXES: Final = ("art.tokens.", "art.logprobs.", "art.response.", "art.request
 
 _PROMPTS: Final = (genai.INPUT_MESSAGES, openinference.INPUT_VALUE, "llm.input_messages.", "gen_ai.prompt.")
 _ANSWERS: Final = (genai.OUTPUT_MESSAGES, openinference.OUTPUT_VALUE, "llm.output_messages.", "gen_ai.completion.")
+
+_NOT_AS_SENT: Final = re.compile(rb'"(?:function_call"\s*:\s*\{|role"\s*:\s*"function"|refusal"\s*:\s*")')
+"""What instrumentors leave out of messages: calls of the older `functions`, their results, and refusals.
+
+OpenLLMetry writes none of these; OpenTelemetry's writes a refusal as a text.
+"""
 
 _CHOICE_FIELDS: Final = frozenset({"message", "text", "finish_reason"})
 """Fields that a choice has and no output item; a choice of an empty stream has only the last."""
@@ -104,12 +111,16 @@ def _messages(recording: SpanRecording, reader: AttributeReader) -> tuple[Messag
     return join_assistant_messages(messages) if messages and genai.is_responses(recording.span) else messages
 
 
-def lost_input(attributes: Attributes) -> bool:
-    """Whether instrumentors recorded a call's answer but not its prompt: then they do record content, and lost it."""
-    if genai.INPUT_MESSAGES in attributes or openinference.INPUT_VALUE in attributes:
+def lost_input(attributes: Attributes, sent_messages: bytes) -> bool:
+    """Whether instrumentors that record content lost a call's prompt, or write `sent_messages` otherwise.
+
+    Where they recorded an answer without a prompt, they lost it. A whole request body loses nothing.
+    """
+    if openinference.INPUT_VALUE in attributes:
         return False
-    has_answer = any(name.startswith(_ANSWERS) for name in attributes)
-    return has_answer and not any(name.startswith(_PROMPTS) for name in attributes)
+    if any(name.startswith(_PROMPTS) for name in attributes):
+        return _NOT_AS_SENT.search(sent_messages) is not None
+    return any(name.startswith(_ANSWERS) for name in attributes)
 
 
 def span_env_state(span: Span) -> dict[str, Value]:

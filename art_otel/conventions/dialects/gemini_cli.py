@@ -16,7 +16,7 @@ from art_otel.calls import Choice, Message, Usage
 from art_otel.conventions import values
 from art_otel.conventions.attributes import AttributeReader, SpanRecording
 from art_otel.conventions.bodies import gemini
-from art_otel.conventions.bodies.messages import join
+from art_otel.conventions.bodies.messages import join_messages
 from art_otel.conventions.dialects import genai
 from art_otel.conventions.dialects.dialect import Dialect, Role
 from art_otel.conventions.facts import NO_FACTS, CallFacts
@@ -123,7 +123,7 @@ def _choices(reader: AttributeReader) -> tuple[Choice, ...] | None:
 def _joined(pieces: list[Message]) -> Message:
     """Join the pieces of a stream; pieces of reasoning belong together as those of the text do."""
     reasoning = "".join(piece.reasoning or "" for piece in pieces)
-    joined = join([msgspec.structs.replace(piece, reasoning=None) for piece in pieces])
+    joined = join_messages([msgspec.structs.replace(piece, reasoning=None) for piece in pieces])
     content = "".join(piece.content or "" for piece in pieces) or None
     is_text = all(piece.parts is None for piece in pieces)
     return msgspec.structs.replace(

@@ -20,7 +20,7 @@ import msgspec
 from art_otel.calls import Choice, Message
 from art_otel.conventions import values
 from art_otel.conventions.attributes import AttributeReader, SpanRecording
-from art_otel.conventions.bodies.messages import join, join_assistant_messages, messages_of, unwrapped
+from art_otel.conventions.bodies.messages import join_assistant_messages, join_messages, messages_of, unwrapped
 from art_otel.conventions.dialects import genai
 from art_otel.conventions.dialects.dialect import Dialect
 from art_otel.conventions.dialects.genai import event_name
@@ -253,7 +253,7 @@ def _items(reader: AttributeReader, entries: Sequence[dict[str, Value]]) -> Call
         end -= 1
     choices = None
     if answer := items[end:]:
-        message = join(answer)
+        message = join_messages(answer)
         reason = completed_reason(tool_calls=bool(message.tool_calls))
         choices = (Choice(index=0, message=message, finish_reason=reason),)
     return CallFacts(

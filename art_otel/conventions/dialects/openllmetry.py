@@ -4,9 +4,13 @@ https://github.com/traceloop/openllmetry: `gen_ai.prompt.<n>.{role,content,tool_
 `gen_ai.completion.<n>.*`, before that `llm.prompts.<n>.*` and `llm.completions.<n>.*`. Invariant: tool-call arguments
 are text here, so they are exact. Empty content is not written and neither is content that could not be, so a message
 of which only the role is left is unknown.
+
+Content parts are their JSON here, and a text may be JSON as well. An answer is the text that was sampled, unless its
+instrumentor is known to write parts: `[{"type": "text", "text": "hello"}]` is an answer of OpenAI's and parts of
+Bedrock's.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Final
 
@@ -20,7 +24,7 @@ from art_otel.conventions.attributes import (
     numbered,
     unflatten,
 )
-from art_otel.conventions.bodies.messages import messages_of, tool_call, unwrapped
+from art_otel.conventions.bodies.messages import SPOKEN_TYPES, messages_of, tool_call, unwrapped
 from art_otel.conventions.bodies.openai_body import parse_tools
 from art_otel.conventions.dialects import genai
 from art_otel.conventions.facts import CallFacts
@@ -52,6 +56,17 @@ _NOT_NUMBERS: Final = ("stop", "user", "reasoning_effort")
 _THINKING: Final = "thinking"
 """The role of a completion that is Anthropic's thinking before the next one."""
 _ANTHROPIC: Final = "opentelemetry.instrumentation.anthropic"
+_PARTS_IN_ANSWERS: Final = frozenset(
+    {
+        "@traceloop/instrumentation-anthropic",
+        "opentelemetry.instrumentation.bedrock",
+        "opentelemetry.instrumentation.langchain",
+        "opentelemetry.instrumentation.mistralai",
+    }
+)
+"""The instrumentors that write an answer as the JSON of its parts."""
+_PARTS_OF_ASSISTANTS: Final = _PARTS_IN_ANSWERS | {_ANTHROPIC}
+"""The instrumentors whose clients send parts of any type back as an assistant's message."""
 
 
 def read(recording: SpanRecording, trusted_facts: CallFacts) -> CallFacts | None:
@@ -64,7 +79,8 @@ def read(recording: SpanRecording, trusted_facts: CallFacts) -> CallFacts | None
         if reader.attributes.get(name) is not None
     }
     completions = _entries(reader, _COMPLETIONS)
-    if completions and recording.span.scope.name == _ANTHROPIC:
+    scope = recording.span.scope.name
+    if completions and scope == _ANTHROPIC:
         completions = _of_blocks(completions)
         if completions[0]["tool_calls"] and reader.flag(_IS_STREAMING):
             reader.gap(
@@ -73,8 +89,8 @@ def read(recording: SpanRecording, trusted_facts: CallFacts) -> CallFacts | None
     facts = CallFacts(
         parameters={word: value for word, value in parameters.items() if value is not None},
         tools=_tools(reader),
-        input_messages=_input_messages(reader, len(completions or ()), dropped=dropped),
-        choices=_choices(reader, completions, trusted_facts.choices or (), dropped=dropped),
+        input_messages=_input_messages(reader, scope, len(completions or ()), dropped=dropped),
+        choices=_choices(reader, scope, completions, trusted_facts.choices or (), dropped=dropped),
     )
     if facts == CallFacts() and not reader.gaps:
         return None
@@ -95,7 +111,9 @@ def _entries(reader: AttributeReader, prefixes: Sequence[str]) -> list[dict[str,
     return None
 
 
-def _input_messages(reader: AttributeReader, completions: int, *, dropped: bool) -> tuple[Message, ...] | None:
+def _input_messages(
+    reader: AttributeReader, scope: str, completions: int, *, dropped: bool
+) -> tuple[Message, ...] | None:
     """Parse the prompt; None when one message cannot be read, or when only the role of one is left.
 
     An entry without a role is the user's, unless attributes were dropped.
@@ -105,7 +123,7 @@ def _input_messages(reader: AttributeReader, completions: int, *, dropped: bool)
         return None
     role = None if dropped else "user"
     try:
-        messages = tuple(chain.from_iterable(messages_of(_message(reader, entry), role=role) for entry in entries))
+        messages = tuple(chain.from_iterable(messages_of(_sent(reader, scope, entry), role=role) for entry in entries))
     except ParseError:
         reader.mark_invalid(_PROMPTS[0])
         return None
@@ -119,7 +137,12 @@ def _is_whole(prompts: Sequence[dict[str, Value]], completions: int) -> bool:
 
 
 def _choices(
-    reader: AttributeReader, entries: list[dict[str, Value]] | None, trusted_choices: Sequence[Choice], *, dropped: bool
+    reader: AttributeReader,
+    scope: str,
+    entries: list[dict[str, Value]] | None,
+    trusted_choices: Sequence[Choice],
+    *,
+    dropped: bool,
 ) -> tuple[Choice, ...] | None:
     """Parse the choices. Role, content and tool calls are written in this order, so tool calls alone may be a rest.
 
@@ -130,11 +153,12 @@ def _choices(
     try:
         if entries and "function_call" in entries[0] and all(entry.keys() == {"function_call"} for entry in entries):
             return _tool_call_choice(entries, trusted_choices) if len(trusted_choices) < 2 else None
+        unwrap = unwrapped if scope in _PARTS_IN_ANSWERS else _as_it_is
         choices = [
             Choice(
                 index=index,
                 message=messages_of(
-                    _message(reader, entry), role=None if dropped and "content" not in entry else "assistant"
+                    _message(reader, entry, unwrap), role=None if dropped and "content" not in entry else "assistant"
                 )[-1],
                 finish_reason=finish_reason(entry.get("finish_reason")),
             )
@@ -172,17 +196,44 @@ def _of_blocks(entries: Sequence[dict[str, Value]]) -> list[dict[str, Value]]:
     ]
 
 
-def _message(reader: AttributeReader, entry: dict[str, Value]) -> dict[str, Value]:
-    """Write a flattened message in the shape of OpenAI's; the prompt of Completions is under `user`."""
+def _sent(reader: AttributeReader, scope: str, entry: dict[str, Value]) -> dict[str, Value]:
+    """Write a flattened message of a prompt in the shape of OpenAI's."""
+    role = entry.get("role")
+    message = _message(
+        reader, entry, _text_parts if role == "assistant" and scope not in _PARTS_OF_ASSISTANTS else unwrapped
+    )
+    if (
+        role in ("tool", "function")
+        and isinstance(entry.get("content"), str)
+        and message["content"] != entry["content"]
+    ):
+        # Lists are written as JSON, and so may a tool answer.
+        reader.gap("lossy recorder", "a tool's answer that is JSON of content parts, or was parts", field="prompt")
+    return message
+
+
+def _message(reader: AttributeReader, entry: dict[str, Value], unwrap: Callable[[str], Value]) -> dict[str, Value]:
+    """Write a flattened message in the shape of OpenAI's; the prompt of Completions is under `user`.
+
+    `unwrap` decodes a content that is the JSON of parts.
+    """
     content = entry.get("content", entry.get("user"))
     calls = entry.get("tool_calls")
     if isinstance(calls, dict):
         reader.gap("lossy recorder", "a list of tool calls with holes")
         entry = {**entry, "tool_calls": [call for _, call in numbered(calls)]}
-    parts = unwrapped(content) if isinstance(content, str) else content
-    if parts is not content and entry.get("role") == "tool":  # lists are written as JSON, and so may a tool answer
-        reader.gap("lossy recorder", "a tool's answer that is JSON of content parts, or was parts", field="prompt")
-    return {**entry, "content": parts}
+    return {**entry, "content": unwrap(content) if isinstance(content, str) else content}
+
+
+def _as_it_is(content: str) -> Value:
+    return content
+
+
+def _text_parts(content: str) -> Value:
+    """Decode the JSON of parts of the types that an assistant may have said; any other text is what was sampled."""
+    parts = unwrapped(content)
+    types = {values.text((values.mapping(part) or {}).get("type")) for part in values.items(parts) or ()}
+    return parts if types <= SPOKEN_TYPES else content
 
 
 def _tools(reader: AttributeReader) -> tuple[Value, ...] | None:

@@ -64,6 +64,11 @@ def messages(fields: Fields) -> dict[str, str]:
     return {} if asked is None else {names.REQUEST_MESSAGES: bytes(asked).decode()}
 
 
+def sent_messages(fields: Fields) -> bytes:
+    """The messages or input items of a request as they stand in it; empty where there are none."""
+    return bytes(fields.get("messages") or fields.get("input") or b"")
+
+
 def prompt(fields: Fields) -> list[str]:
     """What a model reads of a request: JSON texts, each of which a later request of the conversation goes on from."""
     return [bytes(value).decode(errors="replace") for name, value in fields.items() if name in _PROMPT]

@@ -26,7 +26,6 @@ from art_otel.conventions.content_names import without_tokens
 from art_otel.conventions.dialects.art import lost_input
 from art_otel.conventions.dialects.genai import (
     API_TYPE,
-    INPUT_MESSAGES,
     OPERATION_NAME,
     PROVIDERS,
     REQUEST_MODEL,
@@ -45,6 +44,7 @@ from art_otel.tracing.openai.bodies import (
     parameters,
     prompt,
     request_attributes_of,
+    sent_messages,
     spoken,
 )
 from art_otel.tracing.openai.client import Options, Request, Response, model_of, with_headers
@@ -220,7 +220,7 @@ class Call:
         request = fields_of(asked)
         added: dict[str, str | bool] = {**parameters(request), **answer_attributes(answered)}
         own = self.is_own
-        if not own and INPUT_MESSAGES not in existing and lost_input(existing):
+        if not own and lost_input(existing, sent_messages(request)):
             added |= messages(request)
         is_clean = False
         if self._scrubber is not None:

@@ -52,6 +52,7 @@ def test_the_golden_file(tmp_path):
     check_golden(TESTDATA / "samples.jsonl", samples(), "primerl", "samples", tmp_path)
 
 
+@pytest.mark.long
 @given(st.lists(trajectories(), max_size=3) | agent_rollouts())
 def test_every_sample_is_of_one_length_and_trains_something(rollouts):
     records, _ = encoded(*rollouts, advantage=None)

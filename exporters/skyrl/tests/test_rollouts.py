@@ -54,6 +54,7 @@ def test_the_golden_file(tmp_path):
     check_golden(TESTDATA / "rollouts.jsonl", samples(), "skyrl", "rollouts", tmp_path)
 
 
+@pytest.mark.long
 @settings(deadline=None)
 @given(st.lists(trajectories(), max_size=3) | token_rollouts())
 def test_prompt_and_response_are_the_history_up_to_its_last_trained_token(rollouts):

@@ -48,6 +48,7 @@ def test_the_golden_file(tmp_path):
     assert (tmp_path / FILE).read_bytes() == GOLDEN.read_bytes()
 
 
+@pytest.mark.long
 @given(st.lists(trajectories(), max_size=4) | agent_rollouts())
 def test_every_trajectory_has_a_place_and_every_call_a_step(rollouts):
     records, _ = encoded(*rollouts)

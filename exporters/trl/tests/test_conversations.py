@@ -60,6 +60,7 @@ def test_the_golden_file_of_the_other_layout(tmp_path):
     check_golden(TESTDATA / "messages.parquet", samples(), "trl", "chat", tmp_path, layout="messages")
 
 
+@pytest.mark.long
 @given(
     st.lists(trajectories(), max_size=3) | agent_rollouts(),
     st.sampled_from(["prompt_completion", "messages"]),

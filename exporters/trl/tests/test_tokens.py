@@ -81,6 +81,7 @@ def test_the_golden_file(tmp_path, file_format):
     check_golden(TESTDATA / f"{file_format}.parquet", samples(), "trl", file_format, tmp_path)
 
 
+@pytest.mark.long
 @given(any_rollouts)
 def test_labels_are_the_ids_under_the_mask(rollouts):
     rows, stats = sft(*rollouts)
@@ -93,6 +94,7 @@ def test_labels_are_the_ids_under_the_mask(rollouts):
         assert (labels[sequence.loss_mask] == sequence.input_ids[sequence.loss_mask]).all()
 
 
+@pytest.mark.long
 @given(any_rollouts)
 def test_prompt_and_completion_are_the_history_up_to_its_last_trained_token(rollouts):
     rows, stats = grpo(*rollouts)

@@ -52,6 +52,7 @@ def test_the_golden_file(tmp_path, file_format):
     check_golden(TESTDATA / f"{file_format}.parquet", samples(), "verl", file_format, tmp_path)
 
 
+@pytest.mark.long
 @given(any_rollouts)
 def test_every_sampled_message_is_trained_once(rollouts):
     rows, stats = sft(*rollouts)
@@ -66,6 +67,7 @@ def test_every_sampled_message_is_trained_once(rollouts):
         assert trained == sum(sum(example.train) for example in examples)
 
 
+@pytest.mark.long
 @given(any_rollouts)
 def test_a_group_has_one_prompt(rollouts):
     rows, stats = prompts(*rollouts)

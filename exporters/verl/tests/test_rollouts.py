@@ -44,6 +44,7 @@ def test_the_golden_file(tmp_path):
     check_golden(TESTDATA / "rollouts.parquet", samples(), "verl", "rollouts", tmp_path)
 
 
+@pytest.mark.long
 @settings(deadline=None)
 @given(st.lists(trajectories(), max_size=3) | token_rollouts())
 def test_prompt_and_response_are_the_history_up_to_its_last_trained_token(rollouts):
@@ -66,6 +67,7 @@ def test_prompt_and_response_are_the_history_up_to_its_last_trained_token(rollou
         assert row["advantages"] is None
 
 
+@pytest.mark.long
 @settings(deadline=None)
 @given(token_rollouts())
 def test_advantages_are_those_of_batches(rollouts):
@@ -193,6 +195,7 @@ def test_rows_that_make_no_array_are_an_error(rows, lengths, told):
         pad_rollouts(rows, **lengths)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("what", "use"),
     [

@@ -62,6 +62,7 @@ def leave_waiting(coroutine) -> None:
     gc.collect()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("agent", [decorated, block, async_block, awaited, in_a_manager])
 def test_a_coroutine_that_is_closed_was_cancelled(app, agent, caplog):
     leave_waiting(agent(app))
@@ -98,6 +99,7 @@ def test_a_step_that_is_closed(app):
     assert ended["status"] == {"code": 2, "message": CLOSED[1]}
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("nothing_set_up")
 def test_it_is_closed_as_quietly_where_nothing_is_set_up(caplog):
     class Nothing:

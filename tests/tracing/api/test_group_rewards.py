@@ -267,6 +267,7 @@ app.processor.shutdown()
 """
 
 
+@pytest.mark.long
 def test_a_dataset_is_judged_in_another_process(tmp_path):
     """Rollouts that nobody gave an id are known by their traces, and rewards find them all the same."""
     spans = [make_span(1, name="handle request", trace=trace) for trace in (1, 2, 3)]

@@ -4,6 +4,8 @@ import subprocess
 import sys
 import threading
 
+import pytest
+
 from art_otel import in_context, reward, rollout, step
 from tests.conversions import convert_files
 from tests.tracing.api.test_rewards import told
@@ -150,6 +152,7 @@ app.processor.shutdown()
 """
 
 
+@pytest.mark.long
 def test_corrections_from_other_processes_are_kept_and_the_last_one_counts(app, tmp_path):
     with rollout(name="agent") as running:
         app.ask("one", response_id="r1")

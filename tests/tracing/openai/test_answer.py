@@ -272,6 +272,7 @@ def test_no_body_is_too_strange(value):
             joined.body()
 
 
+@pytest.mark.long
 @given(st.lists(st.dictionaries(st.sampled_from(FIELDS), json_values)))
 def test_joining_takes_anything(pieces):
     known = {}

@@ -2,11 +2,13 @@
 
 import asyncio
 
+import openai
 import pytest
 from pydantic import BaseModel
 
+from art_otel.conventions.bodies import messages
 from art_otel.tracing.openai import install
-from tests.tracing.openai.expected import check_whole
+from tests.tracing.openai.expected import check_whole, exchange_of
 from tests.tracing.openai.instrumented import MODEL, Instrumented, instrumented
 
 
@@ -219,6 +221,42 @@ def test_messages_beside_an_image_are_not_lost(app, server):
     assert message.content == "What is this?"
     assert '"data":"AAAA"' in message.parts
     check_whole(app.call(), server)
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_functions_and_refusals_are_as_they_were_sent(app, server, streams):
+    """Instrumentors leave them out of prompts, or write them as texts."""
+    result = {"role": "function", "name": "look", "content": "[1]"}
+    asked = user("Hi")
+    with app.client() as client, app.rollout():
+        for following in ([result, *user("Go on #refuse=1")], user("Then?"), []):
+            functions = [tool("look", "city")["function"]] if following else openai.omit
+            answer = client.chat.completions.create(model=MODEL, messages=asked, functions=functions, stream=streams)
+            assert not streams or list(answer)
+            asked += [server.answered()[-1].answer["choices"][0]["message"], *following]
+    calls = app.calls()
+    assert len(calls) == 3
+    for call in calls:
+        exchange = exchange_of(call, server)
+        sampled = [choice["message"] for choice in exchange.answer["choices"]]
+        assert call.input_messages == messages.parse(exchange.body["messages"])
+        assert tuple(choice.message for choice in call.choices) == messages.parse(sampled)
+        assert not call.gaps
+    (function_call,) = calls[0].choices[0].message.tool_calls
+    assert (function_call.id, function_call.name, function_call.exact) == (None, "look", True)
+    assert calls[1].choices[0].message.refusal is not None
+
+
+def test_a_refusal_among_input_items_is_one(app):
+    refused = {"type": "message", "role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]}
+    with app.client() as client, app.rollout():
+        client.responses.create(model=MODEL, input=[{"role": "user", "content": "Hi"}, refused, *user("Then?")])
+    call = app.call()
+    assert [(one.role, one.content, one.refusal) for one in call.input_messages[:2]] == [
+        ("user", "Hi", None),
+        ("assistant", None, "No."),
+    ]
+    assert not call.gaps
 
 
 def test_what_the_app_sees_stays_the_same(app):

@@ -71,6 +71,7 @@ def test_what_others_put_over_it_stays_and_does_nothing_any_more(server, monkeyp
     assert server.exchanges()[-1].body == ASK
 
 
+@pytest.mark.long
 def test_installing_imports_neither_openai_nor_an_instrumentor():
     code = """
 import sys

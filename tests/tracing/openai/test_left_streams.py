@@ -237,6 +237,7 @@ def test_a_response_stream_that_is_dropped(app, server):
     assert [choice.finish_reason for choice in call.choices] == [None]
 
 
+@pytest.mark.long
 def test_no_garbage_is_collected_for_a_stream(app):
     """To collect the heap of a trainer takes seconds. What is dropped is gone by itself, what is held goes on."""
     gc.collect()

@@ -129,6 +129,7 @@ def test_a_processor_that_is_added_by_hand(otel, tmp_path, monkeypatch):
         RolloutSpanProcessor(folder="x")
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("tracing")
 def test_gathering_again_and_again_leaves_nothing_open(otel):
     """Each gathering sets up and takes away: descriptors, processors and buffers are as many as before."""

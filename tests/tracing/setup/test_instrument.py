@@ -61,12 +61,14 @@ metadata.entry_points = only_mine
     return run
 
 
+@pytest.mark.long
 def test_an_instrumentor_that_nobody_knows_is_used_where_it_is_the_only_one(program):
     found = program(f"import art_otel{ASK}")
     assert (found.code, found.errors) == (0, "")
     assert found.ended == ["chat mine", "rollout app.py"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "settings", [{"MINE_FAILS": "1"}, pytest.param({"MINE_NEEDS": "openai < 1"}, marks=pytest.mark.program)]
 )
@@ -76,6 +78,7 @@ def test_an_instrumentor_that_does_not_start_does_not_stop_the_app(program, sett
     assert ("mine fails" in found.errors) == ("MINE_FAILS" in settings)
 
 
+@pytest.mark.long
 def test_ours_gives_way_to_the_app_s_of_the_same_kind(program):
     code = f"""import art_otel, openai
 from mine import Instrumentor
@@ -104,6 +107,7 @@ art_otel.configure(policy_version="v7")
     assert "v7" in str(found.spans)
 
 
+@pytest.mark.long
 def test_where_none_is_installed_calls_have_spans_of_ours(program):
     code = f"""metadata.entry_points = lambda **kwargs: ()
 import art_otel{ASK}"""

@@ -124,6 +124,7 @@ print([span.attributes["gen_ai.input.messages"] for span in theirs.get_finished_
     assert "a1B2" not in run_code(tmp_path, code, **ON).output
 
 
+@pytest.mark.long
 def test_its_instrumentor_is_the_one_in_use(tmp_path, server):
     code = f"""import art_otel
 import openai
@@ -194,18 +195,21 @@ print(exported(), [span.attributes["gen_ai.input.messages"] for span in theirs.g
     assert found.ended == ["chat again", "chat m", "rollout app.py"]
 
 
+@pytest.mark.long
 def test_no_instrumentor_where_none_is_wanted(tmp_path, server):
     found = run_code(tmp_path, f"import art_otel{ASK}", **ON, **asking(server), ART_OTEL_INSTRUMENTOR="none")
     assert (found.code, found.errors) == (0, "")
     assert found.ended == ["chat m", "rollout app.py"], "the call has a span of ours"
 
 
+@pytest.mark.long
 def test_otel_s_variable_turns_recording_of_the_client_off(tmp_path, server):
     disabled = {"OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "openai"}
     found = run_code(tmp_path, f"import art_otel{ASK}", **ON, **asking(server), **disabled)
     assert (found.code, found.spans, found.errors) == (0, [], "")
 
 
+@pytest.mark.long
 def test_a_wanted_instrumentor_that_is_not_installed_is_named(tmp_path, server):
     found = run_code(tmp_path, f"import art_otel{ASK}", **ON, **asking(server), ART_OTEL_INSTRUMENTOR="openai-v2")
     assert found.ended == ["chat m", "rollout app.py"]

@@ -54,6 +54,7 @@ def test_it_is_said_once_that_otel_itself_is_off(tmp_path):
     assert found.errors == "art-otel: nothing is recorded: OTel makes no span while OTEL_SDK_DISABLED=true is set\n"
 
 
+@pytest.mark.long
 def test_run_traces_a_script(app, server):
     found = run_command(app.parent, *RUN, sys.executable, app, ART_OTEL_INSTRUMENTOR="openllmetry", **asking(server))
     assert (found.code, found.ended) == (0, ONE_CALL), found.errors
@@ -130,6 +131,7 @@ def test_a_program_that_cannot_be_run_is_exit_2(tmp_path, command):
     assert "art-otel run -- python" in found.errors
 
 
+@pytest.mark.long
 def test_opentelemetry_instrument_traces_through_the_entry_points(app, server):
     found = run_command(app.parent, *INSTRUMENT, sys.executable, app, **ON, **OTEL, **asking(server))
     assert set(found.ended) >= set(ONE_CALL), found.errors
@@ -165,6 +167,7 @@ def test_a_fault_of_ours_does_not_stop_the_program(tmp_path):
     assert "the app runs on" in found.errors
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("instrumentor", "name"),
     [

@@ -171,6 +171,8 @@ export interface Turn {
   promptTokens: number | null;
   tokensUntrained: string | null;
   textUntrained: string | null;
+  /** What the call is for, where the policy does not learn from it. */
+  markedUntrained: string | null;
   failed: boolean;
   label: string | null;
   drift: Drift | null;
@@ -287,6 +289,8 @@ export interface Option {
 
 export interface Plan extends Answer {
   options: Option[];
+  /** What has to be chosen before anything can be trained. */
+  problem: string | null;
   trajectories: { read: number; trained: number; skipped: number };
   completions: { sampled: number; trained: number };
   /** Of `uncounted` trajectories nobody knows how many tokens were sampled. */

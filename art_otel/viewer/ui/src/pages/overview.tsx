@@ -10,6 +10,7 @@ import { Account } from "./account";
 import { ChosenNote } from "./chosen";
 import { Histogram } from "./histogram";
 import { Reasons } from "./reasons";
+import { ToChoose } from "./to_choose";
 
 export function OverviewPage({ info }: { info: Info | null }) {
   const { answer, error } = useAnswer<Overview>(
@@ -93,7 +94,16 @@ export function OverviewPage({ info }: { info: Info | null }) {
       </div>
       <section aria-labelledby="skipped">
         <h2 id="skipped">Why trajectories would not train</h2>
-        {answer.problem && <Failure says={answer.problem} />}
+        {answer.problem &&
+          (answer.judged === false ? (
+            <Failure says={answer.problem} />
+          ) : (
+            <ToChoose
+              problem={answer.problem}
+              models={answer.models.flatMap(({ name }) => name ?? [])}
+              hrefOf={(models) => hashOf(["plan"], { models })}
+            />
+          ))}
         {answer.judged === false ? (
           !answer.problem && <p class="quiet">The trajectories are being judged…</p>
         ) : (

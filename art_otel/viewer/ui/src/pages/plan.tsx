@@ -9,6 +9,7 @@ import { useRef } from "preact/hooks";
 import { ChosenNote } from "./chosen";
 import { PlanOption } from "./plan_option";
 import { Reasons } from "./reasons";
+import { ToChoose } from "./to_choose";
 
 export function PlanPage({ route, info }: { route: Route; info: Info | null }) {
   const query = route.query.toString();
@@ -51,6 +52,13 @@ export function PlanPage({ route, info }: { route: Route; info: Info | null }) {
         </form>
         <div class="outcome" aria-busy={loading}>
           {error && <Failure says={error} />}
+          {plan.problem !== null && (
+            <ToChoose
+              problem={plan.problem}
+              models={plan.options.find(({ name }) => name === "models")?.choices ?? []}
+              hrefOf={(models) => withQuery(route, { models })}
+            />
+          )}
           <Outcome plan={plan} />
         </div>
       </div>
@@ -87,7 +95,7 @@ function Outcome({ plan }: { plan: Plan }) {
         </tbody>
       </table>
       {plan.sums ? (
-        <p class="good">✓ These sums equal the report of the batches.</p>
+        plan.problem === null && <p class="good">✓ These sums equal the report of the batches.</p>
       ) : (
         <p class="notice failure">
           <strong>The sums differ from the report of the batches.</strong> This is a bug: please report it.

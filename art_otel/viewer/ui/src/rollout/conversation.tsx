@@ -49,7 +49,7 @@ export function Conversation({ rollout, history, turn, address }: Props) {
           <MessageCard
             message={message}
             rewards={message.rewards.flatMap((index) => rollout.rewards[index] ?? [])}
-            agent={message.turn === null ? null : (rollout.turns[message.turn]?.agent ?? null)}
+            sampledBy={message.turn === null ? null : (rollout.turns[message.turn] ?? null)}
             chosen={turn !== null && message.turn === turn}
             linkTo={(index, target) => address("conversation", { h: index, t: target })}
             tokensOf={(target) => address("tokens", { t: target })}

@@ -1,13 +1,14 @@
-import type { Message, Reward } from "../api/types";
+import type { Message, Reward, Turn } from "../api/types";
 import { duration, json } from "../format";
 import { Block, Inline } from "../text/visible";
 import { MessagePart } from "./part";
 import { RewardNote } from "./reward";
+import { TurnNotes, whyOf } from "./turn_notes";
 
 interface Props {
   message: Message;
   rewards: Reward[];
-  agent: string | null;
+  sampledBy: Turn | null;
   chosen: boolean;
   linkTo: (history: number, turn: number) => string;
   tokensOf: (turn: number) => string;
@@ -20,8 +21,9 @@ const SAYS: Record<Message["state"], string> = {
   untrained: "○ not trained",
 };
 
-export function MessageCard({ message, rewards, agent, chosen, linkTo, tokensOf }: Props) {
+export function MessageCard({ message, rewards, sampledBy, chosen, linkTo, tokensOf }: Props) {
   const { state, turn, trainedIn, execution } = message;
+  const agent = sampledBy?.agent ?? null;
   return (
     <li
       class={`message message-${state}${chosen ? " chosen" : ""}`}
@@ -43,8 +45,11 @@ export function MessageCard({ message, rewards, agent, chosen, linkTo, tokensOf 
         {SAYS[state] && <span class="state">{SAYS[state]}</span>}
         {state === "untrained" && message.why !== null && (
           <span>
-            <Inline text={message.why} />
+            <Inline text={sampledBy === null ? message.why : whyOf(sampledBy, message.why)} />
           </span>
+        )}
+        {sampledBy !== null && (state === "trained" || state === "untrained") && (
+          <TurnNotes turn={sampledBy} reason={message.why} />
         )}
         {trainedIn && (
           <a href={linkTo(trainedIn.history, trainedIn.turn)}>

@@ -6,6 +6,7 @@ import { Unknown, Value } from "../text/unknown";
 import { Block, Inline } from "../text/visible";
 import { lanesOf, type Lane } from "./lanes";
 import { Shape } from "./shape";
+import { TurnNotes, whyOf } from "./turn_notes";
 
 const WIDTH = 22;
 
@@ -71,6 +72,7 @@ function TurnLine({ turn, href }: { turn: Turn; href: string }) {
         <span>the ids continue, the messages differ from message {count(turn.respelledAt)} on</span>
       )}
       <TurnVerdict turn={turn} />
+      <TurnNotes turn={turn} reason={reasonOf(turn)} />
       {turn.failed && <span class="status bad">✕ failed</span>}
       <span class="quiet">
         <Value of={turn.promptTokens} as={count} /> → <Value of={turn.completionTokens} as={count} /> tokens
@@ -89,12 +91,16 @@ function TurnLine({ turn, href }: { turn: Turn; href: string }) {
   );
 }
 
+function reasonOf(turn: Turn): string | null {
+  return turn.tokensUntrained ?? turn.verdict ?? null;
+}
+
 function TurnVerdict({ turn }: { turn: Turn }) {
-  const reason = turn.tokensUntrained ?? turn.verdict ?? null;
+  const reason = reasonOf(turn);
   if (reason !== null) {
     return (
       <span class="verdict no">
-        ○ <Inline text={reason} />
+        ○ <Inline text={whyOf(turn, reason)} />
       </span>
     );
   }
