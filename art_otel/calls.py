@@ -61,6 +61,13 @@ recorder parsed, messages as one attribute a field, texts without roles or parts
 """
 
 
+FailureKind: TypeAlias = Literal["context exceeded"]
+"""Why a call failed, where that is known to be the policy's doing; `conventions.failures` has the words of servers."""
+
+StreamClose: TypeAlias = Literal["left", "finished"]
+"""How an app closed a stream before it ended. `finished`: it says that this is how it ends a completion."""
+
+
 CONTENT_GAPS: Final[tuple[GapKind, ...]] = tuple(
     kind for kind in get_args(GapKind) if kind not in ("miscounted", "aborted", "scrubbed", "contradicted")
 )
@@ -356,6 +363,10 @@ class InferenceCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     - Times are nanoseconds since the epoch. `agent` is the name of the nearest `invoke_agent` ancestor, `step` the
       index of the nearest step.
+    - `failure` says why a failed call failed, where that is known and the policy's doing: its context was too long.
+      None for every other failure, such as an outage.
+    - `closed_by_app` says that the app closed the stream of the answer before it ended: "left", or "finished" where the
+      app says that this is how it ends a completion. None where it did not, or nobody knows.
     - `prompt_known` and `answer_known` say how its messages and its choices are known; None if there are none.
     - `gaps` lists the parts of the call that differ, or may differ, from what was sent and sampled. A call without gaps
       is whole.
@@ -392,7 +403,9 @@ class InferenceCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     policy_version: str | None = None
     error_type: str | None = None
     error: str | None = None
+    failure: FailureKind | None = None
     stream: bool | None = None
+    closed_by_app: StreamClose | None = None
     prompt_known: Known | None = None
     answer_known: Known | None = None
     gaps: tuple[Gap, ...] = ()

@@ -24,6 +24,7 @@ _ADVANTAGES: Final = (
     "grpo_batch",
     "reinforce_plus_plus",
     "reinforce_plus_plus_baseline",
+    "gdpo",
     "none",
 )
 _CREDITS: Final = ("outcome_reward", "step_reward", "call_reward")
@@ -66,7 +67,12 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         " style=0.2)' or 'discounted(0.99)'",
     )
     credit.completer = _complete_credit  # pyright: ignore[reportAttributeAccessIssue] # where argcomplete looks
-    parser.add_argument("--split", action="append", metavar="NAME", help="only this split; may be repeated")
+    parser.add_argument(
+        "--split",
+        action="append",
+        metavar="NAME",
+        help="only this split, '*' for all; may be repeated (default: all but val, validation, test and eval)",
+    )
     parser.add_argument(
         "--status", action="append", choices=_STATUSES, help="only this status; may be repeated (default: ok)"
     )
@@ -90,6 +96,19 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         " ('policy-*,!*judge*'); * takes all",
     )
     parser.add_argument("--agents", metavar="NAMES", help="only completions of these agents, likewise")
+    parser.add_argument(
+        "--context-exceeded",
+        choices=("keep", "mask", "drop"),
+        default="keep",
+        help="rollouts that ended because their context was exceeded: train them, make them only context, or leave them"
+        " out (default: keep)",
+    )
+    parser.add_argument(
+        "--closed-streams",
+        choices=("drop", "train"),
+        default="drop",
+        help="for formats of token ids: train what came of a stream that the app closed before it ended",
+    )
     parser.add_argument(
         "--length",
         choices=("keep", "mask", "drop"),
@@ -141,7 +160,9 @@ def run(arguments: argparse.Namespace) -> int:
         **read_options(
             {"credit": arguments.credit, "models": arguments.models or "", "agents": arguments.agents or ""}
         ),
+        context_exceeded=arguments.context_exceeded,
         length=arguments.length,
+        closed_streams=arguments.closed_streams,
         allow_incomplete=arguments.allow_incomplete,
         split=arguments.split,
         status=arguments.status or ("ok",),

@@ -11,7 +11,18 @@ from typing import Final
 
 import msgspec
 
-from art_otel.calls import Choice, Gap, GapKind, Known, Message, TokenIds, ToolCall, Usage, canonical_arguments
+from art_otel.calls import (
+    Choice,
+    Gap,
+    GapKind,
+    Known,
+    Message,
+    StreamClose,
+    TokenIds,
+    ToolCall,
+    Usage,
+    canonical_arguments,
+)
 from art_otel.conventions.attributes import AttributeReader
 from art_otel.sampling import LogprobsMode
 from art_otel.spans import Value
@@ -35,6 +46,7 @@ class CallFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     usage: Usage | None = None
     policy_version: str | None = None
     stream: bool | None = None
+    closed_by_app: StreamClose | None = None
     prompt_known: Known | None = None
     answer_known: Known | None = None
     gaps: tuple[Gap, ...] = ()
@@ -75,7 +87,13 @@ def merge_facts(trusted: CallFacts, lesser: CallFacts) -> CallFacts:
         gaps=_merge_gaps(trusted, lesser) if lesser.gaps else trusted.gaps,
         has_instructions=lesser.has_instructions if trusted.has_instructions is None else trusted.has_instructions,
         logprobs_mode=trusted.logprobs_mode or lesser.logprobs_mode,
+        closed_by_app=_closed_by_app(trusted.closed_by_app, lesser.closed_by_app),
     )
+
+
+def _closed_by_app(trusted: StreamClose | None, lesser: StreamClose | None) -> StreamClose | None:
+    """A gateway sees that the agent left; only the app can say that so it ends a completion."""
+    return "finished" if "finished" in (trusted, lesser) else trusted or lesser
 
 
 def recorded_facts(convention: str, reader: AttributeReader, *parts: CallFacts | None) -> CallFacts | None:

@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 
 from art_otel import storage
 from art_otel.calls import InferenceCall, TokenIds, WeightVersion
+from art_otel.data.completions import STREAM_BROKE
 from art_otel.data.sources import Chunk
 from art_otel.errors import StoreError, UsageError
 from art_otel.store import RowGroup
-from art_otel.store.files import GroupKey
 from art_otel.store.read import open_parquet
-from art_otel.trajectories import PolicyVersions, Prompt, Reward, Trajectory, Turn
+from art_otel.trajectories import GroupKey, PolicyVersions, Prompt, Reward, Trajectory, Turn
 
 Ints: TypeAlias = NDArray[np.int64]
 Flags: TypeAlias = NDArray[np.bool_]
@@ -34,11 +34,17 @@ Flags: TypeAlias = NDArray[np.bool_]
 _TEXTS: Final = ("error_type", "error", "parameters")
 """Of calls: long texts, of which whether it `failed`, and the flags of `_Asked`, take the place."""
 
-_PLAIN: Final = ("rollout_id", "status", "split", "training_step", "group_id", "reward")
+_PLAIN: Final = ("rollout_id", "status", "end", "split", "training_step", "gathering", "group_id", "reward")
 _CALL: Final = (
-    "start_ns", "end_ns", "request_model", "response_model", "agent", "marked_untrained", "policy_version",
-    "logprobs_mode", *_TEXTS
-)  # fmt: skip
+    "closed_by_app",
+    "request_model",
+    "response_model",
+    "agent",
+    "marked_untrained",
+    "policy_version",
+    "logprobs_mode",
+    *_TEXTS,
+)
 _PROMPT: Final = ("token_parent", "drifted_at", "respelled_at")
 _TURN: Final = (
     "call", "tokens_untrained", "finish_reason", "prompt_tokens", "sampled_tokens", "unscored_tokens", "zero_logprobs"
@@ -78,6 +84,7 @@ class Columns:
     turns: pa.StructArray
     turn_rows: Ints
     turn_calls: Ints
+    tokens_untrained: pa.Array
     prompt_tokens: Ints
     sampled_tokens: Ints
     has_tokens: Flags
@@ -110,13 +117,17 @@ def read_columns(chunks: Sequence[Chunk], columns: Sequence[str]) -> Columns:
     by_file = groupby(cast("list[RowGroup]", groups), key=lambda group: group.file)
     tables = [table for file, of_file in by_file for table in _read_file(file, list(of_file), columns)]
     try:
-        return _joined(pa.concat_tables(tables or [_decided(_empty())]))
+        is_lifted = any(chunk.closed_streams == "train" for chunk in chunks)
+        return _joined(pa.concat_tables(tables or [_decided(_empty())]), is_lifted=is_lifted)
     except pa.ArrowException as error:
         raise StoreError(f"the columns of all files cannot be held together: {error}; look at fewer at once") from error
 
 
-def _joined(table: pa.Table) -> Columns:
-    """The columns of a table of all rows. Raises StoreError and ArrowException."""
+def _joined(table: pa.Table, *, is_lifted: bool) -> Columns:
+    """The columns of a table of all rows. Raises StoreError and ArrowException.
+
+    `is_lifted` says that the ids of streams that the app closed are trained, as `with_closed_streams` has it.
+    """
     calls, call_ends = flattened(table.column("calls"))
     turns, turn_ends = flattened(table.column("turns"))
     turn_rows = np.repeat(np.arange(table.num_rows), np.diff(turn_ends))
@@ -126,6 +137,11 @@ def _joined(table: pa.Table) -> Columns:
         row = int(turn_rows[np.argmax((local < 0) | (turn_calls >= call_ends[turn_rows + 1]))])
         raise StoreError(f"rollout {table.column('rollout_id')[row].as_py()!r}: a turn is of no call")
     parents = numbers(pc.struct_field(calls, ["prompt", "token_parent"]), -1)[turn_calls]
+    tokens_untrained = pc.struct_field(turns, "tokens_untrained")
+    if is_lifted:
+        is_closed = pc.struct_field(calls, "closed_by_app").is_valid().take(pa.array(turn_calls))
+        broke = pc.is_in(tokens_untrained, value_set=pa.array([STREAM_BROKE]))
+        tokens_untrained = pc.if_else(pc.and_(is_closed, broke), None, tokens_untrained)
     prompt_tokens, sampled = pc.struct_field(turns, "prompt_tokens"), pc.struct_field(turns, "sampled_tokens")
     return Columns(
         table=table,
@@ -135,6 +151,7 @@ def _joined(table: pa.Table) -> Columns:
         turns=turns,
         turn_rows=turn_rows,
         turn_calls=turn_calls,
+        tokens_untrained=tokens_untrained,
         prompt_tokens=numbers(prompt_tokens, 0),
         sampled_tokens=numbers(sampled, 0),
         has_tokens=flags(pc.and_(prompt_tokens.is_valid(), sampled.is_valid())),
@@ -154,17 +171,16 @@ def _read_file(file: str, groups: Sequence[RowGroup], columns: Sequence[str]) ->
         if parquet.num_row_groups != len(groups):
             raise StoreError(f"{storage.shown(file)}: was written anew while it was read; start again")
         for group in groups:
-            yield _decided(_with_group_ids(group.read(parquet, list(columns)), group.group_ids))
+            yield _decided(with_group_ids(group.read(parquet, list(columns)), group.group_ids))
 
 
-def _with_group_ids(table: pa.Table, group_ids: Mapping[GroupKey, str]) -> pa.Table:
+def with_group_ids(table: pa.Table, group_ids: Mapping[GroupKey, str]) -> pa.Table:
     """The table with the ids that groups have among several runs."""
     if not group_ids:
         return table
-    position, steps = table.schema.get_field_index("group_id"), table.column("training_step").to_pylist()
-    keys = zip(steps, table.column("group_id").to_pylist(), strict=True)
-    distinct = [group_ids.get((step, group_id), group_id) for step, group_id in keys]
-    return table.set_column(position, "group_id", pa.array(distinct, pa.string()))
+    keys = map(GroupKey, *(table.column(name).to_pylist() for name in GroupKey._fields))
+    distinct = [group_ids.get(key, key.group_id) for key in keys]
+    return table.set_column(table.schema.get_field_index("group_id"), "group_id", pa.array(distinct, pa.string()))
 
 
 def _decided(table: pa.Table) -> pa.Table:

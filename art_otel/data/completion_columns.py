@@ -57,6 +57,7 @@ def _facts_of_turns(read: Columns) -> tuple[list[CompletionFacts], Ints]:
     ]
     columns = [
         *(column.take(pa.array(read.turn_calls)) for column in of_calls),
+        read.column("end").take(pa.array(read.turn_rows)),
         read.of_turn("finish_reason"),
         *(read.of_call(name).take(pa.array(read.turn_calls)) for name in ("is_constrained", "has_media")),
     ]
@@ -81,7 +82,7 @@ def several_models(read: Columns, is_rewarded: Flags, left_out: NDArray[np.int32
     """The rows with completions of several models among those that would be trained, as `make_plan` finds them."""
     several = SeveralModels()
     others = [CODES[reason] for reason in NOT_THE_POLICYS]
-    trained = is_rewarded & ~np.isin(left_out, others) & flags(read.of_turn("tokens_untrained").is_null())
+    trained = is_rewarded & ~np.isin(left_out, others) & flags(read.tokens_untrained.is_null())
     models = pc.coalesce(read.of_call("request_model"), read.of_call("response_model")).dictionary_encode()
     of_turns = numbers(models.indices, -1)[read.turn_calls]
     is_known = trained & (of_turns >= 0)

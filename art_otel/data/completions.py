@@ -11,6 +11,7 @@ is compared with the others.
                    trained          another model        cut at max_tokens: context only
 """
 
+import dataclasses
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -18,13 +19,20 @@ from fnmatch import fnmatchcase
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
 from art_otel.calls import InferenceCall, media_of
 from art_otel.errors import UsageError
-from art_otel.trajectories import Trajectory, Turn
+from art_otel.trajectories import CONTEXT_EXCEEDED, End, Trajectory, Turn
 
 Length: TypeAlias = Literal["keep", "mask", "drop"]
 """What becomes of completions that were cut at `max_tokens`: trained, only context, or their rollout left out."""
+
+ContextExceeded: TypeAlias = Literal["keep", "mask", "drop"]
+"""What becomes of rollouts that ended because their context was exceeded: trained, only context, or left out."""
+
+ClosedStreams: TypeAlias = Literal["drop", "train"]
+"""What becomes of the ids that came of a stream that the app closed before it ended: only context, or trained."""
 
 Constrained: TypeAlias = Literal["keep", "drop"]
 """What becomes of completions whose request allowed only some tokens, or moved them: trained, or only context."""
@@ -43,33 +51,40 @@ CUT: Final = "cut at max_tokens"
 CONSTRAINED: Final = "constrained sampling"
 IMAGES: Final = "images not carried"
 
+STREAM_BROKE: Final = "stream broke"
+
 NOT_THE_POLICYS: Final = (MARKED, ANOTHER_MODEL, ANOTHER_AGENT)
 """Reasons by which a completion is not the policy's, and counts in no baseline."""
 
 SEVERAL: Final = "several models"
 """Why a rollout trains nothing where several models sampled it and nobody chose. What trains raises instead."""
 
-HOW_SAMPLED: Final = (CUT, CONSTRAINED, IMAGES)
+HOW_SAMPLED: Final = (CONTEXT_EXCEEDED, CUT, CONSTRAINED, IMAGES)
 """Reasons by which a completion of the policy is only context."""
 
 
 class CompletionFacts(NamedTuple):
-    """What of a completion an option asks for. `model` is the request's, the response's where that is unknown."""
+    """What of a completion an option asks for. `model` is the request's, the response's where that is unknown.
+
+    `end` says how sampling of its rollout ended.
+    """
 
     model: str | None
     agent: str | None
     marked_untrained: str | None
+    end: str | None
     finish_reason: str | None
     is_constrained: bool
     has_media: bool
 
 
-def facts_of(call: InferenceCall, turn: Turn) -> CompletionFacts:
-    """The facts of a completion that a call sampled."""
+def facts_of(call: InferenceCall, turn: Turn, end: End | None) -> CompletionFacts:
+    """The facts of a completion that a call sampled, in a rollout that ended so."""
     return CompletionFacts(
         model=call.request_model or call.response_model,
         agent=call.agent,
         marked_untrained=call.marked_untrained,
+        end=end,
         finish_reason=turn.finish_reason,
         is_constrained=call.is_constrained,
         has_media=bool(media_of(call)),
@@ -81,6 +96,7 @@ class CompletionChoice(msgspec.Struct, frozen=True, kw_only=True):
 
     models: tuple[str, ...] | None = None
     agents: tuple[str, ...] | None = None
+    context_exceeded: ContextExceeded = "keep"
     length: Length = "keep"
     constrained: Constrained = "keep"
     images: Images = "placeholders"
@@ -93,6 +109,8 @@ class CompletionChoice(msgspec.Struct, frozen=True, kw_only=True):
             return ANOTHER_MODEL
         if not is_among(self.agents, facts.agent):
             return ANOTHER_AGENT
+        if self.context_exceeded != "keep" and facts.end == CONTEXT_EXCEEDED:
+            return CONTEXT_EXCEEDED
         if self.length != "keep" and facts.finish_reason == "length":
             return CUT
         if self.images == "drop" and facts.has_media:
@@ -101,15 +119,18 @@ class CompletionChoice(msgspec.Struct, frozen=True, kw_only=True):
 
     def reasons(self, trajectory: Trajectory) -> list[str | None]:
         """Why each completion of a trajectory is not trained; None for the others. Shape: (turns,)."""
-        return [self.skip_reason(facts_of(trajectory.calls[turn.call], turn)) for turn in trajectory.turns]
+        end = trajectory.end
+        return [self.skip_reason(facts_of(trajectory.calls[turn.call], turn, end)) for turn in trajectory.turns]
 
     def refuses(self, reasons: Iterable[str | None]) -> str | None:
         """Why a trajectory whose completions are skipped for these reasons is left out as a whole; None if it is not.
 
-        It is where nothing in it is the policy's, and with `length="drop"` where something was cut. Such a trajectory
-        counts in no baseline.
+        It is where nothing in it is the policy's, with `context_exceeded="drop"` where its context was exceeded, and
+        with `length="drop"` where something was cut. Such a trajectory counts in no baseline.
         """
         counts = Counter(reasons)
+        if self.context_exceeded == "drop" and counts[CONTEXT_EXCEEDED]:
+            return CONTEXT_EXCEEDED
         if self.length == "drop" and counts[CUT]:
             return CUT
         others = max(NOT_THE_POLICYS, key=counts.__getitem__)
@@ -120,6 +141,17 @@ class CompletionChoice(msgspec.Struct, frozen=True, kw_only=True):
     def is_open(self) -> bool:
         """Whether nobody chose by model or agent."""
         return self.models is None and self.agents is None
+
+
+def with_closed_streams(trajectory: Trajectory) -> Trajectory:
+    """Let the ids be trained that came of streams that the app closed: they are what was sampled, up to there."""
+    turns = tuple(
+        replace(turn, tokens_untrained=None)
+        if turn.tokens_untrained == STREAM_BROKE and trajectory.calls[turn.call].closed_by_app is not None
+        else turn
+        for turn in trajectory.turns
+    )
+    return trajectory if turns == trajectory.turns else dataclasses.replace(trajectory, turns=turns)
 
 
 def is_among(patterns: tuple[str, ...] | None, name: str | None) -> bool:

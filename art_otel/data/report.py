@@ -21,10 +21,10 @@ import numpy as np
 
 from art_otel.data.plan import Plan
 from art_otel.data.rewards import UNUSABLE, names_given
-from art_otel.data.selection import OUTLINE, Selection
+from art_otel.data.selection import HELD_OUT, OUTLINE, Selection
 from art_otel.data.sequences import NO_IDS, TOO_LONG, BuiltSequences, TokenSequence, Verdict
 from art_otel.data.sources import Chunk
-from art_otel.trajectories import Trajectory
+from art_otel.trajectories import CONTEXT_EXCEEDED, Trajectory
 
 NAMED: Final = 100
 """So many rollouts with unusable rewards are named."""
@@ -43,6 +43,7 @@ class BatchReport:
       `trajectories_skipped`, by reason.
     - `completions` of trajectories that no option refused. A completion may be skipped while others of its trajectory
       are trained.
+    - `context_exceeded` counts selected trajectories that ended because their context was exceeded.
     - `unusable_rewards` names rollouts with a reward that is no usable number, at most 100.
     - `no_final_reward` counts, if the final reward was needed, selected rollouts that have rewards, but no final one,
       by the names of their rewards. They are skipped as `no reward`.
@@ -51,6 +52,10 @@ class BatchReport:
     - `repeated` counts recordings of rollouts that an earlier source also has. They are not read again.
     - `shared_group_ids` counts ids of groups (in one training step) that several runs use. Each run's group then has
       the number of its source after the id.
+    - `compared` counts rollouts whose reward counted in a baseline beside that of another rollout, whether or not
+      anything of them is trained.
+    - `mixed_version_groups` counts groups that have rollouts of several policy versions, without a training step or
+      gathering that tells whether the group id was used again. They are compared as one group.
 
     Sequences and tokens:
 
@@ -81,6 +86,7 @@ class BatchReport:
     completions: int = 0
     trained_completions: int = 0
     completions_skipped: Counter[str] = field(default_factory=Counter[str])
+    context_exceeded: int = 0
     batches: int = 0
     tokens: int = 0
     trained_tokens: int = 0
@@ -104,6 +110,8 @@ class BatchReport:
     no_final_reward: Counter[str] = field(default_factory=Counter[str])
     repeated: int = 0
     shared_group_ids: int = 0
+    compared: int = 0
+    mixed_version_groups: int = 0
 
     def count(self, verdict: Verdict) -> None:
         """Count a trajectory and the completions of it that are skipped."""
@@ -119,6 +127,7 @@ class BatchReport:
     def count_built(self, trajectory: Trajectory, built: BuiltSequences) -> None:
         """Count what became of a trajectory on its way to sequences."""
         self.count(built.verdict)
+        self.context_exceeded += trajectory.end == CONTEXT_EXCEEDED
         if UNUSABLE in built.verdict.completions and len(self.unusable_rewards) < NAMED:
             self.unusable_rewards.append(trajectory.rollout_id)
         self.drifts += sum([prompt.drifted_at is not None for prompt in trajectory.prompts])
@@ -180,8 +189,11 @@ def warn_of_nothing(report: Counted, selection: Selection, chunks: Iterable[Chun
     elif skipped.keys() <= {"split", "training step"}:
         asked = {"split": selection.split, "training_step": selection.training_step}
         filters = {name: values for name, values in asked.items() if values is not None}
-        recorded = _values_of(filters, chunks)
-        why = f"because no trajectory has {_as_filters(filters)}; they have {_as_filters(recorded)}"
+        recorded = _values_of({*filters, *(["split"] if "split" in skipped else [])}, chunks)
+        wanted = _as_filters(filters) if filters else "a split to train"
+        why = f"because no trajectory has {wanted}; they have {_as_filters(recorded)}"
+        if selection.split is None and "split" in skipped:
+            why += f'. Without split=, {_shown(HELD_OUT)} stay out: name what to train, as split="val", or split="*"'
     else:
         counts = ", ".join(f"{reason}: {count:,}" for reason, count in skipped.most_common())
         why = f"because all {report.trajectories:,} trajectories are left out ({counts})"

@@ -18,8 +18,10 @@ import msgspec
 
 from art_otel.data.completions import (
     NOT_THE_POLICYS,
+    ClosedStreams,
     CompletionChoice,
     Constrained,
+    ContextExceeded,
     Images,
     Length,
     Names,
@@ -28,15 +30,20 @@ from art_otel.data.completions import (
 )
 from art_otel.data.options import as_names, validate
 from art_otel.data.sources import Chunk, read_numbered
-from art_otel.store import GroupKey, Part, Wanted
+from art_otel.store import Part, Wanted
 from art_otel.store.files import Rows
-from art_otel.trajectories import EXPLANATIONS, Status, Trajectory, concern_of, version_of, versions_in
+from art_otel.trajectories import EXPLANATIONS, FAILED_CALL, Status, Trajectory, concern_of, version_of, versions_in
 
 AllowIncomplete: TypeAlias = bool | Iterable[str]
 """True for every incomplete trajectory, or the reasons that do no harm."""
 
 Split: TypeAlias = str | Iterable[str | None] | None
-"""One split or several; None is every split, [None] the trajectories without one."""
+"""One split or several, "*" for all; [None] the trajectories without one. None is all but those of `HELD_OUT`."""
+
+HELD_OUT: Final = frozenset({"val", "validation", "test", "eval"})
+"""Splits that are trained only where the options name them."""
+
+EVERY_SPLIT: Final = "*"
 
 TrainingStep: TypeAlias = int | Iterable[int | None] | None
 """One training step or several; None is every step, [None] the trajectories without one."""
@@ -72,6 +79,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     policy_version: str | int | None = None
     max_staleness: Annotated[int, msgspec.Meta(ge=0)] | None = None
     completions: CompletionChoice = CompletionChoice()
+    closed_streams: ClosedStreams = "drop"
     view: View = "tokens"
 
     def __post_init__(self) -> None:
@@ -108,7 +116,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 
     def skip_reason(self, trajectory: Trajectory) -> str | None:
         """Why the trajectory is skipped; None when it is selected."""
-        if self.split is not None and trajectory.split not in self.split:
+        if not self.takes_split(trajectory.split):
             return "split"
         if self.training_step is not None and trajectory.training_step not in self.training_step:
             return "training step"
@@ -124,14 +132,22 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 
     def why_none_of(self, part: Part) -> str | None:
         """Why every trajectory of a part is skipped, as far as the manifest tells; None where some may be selected."""
-        return Rows(splits=self.split, training_steps=self.training_step).why_none_of(part)
+        if not any(map(self.takes_split, part.splits)):
+            return "split"
+        return Rows(training_steps=self.training_step).why_none_of(part)
+
+    def takes_split(self, split: str | None) -> bool:
+        """Whether trajectories of this split are selected."""
+        if self.split is None:
+            return split not in HELD_OUT
+        return split in self.split or EVERY_SPLIT in self.split
 
     def __str__(self) -> str:
         """All options, the same in every process: sets have an order of their own in each."""
         sets = (self.allow_incomplete, self.split, self.status, self.training_step)
         texts = [sorted(map(repr, names)) if isinstance(names, frozenset) else names for names in sets]
         ids = self.rollouts and blake2b(repr(sorted(self.rollouts)).encode(), digest_size=8).hexdigest()
-        return f"{texts} {ids} {self.version} {self.max_staleness} {self.completions} {self.view}"
+        return f"{texts} {ids} {self.version} {self.max_staleness} {self.completions} {self.closed_streams} {self.view}"
 
     def version_reason(self, trajectory: Trajectory) -> str | None:
         """Why the trajectory is skipped for the versions that sampled it; None where it is not."""
@@ -161,7 +177,9 @@ def select(  # noqa: PLR0913 # every one is an option that users know by its nam
     max_staleness: int | None = None,
     models: Names = None,
     agents: Names = None,
+    context_exceeded: ContextExceeded = "keep",
     length: Length = "keep",
+    closed_streams: ClosedStreams = "drop",
     constrained: Constrained = "keep",
     images: Images = "placeholders",
     view: View = "tokens",
@@ -172,6 +190,7 @@ def select(  # noqa: PLR0913 # every one is an option that users know by its nam
         {
             "models": as_names(models),
             "agents": as_names(agents),
+            "context_exceeded": context_exceeded,
             "length": length,
             "constrained": constrained,
             "images": images,
@@ -181,6 +200,7 @@ def select(  # noqa: PLR0913 # every one is an option that users know by its nam
         Selection,
         {
             "completions": completions,
+            "closed_streams": closed_streams,
             "view": view,
             "allow_incomplete": as_names(allow_incomplete),
             "split": as_names(split),
@@ -204,11 +224,6 @@ def check_models(chunks: Iterable[Chunk], selection: Selection) -> None:
     several.check()
 
 
-def group_of(trajectory: Trajectory) -> GroupKey | None:
-    """The group whose members the trajectory is compared with; None where it has none."""
-    return None if trajectory.group_id is None else (trajectory.training_step, trajectory.group_id)
-
-
 def concerns(reason: str, view: View) -> bool:
     """Whether a reason of incompleteness says anything of what is trained."""
     return view == "made tokens" or concern_of(reason) in (view, "both")
@@ -219,16 +234,7 @@ def _reason_of_gap(trajectory: Trajectory, allowed: frozenset[str], view: View) 
         view = "tokens"  # nothing is made
     if missing := [reason for reason in trajectory.incomplete_reasons.keys() - allowed if concerns(reason, view)]:
         return f"incomplete: {min(missing)}"
-    return ENDED_ON_FAILURE if ENDED_ON_FAILURE not in allowed and _ended_on_failure(trajectory) else None
-
-
-def _ended_on_failure(trajectory: Trajectory) -> bool:
-    """Whether no call completed after the last that failed, as in an outage, which tells nothing of a policy."""
-    failed = [call for call in trajectory.calls if call.failed]
-    if not failed:
-        return False
-    last = max(call.start_ns if call.end_ns is None else call.end_ns for call in failed)
-    return not any(call.end_ns is not None and call.end_ns > last for call in trajectory.calls if not call.failed)
+    return ENDED_ON_FAILURE if ENDED_ON_FAILURE not in allowed and trajectory.end == FAILED_CALL else None
 
 
 def version_number(version: str | None) -> int | None:

@@ -77,11 +77,13 @@ class TokenSequence:
     `retokenized` says that the ids are not the server's. `weight_versions` (int64) has the number of the version that
     sampled each trained token, -1 elsewhere. `routed_experts` (int32, shape (tokens, layers, experts), -1 where
     unknown) and `sampling_mask` (the ids that each trained token could have been) are None where nobody asked for them.
+    `rollout_tokens` counts the trained tokens of all sequences of the rollout.
     """
 
     rollout_id: str
     group_id: str | None
     training_step: int | None
+    gathering: str | None
     policy_version: str | None
     turns: tuple[int, ...]
     completions: tuple[CompletionSpan, ...]
@@ -96,6 +98,7 @@ class TokenSequence:
     weight_versions: NDArray[np.int64]
     routed_experts: NDArray[np.int32] | None = None
     sampling_mask: tuple[TokenIds, ...] | None = None
+    rollout_tokens: int = 0
 
     def __len__(self) -> int:
         return len(self.input_ids)
@@ -271,6 +274,8 @@ class SequenceBuilder:
             )
             if sequence is not None:
                 self._add(sequence, built, reasons)
+        tokens = sum(sequence.trained_tokens for sequence in built.sequences)
+        built.sequences = [replace(sequence, rollout_tokens=tokens) for sequence in built.sequences]
         skipped = None if built.sequences else _most_common(reasons)
         built.verdict = Verdict(rollout_id=trajectory.rollout_id, skipped=skipped, completions=tuple(reasons))
         return built
@@ -360,6 +365,7 @@ def _build_sequence(
         rollout_id=trajectory.rollout_id,
         group_id=trajectory.group_id,
         training_step=trajectory.training_step,
+        gathering=trajectory.gathering,
         policy_version=version_of(trajectory, trajectory.calls[trajectory.turns[trained[0].turn].call]),
         turns=history.turns,
         completions=tuple(trained),

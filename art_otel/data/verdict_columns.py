@@ -49,6 +49,7 @@ from art_otel.data.sequences import EMPTY, NO_IDS, NOTHING, TOO_LONG, Overflow, 
 from art_otel.data.sources import Chunk, read_numbered
 from art_otel.errors import UsageError
 from art_otel.store import Wanted
+from art_otel.trajectories import CONTEXT_EXCEEDED, FAILED_CALL, GroupKey
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,6 +113,7 @@ def verdict_columns(
     _count(read, selected, decision, report)
     report.trajectories = read.rows
     report.no_final_reward.update(plan.no_final_reward)
+    report.compared, report.mixed_version_groups = plan.compared, plan.mixed_version_groups
     report.without_logprobs = _without_logprobs(read, chunks, decision)
     _count_sampling(read, decision, report)
     if of_turns.advantages is not None:
@@ -156,8 +158,9 @@ def _refused(
 
 def _refusals(read: Columns, selection: Selection) -> Iterator[tuple[Flags, str | list[str | None]]]:
     """Give the rows that one option after the other refuses, and why."""
-    if selection.split is not None:
-        yield ~among(read.column("split"), selection.split), "split"
+    splits = read.column("split")
+    if others := [split for split in splits.unique().to_pylist() if not selection.takes_split(split)]:
+        yield among(splits, others), "split"
     if selection.training_step is not None:
         yield ~among(read.column("training_step"), selection.training_step), "training step"
     if selection.rollouts is not None:
@@ -167,7 +170,7 @@ def _refusals(read: Columns, selection: Selection) -> Iterator[tuple[Flags, str 
         gaps = _first_gaps(read, selection, allowed)
         yield np.array([gap is not None for gap in gaps], np.bool_), gaps
         if ENDED_ON_FAILURE not in allowed:
-            yield _ended_on_failure(read), ENDED_ON_FAILURE
+            yield among(read.column("end"), {FAILED_CALL}), ENDED_ON_FAILURE
     if selection.status is not None:
         yield ~among(read.column("status"), selection.status), "status"
 
@@ -186,19 +189,6 @@ def _first_gaps(read: Columns, selection: Selection, allowed: frozenset[str]) ->
     np.minimum.at(first, rows, of_gap[numbers(texts.indices, 0)] if len(of_gap) else rows)
     words = [*(f"incomplete: {name}" for name in ranks), None]
     return [words[rank] for rank in first.tolist()]
-
-
-def _ended_on_failure(read: Columns) -> Flags:
-    """Mark the rows in which no call completed after the last that failed. Shape: (rows,)."""
-    failed = flags(read.of_call("failed"))
-    never = np.iinfo(np.int64).min
-    starts, ends = numbers(read.of_call("start_ns"), never), numbers(read.of_call("end_ns"), never)
-    rows = np.repeat(np.arange(read.rows), np.diff(read.call_ends))
-    last_failed, last_completed = np.full(read.rows, never), np.full(read.rows, never)
-    np.maximum.at(last_failed, rows[failed], np.where(ends == never, starts, ends)[failed])
-    np.maximum.at(last_completed, rows[~failed], ends[~failed])
-    has_failed = np.bincount(rows[failed], minlength=read.rows) > 0
-    return has_failed & (last_completed <= last_failed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,20 +235,33 @@ def _plan(
         fingerprint="",
         no_final_reward=without_final,
         several_models=SeveralModels(),
+        mixed_version_groups=_mixed_version_groups(read, selected, keys),
     )
     return plan, _of_rollouts(read, plan) if credit.per == "rollout" else _of_each_turn(read, plan, refused)
 
 
-def _group_numbers(read: Columns) -> tuple[Ints, list[str | None]]:
+def _group_numbers(read: Columns) -> tuple[Ints, list[str]]:
     """The number of each row's group, negative where it has none, and the ids of the groups. Shape: (rows,)."""
-    ids, steps = read.column("group_id").dictionary_encode(), read.column("training_step").dictionary_encode()
-    kinds = len(steps.dictionary) + 1
-    codes = numbers(ids.indices, -1) * kinds + numbers(steps.indices, kinds - 1)
-    keys, places = np.unique(codes, return_inverse=True)
-    names = ids.dictionary.to_pylist()
-    alone = ~flags(ids.is_valid())
-    group_numbers = np.where(alone, -1 - np.arange(read.rows), places)
-    return group_numbers.astype(np.int64), [names[key // kinds] if key >= 0 else None for key in keys.tolist()]
+    members = np.flatnonzero(flags(read.column("group_id").is_valid()))
+    codes = first = np.zeros(len(members), np.int64)
+    for name in GroupKey._fields:
+        encoded = read.column(name).dictionary_encode()
+        codes = codes * (len(encoded.dictionary) + 1) + numbers(encoded.indices, len(encoded.dictionary))[members]
+        _, first, codes = np.unique(codes, return_index=True, return_inverse=True)
+    group_numbers = -1 - np.arange(read.rows)
+    group_numbers[members] = codes
+    return group_numbers, read.column("group_id").take(pa.array(members[first])).to_pylist()
+
+
+def _mixed_version_groups(read: Columns, selected: Flags, keys: Ints) -> int:
+    """How many groups have rollouts of several policy versions, and nothing that tells whether they are several."""
+    is_told = flags(pc.or_(*(read.column(name).is_valid() for name in ("training_step", "gathering"))))
+    versions = read.column("policy_version")
+    rows = np.flatnonzero(selected & (keys >= 0) & ~is_told & flags(versions.is_valid()))
+    first, last = (pc.struct_field(versions, name).dictionary_encode() for name in ("first", "last"))
+    codes = numbers(first.indices, -1) * (len(last.dictionary) + 1) + numbers(last.indices, -1)
+    pairs = np.unique(np.stack([keys[rows], codes[rows]]), axis=1)
+    return int((np.unique(pairs[0], return_counts=True)[1] > 1).sum())
 
 
 def _units_of_rollouts(read: Columns, selected: Flags, keys: Ints) -> Units:
@@ -330,7 +333,7 @@ class _Decision:
 def _decide(read: Columns, selected: Flags, skipped: NDArray[np.int32]) -> _Decision:
     """Decide by histories and by what turns are skipped for (a position in REASONS, or -1), however long they are."""
     owners = _owners(read)
-    reasons = _codes_of(read.of_turn("tokens_untrained"))
+    reasons = _codes_of(read.tokens_untrained)
     reasons[(owners < 0) & (reasons < 0)] = CODES[NO_IDS]
     trains = selected[read.turn_rows] & (owners >= 0) & (reasons < 0)
     reasons = np.where(trains, np.where(read.sampled_tokens == 0, CODES[EMPTY], skipped), reasons)
@@ -391,6 +394,7 @@ def _count(read: Columns, selected: Flags, decision: _Decision, report: BatchRep
     rows = list(dict.fromkeys(read.turn_rows[unusable].tolist()))[:NAMED]
     report.unusable_rewards += [read.column("rollout_id")[row].as_py() for row in rows]
     of_selected = selected[np.repeat(np.arange(read.rows), np.diff(read.call_ends))]
+    report.context_exceeded = int((among(read.column("end"), {CONTEXT_EXCEEDED}) & selected).sum())
     drifted, respelled = (
         int((flags(pc.struct_field(read.calls, ["prompt", name]).is_valid()) & of_selected).sum())
         for name in ("drifted_at", "respelled_at")

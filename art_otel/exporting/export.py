@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from art_otel.data.advantages import Advantage, AdvantageName
-from art_otel.data.completions import Images, Length, Names
+from art_otel.data.completions import ClosedStreams, ContextExceeded, Images, Length, Names
 from art_otel.data.credit import Credit, CreditName
 from art_otel.data.options import as_names
 from art_otel.data.sources import Sources
@@ -41,7 +41,9 @@ def export(  # noqa: PLR0913 # every one is an option that users know by its nam
     rollouts: str | Iterable[str] | None = None,
     models: Names = None,
     agents: Names = None,
+    context_exceeded: ContextExceeded = "keep",
     length: Length | None = None,
+    closed_streams: ClosedStreams = "drop",
     max_tokens: int | None = None,
     min_reward: float | None = None,
     images: Images = "drop",
@@ -83,7 +85,9 @@ def export(  # noqa: PLR0913 # every one is an option that users know by its nam
             rollouts=as_names(rollouts),
             models=as_names(models),
             agents=as_names(agents),
+            context_exceeded=context_exceeded,
             length=length,
+            closed_streams=closed_streams,
         )
         records, files = sink.write(stream.records(settings, stats), path)
     skipped = stream.skipped()

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from art_otel.calls import InferenceCall
 from art_otel.data.batches import batches
-from art_otel.data.completions import Images, Length
+from art_otel.data.completions import ClosedStreams, Images, Length
 from art_otel.data.credit import Credit, find_credit
 from art_otel.data.loader import Batches
 from art_otel.data.preferences import PreferenceBatches, preference_batches
@@ -177,7 +177,7 @@ class Stream:
             yield record
 
 
-def open_stream(
+def open_stream(  # noqa: PLR0913 # every one is an option that users know by its name
     sources: Sources,
     file_format: Format,
     *,
@@ -187,6 +187,7 @@ def open_stream(
     min_reward: float | None = None,
     length: Length | None = None,
     images: Images = "drop",
+    closed_streams: ClosedStreams = "drop",
     **selection: Any,  # noqa: ANN401 # as above
 ) -> Stream:
     """Open the stream of the format, from sources and options that can be gone through again.
@@ -194,11 +195,13 @@ def open_stream(
     `selection` are options of `art_otel.batches` that say which trajectories and completions. `length` is None for what
     the format's items have as default. Raises StoreError, UsageError.
     """
-    _check(file_format, find_credit(credit), max_tokens, min_reward, images)
+    _check(file_format, find_credit(credit), max_tokens, min_reward)
+    _check_tokens(file_format, closed_streams=closed_streams, images=images)
     view = file_format.view if file_format.input in ("trajectories", "sequences") else "text"
     selection |= {} if length is None else {"length": length}
-    rest: dict[str, Any] = {"credit": credit, "max_tokens": max_tokens, **selection}
-    rest["images"] = "placeholders" if file_format.carries_images or view == "text" else images
+    of_tokens: dict[str, Any] = {"credit": credit, "max_tokens": max_tokens, "closed_streams": closed_streams}
+    of_tokens["images"] = "placeholders" if file_format.carries_images or view == "text" else images
+    rest = of_tokens | selection
     outlines = batches(sources, advantage=None, **rest).of_view(view)
     if file_format.input in ("trajectories", "sequences"):
         formula = file_format.advantage if file_format.advantage is None or advantage == DEFAULT else advantage
@@ -210,18 +213,27 @@ def open_stream(
     return Stream(file_format, advantage, outlines, conversations)
 
 
-def _check(
-    file_format: Format, credit: Credit, max_tokens: int | None, min_reward: float | None, images: Images
-) -> None:
+def _check_tokens(file_format: Format, *, closed_streams: ClosedStreams, images: Images) -> None:
+    """Raise UsageError for what is asked of token ids where a format holds none."""
+    if file_format.input in ("trajectories", "sequences"):
+        return
+    if closed_streams != "drop":
+        raise UsageError(
+            f"closed_streams={closed_streams!r}: {file_format.name} holds {file_format.input}, and this is about token"
+            " ids; record with closed_streams='train' where the app ends its completions so"
+        )
+    if images != "drop":
+        raise UsageError(
+            f"images={images!r}: {file_format.name} holds {file_format.input}, whose messages have images or are left"
+            " out; leave the option out"
+        )
+
+
+def _check(file_format: Format, credit: Credit, max_tokens: int | None, min_reward: float | None) -> None:
     """Raise UsageError for what is asked of a format that has nothing of it."""
     if max_tokens is not None and file_format.input != "sequences":
         raise UsageError(
             f"max_tokens={max_tokens}: {file_format.name} holds {file_format.input}, which are not cut by tokens"
-        )
-    if images != "drop" and file_format.input not in ("trajectories", "sequences"):
-        raise UsageError(
-            f"images={images}: {file_format.name} holds {file_format.input}, whose messages have images or are left"
-            " out; leave the option out"
         )
     if min_reward is not None and not file_format.is_imitated:
         raise UsageError(

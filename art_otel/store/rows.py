@@ -245,13 +245,11 @@ def group_index(trajectory: Trajectory) -> int:
     """The number by which ART knows the group of a trajectory, which follows from the trajectory alone.
 
     The first 63 bits of the BLAKE2b digest (64 bytes) of the group's key: a compact JSON list in UTF-8,
-    `[training_step,group_id]`, without a group `[rollout_id,attempt,trace_id,started_at]`. Raises ValueError for text
-    that UTF-8 cannot hold.
+    `[training_step,gathering,group_id]`, without a group `[rollout_id,attempt,trace_id,started_at]`. Raises ValueError
+    for text that UTF-8 cannot hold.
     """
-    if trajectory.group_id is None:
-        key = [trajectory.rollout_id, trajectory.attempt, trajectory.trace_id, trajectory.started_at]
-    else:
-        key = [trajectory.training_step, trajectory.group_id]
+    alone = (trajectory.rollout_id, trajectory.attempt, trajectory.trace_id, trajectory.started_at)
+    key = trajectory.group_key or alone
     text = json.dumps(key, ensure_ascii=False, separators=(",", ":"))
     return int.from_bytes(blake2b(text.encode()).digest()[:8], "big") >> 1
 
@@ -259,6 +257,7 @@ def group_index(trajectory: Trajectory) -> int:
 _RESTORED: Final = frozenset(
     [
         "complete",
+        "end",
         "incomplete_reasons",
         "metrics",
         "metadata",

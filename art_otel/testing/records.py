@@ -10,9 +10,11 @@ from typing import Any, Final, get_args
 
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
+from msgspec import structs
 
 from art_otel.calls import (
     Choice,
+    FailureKind,
     Gap,
     GapKind,
     InferenceCall,
@@ -20,6 +22,7 @@ from art_otel.calls import (
     Logprobs,
     Message,
     RoutedExperts,
+    StreamClose,
     TokenIds,
     ToolCall,
     Usage,
@@ -161,6 +164,7 @@ def inference_calls() -> SearchStrategy[InferenceCall]:
         tools=st.none() | VALUES,
         usage=st.none() | st.builds(Usage, **counts),
         stream=st.sampled_from([None, True, False]),
+        closed_by_app=st.sampled_from([None, *get_args(StreamClose)]),
         prompt_known=st.none() | st.sampled_from(get_args(Known)),
         answer_known=st.none() | st.sampled_from(get_args(Known)),
         gaps=_GAPS,
@@ -171,7 +175,14 @@ def inference_calls() -> SearchStrategy[InferenceCall]:
         env_state=OBJECT,
         extra=OBJECT,
         **texts,
-    )
+    ).flatmap(_with_failure)
+
+
+def _with_failure(call: InferenceCall) -> SearchStrategy[InferenceCall]:
+    """Why a call failed may be known, if it did."""
+    if not call.failed:
+        return st.just(call)
+    return st.sampled_from([None, *get_args(FailureKind)]).map(lambda kind: structs.replace(call, failure=kind))
 
 
 _OPTIONAL_TEXTS: Final = (

@@ -23,6 +23,7 @@ from typing import Any, Final, TypeAlias, cast, get_type_hints
 import msgspec
 
 from art_otel.calls import TOKEN_FACTS, Choice, InferenceCall, Logprobs, Message, TokenIds
+from art_otel.trajectories.ends import End
 from art_otel.trajectories.model import Prompt, Reward, Trajectory, Turn, aggregate
 
 ChatMessage: TypeAlias = dict[str, Any]
@@ -113,11 +114,12 @@ _LEFT_OUT: Final = frozenset({"result", "exception", "children", "prompts", "tur
 
 
 def trajectory_json(trajectory: Trajectory) -> dict[str, Any]:
-    """The whole trajectory with `complete` beside it; keys are the field names."""
+    """The whole trajectory with `complete` and `end` beside it; keys are the field names."""
     names = [field.name for field in fields(trajectory) if field.name not in _LEFT_OUT]
     plain = {name: _plain(getattr(trajectory, name)) for name in names}
     prompts = [_prompt(*pair) for pair in zip(trajectory.prompts, trajectory.calls, strict=True)]
-    return {**plain, "prompts": prompts, "turns": list(map(_turn, trajectory.turns)), "complete": trajectory.complete}
+    decided = {"complete": trajectory.complete, "end": trajectory.end}
+    return {**plain, "prompts": prompts, "turns": list(map(_turn, trajectory.turns)), **decided}
 
 
 def _prompt(prompt: Prompt, call: InferenceCall) -> dict[str, object]:
@@ -143,7 +145,7 @@ _OF_THE_CALL: Final = frozenset({"messages", "edits", "context_token_ids"})
 def trajectory_schema() -> dict[str, Any]:
     """The JSON schema (2020-12) of what `trajectory_json` gives. Later versions may give more keys."""
     types = {name: kind for name, kind in get_type_hints(Trajectory).items() if name not in _LEFT_OUT}
-    types |= {"prompts": tuple[Prompt, ...], "turns": tuple[Turn, ...], "complete": bool}
+    types |= {"prompts": tuple[Prompt, ...], "turns": tuple[Turn, ...], "complete": bool, "end": End | None}
     schemas, records = msgspec.json.schema_components(types.values(), ref_template="#/$defs/{name}")
     records |= {
         "TokenIds": {"type": "array", "items": {"type": "integer"}},
@@ -258,6 +260,7 @@ def _policy_response(call: InferenceCall) -> JsonObject | None:
         choices=None if call.choices is None else [_choice(choice) for choice in call.choices],
         error_type=call.error_type,
         error=call.error,
+        failure=call.failure,
     )
 
 

@@ -82,12 +82,19 @@ _HELPS: Final = {
 _CURES: Final = {
     "ended on a failed call": Cure(
         "no call completed after the last that failed, as in an outage",
-        'Sample it again, or train it with allow_incomplete=["ended on a failed call"].',
+        'Sample it again, or train it with allow_incomplete=["ended on a failed call"]. If the call failed because its'
+        " context was too long, report what the server said: it is not in art-otel's table (docs/troubleshooting.md).",
+    ),
+    "context exceeded": Cure(
+        "its last call failed because the context was too long", "Choose context_exceeded=keep to train it."
     ),
     "status": Cure(
         "the rollout ended otherwise than the status option asks for", "Name its status in the status option, or any."
     ),
-    "split": Cure("the rollout is of another split, or of none", "Choose its split, or leave the option empty."),
+    "split": Cure(
+        "the rollout is of another split; val, validation, test and eval are trained only where they are named",
+        "Name its split in the option, or * for all.",
+    ),
     "training step": Cure("the rollout is of another training step, or of none", "Choose its step, or leave it empty."),
     "no policy version": Cure(
         "a call has no policy version", "Set policy_version in art_otel.configure() or on the rollout."
@@ -157,7 +164,9 @@ _CURES: Final = {
         "Sample with a server that lists all ids, as vLLM does.",
     ),
     "stream broke": Cure(
-        "its stream ended without a finish reason, so the completion may be cut", "Read streams to their end."
+        "its stream ended without a finish reason, so the completion may be cut",
+        "Read streams to their end. If the app ends its completions by closing their streams, choose"
+        " closed_streams=train.",
     ),
     "scrubbed": Cure("a secret was found in its call", "Keep secrets out of prompts (docs/how-to/scrub.md)."),
     "content doubtful": Cure(

@@ -22,7 +22,7 @@ from tests.data.batch_options import laws, options
 from tests.data.token_rollouts import rollouts, stored, talk
 from tests.examples import examples
 
-UNTRAINED = [None, None, None, "failed", "scrubbed"]
+UNTRAINED = [None, None, None, "failed", "scrubbed", "stream broke"]
 PARAMETERS = [
     {},
     {},
@@ -37,6 +37,8 @@ FURTHER = st.fixed_dictionaries(
     optional={
         "constrained": st.just("drop"),
         "images": st.just("placeholders"),
+        "context_exceeded": st.sampled_from(["mask", "drop"]),
+        "closed_streams": st.just("train"),
         "token_rewards": st.sampled_from(["reward", {"a": 2.0}]),
         "advantage": st.sampled_from(["grpo_batch", "reinforce_plus_plus", "reinforce_plus_plus_baseline"]),
         "training_step": st.sampled_from([1, [None, 2]]),
@@ -60,6 +62,9 @@ def varied(draw, one: Trajectory) -> Trajectory:
             parameters=draw(st.sampled_from(PARAMETERS)),
             logprobs_mode=draw(st.sampled_from(MODES)),
             media=draw(st.sampled_from([(), (), ("image",)])),
+            error=draw(st.sampled_from([None, None, None, "it failed"])),
+            failure=draw(st.sampled_from([None, "context exceeded"])),
+            closed_by_app=draw(st.sampled_from([None, "left"])),
         )
         for call in one.calls
     )

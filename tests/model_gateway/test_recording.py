@@ -343,7 +343,7 @@ def test_a_stream_that_broke_is_not_trained_and_one_that_was_left_neither(tmp_pa
         chat(f"{running.url}/rollout/r")
     (trajectory,) = recorded(tmp_path)
     assert [turn.tokens_untrained for turn in trajectory.turns] == ["failed", "stream broke", None]
-    assert trajectory.calls[0].error_type == "BrokenOffError"
+    assert [call.closed_by_app or call.error_type for call in trajectory.calls] == ["BrokenOffError", "left", None]
 
 
 @pytest.mark.parametrize("events", [1, 2, 4])

@@ -14,7 +14,7 @@ from typing import Any, Final, cast, get_args
 import msgspec
 
 from art_otel import attributes as names
-from art_otel.calls import Choice, Gap, Message, TokenIds
+from art_otel.calls import Choice, Gap, Message, StreamClose, TokenIds
 from art_otel.conventions import values
 from art_otel.conventions.attributes import AttributeNames, AttributeReader, SpanRecording
 from art_otel.conventions.bodies.messages import join_assistant_messages, parse, read_messages
@@ -39,7 +39,7 @@ CONVENTION: Final = "art"
 ART_OTEL: Final = "art_otel"
 """The instrumentation scope of our own spans."""
 
-PREFIXES: Final = ("art.tokens.", "art.logprobs.", "art.response.", "art.request.", names.POLICY_VERSION)
+PREFIXES: Final = ("art.tokens.", "art.logprobs.", "art.response.", "art.request.", "art.stream.", names.POLICY_VERSION)
 
 _PROMPTS: Final = (genai.INPUT_MESSAGES, openinference.INPUT_VALUE, "llm.input_messages.", "gen_ai.prompt.")
 _ANSWERS: Final = (genai.OUTPUT_MESSAGES, openinference.OUTPUT_VALUE, "llm.output_messages.", "gen_ai.completion.")
@@ -88,8 +88,13 @@ def read(recording: SpanRecording, _trusted_facts: CallFacts) -> CallFacts | Non
         prompt_token_ids=prompt,
         usage=read_usage(values.mapping(response_end.get("usage")) or {}) if response_end else None,
         policy_version=None if version is None else str(version),
+        closed_by_app=_stream_close(attributes.get(names.CLOSED_BY_APP)),
         gaps=reader.gaps,
     )
+
+
+def _stream_close(value: Value) -> StreamClose | None:
+    return value if value in get_args(StreamClose) else None
 
 
 def _request_facts(reader: AttributeReader) -> CallFacts:

@@ -21,6 +21,7 @@ from opentelemetry.trace import Span, SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from art_otel import attributes as names
+from art_otel.calls import StreamClose
 from art_otel.conventions import request_attributes, response_attributes
 from art_otel.conventions.content_names import without_tokens
 from art_otel.conventions.dialects.art import lost_input
@@ -36,10 +37,13 @@ from art_otel.spans import Attributes, Value
 from art_otel.tracing.api.context import tracer
 from art_otel.tracing.internal_errors import InternalErrorHandler
 from art_otel.tracing.openai.bodies import (
+    LONGEST_MESSAGE,
     answer_attributes,
     decode,
     failed_status,
+    failure_message,
     fields_of,
+    is_unfinished,
     messages,
     parameters,
     prompt,
@@ -85,6 +89,7 @@ class Call:
         "_policy_version",
         "_response",
         "_scrubber",
+        "_stream_close",
         "_token",
         "asked",
         "is_own",
@@ -103,6 +108,7 @@ class Call:
         self.tee: ResponseTee | None = None
         self._policy_version: str | None = None
         self._scrubber: Scrubber | None = None
+        self._stream_close: StreamClose = "left"
         self._current_span: ExitStack | None = None
         self._token: Token[Call | None] | None = None
 
@@ -148,13 +154,15 @@ class Call:
         response: Response,
         policy_version: Callable[[Response], str | None] | None,
         scrubber: Scrubber | None,
+        stream_close: StreamClose,
     ) -> bool:
         """Take the response that has begun, and write to the span as soon as that ends.
 
         False where no span records it, or its span is in no rollout.
 
         `policy_version` is asked for the version of the weights. `scrubber` reads what was asked and answered here,
-        because ids spell what an instrumentor need not have recorded.
+        because ids spell what an instrumentor need not have recorded. `stream_close` is what it means if the app closes
+        the stream before it ends.
         """
         span = self.span
         if span is None or not span.is_recording():
@@ -165,6 +173,7 @@ class Call:
         self._response = response
         self._policy_version = None if policy_version is None else policy_version(response)
         self._scrubber = scrubber
+        self._stream_close = stream_close
         self.tee = None if response.is_closed else ResponseTee(response, responses=_asks_responses(options))
         self._write_at_end_of(span)
         return True
@@ -227,13 +236,17 @@ class Call:
             added, is_clean = _scanned(self._scrubber, prompt(request), added)
         if self._policy_version is not None:
             added[names.POLICY_VERSION] = self._policy_version
+        if tee is not None and tee.is_closed_by_app and is_unfinished(answered):
+            added[names.CLOSED_BY_APP] = self._stream_close
         added = {name: value for name, value in added.items() if name not in existing}
         if own:
             added |= cast(Any, {**request_attributes(decode(asked) or {}), **response_attributes(spoken(answered))})
         span.set_attributes(added)
-        error = (None if tee is None else tee.error) or failed_status(answered)
+        error, message = (None, "") if tee is None else (tee.error, tee.error_message)
+        if error is None:
+            error, message = failed_status(answered), failure_message(answered)
         if error is not None and ERROR_TYPE not in existing:
-            _tell_error(span, error)
+            _tell_error(span, error, message)
         return is_clean
 
     def _answered(self, response: Response) -> dict[str, Value]:
@@ -367,12 +380,12 @@ def _start(client: Any, options: Options) -> Span:  # noqa: ANN401 # as openai
     )
 
 
-def _tell_error(span: Span, error: str) -> None:
-    """Let the span be that of a call that failed."""
+def _tell_error(span: Span, error: str, message: str) -> None:
+    """Let the span be that of a call that failed. What the message says may tell whether it is the policy's doing."""
     span.set_attribute(ERROR_TYPE, error)
-    span.set_status(StatusCode.ERROR, error)
+    span.set_status(StatusCode.ERROR, message or error)
 
 
 def _fail(span: Span, error: BaseException) -> None:
-    _tell_error(span, type(error).__name__)
+    _tell_error(span, type(error).__name__, str(error)[:LONGEST_MESSAGE])
     span.end()

@@ -25,6 +25,7 @@ from functools import partial
 from types import ModuleType
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
+from art_otel.calls import StreamClose
 from art_otel.scrubbing import Scrubber
 from art_otel.tracing.internal_errors import InternalErrorHandler, after_import
 from art_otel.tracing.openai.call import CAPTURING, OPENLLMETRY, Call, asks_for_completion, current_call
@@ -49,13 +50,15 @@ def install(
     policy_version: Callable[[], str] | None = None,
     scrubber: Scrubber | None = None,
     makes_spans: bool = True,
+    stream_close: StreamClose = "left",
 ) -> "Capture":
     """Capture calls of openai's clients from now on. What was installed before is replaced.
 
     `request_tokens` asks servers for token ids and logprobs where the app does not. The version of the weights that
     sampled is read from the response header `policy_version_header`, else asked of `policy_version`.
     Token ids are written only where `scrubber` finds no secret in what they spell. Without `makes_spans` only calls
-    that somebody else records are captured.
+    that somebody else records are captured. `stream_close` is what it means where the app closes a stream before it
+    ends.
     """
     global _installed  # noqa: PLW0603 # the client's classes are the process's, and so are their hooks
     with _lock:
@@ -67,6 +70,7 @@ def install(
             policy_version=policy_version,
             scrubber=scrubber,
             makes_spans=makes_spans,
+            stream_close=stream_close,
         )
         _installed.place()
         return _installed
@@ -92,6 +96,7 @@ class Capture:
         policy_version: Callable[[], str] | None,
         scrubber: Scrubber | None,
         makes_spans: bool,
+        stream_close: StreamClose,
     ) -> None:
         self.problems: tuple[str, ...] = ()
         self.calls = 0
@@ -102,6 +107,7 @@ class Capture:
         self._policy_version = self._policy_version_of if is_versioned else None
         self._scrubber = scrubber
         self._makes_spans = makes_spans
+        self._stream_close: StreamClose = stream_close
         self._patches = Patches()
         self._is_removed = False
 
@@ -185,7 +191,7 @@ class Capture:
         call = current_call()
         if call is None or call.request is None or self._is_removed:
             return
-        if call.answer(options, response, self._policy_version, self._scrubber):
+        if call.answer(options, response, self._policy_version, self._scrubber, self._stream_close):
             self.calls += 1
 
     def _policy_version_of(self, response: Response) -> str | None:

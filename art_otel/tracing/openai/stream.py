@@ -16,7 +16,7 @@ from art_otel.conventions import values
 from art_otel.conventions.bodies.chunks import JoinedChunks, join, objects, whole
 from art_otel.spans import Value
 from art_otel.tracing.internal_errors import InternalErrorHandler
-from art_otel.tracing.openai.bodies import decode, failure
+from art_otel.tracing.openai.bodies import decode, failure, failure_message
 from art_otel.tracing.openai.client import RAW_HEADER, Response
 
 _EVENTS: Final = "text/event-stream"
@@ -68,12 +68,29 @@ class ResponseTee:
         return self._broke or (None if self._events is None else self._read(self._events).error)
 
     @property
+    def error_message(self) -> str:
+        """What the event that broke the body says; empty where none did."""
+        return "" if self._events is None else self._events.error_message
+
+    @property
     def was_left(self) -> bool:
         """Whether the body is a stream that was closed before its end, by no error that `except Exception` sees."""
         if self._events is None or not self._response.is_closed or self._is_read:
             return False
         events = self._read(self._events)
         return not (events.is_done or events.error)
+
+    @property
+    def is_closed_by_app(self) -> bool:
+        """Whether the app stopped reading a stream before its end, where the span of the call ends now.
+
+        It closed the stream, or dropped it: then who reads it for the app is gone, before the response is closed.
+        """
+        if self._events is None or self._is_read or self.error is not None or self._events.is_done:
+            return False
+        if self._is_awaited:  # it breaks, and what broke it is not said yet
+            return False
+        return self._response.is_closed or self._chunks is not None
 
     @property
     def is_to_come(self) -> bool:
@@ -231,13 +248,14 @@ def split(chunk: bytes) -> list[bytes]:
 
 
 class EventStream:
-    """What the events of one stream say so far: its body, and `error`, why it failed, as far as one said so.
+    """What the events of one stream say so far: its body, and why it failed, if one said so: `error`, `error_message`.
 
     `is_done` says that the event passed after which there are no more.
     """
 
     def __init__(self, *, responses: bool) -> None:
         self.error: str | None = None
+        self.error_message = ""
         self.is_done = False
         self._joined = JoinedEvents() if responses else JoinedChunks()
         self._rest = b""
@@ -273,7 +291,7 @@ class EventStream:
         if event is None:
             return
         if (event.get("error") and "choices" not in event) or event.get("type") in _FAILED:
-            self.error = failure(event)
+            self.error, self.error_message = failure(event), failure_message(event)
         self._joined.add(event)
 
 

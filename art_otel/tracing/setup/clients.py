@@ -233,6 +233,7 @@ class Client:
             policy_version=version if version is None or callable(version) else lambda: version,
             scrubber=self._settings.make_scrubber(),
             makes_spans=not is_disabled(os.environ),
+            stream_close="finished" if self._settings.closed_streams == "train" else "left",
         )
 
     def _instrumentations(self) -> "Instrumentation":

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 Instrumentor: TypeAlias = Literal["auto", "none", "openllmetry", "genai-openai", "openinference", "openai-v2"]
 
+ClosedStreams: TypeAlias = Literal["leave_out", "train"]
+
 _PREFIX: Final = "ART_OTEL_"
 _NO_SETTINGS: Final = frozenset({RUN, "ART_OTEL_RUN_PID"})
 """The name of the run, and what `art-otel run` says to the program that it starts."""
@@ -171,6 +173,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     request_tokens: Annotated[bool, _switch] = False
     policy_version: Annotated[str | Callable[[], str] | None, _text_or_function] = None
     policy_version_header: Annotated[str | None, _text] = None
+    closed_streams: Annotated[ClosedStreams, _one_of(ClosedStreams)] = "leave_out"
+    """`train` says that the app ends completions by closing their streams."""
     instrumentor: Annotated[Instrumentor, _one_of(Instrumentor)] = "auto"
     # Rollouts
     rollout_spans: Annotated[tuple[str, ...], _names] = ()
@@ -213,6 +217,7 @@ class Keywords(TypedDict, total=False):
     request_tokens: bool | str
     policy_version: str | Callable[[], str] | None
     policy_version_header: str | None
+    closed_streams: ClosedStreams
     instrumentor: Instrumentor
     # Rollouts
     rollout_spans: str | list[str] | tuple[str, ...]

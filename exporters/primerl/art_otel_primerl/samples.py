@@ -118,6 +118,7 @@ def _record(sequence: TokenSequence, env_name: str, temperatures: list[float]) -
         "rollout_id": sequence.rollout_id,
         "group_id": sequence.group_id,
         "training_step": sequence.training_step,
+        "gathering": sequence.gathering,
         "reward": sequence.reward,
         "policy_version": sequence.policy_version,
     }
