@@ -28,6 +28,7 @@ _ADVANTAGES: Final = (
     "none",
 )
 _CREDITS: Final = ("outcome_reward", "step_reward", "call_reward")
+_IMAGES: Final = ("drop", "placeholders")
 _STATUSES: Final = ("ok", "error", "cancelled", "unfinished")
 
 
@@ -123,6 +124,13 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         " reward, or without one",
     )
     parser.add_argument(
+        "--images",
+        choices=_IMAGES,
+        default=_IMAGES[0],
+        help="for formats of token ids that carry no images, audio and files: what happens to completions sampled"
+        " behind these, of which the ids have placeholders alone: drop (the default), or placeholders to write them",
+    )
+    parser.add_argument(
         "--option", action="append", default=[], type=_option, metavar="NAME=VALUE", help="an option of the format"
     )
     parser.add_argument("--json", action="store_true", help="print the report, or the list, as JSON")
@@ -161,6 +169,7 @@ def run(arguments: argparse.Namespace) -> int:
         rollouts=_chosen(arguments),
         max_tokens=arguments.max_tokens,
         min_reward=arguments.min_reward,
+        images=arguments.images,
     )
     if arguments.json:
         sys.stdout.write(printable_json(msgspec.to_builtins(report)) + "\n")

@@ -100,6 +100,7 @@ def parse_call(span: Span, logs: Sequence[LogRecord] = ()) -> InferenceCall:
         answer_known=facts.answer_known,
         gaps=find_gaps(recording, facts),
         has_instructions=facts.has_instructions,
+        logprobs_mode=art.read_logprobs_mode(span) or facts.logprobs_mode,
         env_state=art.read_env_state(recording.reader()) if has_extras else {},
         extra=art.read_extra(recording.reader()) if has_extras else {},
     )

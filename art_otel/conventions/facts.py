@@ -24,6 +24,7 @@ from art_otel.calls import (
     canonical_arguments,
 )
 from art_otel.conventions.attributes import AttributeReader
+from art_otel.sampling import LogprobsMode
 from art_otel.spans import Value
 
 
@@ -51,6 +52,7 @@ class CallFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     answer_known: Known | None = None
     gaps: tuple[Gap, ...] = ()
     has_instructions: bool | None = None
+    logprobs_mode: LogprobsMode | None = None
 
 
 NO_FACTS: Final = CallFacts()
@@ -87,6 +89,7 @@ def merge_facts(trusted: CallFacts, lesser: CallFacts) -> CallFacts:
         answer_known=trusted.answer_known if _tells(choices) else lesser.answer_known or trusted.answer_known,
         gaps=_merge_gaps(trusted, lesser) if lesser.gaps else trusted.gaps,
         has_instructions=lesser.has_instructions if trusted.has_instructions is None else trusted.has_instructions,
+        logprobs_mode=trusted.logprobs_mode or lesser.logprobs_mode,
         closed_by_app=_closed_by_app(trusted.closed_by_app, lesser.closed_by_app),
     )
 

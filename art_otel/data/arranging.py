@@ -2,7 +2,8 @@
 
 Invariant: the order follows from the number of chunks and the options alone. Batches hold the sequences in that order,
 each once; only within a batch may a shorter one stand in an earlier row. Every token stands in exactly one place, and
-every other place is padding: segment 0, mask False, all else 0. Of the batches every rank gives the same number.
+every other place is padding: segment 0, mask False, temperature and top-p 1, all else 0. Of the batches every rank
+gives the same number.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -36,6 +37,8 @@ class Batch:
     - `input_ids`: int32.
     - `loss_mask`: bool, True for sampled tokens to train on.
     - `logprobs`: float32, the policy's when it sampled; 0.0 where nothing was sampled, NaN if nobody recorded it.
+    - `temperature`, `top_p`: float32, what a trained token was sampled with; NaN if its request does not say, 1.0 where
+      nothing is trained.
     - `advantages`: float32, 0.0 outside the mask; None if they were not requested.
     - `token_rewards`: float32, 0.0 where none were given; None if they were not requested.
     - `segment_ids`: int32, s for a token of sequence s - 1, 0 for padding.
@@ -54,12 +57,15 @@ class Batch:
 
     - `rewards`: float64, the reward of the sequence's last trained completion, NaN if unknown.
     - `group_ids`, `policy_version`, `rollout_ids`: text, None if unknown.
+    - `samplings`: tuples of `Sampling`, all that the request of each trained completion says of sampling.
     - `retokenized`: bool, True if the ids are not the server's.
     """
 
     input_ids: NDArray[np.int32]
     loss_mask: NDArray[np.bool_]
     logprobs: NDArray[np.float32]
+    temperature: NDArray[np.float32]
+    top_p: NDArray[np.float32]
     advantages: NDArray[np.float32] | None
     token_rewards: NDArray[np.float32] | None
     segment_ids: NDArray[np.int32]
@@ -68,6 +74,7 @@ class Batch:
     group_ids: NDArray[np.object_]
     policy_version: NDArray[np.object_]
     rollout_ids: NDArray[np.object_]
+    samplings: NDArray[np.object_]
     retokenized: NDArray[np.bool_]
     weight_versions: NDArray[np.int64]
     rollout_weights: NDArray[np.float32]
@@ -97,6 +104,8 @@ class Batch:
             self,
             loss_mask=np.zeros(self.input_ids.shape, np.bool_),
             logprobs=np.nan_to_num(self.logprobs, nan=0.0),
+            temperature=np.ones(self.input_ids.shape, np.float32),
+            top_p=np.ones(self.input_ids.shape, np.float32),
             rollout_weights=zeros,
             advantages=None if self.advantages is None else zeros,
             token_rewards=None if self.token_rewards is None else zeros,
@@ -278,6 +287,7 @@ def collate(
     shape = (len(rows), longest if width is None else width)
     input_ids = np.full(shape, pad_token_id, np.int32)
     loss_mask, logprobs = np.zeros(shape, np.bool_), np.zeros(shape, np.float32)
+    temperature, top_p = np.ones(shape, np.float32), np.ones(shape, np.float32)
     versions, weights = np.full(shape, UNKNOWN, np.int64), np.zeros(shape, np.float32)
     segment_ids, position_ids = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
     positions = np.arange(max(map(len, sequences), default=0), dtype=np.int32)
@@ -294,6 +304,7 @@ def collate(
             input_ids[where] = sequence.input_ids
             loss_mask[where] = sequence.loss_mask
             logprobs[where] = sequence.logprobs
+            temperature[where], top_p[where] = sequence.temperature, sequence.top_p
             versions[where] = sequence.weight_versions
             weights[where] = sequence.loss_mask / sequence.rollout_tokens
             segment_ids[where] = number
@@ -311,14 +322,17 @@ def collate(
         input_ids=input_ids,
         loss_mask=loss_mask,
         logprobs=logprobs,
+        temperature=temperature,
+        top_p=top_p,
         advantages=advantages,
         token_rewards=token_rewards,
         segment_ids=segment_ids,
         position_ids=position_ids,
         rewards=np.array([np.nan if one.reward is None else one.reward for one in sequences], np.float64),
-        group_ids=_texts([one.group_id for one in sequences]),
-        policy_version=_texts([one.policy_version for one in sequences]),
-        rollout_ids=_texts([one.rollout_id for one in sequences]),
+        group_ids=_objects([one.group_id for one in sequences]),
+        policy_version=_objects([one.policy_version for one in sequences]),
+        rollout_ids=_objects([one.rollout_id for one in sequences]),
+        samplings=_objects([tuple(each.sampling for each in one.samplings) for one in sequences]),
         retokenized=np.array([one.retokenized for one in sequences], np.bool_),
         weight_versions=versions,
         rollout_weights=weights,
@@ -328,7 +342,8 @@ def collate(
     )
 
 
-def _texts(values: Sequence[str | None]) -> NDArray[np.object_]:
-    texts = np.empty(len(values), np.object_)
-    texts[:] = values
-    return texts
+def _objects(values: Sequence[object]) -> NDArray[np.object_]:
+    objects = np.empty(len(values), np.object_)
+    for position, value in enumerate(values):  # a slice would take tuples of one length for rows of another array
+        objects[position] = value
+    return objects

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from art_otel.data.advantages import Advantage, AdvantageName
 from art_otel.data.arranging import KeepTogether, Layout, Order
-from art_otel.data.completions import ClosedStreams, Constrained, ContextExceeded, Length, Names
+from art_otel.data.completions import ClosedStreams, Constrained, ContextExceeded, Images, Length, Names
 from art_otel.data.credit import Credit, CreditName
 from art_otel.data.loader import Batches, Recipe
 from art_otel.data.options import validate
@@ -58,6 +58,7 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
     tokenizer: ChatTokenizer | None = None,
     token_facts: TokenFact | Iterable[TokenFact] = (),
     constrained: Constrained = "keep",
+    images: Images = "drop",
 ) -> Batches:
     """Iterate over trajectories as numpy batches, without loading all of them.
 
@@ -105,7 +106,10 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
       server. Their sequences have no logprobs and are marked in `retokenized`. Without a tokenizer, they are skipped.
     - `token_facts`: "routed_experts" and "sampling_mask": give what was recorded of them as arrays. With the masks, a
       completion that a grammar constrained keeps its logprobs, which are those of the masked distribution.
-    - `constrained="drop"`: train no completion that a tool choice, schema or grammar constrained; it is only context.
+    - `constrained="drop"`: train no completion whose request allowed only some tokens (a tool choice, schema, grammar,
+      `allowed_token_ids`) or moved them (`logit_bias`, `bad_words`, `min_tokens`); it is only context.
+    - `images`: what happens to completions sampled behind images, audio or files, for which the ids have no more than
+      placeholders: "drop", or "placeholders" to train them on these.
 
     A reward that is NaN, infinite or not below 1e37 is not trained and counts in no baseline. `report` counts what is
     skipped by reason. Raises UsageError for invalid options, StoreError for paths without trajectory files.
@@ -146,6 +150,7 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
         length=length,
         closed_streams=closed_streams,
         constrained=constrained,
+        images=images,
         view="tokens" if tokenizer is None else "made tokens",
     )
     builder = SequenceBuilder(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 import msgspec
 import numpy as np
@@ -33,7 +33,7 @@ Ints: TypeAlias = NDArray[np.int64]
 Flags: TypeAlias = NDArray[np.bool_]
 
 _TEXTS: Final = ("error_type", "error", "parameters")
-"""Of calls: long texts, of which whether it `failed` and is `constrained` takes the place."""
+"""Of calls: long texts, of which whether it `failed`, and the flags of `_Asked`, take the place."""
 
 _PLAIN: Final = ("rollout_id", "status", "end", "split", "training_step", "gathering", "group_id", "reward")
 _COUNTING: Final = ("stream", "toolset", "usage")
@@ -46,19 +46,23 @@ _CALL: Final = (
     "marked_untrained",
     "policy_version",
     "policy_version_end",
+    "logprobs_mode",
     *_TEXTS,
     "stream",
     "toolset",
     "usage.output_tokens",
 )
 _PROMPT: Final = ("token_parent", "drifted_at", "respelled_at")
-_TURN: Final = ("call", "tokens_untrained", "finish_reason", "prompt_tokens", "sampled_tokens", "unscored_tokens")
+_TURN: Final = (
+    "call", "tokens_untrained", "finish_reason", "prompt_tokens", "sampled_tokens", "unscored_tokens", "zero_logprobs"
+)  # fmt: skip
 _REWARD: Final = ("name", "value", "step", "target")
 DECIDING: Final = (
     *_PLAIN,
     "policy_version",
     "incomplete_reasons.list.element.reason",
     *(f"calls.list.element.{name}" for name in _CALL),
+    "calls.list.element.media.list.element",
     *(f"calls.list.element.prompt.{name}" for name in _PROMPT),
     *(f"turns.list.element.{name}" for name in _TURN),
     *(f"rewards.list.element.{name}" for name in _REWARD),
@@ -194,7 +198,8 @@ def _decided(table: pa.Table, read_toolsets: Callable[[], pa.Table]) -> pa.Table
     by_name = {name: pc.struct_field(calls, name) for name in calls.type.names}
     error_type, error, parameters = (by_name.pop(name) for name in _TEXTS)
     by_name["failed"] = pc.or_(error_type.is_valid(), error.is_valid())
-    by_name["constrained"] = pa.array(_constrained(parameters))
+    by_name["has_media"] = pc.greater(lengths(by_name.pop("media")), 0)
+    by_name |= _asked(parameters, by_name["logprobs_mode"])
     stream, toolset, usage = (by_name.pop(name) for name in _COUNTING)
     may_be_uncounted = among(stream, [True]) & flags(pc.struct_field(usage, "output_tokens").is_null())
     by_name["uncounted"] = pa.array(_with_tools(toolset, ends, may_be_uncounted, read_toolsets))
@@ -214,15 +219,40 @@ def _with_tools(toolset: pa.Array, ends: Ints, calls: Flags, read_toolsets: Call
     return with_tools
 
 
-def _constrained(parameters: pa.Array) -> Flags:
-    """Which calls a grammar constrained; each different text of parameters is read once. Shape: (calls,)."""
+class _Asked(NamedTuple):
+    """What the parameters of a call say: see InferenceCall and Sampling."""
+
+    is_constrained: bool
+    has_masked_logprobs: bool
+    has_masked_raw_logprobs: bool
+    is_altered: bool
+    is_greedy: bool
+
+
+_NOTHING: Final = _Asked(*[False] * len(_Asked._fields))
+
+
+def _asked(parameters: pa.Array, modes: pa.Array) -> dict[str, pa.Array]:
+    """What the parameters of calls say, as columns; each different text of parameters is read once."""
     encoded = parameters.dictionary_encode()
-    is_constrained = [
-        text is not None and msgspec.structs.replace(_CALLED, parameters=msgspec.json.decode(text)).is_constrained
-        for text in encoded.dictionary.to_pylist()
-    ]
-    codes = numbers(encoded.indices, len(is_constrained))
-    return np.array([*is_constrained, False], np.bool_)[codes]
+    asked = [_NOTHING if text is None else _read_asked(text) for text in encoded.dictionary.to_pylist()]
+    codes = numbers(encoded.indices, len(asked))
+    columns = dict(zip(_Asked._fields, np.array([*asked, _NOTHING], np.bool_).T[:, codes], strict=True))
+    masked_raw = columns.pop("has_masked_raw_logprobs")
+    is_raw = among(modes, ["raw"])
+    columns["has_masked_logprobs"] = np.where(is_raw, masked_raw, columns["has_masked_logprobs"])
+    return {name: pa.array(column) for name, column in columns.items()}
+
+
+def _read_asked(parameters: str) -> _Asked:
+    call = msgspec.structs.replace(_CALLED, parameters=msgspec.json.decode(parameters))
+    return _Asked(
+        is_constrained=call.is_constrained,
+        has_masked_logprobs=call.has_masked_logprobs,
+        has_masked_raw_logprobs=msgspec.structs.replace(call, logprobs_mode="raw").has_masked_logprobs,
+        is_altered=call.sampling.is_altered,
+        is_greedy=call.sampling.is_greedy,
+    )
 
 
 def group_numbers(read: Columns) -> tuple[Ints, list[str]]:
@@ -326,7 +356,7 @@ def flattened(column: pa.ChunkedArray) -> tuple[pa.Array, Ints]:
     return one_array(items), np.concatenate([[0], np.cumsum(lengths(column))]).astype(np.int64)
 
 
-def lengths(column: pa.ChunkedArray) -> Ints:
+def lengths(column: pa.ChunkedArray | pa.Array) -> Ints:
     """How many items each list has."""
     return pc.fill_null(pc.list_value_length(column), 0).to_numpy().astype(np.int64)
 

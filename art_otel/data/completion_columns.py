@@ -58,7 +58,7 @@ def _facts_of_turns(read: Columns) -> tuple[list[CompletionFacts], Ints]:
         *(column.take(pa.array(read.turn_calls)) for column in of_calls),
         read.column("end").take(pa.array(read.turn_rows)),
         read.of_turn("finish_reason"),
-        read.of_call("constrained").take(pa.array(read.turn_calls)),
+        *(read.of_call(name).take(pa.array(read.turn_calls)) for name in ("is_constrained", "has_media")),
     ]
     codes = np.zeros(len(read.turn_calls), np.int64)
     values: list[list[Any]] = []

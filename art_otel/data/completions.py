@@ -21,7 +21,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from art_otel.calls import InferenceCall
+from art_otel.calls import InferenceCall, media_of
 from art_otel.errors import UsageError
 from art_otel.trajectories import CONTEXT_EXCEEDED, End, Trajectory, Turn
 
@@ -35,7 +35,11 @@ ClosedStreams: TypeAlias = Literal["drop", "train"]
 """What becomes of the ids that came of a stream that the app closed before it ended: only context, or trained."""
 
 Constrained: TypeAlias = Literal["keep", "drop"]
-"""What becomes of completions that a tool choice, a schema or a grammar constrained: trained, or only context."""
+"""What becomes of completions whose request allowed only some tokens, or moved them: trained, or only context."""
+
+Images: TypeAlias = Literal["drop", "placeholders"]
+"""What becomes of completions sampled behind images, audio or files where these are not carried: only context, or
+trained on the placeholders that token ids have for them."""
 
 Names: TypeAlias = str | Iterable[str] | None
 """Names or globs, of which `!` excludes: `"policy"`, `["policy-*", "!*-judge"]`. `"*"` is all, None is no choice."""
@@ -45,6 +49,7 @@ ANOTHER_MODEL: Final = "another model"
 ANOTHER_AGENT: Final = "another agent"
 CUT: Final = "cut at max_tokens"
 CONSTRAINED: Final = "constrained sampling"
+IMAGES: Final = "images not carried"
 
 STREAM_BROKE: Final = "stream broke"
 
@@ -54,7 +59,7 @@ NOT_THE_POLICYS: Final = (MARKED, ANOTHER_MODEL, ANOTHER_AGENT)
 SEVERAL: Final = "several models"
 """Why a rollout trains nothing where several models sampled it and nobody chose. What trains raises instead."""
 
-HOW_SAMPLED: Final = (CONTEXT_EXCEEDED, CUT, CONSTRAINED)
+HOW_SAMPLED: Final = (CONTEXT_EXCEEDED, CUT, CONSTRAINED, IMAGES)
 """Reasons by which a completion of the policy is only context."""
 
 
@@ -70,6 +75,7 @@ class CompletionFacts(NamedTuple):
     end: str | None
     finish_reason: str | None
     is_constrained: bool
+    has_media: bool
 
 
 def facts_of(call: InferenceCall, turn: Turn, end: End | None) -> CompletionFacts:
@@ -81,17 +87,19 @@ def facts_of(call: InferenceCall, turn: Turn, end: End | None) -> CompletionFact
         end=end,
         finish_reason=turn.finish_reason,
         is_constrained=call.is_constrained,
+        has_media=bool(media_of(call)),
     )
 
 
 class CompletionChoice(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of `art_otel.batches` by the same names."""
+    """Options of `art_otel.batches` by the same names; chat messages carry images."""
 
     models: tuple[str, ...] | None = None
     agents: tuple[str, ...] | None = None
     context_exceeded: ContextExceeded = "keep"
     length: Length = "keep"
     constrained: Constrained = "keep"
+    images: Images = "placeholders"
 
     def skip_reason(self, facts: CompletionFacts) -> str | None:
         """Why the completion is not trained; None where it is. Nothing else decides that."""
@@ -105,6 +113,8 @@ class CompletionChoice(msgspec.Struct, frozen=True, kw_only=True):
             return CONTEXT_EXCEEDED
         if self.length != "keep" and facts.finish_reason == "length":
             return CUT
+        if self.images == "drop" and facts.has_media:
+            return IMAGES
         return CONSTRAINED if self.constrained == "drop" and facts.is_constrained else None
 
     def reasons(self, trajectory: Trajectory) -> list[str | None]:

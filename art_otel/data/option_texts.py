@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, NamedTuple, cast, get_args
 from art_otel.attributes import REWARD_NAME
 from art_otel.data.advantages import ADVANTAGES, ADVANTAGES_OVER_GROUPS, ADVANTAGES_OVER_REWARDS
 from art_otel.data.batches import batches
-from art_otel.data.completions import ClosedStreams, Constrained, ContextExceeded, Length
+from art_otel.data.completions import ClosedStreams, Constrained, ContextExceeded, Images, Length
 from art_otel.data.credit import (
     CREDITS,
     Credit,
@@ -278,10 +278,18 @@ OPTION_TEXTS: Final = (
     OptionText(
         "constrained",
         "choice",
-        "Under a grammar",
-        "drop trains no completion that a tool choice, schema or grammar constrained.",
+        "Constrained sampling",
+        "drop trains no completion whose request allowed only some tokens, or moved them.",
         str,
         get_args(Constrained),
+    ),
+    OptionText(
+        "images",
+        "choice",
+        "Behind images",
+        "placeholders trains completions whose prompt has images, audio or files, for which ids have placeholders.",
+        str,
+        get_args(Images),
     ),
     OptionText(
         "token_rewards",

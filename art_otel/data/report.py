@@ -67,6 +67,10 @@ class BatchReport:
       that teach nothing, such as those of a rollout that is alone in its group.
     - `uncounted_completions` counts trained completions of calls that are `is_uncounted`: streams with tools, without a
       recorded usage. Nothing tells whether the server gave all of their ids.
+    - `altered_sampling` counts trained completions with logprobs whose request asked for another distribution than the
+      policy's own (temperature 1, all tokens), by what their logprobs are of: `raw`, `tempered`, `processed` or
+      `unknown`. `zero_logprobs` counts trained completions of more than 8 tokens that all have a logprob of exactly
+      0.0, though nothing forced them: their server gives no real logprobs.
     - `drifts` counts calls whose prompt continues an earlier call by messages, but not by ids. `respellings` counts
       those that continue one by ids, but not by messages.
     - `retokenized` counts sequences whose ids are not the server's. `without_stop_token` counts trained completions in
@@ -96,6 +100,8 @@ class BatchReport:
     without_logprobs: int = 0
     zero_advantage_tokens: int = 0
     uncounted_completions: int = 0
+    altered_sampling: Counter[str] = field(default_factory=Counter[str])
+    zero_logprobs: int = 0
     drifts: int = 0
     respellings: int = 0
     retokenized: int = 0
@@ -152,6 +158,8 @@ class BatchReport:
             self.without_logprobs += sequence.without_logprobs
             self.retokenized += sequence.retokenized
             self.without_stop_token += sum(not span.is_end_known for span in sequence.completions)
+            self.altered_sampling.update(one.altered for one in sequence.samplings if one.altered is not None)
+            self.zero_logprobs += sum(one.has_zero_logprobs for one in sequence.samplings)
             if sequence.advantages is not None:  # they are 0.0 outside of the mask
                 self.zero_advantage_tokens += trained - int(np.count_nonzero(sequence.advantages))
 

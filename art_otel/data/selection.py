@@ -21,6 +21,7 @@ from art_otel.data.completions import (
     CompletionChoice,
     Constrained,
     ContextExceeded,
+    Images,
     Length,
     Names,
     SeveralModels,
@@ -190,6 +191,7 @@ def select(  # noqa: PLR0913 # every one is an option that users know by its nam
     length: Length = "keep",
     closed_streams: ClosedStreams = "drop",
     constrained: Constrained = "keep",
+    images: Images = "placeholders",
     view: View = "tokens",
 ) -> Selection:
     """Make a Selection of what callers write. Raises UsageError for what makes no sense."""
@@ -201,6 +203,7 @@ def select(  # noqa: PLR0913 # every one is an option that users know by its nam
             "context_exceeded": context_exceeded,
             "length": length,
             "constrained": constrained,
+            "images": images,
         },
     )
     return validate(

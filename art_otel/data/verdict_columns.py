@@ -40,6 +40,7 @@ from art_otel.data.columns import (
     read_columns,
 )
 from art_otel.data.completion_columns import CODES, REASONS, left_out_turns, several_models
+from art_otel.data.completion_sampling import FEW, UNKNOWN
 from art_otel.data.completions import SEVERAL, CompletionChoice, SeveralModels
 from art_otel.data.credit import shared_steps
 from art_otel.data.plan import Plan, Scoring, Units, add_units, finish_plan, rewards_of
@@ -104,7 +105,6 @@ def verdict_columns(
         problem = several.problem()
         for row in several.rollouts:
             refused[row], selected[row] = SEVERAL, False
-    constrained = flags(read.of_call("constrained"))[read.turn_calls]
     skipped = np.where(left_out >= 0, left_out, of_turns.reasons)
     if builder.weights is not None:
         unusable = _count_token_rewards(read, selected, builder.weights, report)
@@ -118,7 +118,8 @@ def verdict_columns(
     report.trajectories = read.rows
     report.no_final_reward.update(plan.no_final_reward)
     report.compared, report.mixed_version_groups = plan.compared, plan.mixed_version_groups
-    report.without_logprobs = _without_logprobs(read, chunks, decision, constrained)
+    report.without_logprobs = _without_logprobs(read, chunks, decision)
+    _count_sampling(read, decision, report)
     if of_turns.advantages is not None:
         report.zero_advantage_tokens = int(decision.tokens[of_turns.advantages.astype(np.float32) == 0].sum())
     if plan.credit.per == "step":
@@ -399,15 +400,16 @@ def _owners(read: Columns) -> Ints:
     return np.where(owners == count, -1, owners)
 
 
-def _without_logprobs(read: Columns, chunks: Sequence[Chunk], decision: _Decision, constrained: Flags) -> int:
-    """How many trained tokens have no logprob: of constrained completions none has.
+def _without_logprobs(read: Columns, chunks: Sequence[Chunk], decision: _Decision) -> int:
+    """How many trained tokens have no logprob: of completions whose logprobs are masked none has.
 
     Of a completion that was cut and has some, only its logprobs tell which.
     """
+    masked = _of_turns_calls(read, "has_masked_logprobs")
     unscored = numbers(read.of_turn("unscored_tokens"), 0)
     sampled, trained, tokens = read.sampled_tokens, decision.trained, decision.tokens
-    in_part = trained & (tokens < sampled) & ~constrained & (unscored > 0) & (unscored < sampled)
-    counts = np.where(constrained, tokens, np.minimum(unscored, tokens))
+    in_part = trained & (tokens < sampled) & ~masked & (unscored > 0) & (unscored < sampled)
+    counts = np.where(masked, tokens, np.minimum(unscored, tokens))
     rows = set(read.turn_rows[in_part].tolist())
     for row, trajectory in read_numbered(chunks, Wanted(prompts=False, messages=False), rows) if rows else ():
         for turn in np.flatnonzero(in_part & (read.turn_rows == row)).tolist():
@@ -415,6 +417,23 @@ def _without_logprobs(read: Columns, chunks: Sequence[Chunk], decision: _Decisio
             known = np.frombuffer(logprobs.data if logprobs else b"", "<f4")[: tokens[turn]]
             counts[turn] = np.isnan(known).sum()
     return int(counts[trained].sum())
+
+
+def _count_sampling(read: Columns, decision: _Decision, report: BatchReport) -> None:
+    """Count trained completions as `completion_sampling` describes them."""
+    sampled, unscored = read.sampled_tokens, numbers(read.of_turn("unscored_tokens"), 0)
+    is_scored = decision.trained & ~_of_turns_calls(read, "has_masked_logprobs") & (unscored < sampled)
+    altered = is_scored & _of_turns_calls(read, "is_altered")
+    modes = read.of_call("logprobs_mode").take(pa.array(read.turn_calls[altered])).to_pylist()
+    report.altered_sampling.update(mode or UNKNOWN for mode in modes)
+    is_zero = (numbers(read.of_turn("zero_logprobs"), 0) == sampled) & (sampled > FEW)
+    may_be_certain = _of_turns_calls(read, "is_constrained") | _of_turns_calls(read, "is_greedy")
+    report.zero_logprobs = int((is_scored & is_zero & ~may_be_certain).sum())
+
+
+def _of_turns_calls(read: Columns, name: str) -> Flags:
+    """A flag of the call of each turn. Shape: (turns,)."""
+    return flags(read.of_call(name))[read.turn_calls]
 
 
 def _count_token_rewards(read: Columns, selected: Flags, weights: Weights, report: BatchReport) -> Flags:

@@ -34,7 +34,7 @@ from art_otel.trajectories import GroupKey, RolloutTrace, Trajectory
 _MESSAGES: Final = frozenset({"edits", "messages", "message"})
 _TOKENS: Final = frozenset({"context_token_ids", "token_ids", "logprobs"})
 _TOKEN_FACTS: Final = frozenset(TOKEN_FACTS)
-_SIZES: Final = frozenset({"prompt_tokens", "sampled_tokens", "unscored_tokens"})
+_SIZES: Final = frozenset({"prompt_tokens", "sampled_tokens", "unscored_tokens", "zero_logprobs"})
 """Fields of turns that follow from the others."""
 
 

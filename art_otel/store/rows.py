@@ -81,6 +81,16 @@ class TurnSource(NamedTuple):
         # Few are NaN: the sum says whether any may be.
         return sum(map(math.isnan, numbers)) if math.isnan(sum(numbers)) else 0
 
+    @property
+    def zero_logprobs(self) -> int | None:
+        """How many of the sampled ids have a logprob of exactly 0.0; None where the ids are unknown."""
+        ids, logprobs = self.turn.token_ids, self.turn.logprobs
+        if ids is None:
+            return None
+        if logprobs is None or len(logprobs) != len(ids):
+            return 0
+        return memoryview(logprobs.data).cast("f").tolist().count(0)
+
 
 class ArtMessage(msgspec.Struct, frozen=True, gc=False):
     """A message of the main history, for ART. `trainable` marks a sampled one whose turn is to be trained."""

@@ -28,6 +28,7 @@ from art_otel.calls import (
     Usage,
     WeightVersion,
 )
+from art_otel.sampling import LogprobsMode
 from art_otel.trajectories.model import Reward, ToolExecution
 
 TEXT: Final = st.text(st.characters(codec="utf-8"), max_size=12)
@@ -168,6 +169,8 @@ def inference_calls() -> SearchStrategy[InferenceCall]:
         answer_known=st.none() | st.sampled_from(get_args(Known)),
         gaps=_GAPS,
         has_instructions=st.sampled_from([None, True, False]),
+        media=st.sampled_from([(), (), ("image",), ("audio", "file")]),
+        logprobs_mode=st.none() | st.sampled_from(get_args(LogprobsMode)),
         conventions=WORDS,
         env_state=OBJECT,
         extra=OBJECT,

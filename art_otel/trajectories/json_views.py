@@ -14,6 +14,7 @@ summaries.
 """
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from inspect import cleandoc
@@ -148,7 +149,7 @@ def trajectory_schema() -> dict[str, Any]:
     schemas, records = msgspec.json.schema_components(types.values(), ref_template="#/$defs/{name}")
     records |= {
         "TokenIds": {"type": "array", "items": {"type": "integer"}},
-        "Logprobs": {"type": "array", "items": {"type": "number"}},
+        "Logprobs": {"type": "array", "items": {"type": ["number", "null"]}},
     }
     properties = records["Turn"]["properties"]
     properties |= {name: records["Prompt"]["properties"][name] for name in ("parent", "token_parent")}
@@ -175,8 +176,10 @@ def _told(record: msgspec.Struct) -> list[str]:
 
 
 def _plain(value: object) -> object:
-    if isinstance(value, TokenIds | Logprobs):
+    if isinstance(value, TokenIds):
         return value.tolist()
+    if isinstance(value, Logprobs):
+        return _numbers(value)
     if isinstance(value, msgspec.Struct):
         return {name: _plain(getattr(value, name)) for name in _told(value)}
     if isinstance(value, Mapping):
@@ -184,6 +187,11 @@ def _plain(value: object) -> object:
     if isinstance(value, tuple | list):
         return [_plain(item) for item in cast(Iterable[object], value)]
     return msgspec.to_builtins(value)
+
+
+def _numbers(logprobs: Logprobs) -> list[float | None]:
+    """The logprobs, None where one is unknown: JSON has no NaN."""
+    return [None if math.isnan(logprob) else logprob for logprob in logprobs]
 
 
 JsonObject: TypeAlias = Mapping[str, Any]
@@ -263,7 +271,7 @@ def _choice(choice: Choice) -> JsonObject:
         message=_message(choice.message),
         finish_reason=choice.finish_reason,
         token_ids=None if choice.token_ids is None else choice.token_ids.tolist(),
-        logprobs=None if choice.logprobs is None else choice.logprobs.tolist(),
+        logprobs=None if choice.logprobs is None else _numbers(choice.logprobs),
         weight_versions=None if choice.weight_versions is None else msgspec.to_builtins(choice.weight_versions),
     )
 

@@ -134,7 +134,13 @@ _CURES: Final = {
         "Allow more tokens when you sample, or choose length=keep to train it.",
     ),
     "constrained sampling": Cure(
-        "a tool choice, a schema or a grammar let only some tokens be sampled", "Choose constrained=keep to train it."
+        "its request allowed only some tokens, as by a schema or allowed_token_ids, or moved them, as by logit_bias",
+        "Choose constrained=keep to train it.",
+    ),
+    "images not carried": Cure(
+        "the prompt of its call has images, audio or files, for which the token ids have no more than placeholders",
+        "Choose images=placeholders to train it on these, or export to a trainer that gets the images, as"
+        " agentlightning and trinity do.",
     ),
     "zero variance": Cure(
         "all known rewards of the group are equal, so nothing is learned from it", "Sample more rollouts of the task."

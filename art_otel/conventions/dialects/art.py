@@ -9,7 +9,7 @@ dump needs no other record; one that names no response, or holds no message, is 
 import json
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, get_args
+from typing import Any, Final, cast, get_args
 
 import msgspec
 
@@ -32,6 +32,7 @@ from art_otel.conventions.dialects import genai, openinference
 from art_otel.conventions.dialects.genai import RESPONSE_ID
 from art_otel.conventions.facts import UNKNOWN_MESSAGE, CallFacts
 from art_otel.errors import ParseError
+from art_otel.sampling import LogprobsMode
 from art_otel.spans import Attributes, Span, Value
 
 CONVENTION: Final = "art"
@@ -161,6 +162,19 @@ def read_gaps(recording: SpanRecording) -> Iterator[Gap]:
         yield Gap(kind="scrubbed", field="call", evidence=names.SCRUBBED_CONTENT)
     for part in values.strings(recording.span.attributes.get(names.MISSING)):
         yield Gap(kind="not logged", field=_FIELDS.get(part, "prompt"), evidence=part)
+
+
+def read_logprobs_mode(span: Span) -> LogprobsMode | None:
+    """Read of which distribution the logprobs of a call are.
+
+    The resource's word counts most: who starts a process knows how its server was started, while what stands on the
+    span mostly follows from which server answered.
+    """
+    for attributes in (span.resource.attributes, span.attributes):
+        mode = attributes.get(names.LOGPROBS_MODE)
+        if mode in get_args(LogprobsMode):
+            return cast(LogprobsMode, mode)
+    return None
 
 
 def _named_values(reader: AttributeReader, name: str) -> dict[str, Value]:

@@ -17,6 +17,7 @@ from art_otel.conventions.bodies.tokens import (
     choice_tokens,
     choices_with_ids,
     encode_ids,
+    logprobs_mode,
     prompt_ids,
     write_ids,
     write_logprobs,
@@ -174,6 +175,9 @@ def answer_attributes(body: dict[str, Value]) -> dict[str, str]:
         attributes[names.PROMPT_TOKENS] = asked
     for position, entry in enumerate(entries):
         attributes |= _tokens(values.place_of(entry, position), entry)
+    has_logprobs = any(name.startswith(names.COMPLETION_LOGPROBS_PREFIX) for name in attributes)
+    if has_logprobs and (mode := logprobs_mode(body, entries)) is not None:
+        attributes[names.LOGPROBS_MODE] = mode
     version = values.text((values.mapping(body.get("metadata")) or {}).get("weight_version"))
     if version is not None and version != UNNAMED:  # SGLang's, of an answer that does not stream
         attributes[names.POLICY_VERSION] = version

@@ -50,6 +50,7 @@ def records(rollouts, config=TripletsConfig(), stats=None, credit="outcome_rewar
         credit=credit,
         allow_incomplete=True,
         status=("ok", "error", "cancelled", "unfinished"),
+        images="placeholders",
     )
     items = (ScoredTrajectory(trajectory=one, turn_rewards=rewards) for one, rewards in stream.trajectories())
     return list(encode_triplets(items, config, stats or ExportStats()))

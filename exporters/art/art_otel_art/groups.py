@@ -130,7 +130,9 @@ def art_groups(
     ImportError without ART.
     """
     stats = ExportStats()
-    chosen = batches(trajectories, advantage=None, allow_incomplete=allow_incomplete, status=None)
+    chosen = batches(
+        trajectories, advantage=None, allow_incomplete=allow_incomplete, status=None, images="placeholders"
+    )
     selected = chosen.of_view("made tokens")
     items = (
         ScoredTrajectory(trajectory=trajectory, turn_rewards=rewards) for trajectory, rewards in selected.trajectories()
@@ -266,7 +268,7 @@ def _tokens(call: InferenceCall, turn: Turn, stats: ExportStats) -> JsonObject:
     if call.prompt_token_ids is None:
         stats.changed[NO_PROMPT_IDS] += 1
         return {}
-    if call.is_constrained:
+    if call.has_masked_logprobs:
         stats.changed[CONSTRAINED] += 1
         return {}
     content: list[JsonObject] = [
