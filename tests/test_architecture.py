@@ -236,7 +236,7 @@ def test_the_page_that_leads_through_the_code_names_no_module_that_does_not_exis
 
 def test_a_reader_finishes_every_file():
     lengths = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in everything()}
-    assert max(lengths.values()) <= 500, max(lengths, key=lambda path: lengths[path])
+    assert max(lengths.values()) <= 600, max(lengths, key=lambda path: lengths[path])
 
 
 def test_no_name_says_nothing():
