@@ -14,7 +14,7 @@ from tests.exporting.samples import conversation, samples
 
 
 def logged(rollouts, out: Path, **options):
-    return export(rollouts, EXPORTER, out, format="log", status=("ok", "error"), **options)
+    return export(rollouts, EXPORTER, out, format="log", status=("ok", "error"), split="*", **options)
 
 
 def test_every_split_and_step_has_its_file(tmp_path):

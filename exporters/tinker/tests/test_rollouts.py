@@ -105,7 +105,7 @@ def test_splits(split, label, name, tmp_path):
     (((path, record),), _) = encoded(trajectory)
     assert path == f"iteration_000003/{name}_rollout_summaries.jsonl"
     assert record["split"] == label
-    report = export([trajectory], "tinker", tmp_path, format="rollouts")
+    report = export([trajectory], "tinker", tmp_path, format="rollouts", split="*")
     assert report.files == (str(tmp_path / path),)
 
 

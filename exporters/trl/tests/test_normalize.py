@@ -30,4 +30,5 @@ def test_gdpo_is_trls(release):
     done = subprocess.run([python, script, told], env=os.environ, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     for groups, theirs in zip(CASES, json.loads(done.stdout.splitlines()[-1]), strict=True):
-        np.testing.assert_allclose(np.array(gdpo(groups, WEIGHTS)), np.array(theirs), rtol=1e-9, atol=1e-9)
+        # TRL's deviation is of single precision.
+        np.testing.assert_allclose(np.array(gdpo(groups, WEIGHTS)), np.array(theirs), rtol=1e-6, atol=1e-6)
