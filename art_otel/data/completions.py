@@ -132,14 +132,12 @@ _ADAPTER: Final = re.compile(r"[-_:@/.](?:lora|adapter)(?:[-_:@/.].*)?$", re.IGN
 _VERSION: Final = re.compile(r"(?:@|[-_:@/.](?:v|version|step|iter|epoch|ckpt|checkpoint)[-_.]?)\d+$", re.IGNORECASE)
 
 
-def policy_name(model: str, policy_version: str | None) -> str:
+def policy_name(model: str) -> str:
     """The name that versions of one policy and adapters of one base share.
 
     `policy-v12`, `policy@12` and `policy-step-12` are `policy`, `qwen-lora-7` is `qwen`; a provider's prefix is left
-    out. A model that is the version of its own call is a version, whatever it is called.
+    out.
     """
-    if model == policy_version:
-        return "*"
     return _VERSION.sub("", _ADAPTER.sub("", model.rpartition("/")[2]))
 
 
@@ -169,11 +167,12 @@ class SeveralModels:
 
     def add(self, number: int, completions: Iterable[SampledBy | None]) -> None:
         """Add the completions of rollout `number` that would be trained, None for others and for unknown models."""
-        counts = Counter(one for one in completions if one is not None)
-        if len({policy_name(*one) for one in counts}) > 1:
+        found = [one for one in completions if one is not None]
+        # A model that is the version of a call of its own is a version of the policy, whatever it is called.
+        versions = {one.model for one in found if one.model == one.policy_version}
+        if len({"*" if one.model in versions else policy_name(one.model) for one in found}) > 1:
             self.rollouts.append(number)
-            for one, count in counts.items():
-                self.completions[one.model] += count
+            self.completions.update(one.model for one in found)
 
     def check(self) -> None:
         """Raise UsageError where a rollout has several models."""

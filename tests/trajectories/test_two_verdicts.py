@@ -193,7 +193,7 @@ def test_a_whole_answer_that_its_server_gave_no_finish_reason_was_aborted(tmp_pa
 
 # Laws of generated agents with any gaps.
 
-FIELDS = ["prompt", "answer", "answer[0]", "answer[1]", "call", "tools", "tokens", "parameters"]
+FIELDS = ["prompt", "answer", "answer[0]", "answer[1]", "call", "messages", "tools", "tokens", "parameters"]
 
 
 @st.composite
