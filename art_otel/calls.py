@@ -12,11 +12,13 @@ import struct
 import sys
 from array import array
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any, ClassVar, Final, Generic, Literal, Self, TypeAlias, TypeVar, cast, get_args, overload
 
 import msgspec
 
+from art_otel.sampling import LogprobsMode, Sampling, read_sampling
 from art_otel.spans import Value
 
 GapKind: TypeAlias = Literal[
@@ -57,6 +59,13 @@ Known: TypeAlias = Literal["verbatim body", "parsed attributes", "flattened attr
 """How content is known, from the surest to the least: a request or response body as it was sent, messages that a
 recorder parsed, messages as one attribute a field, texts without roles or parts. `unknown`: its dialect does not say.
 """
+
+
+FailureKind: TypeAlias = Literal["context exceeded"]
+"""Why a call failed, where that is known to be the policy's doing; `conventions.failures` has the words of servers."""
+
+StreamClose: TypeAlias = Literal["left", "finished"]
+"""How an app closed a stream before it ended. `finished`: it says that this is how it ends a completion."""
 
 
 CONTENT_GAPS: Final[tuple[GapKind, ...]] = tuple(
@@ -269,6 +278,36 @@ def _are_texts(parts: str) -> bool:
     return all(part.keys() == {"type", "text"} for part in decoded)
 
 
+_MEDIA: Final = {kind: kind for kind in ("image", "audio", "video", "file")} | {
+    "computer_screenshot": "image",
+    "computer_call_output": "image",
+    "container_upload": "file",
+}
+"""The kinds of content beside text, by the types of parts."""
+
+
+class _Part(msgspec.Struct, gc=False):
+    """What says of which kind a part is; the bytes of an image beside it are not decoded."""
+
+    type: str | None = None
+
+
+_PARTS: Final = msgspec.json.Decoder(list[_Part])
+
+
+def media_in(messages: Iterable[Message]) -> tuple[str, ...]:
+    """The kinds of content beside text in messages (`audio`, `file`, `image`, `video`), in the order of the alphabet.
+
+    Token ids hold no more of such content than placeholders.
+    """
+    kinds: set[str] = set()
+    for message in messages:
+        if message.parts is not None:
+            with suppress(msgspec.MsgspecError):
+                kinds.update(_MEDIA[part.type] for part in _PARTS.decode(message.parts) if part.type in _MEDIA)
+    return tuple(sorted(kinds))
+
+
 def canonical_arguments(arguments: str) -> str:
     """JSON arguments in one spelling; text that is not JSON stays as it is."""
     try:
@@ -324,11 +363,20 @@ class InferenceCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     - Times are nanoseconds since the epoch. `agent` is the name of the nearest `invoke_agent` ancestor, `step` the
       index of the nearest step.
+    - `failure` says why a failed call failed, where that is known and the policy's doing: its context was too long.
+      None for every other failure, such as an outage.
+    - `closed_by_app` says that the app closed the stream of the answer before it ended: "left", or "finished" where the
+      app says that this is how it ends a completion. None where it did not, or nobody knows.
     - `prompt_known` and `answer_known` say how its messages and its choices are known; None if there are none.
     - `gaps` lists the parts of the call that differ, or may differ, from what was sent and sampled. A call without gaps
       is whole.
     - `has_instructions` says whether the first message is the `instructions` of the Responses API, which a later
       response does not repeat; None if unknown.
+    - `policy_version` is that of the weights as the request left, or as the server says. `policy_version_end` is that
+      as the answer ended, where it is another.
+    - `media` lists the kinds of content beside text (`audio`, `file`, `image`, `video`) in its whole prompt. A call
+      that was made by hand may lack it: `media_of` looks at the messages, too.
+    - `logprobs_mode` says of which distribution the server's logprobs are; None if unknown.
     - `conventions` lists the conventions that described the call.
     - `marked_untrained` is what the call is for, if a span at or above it says that the policy does not learn from it,
       such as `judge`; None where nothing says so.
@@ -355,13 +403,18 @@ class InferenceCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     prompt_token_ids: TokenIds | None = None
     usage: Usage | None = None
     policy_version: str | None = None
+    policy_version_end: str | None = None
     error_type: str | None = None
     error: str | None = None
+    failure: FailureKind | None = None
     stream: bool | None = None
+    closed_by_app: StreamClose | None = None
     prompt_known: Known | None = None
     answer_known: Known | None = None
     gaps: tuple[Gap, ...] = ()
     has_instructions: bool | None = None
+    media: tuple[str, ...] = ()
+    logprobs_mode: LogprobsMode | None = None
     conventions: tuple[str, ...] = ()
     marked_untrained: str | None = None
     env_state: dict[str, Value] = {}
@@ -373,12 +426,29 @@ class InferenceCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return self.error_type is not None or self.error is not None
 
     @property
-    def is_constrained(self) -> bool:
-        """Whether the request allowed only tokens that fit a tool, a schema or a grammar.
+    def sampling(self) -> Sampling:
+        """What the request says of sampling, and of which distribution the logprobs are."""
+        return read_sampling(self.parameters, self.logprobs_mode)
 
-        Servers such as vLLM mask the other tokens before they take logprobs. So a forced token has 0.0, whatever the
-        policy itself would say.
+    @property
+    def is_constrained(self) -> bool:
+        """Whether the request allowed only some tokens, or moved them.
+
+        That is a tool choice, a schema or a grammar, `allowed_token_ids`, `logit_bias`, `bad_words` or `min_tokens`.
         """
+        return self._has_grammar or self.sampling.forces_tokens
+
+    @property
+    def has_masked_logprobs(self) -> bool:
+        """Whether logprobs may be those of the allowed tokens alone, so that a forced token has 0.0.
+
+        Servers such as vLLM apply a grammar before they take logprobs, but what else forces tokens only after that,
+        where their logprobs are raw.
+        """
+        return self._has_grammar or (self.logprobs_mode != "raw" and self.sampling.forces_tokens)
+
+    @property
+    def _has_grammar(self) -> bool:
         parameters = self.parameters
         choice = parameters.get("tool_choice")
         formats = (parameters.get("response_format"), _field(parameters.get("text"), "format"))
@@ -388,6 +458,20 @@ class InferenceCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             or any(parameters.get(name) is not None for name in parameters if name.startswith(_CONSTRAINTS))
         )
 
+    @property
+    def is_uncounted(self) -> bool:
+        """Whether the answer streamed, had tools and came without a count of its tokens.
+
+        Some servers lose ids of streamed tool calls, while a parser holds the text back (vLLM issues 27482 and 29074).
+        Only a count shows it.
+        """
+        return bool(self.stream and self.tools) and (self.usage is None or self.usage.output_tokens is None)
+
     def has_gap(self, *kinds: GapKind) -> bool:
         """Whether the call has a gap of one of these kinds, or any gap if no kind is given."""
         return bool(self.gaps) and (not kinds or any(gap.kind in kinds for gap in self.gaps))
+
+
+def media_of(call: InferenceCall) -> tuple[str, ...]:
+    """The kinds of content beside text in a call's prompt, also of a call that was made by hand."""
+    return call.media or media_in(call.input_messages or ())

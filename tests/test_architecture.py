@@ -24,6 +24,7 @@ PACKAGES = [
     "storage",
     "scrubbing",
     "spans",
+    "sampling",
     "calls",
     "spool",
     "sources",

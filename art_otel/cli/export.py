@@ -24,9 +24,11 @@ _ADVANTAGES: Final = (
     "grpo_batch",
     "reinforce_plus_plus",
     "reinforce_plus_plus_baseline",
+    "gdpo",
     "none",
 )
 _CREDITS: Final = ("outcome_reward", "step_reward", "call_reward")
+_IMAGES: Final = ("drop", "placeholders")
 _STATUSES: Final = ("ok", "error", "cancelled", "unfinished")
 
 
@@ -65,7 +67,12 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         " style=0.2)' or 'discounted(0.99)'",
     )
     credit.completer = _complete_credit  # pyright: ignore[reportAttributeAccessIssue] # where argcomplete looks
-    parser.add_argument("--split", action="append", metavar="NAME", help="only this split; may be repeated")
+    parser.add_argument(
+        "--split",
+        action="append",
+        metavar="NAME",
+        help="only this split, '*' for all; may be repeated (default: all but val, validation, test and eval)",
+    )
     parser.add_argument(
         "--status", action="append", choices=_STATUSES, help="only this status; may be repeated (default: ok)"
     )
@@ -90,6 +97,19 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     )
     parser.add_argument("--agents", metavar="NAMES", help="only completions of these agents, likewise")
     parser.add_argument(
+        "--context-exceeded",
+        choices=("keep", "mask", "drop"),
+        default="keep",
+        help="rollouts that ended because their context was exceeded: train them, make them only context, or leave them"
+        " out (default: keep)",
+    )
+    parser.add_argument(
+        "--closed-streams",
+        choices=("drop", "train"),
+        default="drop",
+        help="for formats of token ids: train what came of a stream that the app closed before it ended",
+    )
+    parser.add_argument(
         "--length",
         choices=("keep", "mask", "drop"),
         help="completions that were cut at max_tokens: train them, make them only context, or leave their rollouts out"
@@ -102,6 +122,13 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         metavar="X",
         help="for formats whose trainer imitates every conversation (such as sft): leave out rollouts with a lower"
         " reward, or without one",
+    )
+    parser.add_argument(
+        "--images",
+        choices=_IMAGES,
+        default=_IMAGES[0],
+        help="for formats of token ids that carry no images, audio and files: what happens to completions sampled"
+        " behind these, of which the ids have placeholders alone: drop (the default), or placeholders to write them",
     )
     parser.add_argument(
         "--option", action="append", default=[], type=_option, metavar="NAME=VALUE", help="an option of the format"
@@ -133,13 +160,16 @@ def run(arguments: argparse.Namespace) -> int:
         **read_options(
             {"credit": arguments.credit, "models": arguments.models or "", "agents": arguments.agents or ""}
         ),
+        context_exceeded=arguments.context_exceeded,
         length=arguments.length,
+        closed_streams=arguments.closed_streams,
         allow_incomplete=arguments.allow_incomplete,
         split=arguments.split,
         status=arguments.status or ("ok",),
         rollouts=_chosen(arguments),
         max_tokens=arguments.max_tokens,
         min_reward=arguments.min_reward,
+        images=arguments.images,
     )
     if arguments.json:
         sys.stdout.write(printable_json(msgspec.to_builtins(report)) + "\n")

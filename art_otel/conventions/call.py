@@ -21,6 +21,7 @@ from art_otel.conventions.attributes import SpanRecording, names_of
 from art_otel.conventions.dialects import DIALECTS, all_dialects, art, attribute_dialects, genai
 from art_otel.conventions.dialects.openinference import RAW
 from art_otel.conventions.facts import NO_FACTS, CallFacts, merge_facts, merge_prompts
+from art_otel.conventions.failures import failure_kind
 from art_otel.conventions.gaps import (
     find_gaps,
     is_error_unknown,
@@ -39,6 +40,10 @@ from art_otel.conventions.vocabulary import (
 from art_otel.errors import UsageError
 from art_otel.spans import LogRecord, Span
 
+_ABANDONED: Final = ("_OTHER", "GeneratorExit")
+"""What GenAI's instrumentor writes as the error of a stream that the app dropped; of one that it closed it writes the
+finish reason `error`. Neither is a failure."""
+
 
 def parse_call(span: Span, logs: Sequence[LogRecord] = ()) -> InferenceCall:
     """Parse the call that an inference span and its log records describe; the span tree sets `agent` and `step`."""
@@ -53,8 +58,10 @@ def parse_call(span: Span, logs: Sequence[LogRecord] = ()) -> InferenceCall:
         reasons = ()
         facts = _without_error_reasons(facts)
     ended_in_error = _ended_in_error(facts.choices, reasons)
-    if ended_in_error and error_type is None and error is None:
+    if facts.closed_by_app is None and ended_in_error and error_type is None and error is None:
         error_type = ERROR_FINISH_REASON
+    if facts.closed_by_app is not None and error_type in _ABANDONED:
+        error_type = error = None
     choices = facts.choices
     if choices and (reasons or ended_in_error):
         choices = tuple(_with_finish_reason(choice, _finish_reason(choice, reasons)) for choice in choices)
@@ -83,13 +90,17 @@ def parse_call(span: Span, logs: Sequence[LogRecord] = ()) -> InferenceCall:
         tools=facts.tools,
         usage=facts.usage,
         policy_version=facts.policy_version or next(_versions(facts.choices), None),
+        policy_version_end=facts.policy_version_end,
         error_type=error_type,
         error=error,
+        failure=None if error_type is None and error is None else failure_kind(span),
         stream=facts.stream,
+        closed_by_app=facts.closed_by_app,
         prompt_known=facts.prompt_known,
         answer_known=facts.answer_known,
         gaps=find_gaps(recording, facts),
         has_instructions=facts.has_instructions,
+        logprobs_mode=art.read_logprobs_mode(span) or facts.logprobs_mode,
         env_state=art.read_env_state(recording.reader()) if has_extras else {},
         extra=art.read_extra(recording.reader()) if has_extras else {},
     )
@@ -112,6 +123,8 @@ def _read_facts(recording: SpanRecording) -> CallFacts:
             new_facts = without_miscounted_ids(_with_source(new_facts, dialect.known))
             facts = new_facts if facts is NO_FACTS else merge_facts(facts, new_facts)
             alone = alone or dialect.alone
+    if any(gap.kind == "miscounted" for gap in facts.gaps):
+        return without_ids(facts)  # which a recording without a count has as well
     return facts
 
 
@@ -201,7 +214,7 @@ def merge_calls(calls: Sequence[InferenceCall]) -> InferenceCall:
     facts = reduce(merge_facts, map(_facts, trusted))
     if any(call.has_gap("miscounted") for call in calls):
         facts = without_ids(facts)
-    error_type, error = _failure(calls)
+    failed = _failed(calls)
     outermost, prompt = calls[0], _sent(calls)
     is_whole = any(_is_whole(call) and request_key(call) == _texts(prompt) for call in calls)
     return msgspec.structs.replace(
@@ -214,8 +227,10 @@ def merge_calls(calls: Sequence[InferenceCall]) -> InferenceCall:
             ),
             "gaps": _gaps(calls, facts, is_whole=is_whole),
         },
-        error_type=error_type,
-        error=error,
+        error_type=None if failed is None else failed.error_type,
+        error=None if failed is None else failed.error,
+        # The outermost recording may have less of the message than one nearer to the server.
+        failure=None if failed is None else next((call.failure for call in calls if call.failure is not None), None),
         agent=next((call.agent for call in calls if call.agent is not None), None),
         step=next((call.step for call in calls if call.step is not None), None),
         env_state={name: value for call in reversed(calls) for name, value in call.env_state.items()},
@@ -270,18 +285,16 @@ def _nearest(calls: Sequence[InferenceCall]) -> list[InferenceCall]:
     return sorted(inside_out, key=lambda call: (call.response_id is None, RAW not in call.conventions))
 
 
-def _failure(calls: Sequence[InferenceCall]) -> tuple[str | None, str | None]:
-    """The error of the outermost recording that failed, unless a failure further in did not matter.
+def _failed(calls: Sequence[InferenceCall]) -> InferenceCall | None:
+    """The outermost recording that failed, unless a failure further in did not matter; None where none counts.
 
     The outermost one's failure always counts. One further in was retried or handled when a recording that did not fail
     shows how the completion finished; without that proof it counts (OpenLLMetry calls a dropped stream OK).
     """
     failed = next((call for call in calls if call.failed), None)
-    if failed is None:
-        return None, None
-    if failed is not calls[0] and any(not call.failed and _finished(call) for call in calls):
-        return None, None
-    return failed.error_type, failed.error
+    if failed is not None and failed is not calls[0] and any(not call.failed and _finished(call) for call in calls):
+        return None
+    return failed
 
 
 def _finished(call: InferenceCall) -> bool:

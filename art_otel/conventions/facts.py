@@ -11,8 +11,20 @@ from typing import Final
 
 import msgspec
 
-from art_otel.calls import Choice, Gap, GapKind, Known, Message, TokenIds, ToolCall, Usage, canonical_arguments
+from art_otel.calls import (
+    Choice,
+    Gap,
+    GapKind,
+    Known,
+    Message,
+    StreamClose,
+    TokenIds,
+    ToolCall,
+    Usage,
+    canonical_arguments,
+)
 from art_otel.conventions.attributes import AttributeReader
+from art_otel.sampling import LogprobsMode
 from art_otel.spans import Value
 
 
@@ -33,11 +45,14 @@ class CallFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     prompt_token_ids: TokenIds | None = None
     usage: Usage | None = None
     policy_version: str | None = None
+    policy_version_end: str | None = None
     stream: bool | None = None
+    closed_by_app: StreamClose | None = None
     prompt_known: Known | None = None
     answer_known: Known | None = None
     gaps: tuple[Gap, ...] = ()
     has_instructions: bool | None = None
+    logprobs_mode: LogprobsMode | None = None
 
 
 NO_FACTS: Final = CallFacts()
@@ -61,18 +76,27 @@ def merge_facts(trusted: CallFacts, lesser: CallFacts) -> CallFacts:
         choices=lesser.choices if choices is None else _merge_choices(choices, lesser.choices),
         prompt_token_ids=lesser.prompt_token_ids if trusted.prompt_token_ids is None else trusted.prompt_token_ids,
         usage=lesser.usage if usage is None else _merge_usage(usage, lesser.usage),
-        policy_version=trusted.policy_version or lesser.policy_version,
         stream=lesser.stream if trusted.stream is None else trusted.stream,
     )
+    versioned = trusted if trusted.policy_version else lesser
     return msgspec.structs.replace(  # in two steps: more than 15 arguments at once take four times as long
         merged,
         conventions=_conventions(trusted.conventions, lesser.conventions),
         previous_response_id=trusted.previous_response_id or lesser.previous_response_id,
+        policy_version=versioned.policy_version,
+        policy_version_end=versioned.policy_version_end,
         prompt_known=lesser.prompt_known if prompt is None else trusted.prompt_known,
         answer_known=trusted.answer_known if _tells(choices) else lesser.answer_known or trusted.answer_known,
         gaps=_merge_gaps(trusted, lesser) if lesser.gaps else trusted.gaps,
         has_instructions=lesser.has_instructions if trusted.has_instructions is None else trusted.has_instructions,
+        logprobs_mode=trusted.logprobs_mode or lesser.logprobs_mode,
+        closed_by_app=_closed_by_app(trusted.closed_by_app, lesser.closed_by_app),
     )
+
+
+def _closed_by_app(trusted: StreamClose | None, lesser: StreamClose | None) -> StreamClose | None:
+    """A gateway sees that the agent left; only the app can say that so it ends a completion."""
+    return "finished" if "finished" in (trusted, lesser) else trusted or lesser
 
 
 def recorded_facts(convention: str, reader: AttributeReader, *parts: CallFacts | None) -> CallFacts | None:

@@ -8,11 +8,15 @@ from art_otel.lazy_names import defer_imports
 if not defer_imports(__name__):
     from art_otel.data.advantages import ADVANTAGES as ADVANTAGES
     from art_otel.data.advantages import ADVANTAGES_OVER_GROUPS as ADVANTAGES_OVER_GROUPS
+    from art_otel.data.advantages import ADVANTAGES_OVER_REWARDS as ADVANTAGES_OVER_REWARDS
     from art_otel.data.advantages import Advantages as Advantages
+    from art_otel.data.advantages import NamedRewards as NamedRewards
     from art_otel.data.advantages import OverGroups as OverGroups
+    from art_otel.data.advantages import OverRewards as OverRewards
     from art_otel.data.advantages import Rewards as Rewards
     from art_otel.data.advantages import centered as centered
     from art_otel.data.advantages import dr_grpo as dr_grpo
+    from art_otel.data.advantages import gdpo as gdpo
     from art_otel.data.advantages import grpo as grpo
     from art_otel.data.advantages import grpo_batch as grpo_batch
     from art_otel.data.advantages import reinforce as reinforce

@@ -5,7 +5,8 @@ deviation. Every other advantage is finite, and it does not depend on the order 
 equal rewards, says nothing about who was better: its advantages are exactly 0.0, but for a baseline given from outside.
 
 Everywhere r_i is the reward of member i, and mean, std and n are those of the members with a reward. Formulas that
-compare groups with each other too are an `OverGroups`; by all they mean every group that is read.
+compare groups with each other too are an `OverGroups`; by all they mean every group that is read. Formulas that compare
+each of several rewards by itself are an `OverRewards`.
 """
 
 import math
@@ -36,7 +37,21 @@ class OverGroups:
     formula: Callable[[Sequence[Rewards]], Sequence[ArrayLike]]
 
 
-Advantage: TypeAlias = GroupAdvantage | OverGroups
+NamedRewards: TypeAlias = Mapping[str, Rewards]
+"""The rewards of one group by their names, each of shape (members,)."""
+
+
+@dataclass(frozen=True, slots=True)
+class OverRewards:
+    """Computes the advantages of all groups of several rewards each, of which the weights are given.
+
+    Shape: groups x names x (members,) -> groups x (members,).
+    """
+
+    formula: Callable[[Sequence[NamedRewards], Mapping[str, float]], Sequence[ArrayLike]]
+
+
+Advantage: TypeAlias = GroupAdvantage | OverGroups | OverRewards
 """Computes advantages, of one group or of all at once."""
 
 AdvantageName: TypeAlias = Literal[
@@ -48,6 +63,7 @@ AdvantageName: TypeAlias = Literal[
     "grpo_batch",
     "reinforce_plus_plus",
     "reinforce_plus_plus_baseline",
+    "gdpo",
 ]
 
 _LARGEST: Final = 1e150
@@ -143,9 +159,7 @@ def reinforce_plus_plus(groups: Sequence[Rewards]) -> tuple[Advantages, ...]:
     """
     values = [_values(rewards, f"rewards[{group}]") for group, rewards in enumerate(groups)]
     deviations = _deviations(_joined(values))
-    whitened = deviations / math.sqrt(_variance(deviations, "population") + 1e-8)
-    ends = np.cumsum([len(of_group) for of_group in values])
-    return tuple(np.split(whitened, ends[:-1])) if values else ()
+    return _divided(deviations / math.sqrt(_variance(deviations, "population") + 1e-8), values)
 
 
 def reinforce_plus_plus_baseline(groups: Sequence[Rewards]) -> tuple[Advantages, ...]:
@@ -158,6 +172,34 @@ def reinforce_plus_plus_baseline(groups: Sequence[Rewards]) -> tuple[Advantages,
     values = [_deviations(_values(rewards, f"rewards[{group}]")) for group, rewards in enumerate(groups)]
     divisor = math.sqrt(_variance(_joined(values), "population") + 1e-8)
     return tuple(of_group / divisor for of_group in values)
+
+
+def gdpo(groups: Sequence[NamedRewards], weights: Mapping[str, float]) -> tuple[Advantages, ...]:
+    """A_i = (s_i - mean of all s) / (std of all s + 1e-4), s_i = sum_k w_k (r_ik - mean_k) / (std_k + 1e-4).
+
+    Mean_k and std_k are those of reward k in its group, all deviations are sample deviations. So a reward that differs
+    little in its group counts as much as another that differs a lot, where the deviation of a sum would lose it:
+
+        correct  1 0 1 0      summed first    r + 10 l: length decides
+        length   9 8 7 8      GDPO            both alike
+
+    Source: GDPO, Group reward-Decoupled Normalization Policy Optimization (arXiv 2601.05242); TRL's
+    `multi_objective_aggregation="normalize_then_sum"` (grpo_trainer.py of 1.16). As there, a reward that a member does
+    not have counts in no mean and adds nothing to its sum. Shape: groups x names x (members,) -> groups x (members,).
+    A reward that one member alone has, or of zero variance: adds 0.0 before the last mean is taken off. All s equal, or
+    one alone: 0.0. No reward of any name: NaN. Raises UsageError as `grpo` does.
+    """
+    sums: list[Advantages] = []
+    for number, group in enumerate(groups):
+        normalized: list[Advantages] = []
+        for name, weight in weights.items():
+            deviations = _deviations(_values(group[name], f"rewards[{number}][{name!r}]"))
+            normalized.append(weight * deviations / (math.sqrt(_variance(deviations, "sample")) + 1e-4))
+        table = np.array(normalized)
+        sums.append(np.where(np.isnan(table).all(axis=0), np.nan, np.nansum(table, axis=0)))
+    deviations = _deviations(_joined(sums))
+    divisor = math.sqrt(_variance(deviations, "sample")) + 1e-4
+    return _divided(deviations / divisor, sums)
 
 
 def step_level(rewards: Sequence[Rewards], advantage: Callable[[Rewards], Advantages] = grpo) -> tuple[Advantages, ...]:
@@ -195,17 +237,27 @@ ADVANTAGES_OVER_GROUPS: Final[Mapping[str, OverGroups]] = {
 """Advantages of all groups at once by name; others are given as an `OverGroups`."""
 
 
+ADVANTAGES_OVER_REWARDS: Final[Mapping[str, OverRewards]] = {"gdpo": OverRewards(gdpo)}
+"""Advantages of several rewards, each normalized by itself, by name; others are given as an `OverRewards`."""
+
+
 def find_advantage(advantage: AdvantageName | Advantage | None) -> Advantage | None:
     """The advantage of this name, or the function itself; None for no advantages. Raises UsageError."""
-    if advantage is None or isinstance(advantage, OverGroups) or callable(advantage):
+    if advantage is None or isinstance(advantage, OverGroups | OverRewards) or callable(advantage):
         return advantage
-    named: dict[str, Advantage] = {**ADVANTAGES, **ADVANTAGES_OVER_GROUPS}
+    named: dict[str, Advantage] = {**ADVANTAGES, **ADVANTAGES_OVER_GROUPS, **ADVANTAGES_OVER_REWARDS}
     if formula := named.get(advantage) if isinstance(advantage, str) else None:  # pyright: ignore[reportUnnecessaryIsInstance] # not every caller is typed
         return formula
     raise UsageError(
         f"advantage={advantage!r:.200}: use one of {', '.join(named)}, a function of one group's rewards, an"
-        " OverGroups, or None"
+        " OverGroups or OverRewards, or None"
     )
+
+
+def _divided(values: Advantages, groups: Sequence[Advantages]) -> tuple[Advantages, ...]:
+    """The values of all groups, which have the sizes of these."""
+    ends = np.cumsum([len(group) for group in groups])
+    return tuple(np.split(values, ends[:-1])) if groups else ()
 
 
 def _joined(values: Sequence[Advantages]) -> Advantages:

@@ -2,13 +2,14 @@
 
 Invariant: the order follows from the number of chunks and the options alone. Batches hold the sequences in that order,
 each once; only within a batch may a shorter one stand in an earlier row. Every token stands in exactly one place, and
-every other place is padding: segment 0, mask False, all else 0. Of the batches every rank gives the same number.
+every other place is padding: segment 0, mask False, temperature and top-p 1, all else 0. Of the batches every rank
+gives the same number.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import islice
-from typing import Annotated, TypeAlias, TypeVar
+from typing import Annotated, Literal, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
@@ -20,6 +21,12 @@ from art_otel.data.token_facts import UNKNOWN, stacked_experts, stacked_masks
 
 Rows: TypeAlias = list[list[TokenSequence]]
 
+KeepTogether: TypeAlias = Literal["rollout", "group"]
+"""Whose sequences are in one batch."""
+
+Unit: TypeAlias = Sequence[TokenSequence]
+"""Sequences that are in one batch: one, or those of a rollout or group that is kept together."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class Batch:
@@ -30,11 +37,15 @@ class Batch:
     - `input_ids`: int32.
     - `loss_mask`: bool, True for sampled tokens to train on.
     - `logprobs`: float32, the policy's when it sampled; 0.0 where nothing was sampled, NaN if nobody recorded it.
+    - `temperature`, `top_p`: float32, what a trained token was sampled with; NaN if its request does not say, 1.0 where
+      nothing is trained.
     - `advantages`: float32, 0.0 outside the mask; None if they were not requested.
     - `token_rewards`: float32, 0.0 where none were given; None if they were not requested.
     - `segment_ids`: int32, s for a token of sequence s - 1, 0 for padding.
     - `position_ids`: int32, from 0 in each sequence.
-    - `weight_versions`: int64, the last number in the version that sampled a trained token; -1 if there is none.
+    - `weight_versions`: int64, the number of the version that sampled a trained token; -1 if there is none.
+    - `rollout_weights`: float32, 1 / the trained tokens of the rollout in all its sequences; 0.0 outside the mask. They
+      sum to 1 over a rollout, so that each counts alike, however many tokens and sequences it has.
 
     The arrays that `token_facts` requests, otherwise None:
 
@@ -46,12 +57,15 @@ class Batch:
 
     - `rewards`: float64, the reward of the sequence's last trained completion, NaN if unknown.
     - `group_ids`, `policy_version`, `rollout_ids`: text, None if unknown.
+    - `samplings`: tuples of `Sampling`, all that the request of each trained completion says of sampling.
     - `retokenized`: bool, True if the ids are not the server's.
     """
 
     input_ids: NDArray[np.int32]
     loss_mask: NDArray[np.bool_]
     logprobs: NDArray[np.float32]
+    temperature: NDArray[np.float32]
+    top_p: NDArray[np.float32]
     advantages: NDArray[np.float32] | None
     token_rewards: NDArray[np.float32] | None
     segment_ids: NDArray[np.int32]
@@ -60,8 +74,10 @@ class Batch:
     group_ids: NDArray[np.object_]
     policy_version: NDArray[np.object_]
     rollout_ids: NDArray[np.object_]
+    samplings: NDArray[np.object_]
     retokenized: NDArray[np.bool_]
     weight_versions: NDArray[np.int64]
+    rollout_weights: NDArray[np.float32]
     routed_experts: NDArray[np.int32] | None = None
     sampling_mask_counts: NDArray[np.int32] | None = None
     sampling_mask_ids: NDArray[np.int32] | None = None
@@ -88,6 +104,9 @@ class Batch:
             self,
             loss_mask=np.zeros(self.input_ids.shape, np.bool_),
             logprobs=np.nan_to_num(self.logprobs, nan=0.0),
+            temperature=np.ones(self.input_ids.shape, np.float32),
+            top_p=np.ones(self.input_ids.shape, np.float32),
+            rollout_weights=zeros,
             advantages=None if self.advantages is None else zeros,
             token_rewards=None if self.token_rewards is None else zeros,
         )
@@ -102,7 +121,7 @@ class Order:
 
     `worker` is (index, count): of several workers, each reads every `count`-th trajectory, so that all have equal
     shares of small datasets too. `bucket` is how many sequences of about the same length follow each other, so that
-    they share a batch; None for any.
+    they share a batch; None for any. `keep_together` says whose sequences follow each other.
     """
 
     seed: Annotated[int, Meta(ge=0)] | None = None
@@ -110,6 +129,7 @@ class Order:
     shuffle_buffer: Annotated[int, Meta(ge=1)] = 4
     worker: tuple[int, int] = (0, 1)
     bucket: int | None = None
+    keep_together: KeepTogether | None = None
 
     def windows(self, chunks: Sequence[Item]) -> list[tuple[Item, ...]]:
         """The chunks of each window, in the order of reading."""
@@ -121,16 +141,16 @@ class Order:
         index, count = self.worker
         return numbers[(index - numbers.start) % count :: count]
 
-    def arranged(self, sequences: Sequence[TokenSequence], number: int) -> list[TokenSequence]:
-        """The sequences of a window in their order: shuffled, and with a `bucket` by length, whole buckets shuffled."""
-        shuffled = self.shuffled(sequences, number)
+    def arranged(self, units: Sequence[Unit], number: int) -> list[Unit]:
+        """The units of a window in their order: shuffled, and with a `bucket` by length, whole buckets shuffled."""
+        shuffled = self.shuffled(units, number)
         if self.bucket is None:
             return shuffled
-        by_length = sorted(shuffled, key=len)
+        by_length = sorted(shuffled, key=lambda unit: sum(map(len, unit)))
         # What fills no bucket comes last, or every batch behind it would be of two buckets.
         rest = len(by_length) % self.bucket
         buckets = [by_length[start : start + self.bucket] for start in range(rest, len(by_length), self.bucket)]
-        return [sequence for bucket in (*self.shuffled(buckets, number), by_length[:rest]) for sequence in bucket]
+        return [unit for bucket in (*self.shuffled(buckets, number), by_length[:rest]) for unit in bucket]
 
     def shuffled(self, items: Sequence[Item], number: int) -> list[Item]:
         """The items in an order of their own for each `number`."""
@@ -165,18 +185,22 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
         if self.packed and self.max_tokens is None:
             raise ValueError("packed=True needs max_tokens, the width of a row")
 
-    def rounds(self, sequences: Iterable[TokenSequence]) -> Iterator[list[Rows]]:
+    def rounds(self, units: Iterable[Unit]) -> Iterator[list[Rows]]:
         """The rows of the batches, one batch a rank; the last round may be short."""
         if self.packed and self.max_tokens is not None:
-            rows = packed(sequences, self.batch_size, self.max_tokens)
+            rows = packed(units, self.batch_size, self.max_tokens)
         else:
-            rows = padded(sequences, self.batch_size)
+            rows = padded(units, self.batch_size)
         while batches := list(islice(rows, self.world_size)):
             yield batches
 
-    def is_dropped(self, batches: list[Rows]) -> bool:
-        """Whether no rank gives its batch of a round, which lacks batches, or whose last batch lacks rows."""
-        return self.drop_last and (len(batches) < self.world_size or len(batches[-1]) < self.batch_size)
+    def is_dropped(self, batches: list[Rows], keep_together: KeepTogether | None) -> bool:
+        """Whether no rank gives its batch of a round, which lacks batches, or whose last batch lacks rows.
+
+        Of batches of whole rollouts or groups, any may have fewer rows.
+        """
+        lacks_rows = keep_together is None and len(batches[-1]) < self.batch_size
+        return self.drop_last and (len(batches) < self.world_size or lacks_rows)
 
     def batch(self, batches: list[Rows]) -> Batch:
         """This rank's batch of a round; where the round has none for it, the last one without anything to train on."""
@@ -199,36 +223,55 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def padded(sequences: Iterable[TokenSequence], batch_size: int) -> Iterator[Rows]:
-    """A row a sequence, `batch_size` rows a batch; the last batch may have fewer."""
+def padded(units: Iterable[Unit], batch_size: int) -> Iterator[Rows]:
+    """A row a sequence, `batch_size` rows a batch, or fewer if the next unit does not fit.
+
+    A unit of more sequences is a batch of its own.
+    """
     rows: Rows = []
-    for sequence in sequences:
-        rows.append([sequence])
-        if len(rows) == batch_size:
+    for unit in units:
+        if rows and len(rows) + len(unit) > batch_size:
+            yield rows
+            rows = []
+        rows += [[sequence] for sequence in unit]
+        if len(rows) >= batch_size:
             yield rows
             rows = []
     if rows:
         yield rows
 
 
-def packed(sequences: Iterable[TokenSequence], batch_size: int, max_tokens: int) -> Iterator[Rows]:
-    """As many sequences a row as fit into `max_tokens`, each into the first row with room (first fit)."""
+def packed(units: Iterable[Unit], batch_size: int, max_tokens: int) -> Iterator[Rows]:
+    """As many sequences a row as fit into `max_tokens`, each into the first row with room (first fit).
+
+    A unit that needs more than `batch_size` rows is a batch of its own.
+    """
     rows: Rows = []
     free_tokens: list[int] = []
-    for sequence in sequences:
-        size = len(sequence)
-        row = next((row for row, free in enumerate(free_tokens) if free >= size), None)
-        if row is None and len(rows) == batch_size:
+    for unit in units:
+        places, free = _first_fit(unit, free_tokens, max_tokens)
+        if rows and len(free) > batch_size:
             yield rows
-            rows, free_tokens = [], []
-        if row is None:
-            row = len(rows)
-            rows.append([])
-            free_tokens.append(max_tokens)
-        rows[row].append(sequence)
-        free_tokens[row] -= size
+            rows = []
+            places, free = _first_fit(unit, (), max_tokens)
+        free_tokens = free
+        rows += [[] for _ in range(len(free) - len(rows))]
+        for sequence, row in zip(unit, places, strict=True):
+            rows[row].append(sequence)
     if rows:
         yield rows
+
+
+def _first_fit(unit: Unit, free_tokens: Sequence[int], max_tokens: int) -> tuple[list[int], list[int]]:
+    """The row of each sequence, and what is free then: of these rows and of new ones behind them."""
+    free, places = list(free_tokens), list[int]()
+    for size in map(len, unit):
+        row = next((row for row, tokens in enumerate(free) if tokens >= size), len(free))
+        if row == len(free):
+            free.append(max_tokens)
+        free[row] -= size
+        places.append(row)
+    return places, free
 
 
 def collate(
@@ -244,7 +287,8 @@ def collate(
     shape = (len(rows), longest if width is None else width)
     input_ids = np.full(shape, pad_token_id, np.int32)
     loss_mask, logprobs = np.zeros(shape, np.bool_), np.zeros(shape, np.float32)
-    versions = np.full(shape, UNKNOWN, np.int64)
+    temperature, top_p = np.ones(shape, np.float32), np.ones(shape, np.float32)
+    versions, weights = np.full(shape, UNKNOWN, np.int64), np.zeros(shape, np.float32)
     segment_ids, position_ids = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
     positions = np.arange(max(map(len, sequences), default=0), dtype=np.int32)
     advantages = None if any(one.advantages is None for one in sequences) else np.zeros(shape, np.float32)
@@ -260,7 +304,9 @@ def collate(
             input_ids[where] = sequence.input_ids
             loss_mask[where] = sequence.loss_mask
             logprobs[where] = sequence.logprobs
+            temperature[where], top_p[where] = sequence.temperature, sequence.top_p
             versions[where] = sequence.weight_versions
+            weights[where] = sequence.loss_mask / sequence.rollout_tokens
             segment_ids[where] = number
             position_ids[where] = positions[:size]
             if advantages is not None and sequence.advantages is not None:
@@ -276,23 +322,28 @@ def collate(
         input_ids=input_ids,
         loss_mask=loss_mask,
         logprobs=logprobs,
+        temperature=temperature,
+        top_p=top_p,
         advantages=advantages,
         token_rewards=token_rewards,
         segment_ids=segment_ids,
         position_ids=position_ids,
         rewards=np.array([np.nan if one.reward is None else one.reward for one in sequences], np.float64),
-        group_ids=_texts([one.group_id for one in sequences]),
-        policy_version=_texts([one.policy_version for one in sequences]),
-        rollout_ids=_texts([one.rollout_id for one in sequences]),
+        group_ids=_objects([one.group_id for one in sequences]),
+        policy_version=_objects([one.policy_version for one in sequences]),
+        rollout_ids=_objects([one.rollout_id for one in sequences]),
+        samplings=_objects([tuple(each.sampling for each in one.samplings) for one in sequences]),
         retokenized=np.array([one.retokenized for one in sequences], np.bool_),
         weight_versions=versions,
+        rollout_weights=weights,
         routed_experts=experts,
         sampling_mask_counts=counts,
         sampling_mask_ids=mask_ids,
     )
 
 
-def _texts(values: Sequence[str | None]) -> NDArray[np.object_]:
-    texts = np.empty(len(values), np.object_)
-    texts[:] = values
-    return texts
+def _objects(values: Sequence[object]) -> NDArray[np.object_]:
+    objects = np.empty(len(values), np.object_)
+    for position, value in enumerate(values):  # a slice would take tuples of one length for rows of another array
+        objects[position] = value
+    return objects

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from art_otel.data.advantages import Advantage, AdvantageName
-from art_otel.data.arranging import Layout, Order
-from art_otel.data.completions import Constrained, Length, Names
+from art_otel.data.arranging import KeepTogether, Layout, Order
+from art_otel.data.completions import ClosedStreams, Constrained, ContextExceeded, Images, Length, Names
 from art_otel.data.credit import Credit, CreditName
 from art_otel.data.loader import Batches, Recipe
 from art_otel.data.options import validate
@@ -44,17 +44,21 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
     max_staleness: int | None = None,
     models: Names = None,
     agents: Names = None,
+    context_exceeded: ContextExceeded = "keep",
     length: Length = "keep",
+    closed_streams: ClosedStreams = "drop",
     seed: int | None = None,
     epoch: int = 0,
     shuffle_buffer: int = 4,
     by_length: bool = False,
+    keep_together: KeepTogether | None = None,
     rank: int = 0,
     world_size: int = 1,
     drop_last: bool = False,
     tokenizer: ChatTokenizer | None = None,
     token_facts: TokenFact | Iterable[TokenFact] = (),
     constrained: Constrained = "keep",
+    images: Images = "drop",
 ) -> Batches:
     """Iterate over trajectories as numpy batches, without loading all of them.
 
@@ -66,7 +70,8 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
       fill rows of `max_tokens` with several sequences.
     - `advantage`: how a reward is compared with those of its group: "grpo" (population deviation), "grpo_sample",
       "dr_grpo", "rloo", "centered"; over all groups that are read: "grpo_batch", "reinforce_plus_plus" and
-      "reinforce_plus_plus_baseline"; a function of a group's rewards; or None for no advantages.
+      "reinforce_plus_plus_baseline", and "gdpo", which normalizes each reward of `credit=weighted({…})` by itself; a
+      function of a group's rewards; or None for no advantages.
     - `credit`: which reward a turn has: "outcome_reward" (the rollout's final reward), "step_reward", "call_reward", or
       the result of a function of `art_otel.data`, such as `weighted` and `discounted`. A completion without a reward is
       not trained, unless `advantage` is None. `token_rewards`: names of rewards for ranges of tokens, with their
@@ -74,18 +79,26 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
       and groups of one member.
     - `allow_incomplete`: also train incomplete trajectories, and those that ended on a failed call: True, or a list of
       reasons that do no harm. What a recorder lost of texts is none where the server gave token ids, and a completion
-      with a verdict against it stays untrained. `split`, `training_step`, `status`: select one or several, such as
-      `range(10, 20)` (None: any). Parts of a dataset that have none of them are not opened. `rollouts`: only these ids
-      (None: any).
-      `policy_version`: only trajectories that this version sampled in every call; with `max_staleness` also versions
-      that are at most this many older.
+      with a verdict against it stays untrained. `split`: one or several, "*" for all, None among them for rollouts
+      without a split. The default leaves out "val", "validation", "test" and "eval". `training_step`, `status`: select
+      one or several, such as `range(10, 20)` (None: any). Parts of a dataset that have none of them are not opened.
+      `rollouts`: only these ids (None: any). `policy_version`: only trajectories that this version sampled in every
+      call; with `max_staleness` also versions that are at most this many older.
     - `models`, `agents`: train only what these models and agents sampled: names or globs, `!` excludes, such as
       `["policy-*", "!*-judge"]`; "*" is all. A model is that of the request. If one rollout has completions of several
       models and nothing is chosen, that is a UsageError, because a judge looks like a policy.
+    - `context_exceeded`: rollouts whose last call failed because the context was too long, which the policy did: "keep"
+      trains them with their rewards, "mask" makes their completions only context, and they count in the baseline,
+      "drop" leaves them out, also of every baseline.
     - `length`: completions that were cut at `max_tokens`: "keep" trains them, "mask" makes them only context, "drop"
       leaves their rollouts out, also of every baseline.
+    - `closed_streams="train"`: train the ids that came of a stream that the app closed before it ended, as agents do
+      that stop at `</tool>`. "drop" makes them only context (`stream broke`).
     - `seed`, `epoch`: shuffle, in the same way each time. `shuffle_buffer` row groups are in memory and shuffled
       together. `by_length`: put sequences of similar length into one batch, among those in memory, to save padding.
+    - `keep_together`: "rollout" or "group" divides the sequences of none over two batches. A batch then has at most
+      `batch_size` rows, or the sequences of one rollout or group that has more. (`rollout_weights` of a batch let each
+      rollout count alike.)
     - `rank` of `world_size`: one of several ranks. All ranks get the same number of batches. A rank that has no batch
       left gets one with nothing to train on. `drop_last=True` drops the last batches instead, if they are not full for
       every rank.
@@ -93,12 +106,19 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
       server. Their sequences have no logprobs and are marked in `retokenized`. Without a tokenizer, they are skipped.
     - `token_facts`: "routed_experts" and "sampling_mask": give what was recorded of them as arrays. With the masks, a
       completion that a grammar constrained keeps its logprobs, which are those of the masked distribution.
-    - `constrained="drop"`: train no completion that a tool choice, schema or grammar constrained; it is only context.
+    - `constrained="drop"`: train no completion whose request allowed only some tokens (a tool choice, schema, grammar,
+      `allowed_token_ids`) or moved them (`logit_bias`, `bad_words`, `min_tokens`); it is only context.
+    - `images`: what happens to completions sampled behind images, audio or files, for which the ids have no more than
+      placeholders: "drop", or "placeholders" to train them on these.
 
     A reward that is NaN, infinite or not below 1e37 is not trained and counts in no baseline. `report` counts what is
     skipped by reason. Raises UsageError for invalid options, StoreError for paths without trajectory files.
     """
-    order = validate(Order, {"seed": seed, "epoch": epoch, "shuffle_buffer": shuffle_buffer})
+    order = validate(
+        Order, {"seed": seed, "epoch": epoch, "shuffle_buffer": shuffle_buffer, "keep_together": keep_together}
+    )
+    if by_length and keep_together is not None:
+        raise UsageError("by_length=True with keep_together: sequences of a rollout differ in length; leave one out")
     if by_length and packed:
         raise UsageError("by_length=True with packed=True: rows of max_tokens have the same length; leave one out")
     facts = token_facts_of(token_facts)
@@ -126,8 +146,11 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
         max_staleness=max_staleness,
         models=models,
         agents=agents,
+        context_exceeded=context_exceeded,
         length=length,
+        closed_streams=closed_streams,
         constrained=constrained,
+        images=images,
         view="tokens" if tokenizer is None else "made tokens",
     )
     builder = SequenceBuilder(
@@ -148,4 +171,4 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
         order=order,
         layout=layout,
     )
-    return Batches(list_chunks(sources, selection.why_none_of), recipe)
+    return Batches(list_chunks(sources, selection.why_none_of, selection.closed_streams), recipe)

@@ -8,10 +8,11 @@ token is read.
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportAttributeAccessIssue=false, reportUnknownArgumentType=false, reportUnknownParameterType=false
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 import msgspec
 import numpy as np
@@ -21,35 +22,52 @@ from numpy.typing import NDArray
 
 from art_otel import storage
 from art_otel.calls import InferenceCall, TokenIds, WeightVersion
+from art_otel.data.completions import STREAM_BROKE
 from art_otel.data.sources import Chunk
 from art_otel.errors import StoreError, UsageError
 from art_otel.store import RowGroup
-from art_otel.store.files import GroupKey
 from art_otel.store.read import open_parquet
-from art_otel.trajectories import PolicyVersions, Prompt, Reward, Trajectory, Turn
+from art_otel.trajectories import GroupKey, PolicyVersions, Prompt, Reward, Trajectory, Turn
 
 Ints: TypeAlias = NDArray[np.int64]
 Flags: TypeAlias = NDArray[np.bool_]
 
 _TEXTS: Final = ("error_type", "error", "parameters")
-"""Of calls: long texts, of which whether it `failed` and is `constrained` takes the place."""
+"""Of calls: long texts, of which whether it `failed`, and the flags of `_Asked`, take the place."""
 
-_PLAIN: Final = ("rollout_id", "status", "split", "training_step", "group_id", "reward")
+_PLAIN: Final = ("rollout_id", "status", "end", "split", "training_step", "gathering", "group_id", "reward")
+_COUNTING: Final = ("stream", "toolset", "usage")
+"""Of calls: whether one `is_uncounted` takes their place."""
 _CALL: Final = (
-    "start_ns", "end_ns", "request_model", "response_model", "agent", "marked_untrained", "policy_version", *_TEXTS
-)  # fmt: skip
+    "closed_by_app",
+    "request_model",
+    "response_model",
+    "agent",
+    "marked_untrained",
+    "policy_version",
+    "policy_version_end",
+    "logprobs_mode",
+    *_TEXTS,
+    "stream",
+    "toolset",
+    "usage.output_tokens",
+)
 _PROMPT: Final = ("token_parent", "drifted_at", "respelled_at")
-_TURN: Final = ("call", "tokens_untrained", "finish_reason", "prompt_tokens", "sampled_tokens", "unscored_tokens")
+_TURN: Final = (
+    "call", "tokens_untrained", "finish_reason", "prompt_tokens", "sampled_tokens", "unscored_tokens", "zero_logprobs"
+)  # fmt: skip
 _REWARD: Final = ("name", "value", "step", "target")
 DECIDING: Final = (
     *_PLAIN,
     "policy_version",
     "incomplete_reasons.list.element.reason",
     *(f"calls.list.element.{name}" for name in _CALL),
+    "calls.list.element.media.list.element",
     *(f"calls.list.element.prompt.{name}" for name in _PROMPT),
     *(f"turns.list.element.{name}" for name in _TURN),
     *(f"rewards.list.element.{name}" for name in _REWARD),
 )
+_LIGHT_CALL: Final = ("span_id", "step", "request_model", "policy_version", "policy_version_end")
 _REWARD_PART: Final = ("choice", "token_start", "token_end", "target_kind")
 OF_CREDITS: Final = (
     *(f"calls.list.element.{name}" for name in ("span_id", "step")),
@@ -74,6 +92,7 @@ class Columns:
     turns: pa.StructArray
     turn_rows: Ints
     turn_calls: Ints
+    tokens_untrained: pa.Array
     prompt_tokens: Ints
     sampled_tokens: Ints
     has_tokens: Flags
@@ -106,13 +125,17 @@ def read_columns(chunks: Sequence[Chunk], columns: Sequence[str]) -> Columns:
     by_file = groupby(cast("list[RowGroup]", groups), key=lambda group: group.file)
     tables = [table for file, of_file in by_file for table in _read_file(file, list(of_file), columns)]
     try:
-        return _joined(pa.concat_tables(tables or [_decided(_empty())]))
+        is_lifted = any(chunk.closed_streams == "train" for chunk in chunks)
+        return _joined(pa.concat_tables(tables or [_decided(_empty(), _empty)]), is_lifted=is_lifted)
     except pa.ArrowException as error:
         raise StoreError(f"the columns of all files cannot be held together: {error}; look at fewer at once") from error
 
 
-def _joined(table: pa.Table) -> Columns:
-    """The columns of a table of all rows. Raises StoreError and ArrowException."""
+def _joined(table: pa.Table, *, is_lifted: bool) -> Columns:
+    """The columns of a table of all rows. Raises StoreError and ArrowException.
+
+    `is_lifted` says that the ids of streams that the app closed are trained, as `with_closed_streams` has it.
+    """
     calls, call_ends = flattened(table.column("calls"))
     turns, turn_ends = flattened(table.column("turns"))
     turn_rows = np.repeat(np.arange(table.num_rows), np.diff(turn_ends))
@@ -122,6 +145,11 @@ def _joined(table: pa.Table) -> Columns:
         row = int(turn_rows[np.argmax((local < 0) | (turn_calls >= call_ends[turn_rows + 1]))])
         raise StoreError(f"rollout {table.column('rollout_id')[row].as_py()!r}: a turn is of no call")
     parents = numbers(pc.struct_field(calls, ["prompt", "token_parent"]), -1)[turn_calls]
+    tokens_untrained = pc.struct_field(turns, "tokens_untrained")
+    if is_lifted:
+        is_closed = pc.struct_field(calls, "closed_by_app").is_valid().take(pa.array(turn_calls))
+        broke = pc.is_in(tokens_untrained, value_set=pa.array([STREAM_BROKE]))
+        tokens_untrained = pc.if_else(pc.and_(is_closed, broke), None, tokens_untrained)
     prompt_tokens, sampled = pc.struct_field(turns, "prompt_tokens"), pc.struct_field(turns, "sampled_tokens")
     return Columns(
         table=table,
@@ -131,6 +159,7 @@ def _joined(table: pa.Table) -> Columns:
         turns=turns,
         turn_rows=turn_rows,
         turn_calls=turn_calls,
+        tokens_untrained=tokens_untrained,
         prompt_tokens=numbers(prompt_tokens, 0),
         sampled_tokens=numbers(sampled, 0),
         has_tokens=flags(pc.and_(prompt_tokens.is_valid(), sampled.is_valid())),
@@ -150,40 +179,104 @@ def _read_file(file: str, groups: Sequence[RowGroup], columns: Sequence[str]) ->
         if parquet.num_row_groups != len(groups):
             raise StoreError(f"{storage.shown(file)}: was written anew while it was read; start again")
         for group in groups:
-            yield _decided(_with_group_ids(group.read(parquet, list(columns)), group.group_ids))
+            table = with_group_ids(group.read(parquet, list(columns)), group.group_ids)
+            yield _decided(table, partial(group.read, parquet, ["toolsets"]))
 
 
-def _with_group_ids(table: pa.Table, group_ids: Mapping[GroupKey, str]) -> pa.Table:
+def with_group_ids(table: pa.Table, group_ids: Mapping[GroupKey, str]) -> pa.Table:
     """The table with the ids that groups have among several runs."""
     if not group_ids:
         return table
-    position, steps = table.schema.get_field_index("group_id"), table.column("training_step").to_pylist()
-    keys = zip(steps, table.column("group_id").to_pylist(), strict=True)
-    distinct = [group_ids.get((step, group_id), group_id) for step, group_id in keys]
-    return table.set_column(position, "group_id", pa.array(distinct, pa.string()))
+    keys = map(GroupKey, *(table.column(name).to_pylist() for name in GroupKey._fields))
+    distinct = [group_ids.get(key, key.group_id) for key in keys]
+    return table.set_column(table.schema.get_field_index("group_id"), "group_id", pa.array(distinct, pa.string()))
 
 
-def _decided(table: pa.Table) -> pa.Table:
+def _decided(table: pa.Table, read_toolsets: Callable[[], pa.Table]) -> pa.Table:
     """The table with what is needed of the long texts of calls: those of all calls may be more than one array holds."""
     calls, ends = flattened(table.column("calls"))
     by_name = {name: pc.struct_field(calls, name) for name in calls.type.names}
     error_type, error, parameters = (by_name.pop(name) for name in _TEXTS)
     by_name["failed"] = pc.or_(error_type.is_valid(), error.is_valid())
-    by_name["constrained"] = pa.array(_constrained(parameters))
+    by_name["has_media"] = pc.greater(lengths(by_name.pop("media")), 0)
+    by_name |= _asked(parameters, by_name["logprobs_mode"])
+    stream, toolset, usage = (by_name.pop(name) for name in _COUNTING)
+    may_be_uncounted = among(stream, [True]) & flags(pc.struct_field(usage, "output_tokens").is_null())
+    by_name["uncounted"] = pa.array(_with_tools(toolset, ends, may_be_uncounted, read_toolsets))
     decided = pa.StructArray.from_arrays(list(by_name.values()), list(by_name))
     lists = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), decided)
     return table.set_column(table.schema.get_field_index("calls"), "calls", lists)
 
 
-def _constrained(parameters: pa.Array) -> Flags:
-    """Which calls a grammar constrained; each different text of parameters is read once. Shape: (calls,)."""
+def _with_tools(toolset: pa.Array, ends: Ints, calls: Flags, read_toolsets: Callable[[], pa.Table]) -> Flags:
+    """Which of these calls had tools, of which the texts may be long and are read only here. Shape: (calls,)."""
+    with_tools = calls & flags(toolset.is_valid())
+    if with_tools.any():
+        texts, text_ends = flattened(read_toolsets().column("toolsets"))
+        is_empty = np.append(flags(pc.equal(texts, "[]")), False)
+        places = text_ends[:-1].repeat(np.diff(ends)) + numbers(toolset, 0)
+        with_tools &= ~is_empty[np.minimum(places, len(texts))]
+    return with_tools
+
+
+class _Asked(NamedTuple):
+    """What the parameters of a call say: see InferenceCall and Sampling."""
+
+    is_constrained: bool
+    has_masked_logprobs: bool
+    has_masked_raw_logprobs: bool
+    is_altered: bool
+    is_greedy: bool
+
+
+_NOTHING: Final = _Asked(*[False] * len(_Asked._fields))
+
+
+def _asked(parameters: pa.Array, modes: pa.Array) -> dict[str, pa.Array]:
+    """What the parameters of calls say, as columns; each different text of parameters is read once."""
     encoded = parameters.dictionary_encode()
-    is_constrained = [
-        text is not None and msgspec.structs.replace(_CALLED, parameters=msgspec.json.decode(text)).is_constrained
-        for text in encoded.dictionary.to_pylist()
-    ]
-    codes = numbers(encoded.indices, len(is_constrained))
-    return np.array([*is_constrained, False], np.bool_)[codes]
+    asked = [_NOTHING if text is None else _read_asked(text) for text in encoded.dictionary.to_pylist()]
+    codes = numbers(encoded.indices, len(asked))
+    columns = dict(zip(_Asked._fields, np.array([*asked, _NOTHING], np.bool_).T[:, codes], strict=True))
+    masked_raw = columns.pop("has_masked_raw_logprobs")
+    is_raw = among(modes, ["raw"])
+    columns["has_masked_logprobs"] = np.where(is_raw, masked_raw, columns["has_masked_logprobs"])
+    return {name: pa.array(column) for name, column in columns.items()}
+
+
+def _read_asked(parameters: str) -> _Asked:
+    call = msgspec.structs.replace(_CALLED, parameters=msgspec.json.decode(parameters))
+    return _Asked(
+        is_constrained=call.is_constrained,
+        has_masked_logprobs=call.has_masked_logprobs,
+        has_masked_raw_logprobs=msgspec.structs.replace(call, logprobs_mode="raw").has_masked_logprobs,
+        is_altered=call.sampling.is_altered,
+        is_greedy=call.sampling.is_greedy,
+    )
+
+
+def group_numbers(read: Columns) -> tuple[Ints, list[str]]:
+    """The number of each row's group, negative where it has none, and the ids of the groups. Shape: (rows,)."""
+    members = np.flatnonzero(flags(read.column("group_id").is_valid()))
+    codes = first = np.zeros(len(members), np.int64)
+    for name in GroupKey._fields:
+        encoded = read.column(name).dictionary_encode()
+        codes = codes * (len(encoded.dictionary) + 1) + numbers(encoded.indices, len(encoded.dictionary))[members]
+        _, first, codes = np.unique(codes, return_index=True, return_inverse=True)
+    keys = -1 - np.arange(read.rows)
+    keys[members] = codes
+    return keys, read.column("group_id").take(pa.array(members[first])).to_pylist()
+
+
+def mixed_version_groups(read: Columns, selected: Flags, keys: Ints) -> int:
+    """How many groups have rollouts of several policy versions, and nothing that tells whether they are several."""
+    is_told = flags(pc.or_(*(read.column(name).is_valid() for name in ("training_step", "gathering"))))
+    versions = read.column("policy_version")
+    rows = np.flatnonzero(selected & (keys >= 0) & ~is_told & flags(versions.is_valid()))
+    first, last = (pc.struct_field(versions, name).dictionary_encode() for name in ("first", "last"))
+    codes = numbers(first.indices, -1) * (len(last.dictionary) + 1) + numbers(last.indices, -1)
+    pairs = np.unique(np.stack([keys[rows], codes[rows]]), axis=1)
+    return int((np.unique(pairs[0], return_counts=True)[1] > 1).sum())
 
 
 def light(read: Columns, row: int) -> Trajectory:
@@ -200,7 +293,7 @@ def _all_light(read: Columns) -> Iterator[Trajectory]:
     rewards, reward_ends = flattened(read.table.column("rewards"))
     of_rewards = [field_of(rewards, name).to_pylist() for name in (*_REWARD, *_REWARD_PART)]
     all_rewards = list(map(_reward, *of_rewards))
-    of_calls = [field_of(read.calls, name).to_pylist() for name in ("span_id", "step", "policy_version")]
+    of_calls = [field_of(read.calls, name).to_pylist() for name in _LIGHT_CALL]
     errors = ["failed" if failed else None for failed in read.of_call("failed").to_pylist()]
     calls = list(map(_call, *of_calls, errors))
     zeros = {size: TokenIds(bytes(4 * size)) for size in set(read.sampled_tokens.tolist())}
@@ -232,17 +325,10 @@ def _reward(*values: object) -> Reward:
     return Reward(source="attribute", time_ns=0, **fields)
 
 
-def _call(span_id: str | None, step: int | None, policy_version: str | None, error: str | None) -> InferenceCall:
-    return InferenceCall(
-        trace_id="",
-        span_id=span_id or "",
-        operation_name="chat",
-        start_ns=0,
-        end_ns=None,
-        step=step,
-        policy_version=policy_version,
-        error=error,
-    )
+def _call(*values: object) -> InferenceCall:
+    span_id, *fields, error = values
+    known: dict[str, Any] = dict(zip(_LIGHT_CALL[1:], fields, strict=True))
+    return msgspec.structs.replace(_CALLED, span_id=span_id or "", error=error, **known)
 
 
 def _turn(call: int, choice: int | None, token_ids: TokenIds, versions: Iterable[str] | None) -> Turn:
@@ -270,7 +356,7 @@ def flattened(column: pa.ChunkedArray) -> tuple[pa.Array, Ints]:
     return one_array(items), np.concatenate([[0], np.cumsum(lengths(column))]).astype(np.int64)
 
 
-def lengths(column: pa.ChunkedArray) -> Ints:
+def lengths(column: pa.ChunkedArray | pa.Array) -> Ints:
     """How many items each list has."""
     return pc.fill_null(pc.list_value_length(column), 0).to_numpy().astype(np.int64)
 

@@ -19,18 +19,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from art_otel.data.columns import Columns, Flags, Ints, flags, light, numbers
+from art_otel.data.columns import Columns, Flags, Ints, flags, numbers
 from art_otel.data.completions import (
     HOW_SAMPLED,
     NOT_THE_POLICYS,
     CompletionChoice,
     CompletionFacts,
-    SampledBy,
     SeveralModels,
 )
 from art_otel.data.rewards import UNUSABLE
 from art_otel.data.sequences import EMPTY, NO_IDS, TOO_LONG
-from art_otel.trajectories import TokensUntrained, version_of
+from art_otel.trajectories import TokensUntrained
 
 _OF_REWARDS: Final = ("no reward", UNUSABLE, "zero variance")
 REASONS: Final = (
@@ -57,8 +56,9 @@ def _facts_of_turns(read: Columns) -> tuple[list[CompletionFacts], Ints]:
     ]
     columns = [
         *(column.take(pa.array(read.turn_calls)) for column in of_calls),
+        read.column("end").take(pa.array(read.turn_rows)),
         read.of_turn("finish_reason"),
-        read.of_call("constrained").take(pa.array(read.turn_calls)),
+        *(read.of_call(name).take(pa.array(read.turn_calls)) for name in ("is_constrained", "has_media")),
     ]
     codes = np.zeros(len(read.turn_calls), np.int64)
     values: list[list[Any]] = []
@@ -81,7 +81,7 @@ def several_models(read: Columns, is_rewarded: Flags, left_out: NDArray[np.int32
     """The rows with completions of several models among those that would be trained, as `make_plan` finds them."""
     several = SeveralModels()
     others = [CODES[reason] for reason in NOT_THE_POLICYS]
-    trained = is_rewarded & ~np.isin(left_out, others) & flags(read.of_turn("tokens_untrained").is_null())
+    trained = is_rewarded & ~np.isin(left_out, others) & flags(read.tokens_untrained.is_null())
     models = pc.coalesce(read.of_call("request_model"), read.of_call("response_model")).dictionary_encode()
     of_turns = numbers(models.indices, -1)[read.turn_calls]
     is_known = trained & (of_turns >= 0)
@@ -91,10 +91,6 @@ def several_models(read: Columns, is_rewarded: Flags, left_out: NDArray[np.int32
     np.minimum.at(smallest, rows, of_turns[is_known])
     names = models.dictionary.to_pylist()
     for row in np.flatnonzero((largest >= 0) & (largest != smallest)).tolist():  # few: they are looked at one by one
-        one, start = light(read, row), int(read.turn_ends[row])
-        turns = np.flatnonzero(is_known[start : read.turn_ends[row + 1]]).tolist()
-        calls = [one.calls[one.turns[turn].call] for turn in turns]
-        models_of = [names[of_turns[start + turn]] for turn in turns]
-        versions = (version_of(one, call) for call in calls)
-        several.add(row, (SampledBy(*each) for each in zip(models_of, versions, strict=True)))
+        turns = slice(int(read.turn_ends[row]), int(read.turn_ends[row + 1]))
+        several.add(row, [names[model] for model in of_turns[turns][is_known[turns]].tolist()])
     return several

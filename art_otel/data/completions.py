@@ -11,6 +11,7 @@ is compared with the others.
                    trained          another model        cut at max_tokens: context only
 """
 
+import dataclasses
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -18,16 +19,27 @@ from fnmatch import fnmatchcase
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
+from msgspec.structs import replace
 
-from art_otel.calls import InferenceCall
+from art_otel.calls import InferenceCall, media_of
 from art_otel.errors import UsageError
-from art_otel.trajectories import Trajectory, Turn
+from art_otel.trajectories import CONTEXT_EXCEEDED, End, Trajectory, Turn
 
 Length: TypeAlias = Literal["keep", "mask", "drop"]
 """What becomes of completions that were cut at `max_tokens`: trained, only context, or their rollout left out."""
 
+ContextExceeded: TypeAlias = Literal["keep", "mask", "drop"]
+"""What becomes of rollouts that ended because their context was exceeded: trained, only context, or left out."""
+
+ClosedStreams: TypeAlias = Literal["drop", "train"]
+"""What becomes of the ids that came of a stream that the app closed before it ended: only context, or trained."""
+
 Constrained: TypeAlias = Literal["keep", "drop"]
-"""What becomes of completions that a tool choice, a schema or a grammar constrained: trained, or only context."""
+"""What becomes of completions whose request allowed only some tokens, or moved them: trained, or only context."""
+
+Images: TypeAlias = Literal["drop", "placeholders"]
+"""What becomes of completions sampled behind images, audio or files where these are not carried: only context, or
+trained on the placeholders that token ids have for them."""
 
 Names: TypeAlias = str | Iterable[str] | None
 """Names or globs, of which `!` excludes: `"policy"`, `["policy-*", "!*-judge"]`. `"*"` is all, None is no choice."""
@@ -37,6 +49,9 @@ ANOTHER_MODEL: Final = "another model"
 ANOTHER_AGENT: Final = "another agent"
 CUT: Final = "cut at max_tokens"
 CONSTRAINED: Final = "constrained sampling"
+IMAGES: Final = "images not carried"
+
+STREAM_BROKE: Final = "stream broke"
 
 NOT_THE_POLICYS: Final = (MARKED, ANOTHER_MODEL, ANOTHER_AGENT)
 """Reasons by which a completion is not the policy's, and counts in no baseline."""
@@ -44,38 +59,47 @@ NOT_THE_POLICYS: Final = (MARKED, ANOTHER_MODEL, ANOTHER_AGENT)
 SEVERAL: Final = "several models"
 """Why a rollout trains nothing where several models sampled it and nobody chose. What trains raises instead."""
 
-HOW_SAMPLED: Final = (CUT, CONSTRAINED)
+HOW_SAMPLED: Final = (CONTEXT_EXCEEDED, CUT, CONSTRAINED, IMAGES)
 """Reasons by which a completion of the policy is only context."""
 
 
 class CompletionFacts(NamedTuple):
-    """What of a completion an option asks for. `model` is the request's, the response's where that is unknown."""
+    """What of a completion an option asks for. `model` is the request's, the response's where that is unknown.
+
+    `end` says how sampling of its rollout ended.
+    """
 
     model: str | None
     agent: str | None
     marked_untrained: str | None
+    end: str | None
     finish_reason: str | None
     is_constrained: bool
+    has_media: bool
 
 
-def facts_of(call: InferenceCall, turn: Turn) -> CompletionFacts:
-    """The facts of a completion that a call sampled."""
+def facts_of(call: InferenceCall, turn: Turn, end: End | None) -> CompletionFacts:
+    """The facts of a completion that a call sampled, in a rollout that ended so."""
     return CompletionFacts(
         model=call.request_model or call.response_model,
         agent=call.agent,
         marked_untrained=call.marked_untrained,
+        end=end,
         finish_reason=turn.finish_reason,
         is_constrained=call.is_constrained,
+        has_media=bool(media_of(call)),
     )
 
 
 class CompletionChoice(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of `art_otel.batches` by the same names."""
+    """Options of `art_otel.batches` by the same names; chat messages carry images."""
 
     models: tuple[str, ...] | None = None
     agents: tuple[str, ...] | None = None
+    context_exceeded: ContextExceeded = "keep"
     length: Length = "keep"
     constrained: Constrained = "keep"
+    images: Images = "placeholders"
 
     def skip_reason(self, facts: CompletionFacts) -> str | None:
         """Why the completion is not trained; None where it is. Nothing else decides that."""
@@ -85,21 +109,28 @@ class CompletionChoice(msgspec.Struct, frozen=True, kw_only=True):
             return ANOTHER_MODEL
         if not is_among(self.agents, facts.agent):
             return ANOTHER_AGENT
+        if self.context_exceeded != "keep" and facts.end == CONTEXT_EXCEEDED:
+            return CONTEXT_EXCEEDED
         if self.length != "keep" and facts.finish_reason == "length":
             return CUT
+        if self.images == "drop" and facts.has_media:
+            return IMAGES
         return CONSTRAINED if self.constrained == "drop" and facts.is_constrained else None
 
     def reasons(self, trajectory: Trajectory) -> list[str | None]:
         """Why each completion of a trajectory is not trained; None for the others. Shape: (turns,)."""
-        return [self.skip_reason(facts_of(trajectory.calls[turn.call], turn)) for turn in trajectory.turns]
+        end = trajectory.end
+        return [self.skip_reason(facts_of(trajectory.calls[turn.call], turn, end)) for turn in trajectory.turns]
 
     def refuses(self, reasons: Iterable[str | None]) -> str | None:
         """Why a trajectory whose completions are skipped for these reasons is left out as a whole; None if it is not.
 
-        It is where nothing in it is the policy's, and with `length="drop"` where something was cut. Such a trajectory
-        counts in no baseline.
+        It is where nothing in it is the policy's, with `context_exceeded="drop"` where its context was exceeded, and
+        with `length="drop"` where something was cut. Such a trajectory counts in no baseline.
         """
         counts = Counter(reasons)
+        if self.context_exceeded == "drop" and counts[CONTEXT_EXCEEDED]:
+            return CONTEXT_EXCEEDED
         if self.length == "drop" and counts[CUT]:
             return CUT
         others = max(NOT_THE_POLICYS, key=counts.__getitem__)
@@ -110,6 +141,17 @@ class CompletionChoice(msgspec.Struct, frozen=True, kw_only=True):
     def is_open(self) -> bool:
         """Whether nobody chose by model or agent."""
         return self.models is None and self.agents is None
+
+
+def with_closed_streams(trajectory: Trajectory) -> Trajectory:
+    """Let the ids be trained that came of streams that the app closed: they are what was sampled, up to there."""
+    turns = tuple(
+        replace(turn, tokens_untrained=None)
+        if turn.tokens_untrained == STREAM_BROKE and trajectory.calls[turn.call].closed_by_app is not None
+        else turn
+        for turn in trajectory.turns
+    )
+    return trajectory if turns == trajectory.turns else dataclasses.replace(trajectory, turns=turns)
 
 
 def is_among(patterns: tuple[str, ...] | None, name: str | None) -> bool:
@@ -136,22 +178,9 @@ def policy_name(model: str) -> str:
     """The name that versions of one policy and adapters of one base share.
 
     `policy-v12`, `policy@12` and `policy-step-12` are `policy`, `qwen-lora-7` is `qwen`; a provider's prefix is left
-    out.
+    out. `gpt-4` and `gpt-5` are two models: only a word before a number makes it that of a version.
     """
     return _VERSION.sub("", _ADAPTER.sub("", model.rpartition("/")[2]))
-
-
-class SampledBy(NamedTuple):
-    """The model that sampled a completion, as the request named it, and the version of the policy that did."""
-
-    model: str
-    policy_version: str | None
-
-    @classmethod
-    def of(cls, call: InferenceCall, policy_version: str | None) -> "SampledBy | None":
-        """The model of a call; None where neither request nor response names one."""
-        model = call.request_model or call.response_model
-        return None if model is None else cls(model, policy_version)
 
 
 class SeveralModels:
@@ -165,14 +194,12 @@ class SeveralModels:
         self.rollouts: list[int] = []
         """The numbers of those that have several."""
 
-    def add(self, number: int, completions: Iterable[SampledBy | None]) -> None:
-        """Add the completions of rollout `number` that would be trained, None for others and for unknown models."""
-        found = [one for one in completions if one is not None]
-        # A model that is the version of a call of its own is a version of the policy, whatever it is called.
-        versions = {one.model for one in found if one.model == one.policy_version}
-        if len({"*" if one.model in versions else policy_name(one.model) for one in found}) > 1:
+    def add(self, number: int, models: Iterable[str | None]) -> None:
+        """Add the models of the completions of rollout `number` that would be trained; None counts as none."""
+        counts = Counter(model for model in models if model is not None)
+        if len(set(map(policy_name, counts))) > 1:
             self.rollouts.append(number)
-            self.completions.update(one.model for one in found)
+            self.completions += counts
 
     def check(self) -> None:
         """Raise UsageError where a rollout has several models."""

@@ -6,7 +6,7 @@ no turn's. Every credit here can be pickled, as spawned workers need it, if the 
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Annotated, Final, Literal, TypeAlias, TypeVar
 
@@ -37,12 +37,14 @@ class Credit:
     `rewards` returns the rewards of a trajectory's turns. `per` says which turns have one reward and are compared with
     each other in a group: those of whole rollouts, of the same step, or of the call at the same place. Trajectories
     from files come to `rewards` without messages and tokens. `name` identifies the rule: batches cannot be continued
-    with a rule of another name. Only the functions of this module set `_reads`.
+    with a rule of another name. `weights` has the names of the rewards that are summed, None where none are. Only the
+    functions of this module set `_reads`.
     """
 
     per: Literal["rollout", "step", "call"]
     rewards: Callable[[Trajectory], TurnRewards]
     name: str = ""
+    weights: Mapping[str, float] | None = None
     _reads: _Reads = field(default="anything", repr=False)
 
     @property
@@ -86,7 +88,8 @@ def weighted(weights: Mapping[str, float]) -> Credit:
     None if one of the names has no reward. Raises UsageError for no weights, and for a weight that is not finite.
     """
     checked = check_weights(weights)
-    return _of_rollouts(partial(_weighted, checked), f"weighted {sorted(checked.items())}", "rewards")
+    credit = _of_rollouts(partial(_weighted, checked), f"weighted {sorted(checked.items())}", "rewards")
+    return replace(credit, weights=checked)
 
 
 def step_reward(name: str = REWARD_NAME) -> Credit:
@@ -163,11 +166,16 @@ def _final(trajectory: Trajectory) -> float | None:
 
 
 def _weighted(weights: Mapping[str, float], trajectory: Trajectory) -> float | None:
-    whole = (one for one in trajectory.rewards if one.target is None and one.step is None and one.token_start is None)
-    rewards = _aggregated((one.name, one) for one in whole)
+    rewards = named_rewards(trajectory)
     if not rewards.keys() >= weights.keys():
         return None
     return sum(weight * rewards[name] for name, weight in weights.items())
+
+
+def named_rewards(trajectory: Trajectory) -> dict[str, float]:
+    """The rewards of the whole rollout by their names."""
+    whole = (one for one in trajectory.rewards if one.target is None and one.step is None and one.token_start is None)
+    return _aggregated((one.name, one) for one in whole)
 
 
 def _step_wise(name: str, trajectory: Trajectory) -> TurnRewards:

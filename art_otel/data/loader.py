@@ -1,7 +1,8 @@
 """Batches: a dataset as a stream of numpy batches.
 
 Invariant: the same sources and options give the same batches in the same order, from the start or gone on with from a
-state. Memory is that of a window of row groups, a round of batches and the plan.
+state. Memory is that of a window of row groups, a round of batches and the plan. Of groups that are kept together, what
+waits for other members is on disk, and to go on from a state reads what came before again.
 """
 
 from collections import deque
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import msgspec
 
-from art_otel.data.arranging import Batch, Layout, Order, Rows
+from art_otel.data.arranging import Batch, Layout, Order, Rows, Unit
 from art_otel.data.credit import shared_steps
 from art_otel.data.options import validate
 from art_otel.data.plan import Plan, Scoring, TurnReward, make_plan
@@ -20,6 +21,7 @@ from art_otel.data.report import BatchReport, warn_of_no_comparison, warn_of_not
 from art_otel.data.selection import Selection, View
 from art_otel.data.sequences import BuiltSequences, SequenceBuilder, TokenSequence, Verdict
 from art_otel.data.sources import Chunk, ListedChunks
+from art_otel.data.waiting_groups import WaitingGroups
 from art_otel.errors import UsageError
 from art_otel.notebook import MOST_SHOWN, page_html
 from art_otel.store import Wanted
@@ -103,11 +105,11 @@ class Batches:
         from_beginning, count = self._start == (0, 0), 0
         report, layout = self._new_report(), self._recipe.layout
         positions: deque[_Position] = deque()
-        for batches in layout.rounds(self._sequences(report, positions)):
+        for batches in layout.rounds(self._units(report, positions)):
             sequences = [sequence for rows in batches for row in rows for sequence in row]
             window, last = [positions.popleft() for _ in sequences][-1]
             self._position = (window, last + 1)
-            if layout.is_dropped(batches):
+            if layout.is_dropped(batches, self._recipe.order.keep_together):
                 for sequence in sequences:
                     report.skip(sequence, LAST_BATCH)
                 break
@@ -141,9 +143,10 @@ class Batches:
     def sequences(self) -> Iterator[TokenSequence]:
         """Give the sequences of all ranks one by one, in the order of the batches. Raises StoreError."""
         report = self._new_report()
-        for sequence in self._sequences(report, deque()):
-            report.give([sequence])
-            yield sequence
+        for unit in self._units(report, deque()):
+            for sequence in unit:
+                report.give([sequence])
+                yield sequence
 
     def sequences_by_trajectory(self) -> Iterator[list[TokenSequence]]:
         """Give the sequences of each selected trajectory together, in the order of `trajectories()`.
@@ -216,8 +219,9 @@ class Batches:
             self.plan().several_models.check()
             layout, counted = self._recipe.layout, Batches(self._listed, self._recipe)
             counted._plan = self.plan()
-            rounds = layout.rounds(counted._sequences(BatchReport(), deque(maxlen=0)))
-            self._count = sum(not layout.is_dropped(batches) for batches in rounds)
+            rounds = layout.rounds(counted._units(BatchReport(), deque(maxlen=0)))
+            keep_together = self._recipe.order.keep_together
+            self._count = sum(not layout.is_dropped(batches, keep_together) for batches in rounds)
         return self._count
 
     def of_view(self, view: View) -> "Batches":
@@ -235,33 +239,63 @@ class Batches:
         self.plan().several_models.check()
         self.report = BatchReport(
             no_final_reward=self.plan().no_final_reward.copy(),
+            compared=self.plan().compared,
+            mixed_version_groups=self.plan().mixed_version_groups,
             repeated=self._listed.repeated,
             shared_group_ids=self._listed.shared_group_ids,
         )
         return self.report
 
-    def _sequences(self, report: BatchReport, positions: deque[_Position]) -> Iterator[TokenSequence]:
-        """The sequences from the start on; `positions` gets the position of each."""
-        self._position = (first, skipped) = self._start
+    def _units(self, report: BatchReport, positions: deque[_Position]) -> Iterator[Unit]:
+        """What shares a batch, from the start on; `positions` gets the position of each sequence."""
+        start = self._position = self._start
         self._start = (0, 0)
-        order = self._recipe.order
-        for number, window in enumerate(order.windows(self._chunks)):
-            if number < first:
-                continue
-            # No name holds a window's sequences, so that they are gone before the next are read.
-            for index, sequence in enumerate(order.arranged(self._of_window(window, report), number + 1)):
-                if number == first and index < skipped:
-                    report.skip(sequence, GIVEN_BEFORE)
-                else:
-                    positions.append((number, index))
-                    yield sequence
+        order, windows = self._recipe.order, self._recipe.order.windows(self._chunks)
+        with WaitingGroups(self._last_windows(windows), self.plan().units.groups_of_rollouts) as waiting:
+            for number, window in enumerate(windows):
+                if number < start[0] and order.keep_together != "group":
+                    continue
+                place = (number, 0)
+                # No name holds a window's sequences, so that they are gone before the next are read.
+                for unit in order.arranged(self._of_window(number, window, waiting, report), number + 1):
+                    places = [(number, place[1] + index) for index in range(len(unit))]
+                    if place < start:
+                        for sequence in unit:
+                            report.skip(sequence, GIVEN_BEFORE)
+                    else:
+                        positions.extend(places)
+                        yield unit
+                    place = (number, place[1] + len(unit))
 
-    def _of_window(self, window: Sequence[Chunk], report: BatchReport) -> list[TokenSequence]:
-        return [sequence for chunk in window for sequence in self._of_chunk(chunk, report)]
+    def _of_window(
+        self, number: int, window: Sequence[Chunk], waiting: WaitingGroups, report: BatchReport
+    ) -> list[Unit]:
+        built = (each for chunk in window for each in self._of_chunk(chunk, report))
+        match self._recipe.order.keep_together:
+            case "group":
+                return list[Unit](waiting.whole(number, built))
+            case "rollout":
+                return [sequences for _, sequences in built if sequences]
+            case None:
+                return [[sequence] for _, sequences in built for sequence in sequences]
 
-    def _of_chunk(self, chunk: Chunk, report: BatchReport) -> Iterator[TokenSequence]:
+    def _of_chunk(self, chunk: Chunk, report: BatchReport) -> Iterator[tuple[int, list[TokenSequence]]]:
+        """The sequences of each selected trajectory, with its number."""
         for number, trajectory in self._selected(chunk, self._recipe.builder.wanted, report):
-            yield from self._build(number, trajectory, report).sequences
+            yield number, self._build(number, trajectory, report).sequences
+
+    def _last_windows(self, windows: Sequence[Sequence[Chunk]]) -> dict[int, int]:
+        """The number of the window that has the last selected member of each group, where groups are kept together."""
+        if self._recipe.order.keep_together != "group":
+            return {}
+        skipped, groups = self.plan().skipped, self.plan().units.groups_of_rollouts
+        return {
+            groups[number]: place
+            for place, window in enumerate(windows)
+            for chunk in window
+            for number in chunk.numbers
+            if number not in skipped
+        }
 
     def _build(self, number: int, trajectory: Trajectory, report: BatchReport) -> BuiltSequences:
         """The sequences of a selected trajectory, counted but for what is given of them."""
@@ -274,13 +308,22 @@ class Batches:
     def _selected(self, chunk: Chunk, wanted: Wanted, report: BatchReport) -> Iterator[tuple[int, Trajectory]]:
         """This worker's trajectories of a chunk that are not skipped, with their numbers."""
         plan = self.plan()
-        share = self._recipe.order.share(chunk.numbers)
+        share = self._share(chunk.numbers)
         selected = [number for number in share if number not in plan.skipped]
         for number in share:
             if number in plan.skipped:
                 report.count(Verdict(rollout_id="", skipped=plan.skipped[number]))
         if selected:
-            yield from zip(selected, chunk.read(wanted, selected), strict=True)
+            trajectories = map(self._recipe.selection.versioned, chunk.read(wanted, selected))
+            yield from zip(selected, trajectories, strict=True)
+
+    def _share(self, numbers: range) -> Sequence[int]:
+        """The trajectories of consecutive ones that are this worker's; of groups that are kept together all or none."""
+        order, groups = self._recipe.order, self.plan().units.groups_of_rollouts
+        if order.keep_together != "group":
+            return order.share(numbers)
+        index, count = order.worker
+        return [number for number in numbers if groups[number] % count == index]
 
     def _identity(self) -> dict[str, Any]:
         recipe = self._recipe

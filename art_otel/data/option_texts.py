@@ -10,9 +10,9 @@ from inspect import signature
 from typing import Any, Final, Literal, NamedTuple, cast, get_args
 
 from art_otel.attributes import REWARD_NAME
-from art_otel.data.advantages import ADVANTAGES, ADVANTAGES_OVER_GROUPS
+from art_otel.data.advantages import ADVANTAGES, ADVANTAGES_OVER_GROUPS, ADVANTAGES_OVER_REWARDS
 from art_otel.data.batches import batches
-from art_otel.data.completions import Constrained, Length
+from art_otel.data.completions import ClosedStreams, Constrained, ContextExceeded, Images, Length
 from art_otel.data.credit import (
     CREDITS,
     Credit,
@@ -187,7 +187,7 @@ OPTION_TEXTS: Final = (
         "Advantage",
         "How a reward is compared with those of its group; none trains all alike.",
         _advantage,
-        (*ADVANTAGES, *ADVANTAGES_OVER_GROUPS, NONE),
+        (*ADVANTAGES, *ADVANTAGES_OVER_GROUPS, *ADVANTAGES_OVER_REWARDS, NONE),
     ),
     OptionText(
         "zero_variance",
@@ -205,7 +205,13 @@ OPTION_TEXTS: Final = (
         _names,
         (*get_args(Status), ANY),
     ),
-    OptionText("split", "text", "Split", "Rollouts of this split, or of several; empty takes all.", _names),
+    OptionText(
+        "split",
+        "text",
+        "Split",
+        "Rollouts of this split, or of several; * takes all. Empty leaves out val, validation, test and eval.",
+        _names,
+    ),
     OptionText("rollouts", "text", "Rollouts", "Those of these ids, with commas between; empty takes all.", _names),
     OptionText("training_step", "text", "Training step", "One, several, or a range such as 10-19.", _steps),
     OptionText(
@@ -246,6 +252,14 @@ OPTION_TEXTS: Final = (
         ("solver", "!critic"),
     ),
     OptionText(
+        "context_exceeded",
+        "choice",
+        "Context exceeded",
+        "Rollouts that outgrew the context: mask makes them only context, drop leaves them out.",
+        str,
+        get_args(ContextExceeded),
+    ),
+    OptionText(
         "length",
         "choice",
         "Cut at max_tokens",
@@ -254,12 +268,28 @@ OPTION_TEXTS: Final = (
         get_args(Length),
     ),
     OptionText(
+        "closed_streams",
+        "choice",
+        "Streams that the app closed",
+        "train learns the ids that came before the app closed the stream.",
+        str,
+        get_args(ClosedStreams),
+    ),
+    OptionText(
         "constrained",
         "choice",
-        "Under a grammar",
-        "drop trains no completion that a tool choice, schema or grammar constrained.",
+        "Constrained sampling",
+        "drop trains no completion whose request allowed only some tokens, or moved them.",
         str,
         get_args(Constrained),
+    ),
+    OptionText(
+        "images",
+        "choice",
+        "Behind images",
+        "placeholders trains completions whose prompt has images, audio or files, for which ids have placeholders.",
+        str,
+        get_args(Images),
     ),
     OptionText(
         "token_rewards",

@@ -12,7 +12,7 @@ import math
 import sys
 import warnings
 from array import array
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import compress, repeat
@@ -23,16 +23,24 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from art_otel.data.advantages import Advantage, AdvantageName, OverGroups, Rewards, find_advantage
+from art_otel.data.advantages import (
+    Advantage,
+    AdvantageName,
+    GroupAdvantage,
+    OverGroups,
+    OverRewards,
+    Rewards,
+    find_advantage,
+)
 from art_otel.data.completions import NOT_THE_POLICYS, CompletionChoice, SeveralModels, facts_of
-from art_otel.data.credit import Credit, CreditName, TurnRewards, find_credit
+from art_otel.data.credit import Credit, CreditName, TurnRewards, find_credit, named_rewards
 from art_otel.data.options import validate
 from art_otel.data.rewards import LARGEST, UNUSABLE, as_reward, names_without_final
-from art_otel.data.selection import Selection, group_of
+from art_otel.data.selection import Selection
 from art_otel.data.sources import Chunk
 from art_otel.errors import UsageError
-from art_otel.store import GroupKey, RowGroup
-from art_otel.trajectories import Trajectory, Turn
+from art_otel.store import RowGroup
+from art_otel.trajectories import GroupKey, PolicyVersions, Trajectory, Turn
 
 ZeroVariance: TypeAlias = Literal["keep", "drop"]
 """What becomes of groups in which all known rewards are equal."""
@@ -63,7 +71,13 @@ def make_scoring(
 ) -> Scoring:
     """The scoring that these options of `art_otel.batches` mean. Raises UsageError."""
     choice = validate(_Choice, {"zero_variance": zero_variance})
-    return Scoring(credit=find_credit(credit), advantage=find_advantage(advantage), zero_variance=choice.zero_variance)
+    found, compared = find_credit(credit), find_advantage(advantage)
+    if isinstance(compared, OverRewards) and found.weights is None:
+        raise UsageError(
+            f"advantage={advantage!r:.100} compares each reward by itself: name the rewards and their weights, as"
+            ' credit=art_otel.data.weighted({"correct": 1.0, "style": 0.5})'
+        )
+    return Scoring(credit=found, advantage=compared, zero_variance=choice.zero_variance)
 
 
 class TurnReward(NamedTuple):
@@ -84,6 +98,8 @@ class Units:
 
     `ends[i]` is the number of units up to and with trajectory i. `keys` tell units of a trajectory apart; `groups` and
     `moments` which are compared with each other. A reward is NaN where nobody gave one, infinite where it is unusable.
+    `parts` has the rewards that were summed, by name, where a credit sums some. `groups_of_rollouts` has the group of
+    each trajectory, negative where it has none or is skipped.
     `unrewarded` has the turns to which a credit of whole rollouts gave nothing though it gave something to others, by
     the number of their trajectory.
     """
@@ -93,6 +109,8 @@ class Units:
     groups: "array[int]" = field(default_factory=lambda: array("q"))
     moments: "array[int]" = field(default_factory=lambda: array("q"))
     rewards: "array[float]" = field(default_factory=lambda: array("d"))
+    groups_of_rollouts: "array[int]" = field(default_factory=lambda: array("q"))
+    parts: "dict[str, array[float]]" = field(default_factory=dict[str, "array[float]"])
     unrewarded: dict[int, frozenset[int]] = field(default_factory=dict[int, frozenset[int]])
 
 
@@ -101,7 +119,9 @@ class Plan:
     """`skipped` are the reasons why trajectories are skipped, by their number. Advantages have shape (units,).
 
     `fingerprint` tells the dataset that was read from others. `no_final_reward` counts selected rollouts without
-    one by the names of the rewards that they have. `several_models` has those of which nobody chose a model.
+    one by the names of the rewards that they have. `several_models` has those of which nobody chose a model. `compared`
+    counts rollouts whose reward counted in a baseline, `mixed_version_groups` the groups of several policy versions of
+    which nothing tells whether they are one.
     """
 
     credit: Credit
@@ -113,6 +133,8 @@ class Plan:
     fingerprint: str
     no_final_reward: Counter[str]
     several_models: SeveralModels
+    compared: int
+    mixed_version_groups: int
 
     @property
     def unusable_rewards(self) -> int:
@@ -171,19 +193,21 @@ def make_plan(chunks: Iterable[Chunk], selection: Selection, scoring: Scoring) -
     """Read the rewards of all trajectories, and compare those of each group.
 
     Groups in which all known rewards are equal are skipped where `scoring` says so. Warns where a rollout has
-    rewards and none of them is final. Raises UsageError for a credit or an advantage that gives something of
-    another shape, or advantages that are not finite.
+    rewards and none of them is final, and where a group of several policy versions may be several. Raises UsageError
+    for a credit or an advantage that gives something of another shape, or advantages that are not finite.
     """
     credit = scoring.credit
     skipped: dict[int, str] = {}
-    units, numbers = Units(), dict[GroupKey, int]()
+    units, numbers, versions = Units(), dict[GroupKey, int](), defaultdict[GroupKey, set[PolicyVersions]](set)
     without_final, digest, several_models = Counter[str](), hashlib.sha256(), SeveralModels()
     for number, outline in enumerate(_outlines(chunks, selection, digest.update)):
         trajectory, reason = (None, outline) if isinstance(outline, str) else (outline, selection.skip_reason(outline))
+        group = -1 - number  # without a group it is alone
         if trajectory is not None and reason is None:
-            # Without a group it is alone; such groups have negative numbers.
-            key = group_of(trajectory)
-            group = -1 - number if key is None else numbers.setdefault(key, len(numbers))
+            key = trajectory.group_key
+            group = group if key is None else numbers.setdefault(key, len(numbers))
+            if key is not None and key.may_be_several and trajectory.policy_version is not None:
+                versions[key].add(trajectory.policy_version)
             rewards = rewards_of(trajectory, credit)
             add_units(units, trajectory, group, credit, rewards, selection.completions.reasons(trajectory))
             if selection.completions.is_open:
@@ -194,21 +218,26 @@ def make_plan(chunks: Iterable[Chunk], selection: Selection, scoring: Scoring) -
         elif reason is not None:
             skipped[number] = sys.intern(reason)
         units.ends.append(len(units.keys))
+        units.groups_of_rollouts.append(group)
+    mixed = [key.group_id for key, of_group in versions.items() if len(of_group) > 1]
     if without_final and scoring.advantage is not None:
         _warn(without_final)
+    if mixed and scoring.advantage is not None:
+        _warn_of_versions(mixed)
     return finish_plan(
         units,
-        [group_id for _, group_id in numbers],
+        [key.group_id for key in numbers],
         scoring,
         selection.completions,
         skipped=skipped,
         fingerprint=digest.hexdigest(),
         no_final_reward=without_final,
         several_models=several_models,
+        mixed_version_groups=len(mixed),
     )
 
 
-def finish_plan(
+def finish_plan(  # noqa: PLR0913 # every one is a part of the plan
     units: Units,
     group_ids: Sequence[str | None],
     scoring: Scoring,
@@ -218,6 +247,7 @@ def finish_plan(
     fingerprint: str,
     no_final_reward: Counter[str],
     several_models: SeveralModels,
+    mixed_version_groups: int,
 ) -> Plan:
     """The plan of everything that is rewarded: compares each unit with the others of its group. Raises UsageError."""
     return Plan(
@@ -225,11 +255,15 @@ def finish_plan(
         completions=completions,
         skipped=skipped,
         units=units,
-        advantages=None if scoring.advantage is None else _compare(units, scoring.advantage, group_ids),
-        zero_variance=_flat(units) if scoring.zero_variance == "drop" else np.zeros(len(units.keys), np.bool_),
+        advantages=None if scoring.advantage is None else _compare(units, scoring, group_ids),
+        zero_variance=_flat(units, is_by_name=isinstance(scoring.advantage, OverRewards))
+        if scoring.zero_variance == "drop"
+        else np.zeros(len(units.keys), np.bool_),
         fingerprint=fingerprint,
         no_final_reward=no_final_reward,
         several_models=several_models,
+        compared=_count_compared(units, scoring.advantage),
+        mixed_version_groups=mixed_version_groups,
     )
 
 
@@ -250,9 +284,10 @@ def _outlines(
             continue
         for one in chunk.read(selection.outline):
             chosen_by = (one.status, sorted(one.incomplete_reasons), one.split, one.policy_version)
-            compared_by = (one.group_id, one.training_step, one.reward, one.rewards)
-            calls = [(call.step, call.policy_version) for call in one.calls]
-            turns = [tuple(facts_of(one.calls[turn.call], turn)) for turn in one.turns]
+            compared_by = (one.group_key, one.reward, one.rewards)
+            calls = [(call.step, call.policy_version, call.policy_version_end) for call in one.calls]
+            end = one.end
+            turns = [tuple(facts_of(one.calls[turn.call], turn, end)) for turn in one.turns]
             note(repr((one.order, chosen_by, compared_by, calls, turns)).encode())
             yield one
 
@@ -266,6 +301,16 @@ def _warn(without_final: Counter[str]) -> None:
         f"{without_final.total():,} rollouts have {'several ' if len(several) > 1 else ''}rewards ({names}: {count:,})"
         " and none is the final one, so they are not trained. Say what they come to, with"
         f" credit=art_otel.data.{credit}, or give one without a name",
+        stacklevel=2,
+    )
+
+
+def _warn_of_versions(group_ids: Sequence[str]) -> None:
+    warnings.warn(
+        f"{len(group_ids):,} groups, such as {group_ids[0]!r:.100}, have rollouts of several policy versions, and no"
+        " training step or gathering tells whether a group id was used again. They are compared as one group, which is"
+        " right if rollouts are sampled while the policy is trained. If each step has groups of its own, say so:"
+        " gather_trajectory_groups(…, training_step=step) or @art_otel.rollout(training_step=step)",
         stacklevel=2,
     )
 
@@ -297,11 +342,17 @@ def add_units(
             for position, (turn, reward) in enumerate(zip(trajectory.turns, rewards, strict=True))
             if is_policys[position] and (key := _key(credit, position, turn, trajectory)) is not None
         }
+    named = named_rewards(trajectory) if credit.weights else {}
+    is_usable = all(abs(named[name]) < LARGEST for name in credit.weights or () if name in named)
     for key, (moment, reward) in rewarded.items():
         units.keys.append(key)
         units.groups.append(group)
         units.moments.append(moment)
-        units.rewards.append(math.nan if reward is None else reward if abs(reward) < LARGEST else math.inf)
+        is_number = is_usable and reward is not None and abs(reward) < LARGEST
+        units.rewards.append(math.nan if reward is None else reward if is_number else math.inf)
+        for name in credit.weights or ():
+            of_name = units.parts.setdefault(name, array("d"))
+            of_name.append(named[name] if is_number else math.nan)
 
 
 def rewards_of(trajectory: Trajectory, credit: Credit) -> TurnRewards:
@@ -319,10 +370,10 @@ def _key(credit: Credit, position: int, turn: Turn, trajectory: Trajectory) -> i
     return position if credit.per == "call" else trajectory.calls[turn.call].step
 
 
-def _compare(units: Units, advantage: Advantage, names: Sequence[str | None]) -> NDArray[np.float64]:
+def _compare(units: Units, scoring: Scoring, names: Sequence[str | None]) -> NDArray[np.float64]:
     rewards = np.array(units.rewards, np.float64)
     advantages = np.full(len(rewards), np.nan)
-    for members, group_rewards, result in _compared(units, rewards, advantage):
+    for members, group_rewards, result in _compared(units, rewards, scoring):
         usable = np.isfinite(rewards[members])
         numbers = _as_numbers(result)
         if numbers.shape != usable.shape or not (np.abs(numbers[usable]) <= np.finfo(np.float32).max).all():
@@ -336,24 +387,48 @@ def _compare(units: Units, advantage: Advantage, names: Sequence[str | None]) ->
 
 
 def _compared(
-    units: Units, rewards: NDArray[np.float64], advantage: Advantage
+    units: Units, rewards: NDArray[np.float64], scoring: Scoring
 ) -> Iterator[tuple[NDArray[np.intp], Rewards, ArrayLike]]:
     """Give each group's positions and rewards, None for those that do not count, and what the advantage made of it."""
-
-    def of(members: NDArray[np.intp]) -> Rewards:
-        return [reward if math.isfinite(reward) else None for reward in rewards[members].tolist()]
-
-    if not isinstance(advantage, OverGroups):
+    advantage = scoring.advantage
+    if not isinstance(advantage, OverGroups | OverRewards):
         for members in _groups(units):
-            group_rewards = of(members)
-            yield members, group_rewards, advantage(group_rewards)
+            group_rewards = _known(rewards[members])
+            yield members, group_rewards, cast(GroupAdvantage, advantage)(group_rewards)
         return
     groups = list(_groups(units))
-    all_rewards = list(map(of, groups))
-    results = advantage.formula(all_rewards)
+    all_rewards = [_known(rewards[members]) for members in groups]
+    if isinstance(advantage, OverGroups):
+        results = advantage.formula(all_rewards)
+    else:
+        weights = scoring.credit.weights or {}
+        parts = {name: np.array(units.parts.get(name, ()), np.float64) for name in weights}
+        by_name = [{name: _known(part[members]) for name, part in parts.items()} for members in groups]
+        results = advantage.formula(by_name, weights)
     if len(results) != len(groups):
         raise UsageError(f"advantage: of {len(groups)} groups it gave {len(results)}; it has to give one array a group")
     yield from zip(groups, all_rewards, results, strict=True)
+
+
+def _known(rewards: NDArray[np.float64]) -> Rewards:
+    return [reward if math.isfinite(reward) else None for reward in rewards.tolist()]
+
+
+def _count_compared(units: Units, advantage: Advantage | None) -> int:
+    """How many rollouts have a reward that counted in a baseline beside that of another."""
+    usable = np.isfinite(np.array(units.rewards, np.float64))
+    if advantage is None or not len(usable):
+        return 0
+    counted = np.zeros(len(usable), np.bool_)
+    if isinstance(advantage, OverGroups | OverRewards):
+        counted = usable & (np.count_nonzero(usable) > 1)
+    else:
+        order, starts = _order_and_starts(units)
+        counts = np.add.reduceat(usable[order].astype(np.int64), starts)
+        counted[order] = np.repeat(counts > 1, np.diff([*starts, len(order)]))
+        counted &= usable
+    rollouts = np.repeat(np.arange(len(units.ends)), np.diff([0, *units.ends]))
+    return len(np.unique(rollouts[counted]))
 
 
 def _as_numbers(result: ArrayLike) -> NDArray[np.float64]:
@@ -364,20 +439,28 @@ def _as_numbers(result: ArrayLike) -> NDArray[np.float64]:
         return np.array(np.nan)
 
 
-def _flat(units: Units) -> NDArray[np.bool_]:
+def _flat(units: Units, *, is_by_name: bool) -> NDArray[np.bool_]:
     """Which units are as good as all others that they are compared with. Shape: (units,)."""
-    rewards, flat = np.array(units.rewards, np.float64), np.zeros(len(units.keys), np.bool_)
-    for members in _groups(units):
-        usable = rewards[members][np.isfinite(rewards[members])]
-        flat[members] = not len(usable) or usable.min() == usable.max()
+    flat = np.ones(len(units.keys), np.bool_)
+    # Equal sums of different rewards are no equal rewards where each is compared by itself.
+    compared = units.parts.values() if is_by_name else (units.rewards,)
+    for rewards in (np.array(one, np.float64) for one in compared):
+        for members in _groups(units):
+            usable = rewards[members][np.isfinite(rewards[members])]
+            flat[members] &= not len(usable) or usable.min() == usable.max()
     return flat
 
 
 def _groups(units: Units) -> Iterator[NDArray[np.intp]]:
     """Give, for each group and moment, the positions of its units."""
-    if not units.keys:
-        return
+    if units.keys:
+        order, starts = _order_and_starts(units)
+        yield from np.split(order, starts[1:])
+
+
+def _order_and_starts(units: Units) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """The positions of the units, sorted by group and moment, and where each of these begins among them."""
     groups, moments = np.array(units.groups, np.int64), np.array(units.moments, np.int64)
     order = np.lexsort((moments, groups))
     changes = (np.diff(groups[order]) != 0) | (np.diff(moments[order]) != 0)
-    yield from np.split(order, np.flatnonzero(changes) + 1)
+    return order, np.concatenate([[0], np.flatnonzero(changes) + 1])

@@ -21,16 +21,15 @@ from typing import Annotated, Final, Generic, Literal, NamedTuple, Self, TypeAli
 
 import msgspec
 
-from art_otel.data.completions import Length, Names
+from art_otel.data.completions import ContextExceeded, Length, Names
 from art_otel.data.conversation import MESSAGES, Conversation, main_conversation
 from art_otel.data.options import validate
 from art_otel.data.report import warn_of_nothing
 from art_otel.data.rewards import RewardOf, check_reward, reward_of
-from art_otel.data.selection import AllowIncomplete, Selection, Split, StatusFilter, check_models, group_of, select
+from art_otel.data.selection import AllowIncomplete, Selection, Split, StatusFilter, check_models, select
 from art_otel.data.sources import ListedChunks, Sources, list_chunks, read_numbered
 from art_otel.spans import Value
-from art_otel.store import GroupKey
-from art_otel.trajectories import ChatMessage, HistoryMessage, Trajectory
+from art_otel.trajectories import ChatMessage, GroupKey, HistoryMessage, Trajectory
 
 Pairs: TypeAlias = Literal["best_worst", "best_each", "all"]
 """The best against the worst of a group; the best against each worse one; each against each worse one."""
@@ -178,7 +177,7 @@ class PreferenceBatches:
         reason = self._selection.skip_reason(trajectory)
         if reason is not None:
             return reason
-        group = group_of(trajectory)
+        group = trajectory.group_key
         if group is None:
             return "no group"
         reward = reward_of(trajectory, self._reward)
@@ -202,6 +201,7 @@ def preference_batches(  # noqa: PLR0913 # every one is an option that users kno
     rollouts: str | Iterable[str] | None = None,
     models: Names = None,
     agents: Names = None,
+    context_exceeded: ContextExceeded = "keep",
     length: Length = "mask",
     reward: RewardOf = None,
     pairs: Pairs = "best_worst",
@@ -209,9 +209,9 @@ def preference_batches(  # noqa: PLR0913 # every one is an option that users kno
 ) -> PreferenceBatches:
     """Iterate over preference pairs within groups, from Parquet or from memory.
 
-    `sources`, `allow_incomplete`, `split`, `status`, `rollouts`, `models`, `agents` and `length` are as for
-    `art_otel.data.message_batches`. `reward` says which reward counts: None is the final one; otherwise the name of
-    a reward of the whole rollout, or a function of the trajectory without its tokens.
+    `sources`, `allow_incomplete`, `split`, `status`, `rollouts`, `models`, `agents`, `context_exceeded` and `length`
+    are as for `art_otel.data.message_batches`. `reward` says which reward counts: None is the final one; otherwise
+    the name of a reward of the whole rollout, or a function of the trajectory without its tokens.
 
     Trajectories are compared by their main conversation, the one with the most turns. Two are compared if they have the
     same `group_id` (and training step, if they have one), the same prompt (all before the first sampled message), the
@@ -232,6 +232,7 @@ def preference_batches(  # noqa: PLR0913 # every one is an option that users kno
         rollouts=rollouts,
         models=models,
         agents=agents,
+        context_exceeded=context_exceeded,
         length=length,
         view="text",
     )
@@ -302,7 +303,7 @@ def _compare(chosen: _Side, rejected: _Side, pair: Pair) -> PreferencePair | Non
         chosen_train=chosen.talk.train[start:],
         rejected_train=rejected.talk.train[start:],
         tools=chosen.talk.tools,
-        group_id=pair.chosen.group[1],
+        group_id=pair.chosen.group.group_id,
         chosen_rollout_id=chosen.rollout_id,
         rejected_rollout_id=rejected.rollout_id,
         chosen_reward=pair.chosen.reward,

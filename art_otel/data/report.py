@@ -21,10 +21,10 @@ import numpy as np
 
 from art_otel.data.plan import Plan
 from art_otel.data.rewards import UNUSABLE, names_given
-from art_otel.data.selection import OUTLINE, Selection
+from art_otel.data.selection import HELD_OUT, OUTLINE, Selection
 from art_otel.data.sequences import NO_IDS, TOO_LONG, BuiltSequences, TokenSequence, Verdict
 from art_otel.data.sources import Chunk
-from art_otel.trajectories import Trajectory
+from art_otel.trajectories import CONTEXT_EXCEEDED, Trajectory
 
 NAMED: Final = 100
 """So many rollouts with unusable rewards are named."""
@@ -43,6 +43,7 @@ class BatchReport:
       `trajectories_skipped`, by reason.
     - `completions` of trajectories that no option refused. A completion may be skipped while others of its trajectory
       are trained.
+    - `context_exceeded` counts selected trajectories that ended because their context was exceeded.
     - `unusable_rewards` names rollouts with a reward that is no usable number, at most 100.
     - `no_final_reward` counts, if the final reward was needed, selected rollouts that have rewards, but no final one,
       by the names of their rewards. They are skipped as `no reward`.
@@ -51,6 +52,10 @@ class BatchReport:
     - `repeated` counts recordings of rollouts that an earlier source also has. They are not read again.
     - `shared_group_ids` counts ids of groups (in one training step) that several runs use. Each run's group then has
       the number of its source after the id.
+    - `compared` counts rollouts whose reward counted in a baseline beside that of another rollout, whether or not
+      anything of them is trained.
+    - `mixed_version_groups` counts groups that have rollouts of several policy versions, without a training step or
+      gathering that tells whether the group id was used again. They are compared as one group.
 
     Sequences and tokens:
 
@@ -60,6 +65,12 @@ class BatchReport:
       ends of `truncated_sequences`.
     - `without_logprobs` counts trained tokens without a recorded logprob. `zero_advantage_tokens` counts trained tokens
       that teach nothing, such as those of a rollout that is alone in its group.
+    - `uncounted_completions` counts trained completions of calls that are `is_uncounted`: streams with tools, without a
+      recorded usage. Nothing tells whether the server gave all of their ids.
+    - `altered_sampling` counts trained completions with logprobs whose request asked for another distribution than the
+      policy's own (temperature 1, all tokens), by what their logprobs are of: `raw`, `tempered`, `processed` or
+      `unknown`. `zero_logprobs` counts trained completions of more than 8 tokens that all have a logprob of exactly
+      0.0, though nothing forced them: their server gives no real logprobs.
     - `drifts` counts calls whose prompt continues an earlier call by messages, but not by ids. `respellings` counts
       those that continue one by ids, but not by messages.
     - `retokenized` counts sequences whose ids are not the server's. `without_stop_token` counts trained completions in
@@ -77,6 +88,7 @@ class BatchReport:
     completions: int = 0
     trained_completions: int = 0
     completions_skipped: Counter[str] = field(default_factory=Counter[str])
+    context_exceeded: int = 0
     batches: int = 0
     tokens: int = 0
     trained_tokens: int = 0
@@ -87,6 +99,9 @@ class BatchReport:
     skipped_trained_tokens: int = 0
     without_logprobs: int = 0
     zero_advantage_tokens: int = 0
+    uncounted_completions: int = 0
+    altered_sampling: Counter[str] = field(default_factory=Counter[str])
+    zero_logprobs: int = 0
     drifts: int = 0
     respellings: int = 0
     retokenized: int = 0
@@ -98,6 +113,8 @@ class BatchReport:
     no_final_reward: Counter[str] = field(default_factory=Counter[str])
     repeated: int = 0
     shared_group_ids: int = 0
+    compared: int = 0
+    mixed_version_groups: int = 0
 
     def count(self, verdict: Verdict) -> None:
         """Count a trajectory and the completions of it that are skipped."""
@@ -113,8 +130,13 @@ class BatchReport:
     def count_built(self, trajectory: Trajectory, built: BuiltSequences) -> None:
         """Count what became of a trajectory on its way to sequences."""
         self.count(built.verdict)
+        self.context_exceeded += trajectory.end == CONTEXT_EXCEEDED
         if UNUSABLE in built.verdict.completions and len(self.unusable_rewards) < NAMED:
             self.unusable_rewards.append(trajectory.rollout_id)
+        self.uncounted_completions += sum(
+            reason is None and turn.token_ids is not None and trajectory.calls[turn.call].is_uncounted
+            for turn, reason in zip(trajectory.turns, built.verdict.completions, strict=True)
+        )
         self.drifts += sum([prompt.drifted_at is not None for prompt in trajectory.prompts])
         self.respellings += sum([prompt.respelled_at is not None for prompt in trajectory.prompts])
         self.truncated_sequences += built.truncated
@@ -136,6 +158,8 @@ class BatchReport:
             self.without_logprobs += sequence.without_logprobs
             self.retokenized += sequence.retokenized
             self.without_stop_token += sum(not span.is_end_known for span in sequence.completions)
+            self.altered_sampling.update(one.altered for one in sequence.samplings if one.altered is not None)
+            self.zero_logprobs += sum(one.has_zero_logprobs for one in sequence.samplings)
             if sequence.advantages is not None:  # they are 0.0 outside of the mask
                 self.zero_advantage_tokens += trained - int(np.count_nonzero(sequence.advantages))
 
@@ -172,8 +196,11 @@ def warn_of_nothing(report: Counted, selection: Selection, chunks: Iterable[Chun
     elif skipped.keys() <= {"split", "training step"}:
         asked = {"split": selection.split, "training_step": selection.training_step}
         filters = {name: values for name, values in asked.items() if values is not None}
-        recorded = _values_of(filters, chunks)
-        why = f"because no trajectory has {_as_filters(filters)}; they have {_as_filters(recorded)}"
+        recorded = _values_of({*filters, *(["split"] if "split" in skipped else [])}, chunks)
+        wanted = _as_filters(filters) if filters else "a split to train"
+        why = f"because no trajectory has {wanted}; they have {_as_filters(recorded)}"
+        if selection.split is None and "split" in skipped:
+            why += f'. Without split=, {_shown(HELD_OUT)} stay out: name what to train, as split="val", or split="*"'
     else:
         counts = ", ".join(f"{reason}: {count:,}" for reason, count in skipped.most_common())
         why = f"because all {report.trajectories:,} trajectories are left out ({counts})"

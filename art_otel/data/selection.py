@@ -9,8 +9,7 @@ A reason of incompleteness leaves out only where it concerns what is trained. To
 text for those of text; whoever makes ids of the text of completions that have none asks for both.
 """
 
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from typing import Annotated, Final, Literal, TypeAlias
 
@@ -18,24 +17,32 @@ import msgspec
 
 from art_otel.data.completions import (
     NOT_THE_POLICYS,
+    ClosedStreams,
     CompletionChoice,
     Constrained,
+    ContextExceeded,
+    Images,
     Length,
     Names,
-    SampledBy,
     SeveralModels,
 )
 from art_otel.data.options import as_names, validate
 from art_otel.data.sources import Chunk, read_numbered
-from art_otel.store import GroupKey, Part, Wanted
+from art_otel.data.versions import HOW_TO_WRITE, version_number, with_model_versions
+from art_otel.store import Part, Wanted
 from art_otel.store.files import Rows
-from art_otel.trajectories import EXPLANATIONS, Status, Trajectory, concern_of, version_of, versions_in
+from art_otel.trajectories import EXPLANATIONS, FAILED_CALL, Status, Trajectory, concern_of, versions_in
 
 AllowIncomplete: TypeAlias = bool | Iterable[str]
 """True for every incomplete trajectory, or the reasons that do no harm."""
 
 Split: TypeAlias = str | Iterable[str | None] | None
-"""One split or several; None is every split, [None] the trajectories without one."""
+"""One split or several, "*" for all; [None] the trajectories without one. None is all but those of `HELD_OUT`."""
+
+HELD_OUT: Final = frozenset({"val", "validation", "test", "eval"})
+"""Splits that are trained only where the options name them."""
+
+EVERY_SPLIT: Final = "*"
 
 TrainingStep: TypeAlias = int | Iterable[int | None] | None
 """One training step or several; None is every step, [None] the trajectories without one."""
@@ -52,15 +59,13 @@ OUTLINE: Final = Wanted(prompts=False, messages=False, tokens=False)
 NOT_CHOSEN: Final = "not chosen"
 ENDED_ON_FAILURE: Final = "ended on a failed call"
 
-_LAST_NUMBER: Final = re.compile(r"(?<!\d)(\d{1,18})\D*$")
-
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
     """Which trajectories are read: options of `art_otel.batches` by the same names.
 
     With `max_staleness`, each of a trajectory's policy versions may be so many versions behind `policy_version`,
-    compared by the last number in them: 12 of `12`, `step-12` and `qwen:0012`. Without it `policy_version` must be that
-    of every call. Where no call has a version, all have the rollout's.
+    compared by their numbers: 12 of `12`, `step-12` and `policy-v12`. Without it `policy_version` must be that of every
+    call. Where no call has a version, all have the rollout's, or each has that which its request model names.
     """
 
     allow_incomplete: bool | frozenset[str] = False
@@ -71,6 +76,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     policy_version: str | int | None = None
     max_staleness: Annotated[int, msgspec.Meta(ge=0)] | None = None
     completions: CompletionChoice = CompletionChoice()
+    closed_streams: ClosedStreams = "drop"
     view: View = "tokens"
 
     def __post_init__(self) -> None:
@@ -83,8 +89,8 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
                 )
         if self.max_staleness is not None and version_number(self.version) is None:
             raise ValueError(
-                f"max_staleness={self.max_staleness!r} with policy_version={self.policy_version!r}: say which version "
-                "is trained now, with a number in it, and how many versions a trajectory may be behind"
+                f"max_staleness={self.max_staleness!r} with policy_version={self.policy_version!r}: say which version"
+                f" is trained now, with a number to compare. {HOW_TO_WRITE}"
             )
 
     @property
@@ -97,17 +103,17 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
         """What of a trajectory selecting reads: neither messages nor, but where ids are made of text, tokens."""
         return msgspec.structs.replace(OUTLINE, tokens=self.view == "made tokens")
 
-    def sampled_by(self, trajectory: Trajectory) -> Iterator[SampledBy | None]:
-        """Who sampled each completion that is the policy's and may be trained; None for the others. Shape: (turns,)."""
+    def sampled_by(self, trajectory: Trajectory) -> Iterator[str | None]:
+        """The model of each completion of the policy that may be trained; None for the others. Shape: (turns,)."""
         for turn, reason in zip(trajectory.turns, self.completions.reasons(trajectory), strict=True):
             untrained = turn.text_untrained if self.view == "text" else turn.tokens_untrained
             call = trajectory.calls[turn.call]
             is_trained = reason not in NOT_THE_POLICYS and untrained is None
-            yield SampledBy.of(call, version_of(trajectory, call)) if is_trained else None
+            yield (call.request_model or call.response_model) if is_trained else None
 
     def skip_reason(self, trajectory: Trajectory) -> str | None:
         """Why the trajectory is skipped; None when it is selected."""
-        if self.split is not None and trajectory.split not in self.split:
+        if not self.takes_split(trajectory.split):
             return "split"
         if self.training_step is not None and trajectory.training_step not in self.training_step:
             return "training step"
@@ -119,24 +125,45 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
                 return reason
         if self.status is not None and trajectory.status not in self.status:
             return "status"
-        return self.version_reason(trajectory) or self.completions.refuses(self.completions.reasons(trajectory))
+        of_turns = self.completions.reasons(trajectory)
+        return self.version_reason(trajectory, of_turns) or self.completions.refuses(of_turns)
 
     def why_none_of(self, part: Part) -> str | None:
         """Why every trajectory of a part is skipped, as far as the manifest tells; None where some may be selected."""
-        return Rows(splits=self.split, training_steps=self.training_step).why_none_of(part)
+        if not any(map(self.takes_split, part.splits)):
+            return "split"
+        return Rows(training_steps=self.training_step).why_none_of(part)
+
+    def takes_split(self, split: str | None) -> bool:
+        """Whether trajectories of this split are selected."""
+        if self.split is None:
+            return split not in HELD_OUT
+        return split in self.split or EVERY_SPLIT in self.split
 
     def __str__(self) -> str:
         """All options, the same in every process: sets have an order of their own in each."""
         sets = (self.allow_incomplete, self.split, self.status, self.training_step)
         texts = [sorted(map(repr, names)) if isinstance(names, frozenset) else names for names in sets]
         ids = self.rollouts and blake2b(repr(sorted(self.rollouts)).encode(), digest_size=8).hexdigest()
-        return f"{texts} {ids} {self.version} {self.max_staleness} {self.completions} {self.view}"
+        return f"{texts} {ids} {self.version} {self.max_staleness} {self.completions} {self.closed_streams} {self.view}"
 
-    def version_reason(self, trajectory: Trajectory) -> str | None:
-        """Why the trajectory is skipped for the versions that sampled it; None where it is not."""
+    def versioned(self, trajectory: Trajectory) -> Trajectory:
+        """The trajectory with the versions that its request models name, where nobody said any."""
+        return with_model_versions(trajectory, self.version)
+
+    def version_reason(self, trajectory: Trajectory, of_turns: Sequence[str | None]) -> str | None:
+        """Why the trajectory is skipped for the versions that sampled it; None where it is not.
+
+        `of_turns` has why options leave completions out: who is not the policy has no version of it. Shape: (turns,).
+        """
         if (trained := self.version) is None:
             return None
-        recorded = versions_in(trajectory)
+        calls_of_others = {
+            turn.call for turn, reason in zip(trajectory.turns, of_turns, strict=True) if reason in NOT_THE_POLICYS
+        }
+        if calls_of_others.issuperset(turn.call for turn in trajectory.turns) and calls_of_others:
+            return None  # that nothing is the policy's is the reason
+        recorded = versions_in(self.versioned(trajectory), calls_of_others)
         versions = {version for version in recorded if version is not None}
         if not versions or None in recorded:
             return "no policy version"
@@ -160,19 +187,30 @@ def select(  # noqa: PLR0913 # every one is an option that users know by its nam
     max_staleness: int | None = None,
     models: Names = None,
     agents: Names = None,
+    context_exceeded: ContextExceeded = "keep",
     length: Length = "keep",
+    closed_streams: ClosedStreams = "drop",
     constrained: Constrained = "keep",
+    images: Images = "placeholders",
     view: View = "tokens",
 ) -> Selection:
     """Make a Selection of what callers write. Raises UsageError for what makes no sense."""
     completions = validate(
         CompletionChoice,
-        {"models": as_names(models), "agents": as_names(agents), "length": length, "constrained": constrained},
+        {
+            "models": as_names(models),
+            "agents": as_names(agents),
+            "context_exceeded": context_exceeded,
+            "length": length,
+            "constrained": constrained,
+            "images": images,
+        },
     )
     return validate(
         Selection,
         {
             "completions": completions,
+            "closed_streams": closed_streams,
             "view": view,
             "allow_incomplete": as_names(allow_incomplete),
             "split": as_names(split),
@@ -196,11 +234,6 @@ def check_models(chunks: Iterable[Chunk], selection: Selection) -> None:
     several.check()
 
 
-def group_of(trajectory: Trajectory) -> GroupKey | None:
-    """The group whose members the trajectory is compared with; None where it has none."""
-    return None if trajectory.group_id is None else (trajectory.training_step, trajectory.group_id)
-
-
 def concerns(reason: str, view: View) -> bool:
     """Whether a reason of incompleteness says anything of what is trained."""
     return view == "made tokens" or concern_of(reason) in (view, "both")
@@ -211,19 +244,4 @@ def _reason_of_gap(trajectory: Trajectory, allowed: frozenset[str], view: View) 
         view = "tokens"  # nothing is made
     if missing := [reason for reason in trajectory.incomplete_reasons.keys() - allowed if concerns(reason, view)]:
         return f"incomplete: {min(missing)}"
-    return ENDED_ON_FAILURE if ENDED_ON_FAILURE not in allowed and _ended_on_failure(trajectory) else None
-
-
-def _ended_on_failure(trajectory: Trajectory) -> bool:
-    """Whether no call completed after the last that failed, as in an outage, which tells nothing of a policy."""
-    failed = [call for call in trajectory.calls if call.failed]
-    if not failed:
-        return False
-    last = max(call.start_ns if call.end_ns is None else call.end_ns for call in failed)
-    return not any(call.end_ns is not None and call.end_ns > last for call in trajectory.calls if not call.failed)
-
-
-def version_number(version: str | None) -> int | None:
-    """The last number in a version, by which versions are compared; None where it has none."""
-    match = None if version is None else _LAST_NUMBER.search(version)
-    return None if match is None else int(match[1])
+    return ENDED_ON_FAILURE if ENDED_ON_FAILURE not in allowed and trajectory.end == FAILED_CALL else None

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from art_otel.calls import Logprobs, TokenIds
+from art_otel.data.completion_sampling import CompletionSampling, completion_sampling, of_each_token
 from art_otel.data.plan import TurnReward
 from art_otel.data.rewards import UNUSABLE, TokenRewards, Weights, count_by_name, token_rewards
 from art_otel.data.token_facts import routed_experts, sampling_mask, weight_versions
@@ -72,15 +73,17 @@ class TokenSequence:
 
     `logprobs` are 0.0 where nothing was sampled and NaN where a trained token has none. `advantages` and
     `token_rewards` are None where nobody asked for them. `completions` are those under the mask, of at least one token,
-    `rewards` the reward of each. `policy_version` is that of the first trained call. `retokenized`
-    says that the ids are not the server's. `weight_versions` (int64) has the number of the version that sampled each
-    trained token, -1 elsewhere. `routed_experts` (int32, shape (tokens, layers, experts), -1 where unknown) and
-    `sampling_mask` (the ids that each trained token could have been) are None where nobody asked for them.
+    `rewards` the reward of each, `samplings` how each was sampled. `policy_version` is that of the first trained call.
+    `retokenized` says that the ids are not the server's. `weight_versions` (int64) has the number of the version that
+    sampled each trained token, -1 elsewhere. `routed_experts` (int32, shape (tokens, layers, experts), -1 where
+    unknown) and `sampling_mask` (the ids that each trained token could have been) are None where nobody asked for them.
+    `rollout_tokens` counts the trained tokens of all sequences of the rollout.
     """
 
     rollout_id: str
     group_id: str | None
     training_step: int | None
+    gathering: str | None
     policy_version: str | None
     turns: tuple[int, ...]
     completions: tuple[CompletionSpan, ...]
@@ -90,10 +93,12 @@ class TokenSequence:
     logprobs: NDArray[np.float32]
     advantages: NDArray[np.float32] | None
     token_rewards: NDArray[np.float32] | None = None
+    samplings: tuple[CompletionSampling, ...]
     retokenized: bool = False
     weight_versions: NDArray[np.int64]
     routed_experts: NDArray[np.int32] | None = None
     sampling_mask: tuple[TokenIds, ...] | None = None
+    rollout_tokens: int = 0
 
     def __len__(self) -> int:
         return len(self.input_ids)
@@ -116,6 +121,16 @@ class TokenSequence:
         """How many trained tokens have no logprob."""
         return int(np.count_nonzero(np.isnan(self.logprobs)))
 
+    @property
+    def temperature(self) -> NDArray[np.float32]:
+        """The temperature of each trained token: NaN where its request has none, 1.0 elsewhere. Shape: (tokens,)."""
+        return of_each_token("temperature", self.completions, self.samplings, len(self))
+
+    @property
+    def top_p(self) -> NDArray[np.float32]:
+        """The top-p of each trained token: NaN where its request has none, 1.0 elsewhere. Shape: (tokens,)."""
+        return of_each_token("top_p", self.completions, self.samplings, len(self))
+
     def scored(self) -> "TokenSequence | None":
         """The sequence without its completions of which a logprob is unknown; None where all are of these."""
         unknown = np.isnan(self.logprobs)
@@ -131,6 +146,7 @@ class TokenSequence:
             self,
             completions=tuple(compress(self.completions, kept)),
             rewards=tuple(compress(self.rewards, kept)),
+            samplings=tuple(compress(self.samplings, kept)),
             loss_mask=mask,
             logprobs=np.where(unknown, np.float32(0), self.logprobs),
             advantages=None if self.advantages is None else np.where(mask, self.advantages, np.float32(0)),
@@ -147,6 +163,7 @@ class TokenSequence:
             self,
             completions=completions,
             rewards=self.rewards[: len(completions)],
+            samplings=self.samplings[: len(completions)],
             input_ids=self.input_ids[:size],
             loss_mask=self.loss_mask[:size],
             logprobs=self.logprobs[:size],
@@ -221,7 +238,8 @@ class SequenceBuilder:
         """What decides which sequences there are."""
         weights = sorted((self.weights or {}).items())
         limit = f"max_tokens={self.max_tokens} overflow={self.overflow}"
-        return f"{limit} token_rewards={weights} tokenizer={self.tokenizer} token_facts={sorted(self.token_facts)}"
+        made_of = f"token_rewards={weights} tokenizer={self.tokenizer} token_facts={sorted(self.token_facts)}"
+        return f"{limit} {made_of}"
 
     @property
     def wanted(self) -> Wanted:
@@ -256,6 +274,8 @@ class SequenceBuilder:
             )
             if sequence is not None:
                 self._add(sequence, built, reasons)
+        tokens = sum(sequence.trained_tokens for sequence in built.sequences)
+        built.sequences = [replace(sequence, rollout_tokens=tokens) for sequence in built.sequences]
         skipped = None if built.sequences else _most_common(reasons)
         built.verdict = Verdict(rollout_id=trajectory.rollout_id, skipped=skipped, completions=tuple(reasons))
         return built
@@ -345,6 +365,7 @@ def _build_sequence(
         rollout_id=trajectory.rollout_id,
         group_id=trajectory.group_id,
         training_step=trajectory.training_step,
+        gathering=trajectory.gathering,
         policy_version=version_of(trajectory, trajectory.calls[trajectory.turns[trained[0].turn].call]),
         turns=history.turns,
         completions=tuple(trained),
@@ -354,6 +375,7 @@ def _build_sequence(
         logprobs=_logprobs(trajectory, history, mask, masked="sampling_mask" in token_facts, retokenized=retokenized),
         advantages=gains,
         token_rewards=None if token_rewards is None else _extras(token_rewards, trained, len(mask)),
+        samplings=tuple([_sampling(trajectory, span, retokenized=retokenized) for span in trained]),
         retokenized=retokenized,
         weight_versions=weight_versions(trajectory, trained, len(mask)),
         routed_experts=routed_experts(trajectory, history.spans, len(mask))
@@ -370,6 +392,11 @@ def _skip_reason(span: CompletionSpan, turn_reward: TurnReward, token_rewards: T
     return turn_reward.skipped or (UNUSABLE if unusable else None)
 
 
+def _sampling(trajectory: Trajectory, span: CompletionSpan, *, retokenized: bool) -> CompletionSampling:
+    turn = trajectory.turns[span.turn]
+    return completion_sampling(trajectory.calls[turn.call], turn, has_logprobs=not retokenized)
+
+
 def _mask(history: TokenizedHistory, trained: Sequence[CompletionSpan]) -> NDArray[np.bool_]:
     """Mask these completions alone. Shape: (tokens,)."""
     mask = np.zeros(len(history.token_ids), np.bool_)
@@ -381,13 +408,13 @@ def _mask(history: TokenizedHistory, trained: Sequence[CompletionSpan]) -> NDArr
 def _logprobs(
     trajectory: Trajectory, history: TokenizedHistory, mask: NDArray[np.bool_], *, masked: bool, retokenized: bool
 ) -> NDArray[np.float32]:
-    """The history's logprobs, NaN in trained completions that have none or that a grammar constrained.
+    """The history's logprobs, NaN in trained completions that have none or whose logprobs are masked.
 
-    Where sampling masks are given (`masked`), a constrained completion that has one keeps its logprobs: who applies the
+    Where sampling masks are given (`masked`), such a completion that has one keeps its logprobs: who applies the
     mask compares with the distribution from which it was sampled.
     """
-    is_constrained = any(trajectory.calls[trajectory.turns[turn].call].is_constrained for turn in history.turns)
-    if history.logprobs is not None and not is_constrained:
+    has_masked = any(trajectory.calls[trajectory.turns[turn].call].has_masked_logprobs for turn in history.turns)
+    if history.logprobs is not None and not has_masked:
         logprobs = np.frombuffer(history.logprobs.data, "<f4")
     else:
         logprobs = np.zeros(len(mask), np.float32)
@@ -401,7 +428,7 @@ def _logprobs(
 def _recorded_logprobs(trajectory: Trajectory, span: CompletionSpan, *, masked: bool) -> NDArray[np.float32] | None:
     """The policy's logprobs of a completion, None where they are unknown."""
     turn = trajectory.turns[span.turn]
-    is_known = (masked and turn.sampling_mask is not None) or not trajectory.calls[turn.call].is_constrained
+    is_known = (masked and turn.sampling_mask is not None) or not trajectory.calls[turn.call].has_masked_logprobs
     logprobs = turn.logprobs if is_known else None
     if logprobs is None or len(logprobs) != span.end - span.start:
         return None

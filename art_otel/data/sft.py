@@ -14,16 +14,15 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from art_otel.data.completions import Length, Names
+from art_otel.data.completions import ContextExceeded, Length, Names
 from art_otel.data.conversation import MESSAGES, Conversation, conversation
 from art_otel.data.options import validate
 from art_otel.data.report import warn_of_nothing
 from art_otel.data.rewards import RewardOf, check_reward, reward_of
-from art_otel.data.selection import AllowIncomplete, Selection, Split, StatusFilter, check_models, group_of, select
+from art_otel.data.selection import AllowIncomplete, Selection, Split, StatusFilter, check_models, select
 from art_otel.data.sources import ListedChunks, Sources, list_chunks, read_numbered
 from art_otel.spans import Value
-from art_otel.store import GroupKey
-from art_otel.trajectories import ChatMessage, Trajectory, histories
+from art_otel.trajectories import ChatMessage, GroupKey, Trajectory, histories
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -134,7 +133,7 @@ class MessageBatches:
             return None
         best: dict[GroupKey, tuple[float, int]] = {}
         for number, trajectory in read_numbered(self._listed.chunks, MESSAGES):
-            group, reward = group_of(trajectory), reward_of(trajectory, self._reward)
+            group, reward = trajectory.group_key, reward_of(trajectory, self._reward)
             if group is None or reward is None or self._skip_reason(trajectory) is not None:
                 continue
             if group in best and reward <= best[group][0]:
@@ -208,6 +207,7 @@ def message_batches(  # noqa: PLR0913 # every one is an option that users know b
     rollouts: str | Iterable[str] | None = None,
     models: Names = None,
     agents: Names = None,
+    context_exceeded: ContextExceeded = "keep",
     length: Length = "mask",
     reward: RewardOf = None,
     min_reward: float | None = None,
@@ -216,8 +216,8 @@ def message_batches(  # noqa: PLR0913 # every one is an option that users know b
 ) -> MessageBatches:
     """Iterate over conversations to fine-tune on (SFT), from Parquet or from memory.
 
-    `sources`, `allow_incomplete`, `split`, `status`, `rollouts`, `models` and `agents` are as for
-    `art_otel.batches`. So is `length`, but by default an answer that was cut at `max_tokens` is not trained: a chat
+    `sources`, `allow_incomplete`, `split`, `status`, `rollouts`, `models`, `agents` and `context_exceeded` are as
+    for `art_otel.batches`. So is `length`, but by default an answer that was cut at `max_tokens` is not trained: a chat
     template would end it as if the policy had. `reward` says which reward counts: None is the final one; otherwise
     the name of a reward of the whole rollout, or a function of the trajectory without messages. `min_reward` skips
     trajectories with a lower reward. `best_of_group` keeps only the best trajectory of each group, among those that
@@ -236,6 +236,7 @@ def message_batches(  # noqa: PLR0913 # every one is an option that users know b
         rollouts=rollouts,
         models=models,
         agents=agents,
+        context_exceeded=context_exceeded,
         length=length,
         view="text",
     )
@@ -253,7 +254,7 @@ def _reason_to_learn_nothing(conversations: Sequence[Conversation | str]) -> str
 def _reason_in_group(number: int, trajectory: Trajectory, best: Mapping[GroupKey, int] | None) -> str | None:
     if best is None:
         return None
-    group = group_of(trajectory)
+    group = trajectory.group_key
     if group is None:
         return "no group"
     return None if best.get(group) == number else "not the best of its group"

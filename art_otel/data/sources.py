@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final, TypeAlias, cast
 
 from art_otel import storage
+from art_otel.data.completions import ClosedStreams, with_closed_streams
 from art_otel.errors import StorageError, StoreError, UsageError
 from art_otel.store import Combined, Part, RowGroup, Wanted, combine, find_all_files, groups_of, read_row_group
 from art_otel.trajectories import Trajectory, TrajectoryGroup
@@ -29,7 +30,7 @@ class Chunk:
     """`rows` trajectories: a row group of a file, or a slice of those in memory.
 
     `first` is the number of trajectories before it, `version` tells the file's content. `left_out` is why none of them
-    is selected, where that is known.
+    is selected, where that is known. `closed_streams` says whether the ids of streams that the app closed are trained.
     """
 
     first: int
@@ -37,6 +38,7 @@ class Chunk:
     stored: RowGroup | Sequence[Trajectory]
     version: "_Version | None" = None
     left_out: str | None = None
+    closed_streams: ClosedStreams = "drop"
 
     @property
     def numbers(self) -> range:
@@ -53,6 +55,10 @@ class Chunk:
 
         Raises StoreError, also where the file was replaced after it was listed.
         """
+        found = self._read(wanted, numbers)
+        return map(with_closed_streams, found) if self.closed_streams == "train" else found
+
+    def _read(self, wanted: Wanted, numbers: Sequence[int] | None) -> Iterator[Trajectory]:
         rows: list[int] | None = None
         if numbers is not None and list(numbers) != list(self.numbers):  # taking every row costs more than reading all
             rows = [number - self.first for number in numbers]
@@ -72,7 +78,11 @@ class ListedChunks:
     shared_group_ids: int
 
 
-def list_chunks(sources: Sources, why_none_of: Callable[[Part], str | None] = lambda _: None) -> ListedChunks:
+def list_chunks(
+    sources: Sources,
+    why_none_of: Callable[[Part], str | None] = lambda _: None,
+    closed_streams: ClosedStreams = "drop",
+) -> ListedChunks:
     """List the chunks of the sources, in order. `why_none_of` says why no trajectory of a part is selected.
 
     Raises StoreError for a path without trajectory files, UsageError for a file that is given twice.
@@ -82,11 +92,12 @@ def list_chunks(sources: Sources, why_none_of: Callable[[Part], str | None] = la
     first = 0
     for group in (group for file in combined.files for group in groups_of(file)):
         left_out = None if group.part is None else why_none_of(group.part)
-        chunks.append(Chunk(first=first, rows=group.rows, stored=group, version=_version(group), left_out=left_out))
+        chunk = Chunk(first=first, rows=group.rows, stored=group, version=_version(group), left_out=left_out)
+        chunks.append(replace(chunk, closed_streams=closed_streams))
         first += group.rows
     for start in range(0, len(combined.trajectories), _ROWS_IN_MEMORY):
         stored = combined.trajectories[start : start + _ROWS_IN_MEMORY]
-        chunks.append(Chunk(first=first, rows=len(stored), stored=stored))
+        chunks.append(Chunk(first=first, rows=len(stored), stored=stored, closed_streams=closed_streams))
         first += len(stored)
     return ListedChunks(chunks=tuple(chunks), repeated=combined.repeated, shared_group_ids=combined.shared_group_ids)
 
@@ -116,12 +127,18 @@ def _combined(sources: object) -> Combined:
 
 
 def _in_memory(source: object) -> Iterator[Trajectory]:
-    """The trajectories of a group, which have its id where they have none, or of a list of trajectories."""
+    """The trajectories of a group, or of a list of trajectories.
+
+    Members of a group have its id where they have none. They are compared with each other, whatever gatherings ran
+    them: the group that the caller made is the group.
+    """
     if isinstance(source, Trajectory):
         yield source
     elif isinstance(source, TrajectoryGroup):
+        gathering = next((member.gathering for member in source), None)
         for member in source:
-            yield member if member.group_id is not None else replace(member, group_id=source.group_id)
+            group_id = source.group_id if member.group_id is None else member.group_id
+            yield replace(member, group_id=group_id, gathering=gathering)
     elif isinstance(source, Iterable) and not isinstance(source, bytes):
         for member in cast(Iterable[object], source):
             yield from _in_memory(member)

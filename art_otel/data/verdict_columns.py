@@ -32,12 +32,15 @@ from art_otel.data.columns import (
     among,
     flags,
     flattened,
+    group_numbers,
     lengths,
     light,
+    mixed_version_groups,
     numbers,
     read_columns,
 )
 from art_otel.data.completion_columns import CODES, REASONS, left_out_turns, several_models
+from art_otel.data.completion_sampling import FEW, UNKNOWN
 from art_otel.data.completions import SEVERAL, CompletionChoice, SeveralModels
 from art_otel.data.credit import shared_steps
 from art_otel.data.plan import Plan, Scoring, Units, add_units, finish_plan, rewards_of
@@ -48,6 +51,7 @@ from art_otel.data.sequences import EMPTY, NO_IDS, NOTHING, TOO_LONG, Overflow, 
 from art_otel.data.sources import Chunk, read_numbered
 from art_otel.errors import UsageError
 from art_otel.store import Wanted
+from art_otel.trajectories import CONTEXT_EXCEEDED, FAILED_CALL
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -101,7 +105,6 @@ def verdict_columns(
         problem = several.problem()
         for row in several.rollouts:
             refused[row], selected[row] = SEVERAL, False
-    constrained = flags(read.of_call("constrained"))[read.turn_calls]
     skipped = np.where(left_out >= 0, left_out, of_turns.reasons)
     if builder.weights is not None:
         unusable = _count_token_rewards(read, selected, builder.weights, report)
@@ -110,9 +113,13 @@ def verdict_columns(
     if builder.max_tokens is not None:
         _limit(read, decision, builder.max_tokens, builder.overflow, report)
     _count(read, selected, decision, report)
+    uncounted = flags(read.of_call("uncounted"))[read.turn_calls]
+    report.uncounted_completions = int((decision.trained & uncounted).sum())
     report.trajectories = read.rows
     report.no_final_reward.update(plan.no_final_reward)
-    report.without_logprobs = _without_logprobs(read, chunks, decision, constrained)
+    report.compared, report.mixed_version_groups = plan.compared, plan.mixed_version_groups
+    report.without_logprobs = _without_logprobs(read, chunks, decision)
+    _count_sampling(read, decision, report)
     if of_turns.advantages is not None:
         report.zero_advantage_tokens = int(decision.tokens[of_turns.advantages.astype(np.float32) == 0].sum())
     if plan.credit.per == "step":
@@ -142,21 +149,23 @@ def _refused(
     for refused, why in _refusals(read, selection):
         for row in np.flatnonzero(refused).tolist():
             reasons[row] = reasons[row] or (why if isinstance(why, str) else why[row])
-    if selection.version is not None:
-        for row, reason in enumerate(reasons):
-            reasons[row] = reason or selection.version_reason(light(read, row))
-    touched = np.unique(read.turn_rows[left_out >= 0]).tolist()
+    touched = range(read.rows) if selection.version is not None else np.unique(read.turn_rows[left_out >= 0]).tolist()
     for row in touched:
+        if reasons[row] is not None:
+            continue
         codes = left_out[read.turn_ends[row] : read.turn_ends[row + 1]].tolist()
         of_turns = [None if code < 0 else REASONS[code] for code in codes]
+        if selection.version is not None:
+            reasons[row] = selection.version_reason(light(read, row), of_turns)
         reasons[row] = reasons[row] or selection.completions.refuses(of_turns)
     return reasons
 
 
 def _refusals(read: Columns, selection: Selection) -> Iterator[tuple[Flags, str | list[str | None]]]:
     """Give the rows that one option after the other refuses, and why."""
-    if selection.split is not None:
-        yield ~among(read.column("split"), selection.split), "split"
+    splits = read.column("split")
+    if others := [split for split in splits.unique().to_pylist() if not selection.takes_split(split)]:
+        yield among(splits, others), "split"
     if selection.training_step is not None:
         yield ~among(read.column("training_step"), selection.training_step), "training step"
     if selection.rollouts is not None:
@@ -166,7 +175,7 @@ def _refusals(read: Columns, selection: Selection) -> Iterator[tuple[Flags, str 
         gaps = _first_gaps(read, selection, allowed)
         yield np.array([gap is not None for gap in gaps], np.bool_), gaps
         if ENDED_ON_FAILURE not in allowed:
-            yield _ended_on_failure(read), ENDED_ON_FAILURE
+            yield among(read.column("end"), {FAILED_CALL}), ENDED_ON_FAILURE
     if selection.status is not None:
         yield ~among(read.column("status"), selection.status), "status"
 
@@ -187,19 +196,6 @@ def _first_gaps(read: Columns, selection: Selection, allowed: frozenset[str]) ->
     return [words[rank] for rank in first.tolist()]
 
 
-def _ended_on_failure(read: Columns) -> Flags:
-    """Mark the rows in which no call completed after the last that failed. Shape: (rows,)."""
-    failed = flags(read.of_call("failed"))
-    never = np.iinfo(np.int64).min
-    starts, ends = numbers(read.of_call("start_ns"), never), numbers(read.of_call("end_ns"), never)
-    rows = np.repeat(np.arange(read.rows), np.diff(read.call_ends))
-    last_failed, last_completed = np.full(read.rows, never), np.full(read.rows, never)
-    np.maximum.at(last_failed, rows[failed], np.where(ends == never, starts, ends)[failed])
-    np.maximum.at(last_completed, rows[~failed], ends[~failed])
-    has_failed = np.bincount(rows[failed], minlength=read.rows) > 0
-    return has_failed & (last_completed <= last_failed)
-
-
 @dataclass(frozen=True, slots=True)
 class _OfTurns:
     """What each turn would be trained with: why not (a position in REASONS, -1), and with what advantage."""
@@ -217,7 +213,7 @@ def _plan(
 ) -> tuple[Plan, _OfTurns]:
     """The plan of the rows, which is that of `make_plan`, and what it says of each turn."""
     credit = scoring.credit
-    keys, names = _group_numbers(read)
+    keys, names = group_numbers(read)
     selected = np.array([reason is None for reason in refused], np.bool_)
     without_final = Counter[str]()
     if credit.reads_final_reward:
@@ -244,20 +240,9 @@ def _plan(
         fingerprint="",
         no_final_reward=without_final,
         several_models=SeveralModels(),
+        mixed_version_groups=mixed_version_groups(read, selected, keys),
     )
     return plan, _of_rollouts(read, plan) if credit.per == "rollout" else _of_each_turn(read, plan, refused)
-
-
-def _group_numbers(read: Columns) -> tuple[Ints, list[str | None]]:
-    """The number of each row's group, negative where it has none, and the ids of the groups. Shape: (rows,)."""
-    ids, steps = read.column("group_id").dictionary_encode(), read.column("training_step").dictionary_encode()
-    kinds = len(steps.dictionary) + 1
-    codes = numbers(ids.indices, -1) * kinds + numbers(steps.indices, kinds - 1)
-    keys, places = np.unique(codes, return_inverse=True)
-    names = ids.dictionary.to_pylist()
-    alone = ~flags(ids.is_valid())
-    group_numbers = np.where(alone, -1 - np.arange(read.rows), places)
-    return group_numbers.astype(np.int64), [names[key // kinds] if key >= 0 else None for key in keys.tolist()]
 
 
 def _units_of_rollouts(read: Columns, selected: Flags, keys: Ints) -> Units:
@@ -329,7 +314,7 @@ class _Decision:
 def _decide(read: Columns, selected: Flags, skipped: NDArray[np.int32]) -> _Decision:
     """Decide by histories and by what turns are skipped for (a position in REASONS, or -1), however long they are."""
     owners = _owners(read)
-    reasons = _codes_of(read.of_turn("tokens_untrained"))
+    reasons = _codes_of(read.tokens_untrained)
     reasons[(owners < 0) & (reasons < 0)] = CODES[NO_IDS]
     trains = selected[read.turn_rows] & (owners >= 0) & (reasons < 0)
     reasons = np.where(trains, np.where(read.sampled_tokens == 0, CODES[EMPTY], skipped), reasons)
@@ -390,6 +375,7 @@ def _count(read: Columns, selected: Flags, decision: _Decision, report: BatchRep
     rows = list(dict.fromkeys(read.turn_rows[unusable].tolist()))[:NAMED]
     report.unusable_rewards += [read.column("rollout_id")[row].as_py() for row in rows]
     of_selected = selected[np.repeat(np.arange(read.rows), np.diff(read.call_ends))]
+    report.context_exceeded = int((among(read.column("end"), {CONTEXT_EXCEEDED}) & selected).sum())
     drifted, respelled = (
         int((flags(pc.struct_field(read.calls, ["prompt", name]).is_valid()) & of_selected).sum())
         for name in ("drifted_at", "respelled_at")
@@ -414,15 +400,16 @@ def _owners(read: Columns) -> Ints:
     return np.where(owners == count, -1, owners)
 
 
-def _without_logprobs(read: Columns, chunks: Sequence[Chunk], decision: _Decision, constrained: Flags) -> int:
-    """How many trained tokens have no logprob: of constrained completions none has.
+def _without_logprobs(read: Columns, chunks: Sequence[Chunk], decision: _Decision) -> int:
+    """How many trained tokens have no logprob: of completions whose logprobs are masked none has.
 
     Of a completion that was cut and has some, only its logprobs tell which.
     """
+    masked = _of_turns_calls(read, "has_masked_logprobs")
     unscored = numbers(read.of_turn("unscored_tokens"), 0)
     sampled, trained, tokens = read.sampled_tokens, decision.trained, decision.tokens
-    in_part = trained & (tokens < sampled) & ~constrained & (unscored > 0) & (unscored < sampled)
-    counts = np.where(constrained, tokens, np.minimum(unscored, tokens))
+    in_part = trained & (tokens < sampled) & ~masked & (unscored > 0) & (unscored < sampled)
+    counts = np.where(masked, tokens, np.minimum(unscored, tokens))
     rows = set(read.turn_rows[in_part].tolist())
     for row, trajectory in read_numbered(chunks, Wanted(prompts=False, messages=False), rows) if rows else ():
         for turn in np.flatnonzero(in_part & (read.turn_rows == row)).tolist():
@@ -430,6 +417,23 @@ def _without_logprobs(read: Columns, chunks: Sequence[Chunk], decision: _Decisio
             known = np.frombuffer(logprobs.data if logprobs else b"", "<f4")[: tokens[turn]]
             counts[turn] = np.isnan(known).sum()
     return int(counts[trained].sum())
+
+
+def _count_sampling(read: Columns, decision: _Decision, report: BatchReport) -> None:
+    """Count trained completions as `completion_sampling` describes them."""
+    sampled, unscored = read.sampled_tokens, numbers(read.of_turn("unscored_tokens"), 0)
+    is_scored = decision.trained & ~_of_turns_calls(read, "has_masked_logprobs") & (unscored < sampled)
+    altered = is_scored & _of_turns_calls(read, "is_altered")
+    modes = read.of_call("logprobs_mode").take(pa.array(read.turn_calls[altered])).to_pylist()
+    report.altered_sampling.update(mode or UNKNOWN for mode in modes)
+    is_zero = (numbers(read.of_turn("zero_logprobs"), 0) == sampled) & (sampled > FEW)
+    may_be_certain = _of_turns_calls(read, "is_constrained") | _of_turns_calls(read, "is_greedy")
+    report.zero_logprobs = int((is_scored & is_zero & ~may_be_certain).sum())
+
+
+def _of_turns_calls(read: Columns, name: str) -> Flags:
+    """A flag of the call of each turn. Shape: (turns,)."""
+    return flags(read.of_call(name))[read.turn_calls]
 
 
 def _count_token_rewards(read: Columns, selected: Flags, weights: Weights, report: BatchReport) -> Flags:

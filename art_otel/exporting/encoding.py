@@ -93,8 +93,9 @@ def sequences_of(
 ) -> list[TokenSequence]:
     """Make the token sequences of a trajectory, and count what is skipped of it.
 
-    `max_tokens`, `token_rewards` and `token_facts` are as for `art_otel.batches`; longer sequences are skipped.
-    Advantages are None where no turn has one. Raises UsageError for weights that are not finite.
+    `max_tokens`, `token_rewards` and `token_facts` are as for `art_otel.batches`; longer sequences are skipped. Which
+    completions the other options leave out stands in the rewards of the turns. Advantages are None where no turn has
+    one. Raises UsageError for weights that are not finite.
     """
     builder = SequenceBuilder(
         advantages=any(turn.advantage is not None for turn in item.turn_rewards),

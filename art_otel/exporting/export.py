@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from art_otel.data.advantages import Advantage, AdvantageName
-from art_otel.data.completions import Length, Names
+from art_otel.data.completions import ClosedStreams, ContextExceeded, Images, Length, Names
 from art_otel.data.credit import Credit, CreditName
 from art_otel.data.options import as_names
 from art_otel.data.sources import Sources
@@ -41,9 +41,12 @@ def export(  # noqa: PLR0913 # every one is an option that users know by its nam
     rollouts: str | Iterable[str] | None = None,
     models: Names = None,
     agents: Names = None,
+    context_exceeded: ContextExceeded = "keep",
     length: Length | None = None,
+    closed_streams: ClosedStreams = "drop",
     max_tokens: int | None = None,
     min_reward: float | None = None,
+    images: Images = "drop",
 ) -> ExportReport:
     """Write trajectories in the format of a trainer, and the report beside them.
 
@@ -51,9 +54,10 @@ def export(  # noqa: PLR0913 # every one is an option that users know by its nam
     file with the format's suffix; files with the same names are replaced. `options` are the format's, by name, as
     values or as text. `advantage` "default" is the trainer's own, if it has one. `min_reward` is for trainers that
     imitate every conversation: it leaves out trajectories with a lower reward, or without one. `length` is by
-    default "mask" for conversations and preferences, else "keep". The other options are as for `art_otel.batches`.
-    Raises UsageError for an exporter, format or option that does not exist, for options that the format does not
-    support, and for an output inside the dataset. Raises StoreError for paths that cannot be read.
+    default "mask" for conversations and preferences, else "keep". `images` is for formats of token ids that carry no
+    images, audio and files: "placeholders" also writes completions sampled behind these. The other options are as for
+    `art_otel.batches`. Raises UsageError for an exporter, format or option that does not exist, for options that the
+    format does not support, and for an output inside the dataset. Raises StoreError for paths that cannot be read.
     """
     exporter = find_exporter(to) if isinstance(to, str) else to
     chosen = find_format(exporter, format)
@@ -74,13 +78,16 @@ def export(  # noqa: PLR0913 # every one is an option that users know by its nam
             credit=credit,
             max_tokens=max_tokens,
             min_reward=min_reward,
+            images=images,
             allow_incomplete=as_names(allow_incomplete),
             split=as_names(split),
             status=as_names(status),
             rollouts=as_names(rollouts),
             models=as_names(models),
             agents=as_names(agents),
+            context_exceeded=context_exceeded,
             length=length,
+            closed_streams=closed_streams,
         )
         records, files = sink.write(stream.records(settings, stats), path)
     skipped = stream.skipped()

@@ -88,6 +88,8 @@ class Format:
       conversations.
     - `view` says, for trajectories and sequences, what the trainer learns from: the ids of the server, text, or ids
       that it makes of the text of completions without ids.
+    - `carries_images`: its records have the images, audio and files of prompts, or train no tokens. Otherwise,
+      completions sampled behind such content are left out, unless the user wants them with placeholders.
     - `takes_credit` is False if the file has the rewards as they were given.
     """
 
@@ -103,6 +105,7 @@ class Format:
     imitates: bool = False
     view: View = "tokens"
     takes_credit: bool = True
+    carries_images: bool = False
 
     @property
     def is_imitated(self) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from art_otel.calls import InferenceCall
 from art_otel.data.batches import batches
-from art_otel.data.completions import Length
+from art_otel.data.completions import ClosedStreams, Images, Length
 from art_otel.data.credit import Credit, find_credit
 from art_otel.data.loader import Batches
 from art_otel.data.preferences import PreferenceBatches, preference_batches
@@ -177,7 +177,7 @@ class Stream:
             yield record
 
 
-def open_stream(
+def open_stream(  # noqa: PLR0913 # every one is an option that users know by its name
     sources: Sources,
     file_format: Format,
     *,
@@ -186,6 +186,8 @@ def open_stream(
     max_tokens: int | None = None,
     min_reward: float | None = None,
     length: Length | None = None,
+    images: Images = "drop",
+    closed_streams: ClosedStreams = "drop",
     **selection: Any,  # noqa: ANN401 # as above
 ) -> Stream:
     """Open the stream of the format, from sources and options that can be gone through again.
@@ -194,9 +196,12 @@ def open_stream(
     the format's items have as default. Raises StoreError, UsageError.
     """
     _check(file_format, find_credit(credit), max_tokens, min_reward)
+    _check_tokens(file_format, closed_streams=closed_streams, images=images)
     view = file_format.view if file_format.input in ("trajectories", "sequences") else "text"
     selection |= {} if length is None else {"length": length}
-    rest: dict[str, Any] = {"credit": credit, "max_tokens": max_tokens, **selection}
+    of_tokens: dict[str, Any] = {"credit": credit, "max_tokens": max_tokens, "closed_streams": closed_streams}
+    of_tokens["images"] = "placeholders" if file_format.carries_images or view == "text" else images
+    rest = of_tokens | selection
     outlines = batches(sources, advantage=None, **rest).of_view(view)
     if file_format.input in ("trajectories", "sequences"):
         formula = file_format.advantage if file_format.advantage is None or advantage == DEFAULT else advantage
@@ -206,6 +211,22 @@ def open_stream(
         return Stream(file_format, advantage, outlines, preference_batches(sources, **selection))
     conversations = message_batches(sources, min_reward=min_reward, **selection)
     return Stream(file_format, advantage, outlines, conversations)
+
+
+def _check_tokens(file_format: Format, *, closed_streams: ClosedStreams, images: Images) -> None:
+    """Raise UsageError for what is asked of token ids where a format holds none."""
+    if file_format.input in ("trajectories", "sequences"):
+        return
+    if closed_streams != "drop":
+        raise UsageError(
+            f"closed_streams={closed_streams!r}: {file_format.name} holds {file_format.input}, and this is about token"
+            " ids; record with closed_streams='train' where the app ends its completions so"
+        )
+    if images != "drop":
+        raise UsageError(
+            f"images={images!r}: {file_format.name} holds {file_format.input}, whose messages have images or are left"
+            " out; leave the option out"
+        )
 
 
 def _check(file_format: Format, credit: Credit, max_tokens: int | None, min_reward: float | None) -> None:

@@ -1,9 +1,8 @@
 """Groups: trajectories that come one by one are given in groups, wherever they come from.
 
-Invariant: a group is the trajectories that say the same `group_id` and training step, because a task comes again in
-later steps; one without a group is a group of its own. Each is given once: when it has its size, when it has waited
-long enough, or when nothing more comes. Of two revisions of a rollout that waits the later is given; one whose group
-was given is left out, and a log says so.
+Invariant: a group is the trajectories of one `group_key`; one without a group is a group of its own. Each
+is given once: when it has its size, when it has waited long enough, or when nothing more comes. Of two revisions of a
+rollout that waits the later is given; one whose group was given is left out, and a log says so.
 """
 
 import asyncio
@@ -15,13 +14,13 @@ from contextlib import suppress
 from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from art_otel.errors import UsageError
-from art_otel.trajectories import Trajectory, TrajectoryGroup
+from art_otel.trajectories import GroupKey, Trajectory, TrajectoryGroup
 
 logger = logging.getLogger(__name__)
 
 _A = TypeVar("_A")
 
-_GroupKey: TypeAlias = tuple[int | None, str]
+_GroupKey: TypeAlias = GroupKey | str
 
 _MAX_WAITING: Final = 1024
 """Trajectories that wait for others. Beyond, the group that waits longest is given as it is."""
@@ -68,7 +67,7 @@ class PartialGroups(Generic[_A]):
 
     def add(self, trajectory: Trajectory, acknowledgment: _A) -> _A | None:
         """Add a trajectory. Gives what acknowledges one that is in no group then: it, or its earlier revision."""
-        key = (trajectory.training_step, trajectory.group_id or trajectory.rollout_id)
+        key = trajectory.group_key or trajectory.rollout_id
         if key in self._given and trajectory.revision:
             logger.warning("art-otel: %s has more, but its group was given", trajectory.rollout_id)
             return acknowledgment
@@ -88,7 +87,7 @@ class PartialGroups(Generic[_A]):
         if len(self._given) > _MAX_REMEMBERED:
             self._given.popitem(last=False)
         waiting = self._groups.pop(key).values()
-        group = TrajectoryGroup(group_id=key[1], trajectories=[one.trajectory for one in waiting])
+        group = TrajectoryGroup(group_id=_name(key), trajectories=[one.trajectory for one in waiting])
         return ReadyGroup(group, [one.acknowledgment for one in waiting])
 
     def next_timeout(self) -> float:
@@ -106,8 +105,13 @@ class PartialGroups(Generic[_A]):
                 yield key
         if sum(map(len, self._groups.values())) > _MAX_WAITING:
             key = next(iter(self._groups))
-            logger.warning("art-otel: group %r is given with %d rollouts", key[1], len(self._groups[key]))
+            logger.warning("art-otel: group %r is given with %d rollouts", _name(key), len(self._groups[key]))
             yield key
+
+
+def _name(key: _GroupKey) -> str:
+    """The id of the group, of a rollout without one the rollout's."""
+    return key if isinstance(key, str) else key.group_id
 
 
 async def grouped(

@@ -106,6 +106,8 @@ def answered_attributes(exchange: Exchange) -> dict[str, Value]:
         attributes |= exchange.sampled.attributes()
     if exchange.policy_version is not None:
         attributes[names.POLICY_VERSION] = exchange.policy_version
+    if exchange.was_left:
+        attributes[names.CLOSED_BY_APP] = "left"
     return attributes
 
 

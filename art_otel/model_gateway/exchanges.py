@@ -17,7 +17,7 @@ from art_otel.conventions import values
 from art_otel.conventions.bodies.chunks import JoinedChunks
 from art_otel.model_gateway.tokens import Asked
 from art_otel.spans import Value
-from art_otel.tracing.openai.bodies import Fields, decode, failed_status, failure, fields_of
+from art_otel.tracing.openai.bodies import Fields, decode, failed_status, failure, failure_message, fields_of
 from art_otel.tracing.openai.stream import JoinedEvents
 
 Dialect: TypeAlias = Literal["chat", "completions", "responses", "messages"]
@@ -33,8 +33,6 @@ _OF_THREAD: Final = re.compile(r"/threads/[^/]+/messages$")
 _SAMPLED: Final = ("choices", "output", "content")
 _EVENTS: Final = b"text/event-stream"
 _FIRST_REFUSAL: Final = 400
-_MESSAGE: Final = 1000
-"""Characters of an error's message that are kept."""
 
 
 def dialect_of(method: str, path: str) -> Dialect | None:
@@ -68,7 +66,8 @@ class Exchange:
     """A request with its answer as far as it has come. `take` passes on what comes of it.
 
     `body` is the request's, as the agent sent it; `policy_version` is that of the weights, if the server names it;
-    `sampled` is what is known of its ids beside the answer.
+    `sampled` is what is known of its ids beside the answer. `was_left` says that the agent closed the stream of the
+    answer before it ended.
     """
 
     def __init__(self, dialect: Dialect, body: bytes, start_ns: int) -> None:
@@ -78,6 +77,7 @@ class Exchange:
         self.end_ns = start_ns
         self.policy_version: str | None = None
         self.failure: Failure | None = None
+        self.was_left = False
         self.asked = Asked()
         self.sampled: HasAttributes | None = None
         self._status = 0
@@ -154,7 +154,7 @@ class Exchange:
         if self.failure is not None:
             return self.failure
         if self._status >= _FIRST_REFUSAL:
-            return Failure(str(self._status), _message(decode(b"".join(self._parts)) or {}))
+            return Failure(str(self._status), failure_message(decode(b"".join(self._parts)) or {}))
         if self._stream is not None:
             return self._stream.failure
         answer = self.answer or {}
@@ -310,11 +310,4 @@ def _input(block: dict[str, Value], text: str) -> Value:
 
 def _failure_of(said: dict[str, Value]) -> Failure:
     """The failure that an event or a body with an error says."""
-    return Failure(failure(said), _message(values.mapping(said.get("response")) or said))
-
-
-def _message(body: dict[str, Value]) -> str:
-    """What an error says, in OpenAI's or Anthropic's shape, or FastAPI's."""
-    error = values.mapping(body.get("error")) or body
-    message = values.text(error.get("message")) or values.text(body.get("detail"))
-    return (message or "")[:_MESSAGE]
+    return Failure(failure(said), failure_message(said))

@@ -310,8 +310,11 @@ class Gateway:
             await self._fail(call, error, send, "broke off", answered.failed(error) if call.has_begun else b"")
         except asyncio.CancelledError:
             exchange = call.exchange
-            if exchange is not None and not (exchange.has_sampled or call.is_recorded or exchange.failure):
-                exchange.failure = Failure("CancelledError")
+            if exchange is not None and not (call.is_recorded or exchange.failure):
+                if exchange.has_sampled:
+                    exchange.was_left = True
+                else:
+                    exchange.failure = Failure("CancelledError")
             raise
         finally:
             answered.close()

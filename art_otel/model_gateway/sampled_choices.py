@@ -21,7 +21,11 @@ from art_otel.conventions.bodies.tokens import parse_ids, parse_logprobs
 from art_otel.conventions.dialects.genai import WRITTEN_USAGE
 from art_otel.model_gateway.answer_shapes import Fields
 from art_otel.model_gateway.splice import Splice, Turn
+from art_otel.sampling import LogprobsMode
 from art_otel.spans import Value
+
+_MODE: Final[LogprobsMode] = "raw"
+"""What of logprobs vLLM gives, unless it is started otherwise."""
 
 _USAGE: Final = {"input_tokens": "prompt_tokens", "output_tokens": "completion_tokens"}
 
@@ -73,6 +77,7 @@ class SampledChoice(msgspec.Struct, frozen=True, kw_only=True):
         logprobs = [] if self.logprobs is None else [entry["logprob"] for entry in self.logprobs.entries]
         if self.ids and len(logprobs) == len(self.ids):
             made[f"{names.COMPLETION_LOGPROBS_PREFIX}{self.index}"] = encode_logprobs(parse_logprobs(logprobs))
+            made[names.LOGPROBS_MODE] = _MODE
         return made
 
 

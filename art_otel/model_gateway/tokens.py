@@ -9,10 +9,17 @@ from typing import Final
 
 import msgspec
 
-from art_otel.conventions import values
 from art_otel.spans import Value
 from art_otel.tracing.openai.bodies import RESPONSE_MESSAGES, Fields, fields_of
-from art_otel.tracing.openai.token_requests import NOTHING, Ask, TokenRequests, target_of
+from art_otel.tracing.openai.token_requests import (
+    NOTHING,
+    STREAM_OPTIONS,
+    Ask,
+    TokenRequests,
+    is_usage_alone,
+    missing_fields,
+    target_of,
+)
 
 _HIDDEN: Final[Mapping[str, tuple[str, ...]]] = {
     "return_token_ids": ("prompt_token_ids", "token_ids"),
@@ -21,9 +28,6 @@ _HIDDEN: Final[Mapping[str, tuple[str, ...]]] = {
 """The fields of an answer, or of a choice or response in it, that a field of the request adds."""
 
 _LOGPROBS: Final = "logprobs"
-_OPTIONS: Final = "stream_options"
-_USAGE: Final = "include_usage"
-_NO_CHOICES: Final = b"[]"
 _LLAMA: Final = b'{"content":[{"id":'
 """How llama.cpp's logprobs begin. Its chat has no such field where they are not asked for; others have null."""
 
@@ -64,11 +68,8 @@ class Asked:
 
         Beside choices its field is null because of us; llama.cpp's Completions count there unasked.
         """
-        if _OPTIONS in self._added:
-            fields = fields_of(data)
-            is_counted = bytes(fields.get("usage", _NULL)) != bytes(_NULL)
-            if is_counted and bytes(fields.get("choices", b"")) == _NO_CHOICES:
-                return b""
+        if STREAM_OPTIONS in self._added and is_usage_alone(data):
+            return b""
         kept = self.without_tokens(data)
         return event if kept is data else event.replace(data, kept, 1)
 
@@ -79,7 +80,7 @@ class Asked:
             for name, value in fields.items()
             if name not in hidden or name in RESPONSE_MESSAGES
         }
-        if _OPTIONS in self._added and bytes(kept.get("usage", b"")) == bytes(_NULL):
+        if STREAM_OPTIONS in self._added and bytes(kept.get("usage", b"")) == bytes(_NULL):
             del kept["usage"]
         if "choices" in kept:
             try:
@@ -125,9 +126,5 @@ class TokenAsking:
 
 
 def _asked(ask: Ask, request: dict[str, Value]) -> Asked:
-    """What of an ask the agent did not ask itself. Of a stream its usage too, against which its ids are held."""
-    added = {name: value for name, value in ask.fields.items() if request.get(name) is None}
-    options = values.mapping(request.get(_OPTIONS)) or {}
-    if "return_token_ids" in added and request.get("stream") and not options.get(_USAGE):
-        added[_OPTIONS] = {**options, _USAGE: True}
-    return Asked(ask, added)
+    """What of an ask the agent did not ask itself."""
+    return Asked(ask, missing_fields(ask, request))

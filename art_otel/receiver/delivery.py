@@ -30,7 +30,6 @@ from art_otel.receiver.metrics import Metrics
 from art_otel.receiver.protocol import (
     Acknowledgment,
     Ask,
-    GroupKey,
     Key,
     Lease,
     Question,
@@ -38,6 +37,7 @@ from art_otel.receiver.protocol import (
     check_consumer,
     encode_answer,
 )
+from art_otel.trajectories import GroupKey
 
 _PING_EVERY: Final = 10.0
 _MAX_WAIT: Final = 30.0

@@ -18,16 +18,13 @@ from msgspec import Meta
 
 from art_otel.errors import UsageError
 from art_otel.store import decode_trajectory
-from art_otel.trajectories import Trajectory
+from art_otel.trajectories import GroupKey, Trajectory
 from art_otel.version import __version__
 
 _CONSUMER: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 Key: TypeAlias = tuple[str, int, str]
 """A trajectory's rollout id, attempt and trace id, as its `order`."""
-
-GroupKey: TypeAlias = tuple[int | None, str]
-"""The training step, because a task comes again in later ones, and the group's id."""
 
 
 class SessionEndedError(Exception):
@@ -167,7 +164,7 @@ def facts_of(trajectory: Trajectory) -> Facts:
         models=tuple({call.request_model: None for call in trajectory.calls if call.request_model is not None}),
         policy_version=None if versions is None else versions.first,
         ended_at=time.time() if trajectory.ended_at is None else trajectory.ended_at / 1e9,
-        group=None if trajectory.group_id is None else (trajectory.training_step, trajectory.group_id),
+        group=trajectory.group_key,
     )
 
 

@@ -22,7 +22,7 @@ from art_otel.runlog.metrics import as_numbers, batch_metrics, prefixed, unknown
 from art_otel.runlog.reports import make_reports, send
 from art_otel.store.commit import check_replaceable
 from art_otel.store.write import write_trajectories
-from art_otel.trajectories import Trajectory, TrajectoryGroup
+from art_otel.trajectories import GroupKey, Trajectory, TrajectoryGroup
 
 logger = logging.getLogger(__name__)
 
@@ -179,8 +179,10 @@ def _with_ids(group: TrajectoryGroup) -> TrajectoryGroup:
 
 
 def _by_group_id(trajectories: Iterable[Trajectory]) -> list[TrajectoryGroup]:
-    members: dict[tuple[str, ...], list[Trajectory]] = {}
+    members: dict[GroupKey | tuple[str, int, str], list[Trajectory]] = {}
     for trajectory in trajectories:
-        alone = ("", *map(str, trajectory.order))
-        members.setdefault(alone if trajectory.group_id is None else (trajectory.group_id,), []).append(trajectory)
-    return [TrajectoryGroup(group_id=key[0], trajectories=grouped) for key, grouped in members.items()]
+        members.setdefault(trajectory.group_key or trajectory.order, []).append(trajectory)
+    return [
+        TrajectoryGroup(group_id=key.group_id if isinstance(key, GroupKey) else "", trajectories=grouped)
+        for key, grouped in members.items()
+    ]

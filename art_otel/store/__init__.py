@@ -7,7 +7,6 @@ if not defer_imports(__name__):
     from art_otel.store.combined import combine as combine
     from art_otel.store.commit import check_replaceable as check_replaceable
     from art_otel.store.files import SUFFIX as SUFFIX
-    from art_otel.store.files import GroupKey as GroupKey
     from art_otel.store.files import find_all_files as find_all_files
     from art_otel.store.part_writer import FileLimits as FileLimits
     from art_otel.store.part_writer import PartWriter as PartWriter

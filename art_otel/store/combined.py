@@ -2,7 +2,7 @@
 
 Invariant: a recording of a rollout (its id, attempt, trace and start, to the millisecond, as some formats have no more)
 that several datasets hold is read once, from the first of them, and rollouts are one group only if one run recorded
-them.
+them, or one gathering.
 Sources that hold a rollout in common are of one run, all others are of several: what tells runs
 apart is where they were written to. A single dataset is not read for it: it has groups of one run, and several
 recordings of one rollout in it are attempts that nobody numbered.
@@ -20,11 +20,11 @@ import msgspec
 
 from art_otel import storage
 from art_otel.errors import StoreError
-from art_otel.store.files import DataFile, GroupKey
+from art_otel.store.files import DataFile
 from art_otel.store.read import open_parquet, with_group_id
-from art_otel.trajectories import Trajectory
+from art_otel.trajectories import GroupKey, Trajectory
 
-_COLUMNS: Final = ("rollout_id", "attempt", "trace_id", "started_at", "training_step", "group_id")
+_COLUMNS: Final = ("rollout_id", "attempt", "trace_id", "started_at", "training_step", "gathering", "group_id")
 _IN_MEMORY: Final = "in memory"
 _MILLISECOND: Final = 1_000_000
 
@@ -84,11 +84,13 @@ class _Key(NamedTuple):
         trace_id: str,
         started_at: int | None,
         training_step: int | None,
+        gathering: str | None,
         group_id: str | None,
     ) -> "_Key":
         """Make the key of the values of `_COLUMNS`."""
         start = None if started_at is None else started_at // _MILLISECOND
-        return cls((rollout_id, attempt, trace_id, start), None if group_id is None else (training_step, group_id))
+        group = None if group_id is None else GroupKey(training_step, gathering, group_id)
+        return cls((rollout_id, attempt, trace_id, start), group)
 
 
 class _Runs:
@@ -122,10 +124,10 @@ class _Runs:
         shared = 0
         for group, sources in self._sources_of.items():
             run_of = {source: self._run(source) for source in sources}
-            if len(set(run_of.values())) > 1:
+            if group.gathering is None and len(set(run_of.values())) > 1:
                 shared += 1
                 for source, run in run_of.items():
-                    group_ids.setdefault(names[source], {})[group] = f"{group[1]} (source {run + 1})"
+                    group_ids.setdefault(names[source], {})[group] = f"{group.group_id} (source {run + 1})"
         return group_ids, shared
 
     def _run(self, source: int) -> int:

@@ -9,27 +9,24 @@ import glob
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final, Self, TypeAlias, TypeVar, cast
+from typing import Final, Self, TypeVar, cast
 
 import msgspec
 
 from art_otel import storage
 from art_otel.errors import StoreError, UsageError
 from art_otel.store.report import REPORT_NAME, Manifest, Part, is_part_name, read_manifest
+from art_otel.trajectories import GroupKey
 
 SUFFIX: Final = ".parquet"
 
 _ItemT = TypeVar("_ItemT", str, int)
 
 
-GroupKey: TypeAlias = tuple[int | None, str]
-"""The training step and the id of a group: rollouts of one task in two training steps are two groups."""
-
-
 class DataFile(msgspec.Struct, frozen=True, kw_only=True):
     """A trajectory file: its path or URL, and the dataset that it belongs to: the folder of a part, else itself.
 
-    `source` is what its groups are of: the folder that it lies in, or itself where somebody named the file alone.
+    `source` is what its groups are of: the folder that it lies in, which several workers may have written to.
     `superseded` are the rows of it that no longer count, in order. `part` is what a manifest says of it. `group_ids`
     are the ids to give to groups whose own id another source's group has, too.
     """
@@ -60,7 +57,7 @@ def find_files(path: str | Path) -> list[DataFile]:
         if match.is_dir():
             matched = _in_folder(str(match), may_be_empty=True)
         else:  # names with an underscore are no data for any reader of Parquet folders
-            matched = [] if match.name.startswith("_") else [_named_file(str(match), in_folder=True)]
+            matched = [] if match.name.startswith("_") else [_named_file(str(match))]
         files |= {file.location: file for file in matched}
     if not files:
         raise StoreError(f"{path}: no such file or folder, and no file or folder with *{SUFFIX} matches it as a glob")
@@ -99,7 +96,7 @@ def _in_folder(folder: str, *, may_be_empty: bool = False) -> list[DataFile]:
         raise StoreError(
             f"{storage.shown(folder)}: no *{SUFFIX} in this folder; {_advice(folder, has_files=bool(sizes))}"
         )
-    return [_data_file(storage.join(folder, name), in_folder=True) for name in names]
+    return [_data_file(storage.join(folder, name)) for name in names]
 
 
 def _advice(folder: str, *, has_files: bool) -> str:
@@ -119,25 +116,22 @@ def _checked(folder: str, manifest: Manifest, sizes: dict[str, int]) -> Iterator
         yield part
 
 
-def _named_file(location: str, *, in_folder: bool = False) -> DataFile:
+def _named_file(location: str) -> DataFile:
     """A file that somebody named, or a glob found; of a part, the manifest beside it knows which rows count."""
     address, mark, query = location.partition("?") if storage.is_url(location) else (location, "", "")
     folder, _, name = address.rpartition("/" if storage.is_url(location) else os.sep)
     manifest = read_manifest(f"{folder or '.'}{mark}{query}") if is_part_name(name) else None
     superseded = () if manifest is None else manifest.superseded.get(name, ())
-    return _data_file(location, superseded, in_folder=in_folder)
+    return _data_file(location, superseded)
 
 
-def _data_file(
-    location: str, superseded: tuple[int, ...] = (), part: Part | None = None, *, in_folder: bool = False
-) -> DataFile:
+def _data_file(location: str, superseded: tuple[int, ...] = (), part: Part | None = None) -> DataFile:
     resolved = _resolved(location)
     folder, _, name = resolved.partition("?")[0].rpartition("/" if storage.is_url(location) else os.sep)
-    is_part = is_part_name(name)
     return DataFile(
         location=location,
-        dataset=folder if is_part else resolved,
-        source=folder if is_part or in_folder else resolved,
+        dataset=folder if is_part_name(name) else resolved,
+        source=folder,
         superseded=superseded,
         part=part,
     )

@@ -33,10 +33,11 @@ _EMPTY_ROW: Final = 512
 """Bytes in memory."""
 
 _DICTIONARY_LEAVES: Final = frozenset((
-    "agent", "answer_known", "conventions", "error_type", "evidence", "field", "finish_reason", "first", "group_id",
-    "kind", "label", "last", "marked_untrained", "name", "operation_name", "parameters", "policy_version",
-    "prompt_known", "provider", "reason", "request_model", "response_model", "role", "source", "split", "status",
-    "tools", "toolsets", "trace_id", "tokens_untrained", "text_untrained",
+    "agent", "answer_known", "closed_by_app", "conventions", "error_type", "evidence", "failure", "field",
+    "finish_reason", "first", "gathering", "group_id", "kind", "label", "last", "marked_untrained", "name",
+    "operation_name", "parameters", "policy_version", "policy_version_end", "prompt_known", "provider", "reason",
+    "request_model", "response_model", "role", "source", "split", "status", "tools", "toolsets", "trace_id",
+    "tokens_untrained", "text_untrained",
 ))  # fmt: skip
 """Leaf columns of few different values, which a dictionary shrinks; elsewhere it only costs."""
 

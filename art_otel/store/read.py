@@ -25,16 +25,16 @@ import pyarrow.parquet as pq
 from art_otel import storage
 from art_otel.calls import TOKEN_FACTS
 from art_otel.errors import StorageError, StoreError
-from art_otel.store.files import DataFile, GroupKey, Rows, find_all_files, find_files
+from art_otel.store.files import DataFile, Rows, find_all_files, find_files
 from art_otel.store.report import SCHEMA_VERSION, VERSION_KEY, Part
 from art_otel.store.rows import Fields, restore_trajectory
 from art_otel.store.schema import CALL, PROMPT, READ_ROW, TRACES_ROW, TURN, Record
-from art_otel.trajectories import RolloutTrace, Trajectory
+from art_otel.trajectories import GroupKey, RolloutTrace, Trajectory
 
 _MESSAGES: Final = frozenset({"edits", "messages", "message"})
 _TOKENS: Final = frozenset({"context_token_ids", "token_ids", "logprobs"})
 _TOKEN_FACTS: Final = frozenset(TOKEN_FACTS)
-_SIZES: Final = frozenset({"prompt_tokens", "sampled_tokens", "unscored_tokens"})
+_SIZES: Final = frozenset({"prompt_tokens", "sampled_tokens", "unscored_tokens", "zero_logprobs"})
 """Fields of turns that follow from the others."""
 
 
@@ -216,10 +216,8 @@ def _take(table: pa.Table, rows: Sequence[int]) -> pa.Table:
 
 def with_group_id(trajectory: Trajectory, group_ids: Mapping[GroupKey, str]) -> Trajectory:
     """The trajectory, with another id of its group where there is one for it."""
-    if trajectory.group_id is None:
-        return trajectory
-    group_id = group_ids.get((trajectory.training_step, trajectory.group_id))
-    return trajectory if group_id is None else replace(trajectory, group_id=group_id)
+    key = trajectory.group_key
+    return trajectory if key is None else replace(trajectory, group_id=group_ids.get(key, key.group_id))
 
 
 def _restore(location: str, table: pa.Table, wanted: Wanted) -> Iterator[Trajectory]:

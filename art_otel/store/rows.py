@@ -81,6 +81,16 @@ class TurnSource(NamedTuple):
         # Few are NaN: the sum says whether any may be.
         return sum(map(math.isnan, numbers)) if math.isnan(sum(numbers)) else 0
 
+    @property
+    def zero_logprobs(self) -> int | None:
+        """How many of the sampled ids have a logprob of exactly 0.0; None where the ids are unknown."""
+        ids, logprobs = self.turn.token_ids, self.turn.logprobs
+        if ids is None:
+            return None
+        if logprobs is None or len(logprobs) != len(ids):
+            return 0
+        return memoryview(logprobs.data).cast("f").tolist().count(0)
+
 
 class ArtMessage(msgspec.Struct, frozen=True, gc=False):
     """A message of the main history, for ART. `trainable` marks a sampled one whose turn is to be trained."""
@@ -238,13 +248,11 @@ def group_index(trajectory: Trajectory) -> int:
     """The number by which ART knows the group of a trajectory, which follows from the trajectory alone.
 
     The first 63 bits of the BLAKE2b digest (64 bytes) of the group's key: a compact JSON list in UTF-8,
-    `[training_step,group_id]`, without a group `[rollout_id,attempt,trace_id,started_at]`. Raises ValueError for text
-    that UTF-8 cannot hold.
+    `[training_step,gathering,group_id]`, without a group `[rollout_id,attempt,trace_id,started_at]`. Raises ValueError
+    for text that UTF-8 cannot hold.
     """
-    if trajectory.group_id is None:
-        key = [trajectory.rollout_id, trajectory.attempt, trajectory.trace_id, trajectory.started_at]
-    else:
-        key = [trajectory.training_step, trajectory.group_id]
+    alone = (trajectory.rollout_id, trajectory.attempt, trajectory.trace_id, trajectory.started_at)
+    key = trajectory.group_key or alone
     text = json.dumps(key, ensure_ascii=False, separators=(",", ":"))
     return int.from_bytes(blake2b(text.encode()).digest()[:8], "big") >> 1
 
@@ -252,6 +260,7 @@ def group_index(trajectory: Trajectory) -> int:
 _RESTORED: Final = frozenset(
     [
         "complete",
+        "end",
         "incomplete_reasons",
         "metrics",
         "metadata",

@@ -10,9 +10,11 @@ from typing import Any, Final, get_args
 
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
+from msgspec import structs
 
 from art_otel.calls import (
     Choice,
+    FailureKind,
     Gap,
     GapKind,
     InferenceCall,
@@ -20,11 +22,13 @@ from art_otel.calls import (
     Logprobs,
     Message,
     RoutedExperts,
+    StreamClose,
     TokenIds,
     ToolCall,
     Usage,
     WeightVersion,
 )
+from art_otel.sampling import LogprobsMode
 from art_otel.trajectories.model import Reward, ToolExecution
 
 TEXT: Final = st.text(st.characters(codec="utf-8"), max_size=12)
@@ -160,15 +164,25 @@ def inference_calls() -> SearchStrategy[InferenceCall]:
         tools=st.none() | VALUES,
         usage=st.none() | st.builds(Usage, **counts),
         stream=st.sampled_from([None, True, False]),
+        closed_by_app=st.sampled_from([None, *get_args(StreamClose)]),
         prompt_known=st.none() | st.sampled_from(get_args(Known)),
         answer_known=st.none() | st.sampled_from(get_args(Known)),
         gaps=_GAPS,
         has_instructions=st.sampled_from([None, True, False]),
+        media=st.sampled_from([(), (), ("image",), ("audio", "file")]),
+        logprobs_mode=st.none() | st.sampled_from(get_args(LogprobsMode)),
         conventions=WORDS,
         env_state=OBJECT,
         extra=OBJECT,
         **texts,
-    )
+    ).flatmap(_with_failure)
+
+
+def _with_failure(call: InferenceCall) -> SearchStrategy[InferenceCall]:
+    """Why a call failed may be known, if it did."""
+    if not call.failed:
+        return st.just(call)
+    return st.sampled_from([None, *get_args(FailureKind)]).map(lambda kind: structs.replace(call, failure=kind))
 
 
 _OPTIONAL_TEXTS: Final = (
@@ -180,6 +194,7 @@ _OPTIONAL_TEXTS: Final = (
     "request_model",
     "response_model",
     "policy_version",
+    "policy_version_end",
 )
 _ERROR: Final = st.sampled_from([*[None] * 14, "", "Zürich\n"])
 

@@ -109,6 +109,7 @@ _REST_OF_TRAJECTORY: Final[SearchStrategy[dict[str, Any]]] = st.fixed_dictionari
         "trace_id": TRACE_ID,
         "name": LABEL,
         "group_id": LABEL,
+        "gathering": LABEL,
         "attempt": st.sampled_from([None, 0, 1, 2]),
         "split": LABEL,
         "training_step": NUMBER,

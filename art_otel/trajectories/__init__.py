@@ -15,6 +15,9 @@ if not defer_imports(__name__):
     from art_otel.trajectories.completeness import Concern as Concern
     from art_otel.trajectories.completeness import concern_of as concern_of
     from art_otel.trajectories.completeness import explain as explain
+    from art_otel.trajectories.ends import CONTEXT_EXCEEDED as CONTEXT_EXCEEDED
+    from art_otel.trajectories.ends import FAILED_CALL as FAILED_CALL
+    from art_otel.trajectories.ends import End as End
     from art_otel.trajectories.history import CompletionSpan as CompletionSpan
     from art_otel.trajectories.history import History as History
     from art_otel.trajectories.history import HistoryMessage as HistoryMessage
@@ -36,6 +39,7 @@ if not defer_imports(__name__):
     from art_otel.trajectories.json_views import trajectory_schema as trajectory_schema
     from art_otel.trajectories.model import AddedMessage as AddedMessage
     from art_otel.trajectories.model import Edit as Edit
+    from art_otel.trajectories.model import GroupKey as GroupKey
     from art_otel.trajectories.model import PolicyVersions as PolicyVersions
     from art_otel.trajectories.model import Prompt as Prompt
     from art_otel.trajectories.model import Reward as Reward

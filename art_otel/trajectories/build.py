@@ -162,6 +162,7 @@ def _build_trajectory(
         trace_id=first_span.trace_id,
         name=rollout_attributes.name,
         group_id=rollout_attributes.group_id,
+        gathering=rollout_attributes.gathering,
         attempt=rollout_attributes.attempt,
         split=rollout_attributes.split,
         training_step=rollout_attributes.training_step,

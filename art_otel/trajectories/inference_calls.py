@@ -228,7 +228,7 @@ def with_versions(calls: Iterable[InferenceCall], of_rollout: str | None) -> tup
 def _versions_of(call: InferenceCall) -> list[str | None]:
     """The versions that sampled a call's completions, from its first token to its last."""
     spans = [span.version for choice in call.choices or () for span in choice.weight_versions or ()]
-    return [call.policy_version, *spans]
+    return [call.policy_version, *spans, call.policy_version_end]
 
 
 def first_and_last(calls: Iterable[InferenceCall], of_rollout: str | None) -> PolicyVersions | None:

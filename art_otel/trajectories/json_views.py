@@ -14,6 +14,7 @@ summaries.
 """
 
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from inspect import cleandoc
@@ -22,6 +23,7 @@ from typing import Any, Final, TypeAlias, cast, get_type_hints
 import msgspec
 
 from art_otel.calls import TOKEN_FACTS, Choice, InferenceCall, Logprobs, Message, TokenIds
+from art_otel.trajectories.ends import End
 from art_otel.trajectories.model import Prompt, Reward, Trajectory, Turn, aggregate
 
 ChatMessage: TypeAlias = dict[str, Any]
@@ -112,11 +114,12 @@ _LEFT_OUT: Final = frozenset({"result", "exception", "children", "prompts", "tur
 
 
 def trajectory_json(trajectory: Trajectory) -> dict[str, Any]:
-    """The whole trajectory with `complete` beside it; keys are the field names."""
+    """The whole trajectory with `complete` and `end` beside it; keys are the field names."""
     names = [field.name for field in fields(trajectory) if field.name not in _LEFT_OUT]
     plain = {name: _plain(getattr(trajectory, name)) for name in names}
     prompts = [_prompt(*pair) for pair in zip(trajectory.prompts, trajectory.calls, strict=True)]
-    return {**plain, "prompts": prompts, "turns": list(map(_turn, trajectory.turns)), "complete": trajectory.complete}
+    decided = {"complete": trajectory.complete, "end": trajectory.end}
+    return {**plain, "prompts": prompts, "turns": list(map(_turn, trajectory.turns)), **decided}
 
 
 def _prompt(prompt: Prompt, call: InferenceCall) -> dict[str, object]:
@@ -134,7 +137,7 @@ def _turn(turn: Turn) -> dict[str, object]:
     return {**plain, "parent": turn.parent, "token_parent": turn.token_parent}
 
 
-_FEW_HAVE: Final = frozenset({"weight_versions", *TOKEN_FACTS})
+_FEW_HAVE: Final = frozenset({"policy_version_end", "weight_versions", *TOKEN_FACTS})
 _OF_THE_CALL: Final = frozenset({"messages", "edits", "context_token_ids"})
 """What a prompt has only where its call has no whole prompt."""
 
@@ -142,11 +145,11 @@ _OF_THE_CALL: Final = frozenset({"messages", "edits", "context_token_ids"})
 def trajectory_schema() -> dict[str, Any]:
     """The JSON schema (2020-12) of what `trajectory_json` gives. Later versions may give more keys."""
     types = {name: kind for name, kind in get_type_hints(Trajectory).items() if name not in _LEFT_OUT}
-    types |= {"prompts": tuple[Prompt, ...], "turns": tuple[Turn, ...], "complete": bool}
+    types |= {"prompts": tuple[Prompt, ...], "turns": tuple[Turn, ...], "complete": bool, "end": End | None}
     schemas, records = msgspec.json.schema_components(types.values(), ref_template="#/$defs/{name}")
     records |= {
         "TokenIds": {"type": "array", "items": {"type": "integer"}},
-        "Logprobs": {"type": "array", "items": {"type": "number"}},
+        "Logprobs": {"type": "array", "items": {"type": ["number", "null"]}},
     }
     properties = records["Turn"]["properties"]
     properties |= {name: records["Prompt"]["properties"][name] for name in ("parent", "token_parent")}
@@ -167,14 +170,16 @@ def trajectory_schema() -> dict[str, Any]:
 
 
 def _told(record: msgspec.Struct) -> list[str]:
-    """The fields of a record, but for facts of tokens that are unknown, as most are."""
+    """The fields of a record, but for those that few have and that are unknown."""
     fields_of = record.__struct_fields__
     return [name for name in fields_of if name not in _FEW_HAVE or getattr(record, name) is not None]
 
 
 def _plain(value: object) -> object:
-    if isinstance(value, TokenIds | Logprobs):
+    if isinstance(value, TokenIds):
         return value.tolist()
+    if isinstance(value, Logprobs):
+        return _numbers(value)
     if isinstance(value, msgspec.Struct):
         return {name: _plain(getattr(value, name)) for name in _told(value)}
     if isinstance(value, Mapping):
@@ -182,6 +187,11 @@ def _plain(value: object) -> object:
     if isinstance(value, tuple | list):
         return [_plain(item) for item in cast(Iterable[object], value)]
     return msgspec.to_builtins(value)
+
+
+def _numbers(logprobs: Logprobs) -> list[float | None]:
+    """The logprobs, None where one is unknown: JSON has no NaN."""
+    return [None if math.isnan(logprob) else logprob for logprob in logprobs]
 
 
 JsonObject: TypeAlias = Mapping[str, Any]
@@ -247,9 +257,11 @@ def _policy_response(call: InferenceCall) -> JsonObject | None:
         id=call.response_id,
         model=call.response_model,
         policy_version=call.policy_version,
+        policy_version_end=call.policy_version_end,
         choices=None if call.choices is None else [_choice(choice) for choice in call.choices],
         error_type=call.error_type,
         error=call.error,
+        failure=call.failure,
     )
 
 
@@ -259,7 +271,7 @@ def _choice(choice: Choice) -> JsonObject:
         message=_message(choice.message),
         finish_reason=choice.finish_reason,
         token_ids=None if choice.token_ids is None else choice.token_ids.tolist(),
-        logprobs=None if choice.logprobs is None else choice.logprobs.tolist(),
+        logprobs=None if choice.logprobs is None else _numbers(choice.logprobs),
         weight_versions=None if choice.weight_versions is None else msgspec.to_builtins(choice.weight_versions),
     )
 

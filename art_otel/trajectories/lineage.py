@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from art_otel.calls import Choice, InferenceCall, Message, ToolCall, canonical_arguments
+from art_otel.calls import Choice, InferenceCall, Message, ToolCall, canonical_arguments, media_in
 from art_otel.conventions import ToolFacts, failure_of, tool_facts
 from art_otel.spans import Span, SpanTree
 from art_otel.trajectories.model import Edit, Prompt, ToolExecution, Turn
@@ -51,7 +51,7 @@ def build_lineage(calls: Sequence[InferenceCall]) -> Lineage:
     A call moves behind the call whose completion its prompt holds, even if the clocks say otherwise.
     """
     numbers = PrefixNumbers()
-    calls = with_answer_ids(calls, numbers)
+    calls = _with_media(with_answer_ids(calls, numbers))
     needed = None if is_chain(calls) else numbers
     calls = with_conversation_gaps(calls, needed)
     message_parents = find_message_parents(calls, needed)
@@ -75,6 +75,27 @@ def build_lineage(calls: Sequence[InferenceCall]) -> Lineage:
         for choice_position, choice in enumerate(call.choices or ()):
             turns.append(_turn(new_index, choice_position, prompt, choice, verdicts_on(call, choice)))
     return Lineage(tuple(ordered), tuple(prompts), tuple(turns), numbers)
+
+
+def _with_media(calls: Sequence[InferenceCall]) -> list[InferenceCall]:
+    """Add to calls what kinds of content beside text their prompts have.
+
+    Of a prompt that begins as the one before it only the rest is looked at.
+    """
+    result: list[InferenceCall] = []
+    earlier: tuple[Message, ...] = ()
+    media: tuple[str, ...] = ()
+    for call in calls:
+        prompt = call.input_messages
+        if prompt is None:
+            result.append(call)
+            continue
+        goes_on = prompt[: len(earlier)] == earlier
+        new = media_in(prompt[len(earlier) :] if goes_on else prompt)
+        media = tuple(sorted({*media, *new})) if goes_on else new
+        earlier = prompt
+        result.append(call if call.media == media else msgspec.structs.replace(call, media=media))
+    return result
 
 
 def _causal_order(parents: Sequence[MessageParent | None]) -> list[int]:

@@ -42,7 +42,7 @@ and share its prompt; what is unknown is None and never 0 or empty.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Generic, Literal, TypeAlias
+from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec.structs import replace as replace_fields
@@ -51,6 +51,7 @@ from typing_extensions import TypeVar
 from art_otel.attributes import REWARD_NAME, RewardSource
 from art_otel.calls import TOKEN_FACTS, InferenceCall, Logprobs, Message, RoutedExperts, TokenIds, WeightVersion
 from art_otel.spans import Value
+from art_otel.trajectories.ends import End, end_of
 
 if TYPE_CHECKING:
     from art_otel.trajectories.history import History
@@ -62,16 +63,17 @@ Status: TypeAlias = Literal["ok", "error", "cancelled", "unfinished"]
 """How a rollout went, as its own span says. `unfinished`: that span never ended, or is not in the sources."""
 
 TokensUntrained: TypeAlias = Literal[
-    "failed", "aborted", "stream broke", "scrubbed", "ids doubtful", "contradicting recordings"
+    "failed", "aborted", "scrubbed", "ids doubtful", "contradicting recordings", "stream broke"
 ]
 """Why the token ids of a completion must not be trained.
 
 - `failed`: its call ended in an error.
 - `aborted`: the server stopped sampling before the policy did, as vLLM does for an update of the weights.
-- `stream broke`: its stream ended without a finish reason, so the completion may be cut.
 - `scrubbed`: a secret was found in what its call was asked or answered.
 - `ids doubtful`: the server listed fewer or more ids than it counted.
 - `contradicting recordings`: two recordings of its call say different things.
+- `stream broke`: its stream ended without a finish reason, so the completion may be cut. It comes last, because an
+  option may lift it where the app closed the stream.
 """
 
 TextUntrained: TypeAlias = Literal[
@@ -236,11 +238,30 @@ class PolicyVersions(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     last: str
 
 
+class GroupKey(NamedTuple):
+    """What one group is known by: members of a group have the same three.
+
+    A task comes again in later training steps, and in later calls of a gathering function:
+    `gather_trajectory_groups({"task-7": …})` in a loop makes a group in each round.
+    """
+
+    training_step: int | None
+    gathering: str | None
+    group_id: str
+
+    @property
+    def may_be_several(self) -> bool:
+        """Whether nothing tells if the group id was used again, for another group."""
+        return self.training_step is None and self.gathering is None
+
+
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class Trajectory(Generic[Result_co]):
     """One recorded rollout: what it was, how it ended, its rewards, its calls and its turns.
 
     - `trace_id` is the trace of the rollout's own span, or of its first span if its own is missing.
+    - `gathering` is the id of the `gather_trajectories` or `gather_trajectory_groups` call that ran it. `group_key` is
+      the group whose members it is compared with: `group_id`, in one training step and one gathering.
     - `revision` counts, from 0, how often the trajectory was written again because late spans came.
     - `incomplete_reasons` maps each reason to a count. A trajectory is complete if there is none.
     - Times are nanoseconds since the epoch. They are None if the rollout's span is missing or never ended.
@@ -261,6 +282,7 @@ class Trajectory(Generic[Result_co]):
     trace_id: str
     name: str | None = None
     group_id: str | None = None
+    gathering: str | None = None
     attempt: int | None = None
     split: str | None = None
     training_step: int | None = None
@@ -307,6 +329,16 @@ class Trajectory(Generic[Result_co]):
     def complete(self) -> bool:
         """Whether no gap is known."""
         return not self.incomplete_reasons
+
+    @property
+    def end(self) -> End | None:
+        """How sampling ended, where that is not that the agent was done: its context was exceeded, or a call failed."""
+        return end_of(self.calls)
+
+    @property
+    def group_key(self) -> GroupKey | None:
+        """The group whose members the trajectory is compared with; None where it has none."""
+        return None if self.group_id is None else GroupKey(self.training_step, self.gathering, self.group_id)
 
     @property
     def histories(self) -> "tuple[History, ...]":
@@ -392,25 +424,30 @@ def version_of(trajectory: Trajectory, call: InferenceCall) -> str | None:
     return trajectory.policy_version.first
 
 
-def versions_in(trajectory: Trajectory) -> set[str | None]:
+def versions_in(trajectory: Trajectory, without: AbstractSet[int] = frozenset()) -> set[str | None]:
     """The versions of the rollout, of every call and of what it sampled; with None where one is unknown.
 
-    A call that failed before anything was sampled needs none.
+    A call that failed before anything was sampled needs none. Of calls at the positions `without` none counts.
     """
     versions = trajectory.policy_version
     of_rollout: set[str | None] = set() if versions is None else {versions.first, versions.last}
     if of_rollout and not _says_any(trajectory.calls):
         return of_rollout
-    sampling = {turn.call for turn in trajectory.turns}
-    with_versions = {turn.call for turn in trajectory.turns if turn.weight_versions}
-    of_tokens = {span.version for turn in trajectory.turns for span in turn.weight_versions or ()}
+    if without:
+        of_rollout = set()  # they are those of all calls
+    turns = [turn for turn in trajectory.turns if turn.call not in without]
+    calls = {position: call for position, call in enumerate(trajectory.calls) if position not in without}
+    sampling = {turn.call for turn in turns}
+    with_versions = {turn.call for turn in turns if turn.weight_versions}
+    of_tokens = {span.version for turn in turns for span in turn.weight_versions or ()}
     of_calls = {
         call.policy_version
-        for position, call in enumerate(trajectory.calls)
+        for position, call in calls.items()
         if call.policy_version is not None
         or (position not in with_versions and (position in sampling or not call.failed))
     }
-    return of_rollout | of_calls | of_tokens
+    at_ends = {call.policy_version_end for call in calls.values() if call.policy_version_end is not None}
+    return of_rollout | of_calls | at_ends | of_tokens
 
 
 def first_and_last_known(trajectory: Trajectory) -> PolicyVersions | None:

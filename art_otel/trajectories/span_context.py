@@ -128,6 +128,7 @@ _NOT_METADATA: Final = frozenset(
         attributes.ROLLOUT_ARGUMENTS,
         attributes.ROLLOUT_RESULT,
         attributes.GROUP_ID,
+        attributes.GATHERING_ID,
         attributes.SPLIT,
         attributes.POLICY_VERSION,
         attributes.REWARD,
@@ -159,6 +160,7 @@ class RolloutAttributes(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str | None = None
     group_id: str | None = None
+    gathering: str | None = None
     attempt: int | None = None
     split: str | None = None
     training_step: int | None = None
@@ -181,6 +183,7 @@ def read_rollout_attributes(root: Span | None) -> RolloutAttributes:
     return RolloutAttributes(
         name=_text(root, attributes.ROLLOUT_NAME) or root.name.removeprefix(attributes.ROLLOUT_SPAN_PREFIX),
         group_id=_text(root, attributes.GROUP_ID),
+        gathering=_text(root, attributes.GATHERING_ID),
         attempt=attempt_of(root),
         split=_text(root, attributes.SPLIT),
         training_step=integer(_setting(root, attributes.TRAINING_STEP)),

@@ -158,7 +158,7 @@ def verdicts_on(call: InferenceCall, choice: Choice) -> Verdicts:
             text.add(consequence.text)
     if call.input_messages is None and call.prompt_token_ids is None:  # as where a log leads to what it does not hold
         text.add("content doubtful")
-    if call.stream is True and choice.finish_reason is None:
+    if call.stream is True and choice.finish_reason is None and call.closed_by_app != "finished":
         tokens.add("stream broke")
         if "content doubtful" not in text or not any(_is_of(gap, choice) for gap in call.gaps):
             text.add("stream broke")  # else the gap says more than a finish reason that nobody recorded
@@ -235,7 +235,13 @@ def _unknown_content(call: InferenceCall) -> Iterator[Gap]:
 
 
 def _lost_tool_calls(call: InferenceCall) -> Iterator[Gap]:
-    """The model called tools, as the finish reason says, and the tool calls are not there."""
+    """The model called tools, as the finish reason says, and the tool calls are not there.
+
+    A body that was recorded as it came has all that the server's parser found: with `tool_choice="required"` vLLM says
+    `tool_calls` of a text that it could not parse, and the text is the answer.
+    """
+    if call.answer_known == "verbatim body":
+        return
     for choice in call.choices or ():
         called = choice.finish_reason in _TOOL_FINISH_REASONS
         if called and not choice.message.tool_calls and not _is_tokens_only(choice):

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
 from art_otel.errors import ArtOtelError
+from art_otel.trajectories import GroupKey
 
 
 class NotFoundError(ArtOtelError):
@@ -34,16 +35,9 @@ class TrajectoryKey(NamedTuple):
         return cls(record["rollout_id"], record["attempt"], record["trace_id"], record["source"])
 
 
-class GroupKey(NamedTuple):
-    """A group: rollouts of one task in two training steps are two groups."""
-
-    training_step: int | None
-    group_id: str
-
-    @classmethod
-    def of(cls, record: Mapping[str, Any]) -> "GroupKey":
-        """The key of the group that a row is in, from its plain fields."""
-        return cls(record["training_step"], record["group_id"])
+def group_key_of(record: Mapping[str, Any]) -> GroupKey:
+    """The key of the group that a row is in, from its plain fields."""
+    return GroupKey(*(record[name] for name in GroupKey._fields))
 
 
 def encode_key(key: TrajectoryKey | GroupKey) -> str:
@@ -64,8 +58,8 @@ def decode_trajectory_key(text: str) -> TrajectoryKey:
 def decode_group_key(text: str) -> GroupKey:
     """The key that an address names. Raises NotFoundError."""
     match _values(text):
-        case [int() | None as training_step, str(group_id)]:
-            return GroupKey(training_step, group_id)
+        case [int() | None as training_step, str() | None as gathering, str(group_id)]:
+            return GroupKey(training_step, gathering, group_id)
         case _:
             raise NotFoundError("the address names no group")
 

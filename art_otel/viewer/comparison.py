@@ -15,7 +15,7 @@ from art_otel.data.plan import TurnReward
 from art_otel.data.sequences import BuiltSequences
 from art_otel.store import Wanted
 from art_otel.trajectories import Trajectory
-from art_otel.viewer.addresses import GroupKey
+from art_otel.viewer.addresses import group_key_of
 from art_otel.viewer.judging import Judgement, PlanOptions
 from art_otel.viewer.snapshot import Snapshot
 
@@ -44,7 +44,7 @@ def members_of(snapshot: Snapshot, row: int) -> list[int]:
     (record,) = outlines.records([row])
     if record["group_id"] is None:
         return [row]
-    return np.flatnonzero(outlines.in_group(GroupKey.of(record))).tolist()
+    return np.flatnonzero(outlines.in_group(group_key_of(record))).tolist()
 
 
 def compare(snapshot: Snapshot, row: int, options: PlanOptions, trajectory: Trajectory | None = None) -> Comparison:

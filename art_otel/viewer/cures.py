@@ -7,6 +7,7 @@ has one.
 from typing import Any, Final, NamedTuple
 
 from art_otel.data.completions import SEVERAL
+from art_otel.data.versions import HOW_TO_WRITE
 from art_otel.trajectories import explain
 
 _INCOMPLETE: Final = "incomplete: "
@@ -82,12 +83,19 @@ _HELPS: Final = {
 _CURES: Final = {
     "ended on a failed call": Cure(
         "no call completed after the last that failed, as in an outage",
-        'Sample it again, or train it with allow_incomplete=["ended on a failed call"].',
+        'Sample it again, or train it with allow_incomplete=["ended on a failed call"]. If the call failed because its'
+        " context was too long, report what the server said: it is not in art-otel's table (docs/troubleshooting.md).",
+    ),
+    "context exceeded": Cure(
+        "its last call failed because the context was too long", "Choose context_exceeded=keep to train it."
     ),
     "status": Cure(
         "the rollout ended otherwise than the status option asks for", "Name its status in the status option, or any."
     ),
-    "split": Cure("the rollout is of another split, or of none", "Choose its split, or leave the option empty."),
+    "split": Cure(
+        "the rollout is of another split; val, validation, test and eval are trained only where they are named",
+        "Name its split in the option, or * for all.",
+    ),
     "training step": Cure("the rollout is of another training step, or of none", "Choose its step, or leave it empty."),
     "no policy version": Cure(
         "a call has no policy version", "Set policy_version in art_otel.configure() or on the rollout."
@@ -96,7 +104,7 @@ _CURES: Final = {
         "another version than the option names sampled the rollout", "Name that version, or allow it by max_staleness."
     ),
     "policy version without a number": Cure(
-        "staleness compares numbers", "Give policy versions a number, as in step-12."
+        "staleness compares numbers, and a version has none that is surely one", f"{HOW_TO_WRITE}."
     ),
     "stale": Cure("the rollout is older than max_staleness allows", "Raise max_staleness, or sample anew."),
     "no reward": Cure(
@@ -126,7 +134,13 @@ _CURES: Final = {
         "Allow more tokens when you sample, or choose length=keep to train it.",
     ),
     "constrained sampling": Cure(
-        "a tool choice, a schema or a grammar let only some tokens be sampled", "Choose constrained=keep to train it."
+        "its request allowed only some tokens, as by a schema or allowed_token_ids, or moved them, as by logit_bias",
+        "Choose constrained=keep to train it.",
+    ),
+    "images not carried": Cure(
+        "the prompt of its call has images, audio or files, for which the token ids have no more than placeholders",
+        "Choose images=placeholders to train it on these, or export to a trainer that gets the images, as"
+        " agentlightning and trinity do.",
     ),
     "zero variance": Cure(
         "all known rewards of the group are equal, so nothing is learned from it", "Sample more rollouts of the task."
@@ -151,7 +165,9 @@ _CURES: Final = {
         "Sample with a server that lists all ids, as vLLM does.",
     ),
     "stream broke": Cure(
-        "its stream ended without a finish reason, so the completion may be cut", "Read streams to their end."
+        "its stream ended without a finish reason, so the completion may be cut",
+        "Read streams to their end. If the app ends its completions by closing their streams, choose"
+        " closed_streams=train.",
     ),
     "scrubbed": Cure("a secret was found in its call", "Keep secrets out of prompts (docs/how-to/scrub.md)."),
     "content doubtful": Cure(

@@ -12,9 +12,9 @@ import numpy as np
 
 from art_otel.data.option_texts import NONE
 from art_otel.store import Wanted
-from art_otel.trajectories import Trajectory
+from art_otel.trajectories import GroupKey, Trajectory
 from art_otel.trajectories.history import main_history
-from art_otel.viewer.addresses import GroupKey, NotFoundError
+from art_otel.viewer.addresses import NotFoundError
 from art_otel.viewer.comparison import compare
 from art_otel.viewer.conversation import message_text
 from art_otel.viewer.judging import PlanOptions

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from art_otel.data import Batches, BatchReport
-from art_otel.data.advantages import ADVANTAGES_OVER_GROUPS
+from art_otel.data.advantages import ADVANTAGES_OVER_GROUPS, ADVANTAGES_OVER_REWARDS
 from art_otel.data.batches import batches
 from art_otel.data.completion_columns import REASONS
 from art_otel.data.option_texts import OPTION_TEXTS, default_text, read_credit, read_options
@@ -57,7 +57,7 @@ class PlanOptions:
     @property
     def compares_groups(self) -> bool:
         """Whether a group alone does not tell its advantages."""
-        return self.advantage in ADVANTAGES_OVER_GROUPS
+        return self.advantage in {**ADVANTAGES_OVER_GROUPS, **ADVANTAGES_OVER_REWARDS}
 
     @property
     def unit(self) -> str:

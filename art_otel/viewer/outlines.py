@@ -20,14 +20,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from art_otel.data.columns import with_group_ids
 from art_otel.store import RowGroup
 from art_otel.store.files import DataFile
 from art_otel.store.read import groups_in, open_parquet
-from art_otel.viewer.addresses import GroupKey
+from art_otel.trajectories import GroupKey
 
 _PLAIN: Final = (
-    "rollout_id", "attempt", "trace_id", "name", "status", "reward", "complete", "group_id", "split", "training_step",
-    "policy_version", "started_at", "ended_at",
+    "rollout_id", "attempt", "trace_id", "name", "status", "reward", "complete", "gathering", "group_id", "split",
+    "training_step",    "policy_version", "started_at", "ended_at",
 )  # fmt: skip
 
 _LISTS: Final = (
@@ -151,7 +152,7 @@ class Outlines:
 
     def in_group(self, key: GroupKey) -> NDArray[np.bool_]:
         """Mark the rows of the group. Shape: (rows,)."""
-        return self.equal("group_id", key.group_id) & self.equal("training_step", key.training_step)
+        return np.logical_and.reduce([self.equal(name, value) for name, value in key._asdict().items()])
 
 
 class Search:
@@ -225,10 +226,7 @@ def _with_place(table: pa.Table, file: ViewedFile) -> pa.Table:
     table = table.append_column("shown_policy_version", version)
     table = table.append_column("recorded_group_id", table.column("group_id"))
     if group_ids := file.data.group_ids:
-        position, steps = table.schema.get_field_index("group_id"), table.column("training_step").to_pylist()
-        ids = table.column("group_id").to_pylist()
-        others = [group_ids.get((step, group_id), group_id) for step, group_id in zip(steps, ids, strict=True)]
-        table = table.set_column(position, "group_id", pa.array(others, pa.string()))
+        table = with_group_ids(table, group_ids)
     return table.append_column("source", pa.repeat(pa.scalar(file.source, pa.int32()), table.num_rows))
 
 

@@ -21,7 +21,8 @@ import pyarrow.compute as pc
 from art_otel import storage
 from art_otel.errors import StorageError
 from art_otel.store import REPORT_NAME
-from art_otel.viewer.addresses import GroupKey, encode_key
+from art_otel.trajectories import GroupKey
+from art_otel.viewer.addresses import encode_key, group_key_of
 from art_otel.viewer.cures import cure_of, cure_of_gap, show_reason
 from art_otel.viewer.judging import PlanOptions, described_options
 from art_otel.viewer.outlines import ListColumn
@@ -71,12 +72,25 @@ def _named(column: ListColumn) -> list[dict[str, Any]]:
 
 def _groups(snapshot: Snapshot) -> list[dict[str, Any]]:
     """The groups to choose from, by their steps and ids; none where they are too many for a choice."""
-    table = snapshot.outlines.table.select(["group_id", "training_step"])
-    counts = table.filter(pc.is_valid(table.column("group_id"))).group_by(["training_step", "group_id"]).aggregate([])
+    table = snapshot.outlines.table.select(GroupKey._fields)
+    counts = table.filter(pc.is_valid(table.column("group_id"))).group_by(GroupKey._fields).aggregate([])
     if counts.num_rows > _MOST_GROUPS:
         return []
-    keys = sorted(map(GroupKey.of, counts.to_pylist()), key=lambda key: (key.training_step or 0, key.group_id))
-    return [{"key": encode_key(key), "name": key.group_id, "step": key.training_step} for key in keys]
+    keys = sorted(
+        map(group_key_of, counts.to_pylist()),
+        key=lambda key: (key.training_step or 0, key.group_id, key.gathering or ""),
+    )
+    gatherings = Counter((key.training_step, key.group_id) for key in keys)
+    return [
+        {
+            "key": encode_key(key),
+            "name": key.group_id
+            if gatherings[key.training_step, key.group_id] == 1 or key.gathering is None
+            else f"{key.group_id} of gathering {key.gathering}",
+            "step": key.training_step,
+        }
+        for key in keys
+    ]
 
 
 def _labels(snapshot: Snapshot) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from art_otel.sources import FileStats, find_inputs, read_file
 from art_otel.spans import Span
 from art_otel.trajectories import Reward, Trajectory, trajectory_json
 from art_otel.trajectories.history import leaves, main_history, path_to, token_leaves
-from art_otel.viewer.addresses import GroupKey, TrajectoryKey, encode_key
+from art_otel.viewer.addresses import TrajectoryKey, encode_key, group_key_of
 from art_otel.viewer.comparison import compare, members_of
 from art_otel.viewer.conversation import conversations
 from art_otel.viewer.judging import DEFAULTS, Judgement, PlanOptions
@@ -141,7 +141,7 @@ def _row(record: dict[str, Any], reasons: list[str], models: list[str]) -> dict[
         "complete": record["complete"],
         "reasons": reasons,
         "groupId": group_id,
-        "groupKey": None if group_id is None else encode_key(GroupKey.of(record)),
+        "groupKey": None if group_id is None else encode_key(group_key_of(record)),
         "split": record["shown_split"],
         "step": record["shown_training_step"],
         "policyVersion": record["shown_policy_version"],

@@ -50,7 +50,9 @@ def _turn(trajectory: Trajectory, position: int, tokenizer: Tokenizer | None) ->
         "drift": _drift(trajectory, turn, tokenizer),
         "respelledAt": turn.prompt.respelled_at,
         "model": call.response_model or call.request_model,
-        "policyVersion": call.policy_version,
+        "policyVersion": call.policy_version
+        if call.policy_version_end is None
+        else f"{call.policy_version}, then {call.policy_version_end}",
     }
 
 

@@ -57,7 +57,7 @@ async def train(steps: int) -> None:
 
     for step in range(steps):
         tasks = {f"secret {secret}": [play(client, secret) for _ in range(ATTEMPTS)] for secret in NUMBERS}
-        groups = await art_otel.gather_trajectory_groups(tasks, max_concurrent=8, progress=False)
+        groups = await art_otel.gather_trajectory_groups(tasks, training_step=step, max_concurrent=8, progress=False)
         update(policy, optimizer, groups)
         rewards = [trajectory.reward for group in groups for trajectory in group]
         print(f"step {step:2}  reward {sum(rewards) / len(rewards):.2f}", flush=True)

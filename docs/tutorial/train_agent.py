@@ -40,7 +40,9 @@ async def train(steps: int) -> None:
             tasks = {
                 f"secret {secret}": [play(gateway.url, agents, secret) for _ in range(ATTEMPTS)] for secret in NUMBERS
             }
-            groups = await art_otel.gather_trajectory_groups(tasks, max_concurrent=AGENTS, progress=False)
+            groups = await art_otel.gather_trajectory_groups(
+                tasks, training_step=step, max_concurrent=AGENTS, progress=False
+            )
             update(policy, optimizer, groups)
             rewards = [trajectory.reward for group in groups for trajectory in group]
             print(f"step {step:2}  reward {sum(rewards) / len(rewards):.2f}", flush=True)

@@ -19,7 +19,7 @@ laws = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 CHOICES = {
     "allow_incomplete": st.sampled_from([True, False, ["missing root"]]),
-    "split": st.sampled_from([None, None, "train", ["train", None]]),
+    "split": st.sampled_from([None, None, "train", ["train", None], "*"]),
     "status": st.sampled_from(["ok", ("ok", "error")]),
     "advantage": st.sampled_from(["grpo", "grpo_sample", "dr_grpo", "rloo", "centered", None]),
     "credit": st.sampled_from(CREDITS),
@@ -37,6 +37,7 @@ READING = st.fixed_dictionaries(
         "shuffle_buffer": st.integers(1, 3),
         "seed": st.sampled_from([None, 0, 7]),
         "epoch": st.integers(0, 1),
+        "keep_together": st.sampled_from([None, None, "rollout", "group"]),
     }
 )
 

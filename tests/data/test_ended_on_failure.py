@@ -6,6 +6,7 @@ from msgspec import structs
 import art_otel
 from art_otel.calls import Message, TokenIds
 from art_otel.data import message_batches, preference_batches
+from art_otel.trajectories import Trajectory
 from tests.conversions import convert_spans
 from tests.data.rollouts import assistant, call, rollout, user
 from tests.dumps import chat_span, make_span
@@ -55,6 +56,69 @@ def test_a_failure_that_the_agent_handled_is_no_reason(calls):
 def test_a_rollout_in_which_no_call_completed_after_its_last_failure_is_left_out(calls):
     assert skipped(*calls) == set(LEFT_OUT)
     assert skipped(*calls, allow_incomplete=True) == set()
+
+
+def group_of_three(**of_first) -> list[Trajectory]:
+    """Rollouts with the rewards 0, 1 and 2, of which the first outgrew its context."""
+    (choice,) = good(0).choices
+    sampled = structs.replace(
+        good(0),
+        prompt_token_ids=TokenIds.of([1, 2]),
+        choices=(structs.replace(choice, token_ids=TokenIds.of([7])),),
+    )
+    first = structs.replace(sampled, **of_first)
+    return [
+        rollout([first, failed(1, failure="context exceeded")], "r0", group_id="g", reward=0.0),
+        rollout([sampled], "r1", group_id="g", reward=1.0),
+        rollout([sampled], "r2", group_id="g", reward=2.0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("option", "advantages", "left_out", "masked"),
+    [
+        ("keep", [-1.0, 0.0, 1.0], {}, 0),
+        ("mask", [0.0, 1.0], {"context exceeded": 1}, 1),
+        ("drop", [-0.5, 0.5], {"context exceeded": 1}, 0),
+    ],
+)
+def test_a_context_that_was_exceeded_is_the_policys_doing(tmp_path, option, advantages, left_out, masked):
+    """The rollout is trained with its reward, and the others of its group are compared with it, in memory and not."""
+    group = group_of_three()
+    art_otel.write_trajectories(group, tmp_path / "d")
+    for sources in (group, tmp_path / "d"):
+        found = art_otel.batches(sources, advantage="centered", context_exceeded=option)
+        (batch,) = found
+        assert sorted(batch.advantages[batch.loss_mask].tolist()) == advantages
+        assert found.report.trajectories_skipped == left_out
+        assert found.report.completions_skipped == ({"context exceeded": 1} if masked else {})
+        assert found.report.context_exceeded == (option != "drop")
+    columns = art_otel.batches(tmp_path / "d", context_exceeded=option).verdict_columns()
+    assert columns.skipped == [next(iter(left_out), None), None, None]
+    chats = message_batches(group, context_exceeded=option)
+    assert sum(map(len, chats)) == len(advantages)
+    assert chats.report.trajectories_skipped == left_out
+
+
+@pytest.mark.parametrize("closed", [None, "left", "finished"])
+def test_ids_of_a_stream_that_the_app_closed_are_trained_where_somebody_says_so(tmp_path, closed):
+    """At recording (`finished`), or at choosing; a stream that broke is lifted by nothing."""
+    (broken,) = group_of_three()[1].calls
+    (choice,) = broken.choices
+    broken = structs.replace(
+        broken, stream=True, closed_by_app=closed, choices=(structs.replace(choice, finish_reason=None),)
+    )
+    one = rollout([broken, good(1)], reward=1.0)
+    art_otel.write_trajectories([one], tmp_path / "d")
+    for sources in ([one], tmp_path / "d"):
+        for option in ("drop", "train"):
+            found = art_otel.batches(sources, closed_streams=option)
+            tokens = [batch.input_ids[batch.loss_mask].tolist() for batch in found]
+            is_trained = closed == "finished" or (closed == "left" and option == "train")
+            assert tokens == ([[7]] if is_trained else [])
+            assert found.report.completions_skipped["stream broke"] == (not is_trained)
+    chats = message_batches([one])
+    assert sum(map(len, chats)) == 1 + (closed == "finished")
 
 
 def test_of_calls_at_once_the_end_counts_and_not_the_start():

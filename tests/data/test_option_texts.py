@@ -5,14 +5,14 @@ from inspect import signature
 import pytest
 
 import art_otel
-from art_otel.data.credit import CREDITS
+from art_otel.data.credit import CREDITS, weighted
 from art_otel.data.option_texts import OPTION_TEXTS, default_text, read_credit, read_options
 from art_otel.errors import UsageError
 from tests.data.token_rollouts import judged, talk
 
 WITHOUT = {
     "sources", "batch_size", "packed", "pad_token_id", "seed", "epoch", "shuffle_buffer", "by_length", "rank",
-    "world_size", "drop_last", "tokenizer", "token_facts",
+    "world_size", "drop_last", "keep_together", "tokenizer", "token_facts",
 }  # fmt: skip
 """Options of the arrays and their order; a tokenizer is no text."""
 
@@ -25,7 +25,8 @@ def test_defaults_and_every_choice_are_what_batches_takes():
     assert read_options({}) == read_options({option.name: "" for option in OPTION_TEXTS}) == {}
     for option in OPTION_TEXTS:
         for text in {*option.choices, default_text(option.name)} - {None}:
-            art_otel.batches([], **{"max_tokens": 5} | read_options({option.name: text}))
+            others = {"max_tokens": 5, "credit": weighted({"correct": 1.0})}  # of which GDPO compares each by itself
+            art_otel.batches([], **others | read_options({option.name: text}))
 
 
 def test_texts_mean_values():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 import art_otel
-from art_otel.calls import Logprobs
+from art_otel.calls import Logprobs, Usage
 from art_otel.data import reward_function
 from art_otel.data.completion_columns import REASONS
 from art_otel.errors import UsageError
@@ -22,12 +22,31 @@ from tests.data.batch_options import laws, options
 from tests.data.token_rollouts import rollouts, stored, talk
 from tests.examples import examples
 
-UNTRAINED = [None, None, None, "failed", "scrubbed"]
-PARAMETERS = [{}, {}, {"temperature": 0.5}, {"tool_choice": "required"}]
+UNTRAINED = [None, None, None, "failed", "scrubbed", "stream broke"]
+COUNTED = [
+    {},
+    {"stream": True},
+    {"stream": True, "tools": ()},
+    {"stream": True, "tools": ({"a": 1},)},
+    {"stream": True, "tools": ({"a": 1},), "usage": Usage(output_tokens=1)},
+    {"stream": True, "tools": ({"b": 1},), "usage": Usage(input_tokens=1)},
+]
+PARAMETERS = [
+    {},
+    {},
+    {"temperature": 0.5},
+    {"top_p": 0.5, "temperature": 0},
+    {"allowed_token_ids": [1]},
+    {"tool_choice": "required"},
+]
+MODES = [None, "raw", "raw", "tempered", "processed"]
 FURTHER = st.fixed_dictionaries(
     {},
     optional={
         "constrained": st.just("drop"),
+        "images": st.just("placeholders"),
+        "context_exceeded": st.sampled_from(["mask", "drop"]),
+        "closed_streams": st.just("train"),
         "token_rewards": st.sampled_from(["reward", {"a": 2.0}]),
         "advantage": st.sampled_from(["grpo_batch", "reinforce_plus_plus", "reinforce_plus_plus_baseline"]),
         "training_step": st.sampled_from([1, [None, 2]]),
@@ -49,7 +68,8 @@ def varied(draw, one: Trajectory) -> Trajectory:
     turns = []
     for turn in one.turns:
         size = len(turn.token_ids or ())
-        logprobs = draw(st.none() | st.lists(st.sampled_from([-0.5, float("nan")]), min_size=size, max_size=size))
+        some = st.lists(st.sampled_from([-0.5, 0.0, float("nan")]), min_size=size, max_size=size)
+        logprobs = draw(st.none() | some | st.just([0.0] * size))
         known = None if turn.token_ids is None or logprobs is None else Logprobs.of(logprobs)
         verdict, reason = draw(st.sampled_from(UNTRAINED)), draw(st.sampled_from(["stop", "stop", "length", None]))
         turns.append(structs.replace(turn, logprobs=known, tokens_untrained=verdict, finish_reason=reason))
@@ -62,6 +82,12 @@ def varied(draw, one: Trajectory) -> Trajectory:
             response_model=draw(st.sampled_from([None, models[0]])),
             agent=draw(st.sampled_from([None, "planner", "worker-1", "worker-2"])),
             marked_untrained=draw(st.sampled_from([None, None, None, "judge"])),
+            logprobs_mode=draw(st.sampled_from(MODES)),
+            media=draw(st.sampled_from([(), (), ("image",)])),
+            error=draw(st.sampled_from([None, None, None, "it failed"])),
+            failure=draw(st.sampled_from([None, "context exceeded"])),
+            closed_by_app=draw(st.sampled_from([None, "left"])),
+            **draw(st.sampled_from(COUNTED)),
         )
         for call in one.calls
     ]
@@ -121,6 +147,39 @@ def test_of_all_recordings(tmp_path: Path):
     assert columns.counted.tolist() == [None not in of_row for of_row in sizes]
     assert columns.sampled.tolist() == [sum(filter(None, of_row)) for of_row in sizes]
     assert 0 < columns.counted.sum() < len(sizes)
+
+
+def test_streams_with_tools_whose_ids_nobody_counted_are_trained_and_said(tmp_path: Path):
+    told = talk("r", *[1] * len(COUNTED))
+    calls = tuple(structs.replace(call, **known) for call, known in zip(told.calls, COUNTED, strict=True))
+    art_otel.write_trajectories([replace(told, calls=calls), talk("s", 2)], tmp_path)
+    batches = art_otel.batches(tmp_path, advantage=None)
+    assert sum(int(batch.loss_mask.sum()) for batch in batches) == len(COUNTED) + 2
+    assert (batches.report.trained_completions, batches.report.uncounted_completions) == (len(COUNTED) + 1, 2)
+    check(tmp_path, advantage=None)
+    check(tmp_path, advantage=None, max_tokens=3, overflow="truncate")
+
+
+def test_of_long_completions_whose_logprobs_are_all_zero(tmp_path: Path):
+    def zeros(rollout_id: str, size: int, **fields) -> Trajectory:
+        told = talk(rollout_id, size, reward=1.0, group_id="g")
+        turns = [structs.replace(turn, logprobs=Logprobs.of([0.0] * size)) for turn in told.turns]
+        return replace(told, turns=tuple(turns), calls=(structs.replace(told.calls[0], **fields),))
+
+    found = [
+        zeros("few", 8),
+        zeros("many", 9),
+        zeros("greedy", 9, parameters={"temperature": 0}),
+        zeros("forced", 9, parameters={"tool_choice": "required"}),
+        zeros("tempered", 20, parameters={"temperature": 0.5}, logprobs_mode="tempered"),
+        zeros("seen", 9, media=("image",)),
+    ]
+    art_otel.write_trajectories(found, tmp_path)
+    for chosen in ({}, {"images": "placeholders"}, {"max_tokens": 10, "overflow": "truncate", "advantage": None}):
+        check(tmp_path, **chosen)
+    report = art_otel.batches(tmp_path).verdict_columns().report
+    assert report.zero_logprobs == 2
+    assert report.altered_sampling == {"unknown": 1, "tempered": 1}
 
 
 def test_of_several_runs_and_of_parts_that_are_not_opened(tmp_path: Path):

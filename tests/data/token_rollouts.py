@@ -19,7 +19,7 @@ from tests.trajectories.agents import agent_calls
 from tests.trajectories.calls import call, choice
 
 STATUSES = ("ok", "error", "cancelled", "unfinished")
-EVERYTHING = {"advantage": None, "allow_incomplete": True, "status": STATUSES}
+EVERYTHING = {"advantage": None, "allow_incomplete": True, "status": STATUSES, "split": "*"}
 """Options that refuse no trajectory and no completion."""
 
 
@@ -71,6 +71,7 @@ def _agents(draw, rollout_id: str, calls, values) -> Trajectory:
         told,
         rollout_id,
         group_id=draw(st.sampled_from(["g", "g", "h", None])),
+        gathering=draw(st.sampled_from([None, None, "first", "second"])),
         reward=draw(values),
         rewards=tuple(draw(st.lists(rewards, max_size=4))),
         split=draw(st.sampled_from(["train", "train", "val", None])),

@@ -39,6 +39,7 @@ def test_to_the_agent_it_is_the_server_and_every_id_is_known(tmp_path, version):
         if call.extra["prompt"] != "passed_through":
             assert call.prompt_token_ids is not None
             assert all(len(choice.token_ids) == len(choice.logprobs) > 0 for choice in call.choices)
+            assert call.logprobs_mode == "raw"
             assert call.usage.input_tokens == len(call.prompt_token_ids)
             assert call.usage.output_tokens == sum(len(choice.token_ids) for choice in call.choices)
 

@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from tests.model_gateway.gateways import MODEL, gateway, recorded, user
+from tests.tracing.server import OVERFLOW
 
 SSE = "text/event-stream"
 STREAM = {"model": MODEL, "messages": user("Hi"), "stream": True}
@@ -110,6 +111,35 @@ def test_what_no_server_should_say_passes_and_is_recorded(tmp_path, path, status
     assert call.failed == (status >= 400)
     assert call.error_type == (str(status) if status >= 400 else None)
     assert not any(turn.tokens_untrained is None for turn in trajectory.turns)
+
+
+TOO_LONG = {
+    "vLLM": (400, {"error": {"message": OVERFLOW, "type": "BadRequestError", "param": None, "code": 400}}),
+    "SGLang": (
+        400,
+        {"object": "error", "message": "The input (9 tokens) is longer than the model's context length (8)"},
+    ),
+    "OpenAI, by its code": (400, {"error": {"message": "no", "type": "x", "code": "context_length_exceeded"}}),
+    "Anthropic": (400, {"type": "error", "error": {"message": "prompt is too long: 9 tokens > 8 maximum"}}),
+    "llama.cpp, by its type": (400, {"error": {"message": "no", "type": "exceed_context_size_error", "code": 400}}),
+    "TGI": (422, {"error": "`inputs` must have less than 8 tokens. Given: 9", "error_type": "validation"}),
+    "an engine that died": (500, {"error": {"message": OVERFLOW, "type": "InternalServerError", "code": 500}}),
+    "another refusal": (400, {"error": {"message": "no such tool", "type": "BadRequestError", "code": 400}}),
+}
+
+
+@pytest.mark.parametrize("server", TOO_LONG)
+@pytest.mark.parametrize("path", ["chat/completions", "completions", "responses", "messages"])
+def test_a_context_that_was_exceeded_is_the_policys_doing_and_no_outage(tmp_path, path, server):
+    status, said = TOO_LONG[server]
+    body = json.dumps(said).encode()
+    refusal = (status, {"content-type": "application/json", "content-length": str(len(body))}, body)
+    with Answering(*[refusal] * 8) as answering, gateway(tmp_path, answering.url) as running:
+        assert httpx.post(f"{running.url}/rollout/r/v1/{path}", json=STREAM).content == body
+    (trajectory,) = recorded(tmp_path)
+    is_outage = server in ("an engine that died", "another refusal")
+    assert trajectory.calls[0].failure == (None if is_outage else "context exceeded")
+    assert trajectory.end == ("failed call" if is_outage else "context exceeded")
 
 
 DIED = {"code": "engine", "message": "the engine died"}

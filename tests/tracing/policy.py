@@ -6,6 +6,7 @@ so that a conversation is one history. `#name=value` words in the last user mess
     #words=20      how many words the text has              #calls=2       how many tools are called
     #say=HELLO     the text is just that                    #think=1       with reasoning
     #fail=429      the status, at every try                 #fail=429x1    … at the first try only
+    #overflow=400  the status, with vLLM's words of a context that is too long
     #delay=0.1     seconds before the answer begins         #pace=0.01     seconds before each chunk of a stream
     #status=failed how an answer of the Responses API ends (completed, incomplete, failed, queued)
     #break=3       the connection breaks after three chunks #order=reversed  the last choice streams first

@@ -24,6 +24,7 @@ from typing import Self, TextIO
 from tests.tracing import anthropic_wire, policy, sglang, wire
 
 POLICY_VERSION_HEADER = "x-policy-version"
+OVERFLOW = "This model's maximum context length is 8192 tokens. However, your request has 8195 input tokens."
 _ROOT = Path(__file__).parents[2]
 _KNOWN_FIELDS = frozenset(
     [
@@ -184,6 +185,9 @@ class _Handler(BaseHTTPRequestHandler):
         directed = policy.directions(_messages(body))
         if "fail" in directed and self._fails(directed["fail"]):
             self._refuse(body, int(directed["fail"].split("x")[0]), "as the message asked")
+            return
+        if "overflow" in directed:
+            self._refuse(body, int(directed["overflow"]), OVERFLOW)
             return
         time.sleep(float(directed.get("delay", 0)))
         response_id = self.server.record.next_id()

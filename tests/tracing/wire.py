@@ -90,6 +90,8 @@ def text_chunks(body: dict, response_id: str) -> Iterator[dict]:
             if at:
                 chunk.pop("prompt_token_ids", None)
             yield {**{name: whole[name] for name in whole if name != "usage"}, "choices": [chunk]}
+    if (body.get("stream_options") or {}).get("include_usage"):
+        yield {**whole, "choices": []}
 
 
 def responses(body: dict, response_id: str) -> dict:

@@ -10,7 +10,7 @@ are vLLM's, `sglext` is SGLang's, `timings` llama.cpp's (`tools/server/server-ta
 from typing import Final, cast
 
 from art_otel.conventions import values
-from art_otel.conventions.bodies.tokens import choice_tokens, may_lose_ids
+from art_otel.conventions.bodies.tokens import SAMPLING, choice_tokens, has_sampling_logprobs, may_lose_ids
 from art_otel.spans import Value
 
 _HEAD: Final = ("id", "model", "prompt_token_ids", "sglext")
@@ -95,10 +95,13 @@ class _JoinedChoice:
         self._logprobs: list[Value] = []
         self._has_gap = False
         self._needs_count = False
+        self._logprobs_name = "token_logprobs"
 
     def add(self, fields: dict[str, Value]) -> None:
         ids, logprobs = choice_tokens(fields)
         self._ids += values.items(ids) or ()
+        if logprobs and not self._logprobs and has_sampling_logprobs(fields):
+            self._logprobs_name = SAMPLING
         self._logprobs += values.items(logprobs) or ()
         self._needs_count = self._needs_count or ("token_ids" not in fields and may_lose_ids(fields))
         message = values.mapping(fields.get("delta"))
@@ -116,7 +119,7 @@ class _JoinedChoice:
         if self._message:
             choice["message"] = whole(self._message)
         if self._logprobs:
-            choice["logprobs"] = {"token_logprobs": self._logprobs}
+            choice["logprobs"] = {self._logprobs_name: self._logprobs}
         if self._ids and not self._has_gap and (is_counted or not self._needs_count):
             choice["token_ids"] = self._ids
         return choice

@@ -19,10 +19,18 @@ from art_otel.conventions import values
 from art_otel.conventions.attributes import AttributeReader
 from art_otel.conventions.bodies import messages
 from art_otel.conventions.bodies.messages import Draft, join_assistant_messages, messages_of, name_in, with_instructions
-from art_otel.conventions.bodies.tokens import choice_tokens, choices_with_ids, parse_ids, parse_logprobs, prompt_ids
+from art_otel.conventions.bodies.tokens import (
+    choice_tokens,
+    choices_with_ids,
+    logprobs_mode,
+    parse_ids,
+    parse_logprobs,
+    prompt_ids,
+)
 from art_otel.conventions.facts import CallFacts, choices_without_ids
 from art_otel.conventions.vocabulary import TEXT_COMPLETION, finish_reason, response_finish_reason
 from art_otel.errors import ParseError
+from art_otel.sampling import LogprobsMode
 from art_otel.spans import Value
 
 _NO_PARAMETERS: Final = frozenset(
@@ -109,7 +117,16 @@ def read_response(reader: AttributeReader, name: str, body: dict[str, Value]) ->
         choices=choices,
         prompt_token_ids=_server_prompt_ids(reader, name, body),
         usage=read_usage(values.mapping(body.get("usage")) or {}),
+        logprobs_mode=_logprobs_mode(body, choices),
     )
+
+
+def _logprobs_mode(body: dict[str, Value], choices: tuple[Choice, ...] | None) -> LogprobsMode | None:
+    """Which distribution the logprobs of a body are of; None where it has none."""
+    if all(choice.logprobs is None for choice in choices or ()):
+        return None
+    entries = values.items(choices_with_ids(body)) if "choices" in body else None
+    return logprobs_mode(body, [values.mapping(entry) or {} for entry in entries or ()])
 
 
 def read_choices(reader: AttributeReader, name: str, value: Value) -> tuple[Choice, ...]:

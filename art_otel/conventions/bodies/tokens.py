@@ -1,16 +1,18 @@
 """Tokens: token ids and logprobs, as attributes and where each server's JSON has them.
 
-Invariant: ids are whole numbers from 0 to 2**31 - 1 and logprobs are finite, one an id; anything else is a ParseError.
-As an attribute they are text, `i4:<count>:<base64 of little-endian int32>` and `f4:<count>:<base64 of float32>`,
-because backends lose bytes attributes and an int list costs four times as much (docs/spec/attributes.md). In JSON
-(docs/spec/recorders.md has the table of servers) lists are found as the server sent them, each None where there is
-none; of several places the most exact wins: a list of ids of the choice, ids in its logprobs, tokens spelled as ids.
+Invariant: ids are whole numbers from 0 to 2**31 - 1, and there is one logprob an id; anything else is a ParseError. A
+logprob that is no number (null, NaN, an infinity, or what servers write for one) is NaN. As an attribute they are text,
+`i4:<count>:<base64 of little-endian int32>` and `f4:<count>:<base64 of float32>`, because backends lose bytes
+attributes and an int list costs four times as much (docs/spec/attributes.md). In JSON (docs/spec/recorders.md has the
+table of servers) lists are found as the server sent them, each None where there is none; of several places the most
+exact wins: a list of ids of the choice, ids in its logprobs, tokens spelled as ids.
 """
 
 import base64
 import math
 import struct
 from collections.abc import Sequence
+from types import NoneType
 from typing import Final, cast
 
 import msgspec
@@ -19,6 +21,7 @@ from art_otel.calls import Logprobs, TokenIds
 from art_otel.conventions import values
 from art_otel.conventions.attributes import PrefixCache
 from art_otel.errors import ParseError
+from art_otel.sampling import LogprobsMode
 from art_otel.spans import Value
 
 _GROUP: Final = 4
@@ -68,9 +71,7 @@ def decode_prompt_ids(value: Value) -> TokenIds:
 
 def decode_logprobs(value: Value) -> Logprobs:
     """Read logprobs from an attribute's text. Raises ParseError when it was cut or is something else."""
-    data = _unpack("f4", value)
-    _check_finite(data)
-    return Logprobs(data)
+    return Logprobs(_with_unknown(_unpack("f4", value)))
 
 
 def parse_ids(value: Value) -> TokenIds:
@@ -118,14 +119,14 @@ def _packed_ids(value: Value) -> bytes:
 
 def _packed_logprobs(value: Value) -> bytes:
     logprobs = values.items(value)
-    if logprobs is None or not set(map(type, logprobs)) <= {int, float}:
+    if logprobs is None or not set(map(type, logprobs)) <= {int, float, NoneType}:
         raise ParseError("", "is no list of logprobs")
+    numbers = [math.nan if logprob is None else logprob for logprob in logprobs] if None in logprobs else logprobs
     try:
-        data = struct.pack(f"<{len(logprobs)}f", *logprobs)
+        data = struct.pack(f"<{len(numbers)}f", *numbers)
     except (OverflowError, struct.error):
         raise ParseError("", "has a logprob that is no float32") from None
-    _check_finite(data)
-    return data
+    return _with_unknown(data)
 
 
 def _unpack(kind: str, value: Value) -> bytes:
@@ -157,12 +158,19 @@ def _check_signs(data: bytes, start: int = 0) -> None:
         raise ParseError("", "has a negative token id")
 
 
-def _check_finite(data: bytes) -> None:
-    """Raises ParseError when a logprob is not finite."""
-    highest = data[3::4]  # NaN, the infinities and what is near them have all bits set in theirs
-    is_high = b"\x7f" in highest or b"\xff" in highest
-    if is_high and not math.isfinite(sum(Logprobs(data))):  # of float32 no finite numbers add up to infinity
-        raise ParseError("", "has a logprob that is not finite")
+_NO_LOGPROB: Final = -9999.0
+"""What vLLM writes for minus infinity, which is no JSON. SGLang writes the smallest float32, so less is none either."""
+
+_ORDINARY: Final = bytes(byte for byte in range(0xC6) if byte != 0x7F)
+"""The highest bytes of float32 numbers above -8192.0; NaN, the infinities and what is near them have others."""
+
+
+def _with_unknown(data: bytes) -> bytes:
+    """The logprobs with NaN in the place of what is none."""
+    if not data[3::4].translate(None, _ORDINARY):
+        return data
+    logprobs = [number if _NO_LOGPROB < number < math.inf else math.nan for number in Logprobs(data)]
+    return struct.pack(f"<{len(logprobs)}f", *logprobs)
 
 
 _ID_PREFIX: Final = "token_id:"
@@ -184,6 +192,46 @@ def choice_tokens(choice: dict[str, Value]) -> tuple[Value, Value]:
         ids, of_meta_info = _in_meta_info(values.mapping(choice["meta_info"]) or {})
         numbers = of_meta_info if numbers is None else numbers
     return ids, numbers
+
+
+def logprobs_mode(body: dict[str, Value], choices: Sequence[dict[str, Value]]) -> LogprobsMode | None:
+    """Which distribution the logprobs of an answer are of, by fields that only one kind of server gives.
+
+    None for other servers. vLLM gives others where it was started so, and then does not say it.
+    """
+    if "timings" in body or any(map(may_lose_ids, choices)):  # llama.cpp
+        return "raw"
+    if "sglext" in body or any(not choice.keys().isdisjoint(_SGLANG) for choice in choices):
+        return "tempered"
+    if any(map(has_sampling_logprobs, choices)):  # Fireworks
+        return "processed"
+    of_proxies = [values.mapping(choice.get("provider_specific_fields")) or {} for choice in choices]
+    is_vllm = any(not choice.keys().isdisjoint(_VLLM) or _spells_ids(choice) for choice in (*choices, *of_proxies))
+    return "raw" if is_vllm else None
+
+
+_SGLANG: Final = ("matched_stop", "meta_info", "response_token_ids")
+_VLLM: Final = ("stop_reason", "token_ids")
+"""Fields of choices. SGLang's Completions have `token_ids`, too."""
+
+
+def has_sampling_logprobs(choice: dict[str, Value]) -> bool:
+    """Whether a choice has logprobs of what was sampled from beside those of the policy, as Fireworks does."""
+    logprobs = values.mapping(choice.get("logprobs")) or {}
+    content = values.items(logprobs.get("content")) or ()
+    return SAMPLING in logprobs or any("sampling_logprob" in (values.mapping(entry) or {}) for entry in content[:1])
+
+
+def _spells_ids(choice: dict[str, Value]) -> bool:
+    """Whether tokens are spelled as ids, which vLLM does where it is asked to."""
+    logprobs = values.mapping(choice.get("logprobs")) or {}
+    content, tokens = values.items(logprobs.get("content")), values.items(logprobs.get("tokens"))
+    first = (values.mapping(content[0]) or {}).get("token") if content else tokens[0] if tokens else None
+    return isinstance(first, str) and first.startswith(_ID_PREFIX)
+
+
+SAMPLING: Final = "sampling_logprobs"
+"""Where a stream's pieces of such logprobs are joined."""
 
 
 def may_lose_ids(choice: dict[str, Value]) -> bool:
@@ -230,7 +278,7 @@ def _numbers_in(logprobs: dict[str, Value]) -> list[Value] | None:
     """The numbers in Chat's `content` or in the lists of Completions."""
     content = values.items(logprobs.get("content"))
     if content is None:
-        return values.items(logprobs.get("token_logprobs"))
+        return values.items(logprobs.get(SAMPLING, logprobs.get("token_logprobs")))
     entries = _objects(content)
     sampled = _each(entries, "sampling_logprob") if entries and "sampling_logprob" in entries[0] else None
     return [entry.get("logprob") for entry in entries] if sampled is None else sampled

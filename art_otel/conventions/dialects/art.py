@@ -9,12 +9,12 @@ dump needs no other record; one that names no response, or holds no message, is 
 import json
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, cast, get_args
 
 import msgspec
 
 from art_otel import attributes as names
-from art_otel.calls import Choice, Gap, Message, TokenIds
+from art_otel.calls import Choice, Gap, Message, StreamClose, TokenIds
 from art_otel.conventions import values
 from art_otel.conventions.attributes import AttributeNames, AttributeReader, SpanRecording
 from art_otel.conventions.bodies.messages import join_assistant_messages, parse, read_messages
@@ -32,13 +32,14 @@ from art_otel.conventions.dialects import genai, openinference
 from art_otel.conventions.dialects.genai import RESPONSE_ID
 from art_otel.conventions.facts import UNKNOWN_MESSAGE, CallFacts
 from art_otel.errors import ParseError
+from art_otel.sampling import LogprobsMode
 from art_otel.spans import Attributes, Span, Value
 
 CONVENTION: Final = "art"
 ART_OTEL: Final = "art_otel"
 """The instrumentation scope of our own spans."""
 
-PREFIXES: Final = ("art.tokens.", "art.logprobs.", "art.response.", "art.request.", names.POLICY_VERSION)
+PREFIXES: Final = ("art.tokens.", "art.logprobs.", "art.response.", "art.request.", "art.stream.", names.POLICY_VERSION)
 
 _PROMPTS: Final = (genai.INPUT_MESSAGES, openinference.INPUT_VALUE, "llm.input_messages.", "gen_ai.prompt.")
 _ANSWERS: Final = (genai.OUTPUT_MESSAGES, openinference.OUTPUT_VALUE, "llm.output_messages.", "gen_ai.completion.")
@@ -73,7 +74,7 @@ def read(recording: SpanRecording, _trusted_facts: CallFacts) -> CallFacts | Non
     response_end = (
         values.mapping(reader.structured(names.RESPONSE_END)) or {} if names.RESPONSE_END in attributes else {}
     )
-    version = attributes.get(names.POLICY_VERSION)
+    version, version_at_end = attributes.get(names.POLICY_VERSION), attributes.get(names.POLICY_VERSION_END)
     prompt = reader.parsed(names.PROMPT_TOKENS, decode_prompt_ids, attributes.get(names.PROMPT_TOKENS))
     answers = _choices(reader, response_end) if names.RESPONSE_CHOICES in attributes else {}
     choices = _with_tokens(reader, answers, prompt)
@@ -87,8 +88,14 @@ def read(recording: SpanRecording, _trusted_facts: CallFacts) -> CallFacts | Non
         prompt_token_ids=prompt,
         usage=read_usage(values.mapping(response_end.get("usage")) or {}) if response_end else None,
         policy_version=None if version is None else str(version),
+        closed_by_app=_stream_close(attributes.get(names.CLOSED_BY_APP)),
+        policy_version_end=None if version_at_end is None else str(version_at_end),
         gaps=reader.gaps,
     )
+
+
+def _stream_close(value: Value) -> StreamClose | None:
+    return value if value in get_args(StreamClose) else None
 
 
 def _request_facts(reader: AttributeReader) -> CallFacts:
@@ -155,6 +162,19 @@ def read_gaps(recording: SpanRecording) -> Iterator[Gap]:
         yield Gap(kind="scrubbed", field="call", evidence=names.SCRUBBED_CONTENT)
     for part in values.strings(recording.span.attributes.get(names.MISSING)):
         yield Gap(kind="not logged", field=_FIELDS.get(part, "prompt"), evidence=part)
+
+
+def read_logprobs_mode(span: Span) -> LogprobsMode | None:
+    """Read of which distribution the logprobs of a call are.
+
+    The resource's word counts most: who starts a process knows how its server was started, while what stands on the
+    span mostly follows from which server answered.
+    """
+    for attributes in (span.resource.attributes, span.attributes):
+        mode = attributes.get(names.LOGPROBS_MODE)
+        if mode in get_args(LogprobsMode):
+            return cast(LogprobsMode, mode)
+    return None
 
 
 def _named_values(reader: AttributeReader, name: str) -> dict[str, Value]:

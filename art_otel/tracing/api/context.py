@@ -25,6 +25,7 @@ from art_otel.spool.runs import RUN
 if TYPE_CHECKING:
     from art_otel.live import RolloutBuffer
     from art_otel.tracing.api.running import RunningTrajectory
+    from art_otel.tracing.api.scalars import Scalar
 
 Trust: TypeAlias = Literal["own", "any", "none"]
 """Whose rollout ids are believed where they come with a request: those of this run's processes, anybody's, nobody's."""
@@ -204,18 +205,23 @@ class TakenRollout(NamedTuple):
 
 
 class GatherScope:
-    """`group_id` is for rollouts that name no group. `rollouts` are those taken, in the order they began.
+    """`group_id` and `shared` are span attributes for rollouts that have none of them; `shared` for nested ones too.
 
-    `is_nested` says that the scope is inside a rollout: nobody waits for one to begin there.
+    `rollouts` are those taken, in the order they began. `is_nested` says that the scope is inside a rollout: nobody
+    waits for one to begin there.
     """
 
-    def __init__(self, group_id: str | None = None, *, is_nested: bool = False) -> None:
-        self.group_id = group_id
+    def __init__(
+        self, group_id: str | None = None, shared: "Mapping[str, Scalar] | None" = None, *, is_nested: bool = False
+    ) -> None:
         self.is_nested = is_nested
         self.rollouts: list[TakenRollout] = []
         self.recorder: RolloutBuffer | None = None
         self.refusal: UsageError | None = None
         outer = scope_in(otel_context.get_current())
+        self.shared: Mapping[str, Scalar] = {**({} if outer is None else outer.shared), **(shared or {})}
+        of_group = {} if group_id is None else {attributes.GROUP_ID: group_id}
+        self.span_attributes: Mapping[str, Scalar] = {**self.shared, **of_group}
         self._outer = outer if outer is not None and outer.is_nested and not is_nested else None
 
     def take(self, running: "RunningTrajectory") -> "GatherScope":

@@ -151,8 +151,8 @@ def begin(config: RolloutConfig, call: Call | None = None) -> Run:
     scope = scope_in(around)
     rollout_id = os.urandom(16).hex()
     span_attributes = config.attributes_of(call)
-    if scope is not None and scope.group_id is not None:
-        span_attributes.setdefault(attributes.GROUP_ID, scope.group_id)
+    if scope is not None:
+        span_attributes = {**scope.span_attributes, **span_attributes}
     if (label := untrained_label(around)) is not None:  # the span that says it may be in no rollout, or elsewhere
         span_attributes.setdefault(attributes.UNTRAINED, label)
     span = _start(config.name, {attributes.ROLLOUT_ID: rollout_id, **span_attributes})

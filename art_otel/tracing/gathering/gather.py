@@ -40,7 +40,7 @@ _LONGEST_PAUSE: Final = 0.05
 
 
 @contextmanager
-def gathering() -> Generator[Executor]:
+def recording() -> Generator[Executor]:
     """Have what gathering needs while the block runs: tracing, in memory if nothing is set up, and a thread.
 
     The thread builds trajectories, one at a time: asyncio's pool is the app's.
@@ -74,7 +74,7 @@ async def gather_trajectory(
     If the rollout raises, `trajectory.status`, `.error` and `.exception` say so, and the exception is logged. With
     `raise_errors`, it is raised instead. Raises UsageError if tracing is turned off, or if no rollout began.
     """
-    with gathering() as builder:
+    with recording() as builder:
         trajectory = await gather_one(work, GatherScope(), grace_seconds, builder)
     if trajectory.exception is not None:
         if raise_errors:

@@ -22,10 +22,13 @@ from contextlib import aclosing, contextmanager, nullcontext
 from inspect import isawaitable, iscoroutine
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypedDict, TypeVar, Unpack, cast, overload
 
+from art_otel import attributes
 from art_otel.errors import UsageError
 from art_otel.live.groups import PartialGroups, grouped
+from art_otel.tracing.api import scalars
 from art_otel.tracing.api.context import GatherScope
-from art_otel.tracing.gathering.gather import Work, gather_one, gathering, log_failure
+from art_otel.tracing.api.running import field_attributes
+from art_otel.tracing.gathering.gather import Work, gather_one, log_failure, recording
 from art_otel.trajectories import Trajectory, TrajectoryGroup
 
 if TYPE_CHECKING:
@@ -43,6 +46,8 @@ class GatherOptions(TypedDict, total=False):
     max_exceptions: float | None
     grace_seconds: float | None
     progress: bool
+    training_step: int | None
+    gathering: str | None
 
 
 class Gathering(Coroutine[Any, Any, list[Trajectory[_R]]]):
@@ -131,6 +136,9 @@ def gather_trajectories(works: Iterable[Work], **options: Unpack[GatherOptions])
     - `max_concurrent`: how many run at a time; the default is all.
     - `max_exceptions`: how many may fail, as a number or, below 1, as a share of all; the default is all. If one more
       fails, the first exception is raised and the other rollouts are cancelled.
+    - `training_step`: the training step of the rollouts that name none, and of those inside them.
+    - `gathering`: the id of an earlier gathering, `trajectory.gathering`, whose groups these rollouts continue. By
+      default, the same `group_id` in another call is another group.
     - `grace_seconds`: as for `gather_trajectory`.
     - `progress`: False shows no progress bar. By default, there is one if standard error is a terminal.
     """
@@ -146,7 +154,8 @@ async def gather_trajectory_groups(groups: Groups, **options: Unpack[GatherOptio
     """Run groups of rollouts, each group for one task, and return a TrajectoryGroup for each.
 
     Give `{group_id: [agent(task), …]}`, or lists without ids; ids are then made. A rollout that names no group gets the
-    id of its group. Everything else is as for `gather_trajectories`, over all groups.
+    id of its group. Everything else is as for `gather_trajectories`, over all groups. In a training loop, give
+    `training_step=step`.
     """
     listed = _named(groups)
     works = [(work, group_id) for group_id, members in listed for work in members]
@@ -184,19 +193,25 @@ async def _gather(
     max_exceptions: float | None = None,
     grace_seconds: float | None = None,
     progress: bool = True,
+    training_step: int | None = None,
+    gathering: str | None = None,
 ) -> AsyncGenerator[_Gathered]:
     """Run all, and give each when it has ended. Works are beside the ids of their groups."""
     tasks: list[asyncio.Task[_Gathered]] = []
     try:
+        shared = {
+            attributes.GATHERING_ID: os.urandom(8).hex() if gathering is None else scalars.text(gathering, "gathering"),
+            **field_attributes(training_step=training_step),
+        }
         failures = _Failures(max_exceptions, len(works))
         gate = _gate(max_concurrent)
 
         async def run_one(position: int, work: Work, group_id: str | None) -> _Gathered:
             async with gate:
-                trajectory = await gather_one(work, GatherScope(group_id), grace_seconds, builder)
+                trajectory = await gather_one(work, GatherScope(group_id, shared), grace_seconds, builder)
                 return _Gathered(position, trajectory)
 
-        with gathering() as builder, _show_progress(len(works), enabled=progress) as bar:
+        with recording() as builder, _show_progress(len(works), enabled=progress) as bar:
             tasks += [asyncio.create_task(run_one(position, *work)) for position, work in enumerate(works)]
             try:
                 for ending in asyncio.as_completed(tasks):

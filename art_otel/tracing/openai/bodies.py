@@ -17,6 +17,7 @@ from art_otel.conventions.bodies.tokens import (
     choice_tokens,
     choices_with_ids,
     encode_ids,
+    logprobs_mode,
     prompt_ids,
     write_ids,
     write_logprobs,
@@ -126,9 +127,38 @@ def failure(body: dict[str, Value]) -> str:
     return values.text(error.get("code")) or _FAILURE
 
 
+LONGEST_MESSAGE: Final = 1000
+"""Characters of an error's message that are kept."""
+
+
+def failure_message(body: dict[str, Value]) -> str:
+    """Return what a body or an event with an error says: its message, and its code where the message has none.
+
+    As OpenAI, Anthropic, FastAPI and TGI write them. The code is that of `conventions.failures`, too.
+    """
+    said = values.mapping(body.get("response")) or body
+    error = values.mapping(said.get("error")) or said
+    message = values.text(error.get("message")) or values.text(said.get("detail")) or values.text(said.get("error"))
+    code = values.text(error.get("code")) or values.text(error.get("type"))
+    if message is None or code is None or code in message:
+        return (message or "")[:LONGEST_MESSAGE]
+    return f"{message[:LONGEST_MESSAGE]} ({code[:LONGEST_MESSAGE]})"
+
+
 def failed_status(body: dict[str, Value]) -> str | None:
     """Return the error code of a body of the Responses API that says that it failed; None for any other."""
     return failure(body) if body.get("status") == _FAILED else None
+
+
+_RUNNING: Final = (None, "queued", "in_progress")
+
+
+def is_unfinished(body: dict[str, Value]) -> bool:
+    """Whether the body of an answer does not say how it ended."""
+    if "output" in body:
+        return body.get("status") in _RUNNING
+    choices = [values.mapping(choice) or {} for choice in values.items(body.get("choices")) or ()]
+    return not choices or any(choice.get("finish_reason") is None for choice in choices)
 
 
 def answer_attributes(body: dict[str, Value]) -> dict[str, str]:
@@ -145,6 +175,9 @@ def answer_attributes(body: dict[str, Value]) -> dict[str, str]:
         attributes[names.PROMPT_TOKENS] = asked
     for position, entry in enumerate(entries):
         attributes |= _tokens(values.place_of(entry, position), entry)
+    has_logprobs = any(name.startswith(names.COMPLETION_LOGPROBS_PREFIX) for name in attributes)
+    if has_logprobs and (mode := logprobs_mode(body, entries)) is not None:
+        attributes[names.LOGPROBS_MODE] = mode
     version = values.text((values.mapping(body.get("metadata")) or {}).get("weight_version"))
     if version is not None and version != UNNAMED:  # SGLang's, of an answer that does not stream
         attributes[names.POLICY_VERSION] = version

@@ -21,6 +21,7 @@ from opentelemetry.trace import Span, SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from art_otel import attributes as names
+from art_otel.calls import StreamClose
 from art_otel.conventions import request_attributes, response_attributes
 from art_otel.conventions.content_names import without_tokens
 from art_otel.conventions.dialects.art import lost_input
@@ -36,10 +37,13 @@ from art_otel.spans import Attributes, Value
 from art_otel.tracing.api.context import tracer
 from art_otel.tracing.internal_errors import InternalErrorHandler
 from art_otel.tracing.openai.bodies import (
+    LONGEST_MESSAGE,
     answer_attributes,
     decode,
     failed_status,
+    failure_message,
     fields_of,
+    is_unfinished,
     messages,
     parameters,
     prompt,
@@ -77,17 +81,21 @@ class Call:
     `span` records it: the instrumentor's that was around the request as it left, or one of ours (`is_own`). It is None
     before the first try leaves, and where nothing records the call. `request` is that of the last try, `asked` what the
     injector asks with it, until it is answered. `tee` is the body of an answer that was not whole when it began.
+    `policy_version` is the version of the weights, which `ask_version` gave as that request left, and gives again as
+    the answer ends; the latter is None where the answer names it.
     """
 
     __slots__ = (
         "_current_span",
         "_has_begun",
-        "_policy_version",
         "_response",
         "_scrubber",
+        "_stream_close",
         "_token",
+        "ask_version",
         "asked",
         "is_own",
+        "policy_version",
         "request",
         "span",
         "tee",
@@ -101,8 +109,10 @@ class Call:
         self.asked: object = None
         self._response: Response | None = None
         self.tee: ResponseTee | None = None
-        self._policy_version: str | None = None
+        self.policy_version: str | None = None
+        self.ask_version: Callable[[], str | None] | None = None
         self._scrubber: Scrubber | None = None
+        self._stream_close: StreamClose = "left"
         self._current_span: ExitStack | None = None
         self._token: Token[Call | None] | None = None
 
@@ -146,15 +156,18 @@ class Call:
         self,
         options: Options,
         response: Response,
-        policy_version: Callable[[Response], str | None] | None,
         scrubber: Scrubber | None,
+        stream_close: StreamClose,
+        *,
+        hides_usage: bool,
     ) -> bool:
         """Take the response that has begun, and write to the span as soon as that ends.
 
         False where no span records it, or its span is in no rollout.
 
-        `policy_version` is asked for the version of the weights. `scrubber` reads what was asked and answered here,
-        because ids spell what an instrumentor need not have recorded.
+        `scrubber` reads what was asked and answered here, because ids spell what an instrumentor need not have
+        recorded. `stream_close` is what it means if the app closes the stream before it ends. `hides_usage` says that
+        the app did not ask for the usage of its stream.
         """
         span = self.span
         if span is None or not span.is_recording():
@@ -163,9 +176,10 @@ class Call:
         if span is None or not self.is_in_rollout:
             return False
         self._response = response
-        self._policy_version = None if policy_version is None else policy_version(response)
         self._scrubber = scrubber
-        self.tee = None if response.is_closed else ResponseTee(response, responses=_asks_responses(options))
+        self._stream_close = stream_close
+        responses = _asks_responses(options)
+        self.tee = None if response.is_closed else ResponseTee(response, responses=responses, hides_usage=hides_usage)
         self._write_at_end_of(span)
         return True
 
@@ -225,15 +239,22 @@ class Call:
         is_clean = False
         if self._scrubber is not None:
             added, is_clean = _scanned(self._scrubber, prompt(request), added)
-        if self._policy_version is not None:
-            added[names.POLICY_VERSION] = self._policy_version
+        if self.policy_version is not None and names.POLICY_VERSION not in existing:
+            added[names.POLICY_VERSION] = self.policy_version
+            at_end = None if self.ask_version is None else self.ask_version()
+            if at_end is not None and at_end != self.policy_version:
+                added[names.POLICY_VERSION_END] = at_end
+        if tee is not None and tee.is_closed_by_app and is_unfinished(answered):
+            added[names.CLOSED_BY_APP] = self._stream_close
         added = {name: value for name, value in added.items() if name not in existing}
         if own:
             added |= cast(Any, {**request_attributes(decode(asked) or {}), **response_attributes(spoken(answered))})
         span.set_attributes(added)
-        error = (None if tee is None else tee.error) or failed_status(answered)
+        error, message = (None, "") if tee is None else (tee.error, tee.error_message)
+        if error is None:
+            error, message = failed_status(answered), failure_message(answered)
         if error is not None and ERROR_TYPE not in existing:
-            _tell_error(span, error)
+            _tell_error(span, error, message)
         return is_clean
 
     def _answered(self, response: Response) -> dict[str, Value]:
@@ -367,12 +388,12 @@ def _start(client: Any, options: Options) -> Span:  # noqa: ANN401 # as openai
     )
 
 
-def _tell_error(span: Span, error: str) -> None:
-    """Let the span be that of a call that failed."""
+def _tell_error(span: Span, error: str, message: str) -> None:
+    """Let the span be that of a call that failed. What the message says may tell whether it is the policy's doing."""
     span.set_attribute(ERROR_TYPE, error)
-    span.set_status(StatusCode.ERROR, error)
+    span.set_status(StatusCode.ERROR, message or error)
 
 
 def _fail(span: Span, error: BaseException) -> None:
-    _tell_error(span, type(error).__name__)
+    _tell_error(span, type(error).__name__, str(error)[:LONGEST_MESSAGE])
     span.end()

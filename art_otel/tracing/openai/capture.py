@@ -25,11 +25,31 @@ from functools import partial
 from types import ModuleType
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
+from art_otel.calls import StreamClose
 from art_otel.scrubbing import Scrubber
 from art_otel.tracing.internal_errors import InternalErrorHandler, after_import
 from art_otel.tracing.openai.call import CAPTURING, OPENLLMETRY, Call, asks_for_completion, current_call
-from art_otel.tracing.openai.client import Hooks, Method, Options, Patches, Request, Response, hook, with_headers
-from art_otel.tracing.openai.token_requests import NOTHING, REFUSALS, Ask, Target, TokenRequests, target_of
+from art_otel.tracing.openai.client import (
+    Hooks,
+    Method,
+    Options,
+    Patches,
+    Request,
+    Response,
+    hook,
+    model_of,
+    with_headers,
+)
+from art_otel.tracing.openai.token_requests import (
+    NOTHING,
+    REFUSALS,
+    STREAM_OPTIONS,
+    Ask,
+    Target,
+    TokenRequests,
+    missing_fields,
+    target_of,
+)
 
 __all__ = ["Capture", "install", "uninstall"]
 
@@ -37,6 +57,9 @@ logger = logging.getLogger(__name__)
 
 _REMEMBERING: Final = InternalErrorHandler("a server that refuses to be asked for token ids will be seen by the app")
 _ASKING_VERSION: Final = InternalErrorHandler("the policy version could not be asked for")
+
+AskVersion: TypeAlias = Callable[[str | None], str | None]
+"""Gives the version of the weights that sample now, by the request's model."""
 
 _lock: Final = threading.Lock()
 _installed: "Capture | None" = None
@@ -46,16 +69,19 @@ def install(
     *,
     request_tokens: bool = False,
     policy_version_header: str | None = None,
-    policy_version: Callable[[], str] | None = None,
+    policy_version: AskVersion | None = None,
     scrubber: Scrubber | None = None,
     makes_spans: bool = True,
+    stream_close: StreamClose = "left",
 ) -> "Capture":
     """Capture calls of openai's clients from now on. What was installed before is replaced.
 
     `request_tokens` asks servers for token ids and logprobs where the app does not. The version of the weights that
-    sampled is read from the response header `policy_version_header`, else asked of `policy_version`.
+    sampled is read from the response header `policy_version_header`, else asked of `policy_version` as the request
+    leaves, and again as the answer ends.
     Token ids are written only where `scrubber` finds no secret in what they spell. Without `makes_spans` only calls
-    that somebody else records are captured.
+    that somebody else records are captured. `stream_close` is what it means where the app closes a stream before it
+    ends.
     """
     global _installed  # noqa: PLW0603 # the client's classes are the process's, and so are their hooks
     with _lock:
@@ -67,6 +93,7 @@ def install(
             policy_version=policy_version,
             scrubber=scrubber,
             makes_spans=makes_spans,
+            stream_close=stream_close,
         )
         _installed.place()
         return _installed
@@ -89,19 +116,19 @@ class Capture:
         *,
         request_tokens: bool,
         policy_version_header: str | None,
-        policy_version: Callable[[], str] | None,
+        policy_version: AskVersion | None,
         scrubber: Scrubber | None,
         makes_spans: bool,
+        stream_close: StreamClose,
     ) -> None:
         self.problems: tuple[str, ...] = ()
         self.calls = 0
         self._token_requests = TokenRequests() if request_tokens else None
         self._header = policy_version_header
         self._version = policy_version
-        is_versioned = policy_version_header is not None or policy_version is not None
-        self._policy_version = self._policy_version_of if is_versioned else None
         self._scrubber = scrubber
         self._makes_spans = makes_spans
+        self._stream_close: StreamClose = stream_close
         self._patches = Patches()
         self._is_removed = False
 
@@ -161,6 +188,9 @@ class Capture:
                 if call is not None:
                     call.begin(client, options, may_record=self._makes_spans and not self._is_removed)
                     sent = call.told(options)
+                    if self._version is not None and call.is_in_rollout:
+                        call.ask_version = partial(self._ask_version, self._version, model_of(options))
+                        call.policy_version = call.ask_version()
                     if token_requests is not None and call.is_in_rollout and not self._is_removed:
                         sent = _asking(token_requests, call, client, sent, make)
             request = make(sent)
@@ -185,28 +215,30 @@ class Capture:
         call = current_call()
         if call is None or call.request is None or self._is_removed:
             return
-        if call.answer(options, response, self._policy_version, self._scrubber):
+        if self._header is not None and (named := response.headers.get(self._header)) is not None:
+            call.policy_version, call.ask_version = named, None
+        asks_usage = isinstance(call.asked, Asked) and STREAM_OPTIONS in call.asked.missing
+        if call.answer(options, response, self._scrubber, self._stream_close, hides_usage=asks_usage):
             self.calls += 1
 
-    def _policy_version_of(self, response: Response) -> str | None:
-        version = None if self._header is None else response.headers.get(self._header)
-        if version is not None or self._version is None:
-            return version
+    def _ask_version(self, version: AskVersion, model: str | None) -> str | None:
         with _ASKING_VERSION:
-            return str(self._version())
+            found = version(model)
+            return None if found is None else str(found)
         return None
 
 
 class Asked(NamedTuple):
     """What a request asks for beside the app's own `options`; `make` makes a request of options.
 
-    `token_requests` said what to ask, and is told what `target` accepts.
+    `token_requests` said what to ask, and is told what `target` accepts. `missing` has the fields that are ours.
     """
 
     token_requests: TokenRequests
     client: Any
     target: Target
     ask: Ask
+    missing: Mapping[str, object]
     options: Options
     make: Callable[[Options], Request]
 
@@ -225,19 +257,16 @@ def _asking(
     body = _body(options)
     target = target_of(str(client.base_url), body)
     ask = token_requests.ask(options.url, target, body)
-    extended = _with(options, ask)
-    if extended is not options:
-        call.asked = Asked(token_requests, client, target, ask, options, make)
-    return extended
-
-
-def _with(options: Options, ask: Ask) -> Options:
-    """Return the options with the missing fields and headers added; the same object if none is missing."""
-    body = _body(options) if ask.fields else {}
-    missing = {name: value for name, value in ask.fields.items() if name not in body}
+    missing = missing_fields(ask, body)
     if not missing and not ask.headers:
         return options
-    extended = with_headers(options, ask.headers) if ask.headers else copy.copy(options)
+    call.asked = Asked(token_requests, client, target, ask, missing, options, make)
+    return _with(options, ask.headers, missing)
+
+
+def _with(options: Options, headers: Mapping[str, str], missing: Mapping[str, object]) -> Options:
+    """Return the options with these headers, and the fields that are missing."""
+    extended = with_headers(options, headers) if headers else copy.copy(options)
     extended.extra_json = {**(options.extra_json or {}), **missing}
     return extended
 
@@ -288,8 +317,10 @@ def _refused(request: Request, response: Response) -> Asked | None:
 
 def _again(asked: Asked, refused: Response) -> tuple[Asked, Request]:
     """The request with less asked for."""
-    asked = asked._replace(ask=asked.token_requests.less(asked.ask, refused.content))
-    request = asked.make(_with(asked.options, asked.ask))
+    ask = asked.token_requests.less(asked.ask, refused.content)
+    asked = asked._replace(ask=ask, missing=missing_fields(ask, _body(asked.options)))
+    is_less = asked.missing or ask.headers
+    request = asked.make(_with(asked.options, ask.headers, asked.missing) if is_less else asked.options)
     call = current_call()
     if call is not None:
         call.request, call.asked = request, None if asked.ask is NOTHING else asked

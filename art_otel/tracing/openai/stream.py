@@ -1,13 +1,15 @@
 """Stream: the body of one response, read on its way to the app, and the events that a streamed one consists of.
 
 Invariant: the app gets the same bytes from the same methods, and every exception unchanged; nothing is read that the
-app does not read, and what was read at any moment is what the app was given. A fault of ours ends our reading, not the
-stream. Of a stream that never came to its end, everything is kept as far as it had come.
+app does not read, and what was read at any moment is what the app was given. Only the event with the usage that we
+asked for, and the app did not, is kept from the app. A fault of ours ends our reading, not the stream. Of a stream that
+never came to its end, everything is kept as far as it had come.
 
 Sources: https://html.spec.whatwg.org/multipage/server-sent-events.html#event-stream-interpretation and
 https://platform.openai.com/docs/api-reference/responses-streaming
 """
 
+import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final
@@ -16,8 +18,9 @@ from art_otel.conventions import values
 from art_otel.conventions.bodies.chunks import JoinedChunks, join, objects, whole
 from art_otel.spans import Value
 from art_otel.tracing.internal_errors import InternalErrorHandler
-from art_otel.tracing.openai.bodies import decode, failure
+from art_otel.tracing.openai.bodies import decode, failure, failure_message
 from art_otel.tracing.openai.client import RAW_HEADER, Response
+from art_otel.tracing.openai.token_requests import is_usage_alone
 
 _EVENTS: Final = "text/event-stream"
 _READING: Final = InternalErrorHandler("a stream could not be read; its call misses the rest of it")
@@ -34,18 +37,22 @@ _AT_ONCE: Final = 64
 class ResponseTee:
     """The body of `response`, which is yet to be read; `responses` says that its events are the Responses API's.
 
+    With `hides_usage` the event that has only the usage is kept from the app.
     `is_raw` says that the app asked for the response itself, which it has before the body.
     It stands in the place of the iterator, sync or async, through which every reader of a response gets its body, and
     keeps what it hands on. It is no generator: the app closes what it was given.
     """
 
-    def __init__(self, response: Response, *, responses: bool) -> None:
+    def __init__(self, response: Response, *, responses: bool, hides_usage: bool = False) -> None:
         self._response = response
         is_stream = str(response.headers.get("content-type", "")).startswith(_EVENTS)
         self._events = EventStream(responses=responses) if is_stream else None
         raw = response.request.headers.get(RAW_HEADER)
         self.is_raw = raw is not None
         self._splits = is_stream and raw != "stream"
+        self._hides_usage = is_stream and hides_usage
+        self._held = b""
+        """The beginning of an event, which is handed on with its end where the usage is hidden."""
         self._chunks: Any = None
         """httpx's iterator, once somebody reads."""
         self._pieces: Iterator[bytes] = iter(())
@@ -68,12 +75,29 @@ class ResponseTee:
         return self._broke or (None if self._events is None else self._read(self._events).error)
 
     @property
+    def error_message(self) -> str:
+        """What the event that broke the body says; empty where none did."""
+        return "" if self._events is None else self._events.error_message
+
+    @property
     def was_left(self) -> bool:
         """Whether the body is a stream that was closed before its end, by no error that `except Exception` sees."""
         if self._events is None or not self._response.is_closed or self._is_read:
             return False
         events = self._read(self._events)
         return not (events.is_done or events.error)
+
+    @property
+    def is_closed_by_app(self) -> bool:
+        """Whether the app stopped reading a stream before its end, where the span of the call ends now.
+
+        It closed the stream, or dropped it: then who reads it for the app is gone, before the response is closed.
+        """
+        if self._events is None or self._is_read or self.error is not None or self._events.is_done:
+            return False
+        if self._is_awaited:  # it breaks, and what broke it is not said yet
+            return False
+        return self._response.is_closed or self._chunks is not None
 
     @property
     def is_to_come(self) -> bool:
@@ -129,27 +153,27 @@ class ResponseTee:
         return self
 
     def __next__(self) -> bytes:
-        while (piece := next(self._pieces, None)) is None:
+        while (piece := self._next_piece()) is None:
             self._is_awaited = True
             try:
                 chunk: bytes = next(self._chunks)
             except BaseException as error:
-                self._break_off(error)
+                if (rest := self._break_off(error)) is not None:
+                    return rest
                 raise
             self._take(chunk)
-        self._passed.append(piece)
         return piece
 
     async def __anext__(self) -> bytes:
-        while (piece := next(self._pieces, None)) is None:
+        while (piece := self._next_piece()) is None:
             self._is_awaited = True
             try:
                 chunk: bytes = await anext(self._chunks)
             except BaseException as error:
-                self._break_off(error)
+                if (rest := self._break_off(error)) is not None:
+                    return rest
                 raise
             self._take(chunk)
-        self._passed.append(piece)
         return piece
 
     def close(self) -> None:
@@ -160,21 +184,37 @@ class ResponseTee:
         """Close httpx's iterator."""
         await self._chunks.aclose()
 
+    def _next_piece(self) -> bytes | None:
+        """Hand on what came next, but for the usage that is hidden; None where more has to come first."""
+        for piece in self._pieces:
+            self._passed.append(piece)
+            if not (self._hides_usage and _is_usage(piece)):
+                return piece
+        return None
+
     def _take(self, chunk: bytes) -> None:
         """Take what came, in the pieces in which it is handed on, and read what was handed on before."""
-        self._pieces = iter(split(chunk) if self._splits else (chunk,))
+        pieces = split(self._held + chunk) if self._splits or self._hides_usage else [chunk]
+        if self._hides_usage:
+            self._held = pieces.pop() if pieces and not pieces[-1].endswith(_ENDS) else b""
+        self._pieces = iter(pieces)
         if self._events is not None and len(self._passed) > _AT_ONCE:
             self._read(self._events)
         self._is_awaited = False
         if self._after:
             self._go_on()
 
-    def _break_off(self, error: BaseException) -> None:
-        """Note that the body ended with an exception, or as it should."""
+    def _break_off(self, error: BaseException) -> bytes | None:
+        """Note that the body ended with an exception, or as it should: then give what was held back."""
         self._is_read = isinstance(error, Exception)
+        rest, self._held = self._held, b""
         if not isinstance(error, StopIteration | StopAsyncIteration):
             self._broke = type(error).__name__
+            rest = b""
+        elif rest:
+            self._passed.append(rest)
         self._go_on()
+        return None if not rest or _is_usage(rest) else rest
 
     def _go_on(self) -> None:
         """Note that nothing is awaited any more, and do what waited for that."""
@@ -216,28 +256,39 @@ def when_closed(response: Response, act: Callable[[], None]) -> None:
 
 
 _END: Final = b"\n\n"
+_ENDS: Final = (_END, b"\r\n\r\n", b"\r\r")
+_BEHIND_ENDS: Final = re.compile(rb"(?<=\n\n)|(?<=\r\n\r\n)|(?<=\r\r)")
 _DATA: Final = b"data:"
 _DONE: Final = b"[DONE]"
 _FAILED: Final = ("error", "response.failed")
 
 
 def split(chunk: bytes) -> list[bytes]:
-    """The bytes, an event at a time."""
+    """The bytes, an event at a time; what is behind the last end of an event stands last."""
     if chunk.find(_END) + len(_END) == len(chunk):
         return [chunk]
-    *events, rest = chunk.split(_END)
-    pieces = [event + _END for event in events]
-    return [*pieces, rest] if rest else pieces
+    if b"\r" in chunk:
+        pieces = _BEHIND_ENDS.split(chunk)
+    else:
+        *events, rest = chunk.split(_END)
+        pieces = [*(event + _END for event in events), rest]
+    return [piece for piece in pieces if piece]
+
+
+def _is_usage(event: bytes) -> bool:
+    """Whether an event has the usage of a stream and nothing else."""
+    return is_usage_alone(event.partition(_DATA)[2])
 
 
 class EventStream:
-    """What the events of one stream say so far: its body, and `error`, why it failed, as far as one said so.
+    """What the events of one stream say so far: its body, and why it failed, if one said so: `error`, `error_message`.
 
     `is_done` says that the event passed after which there are no more.
     """
 
     def __init__(self, *, responses: bool) -> None:
         self.error: str | None = None
+        self.error_message = ""
         self.is_done = False
         self._joined = JoinedEvents() if responses else JoinedChunks()
         self._rest = b""
@@ -273,7 +324,7 @@ class EventStream:
         if event is None:
             return
         if (event.get("error") and "choices" not in event) or event.get("type") in _FAILED:
-            self.error = failure(event)
+            self.error, self.error_message = failure(event), failure_message(event)
         self._joined.add(event)
 
 

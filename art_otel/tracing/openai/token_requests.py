@@ -1,5 +1,7 @@
 """TokenRequests: what servers are asked for beside completions, so that they say token ids and logprobs.
 
+A stream is asked for its usage too, against which its ids are counted; whole answers have it.
+
 Invariant: a server that refuses a request with these fields is asked for less, in the end for nothing. For some minutes
 requests like this one, of a `Target`, are then asked as was accepted. A refusal that names none of the fields may have
 been of the request alone: it is remembered when the next request is refused as well.
@@ -10,10 +12,15 @@ SGLang 0.5.23 (`entrypoints/openai/serving_chat.py`). docs/spec/recorders.md has
 """
 
 import logging
+import re
 import time
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
+
+import msgspec
+
+from art_otel.conventions import values
 
 logger = logging.getLogger(__name__)
 
@@ -39,13 +46,53 @@ ASKS: Final[Mapping[str, Ask]] = {
 }
 """By the end of the path; Completions counts the alternatives it wants."""
 
-_NAMES: Final = frozenset(name.encode() for ask in ASKS.values() for name in ask.fields)
+STREAM_OPTIONS: Final = "stream_options"
+_USAGE: Final = "include_usage"
+_RUNNING: Final = "continuous_usage_stats"
+"""vLLM's: a usage in every chunk, where `include_usage` is asked for."""
+
+_NAMES: Final = frozenset(
+    name.encode() for name in (*(name for ask in ASKS.values() for name in ask.fields), STREAM_OPTIONS, _USAGE)
+)
 
 _TOOLS: Final = b"tools"
 """llama.cpp refuses `logprobs` only of streams with tools, and says so."""
 
 _SGLANG_STREAM: Final = Ask({"logprobs": True}, {"x-sglext-return-input-ids": "1", "x-sglext-return-output-ids": "1"})
 _SGLANG_REFUSAL: Final = b"return_token_ids is not supported with streaming"
+
+
+def missing_fields(ask: Ask, request: Mapping[str, object]) -> dict[str, object]:
+    """The fields that are asked for and that a request does not have, of a stream with those that ask for its usage."""
+    missing = {name: value for name, value in ask.fields.items() if request.get(name) is None}
+    options = values.mapping(request.get(STREAM_OPTIONS)) or {}
+    if "logprobs" in ask.fields and request.get("stream") and not options.get(_USAGE):
+        missing[STREAM_OPTIONS] = {name: value for name, value in options.items() if name != _RUNNING} | {_USAGE: True}
+    return missing
+
+
+_NO_CHOICES: Final = re.compile(rb'"choices"\s*:\s*\[\s*\]')
+
+
+class _Chunk(msgspec.Struct):
+    choices: list[msgspec.Raw]
+    usage: dict[str, msgspec.Raw]
+
+
+_CHUNK: Final = msgspec.json.Decoder(_Chunk)
+
+
+def is_usage_alone(data: bytes) -> bool:
+    """Whether a chunk has no choices and a usage, as the one that servers add where they are asked for the usage.
+
+    Azure begins with a chunk without choices and without a usage. Most chunks are not parsed for this.
+    """
+    if _NO_CHOICES.search(data) is None:
+        return False
+    try:
+        return not _CHUNK.decode(data).choices
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False
 
 
 class Target(NamedTuple):

@@ -230,9 +230,10 @@ class Client:
         install(
             request_tokens=self._settings.request_tokens,
             policy_version_header=self._settings.policy_version_header,
-            policy_version=version if version is None or callable(version) else lambda: version,
+            policy_version=version if version is None or callable(version) else lambda _model: version,
             scrubber=self._settings.make_scrubber(),
             makes_spans=not is_disabled(os.environ),
+            stream_close="finished" if self._settings.closed_streams == "train" else "left",
         )
 
     def _instrumentations(self) -> "Instrumentation":

@@ -49,7 +49,8 @@ def configure(**keywords: Unpack[Keywords]) -> "Tracing":
 
     - Where it goes: `dir`, `spool`, `spool_days`, `exporters`; `project` and `model` for the run log.
     - What is recorded: `capture_content`, `scrub`, `scrub_patterns`, `scrub_keeps`, `request_tokens`, `policy_version`,
-      `policy_version_header`, and by which `instrumentor`.
+      `policy_version_header`, `closed_streams`, and by which `instrumentor`.
+      `policy_version` may be a function, also of the request's model, such as `lambda model: model` for LoRA adapters.
     - Rollouts: `rollout_spans`, `split`, `trust_rollout_ids`, `grace_seconds`, `max_open_rollouts`,
       `max_rollout_hours`.
 

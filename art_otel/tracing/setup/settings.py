@@ -6,6 +6,7 @@ variable, a variable before the default. A variable that says something impossib
 for, and one that begins as ours do and that nobody reads is warned about once.
 """
 
+import inspect
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 
 Instrumentor: TypeAlias = Literal["auto", "none", "openllmetry", "genai-openai", "openinference", "openai-v2"]
 
+ClosedStreams: TypeAlias = Literal["leave_out", "train"]
+
 _PREFIX: Final = "ART_OTEL_"
 _NO_SETTINGS: Final = frozenset({RUN, "ART_OTEL_RUN_PID"})
 """The name of the run, and what `art-otel run` says to the program that it starts."""
@@ -59,8 +62,38 @@ def _text(value: object) -> str | None:
     return value
 
 
-def _text_or_function(value: object) -> str | Callable[[], str] | None:
-    return cast("Callable[[], str]", value) if callable(value) else _text(value)
+AskVersion: TypeAlias = Callable[[str | None], str | None]
+"""Gives the version of the weights that sample now, by the request's model."""
+
+
+def _text_or_function(value: object) -> str | AskVersion | None:
+    """Take a text, a function of the request's model, or one without a parameter, which is asked whatever the model is.
+
+    A parameter that has a default is none: `lambda version=version: version` holds what it gives.
+    """
+    if not callable(value):
+        return _text(value)
+    try:
+        parameters = list(inspect.signature(value).parameters.values())
+    except (TypeError, ValueError):  # as of functions that are written in C
+        parameters = []
+    required = [one.kind for one in parameters if one.default is one.empty and one.kind not in _COLLECTED]
+    if len(required) > 1 or inspect.Parameter.KEYWORD_ONLY in required:
+        raise ValueError("write a text, or a function of the request's model or of nothing")
+    return cast(AskVersion, value) if required else VersionOfAnyModel(cast("Callable[[], str | None]", value))
+
+
+class VersionOfAnyModel(msgspec.Struct, frozen=True):
+    """Gives the version that a function without a parameter gives."""
+
+    function: Callable[[], str | None]
+
+    def __call__(self, _model: str | None) -> str | None:
+        """Ask the function."""
+        return self.function()
+
+
+_COLLECTED: Final = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def _path(value: object) -> Path:
@@ -169,8 +202,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     scrub_patterns: Annotated[tuple[re.Pattern[str], ...], _patterns] = ()
     scrub_keeps: Annotated[Callable[[SecretMatch], bool] | None, _keeps] = None
     request_tokens: Annotated[bool, _switch] = False
-    policy_version: Annotated[str | Callable[[], str] | None, _text_or_function] = None
+    policy_version: Annotated[str | AskVersion | None, _text_or_function] = None
     policy_version_header: Annotated[str | None, _text] = None
+    closed_streams: Annotated[ClosedStreams, _one_of(ClosedStreams)] = "leave_out"
+    """`train` says that the app ends completions by closing their streams."""
     instrumentor: Annotated[Instrumentor, _one_of(Instrumentor)] = "auto"
     # Rollouts
     rollout_spans: Annotated[tuple[str, ...], _names] = ()
@@ -211,8 +246,9 @@ class Keywords(TypedDict, total=False):
     scrub_patterns: str | re.Pattern[str] | Sequence[str | re.Pattern[str]]
     scrub_keeps: str | re.Pattern[str] | Callable[[SecretMatch], bool] | None
     request_tokens: bool | str
-    policy_version: str | Callable[[], str] | None
+    policy_version: str | Callable[[], str | None] | Callable[[str | None], str | None] | None
     policy_version_header: str | None
+    closed_streams: ClosedStreams
     instrumentor: Instrumentor
     # Rollouts
     rollout_spans: str | list[str] | tuple[str, ...]

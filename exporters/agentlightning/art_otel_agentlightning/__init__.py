@@ -22,6 +22,7 @@ EXPORTER: Final = Exporter(
             },
             config=TripletsConfig,
             encode=encode_triplets,
+            carries_images=True,
             sink=lambda _: JsonLines(),
         ),
     ),

@@ -51,6 +51,7 @@ def records(rollouts, config=TripletsConfig(), stats=None, credit="outcome_rewar
         allow_incomplete=True,
         status=("ok", "error", "cancelled", "unfinished"),
         models="*",
+        images="placeholders",
     )
     items = (ScoredTrajectory(trajectory=one, turn_rewards=rewards) for one, rewards in stream.trajectories())
     return list(encode_triplets(items, config, stats or ExportStats()))

@@ -34,6 +34,7 @@ EXPORTER: Final = Exporter(
             config=TrajectoriesConfig,
             encode=encode_trajectories,
             view="made tokens",
+            carries_images=True,
             sink=lambda _: JsonLines(),
         ),
         Format(
@@ -51,6 +52,7 @@ EXPORTER: Final = Exporter(
             config=LogConfig,
             encode=encode_log,
             view="made tokens",
+            carries_images=True,
             sink=lambda _: LogFolder(),
             takes_credit=False,
         ),

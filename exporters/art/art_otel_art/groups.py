@@ -34,6 +34,7 @@ from art_otel.exporting import (
 )
 from art_otel.store import art_metadata
 from art_otel.trajectories import (
+    GroupKey,
     History,
     Trajectory,
     TrajectoryGroup,
@@ -94,7 +95,7 @@ def encode_trajectories(
     items: Iterator[ScoredTrajectory], config: TrajectoriesConfig, stats: ExportStats
 ) -> Iterator[JsonObject]:
     """Give a record for each group. Trajectories wait on disk for the rest of their group; memory holds one group."""
-    members: dict[tuple[str | None, int | None], list[int]] = {}
+    members: dict[GroupKey | int, list[int]] = {}
     with SpillFile[tuple[str, bytes]]() as spilled:
         for number, item in enumerate(items):
             try:
@@ -102,15 +103,17 @@ def encode_trajectories(
             except RefusedError as error:
                 stats.trajectories_skipped[str(error)] += 1
                 continue
-            # Each trajectory without a group id has a number of its own.
-            group_id, step = item.trajectory.group_id, item.trajectory.training_step
-            members.setdefault((group_id, number if group_id is None else step), []).append(number)
+            members.setdefault(item.trajectory.group_key or number, []).append(number)
             spilled[number] = (field, msgspec.json.encode(member))
-        for (group_id, _), numbers in members.items():
+        for key, numbers in members.items():
             by_field: dict[str, list[msgspec.Raw]] = {"trajectories": [], "exceptions": []}
             for field, encoded in (spilled[number] for number in numbers):
                 by_field[field].append(msgspec.Raw(encoded))
-            yield {"trajectories": by_field["trajectories"], **group_fields(group_id, by_field["exceptions"])}
+            yield {"trajectories": by_field["trajectories"], **group_fields(_id_of(key), by_field["exceptions"])}
+
+
+def _id_of(key: GroupKey | int) -> str | None:
+    return None if isinstance(key, int) else key.group_id
 
 
 def art_groups(
@@ -121,13 +124,15 @@ def art_groups(
 ) -> list[Any]:
     """Give trajectories as `art.TrajectoryGroup`s, which `backend.train` takes.
 
-    They are the groups that `art-otel export` would write and `read_groups` read. Members of one group id and training
-    step are a group. A rollout that failed is an exception of its group. What ART cannot train on is left out, with a
+    They are the groups that `art-otel export` would write and `read_groups` read. Members of one `group_key`
+    are a group. A rollout that failed is an exception of its group. What ART cannot train on is left out, with a
     warning that names the reasons. `allow_incomplete` and `tool_calls` are those of `art-otel export`. Raises
     ImportError without ART.
     """
     stats = ExportStats()
-    chosen = batches(trajectories, advantage=None, allow_incomplete=allow_incomplete, status=None)
+    chosen = batches(
+        trajectories, advantage=None, allow_incomplete=allow_incomplete, status=None, images="placeholders"
+    )
     selected = chosen.of_view("made tokens")
     items = (
         ScoredTrajectory(trajectory=trajectory, turn_rewards=rewards) for trajectory, rewards in selected.trajectories()
@@ -263,7 +268,7 @@ def _tokens(call: InferenceCall, turn: Turn, stats: ExportStats) -> JsonObject:
     if call.prompt_token_ids is None:
         stats.changed[NO_PROMPT_IDS] += 1
         return {}
-    if call.is_constrained:
+    if call.has_masked_logprobs:
         stats.changed[CONSTRAINED] += 1
         return {}
     content: list[JsonObject] = [

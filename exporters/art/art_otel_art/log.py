@@ -28,7 +28,7 @@ from art_otel.errors import UsageError
 from art_otel.exporting import ExportStats, ScoredTrajectory, SpillFile, check_place, unrewarded, whole_file
 from art_otel.runlog import checked_name
 from art_otel.store import check_replaceable, write_part
-from art_otel.trajectories import Trajectory
+from art_otel.trajectories import GroupKey, Trajectory
 from art_otel_art.groups import RefusedError, art_trajectory, group_fields
 
 NO_SPLIT: Final = "trajectories without a split put into the one of the options"
@@ -154,12 +154,11 @@ class _ArtRow(NamedTuple):
 
 def _art_rows(records: Iterable[Logged]) -> Iterator[_ArtRow]:
     """Number the groups as they come, and the trajectories of each. One without a group is a group of its own."""
-    groups: dict[str | int, int] = {}
+    groups: dict[GroupKey | int, int] = {}
     members = Counter[int]()
     for number, record in enumerate(records):
-        group_id = record.trajectory.group_id
-        group = groups.setdefault(number if group_id is None else group_id, len(groups))
-        fields = group_fields(group_id)
+        group = groups.setdefault(record.trajectory.group_key or number, len(groups))
+        fields = group_fields(record.trajectory.group_id)
         yield _ArtRow(
             group_index=group,
             group_metadata=_json_text(fields["metadata"]) if fields["metadata"] else None,

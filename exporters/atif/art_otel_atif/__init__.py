@@ -24,6 +24,7 @@ EXPORTER: Final = Exporter(
             config=TrajectoriesConfig,
             encode=encode_trajectories,
             view="text",
+            carries_images=True,
             sink=lambda _: Folder(),
         ),
     ),

@@ -26,7 +26,7 @@ from art_otel.exporting import (
     sequences_of,
     text_message,
 )
-from art_otel.trajectories import Trajectory, chat_message
+from art_otel.trajectories import GroupKey, Trajectory, chat_message
 
 JsonObject: TypeAlias = dict[str, Any]
 
@@ -56,7 +56,7 @@ def encode_rollouts(
     items: Iterator[ScoredTrajectory], config: RolloutsConfig, stats: ExportStats
 ) -> Iterator[JsonObject]:
     """A record for each token history that trains something, has a reward, and whose messages are known."""
-    tasks: dict[tuple[str | None, int | None, str], int] = {}
+    tasks: dict[GroupKey | str, int] = {}
     members: dict[int, int] = {}
     for item in items:
         trajectory = item.trajectory
@@ -72,9 +72,9 @@ def encode_rollouts(
             stats.trajectories_skipped[problem] += 1
         stats.changed[FURTHER] += max(len(records) - 1, 0)
         recording = f"{trajectory.rollout_id} {trajectory.attempt} {trajectory.trace_id}"
-        group = trajectory.group_id
+        group = trajectory.group_key or recording
         for record in records:
-            task = tasks.setdefault((group, trajectory.training_step, recording if group is None else ""), len(tasks))
+            task = tasks.setdefault(group, len(tasks))
             members[task] = members.get(task, -1) + 1
             agent = {"name": config.agent or trajectory.name or "art-otel"}
             yield record | {"_ng_task_index": task, "_ng_rollout_index": members[task], "agent_ref": agent}

@@ -7,7 +7,6 @@ Source: `TrainingSample` and `prepare_sample` of prime-rl 0.8, `SamplingMask` of
 """
 
 import base64
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, TypeAlias
@@ -15,7 +14,6 @@ from typing import Annotated, Any, Final, TypeAlias
 import numpy as np
 from msgspec import Meta
 
-from art_otel.calls import InferenceCall
 from art_otel.exporting import ExportStats, ScoredTrajectory, TokenSequence, scored, sequences_of
 from art_otel.trajectories import Trajectory
 
@@ -56,7 +54,7 @@ def encode_samples(
         if sequences and not kept:
             stats.trajectories_skipped[NOTHING_LEFT] += 1
         for sequence in kept:
-            record = _record(sequence, env_name, _temperatures(item.trajectory, sequence, config, stats))
+            record = _record(sequence, env_name, _temperatures(sequence, config, stats))
             yield record | _experts(sequence, stats) | _sampling_mask(sequence)
 
 
@@ -68,25 +66,15 @@ def _env_name(trajectory: Trajectory, config: SamplesConfig, stats: ExportStats)
     return _OWN
 
 
-def _temperatures(
-    trajectory: Trajectory, sequence: TokenSequence, config: SamplesConfig, stats: ExportStats
-) -> list[float]:
+def _temperatures(sequence: TokenSequence, config: SamplesConfig, stats: ExportStats) -> list[float]:
     """Return the temperature of each token. It is 1.0 where nothing is trained, because prime-rl ignores it there."""
     temperatures = [1.0] * len(sequence)
-    for span in sequence.completions:
-        temperature = _requested_temperature(trajectory.calls[trajectory.turns[span.turn].call])
-        stats.changed[TEMPERATURE] += temperature is None
-        temperature = config.temperature if temperature is None else temperature
+    for span, one in zip(sequence.completions, sequence.samplings, strict=True):
+        requested = one.sampling.temperature
+        stats.changed[TEMPERATURE] += not requested  # one cannot divide by 0
+        temperature = requested or config.temperature
         temperatures[span.start : span.end] = [temperature] * (span.end - span.start)
     return temperatures
-
-
-def _requested_temperature(call: InferenceCall) -> float | None:
-    """The temperature of the request; None if it has none by which one can divide."""
-    value = call.parameters.get("temperature")
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        return None
-    return float(value) if math.isfinite(value) and value > 0 else None
 
 
 def _experts(sequence: TokenSequence, stats: ExportStats) -> JsonObject:
@@ -130,6 +118,7 @@ def _record(sequence: TokenSequence, env_name: str, temperatures: list[float]) -
         "rollout_id": sequence.rollout_id,
         "group_id": sequence.group_id,
         "training_step": sequence.training_step,
+        "gathering": sequence.gathering,
         "reward": sequence.reward,
         "policy_version": sequence.policy_version,
     }

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 import numpy as np
 from msgspec import Meta
 
-from art_otel.exporting import ExportStats, ScoredTrajectory, TokenSequence, sequences_of
+from art_otel.exporting import ExportStats, GroupNames, ScoredTrajectory, TokenSequence, sequences_of
 from art_otel.trajectories import Trajectory
 
 JsonObject: TypeAlias = dict[str, Any]
@@ -61,21 +61,19 @@ def encode_rollouts(
 
 
 class _Instances:
-    """Numbers the rollouts that SkyRL compares: the members of a group in one training step."""
+    """Numbers the rollouts that SkyRL compares: the members of a group."""
 
     def __init__(self) -> None:
-        self._steps: dict[str, int | None] = {}
+        self._names = GroupNames()
         self._members: dict[str, int] = {}
 
     def of(self, trajectory: Trajectory) -> JsonObject:
         """Return the parts of the TrajectoryID of a trajectory. No two trajectories have the same."""
-        group, step = trajectory.group_id, trajectory.training_step
-        if group is None:
+        if (key := trajectory.group_key) is None:
             attempt = f" attempt {trajectory.attempt}" if trajectory.attempt else ""
             instance = f"rollout {trajectory.rollout_id}{attempt} of trace {trajectory.trace_id}"
         else:
-            # The first step that a group is met in needs no mark.
-            instance = group if self._steps.setdefault(group, step) == step else f"{group} of step {step}"
+            instance = self._names.of(key)
         repetition = self._members.get(instance, 0)
         self._members[instance] = repetition + 1
         return {"instance_id": instance, "repetition_id": repetition}

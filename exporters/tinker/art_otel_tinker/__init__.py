@@ -49,6 +49,7 @@ EXPORTER: Final = Exporter(
             },
             config=RolloutsConfig,
             encode=encode_rollouts,
+            carries_images=True,
             sink=lambda _: IterationFolders(),
             takes_credit=False,
         ),

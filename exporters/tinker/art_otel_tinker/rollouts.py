@@ -32,6 +32,7 @@ from art_otel.exporting import (
     unrewarded,
 )
 from art_otel.trajectories import (
+    GroupKey,
     Reward,
     RolloutTrace,
     Trajectory,
@@ -87,7 +88,7 @@ def encode_rollouts(
             stats.changed[NO_STEP] += 1
         label, base_name = _names(split)
         path = f"iteration_{iteration:06d}/{base_name}_rollout_summaries.jsonl"
-        group_idx, traj_idx = numbers.of(path, trajectory.group_id)
+        group_idx, traj_idx = numbers.of(path, trajectory.group_key)
         if unrewarded(trajectory) == "unusable reward":
             stats.changed[NULL_REWARD] += 1
         position = {"split": label, "iteration": iteration, "group_idx": group_idx, "traj_idx": traj_idx}
@@ -117,14 +118,14 @@ class _Numbers:
 
     def __init__(self) -> None:
         self._groups: Counter[str] = Counter()
-        self._numbers: dict[tuple[str, str], int] = {}
-        self._members: Counter[tuple[str, str]] = Counter()
+        self._numbers: dict[tuple[str, GroupKey], int] = {}
+        self._members: Counter[tuple[str, GroupKey]] = Counter()
 
-    def of(self, path: str, group_id: str | None) -> tuple[int, int]:
+    def of(self, path: str, key: GroupKey | None) -> tuple[int, int]:
         """Return the numbers of the next trajectory. One without a group is a group by itself."""
-        if group_id is None:
+        if key is None:
             return self._next_group(path), 0
-        group = path, group_id
+        group = path, key
         if group not in self._numbers:
             self._numbers[group] = self._next_group(path)
         self._members[group] += 1

@@ -33,6 +33,7 @@ EXPORTER: Final = Exporter(
             encode=encode_experiences,
             sink=DatabaseFile,
             advantage="grpo_sample",
+            carries_images=True,
         ),
         Format(
             name="payloads",
@@ -44,6 +45,7 @@ EXPORTER: Final = Exporter(
             encode=encode_payloads,
             sink=lambda _: Folder(),
             advantage="grpo_sample",
+            carries_images=True,
         ),
     ),
 )

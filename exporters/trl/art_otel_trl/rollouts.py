@@ -28,6 +28,7 @@ import pyarrow.parquet as pq
 import art_otel
 from art_otel import Trajectory
 from art_otel.errors import UsageError
+from art_otel.trajectories import GroupKey
 from art_otel_trl.tokens import NO_PROMPT, Row, grpo_row
 
 logger = logging.getLogger(__name__)
@@ -38,9 +39,6 @@ FIELDS: Final = ("prompt_ids", "completion_ids", "env_mask", "logprobs", "reward
 NO_GROUP: Final = "no group"
 TOO_FEW: Final = "too few rows in the group for another chunk"
 OTHER_HISTORY: Final = "not the one that trains most tokens"
-
-_Group: TypeAlias = tuple[str, int | None]
-"""Group id and training step."""
 
 Play: TypeAlias = Callable[[Sequence[Any], Any], Sequence[Trajectory]]
 """(prompts, trainer) -> a trajectory for each prompt, in order, as `art_otel.gather_trajectories` gives them."""
@@ -59,11 +57,13 @@ class Replay:
         self.num_generations = num_generations
         self.skipped: Counter[str] = Counter()
         self._chunks: dict[str, Sequence[Row]] = {}
-        for (group, step), members in self._groups(rows).items():
+        for group, members in self._groups(rows).items():
+            step = "" if group.training_step is None else f" of step {group.training_step}"
+            gathering = "" if group.gathering is None else f" of gathering {group.gathering}"
             whole = len(members) // num_generations
             for number in range(whole):
                 chunk = members[number * num_generations : (number + 1) * num_generations]
-                self._chunks[f"{group} #{number}" if step is None else f"{group} of step {step} #{number}"] = chunk
+                self._chunks[f"{group.group_id}{step}{gathering} #{number}"] = chunk
             if rest := len(members) - whole * num_generations:
                 self.skipped[TOO_FEW] += rest
 
@@ -100,17 +100,17 @@ class Replay:
             self._chunk(prompt)[(first + position) % self.num_generations] for position, prompt in enumerate(prompts)
         )
 
-    def _groups(self, rows: Iterable[Row]) -> dict[_Group, list[Row]]:
+    def _groups(self, rows: Iterable[Row]) -> dict[GroupKey, list[Row]]:
         """The rows of each group: the first of every rollout, then the second ones, and so on."""
-        met = Counter[tuple[_Group, str]]()
-        groups: dict[_Group, list[tuple[int, Row]]] = {}
+        met = Counter[tuple[GroupKey, str]]()
+        groups: dict[GroupKey, list[tuple[int, Row]]] = {}
         for row in rows:
-            group, rollout = (row["group_id"], row.get("training_step")), row["rollout_id"]
             if row["group_id"] is None:
                 self.skipped[NO_GROUP] += 1
-            else:
-                groups.setdefault(group, []).append((met[group, rollout], row))
-                met[group, rollout] += 1
+                continue
+            group = GroupKey(*(row.get(name) for name in GroupKey._fields))
+            groups.setdefault(group, []).append((met[group, row["rollout_id"]], row))
+            met[group, row["rollout_id"]] += 1
         return {group: [row for _, row in sorted(members, key=itemgetter(0))] for group, members in groups.items()}
 
     def _chunk(self, prompt: str) -> Sequence[Row]:

@@ -85,6 +85,7 @@ def grpo_row(sequence: TokenSequence) -> Row | None:
         "logprobs": [None if math.isnan(logprob) else logprob for logprob in sequence.logprobs[start:end].tolist()],
         **_origin(sequence),
         "training_step": sequence.training_step,
+        "gathering": sequence.gathering,
     }
 
 
@@ -114,6 +115,7 @@ GRPO: Final = ParquetFile(
             ("logprobs", pa.list_(pa.float32())),
             *_ORIGIN,
             ("training_step", pa.int64()),
+            ("gathering", pa.string()),
         ]
     )
 )

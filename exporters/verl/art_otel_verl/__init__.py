@@ -56,6 +56,7 @@ EXPORTER: Final = Exporter(
             },
             config=PromptsConfig,
             encode=encode_prompts,
+            carries_images=True,
             sink=lambda _: PROMPTS,
         ),
     ),

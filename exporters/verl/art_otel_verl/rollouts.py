@@ -27,7 +27,7 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 from art_otel.errors import UsageError
-from art_otel.exporting import ExportStats, ParquetFile, ScoredTrajectory, TokenSequence, sequences_of
+from art_otel.exporting import ExportStats, GroupNames, ParquetFile, ScoredTrajectory, TokenSequence, sequences_of
 from art_otel.trajectories import Trajectory
 
 Row: TypeAlias = dict[str, Any]
@@ -88,18 +88,16 @@ def encode_rollouts(items: Iterator[ScoredTrajectory], config: RolloutsConfig, s
 
 
 class _Uids:
-    """What verl compares rows by: the members of a group in one training step. Other rows are compared with nothing."""
+    """What verl compares rows by: the members of a group. Other rows are compared with nothing."""
 
     def __init__(self) -> None:
-        self._steps: dict[str, int | None] = {}
+        self._names = GroupNames()
         self._traces: dict[str, str] = {}
 
     def of(self, trajectory: Trajectory) -> str:
         """The uid of a trajectory's rows."""
-        group, step = trajectory.group_id, trajectory.training_step
-        if group is not None:
-            # The first step of a group needs no mark.
-            return group if self._steps.setdefault(group, step) == step else f"{group} of step {step}"
+        if (key := trajectory.group_key) is not None:
+            return self._names.of(key)
         attempt = f" attempt {trajectory.attempt}" if trajectory.attempt else ""
         uid = f"rollout {trajectory.rollout_id}{attempt}"
         trace = trajectory.trace_id

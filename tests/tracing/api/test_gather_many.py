@@ -204,3 +204,62 @@ def test_a_group_is_a_sequence_of_its_trajectories(app):
     (group,) = asyncio.run(gather_trajectory_groups({"g": [agent_of(app)("1"), agent_of(app)("2")]}))
     assert (len(group), list(group)) == (2, list(group.trajectories))
     assert repr(group) == "<TrajectoryGroup 'g': 2 trajectories, rewards 0.5 to 0.5>"
+
+
+def test_a_group_id_in_another_call_is_another_group(app):
+    """As a training loop that names its groups after tasks; live and converted say the same."""
+    agent = agent_of(app)
+
+    async def run():
+        groups = [await gather_trajectory_groups({"task-7": [agent("1"), agent("2")]}) for _ in range(3)]
+        continued = groups[0][0].trajectories[0].gathering
+        (more,) = await gather_trajectory_groups({"task-7": [agent("3")]}, gathering=continued)
+        return [list(group) for (group,) in groups], list(more)
+
+    rounds, more = asyncio.run(run())
+    keys = [{trajectory.group_key for trajectory in members} for members in rounds]
+    assert [len(of_round) for of_round in keys] == [1, 1, 1]
+    assert len(set.union(*keys)) == 3
+    assert {one.group_key for one in more} == keys[0]
+    stored = {trajectory.rollout_id: trajectory for trajectory in app.convert()[0]}
+    for one in (*(one for members in rounds for one in members), *more):
+        assert stored[one.rollout_id].group_key == one.group_key != None  # noqa: E711 # a key, and the same
+        assert stored[one.rollout_id].metadata == {}
+
+
+def test_single_rollouts_and_rollouts_outside_of_gathering_are_one_group_by_its_id(app):
+    agent = rollout(name="agent", group_id="task-7")(agent_of(app).__wrapped__)
+
+    async def run():
+        alone = await asyncio.gather(*(gather_trajectory(agent(str(number))) for number in range(3)))
+        await agent("4")
+        return alone
+
+    alone = asyncio.run(run())
+    assert {one.group_key for one in (*alone, *app.convert()[0])} == {(None, None, "task-7")}
+
+
+def test_the_step_and_the_gathering_are_also_those_of_rollouts_inside(app):
+    inner = rollout(name="inner", group_id="inside")(agent_of(app).__wrapped__)
+
+    @rollout(name="outer")
+    async def outer(question):
+        await inner(question)
+        (one,) = await gather_trajectories([inner(question)])
+        return one.gathering, (await gather_trajectory(inner(question))).gathering
+
+    @rollout(name="own", training_step=9)
+    async def own():
+        await app.ask_later("q")
+
+    async def run():
+        return await gather_trajectories([outer("1"), own()], training_step=3)
+
+    one, of_own_step = asyncio.run(run())
+    of_list, of_one = one.result
+    assert (one.training_step, of_own_step.training_step) == (3, 9)
+    assert one.gathering == of_own_step.gathering == of_one != of_list
+    assert [child.training_step for child in one.children] == [3, 3, 3]
+    assert [child.gathering for child in one.children] == [one.gathering, of_list, one.gathering]
+    with pytest.raises(UsageError, match="training_step"):
+        asyncio.run(gather_trajectories([outer("1")], training_step="first"))

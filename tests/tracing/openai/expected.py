@@ -24,6 +24,7 @@ def check_whole(call, server: ModelServer) -> None:
         assert call.parameters == given
     assert bool(call.stream) == bool(body.get("stream"))
     assert unread(call) == ()
+    assert call.closed_by_app is None
     if "output" in answer:
         check_response(call, body, answer)
         return

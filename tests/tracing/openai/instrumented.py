@@ -80,10 +80,14 @@ class Instrumented:
         return [parse_call(parsed(span)) for span in self.ended]
 
     def calls(self):
-        """The calls of the rollout, each once, as a dump of its spans is read."""
+        """The calls of the rollout, each once."""
+        return self.trajectory().calls
+
+    def trajectory(self):
+        """The rollout, as a dump of its spans is read."""
         spans = [parsed(span) for span in self.exporter.get_finished_spans()]
         (trajectory,) = build_trajectories(SpanGroup(spans=spans)).trajectories
-        return trajectory.calls
+        return trajectory
 
     def call(self):
         (only,) = self.calls()

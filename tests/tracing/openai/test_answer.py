@@ -240,14 +240,18 @@ def test_a_long_stream_is_joined_in_linear_time():
         ({"token_ids": "no list"}, set()),
         ({"token_ids": [-1]}, set()),
         ({"token_ids": [2**40]}, set()),
-        ({"logprobs": {"content": [{"logprob": None}]}}, set()),
-        ({"logprobs": {"content": [{"token": "token_id:5", "logprob": math.inf}]}}, {"art.tokens.completion.0"}),
+        ({"logprobs": {"content": [{"logprob": "?"}]}}, set()),
+        ({"logprobs": {"content": [{"token": "token_id:5", "logprob": "?"}]}}, {"art.tokens.completion.0"}),
+        (
+            {"logprobs": {"content": [{"token": "token_id:5", "logprob": math.inf}]}},
+            {"art.tokens.completion.0", "art.logprobs.completion.0"},
+        ),
         ({"index": 4, "token_ids": []}, {"art.tokens.completion.4"}),
     ],
 )
 def test_what_is_no_ids_or_logprobs_is_left_out(choice, expected):
     found = answer_attributes({"choices": [{"message": {"content": "a"}, **choice}]})
-    assert {name for name in found if name.startswith(("art.tokens.c", "art.logprobs."))} == expected
+    assert {name for name in found if name.startswith(("art.tokens.c", "art.logprobs.c"))} == expected
     assert unread(read(found)) == ()
 
 

@@ -2,15 +2,20 @@
 
 import asyncio
 import gc
+import json
 import warnings
 
 import openai
 import pytest
+from opentelemetry import trace
 
 from art_otel.tracing.api.context import SCOPE
+from art_otel.tracing.openai import install
+from tests.model_gateway.test_faults import Answering
 from tests.tracing.openai.expected import check_whole, exchange_of
-from tests.tracing.openai.instrumented import MODEL
+from tests.tracing.openai.instrumented import MODEL, Instrumented
 from tests.tracing.openai.test_request_span import raw_stream, scopes
+from tests.tracing.server import OVERFLOW
 
 
 def test_a_call_that_is_cancelled(traced):
@@ -122,3 +127,96 @@ def test_a_stream_that_is_still_held_takes_no_later_call(traced, server):
     assert places == [each.get_span_context().span_id for each in (first, second, second)]
     for call in traced.calls():
         check_whole(call, server)
+
+
+def overflow(client, api, status, **options):
+    words = f"Hi #overflow={status}"
+    if api == "responses":
+        return client.responses.create(model=MODEL, input=words, **options)
+    return client.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": words}], **options)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("api", ["chat", "responses"])
+def test_a_context_that_was_exceeded_is_known_whoever_records_it(app, api, stream):
+    """OpenLLMetry, GenAI and OpenInference of both APIs; a span of ours where they record none."""
+    with app.client() as client, app.rollout():
+        with pytest.raises(openai.InternalServerError):
+            overflow(client, api, 500, stream=stream)
+        with pytest.raises(openai.BadRequestError, match="maximum context length"):
+            overflow(client, api, 400, stream=stream)
+    assert [call.failure for call in app.calls()] == [None, "context exceeded"]
+    assert app.trajectory().end == "context exceeded"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_our_own_span_of_a_call_that_was_refused_says_why(server, uninstalled, monkeypatch, stream):  # noqa: ARG001 # undoes at the end
+    recorded = Instrumented(server.url)
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", recorded.provider)
+    install()
+    with recorded.client() as client, recorded.rollout(), pytest.raises(openai.BadRequestError):
+        overflow(client, "chat", 400, stream=stream)
+    call = recorded.call()
+    assert (call.error_type, call.failure) == ("BadRequestError", "context exceeded")
+    assert OVERFLOW in call.error
+
+
+def test_the_loser_of_a_race_ends_no_rollout(app):
+    async def ask(client, words):
+        await client.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": words}])
+
+    async def main():
+        async with app.async_client() as client:
+            with app.rollout():
+                racers = {asyncio.create_task(ask(client, words)) for words in ("Hi", "Hi #delay=5")}
+                _, slower = await asyncio.wait(racers, return_when=asyncio.FIRST_COMPLETED)
+                for task in slower:
+                    task.cancel()
+                await asyncio.wait(slower)
+
+    asyncio.run(main())
+    assert [call.failed for call in app.calls()].count(True) == 1
+    assert app.trajectory().end is None
+
+
+def test_a_call_that_ran_into_the_apps_time_out_is_an_outage(app):
+    async def main():
+        async with app.async_client() as client:
+            with app.rollout():
+                await client.chat.completions.create(model=MODEL, messages=[{"role": "user", "content": "Hi"}])
+                slow = [{"role": "user", "content": "Hi #delay=5"}]
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(client.chat.completions.create(model=MODEL, messages=slow), 0.2)
+
+    asyncio.run(main())
+    assert app.trajectory().end == "failed call"
+
+
+UNPARSED = {
+    "id": "c",
+    "prompt_token_ids": [1, 2],
+    "choices": [
+        {
+            "index": 0,
+            "message": {"role": "assistant", "content": '[{"name": "look", "param', "tool_calls": []},
+            "finish_reason": "tool_calls",
+            "token_ids": [7, 8],
+        }
+    ],
+}
+
+
+def test_a_required_tool_call_that_the_server_could_not_parse_is_an_answer(uninstalled, monkeypatch):  # noqa: ARG001 # undoes at the end
+    body = json.dumps(UNPARSED).encode()
+    with Answering((200, {"content-type": "application/json", "content-length": str(len(body))}, body)) as answering:
+        recorded = Instrumented(answering.url)
+        monkeypatch.setattr(trace, "_TRACER_PROVIDER", recorded.provider)
+        install()
+        with recorded.client() as client, recorded.rollout():
+            messages = [{"role": "user", "content": "Hi"}]
+            client.chat.completions.create(model=MODEL, messages=messages, tool_choice="required")
+    trajectory = recorded.trajectory()
+    (turn,) = trajectory.turns
+    assert trajectory.complete, trajectory.incomplete_reasons
+    assert (turn.tokens_untrained, turn.text_untrained) == (None, None)
+    assert (turn.token_ids.tolist(), turn.message.content) == ([7, 8], '[{"name": "look", "param')

@@ -143,28 +143,10 @@ def test_what_is_missing_is_logged(caplog, monkeypatch):
     assert len(caplog.records) == 1
 
 
-def test_the_policy_version_may_be_a_function(server, caplog):
-    app = Instrumented(server.url)
-    versions = iter(["7", RuntimeError("no version")])
-
-    def version():
-        found = next(versions)
-        if isinstance(found, Exception):
-            raise found
-        return found
-
-    install(policy_version=version)
-    caplog.set_level(logging.WARNING, "art_otel")
-    with instrumented("genai", app.provider), app.client() as client, app.rollout():
-        client.chat.completions.create(**ASK)
-        client.chat.completions.create(**ASK)
-    assert [call.policy_version for call in app.calls()] == ["7", None]
-    assert "policy version" in caplog.text
-
-
 def test_a_version_that_the_app_set_stands(server):
     app = Instrumented(server.url)
-    install(policy_version=lambda: "ours")
+    versions = iter(("ours", "ours at the end"))
+    install(policy_version=lambda _: next(versions))
 
     class Marks(SpanProcessor):
         def on_start(self, span, parent_context=None):  # noqa: ARG002 # as it is called
@@ -173,7 +155,7 @@ def test_a_version_that_the_app_set_stands(server):
     app.provider.add_span_processor(Marks())
     with instrumented("genai", app.provider), app.client() as client, app.rollout():
         client.chat.completions.create(**ASK)
-    assert app.call().policy_version == "theirs"
+    assert (app.call().policy_version, app.call().policy_version_end) == ("theirs", None)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import gc
 import openai
 import pytest
 
+from art_otel.tracing.openai import install
 from tests.gaps import unread
 from tests.tracing.openai.expected import check_beginning, exchange_of
 from tests.tracing.openai.instrumented import MODEL
@@ -31,7 +32,7 @@ async def async_read_some(stream):
             return
 
 
-def check_read(app, server, tokens=READ - 1):
+def check_read(app, server, tokens=READ - 1, closed_by_app=None):
     """The call has the tokens that the app read: all chunks but the first, which says the role."""
     call = app.call()
     (choice,) = call.choices
@@ -41,6 +42,7 @@ def check_read(app, server, tokens=READ - 1):
     assert choice.finish_reason is None
     assert call.prompt_token_ids.tolist() == sent["prompt_token_ids"]
     assert unread(call) == ()
+    assert call.closed_by_app == closed_by_app
     return call
 
 
@@ -64,7 +66,7 @@ def test_a_stream_that_is_left(app, server, leave):
     with app.client() as client, app.rollout():
         leave(client.chat.completions)
         assert len(app.ended) == 1, "the span of the call ended in its rollout"
-    check_read(app, server)
+    check_read(app, server, closed_by_app="left")
 
 
 @pytest.mark.parametrize("api", ["chat", "responses"])
@@ -116,7 +118,7 @@ def test_an_async_stream_that_is_left(app, server, leave):
                 assert len(app.ended) == 1
 
     asyncio.run(main())
-    check_read(app, server)
+    check_read(app, server, closed_by_app="left")
 
 
 def test_a_stream_that_breaks(app, server):
@@ -185,7 +187,7 @@ def test_a_stream_that_an_interrupt_ends(app, server):
             read_some(stream)
             raise KeyboardInterrupt
         assert len(app.ended) == 1
-    check_read(app, server)
+    check_read(app, server, closed_by_app="left")
 
 
 @pytest.mark.parametrize("is_async", [False, True])
@@ -276,3 +278,20 @@ def test_a_raw_stream_that_breaks(app):
     with app.client() as client, app.rollout(), pytest.raises(openai.APIConnectionError):
         list(client.chat.completions.with_raw_response.create(**ask(f"Hi #break={READ}")).parse())
     assert app.call().failed
+
+
+@pytest.mark.parametrize("leave", [close, leave_block, abandon], ids=lambda leave: leave.__name__)
+def test_an_app_that_says_that_it_ends_completions_so_is_trained_on_what_it_read(app, server, leave):
+    install(request_tokens=True, stream_close="finished")
+    with app.client() as client, app.rollout():
+        leave(client.chat.completions)
+        with pytest.raises(openai.APIConnectionError):
+            list(client.chat.completions.create(**ask(f"Hi #break={READ}")))
+    left, broken = app.calls()
+    assert (left.closed_by_app, broken.closed_by_app) == ("finished", None)
+    trajectory = app.trajectory()
+    assert [(turn.tokens_untrained, turn.text_untrained) for turn in trajectory.turns] == [
+        (None, None),
+        ("failed",) * 2,
+    ]
+    assert exchange_of(left, server).answer["choices"][0]["token_ids"][: READ - 1] == left.choices[0].token_ids.tolist()

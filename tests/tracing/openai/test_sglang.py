@@ -51,6 +51,7 @@ def test_all_that_was_sampled_is_in_the_calls(app, server, caplog):
     for call in calls:
         check_whole(call, server)
         assert all(choice.token_ids and choice.logprobs for choice in call.choices)
+        assert call.logprobs_mode == "tempered"
 
 
 def test_an_async_stream_is_asked_for_its_ids(app, server):

@@ -76,6 +76,8 @@ def test_an_async_client_is_refused_once(refused, strict):
 
     asyncio.run(main())
     assert statuses(strict, before) == [400, 200, 200]
+    asked = ["stream_options" in exchange.body for exchange in strict.exchanges()[before:]]
+    assert asked == [True, False, False], "the app's own request"
     assert [call.failed for call in refused.calls()] == [False] * 2
 
 

@@ -110,6 +110,30 @@ def test_values_of_a_keyword_s_own_type():
     assert (found.dir, found.spool_folder) == (Path("/x"), Path("/y"))
     assert (found.rollout_spans, found.grace_seconds, found.project) == (("a", "b"), 3.0, None)
     assert isinstance(found.policy_version, Callable)
+    assert found == read_settings({}, given)[0]
+
+
+@pytest.mark.parametrize(
+    ("function", "version"),
+    [
+        (lambda: "v", "v"),
+        (lambda model: model, "policy-v12"),
+        (lambda version="v": version, "v"),  # which holds what it gives
+        (lambda *_, **__: "v", "v"),
+        ({"policy-v12": "v"}.get, "v"),
+        (dict, "{}"),
+    ],
+)
+def test_a_version_s_function_is_asked_by_the_request_s_model_if_it_has_a_parameter(function, version):
+    found, problems = read_settings({}, {"policy_version": function})
+    assert not problems
+    assert str(found.policy_version("policy-v12")) == version
+
+
+@pytest.mark.parametrize("function", [lambda model, step: (model, step), lambda *, step: step])
+def test_a_version_s_function_of_more_is_refused(function):
+    _, problems = read_settings({}, {"policy_version": function})
+    assert "write a text, or a function of the request's model or of nothing" in problems[0].text
 
 
 @pytest.mark.parametrize(
