@@ -1,6 +1,7 @@
 """Exact tokens, over exchanges of a real vLLM 0.32 that `record_vllm` recorded."""
 
 import json
+import re
 from collections.abc import Callable, Iterator
 
 import httpx
@@ -338,3 +339,28 @@ def test_text_between_the_pieces_of_a_tool_call_stands_behind_it():
     last = shape.end({"prompt_tokens": 1, "completion_tokens": 2}).decode().rstrip().rpartition("data: ")[2]
     called, said = json.loads(last)["response"]["output"]
     assert (called["arguments"], said["content"][0]["text"]) == ('{"a":1}', "\n")
+
+
+@pytest.mark.parametrize("dialect", PATHS)
+def test_what_the_server_broke_off_is_not_trained(tmp_path, dialect):
+    """A trainer pauses vLLM to load weights. Anthropic's API has no word for it: its reason is null."""
+    choice = {"index": 0, "message": {"role": "assistant", "content": SAID}, "finish_reason": "abort"}
+    parsed = {"choices": [choice], "stream_state": {}, "chunk": {"choices": [{"index": 0, "delta": {"content": SAID}}]}}
+
+    def paused(asked: str, reply: Reply) -> Reply:
+        status, kind, text = reply
+        if status == 404 and asked.endswith("/derender"):
+            return (200, JSON, json.dumps(parsed))
+        if asked == "/inference/v1/generate":
+            text = re.sub(r'("finish_reason": ?)"(?:stop|length)"', r'\1"abort"', text)
+        return status, kind, text
+
+    path = PATHS[dialect]
+    with replayed(paused) as url, gateway(tmp_path, url, tokens="exact") as running:
+        for body in asked_of(path):
+            assert httpx.post(f"{running.url}/rollout/1{path}", json=body, timeout=30).status_code == 200
+    (trajectory,) = recorded(tmp_path)
+    assert [bool(turn.token_ids) for turn in trajectory.turns] == [True, True]
+    streamed = "stream broke" if dialect == "messages" else "aborted"
+    assert [turn.tokens_untrained for turn in trajectory.turns] == ["aborted", streamed]
+    assert [turn.text_untrained for turn in trajectory.turns] == ["aborted", streamed]

@@ -16,7 +16,7 @@ from typing import Final, cast
 import msgspec
 
 from art_otel.attributes import GATEWAY_SCOPE
-from art_otel.calls import Choice, Message, Usage
+from art_otel.calls import Choice, Gap, Message, Usage
 from art_otel.conventions import values
 from art_otel.conventions.attributes import AttributeNames, AttributeReader, SpanRecording
 from art_otel.conventions.bodies.messages import (
@@ -81,8 +81,15 @@ def read(recording: SpanRecording, _trusted_facts: CallFacts) -> CallFacts | Non
     facts = _facts(recording.reader(), CONVENTION, recording.span)
     if facts is None or recording.span.scope.name != GATEWAY_SCOPE:
         return facts
+    # What went over the wire is known. Anthropic's API has no word for an answer that vLLM broke off, and says null.
+    aborted = [
+        Gap(kind="aborted", field=f"answer[{choice.index}]", evidence="no finish reason")
+        for choice in facts.choices or ()
+        if choice.finish_reason is None and not choice.message.is_unknown
+    ]
     return msgspec.structs.replace(
         facts,
+        gaps=(*facts.gaps, *aborted),
         prompt_known=None if facts.input_messages is None else "verbatim body",
         answer_known=None if facts.choices is None else "verbatim body",
     )

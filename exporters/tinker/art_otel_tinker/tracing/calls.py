@@ -217,7 +217,9 @@ def begin_call(
 def _message(action: list[int], stop_reason: str | None, renderer: WatchedRenderer | None) -> dict[str, str]:
     """What the tokens say, as the renderer parses them; parsing changes nothing."""
     # A message without `content` is unknown; `null` would say that nothing was sampled.
-    choice: JsonObject = {"index": 0, "finish_reason": stop_reason, "message": {"role": "assistant"}}
+    choice: JsonObject = {"index": 0, "message": {"role": "assistant"}}
+    if stop_reason is not None:  # null would say that the server broke off
+        choice["finish_reason"] = stop_reason
     attributes: dict[str, str] = {}
     with handle_tinker_errors:
         if renderer is not None:
