@@ -23,6 +23,7 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from art_otel.attributes import REWARD_NAME
 from art_otel.data.advantages import (
     Advantage,
     AdvantageName,
@@ -71,13 +72,7 @@ def make_scoring(
 ) -> Scoring:
     """The scoring that these options of `art_otel.batches` mean. Raises UsageError."""
     choice = validate(_Choice, {"zero_variance": zero_variance})
-    found, compared = find_credit(credit), find_advantage(advantage)
-    if isinstance(compared, OverRewards) and found.weights is None:
-        raise UsageError(
-            f"advantage={advantage!r:.100} compares each reward by itself: name the rewards and their weights, as"
-            ' credit=art_otel.data.weighted({"correct": 1.0, "style": 0.5})'
-        )
-    return Scoring(credit=found, advantage=compared, zero_variance=choice.zero_variance)
+    return Scoring(credit=find_credit(credit), advantage=find_advantage(advantage), zero_variance=choice.zero_variance)
 
 
 class TurnReward(NamedTuple):
@@ -401,8 +396,10 @@ def _compared(
     if isinstance(advantage, OverGroups):
         results = advantage.formula(all_rewards)
     else:
-        weights = scoring.credit.weights or {}
-        parts = {name: np.array(units.parts.get(name, ()), np.float64) for name in weights}
+        # A credit that names no rewards gives one, which is then compared by itself.
+        weights = scoring.credit.weights or {REWARD_NAME: 1.0}
+        is_one = scoring.credit.weights is None
+        parts = {name: rewards if is_one else np.array(units.parts.get(name, ()), np.float64) for name in weights}
         by_name = [{name: _known(part[members]) for name, part in parts.items()} for members in groups]
         results = advantage.formula(by_name, weights)
     if len(results) != len(groups):
@@ -443,7 +440,7 @@ def _flat(units: Units, *, is_by_name: bool) -> NDArray[np.bool_]:
     """Which units are as good as all others that they are compared with. Shape: (units,)."""
     flat = np.ones(len(units.keys), np.bool_)
     # Equal sums of different rewards are no equal rewards where each is compared by itself.
-    compared = units.parts.values() if is_by_name else (units.rewards,)
+    compared = units.parts.values() if is_by_name and units.parts else (units.rewards,)
     for rewards in (np.array(one, np.float64) for one in compared):
         for members in _groups(units):
             usable = rewards[members][np.isfinite(rewards[members])]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import art_otel
-from art_otel.data import gdpo, message_batches, preference_batches, weighted
+from art_otel.data import gdpo, message_batches, outcome_reward, preference_batches, weighted
 from art_otel.data.sources import list_chunks
 from art_otel.errors import UsageError
 from art_otel.store import FileLimits, write_trajectories
@@ -215,8 +215,9 @@ def test_gdpo_of_recorded_rewards(tmp_path):
         assert (report.compared, report.completions_skipped) == (8, {"no reward": 1})
     made = art_otel.batches(tmp_path / "out", **options)
     assert made.verdict_columns().advantages[:8].astype(np.float32).tolist() == pytest.approx(list(expected.values()))
-    with pytest.raises(UsageError, match=r"each reward by itself.*weighted"):
-        art_otel.batches(found, advantage="gdpo")
+    alone, _ = advantages(found, advantage="gdpo", credit=outcome_reward("correct"))
+    by_name, _ = advantages(found, advantage="gdpo", credit=weighted({"correct": 1.0}))
+    assert alone == by_name  # a credit that names no weights gives one reward
 
 
 def test_equal_sums_of_different_rewards_are_no_equal_rewards():
