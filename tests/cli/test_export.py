@@ -9,7 +9,7 @@ import pytest
 from art_otel.cli import export as cli_export
 from art_otel.cli import main
 from art_otel.data import ADVANTAGES, CREDITS
-from art_otel.data.advantages import ADVANTAGES_OVER_GROUPS
+from art_otel.data.advantages import ADVANTAGES_OVER_GROUPS, ADVANTAGES_OVER_REWARDS
 from art_otel.store import write_trajectories
 from art_otel.trajectories import Reward, Status
 from tests.exporting.samples import branching, conversation, failed, group, samples, without_ids
@@ -41,7 +41,9 @@ def test_parts_changes_and_files_are_told(dataset, tmp_path, capsys):
     assert run("export", dataset, "--to", "openai", "--format", "preference", "-o", tmp_path / "out") == 0
     assert "    changed  " not in capsys.readouterr().out
     write_trajectories([branching(), conversation("a", "Sun.", 0.0, split="val")], tmp_path / "two")
-    assert run("export", tmp_path / "two", "--to", "art", "--format", "log", "-o", tmp_path / "log") == 0
+    assert (
+        run("export", tmp_path / "two", "--to", "art", "--format", "log", "-o", tmp_path / "log", "--split", "*") == 0
+    )
     assert "trajectories/val/0003.parquet and 1 more" in capsys.readouterr().out
     assert run("export", tmp_path / "two", "--to", "openai", "--format", "preference", "-o", tmp_path / "pairs") == 0
     assert "left out  histories: not the main one of their trajectory: 2\n" in capsys.readouterr().out
@@ -66,13 +68,14 @@ def test_every_way_to_choose(tmp_path, capsys):
         assert run(*command, *options) == 0
         return json.loads(capsys.readouterr().out)["trajectories_used"]
 
-    assert used() == 4
-    assert used("--allow-incomplete") == 5
+    assert used() == 3
+    assert used("--split", "*") == 4
+    assert used("--split", "*", "--allow-incomplete") == 5
     assert used("--split", "val") == 1
     assert used("--split", "val", "--split", "train") == 4
     assert used("--status", "error") == 1
-    assert used("--status", "error", "--status", "ok", "--allow-incomplete") == 6
-    assert used("--option", "parallel_tool_calls=false") == 4
+    assert used("--status", "error", "--status", "ok", "--allow-incomplete", "--split", "*") == 6
+    assert used("--option", "parallel_tool_calls=false") == 3
     assert b'"parallel_tool_calls":false' in (tmp_path / "out" / "openai-sft.jsonl").read_bytes()
 
 
@@ -188,7 +191,7 @@ def test_no_exporter_at_all_says_what_to_install(monkeypatch, capsys):
 
 def test_the_choices_of_the_command_are_those_of_python():
     assert cli_export._CREDITS == CREDITS
-    assert (*ADVANTAGES, *ADVANTAGES_OVER_GROUPS, "none") == cli_export._ADVANTAGES
+    assert (*ADVANTAGES, *ADVANTAGES_OVER_GROUPS, *ADVANTAGES_OVER_REWARDS, "none") == cli_export._ADVANTAGES
     assert get_args(Status) == cli_export._STATUSES
 
 
