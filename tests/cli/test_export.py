@@ -41,11 +41,10 @@ def test_parts_changes_and_files_are_told(dataset, tmp_path, capsys):
     assert run("export", dataset, "--to", "openai", "--format", "preference", "-o", tmp_path / "out") == 0
     assert "    changed  " not in capsys.readouterr().out
     write_trajectories([branching(), conversation("a", "Sun.", 0.0, split="val")], tmp_path / "two")
-    assert (
-        run("export", tmp_path / "two", "--to", "art", "--format", "log", "-o", tmp_path / "log", "--split", "*") == 0
-    )
+    both = ("export", tmp_path / "two", "--split", "*", "--to")
+    assert run(*both, "art", "--format", "log", "-o", tmp_path / "log") == 0
     assert "trajectories/val/0003.parquet and 1 more" in capsys.readouterr().out
-    assert run("export", tmp_path / "two", "--to", "openai", "--format", "preference", "-o", tmp_path / "pairs") == 0
+    assert run(*both, "openai", "--format", "preference", "-o", tmp_path / "pairs") == 0
     assert "left out  histories: not the main one of their trajectory: 2\n" in capsys.readouterr().out
     assert run("export", tmp_path / "two", "--to", "art", "--format", "log", "-o", tmp_path / "n", "--split", "x") == 0
     assert "0 records of art log in no file\n" in capsys.readouterr().out

@@ -209,14 +209,15 @@ def test_filters():
     def ids(**options):
         return [one.rollout_id for one in examples(rollouts, **options)[0]]
 
-    assert ids() == ["r-0", "r-1", "r-2"]
+    assert ids() == ["r-0", "r-2"]
+    assert ids(split="*") == ["r-0", "r-1", "r-2"]
     assert ids(split="train") == ["r-0"]
     assert ids(split=["val", None]) == ["r-1", "r-2"]
     assert ids(status="error", allow_incomplete=True) == ["r-3"]
-    assert ids(status=("ok", "error"), allow_incomplete=True) == ["r-0", "r-1", "r-2", "r-3"]
-    assert ids(min_reward=0.5) == ["r-0", "r-1"]
-    assert ids(min_reward=0.75) == ["r-0"]
-    _, report = examples(rollouts, min_reward=0.75)
+    assert ids(status=("ok", "error"), allow_incomplete=True, split="*") == ["r-0", "r-1", "r-2", "r-3"]
+    assert ids(min_reward=0.5, split="*") == ["r-0", "r-1"]
+    assert ids(min_reward=0.75, split="*") == ["r-0"]
+    _, report = examples(rollouts, min_reward=0.75, split="*")
     assert report.trajectories_skipped == {"reward too low": 1, "no reward": 1, "incomplete: no content": 1}
 
 
