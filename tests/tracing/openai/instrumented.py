@@ -46,6 +46,9 @@ _UNWRAPPED = {
 }
 """What instrumentors wrap, as it is while tests are collected."""
 
+_RUNNING = []
+"""The instrumentors of the blocks that run, one in the other."""
+
 
 class Instrumented:
     """Clients of a server, and the calls that were recorded of them."""
@@ -105,17 +108,21 @@ def parsed(span: ReadableSpan):
 def instrumented(name: str | None, provider: TracerProvider) -> Iterator[None]:
     """openai's classes under an instrumentor, and afterwards as they were: not every instrumentor undoes all it did."""
     instrumentor = INSTRUMENTORS[name]() if name else None
-    if instrumentor is not None and instrumentor.is_instrumented_by_opentelemetry:
-        instrumentor.uninstrument()  # a test that set tracing up left it on, for another provider
-        for each, known in _UNWRAPPED.items():
-            _restore(each, known)
+    if not _RUNNING:  # a test that set tracing up may have left one on, for another provider
+        for one in (make() for make in INSTRUMENTORS.values()):
+            if one.is_instrumented_by_opentelemetry:
+                one.uninstrument()
+                for each, known in _UNWRAPPED.items():
+                    _restore(each, known)
     classes = [getattr(importlib.import_module(module), each) for module, found in _WRAPPED.items() for each in found]
     before = [dict(vars(each)) for each in classes]
     if instrumentor is not None:
         instrumentor.instrument(tracer_provider=provider)
+    _RUNNING.append(name)
     try:
         yield
     finally:
+        _RUNNING.pop()
         if instrumentor is not None:
             instrumentor.uninstrument()
         for each, known in zip(classes, before, strict=True):
