@@ -278,6 +278,8 @@ def _lines(report: "ExportReport") -> Iterator[str]:
     yield f"        out  {records} of {report.exporter} {report.format} in {_named(report.files)}"
     for reason, count in report.skipped.items():
         yield f"   left out  {reason}: {count:,}"
+    for reason, help_ in report.helps.items():
+        yield f"       help  {reason}: {help_}"
     for what, count in report.changed.items():
         yield f"    changed  {what}: {count:,}"
     for name, lost in report.not_carried.items():

@@ -19,6 +19,7 @@ from typing import Final, Protocol
 
 import numpy as np
 
+from art_otel.data.cures import helps_against
 from art_otel.data.plan import Plan
 from art_otel.data.rewards import UNUSABLE, names_given
 from art_otel.data.selection import HELD_OUT, OUTLINE, Selection
@@ -115,6 +116,11 @@ class BatchReport:
     shared_group_ids: int = 0
     compared: int = 0
     mixed_version_groups: int = 0
+
+    @property
+    def helps(self) -> dict[str, str]:
+        """What to do about each reason for which something was skipped."""
+        return helps_against((*self.trajectories_skipped, *self.completions_skipped, *self.sequences_skipped))
 
     def count(self, verdict: Verdict) -> None:
         """Count a trajectory and the completions of it that are skipped."""

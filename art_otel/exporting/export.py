@@ -13,6 +13,7 @@ import msgspec
 from art_otel.data.advantages import Advantage, AdvantageName
 from art_otel.data.completions import ClosedStreams, ContextExceeded, Images, Length, Names
 from art_otel.data.credit import Credit, CreditName
+from art_otel.data.cures import helps_against
 from art_otel.data.options import as_names
 from art_otel.data.sources import Sources
 from art_otel.errors import UsageError
@@ -91,6 +92,7 @@ def export(  # noqa: PLR0913 # every one is an option that users know by its nam
         )
         records, files = sink.write(stream.records(settings, stats), path)
     skipped = stream.skipped()
+    left_out, parts = skipped.trajectories + stats.trajectories_skipped, skipped.parts + stats.skipped
     report = ExportReport(
         exporter=exporter.name,
         format=chosen.name,
@@ -98,12 +100,13 @@ def export(  # noqa: PLR0913 # every one is an option that users know by its nam
         files=tuple(map(str, files)),
         trajectories=stream.trajectories(),
         trajectories_used=stream.used() - stats.trajectories_skipped.total(),
-        trajectories_skipped=skipped.trajectories + stats.trajectories_skipped,
+        trajectories_skipped=left_out,
         unsuccessful=stream.unsuccessful(),
-        skipped=skipped.parts + stats.skipped,
+        skipped=parts,
         changed=stats.changed + stream.changed(),
         not_carried=stream.not_carried(),
         other_rewards=stream.other_rewards(),
+        helps=helps_against((*left_out, *parts)),
     )
     _write_report(report, target, single=single)
     return report

@@ -140,7 +140,8 @@ class ExportReport:
     `skipped` counts things smaller than a trajectory by reason (histories, sequences, completions, pairs, records).
     `changed` counts changes that the format forced on records. `not_carried` counts fields by name. `unsuccessful`
     counts used trajectories with a reward of 0 or less, if the trainer imitates every item. `other_rewards` has the
-    names of the rewards that there are, if no selected trajectory has the reward that counts.
+    names of the rewards that there are, if no selected trajectory has the reward that counts. `helps` says what to do
+    about the reasons, but for those of the exporter itself.
     """
 
     exporter: str
@@ -155,3 +156,4 @@ class ExportReport:
     changed: Mapping[str, int]
     not_carried: Mapping[str, NotCarried]
     other_rewards: tuple[str, ...] = ()
+    helps: Mapping[str, str] = field(default_factory=dict[str, str])

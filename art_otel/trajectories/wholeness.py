@@ -12,7 +12,7 @@ are not as many as the server counted veto no text. No gap is taken away here, a
 To add a kind of gap: in `calls.GapKind` (`calls.CONTENT_GAPS` says which kinds another recording of the call can fill),
 its line in `REASONS`, and what finds it: here where the conversation shows it, in `conventions.gaps` where the
 recording does. To add a reason why completions are not trained: in `model.TokensUntrained` or `model.TextUntrained`,
-which have them in the order in which they are said, what leads to it here, and its line in the viewer's cures.
+which have them in the order in which they are said, what leads to it here, and its line in `data/cures.py`.
 """
 
 from collections import Counter

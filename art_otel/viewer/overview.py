@@ -19,11 +19,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from art_otel import storage
+from art_otel.data.cures import cure_of, cure_of_gap, show_reason
 from art_otel.errors import StorageError
 from art_otel.store import REPORT_NAME
 from art_otel.trajectories import GroupKey
 from art_otel.viewer.addresses import encode_key, group_key_of
-from art_otel.viewer.cures import cure_of, cure_of_gap, show_reason
 from art_otel.viewer.judging import PlanOptions, described_options
 from art_otel.viewer.outlines import ListColumn
 from art_otel.viewer.snapshot import Snapshot

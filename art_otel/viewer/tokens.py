@@ -14,13 +14,13 @@ import numpy as np
 
 from art_otel import attributes as names
 from art_otel.calls import TOKEN_FACTS
+from art_otel.data.cures import cure_of
 from art_otel.data.option_texts import NONE
 from art_otel.data.sequences import TokenSequence
 from art_otel.errors import UsageError
 from art_otel.trajectories import CompletionSpan, TokenHistory, Trajectory, Turn, token_histories
 from art_otel.viewer.addresses import NotFoundError, TrajectoryKey
 from art_otel.viewer.comparison import Comparison, compare
-from art_otel.viewer.cures import cure_of
 from art_otel.viewer.judging import PlanOptions
 from art_otel.viewer.snapshot import Snapshot
 

@@ -1,9 +1,10 @@
 """Cures: what each reason why something is missing or not trained means, and what helps.
 
 Invariant: a cure says what to do, not what happened; every reason of `art_otel.batches` and of incomplete trajectories
-has one.
+has one. Reports of batches and exports, the command line and the viewer's page take theirs from here.
 """
 
+from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from art_otel.data.completions import SEVERAL
@@ -28,6 +29,19 @@ def cure_of(reason: str) -> Cure:
     """What a skip reason means, and what helps."""
     gap = reason.removeprefix(_INCOMPLETE)
     return cure_of_gap(gap) if gap != reason else _CURES.get(reason, _OF_USERS)
+
+
+def helps_against(reasons: Iterable[str]) -> dict[str, str]:
+    """What to do about each of these reasons, by the reason; those of an exporter of its own have none.
+
+    A report may say of what a reason is: `completions: another model`.
+    """
+    helps: dict[str, str] = {}
+    for reason in reasons:
+        named = reason if reason.startswith(_INCOMPLETE) else reason.rpartition(": ")[2]
+        if (cure := cure_of(named)) is not _OF_USERS:
+            helps[named] = cure.helps
+    return helps
 
 
 def cure_of_gap(gap: str) -> Cure:

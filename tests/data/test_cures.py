@@ -6,11 +6,11 @@ import pytest
 
 from art_otel.data.completion_columns import REASONS
 from art_otel.data.completions import SEVERAL
+from art_otel.data.cures import cure_of
 from art_otel.data.selection import ENDED_ON_FAILURE
 from art_otel.data.sequences import NOTHING
 from art_otel.trajectories import EXPLANATIONS
 from art_otel.trajectories.model import TextUntrained, TokensUntrained
-from art_otel.viewer.cures import cure_of
 
 OF_ROLLOUTS = (
     ENDED_ON_FAILURE, NOTHING, SEVERAL, "status", "split", "training step", "no policy version",
