@@ -278,14 +278,14 @@ def _lines(report: "ExportReport") -> Iterator[str]:
     yield f"        out  {records} of {report.exporter} {report.format} in {_named(report.files)}"
     for reason, count in report.skipped.items():
         yield f"   left out  {reason}: {count:,}"
-    for reason, help_ in report.helps.items():
-        yield f"       help  {reason}: {help_}"
     for what, count in report.changed.items():
         yield f"    changed  {what}: {count:,}"
     for name, lost in report.not_carried.items():
         if lost.trajectories != 0:
             count = "" if lost.trajectories is None else f" of {lost.trajectories:,}"
             yield f"not carried  {name}{count}: {lost.why}"
+    for reason, help_ in report.helps.items():
+        yield f"       help  {reason}: {help_}"
 
 
 def _named(files: tuple[str, ...]) -> str:
