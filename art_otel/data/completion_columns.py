@@ -77,9 +77,11 @@ def _facts_of_turns(read: Columns) -> tuple[list[CompletionFacts], Ints]:
     return facts, kinds.astype(np.int64)
 
 
-def several_models(read: Columns, is_rewarded: Flags, left_out: NDArray[np.int32]) -> SeveralModels:
+def several_models(
+    read: Columns, is_rewarded: Flags, left_out: NDArray[np.int32], trained_version: str | None
+) -> SeveralModels:
     """The rows with completions of several models among those that would be trained, as `make_plan` finds them."""
-    several = SeveralModels()
+    several = SeveralModels(trained_version)
     others = [CODES[reason] for reason in NOT_THE_POLICYS]
     trained = is_rewarded & ~np.isin(left_out, others) & flags(read.tokens_untrained.is_null())
     models = pc.coalesce(read.of_call("request_model"), read.of_call("response_model")).dictionary_encode()

@@ -22,6 +22,7 @@ import msgspec
 from msgspec.structs import replace
 
 from art_otel.calls import InferenceCall, media_of
+from art_otel.data.versions import is_version_of
 from art_otel.errors import UsageError
 from art_otel.trajectories import CONTEXT_EXCEEDED, End, Trajectory, Turn
 
@@ -109,9 +110,15 @@ class CompletionChoice(msgspec.Struct, frozen=True, kw_only=True):
             return ANOTHER_MODEL
         if not is_among(self.agents, facts.agent):
             return ANOTHER_AGENT
-        if self.context_exceeded != "keep" and facts.end == CONTEXT_EXCEEDED:
+        is_exceeded, is_cut = facts.end == CONTEXT_EXCEEDED, facts.finish_reason == "length"
+        # What leaves out the whole rollout comes first: else a mask would hide it from `refuses`.
+        if is_exceeded and self.context_exceeded == "drop":
             return CONTEXT_EXCEEDED
-        if self.length != "keep" and facts.finish_reason == "length":
+        if is_cut and self.length == "drop":
+            return CUT
+        if is_exceeded and self.context_exceeded == "mask":
+            return CONTEXT_EXCEEDED
+        if is_cut and self.length == "mask":
             return CUT
         if self.images == "drop" and facts.has_media:
             return IMAGES
@@ -171,25 +178,31 @@ def is_among(patterns: tuple[str, ...] | None, name: str | None) -> bool:
 
 
 _ADAPTER: Final = re.compile(r"[-_:@/.](?:lora|adapter)(?:[-_:@/.].*)?$", re.IGNORECASE)
-_VERSION: Final = re.compile(r"(?:@|[-_:@/.](?:v|version|step|iter|epoch|ckpt|checkpoint)[-_.]?)\d+$", re.IGNORECASE)
+_VERSION: Final = re.compile(
+    r"(?:@|(?:^|[-_:@/.])(?:v|version|(?:global[-_])?step|iter|epoch|ckpt|checkpoint)[-_.]?)\d+$", re.IGNORECASE
+)
 
 
 def policy_name(model: str) -> str:
     """The name that versions of one policy and adapters of one base share.
 
-    `policy-v12`, `policy@12` and `policy-step-12` are `policy`, `qwen-lora-7` is `qwen`; a provider's prefix is left
-    out. `gpt-4` and `gpt-5` are two models: only a word before a number makes it that of a version.
+    `policy-v12`, `policy@12` and `policy-step-12` are `policy`, `qwen-lora-7` is `qwen`; the provider's prefix of
+    `openai/gpt-4o` is left out, a path is kept. `gpt-4` and `gpt-5` are two models: only a word before a number makes
+    it that of a version.
     """
-    return _VERSION.sub("", _ADAPTER.sub("", model.rpartition("/")[2]))
+    name = model.rpartition("/")[2] if model.count("/") == 1 else model
+    return _VERSION.sub("", _ADAPTER.sub("", name))
 
 
 class SeveralModels:
     """Finds rollouts in which several models sampled what would be trained, and nobody chose among them.
 
-    Which of them is the policy cannot be told: a judge looks like a policy. So nothing is guessed.
+    Which of them is the policy cannot be told: a judge looks like a policy. So nothing is guessed. `trained` is the
+    policy version that was asked for: models that are versions of it are one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, trained: str | None = None) -> None:
+        self._trained = trained
         self.completions = Counter[str]()
         self.rollouts: list[int] = []
         """The numbers of those that have several."""
@@ -197,9 +210,13 @@ class SeveralModels:
     def add(self, number: int, models: Iterable[str | None]) -> None:
         """Add the models of the completions of rollout `number` that would be trained; None counts as none."""
         counts = Counter(model for model in models if model is not None)
-        if len(set(map(policy_name, counts))) > 1:
+        if len(set(map(self._policy, counts))) > 1:
             self.rollouts.append(number)
             self.completions += counts
+
+    def _policy(self, model: str) -> str:
+        is_trained = self._trained is not None and is_version_of(model, self._trained)
+        return "" if is_trained else policy_name(model)
 
     def check(self) -> None:
         """Raise UsageError where a rollout has several models."""

@@ -151,7 +151,17 @@ class Plan:
         return any(len(members) > 1 for members in _groups(self.units))
 
     def turn_rewards(self, number: int, trajectory: Trajectory) -> tuple[TurnReward, ...]:
-        """What the turns of trajectory `number` are trained with. Shape: (turns,)."""
+        """What the turns of trajectory `number` are trained with, or why an option leaves them out. Shape: (turns,)."""
+        rewards = self.unit_rewards(number, trajectory)
+        return tuple(
+            [
+                reward if reason is None else reward._replace(skipped=reason)
+                for reward, reason in zip(rewards, self.completions.reasons(trajectory), strict=True)
+            ]
+        )
+
+    def unit_rewards(self, number: int, trajectory: Trajectory) -> list[TurnReward]:
+        """What the turns of trajectory `number` are trained with, whatever options leave out. Shape: (turns,)."""
         start = self.units.ends[number - 1] if number else 0
         of_unit: dict[int | None, TurnReward] = {
             self.units.keys[unit]: self._of_unit(unit) for unit in range(start, self.units.ends[number])
@@ -159,18 +169,11 @@ class Plan:
         unknown = TurnReward(skipped=None if self.advantages is None else "no reward")
         if self.credit.per == "rollout":
             whole, without = of_unit.get(_WHOLE, unknown), self.units.unrewarded.get(number, frozenset[int]())
-            rewards = [unknown if turn in without else whole for turn in range(len(trajectory.turns))]
-        else:
-            rewards = [
-                of_unit.get(_key(self.credit, position, turn, trajectory), unknown)
-                for position, turn in enumerate(trajectory.turns)
-            ]
-        return tuple(
-            [
-                reward if reason is None else reward._replace(skipped=reason)
-                for reward, reason in zip(rewards, self.completions.reasons(trajectory), strict=True)
-            ]
-        )
+            return [unknown if turn in without else whole for turn in range(len(trajectory.turns))]
+        return [
+            of_unit.get(_key(self.credit, position, turn, trajectory), unknown)
+            for position, turn in enumerate(trajectory.turns)
+        ]
 
     def _of_unit(self, unit: int) -> TurnReward:
         reward = self.units.rewards[unit]
@@ -194,7 +197,7 @@ def make_plan(chunks: Iterable[Chunk], selection: Selection, scoring: Scoring) -
     credit = scoring.credit
     skipped: dict[int, str] = {}
     units, numbers, versions = Units(), dict[GroupKey, int](), defaultdict[GroupKey, set[PolicyVersions]](set)
-    without_final, digest, several_models = Counter[str](), hashlib.sha256(), SeveralModels()
+    without_final, digest, several_models = Counter[str](), hashlib.sha256(), SeveralModels(selection.version)
     for number, outline in enumerate(_outlines(chunks, selection, digest.update)):
         trajectory, reason = (None, outline) if isinstance(outline, str) else (outline, selection.skip_reason(outline))
         group = -1 - number  # without a group it is alone

@@ -31,7 +31,19 @@ from art_otel.data.sources import Chunk, read_numbered
 from art_otel.data.versions import HOW_TO_WRITE, version_number, with_model_versions
 from art_otel.store import Part, Wanted
 from art_otel.store.files import Rows
-from art_otel.trajectories import EXPLANATIONS, FAILED_CALL, Status, Trajectory, concern_of, versions_in
+from art_otel.trajectories import (
+    CONTEXT_EXCEEDED,
+    EXPLANATIONS,
+    FAILED_CALL,
+    End,
+    Status,
+    TextUntrained,
+    TokensUntrained,
+    Trajectory,
+    Turn,
+    concern_of,
+    versions_in,
+)
 
 AllowIncomplete: TypeAlias = bool | Iterable[str]
 """True for every incomplete trajectory, or the reasons that do no harm."""
@@ -104,9 +116,12 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(OUTLINE, tokens=self.view == "made tokens")
 
     def sampled_by(self, trajectory: Trajectory) -> Iterator[str | None]:
-        """The model of each completion of the policy that may be trained; None for the others. Shape: (turns,)."""
+        """The model of each completion of the policy whose verdict lets it be trained. Shape: (turns,).
+
+        None for the others. A model without token ids counts, too: that it trains nothing is chance, no choice.
+        """
         for turn, reason in zip(trajectory.turns, self.completions.reasons(trajectory), strict=True):
-            untrained = turn.text_untrained if self.view == "text" else turn.tokens_untrained
+            untrained = untrained_in(turn, self.view)
             call = trajectory.calls[turn.call]
             is_trained = reason not in NOT_THE_POLICYS and untrained is None
             yield (call.request_model or call.response_model) if is_trained else None
@@ -123,7 +138,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
             reason = _reason_of_gap(trajectory, self.allow_incomplete or frozenset[str](), self.view)
             if reason is not None:
                 return reason
-        if self.status is not None and trajectory.status not in self.status:
+        if not self.takes_status(trajectory.status, trajectory.end):
             return "status"
         of_turns = self.completions.reasons(trajectory)
         return self.version_reason(trajectory, of_turns) or self.completions.refuses(of_turns)
@@ -139,6 +154,16 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
         if self.split is None:
             return split not in HELD_OUT
         return split in self.split or EVERY_SPLIT in self.split
+
+    def takes_status(self, status: Status, end: End | None) -> bool:
+        """Whether trajectories of this status and end are selected.
+
+        A rollout whose context was exceeded is as valid as one that is `ok`, also where its function let the error of
+        the server out.
+        """
+        if self.status is None or status in self.status:
+            return True
+        return status == "error" and end == CONTEXT_EXCEEDED and "ok" in self.status
 
     def __str__(self) -> str:
         """All options, the same in every process: sets have an order of their own in each."""
@@ -227,11 +252,17 @@ def check_models(chunks: Iterable[Chunk], selection: Selection) -> None:
     """Raise UsageError where selected rollouts have completions of several models, and nobody chose among them."""
     if not selection.completions.is_open:
         return
-    several = SeveralModels()
+    several = SeveralModels(selection.version)
     for number, trajectory in read_numbered(chunks, selection.outline):
         if selection.skip_reason(trajectory) is None:
             several.add(number, selection.sampled_by(trajectory))
     several.check()
+
+
+def untrained_in(turn: Turn, view: View) -> TokensUntrained | TextUntrained | None:
+    """Why a completion must not be trained where this is learned from; None where it may be."""
+    is_text = view == "text" or (view == "made tokens" and not turn.has_tokens)
+    return turn.text_untrained if is_text else turn.tokens_untrained
 
 
 def concerns(reason: str, view: View) -> bool:

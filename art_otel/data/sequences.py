@@ -19,6 +19,7 @@ from art_otel.calls import Logprobs, TokenIds
 from art_otel.data.completion_sampling import CompletionSampling, completion_sampling, of_each_token
 from art_otel.data.plan import TurnReward
 from art_otel.data.rewards import UNUSABLE, TokenRewards, Weights, count_by_name, token_rewards
+from art_otel.data.selection import untrained_in
 from art_otel.data.token_facts import routed_experts, sampling_mask, weight_versions
 from art_otel.errors import UsageError
 from art_otel.store import Wanted
@@ -315,7 +316,7 @@ def _untrained(
     """
     with_tokens = {turn for history in histories for turn in history.turns}
     return [
-        (turn.text_untrained if made_of_text and not turn.has_tokens else turn.tokens_untrained)
+        untrained_in(turn, "made tokens" if made_of_text else "tokens")
         or (None if position in with_tokens else reasons.get(position, NO_IDS))
         for position, turn in enumerate(trajectory.turns)
     ]

@@ -101,7 +101,7 @@ def verdict_columns(
     problem = None
     if selection.completions.is_open:
         is_rewarded = of_turns.reasons != CODES["no reward"]
-        several = several_models(read, selected[read.turn_rows] & is_rewarded, left_out)
+        several = several_models(read, selected[read.turn_rows] & is_rewarded, left_out, selection.version)
         problem = several.problem()
         for row in several.rollouts:
             refused[row], selected[row] = SEVERAL, False
@@ -177,7 +177,9 @@ def _refusals(read: Columns, selection: Selection) -> Iterator[tuple[Flags, str 
         if ENDED_ON_FAILURE not in allowed:
             yield among(read.column("end"), {FAILED_CALL}), ENDED_ON_FAILURE
     if selection.status is not None:
-        yield ~among(read.column("status"), selection.status), "status"
+        statuses, ends = read.column("status").to_pylist(), read.column("end").to_pylist()
+        taken = [selection.takes_status(*each) for each in zip(statuses, ends, strict=True)]
+        yield ~np.array(taken, np.bool_), "status"
 
 
 def _first_gaps(read: Columns, selection: Selection, allowed: frozenset[str]) -> list[str | None]:
@@ -289,7 +291,7 @@ def _of_each_turn(read: Columns, plan: Plan, refused: Sequence[str | None]) -> _
             reasons += [-1] * count
             advantages += [0.0] * count
             continue
-        for one in plan.turn_rewards(row, light(read, row)):
+        for one in plan.unit_rewards(row, light(read, row)):
             reasons.append(CODES.get(one.skipped or "", -1))
             advantages.append(one.advantage or 0.0)
     return _OfTurns(np.array(reasons, np.int32), None if plan.advantages is None else np.array(advantages, np.float64))

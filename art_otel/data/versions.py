@@ -62,7 +62,7 @@ def with_model_versions(trajectory: Trajectory, trained: str | None) -> Trajecto
     if trained is None or any(version is not None for version in versions_in(trajectory)):
         return trajectory
     named = [call.request_model for call in trajectory.calls]
-    versions = [name if name is not None and _is_version_of(name, trained) else None for name in named]
+    versions = [name if name is not None and is_version_of(name, trained) else None for name in named]
     known = [version for version in versions if version is not None]
     if not known:
         return trajectory
@@ -73,7 +73,7 @@ def with_model_versions(trajectory: Trajectory, trained: str | None) -> Trajecto
     return replace(trajectory, calls=tuple(calls), policy_version=PolicyVersions(first=known[0], last=known[-1]))
 
 
-def _is_version_of(name: str, trained: str) -> bool:
+def is_version_of(name: str, trained: str) -> bool:
     """Whether two names are one, or differ only in their numbers."""
     if name == trained:
         return True

@@ -6,6 +6,8 @@ it. A call that the app cancelled because another one was faster did not fail:
 
     call a  ────────────────────┤ completes         the app takes the first answer, and cancels the other:
     call b  ──────────────────────┤ CancelledError   b ended nothing
+
+Calls that are marked untrained end nothing either: a judge that was not reached says nothing of the policy.
 """
 
 from bisect import bisect_left
@@ -28,6 +30,7 @@ FAILED_CALL: Final[End] = "failed call"
 
 def end_of(calls: Sequence[InferenceCall]) -> End | None:
     """How the sampling of a rollout with these calls ended; None if a call completed after the last that failed."""
+    calls = [call for call in calls if call.marked_untrained is None]
     if not any(call.failed for call in calls):
         return None
     completed = sorted(call.end_ns for call in calls if not call.failed and call.end_ns is not None)

@@ -186,10 +186,14 @@ def _is_of(gap: Gap, choice: Choice) -> bool:
 
 
 def count_gaps(calls: Iterable[InferenceCall]) -> dict[str, int]:
-    """How many calls have a gap for each of the trajectory's reasons, in the order of `REASONS`."""
+    """How many calls have a gap for each of the trajectory's reasons, in the order of `REASONS`.
+
+    What a call that is marked untrained (a judge's) was asked and answered is not what the policy saw: what is lost of
+    it is missing nowhere.
+    """
     counts: Counter[str] = Counter()
     for call in calls:
-        if call.gaps:
+        if call.gaps and call.marked_untrained is None:
             counts.update({reason for gap in call.gaps if (reason := REASONS[gap.kind].reason) is not None})
     return {one.reason: counts[one.reason] for one in REASONS.values() if one.reason is not None and counts[one.reason]}
 

@@ -8,12 +8,14 @@ import pytest
 from msgspec import structs
 
 import art_otel
+from art_otel.calls import Gap
 from art_otel.cli import main
 from art_otel.data import Credit, call_reward, message_batches, preference_batches, step_reward
-from art_otel.data.completions import is_among, policy_name
+from art_otel.data.completions import CompletionChoice, CompletionFacts, is_among, policy_name
 from art_otel.errors import UsageError
 from art_otel.exporting import installed_exporters
 from art_otel.trajectories import Trajectory
+from art_otel.trajectories.wholeness import count_gaps
 from tests.data.token_rollouts import judged, stored, talk
 
 COMPLETIONS = [
@@ -351,3 +353,65 @@ def test_pairs_are_of_what_is_chosen():
     pairs = preference_batches([good, bad], models="other")
     assert not list(pairs)
     assert pairs.report.trajectories_skipped == {"another model": 2}
+
+
+def test_what_a_judge_met_says_nothing_of_the_policy():
+    """Its outage ends no rollout, and what its recorder lost makes none incomplete."""
+    late = {"start_ns": 10**18, "end_ns": 10**18 + 1, "error": "down", "choices": None}
+    judge = structs.replace(talk("j", 2).calls[0], marked_untrained="judge", **late)
+    policy = talk("r", 2)
+    both = replace(policy, calls=(*policy.calls, judge), prompts=(*policy.prompts, talk("j", 2).prompts[0]))
+    assert both.end is None
+    alone = replace(both, calls=(*policy.calls, structs.replace(judge, marked_untrained=None)))
+    assert alone.end == "failed call"
+    masked = (Gap(kind="masked", field="call", evidence="[REDACTED]"),)
+    calls = [structs.replace(judge, gaps=masked), structs.replace(judge, gaps=masked, marked_untrained=None)]
+    assert [count_gaps([call]) for call in calls] == [{}, {"content masked": 1}]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_one"),
+    [
+        ("policy-v11", "policy-v12", True),
+        ("global_step_100", "global_step_200", True),
+        ("runs/checkpoint-100", "runs/checkpoint-200", True),
+        ("openai/gpt-4o", "gpt-4o", True),
+        ("Qwen3-8B", "Qwen3-8B-lora-7", True),
+        ("gpt-4", "gpt-5", False),
+        ("/models/policy/actor/huggingface", "/models/judge/actor/huggingface", False),
+    ],
+)
+def test_which_names_are_one_policy(one, other, is_one):
+    assert (policy_name(one) == policy_name(other)) is is_one
+
+
+def test_versions_of_the_policy_that_was_asked_for_are_one_model():
+    found = [sampled(completions=[("policy-12", None, {}), ("policy-13", None, {})])]
+    assert trained(found, advantage=None, policy_version="policy-13", max_staleness=2) == [0, 1]
+    with pytest.raises(UsageError, match="several models"):
+        trained(found, advantage=None)
+
+
+@pytest.mark.parametrize("status", ["ok", "error"])
+def test_a_rollout_whose_context_was_exceeded_is_valid_also_where_its_function_raised(tmp_path, status):
+    ended = talk("r-0", 2, group_id="g", reward=0.0, status=status)
+    failed = structs.replace(ended.calls[0], failure="context exceeded", error="too long", choices=None)
+    late = structs.replace(failed, span_id="f" * 16, start_ns=10**18, end_ns=10**18 + 1)
+    ended = replace(ended, calls=(*ended.calls, late), prompts=(*ended.prompts, ended.prompts[0]))
+    found = [ended, talk("r-1", 2, group_id="g", reward=1.0), talk("r-2", 2, group_id="g", reward=1.0, status="error")]
+    art_otel.write_trajectories(found, tmp_path)
+    for source in (found, tmp_path):
+        batches = art_otel.batches(source, advantage="centered")
+        assert sorted(float(batch.advantages[row].min()) for batch in batches for row in range(2)) == [-0.5, 0.0]
+        assert batches.report.trajectories_skipped == {"status": 1}
+    assert art_otel.batches(tmp_path).verdict_columns().skipped == [None, None, "status"]
+
+
+def test_dropping_a_cut_rollout_does_not_depend_on_what_is_masked():
+    facts = CompletionFacts(
+        model="m", agent=None, marked_untrained=None, end="context exceeded", finish_reason="length",
+        is_constrained=False, has_media=False,
+    )  # fmt: skip
+    for exceeded in ("keep", "mask"):
+        choice = CompletionChoice(length="drop", context_exceeded=exceeded)
+        assert choice.refuses([choice.skip_reason(facts)]) == "cut at max_tokens"

@@ -139,6 +139,8 @@ def test_of_all_recordings(tmp_path: Path):
         {},
         {"advantage": None, "allow_incomplete": True, "status": None},
         {"credit": "step_reward", "allow_incomplete": True, "status": None, "constrained": "drop"},
+        {"credit": "step_reward", "agents": ["planner", "worker-1"], "allow_incomplete": True, "status": None},
+        {"credit": "call_reward", "models": "m*", "length": "drop", "context_exceeded": "mask", "status": "ok"},
         {"max_tokens": 60, "overflow": "truncate", "advantage": None, "allow_incomplete": True},
     ):
         check(tmp_path, **chosen)
