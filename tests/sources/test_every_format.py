@@ -195,7 +195,8 @@ def rollout(*, linked: bool) -> list[dict]:
     settings = {"service.name": "trainer", "art.group.id": "g-1", "art.split": "train"}
     spans = [root_span(), step, call, failed, judged, reward]
     for number, span in enumerate(spans):
-        span["startTimeUnixNano"], span["endTimeUnixNano"] = str(BEGUN + number * 10_539), str(BEGUN + 999_999)
+        begun = BEGUN + number * 10_539  # no two of them end within what is rounded: the order of ends tells `end`
+        span["startTimeUnixNano"], span["endTimeUnixNano"] = str(begun), str(begun + 999_999)
         for told in span.get("events", ()):
             told["timeUnixNano"] = str(BEGUN + number * 10_539 + 100)
     return [request_of(*spans, scope="lib", resource=settings)]

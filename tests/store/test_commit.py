@@ -14,6 +14,7 @@ import pytest
 
 from art_otel.errors import StorageError, StoreError, UsageError
 from art_otel.store import (
+    SCHEMA_VERSION,
     CallCounts,
     ConversionReport,
     FileLimits,
@@ -74,7 +75,7 @@ def test_the_report_is_the_account_and_the_manifest(tmp_path):
     assert files == tuple(str(out / part.name) for _, part in staged)
     written = json.loads((out / "_report.json").read_text())
     assert written | json.loads(msgspec.json.encode(report.to_json())) == written
-    assert (written["schema_version"], written["generation"], written["superseded"]) == (1, 0, {})
+    assert (written["schema_version"], written["generation"], written["superseded"]) == (SCHEMA_VERSION, 0, {})
     assert [part["rows"] for part in written["parts"]] == [3, 2]
     assert names(tmp_path / "work") == []
     assert ids(out) == ["z00000", "z00001", "z00002", "a00000", "a00001"]
@@ -234,7 +235,8 @@ def test_a_dataset_whose_parts_are_not_what_it_says_is_refused_at_once(tmp_path)
 def test_a_dataset_of_a_newer_format_is_refused_by_name(tmp_path):
     write_trajectories(rollouts(1), tmp_path)
     report = tmp_path / "_report.json"
-    report.write_text(report.read_text().replace('"schema_version": 1', '"schema_version": 2'))
+    newer = json.loads(report.read_text()) | {"schema_version": SCHEMA_VERSION + 1}
+    report.write_text(json.dumps(newer))
     for use in (lambda: read_trajectories(tmp_path), lambda: check_out(str(tmp_path))):
-        with pytest.raises(StoreError, match=r"_report\.json: has schema version 2"):
+        with pytest.raises(StoreError, match=rf"_report\.json: has schema version {SCHEMA_VERSION + 1}"):
             use()
