@@ -26,7 +26,7 @@ class Words(NamedTuple):
     example: str
 
 
-CONTEXT_EXCEEDED: Final = (
+CONTEXT_WORDS: Final = (
     Words("OpenAI, LiteLLM and others, as a code", r"\bcontext_length_exceeded\b", "context_length_exceeded"),
     Words("llama.cpp, as a type", r"\bexceed_context_size_error\b", "exceed_context_size_error"),
     Words("LiteLLM, as an exception", r"\bContextWindowExceededError\b", "litellm.ContextWindowExceededError"),
@@ -87,7 +87,7 @@ CONTEXT_EXCEEDED: Final = (
 )
 """The table. Sources: the servers' own code and documentation, and answers that clients' trackers quote."""
 
-_EXCEEDED: Final = re.compile("|".join(words.regex for words in CONTEXT_EXCEEDED), re.IGNORECASE)
+_EXCEEDED: Final = re.compile("|".join(words.regex for words in CONTEXT_WORDS), re.IGNORECASE)
 
 _OUTAGE: Final = re.compile(
     r"(?:code|status)\W{1,4}5\d\d\b"  # "Error code: 500", "'code': 503"

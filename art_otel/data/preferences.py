@@ -213,10 +213,10 @@ def preference_batches(  # noqa: PLR0913 # every one is an option that users kno
     are as for `art_otel.data.message_batches`. `reward` says which reward counts: None is the final one; otherwise
     the name of a reward of the whole rollout, or a function of the trajectory without its tokens.
 
-    Trajectories are compared by their main conversation, the one with the most turns. Two are compared if they have the
-    same `group_id` (and training step, if they have one), the same prompt (all before the first sampled message), the
-    same tools, and different rewards. `pairs` chooses the pairs: the best with the worst (`best_worst`), the best with
-    each worse one (`best_each`), or each with each worse one (`all`). Equal rewards and missing rewards are in no pair.
+    Trajectories are compared by their main conversation, the one with the most turns. Two are compared if they are
+    members of one `Trajectory.group_key` and have the same prompt (all before the first sampled message), the same
+    tools, and different rewards. `pairs` chooses the pairs: the best with the worst (`best_worst`), the best with each
+    worse one (`best_each`), or each with each worse one (`all`). Equal rewards and missing rewards are in no pair.
 
     A dataset is in the order of rollout ids, so a group may be anywhere in it. It is read twice: once for the rewards
     and a digest of each prompt, and then only what is in a pair. Memory holds one row group, about 300 bytes for each

@@ -221,8 +221,8 @@ def message_batches(  # noqa: PLR0913 # every one is an option that users know b
     template would end it as if the policy had. `reward` says which reward counts: None is the final one; otherwise
     the name of a reward of the whole rollout, or a function of the trajectory without messages. `min_reward` skips
     trajectories with a lower reward. `best_of_group` keeps only the best trajectory of each group, among those that
-    give something to train. Of equally good ones, it keeps the first. It skips trajectories without a group. A
-    group is one `group_id`, in one training step if there are steps.
+    give something to train. Of equally good ones, it keeps the first. It skips trajectories without a group. A group
+    is the members of one `Trajectory.group_key`.
 
     Memory holds one row group. With `best_of_group`, the sources are read twice, and memory has an entry for each
     group. Raises StoreError for sources that cannot be read, UsageError for invalid options.

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from art_otel.conventions import parse_call
-from art_otel.conventions.failures import CONTEXT_EXCEEDED
+from art_otel.conventions.failures import CONTEXT_WORDS
 from art_otel.spans import Event
 from art_otel.testing import SpanBuilder
 from tests.conventions.recorded import MODES, calls
@@ -27,7 +27,7 @@ def raised(kind, message):
     return Event(name="exception", time_ns=1, attributes={"exception.type": kind, "exception.message": message})
 
 
-@pytest.mark.parametrize("words", CONTEXT_EXCEEDED, ids=lambda words: words.servers)
+@pytest.mark.parametrize("words", CONTEXT_WORDS, ids=lambda words: words.servers)
 def test_the_words_of_each_server_are_known_as_clients_write_them(words):
     assert failure(words.example) == "context exceeded"
     assert (

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 Instrumentor: TypeAlias = Literal["auto", "none", "openllmetry", "genai-openai", "openinference", "openai-v2"]
 
-ClosedStreams: TypeAlias = Literal["leave_out", "train"]
+ClosedStreams: TypeAlias = Literal["drop", "train"]
 
 _PREFIX: Final = "ART_OTEL_"
 _NO_SETTINGS: Final = frozenset({RUN, "ART_OTEL_RUN_PID"})
@@ -204,7 +204,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     request_tokens: Annotated[bool, _switch] = False
     policy_version: Annotated[str | AskVersion | None, _text_or_function] = None
     policy_version_header: Annotated[str | None, _text] = None
-    closed_streams: Annotated[ClosedStreams, _one_of(ClosedStreams)] = "leave_out"
+    closed_streams: Annotated[ClosedStreams, _one_of(ClosedStreams)] = "drop"
     """`train` says that the app ends completions by closing their streams."""
     instrumentor: Annotated[Instrumentor, _one_of(Instrumentor)] = "auto"
     # Rollouts
