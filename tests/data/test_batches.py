@@ -22,7 +22,7 @@ from art_otel.trajectories import EXPLANATIONS, TextUntrained, TokensUntrained, 
 from tests.data.account import PAGE, REASONS, REFUSALS, check_account
 from tests.data.batch_options import READING, laws, options
 from tests.data.rollouts import rollout
-from tests.data.token_rollouts import EVERYTHING, all_pieces, bytes_of, judged, rollouts, stored, talk
+from tests.data.token_rollouts import EVERYTHING, all_pieces, bytes_of, judged, rollouts, stored, talk, trainable
 from tests.docs.pages import ROOT
 from tests.docs.test_tables import first_column, section
 from tests.examples import examples
@@ -33,9 +33,9 @@ WIDE = 10_000
 
 def sampled_tokens(trajectory) -> int:
     """Tokens of completions to train, of prompts with ids, as the server gave them."""
-    trainable = [turn for turn in trajectory.turns if turn.tokens_untrained is None]
-    prompts = [trajectory.calls[turn.call].prompt_token_ids for turn in trainable]
-    return sum(len(turn.token_ids or ()) for turn, ids in zip(trainable, prompts, strict=True) if ids is not None)
+    trained = [turn for turn in trainable(trajectory).turns if turn.tokens_untrained is None]
+    prompts = [trajectory.calls[turn.call].prompt_token_ids for turn in trained]
+    return sum(len(turn.token_ids or ()) for turn, ids in zip(trained, prompts, strict=True) if ids is not None)
 
 
 @settings(laws, max_examples=examples(50))
@@ -49,7 +49,7 @@ def test_every_sampled_token_is_trained_once_packed_or_not(found, reading):
     expected = Counter(
         (trajectory.rollout_id, history.token_ids.data, history.loss_mask)
         for trajectory in found
-        for history in token_histories(trajectory)
+        for history in token_histories(trainable(trajectory))
         if any(history.loss_mask)
     )
     assert Counter((piece.rollout_id, piece.ids, piece.mask) for piece in given_out) == expected
@@ -61,7 +61,7 @@ def test_logprobs_are_the_histories_and_unknown_only_where_trained(found):
     expected = Counter(
         (trajectory.rollout_id, history.token_ids.data, history.logprobs and history.logprobs.data)
         for trajectory in found
-        for history in token_histories(trajectory)
+        for history in token_histories(trainable(trajectory))
         if any(history.loss_mask)
     )
     given_out = Counter()

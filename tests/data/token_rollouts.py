@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from art_otel.data import Batch
+from art_otel.data.completions import MARKED
 from art_otel.store import FileLimits, write_trajectories
 from art_otel.testing import trajectories
 from art_otel.trajectories import PolicyVersions, Reward, Trajectory
@@ -19,8 +21,31 @@ from tests.trajectories.agents import agent_calls
 from tests.trajectories.calls import call, choice
 
 STATUSES = ("ok", "error", "cancelled", "unfinished")
-EVERYTHING = {"advantage": None, "allow_incomplete": True, "status": STATUSES, "split": "*"}
-"""Options that refuse no trajectory and no completion."""
+EVERYTHING = {
+    "advantage": None,
+    "allow_incomplete": True,
+    "status": STATUSES,
+    "split": "*",
+    "images": "placeholders",
+}
+"""Options that refuse no trajectory, and no completion but those that are marked."""
+
+
+def trainable(trajectory: Trajectory) -> Trajectory:
+    """The trajectory whose token histories are what `EVERYTHING` trains.
+
+    A completion that is marked untrained is only context, and logprobs that a grammar masked are unknown.
+    """
+    calls = trajectory.calls
+    turns = tuple(
+        structs.replace(
+            turn,
+            tokens_untrained=turn.tokens_untrained if calls[turn.call].marked_untrained is None else MARKED,
+            logprobs=None if calls[turn.call].has_masked_logprobs else turn.logprobs,
+        )
+        for turn in trajectory.turns
+    )
+    return replace(trajectory, turns=turns)
 
 
 def talk(rollout_id: str, *sizes: int, steps: Sequence[int | None] = (), **fields) -> Trajectory:

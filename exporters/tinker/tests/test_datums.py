@@ -16,6 +16,7 @@ from art_otel.testing import trajectories
 from art_otel.trajectories import token_histories
 from art_otel_tinker.datums import FIRST, NOTHING_LEFT, DatumsConfig, encode_datums
 from tests.data.rollouts import agent_rollouts
+from tests.data.token_rollouts import trainable
 from tests.exporting.golden import check_golden
 from tests.exporting.samples import asked, branching, group, rollout, said, samples, without_logprobs
 
@@ -25,7 +26,9 @@ ARRAYS = ("model_input", "target_tokens", "logprobs", "mask")
 
 def encoded(*rollouts, advantage="centered") -> tuple[list[dict], ExportStats]:
     stats = ExportStats()
-    source = batches(rollouts, advantage=advantage, allow_incomplete=True, status=("ok", "error"))
+    source = batches(
+        rollouts, advantage=advantage, allow_incomplete=True, status=("ok", "error"), images="placeholders"
+    )
     return list(encode_datums(source.sequences(), DatumsConfig(), stats)), stats
 
 
@@ -56,7 +59,7 @@ def test_every_datum_is_a_history_trained_where_it_can_be(rollouts):
     )
     expected = Counter(
         (one.rollout_id, token, logprob)
-        for one in rollouts
+        for one in map(trainable, rollouts)
         if one.status in ("ok", "error")
         for history in token_histories(one)
         for span in history.spans
