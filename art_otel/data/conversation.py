@@ -17,7 +17,7 @@ from typing import Final
 
 from art_otel.calls import InferenceCall
 from art_otel.conventions import join_messages
-from art_otel.data.completions import CUT
+from art_otel.data.completions import CUT, NOT_THE_POLICYS
 from art_otel.spans import Value
 from art_otel.store import Wanted
 from art_otel.trajectories import ChatMessage, History, HistoryMessage, Trajectory, Turn, chat_message, main_history
@@ -77,8 +77,12 @@ def conversation(trajectory: Trajectory, history: History, reasons: Sequence[str
 
 
 def main_conversation(trajectory: Trajectory, reasons: Sequence[str | None]) -> Conversation | str:
-    """The conversation of the main history, alone: what it shares with others is trained in it. Or why it is none."""
-    history = main_history(trajectory)
+    """The conversation of the main history, alone: what it shares with others is trained in it. Or why it is none.
+
+    The main history is chosen among turns of the policy, so not by those of a judge or a user simulator.
+    """
+    others = {turn for turn, reason in enumerate(reasons) if reason in NOT_THE_POLICYS}
+    history = main_history(trajectory, others)
     if history is None:
         return "nothing sampled"
     messages = history.messages and tuple(_trained_alone(entry, trajectory) for entry in history.messages)

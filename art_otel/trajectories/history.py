@@ -11,6 +11,7 @@ it.
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, overload
 
@@ -168,23 +169,40 @@ def leaves(turns: Sequence[Turn]) -> list[int]:
     return [position for position in range(len(turns)) if position not in continued]
 
 
-def main_history(trajectory: Trajectory) -> History | None:
-    """The history with most turns; of equally long ones the one that ends in the latest call's first choice.
+def main_history(trajectory: Trajectory, left_out: AbstractSet[int] | None = None) -> History | None:
+    """The history with most turns of the policy; of equally long ones that of the latest call's first choice.
 
+    `left_out` are the turns that are not the policy's; None stands for those that are marked untrained. The history
+    ends with a turn of the policy, also where a judge's goes on. Where no turn is the policy's, every turn counts.
     Histories with known messages are preferred. None where nothing was sampled.
     """
     turns = trajectory.turns
+    others = marked_turns(trajectory) if left_out is None else left_out
+    counted = set(range(len(turns))) - others or set(range(len(turns)))
     depths: list[int] = []
-    for turn in turns:
+    continued: set[int] = set()  # turns with a counted one somewhere behind them
+    for position, turn in enumerate(turns):
         parent = turn.prompt.parent
-        depths.append(1 if parent is None else depths[parent] + 1)
+        depths.append((position in counted) + (0 if parent is None else depths[parent]))
+    for position in reversed(range(len(turns))):
+        parent = turns[position].prompt.parent
+        if parent is not None and (position in counted or position in continued):
+            continued.add(parent)
     are_known = _known_paths(turns)
-    leaf = max(
-        leaves(turns),
-        key=lambda leaf: (are_known[leaf], depths[leaf], turns[leaf].call, -turns[leaf].choice),
+    end = max(
+        counted - continued,
+        key=lambda end: (are_known[end], depths[end], turns[end].call, -turns[end].choice),
         default=None,
     )
-    return None if leaf is None else _history(trajectory, leaf, _first_leaves(turns, are_known))
+    return None if end is None else _history(trajectory, end, _first_leaves(turns, are_known))
+
+
+def marked_turns(trajectory: Trajectory) -> frozenset[int]:
+    """The turns of calls that are marked untrained, such as those of a judge or a user simulator."""
+    calls = trajectory.calls
+    return frozenset(
+        position for position, turn in enumerate(trajectory.turns) if calls[turn.call].marked_untrained is not None
+    )
 
 
 def _known_paths(turns: Sequence[Turn]) -> list[bool]:
@@ -212,13 +230,14 @@ def _first_leaves(turns: Sequence[Turn], are_known: Sequence[bool]) -> list[int]
     return [leaf for _, leaf in ranks]
 
 
-def _history(trajectory: Trajectory, leaf: int, first_leaves: Sequence[int]) -> History:
+def _history(trajectory: Trajectory, end: int, first_leaves: Sequence[int]) -> History:
+    """The path to a turn. It trains what the first history with that turn does."""
     turns = trajectory.turns
-    path = path_to(turns, leaf)
-    trained = {turn for turn in path if turns[turn].text_untrained is None and first_leaves[turn] == leaf}
+    path = path_to(turns, end)
+    trained = {turn for turn in path if turns[turn].text_untrained is None and first_leaves[turn] == first_leaves[end]}
     messages = _messages(trajectory, path, trained)
     if messages is not None:
-        behind = [one.message for one in trajectory.added_messages if one.turn == leaf]
+        behind = [one.message for one in trajectory.added_messages if one.turn == end]
         messages = (*messages, *[HistoryMessage(message=message) for message in behind])
     return History(turns=path, messages=messages)
 

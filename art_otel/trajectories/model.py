@@ -23,8 +23,8 @@ Who decides:
   `Turn.tokens_untrained` and `Turn.text_untrained` hold its answers. Views, batches and exporters of token ids obey the
   first, those of messages the second. A completion of a failed call is kept and never trained.
 - `completeness.find_incomplete` decides what is missing. `Trajectory.incomplete_reasons` holds its answer;
-  `completeness.EXPLANATIONS` lists the reasons, and `completeness.concern_of` says whether one is about token ids, about
-  text, or about both. A failed call is a fact about the agent and no gap.
+  `completeness.EXPLANATIONS` lists the reasons, and `completeness.concern_of` says whether one is about token ids,
+  about text, or about both. A failed call is a fact about the agent and no gap.
 
 Text and token ids have a verdict each, because a loss is computed on ids alone:
 

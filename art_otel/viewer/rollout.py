@@ -92,12 +92,16 @@ def show_rollout(
 
 
 def _main_histories(trajectory: Trajectory) -> dict[str, int]:
-    """Which history a tab opens: the one with most turns, and not that of a sub-agent or a choice that ended early."""
+    """Which history a tab opens: the one with most turns, and not that of a sub-agent or a choice that ended early.
+
+    A judge's turn may go on with the main history: then it is the first history with all turns of it.
+    """
     turns, main = trajectory.turns, main_history(trajectory)
+    through = [path_to(turns, leaf) for leaf in leaves(turns)]
     paths = [path_to(turns, leaf, lambda turn: turn.token_parent) for leaf in token_leaves(turns)]
     longest = max(paths, key=lambda path: (len(path), turns[path[-1]].call, -turns[path[-1]].choice), default=None)
     return {
-        "conversation": 0 if main is None else leaves(turns).index(main.turns[-1]),
+        "conversation": next((at for at, path in enumerate(through) if main is not None and main.turns[-1] in path), 0),
         "tokens": 0 if longest is None else paths.index(longest),
     }
 

@@ -1,5 +1,6 @@
 """The prompt of a preference pair is all that both conversations have alike, and only equal prompts are compared."""
 
+import pytest
 from msgspec import structs
 
 import art_otel
@@ -91,6 +92,31 @@ def test_the_main_conversation_is_compared():
     # The shared answer is trained in another history, but in a pair it counts all the same.
     assert pair.chosen_train == (True, False, True)
     assert report.other_histories == 3
+
+
+@pytest.mark.parametrize(
+    ("facts", "options"),
+    [({"marked_untrained": "user simulator"}, {}), ({"request_model": "simulator"}, {"models": "policy"})],
+)
+def test_the_main_conversation_is_the_policys_also_where_others_say_more(facts, options):
+    def simulated(rollout_id, reward):
+        talk = [user("hello"), assistant("a"), user("b"), assistant("c"), user("d"), assistant(rollout_id)]
+        simulator = [user("play"), *(assistant(f"line {at}") if at % 2 else user("next") for at in range(1, 9))]
+        judged = [*talk, user("is it right?"), assistant(f"reward {reward}")]
+        calls = [
+            *chat(*talk, request_model="policy"),
+            *chat(*simulator, **facts),
+            call(0, judged[:-1], judged[-1], **facts),
+        ]
+        told = [
+            structs.replace(one, span_id=f"{at + 1:016x}", start_ns=at, end_ns=at + 1) for at, one in enumerate(calls)
+        ]
+        return rollout(told, rollout_id, group_id="g", reward=reward)
+
+    (pair,), report = pairs_of([simulated("r-0", 1.0), simulated("r-1", 0.0)], **options)
+    assert not report.trajectories_skipped
+    assert [message["content"] for message in (*pair.prompt, *pair.chosen)] == ["hello", "a", "b", "c", "d", "r-0"]
+    assert [message["content"] for message in pair.rejected] == ["r-1"]
 
 
 def thinking(rollout_id: str, reward: float, *, ids: bool) -> art_otel.Trajectory:

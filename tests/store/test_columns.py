@@ -104,6 +104,18 @@ def test_what_is_marked_is_not_trainable(tmp_path):
     assert row["turns"][0]["text_untrained"] is None
 
 
+def test_the_main_history_is_the_policys(tmp_path):
+    judge = {"marked_untrained": "judge"}
+    calls = (
+        call(1, (QUESTION,), ANSWER),
+        call(2, (OTHER,), LOOK, **judge),
+        call(3, (OTHER, LOOK, FOUND), OTHER, **judge),
+    )
+    (row,) = written(tmp_path, trajectory("r", *calls, call(4, (QUESTION, ANSWER, QUESTION), OTHER, **judge)))
+    assert [message["content"] for message in row["messages"]] == ["Zürich?", "Rain."]
+    assert [message["trainable"] for message in row["messages"]] == [False, True]
+
+
 def test_an_unknown_main_history_is_null(tmp_path):
     rows = written(
         tmp_path, trajectory("a"), trajectory("b", call(1, (QUESTION,))), trajectory("c", call(1, None, ANSWER))

@@ -235,3 +235,17 @@ def test_the_main_history_is_the_longest_one(calls):
         assert main in every
         known = [one for one in every if one.messages is not None] or every
         assert len(main.turns) == max(len(one.turns) for one in known)
+
+
+@given(agent_calls(), st.data())
+def test_the_main_history_ends_with_a_turn_of_the_policy(calls, data):
+    trajectory = trajectory_of(calls)
+    every = range(len(trajectory.turns))
+    left_out = data.draw(st.sets(st.sampled_from(every))) if every else set()
+    main = main_history(trajectory, left_out)
+    if len(left_out) == len(every):
+        assert main == main_history(trajectory)
+        return
+    assert main is not None
+    assert main.turns[-1] not in left_out
+    assert any(one.turns[: len(main.turns)] == main.turns for one in histories(trajectory))

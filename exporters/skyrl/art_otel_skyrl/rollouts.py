@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 import numpy as np
 from msgspec import Meta
 
-from art_otel.exporting import ExportStats, GroupNames, ScoredTrajectory, TokenSequence, sequences_of
+from art_otel.exporting import ExportStats, ScoredTrajectory, TokenSequence, group_name, sequences_of
 from art_otel.trajectories import Trajectory
 
 JsonObject: TypeAlias = dict[str, Any]
@@ -64,7 +64,6 @@ class _Instances:
     """Numbers the rollouts that SkyRL compares: the members of a group."""
 
     def __init__(self) -> None:
-        self._names = GroupNames()
         self._members: dict[str, int] = {}
 
     def of(self, trajectory: Trajectory) -> JsonObject:
@@ -73,7 +72,7 @@ class _Instances:
             attempt = f" attempt {trajectory.attempt}" if trajectory.attempt else ""
             instance = f"rollout {trajectory.rollout_id}{attempt} of trace {trajectory.trace_id}"
         else:
-            instance = self._names.of(key)
+            instance = group_name(key)
         repetition = self._members.get(instance, 0)
         self._members[instance] = repetition + 1
         return {"instance_id": instance, "repetition_id": repetition}

@@ -81,7 +81,7 @@ def test_rows_of_a_group_stand_together_and_its_rollouts_have_numbers(tmp_path):
     other = conversation("r-other", "Snow.", 1.0, group_id="h")
     export([*group()[:2], other, group()[2], branching()], "skyrl", tmp_path / "r.jsonl")
     output = read_rollouts(tmp_path / "r.jsonl", lambda instance, number: (instance, number))
-    told = [("g", 0), ("g", 1), ("g", 2), *[("g", 3)] * 3, ("h", 0)]
+    told = [(f"{group} of step 3", number) for group, number in zip("ggggggh", (0, 1, 2, 3, 3, 3, 0), strict=True)]
     assert output["trajectory_ids"] == told
     assert output["is_last_step"] == [True, True, True, False, False, True, True]
     assert output["stop_reasons"] == ["stop"] * 7
@@ -100,7 +100,7 @@ def test_what_has_no_group_is_compared_with_nothing_else():
 def test_a_group_id_of_two_training_steps_is_compared_within_each():
     told = [("a", 0), ("b", 1), ("c", 0), ("d", None)]
     records, _ = records_of([conversation(name, "Rain.", 1.0, training_step=step) for name, step in told])
-    assert [one["instance_id"] for one in records] == ["g", "g of step 1", "g", "g of step None"]
+    assert [one["instance_id"] for one in records] == ["g of step 0", "g of step 1", "g of step 0", "g"]
 
 
 def test_logprobs_are_of_all_rows_or_of_none():

@@ -8,7 +8,7 @@ puts the reward at the last one. Experiences of a run stand in the order in whic
 Source: `trinity/common/experience.py` of Trinity-RFT 0.6.0.
 """
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from art_otel.exporting import (
     ExportStats,
-    GroupNames,
     ScoredTrajectory,
     TokenSequence,
+    group_name,
     policy_number,
     scored,
     sequences_of,
@@ -116,9 +116,8 @@ def encode_runs(
     """Yield the experiences of each trajectory, which is a run of a task; the runs of a task are counted from 0."""
     counts = Counter[Task]()
     traces: dict[Task, str] = {}
-    names: dict[int | str, GroupNames] = defaultdict(GroupNames)
     for item in items:
-        task = _task(item.trajectory, traces, names)
+        task = _task(item.trajectory, traces)
         yield _experiences(item, _Run(*task, counts[task]), config, stats)
         counts[task] += 1
 
@@ -138,16 +137,15 @@ class _Piece:
     rewards: Sequence[float | None]
 
 
-def _task(trajectory: Trajectory, traces: dict[Task, str], names: Mapping[int | str, GroupNames]) -> Task:
+def _task(trajectory: Trajectory, traces: dict[Task, str]) -> Task:
     """The task of a trajectory. Without a group, each attempt is a task of its own.
 
     `traces` has the traces of the attempts so far: if an attempt has the id of another trace, it is another task.
-    `names` has the names of the groups of each batch.
     """
     # Trinity's own word for no batch is "".
     batch = "" if trajectory.training_step is None else trajectory.training_step
     if trajectory.group_key is not None:
-        return batch, names[batch].of(trajectory.group_key)
+        return batch, group_name(trajectory.group_key._replace(training_step=None))  # the step is the batch
     alone = trajectory.rollout_id + (f".attempt-{trajectory.attempt}" if trajectory.attempt else "")
     trace = trajectory.trace_id
     return batch, alone if traces.setdefault((batch, alone), trace) == trace else f"{alone}.{trace}"

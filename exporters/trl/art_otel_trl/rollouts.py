@@ -28,6 +28,7 @@ import pyarrow.parquet as pq
 import art_otel
 from art_otel import Trajectory
 from art_otel.errors import UsageError
+from art_otel.exporting import group_name
 from art_otel.trajectories import GroupKey
 from art_otel_trl.tokens import NO_PROMPT, Row, grpo_row
 
@@ -58,12 +59,10 @@ class Replay:
         self.skipped: Counter[str] = Counter()
         self._chunks: dict[str, Sequence[Row]] = {}
         for group, members in self._groups(rows).items():
-            step = "" if group.training_step is None else f" of step {group.training_step}"
-            gathering = "" if group.gathering is None else f" of gathering {group.gathering}"
             whole = len(members) // num_generations
             for number in range(whole):
                 chunk = members[number * num_generations : (number + 1) * num_generations]
-                self._chunks[f"{group.group_id}{step}{gathering} #{number}"] = chunk
+                self._chunks[f"{group_name(group)} #{number}"] = chunk
             if rest := len(members) - whole * num_generations:
                 self.skipped[TOO_FEW] += rest
 

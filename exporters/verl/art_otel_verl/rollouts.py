@@ -27,7 +27,7 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 from art_otel.errors import UsageError
-from art_otel.exporting import ExportStats, GroupNames, ParquetFile, ScoredTrajectory, TokenSequence, sequences_of
+from art_otel.exporting import ExportStats, ParquetFile, ScoredTrajectory, TokenSequence, group_name, sequences_of
 from art_otel.trajectories import Trajectory
 
 Row: TypeAlias = dict[str, Any]
@@ -91,13 +91,12 @@ class _Uids:
     """What verl compares rows by: the members of a group. Other rows are compared with nothing."""
 
     def __init__(self) -> None:
-        self._names = GroupNames()
         self._traces: dict[str, str] = {}
 
     def of(self, trajectory: Trajectory) -> str:
         """The uid of a trajectory's rows."""
         if (key := trajectory.group_key) is not None:
-            return self._names.of(key)
+            return group_name(key)
         attempt = f" attempt {trajectory.attempt}" if trajectory.attempt else ""
         uid = f"rollout {trajectory.rollout_id}{attempt}"
         trace = trajectory.trace_id

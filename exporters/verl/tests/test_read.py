@@ -154,7 +154,9 @@ def test_the_data_proto_holds_the_rollouts(read):
     tensors = {name: np.array(tensor) for name, tensor in data["tensors"].items()}
     assert {len(tensor) for tensor in tensors.values()} == {len(expected)}
     assert data["names"]["rollout_id"] == [one.rollout_id for one in expected]
-    assert data["names"]["uid"] == [one.group_id or f"rollout {one.rollout_id}" for one in expected]
+    assert data["names"]["uid"] == [
+        f"{one.group_id} of step 3" if one.group_id else f"rollout {one.rollout_id}" for one in expected
+    ]
     assert data["names"]["policy_version"] == ["7"] * len(expected)
     for row, sequence in enumerate(expected):
         valid = tensors["attention_mask"][row].astype(bool)

@@ -122,7 +122,7 @@ def test_a_name_of_token_rewards_that_nobody_gave_is_counted():
 def test_what_has_no_group_is_compared_with_nothing_else():
     alone = conversation("g", "Rain.", 1.0, group_id=None)
     rows, _ = rows_of([*group(), alone, replace(alone, attempt=1)])
-    assert [row["uid"] for row in rows] == ["g", "g", "g", "rollout g", "rollout g attempt 1"]
+    assert [row["uid"] for row in rows] == [*["g of step 3"] * 3, "rollout g", "rollout g attempt 1"]
 
 
 def test_runs_that_share_an_id_and_have_no_group_are_not_compared():
@@ -135,7 +135,7 @@ def test_runs_that_share_an_id_and_have_no_group_are_not_compared():
 def test_a_group_id_of_two_training_steps_is_compared_within_each():
     told = [("a", 0), ("b", 1), ("c", 0), ("d", None)]
     rows, _ = rows_of([conversation(name, "Rain.", 1.0, training_step=step) for name, step in told])
-    assert [row["uid"] for row in rows] == ["g", "g of step 1", "g", "g of step None"]
+    assert [row["uid"] for row in rows] == ["g of step 0", "g of step 1", "g of step 0", "g"]
 
 
 def test_what_gives_no_row_is_counted():
