@@ -122,6 +122,7 @@ def test_the_report_accounts_for_every_trajectory(tmp_path):
         "changed": {"copied": 2},
         "not_carried": {"metrics": {"trajectories": 1, "why": "no place"}},
         "other_rewards": [],
+        "helps": {},
     }
 
 
