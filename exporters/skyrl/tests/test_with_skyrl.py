@@ -66,7 +66,7 @@ def test_several_turns_with_tools_and_interior_masks(python, tmp_path):
     others = [conversation(f"r-{number}", "Snow.", float(number), group_id="h") for number in range(3)]
     rollouts = [*group(), *others]
     rows = trained(python, rollouts, tmp_path, "plain", 3)
-    assert [row["id"] for row in rows] == ["g_0", "g_1", "g_2", "h_0", "h_1", "h_2"]
+    assert [row["id"] for row in rows] == [f"{group} of step 3_{at}" for group in "gh" for at in range(3)]
     for row, member in zip(rows, rollouts, strict=True):
         expected = computed(member.calls)
         assert 0.0 in expected["loss_mask"]
@@ -80,7 +80,7 @@ def test_several_turns_with_tools_and_interior_masks(python, tmp_path):
 def test_the_histories_of_a_rollout_count_once_in_its_group(python, tmp_path):
     rollouts = [*group(), branching()]
     rows = trained(python, rollouts, tmp_path, "step_wise", 4)
-    assert [row["id"] for row in rows] == ["g_0", "g_1", "g_2", "g_3", "g_3", "g_3"]
+    assert [row["id"] for row in rows] == [f"g of step 3_{at}" for at in (0, 1, 2, 3, 3, 3)]
     rewards = [one.reward for one in rollouts]
     for row in rows:
         reward = rewards[int(row["id"][-1])]
