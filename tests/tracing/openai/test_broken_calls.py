@@ -15,7 +15,14 @@ from tests.model_gateway.test_faults import Answering
 from tests.tracing.openai.expected import check_whole, exchange_of
 from tests.tracing.openai.instrumented import MODEL, Instrumented
 from tests.tracing.openai.test_request_span import raw_stream, scopes
-from tests.tracing.server import OVERFLOW
+from tests.tracing.server import OVERFLOW, ModelServer
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """One of its own: calls that nobody waits for are written down seconds later, between those of other tests."""
+    with ModelServer(tmp_path_factory.mktemp("server")) as running:
+        yield running
 
 
 def test_a_call_that_is_cancelled(traced):
