@@ -41,6 +41,7 @@ if not defer_imports(__name__):
     from art_otel.trajectories import histories as histories
     from art_otel.trajectories import rollout_traces as rollout_traces
     from art_otel.trajectories import token_histories as token_histories
+    from art_otel.verification.verify import verify as verify
 
 if os.environ.get("ART_OTEL_ENABLED", "0") != "0":
     import_module("art_otel.tracing.autoload").start()

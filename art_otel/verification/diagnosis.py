@@ -1,0 +1,294 @@
+"""Diagnosis: what a pattern of differences between recorded and computed logprobs means.
+
+Invariant: a part of the tokens is explained once, by the first pattern that fits it, and what no pattern fits is said
+to be unexplained. Where no part of the tokens is beyond the limit there is no diagnosis.
+
+The narrow patterns come first, since a wide one fits the same tokens, too: logprobs that are all of a temperature are
+off in every version, but so are tokens that other weights sampled.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from art_otel.verification.scored_tokens import ScoredTokens
+
+DiagnosisName: TypeAlias = Literal[
+    "tempered logprobs",
+    "constrained",
+    "first tokens",
+    "other weights",
+    "shifted ids",
+    "some completions",
+    "numeric noise",
+    "another model",
+]
+
+_MOST: Final = 0.5
+"""The share of completions that have to be off where all are said to be off alike: a model that is sure of a token is
+sure of it with other weights, too, so some short completions agree by chance."""
+
+_FEW: Final = 0.1
+
+_LOST: Final = 1.0
+"""Nats a token. Weights of the step before are thousandths apart, a model that has read other ids is lost."""
+
+_NOISE: Final = 0.1
+"""Nats a token, which the rounding of 16 bits stays below."""
+
+
+class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of the tokens that is off, and why: `meaning` in one sentence, `advice` what to do.
+
+    `tokens` says how many they are, `share` of all compared tokens; `mean` is their mean absolute difference in nats;
+    `where` says which they are.
+    """
+
+    name: DiagnosisName
+    where: str
+    tokens: int
+    share: float
+    mean: float
+    meaning: str
+    advice: str
+
+
+_Mask: TypeAlias = NDArray[np.bool_]
+
+
+class _Meaning(NamedTuple):
+    meaning: str
+    advice: str
+
+
+_MEANINGS: Final[dict[DiagnosisName, _Meaning]] = {
+    "tempered logprobs": _Meaning(
+        meaning="the server's logprobs are those of the distribution behind the temperature, not the model's own",
+        advice="start vLLM with --logprobs-mode raw_logprobs, or sample at temperature 1; a loss that compares them"
+        " with the model's own has wrong ratios",
+    ),
+    "constrained": _Meaning(
+        meaning="where a grammar, a schema or a forced tool allowed only some tokens, logprobs are of these tokens"
+        " alone",
+        advice='leave such completions out with batches(…, constrained="drop"), or mask their ratios in the loss',
+    ),
+    "first tokens": _Meaning(
+        meaning="only the first token of each completion is off: the prompt that the server sampled from ends otherwise"
+        " than the recorded one",
+        advice="compare the end of prompt_token_ids with the chat template's generation prompt",
+    ),
+    "other weights": _Meaning(
+        meaning="these tokens were sampled from other weights than this model's",
+        advice="give --model the checkpoint of this version; if it is the one, the server had not loaded all of it:"
+        " look for a tied head (vLLM on a CPU keeps the old one), an adapter that was not switched, or the base model",
+    ),
+    "shifted ids": _Meaning(
+        meaning="the beginning agrees and what comes after a place does not: what the model read there is not what the"
+        " server read",
+        advice="look at this place in `art-otel view`: ids that are missing, doubled or shifted, or a context that the"
+        " server shortened",
+    ),
+    "some completions": _Meaning(
+        meaning="whole completions are off, and others beside them are not",
+        advice="look at these rollouts: ids of another call, or calls that another model answered",
+    ),
+    "numeric noise": _Meaning(
+        meaning="the differences are small, have no direction and grow with the length, as rounding does",
+        advice="this is what other kernels or fewer bits give; give --precision what the server computes in",
+    ),
+    "another model": _Meaning(
+        meaning="nothing agrees: these are not this model's tokens, or it was given another prompt than the recorded"
+        " one",
+        advice="compare the model's name and its tokenizer with those of the server",
+    ),
+}
+
+
+class _Differences(NamedTuple):
+    """The absolute difference of each token, at temperature 1 and at its own; shape (tokens,) each."""
+
+    plain: NDArray[np.float64]
+    tempered: NDArray[np.float64]
+    bias: NDArray[np.float64]
+
+
+def diagnose(
+    scored: ScoredTokens, model: NDArray[np.float64], tempered: NDArray[np.float64], limit: float
+) -> tuple[Diagnosis, ...]:
+    """Explain the tokens whose mean absolute difference is beyond `limit`, in nats.
+
+    `model` and `tempered` are the model's logprobs of the compared tokens, at temperature 1 and at that of each. Shape:
+    (compared tokens,).
+    """
+    if not len(scored):
+        return ()
+    signed = model - scored.recorded
+    differences = _Differences(np.abs(signed), np.abs(tempered - scored.recorded), signed)
+    unexplained = np.ones(len(scored), np.bool_)
+    diagnoses: list[Diagnosis] = []
+    for pattern in _PATTERNS:
+        for name, where, part in pattern(scored, differences, unexplained, limit):
+            mean = float(differences.plain[part].mean())
+            meaning, advice = _MEANINGS[name]
+            tokens = int(np.count_nonzero(part))
+            diagnoses.append(
+                Diagnosis(
+                    name=name,
+                    where=where,
+                    tokens=tokens,
+                    share=tokens / len(scored),
+                    mean=mean,
+                    meaning=meaning,
+                    advice=advice,
+                )
+            )
+            unexplained &= ~part
+    return tuple(diagnoses)
+
+
+_Explained: TypeAlias = Iterator[tuple[DiagnosisName, str, _Mask]]
+_Pattern: TypeAlias = Callable[[ScoredTokens, _Differences, _Mask, float], _Explained]
+
+
+def _is_off(part: _Mask, differences: _Differences, limit: float) -> bool:
+    return bool(part.any()) and float(differences.plain[part].mean()) > limit
+
+
+def _only(part: _Mask, differences: _Differences, unexplained: _Mask, limit: float) -> bool:
+    """Whether a part is off, and the others that nothing explains yet are not."""
+    rest = unexplained & ~part
+    return _is_off(part, differences, limit) and bool(rest.any()) and not _is_off(rest, differences, limit)
+
+
+def _tempered(scored: ScoredTokens, differences: _Differences, unexplained: _Mask, limit: float) -> _Explained:
+    """At the temperature of their request the model gives what was recorded."""
+    temperatures = np.array([one.temperature or 1.0 for one in scored.completions])[scored.completion]
+    part = unexplained & (temperatures != 1.0)
+    if _is_off(part, differences, limit) and float(differences.tempered[part].mean()) <= limit:
+        texts = ", ".join(f"{temperature:g}" for temperature in sorted(set(temperatures[part].tolist())))
+        yield "tempered logprobs", f"at temperature {texts}", part
+
+
+def _constrained(scored: ScoredTokens, differences: _Differences, unexplained: _Mask, limit: float) -> _Explained:
+    """Only completions that were constrained are off; without others to compare, many of their logprobs are 0.0."""
+    part = unexplained & np.array([one.is_constrained for one in scored.completions])[scored.completion]
+    is_forced = bool(part.any()) and float((scored.recorded[part] == 0.0).mean()) > _FEW
+    if _only(part, differences, unexplained, limit) or (is_forced and _is_off(part, differences, limit)):
+        yield "constrained", "completions that were constrained", part
+
+
+def _first_tokens(scored: ScoredTokens, differences: _Differences, unexplained: _Mask, limit: float) -> _Explained:
+    part = unexplained & (scored.depth == 0)
+    if _only(part, differences, unexplained, limit):
+        yield "first tokens", "the first token of each completion", part
+
+
+def _versions(scored: ScoredTokens, differences: _Differences, unexplained: _Mask, limit: float) -> _Explained:
+    """Versions of which most completions are off, beside one of which nearly none is."""
+    shares: dict[int, float] = {}
+    for code in np.unique(scored.version[unexplained]).tolist():
+        part = unexplained & (scored.version == code)
+        shares[code] = _share_off(scored, differences, part, limit) if _is_off(part, differences, limit) else 0.0
+    if min(shares.values(), default=1.0) > _FEW:
+        return
+    for code, share in shares.items():
+        if share >= _MOST:
+            version = scored.versions[code]
+            name = "unknown version" if version is None else f"version {version}"
+            yield "other weights", name, unexplained & (scored.version == code)
+
+
+def _shifted(scored: ScoredTokens, differences: _Differences, unexplained: _Mask, limit: float) -> _Explained:
+    """In rows the first completions agree and all later ones do not; or all tokens from a position on do not."""
+    is_off = _completions_off(scored, differences, unexplained, limit)
+    by_row: dict[int, list[int]] = {}
+    for number in is_off:
+        by_row.setdefault(scored.completions[number].row, []).append(number)
+    shifted: list[int] = []
+    explained = 0
+    for numbers in by_row.values():
+        first = next((place for place, number in enumerate(numbers) if is_off[number]), None)
+        behind = [] if first is None else numbers[first:]
+        if first and sum(is_off[number] for number in behind) >= _MOST * len(behind):
+            shifted += behind
+            explained += sum(is_off[number] for number in behind)
+    if shifted and explained >= (1 - _FEW) * sum(is_off.values()):
+        starts = [scored.completions[number].start for number in shifted]
+        part = unexplained & np.isin(scored.completion, shifted)
+        yield "shifted ids", f"behind a first agreement, from position {min(starts)} of a history on", part
+        return
+    position = _first_position_off(scored, differences, unexplained, limit)
+    if position is not None:
+        part = unexplained & (scored.position >= position)
+        if _share_off(scored, differences, part, limit) >= _MOST:
+            yield "shifted ids", f"from position {position} of a history on", part
+
+
+def _first_position_off(
+    scored: ScoredTokens, differences: _Differences, unexplained: _Mask, limit: float
+) -> int | None:
+    """The position before which tokens agree and behind which they are lost, None where there is none."""
+    order = np.argsort(scored.position[unexplained], kind="stable")
+    positions = scored.position[unexplained][order]
+    sums = np.concatenate([[0.0], np.cumsum(differences.plain[unexplained][order])])
+    cuts = np.flatnonzero(np.diff(positions)) + 1  # between two positions
+    if not len(cuts):
+        return None
+    before = sums[cuts] / cuts
+    behind = (sums[-1] - sums[cuts]) / (len(positions) - cuts)
+    gains = np.where((before <= limit) & (behind > 10 * limit), behind - before, -np.inf)
+    best = int(gains.argmax())
+    return int(positions[cuts[best]]) if np.isfinite(gains[best]) else None
+
+
+def _some_completions(scored: ScoredTokens, differences: _Differences, unexplained: _Mask, limit: float) -> _Explained:
+    """Few completions are off, and they are off by far more than the others."""
+    is_off = _completions_off(scored, differences, unexplained, limit)
+    numbers = [number for number, off in is_off.items() if off]
+    part = unexplained & np.isin(scored.completion, numbers)
+    if numbers and len(numbers) < _MOST * len(is_off) and not _is_off(unexplained & ~part, differences, limit):
+        rollouts = sorted({scored.completions[number].rollout_id for number in numbers})
+        shown = ", ".join(rollouts[:3]) + (f" and {len(rollouts) - 3} more" if len(rollouts) > 3 else "")
+        if float(differences.plain[part].mean()) > 10 * limit:
+            yield "some completions", f"{len(numbers)} completions of {shown}", part
+
+
+def _noise(scored: ScoredTokens, differences: _Differences, unexplained: _Mask, limit: float) -> _Explained:
+    if not _is_off(unexplained, differences, limit):
+        return
+    sizes = differences.plain[unexplained]
+    order = np.argsort(scored.position[unexplained], kind="stable")
+    third = max(len(order) // 3, 1)
+    grows = sizes[order[-third:]].mean() > 1.5 * sizes[order[:third]].mean()
+    has_no_direction = abs(differences.bias[unexplained].mean()) < 0.25 * sizes.mean()
+    if sizes.mean() < _NOISE and grows and has_no_direction:
+        yield "numeric noise", "all tokens, later ones more", unexplained.copy()
+
+
+def _all(scored: ScoredTokens, differences: _Differences, unexplained: _Mask, limit: float) -> _Explained:
+    """What is left is off as a whole."""
+    del scored
+    if _is_off(unexplained, differences, limit):
+        is_lost = differences.plain[unexplained].mean() > _LOST
+        yield "another model" if is_lost else "other weights", "all tokens alike", unexplained.copy()
+
+
+_PATTERNS: Final[tuple[_Pattern, ...]] = (
+    *(_tempered, _constrained, _first_tokens, _versions, _shifted, _some_completions, _noise, _all),
+)
+
+
+def _completions_off(scored: ScoredTokens, differences: _Differences, part: _Mask, limit: float) -> dict[int, bool]:
+    """Whether the mean difference of each completion of a part is beyond the limit."""
+    count = len(scored.completions)
+    tokens = np.bincount(scored.completion[part], minlength=count)
+    sums = np.bincount(scored.completion[part], weights=differences.plain[part], minlength=count)
+    return {number: bool(sums[number] > limit * tokens[number]) for number in np.flatnonzero(tokens).tolist()}
+
+
+def _share_off(scored: ScoredTokens, differences: _Differences, part: _Mask, limit: float) -> float:
+    are_off = _completions_off(scored, differences, part, limit)
+    return sum(are_off.values()) / len(are_off)

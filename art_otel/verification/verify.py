@@ -1,0 +1,225 @@
+"""Verify: recorded logprobs beside the model's own, over every trained token.
+
+A recorded logprob equals the model's, over the ids that stand before it, only where all of them are right: the ids and
+their order, the mask, the weights that the server sampled with, and the distribution that its logprobs are of. No curve
+of rewards shows any of these.
+
+    trajectories ─► tokens to compare ─► rows through the model ─► differences ─► figures by version, position, kind
+                    (scored_tokens)      (model_logprobs)                         and a diagnosis where one fits
+"""
+
+import random
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from art_otel.errors import UsageError
+from art_otel.store import read_trajectories
+from art_otel.trajectories import Trajectory, TrajectoryGroup
+from art_otel.verification.decoded_text import DecodedTexts, Decoder, compare_decoded
+from art_otel.verification.diagnosis import Diagnosis, diagnose
+from art_otel.verification.figures import Figures, figures
+from art_otel.verification.scored_tokens import ScoredTokens, score_tokens
+
+if TYPE_CHECKING:
+    from art_otel.verification.model_logprobs import Wanted
+
+Precision: TypeAlias = Literal["float32", "float16", "bfloat16"]
+
+LIMITS: Final[dict[Precision, float]] = {"float32": 2e-4, "float16": 0.01, "bfloat16": 0.05}
+"""The mean absolute difference, in nats, that a server's kernels explain in each precision.
+
+In float32 a real vLLM is 5e-6 from torch; in 16 bits rounding alone is hundredths, differently by kernel and batch.
+"""
+
+SAMPLE: Final = 200
+_POSITIONS: Final = (0, 64, 256, 1024, 4096, 16_384)
+
+Trajectories: TypeAlias = str | Path | Iterable[Trajectory | TrajectoryGroup]
+
+
+class Verification(msgspec.Struct, frozen=True, kw_only=True):
+    """What the comparison found.
+
+    `by_version`, `by_position` (of the token in its history) and `by_kind` divide the same tokens as `all`, each in its
+    own way. `skipped` counts completions that could not be compared, by reason. `holds` says that no diagnosis was made
+    and that no mean absolute difference, of all tokens or of a version, is beyond `limit` nats. `texts` is None unless
+    a tokenizer was given.
+    """
+
+    rollouts: int
+    completions: int
+    limit: float
+    all: Figures
+    by_version: dict[str, Figures]
+    by_position: dict[str, Figures]
+    by_kind: dict[str, Figures]
+    diagnoses: tuple[Diagnosis, ...]
+    skipped: dict[str, int]
+    texts: DecodedTexts | None = None
+
+    @property
+    def holds(self) -> bool:
+        """Whether everything that was compared is within the limit, and ids say what messages say."""
+        return not self.diagnoses and (self.texts is None or self.texts.equal == self.texts.completions)
+
+    def __str__(self) -> str:
+        """One line, for a training loop to print."""
+        if not self.all.tokens:
+            reasons = ", ".join(f"{count} {reason}" for reason, count in self.skipped.items()) or "no completions"
+            return f"verify: nothing to compare ({reasons})"
+        line = (
+            f"verify: {self.all.tokens} tokens, apart {self.all.mean:.1e} (worst {self.all.worst:.1e}),"
+            f" KL {self.all.kl_k3:.1e}, outside [0.8, 1.25] {self.all.outside:.2%}"
+        )
+        return "; ".join([line, *(f"{one.name.upper()} ({one.where}, {one.mean:.1e})" for one in self.diagnoses)])
+
+
+def verify(  # noqa: PLR0913 # an option each
+    trajectories: Trajectories,
+    model: Any,  # noqa: ANN401 # a folder, a hub's name, or a transformers.PreTrainedModel
+    *,
+    tokenizer: "str | Path | Decoder | None" = None,
+    sample: int | None = SAMPLE,
+    policy_version: str | None = None,
+    precision: Precision | None = None,
+    limit: float | None = None,
+    dtype: Precision = "float32",
+    device: str | None = None,
+    seed: int = 0,
+) -> Verification:
+    """Compare the recorded logprobs of trajectories with a model's own.
+
+    `trajectories` are a dataset's path, or trajectories and groups as they were gathered. `model` is a folder that
+    transformers can load, or a loaded model, which is left as it was. Of more than `sample` rollouts so many are taken
+    at random (None: all). With `policy_version`, only rollouts that this version sampled are compared: of a training
+    run's dataset each checkpoint has its own.
+
+    `limit` is in nats; without it, it is what the server's `precision` explains, which is by default that of the
+    model's own settings. The model computes in `dtype` on `device` (a GPU if there is one). With a tokenizer, the ids
+    are also compared with the recorded messages.
+
+    Raises UsageError where torch or transformers is missing, for a model that cannot be loaded, and for ids that the
+    model does not have.
+    """
+    from art_otel.verification import model_logprobs  # noqa: PLC0415 # torch takes seconds to load
+
+    chosen = _choose(trajectories, sample, seed, policy_version)
+    scored = score_tokens(chosen)
+    loaded = model_logprobs.load_model(model, dtype=dtype, device=device) if isinstance(model, (str, Path)) else model
+    plain, tempered = model_logprobs.model_logprobs(loaded, scored.rows, _wanted(scored))
+    computed = np.concatenate(plain) if plain else np.empty(0)
+    bound = limit if limit is not None else LIMITS[precision or _precision_of(loaded)]
+    return Verification(
+        rollouts=scored.rollouts,
+        completions=len(scored.completions),
+        limit=bound,
+        all=figures(computed, scored.recorded),
+        by_version=_by_version(scored, computed),
+        by_position=_by_position(scored, computed),
+        by_kind=_by_kind(scored, computed),
+        diagnoses=diagnose(scored, computed, np.concatenate(tempered) if tempered else computed, bound),
+        skipped=dict(scored.skipped),
+        texts=None if tokenizer is None else compare_decoded(chosen, _load_tokenizer(tokenizer)),
+    )
+
+
+def _choose(trajectories: Trajectories, sample: int | None, seed: int, policy_version: str | None) -> list[Trajectory]:
+    """Take a sample in one pass (algorithm R), so that a large dataset is never in memory as a whole."""
+    if isinstance(trajectories, (str, Path)):
+        given: Iterable[Trajectory | TrajectoryGroup] = read_trajectories(trajectories)
+    else:
+        given = trajectories
+    chosen: list[Trajectory] = []
+    generator = random.Random(seed)  # noqa: S311 # a sample is no secret
+    count = 0
+    for one in given:
+        for trajectory in [one] if isinstance(one, Trajectory) else one:
+            if policy_version is not None and not _is_of(trajectory, policy_version):
+                continue
+            count += 1
+            if sample is None or len(chosen) < sample:
+                chosen.append(trajectory)
+            elif (place := generator.randrange(count)) < sample:
+                chosen[place] = trajectory
+    return chosen
+
+
+def _is_of(trajectory: Trajectory, policy_version: str) -> bool:
+    return trajectory.policy_version is not None and policy_version in (
+        trajectory.policy_version.first,
+        trajectory.policy_version.last,
+    )
+
+
+def _wanted(scored: ScoredTokens) -> "Sequence[Wanted]":
+    """What the model is asked for: of each completion its compared tokens."""
+    from art_otel.verification.model_logprobs import Wanted  # noqa: PLC0415 # torch takes seconds to load
+
+    ends = np.searchsorted(scored.completion, np.arange(len(scored.completions) + 1))
+    return [
+        Wanted(
+            completion.row,
+            scored.position[start:end],
+            # Greedy sampling has no distribution to temper, and a request that says nothing samples at 1.
+            np.full(end - start, completion.temperature or 1.0),
+        )
+        for completion, start, end in zip(scored.completions, ends[:-1], ends[1:], strict=True)
+    ]
+
+
+def _by_version(scored: ScoredTokens, computed: NDArray[np.float64]) -> dict[str, Figures]:
+    return {
+        "unknown" if version is None else version: _of(scored, computed, scored.version == code)
+        for code, version in enumerate(scored.versions)
+    }
+
+
+def _by_position(scored: ScoredTokens, computed: NDArray[np.float64]) -> dict[str, Figures]:
+    result: dict[str, Figures] = {}
+    for low, high in zip(_POSITIONS, [*_POSITIONS[1:], None], strict=True):
+        part = (scored.position >= low) & (True if high is None else scored.position < high)
+        if part.any():
+            result[f"{low} to {high - 1}" if high is not None else f"from {low}"] = _of(scored, computed, part)
+    return result
+
+
+def _by_kind(scored: ScoredTokens, computed: NDArray[np.float64]) -> dict[str, Figures]:
+    if not len(scored):
+        return {}
+    completions = scored.completions
+    is_constrained = np.array([one.is_constrained for one in completions])[scored.completion]
+    is_tempered = np.array([one.temperature not in (None, 1.0) for one in completions])[scored.completion]
+    kinds = {
+        "first of a completion": scored.depth == 0,
+        "later": scored.depth > 0,
+        "at another temperature than 1": is_tempered,
+        "constrained": is_constrained,
+    }
+    return {name: _of(scored, computed, part) for name, part in kinds.items() if part.any()}
+
+
+def _of(scored: ScoredTokens, computed: NDArray[np.float64], part: NDArray[np.bool_]) -> Figures:
+    return figures(computed[part], scored.recorded[part])
+
+
+def _precision_of(model: Any) -> Precision:  # noqa: ANN401 # a transformers.PreTrainedModel
+    """What a server computes in unless it is told otherwise: the precision in the model's own settings."""
+    name = str(getattr(model.config, "dtype", None) or getattr(model.config, "torch_dtype", None) or "float32")
+    name = name.removeprefix("torch.")
+    return name if name in LIMITS else "float32"
+
+
+def _load_tokenizer(tokenizer: "str | Path | Decoder") -> Decoder:
+    if not isinstance(tokenizer, (str, Path)):
+        return tokenizer
+    from transformers import AutoTokenizer  # noqa: PLC0415 # an extra
+
+    try:
+        return AutoTokenizer.from_pretrained(tokenizer)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] # transformers has no types here
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--tokenizer {tokenizer}: {error}") from error
