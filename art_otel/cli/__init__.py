@@ -1,7 +1,7 @@
 """The command line: one thin module a verb.
 
 Exit codes: 0 everything was read, 1 a source or dataset could not be read, 2 the command was used wrongly, 3 something
-was quarantined and `--strict` was given.
+was quarantined and `--strict` was given, or tokens that `verify` compared are not the model's.
 """
 
 import argparse
@@ -21,7 +21,21 @@ from art_otel.errors import ArtOtelError, UsageError
 from art_otel.version import __version__
 
 _VERBS: Final = (
-    *("run", "autoload", "doctor", "convert", "compact", "show", "export", "log", "serve", "gateway", "view", "demo"),
+    *(
+        "run",
+        "autoload",
+        "doctor",
+        "convert",
+        "compact",
+        "show",
+        "export",
+        "verify",
+        "log",
+        "serve",
+        "gateway",
+        "view",
+        "demo",
+    ),
 )
 """Each is a module of this package, which loads only for who wants it."""
 
@@ -35,7 +49,7 @@ def make_parser(arguments: Sequence[str] = ()) -> argparse.ArgumentParser:
         prog="art-otel",
         description="OpenTelemetry in, training data out: span dumps become trajectories.",
         epilog="exit codes: 0 everything was read; 1 a source or dataset could not be read; 2 the command was used"
-        " wrongly; 3 something was quarantined and --strict was given",
+        " wrongly; 3 something was quarantined and --strict was given, or verify found a difference",
     )
     parser.add_argument("--version", action="version", version=f"art-otel {__version__}")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")

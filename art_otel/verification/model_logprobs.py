@@ -220,11 +220,13 @@ def _cuts(
 
 def _forward(model: Any, ids: Any, cache: Any, columns: Sequence[int]) -> tuple[Any, Any]:  # noqa: ANN401 # tensors
     """The logits at some columns of the ids, shape (rows, columns, vocabulary), and the cache behind them."""
-    options: dict[str, Any] = {"past_key_values": cache, "use_cache": True}
-    keeps = "logits_to_keep" in inspect.signature(model.forward).parameters
+    parameters = inspect.signature(model.forward).parameters
+    # transformers renames it with 5.40.
+    cache_name = "cache" if "cache" in parameters else "past_key_values"
+    options: dict[str, Any] = {cache_name: cache, "use_cache": True}
+    keeps = "logits_to_keep" in parameters
     if keeps:
         # A model that is asked for no logits gives those of every token, so one is asked for.
         options["logits_to_keep"] = torch.tensor(columns or [0], device=model.device)
     answer = model(ids.to(model.device), **options)
-    logits = answer.logits if keeps else answer.logits[:, columns or [0]]
-    return logits, answer.past_key_values
+    return answer.logits if keeps else answer.logits[:, columns or [0]], answer[cache_name]

@@ -78,9 +78,7 @@ def sample(model: Qwen3ForCausalLM, lengths: random.Random) -> list[Sampled]:
                 with torch.inference_mode():
                     logits = model(torch.tensor([prompt + ids])).logits[0, -1]
                 ids.append(int(torch.multinomial(logits.softmax(-1), 1, generator=generator)))
-            calls.append(
-                Sampled(rollout=rollout, prompt=prompt, ids=ids, logprobs=logprobs_of(model, prompt, ids))
-            )
+            calls.append(Sampled(rollout=rollout, prompt=prompt, ids=ids, logprobs=logprobs_of(model, prompt, ids)))
             prompt = [*prompt, *ids, 50 + rollout, 51, 52]
     return calls
 
@@ -185,10 +183,7 @@ def shifted(model: Qwen3ForCausalLM, calls: list[Sampled]) -> list[Sampled]:
 
 def shortened(model: Qwen3ForCausalLM, calls: list[Sampled]) -> list[Sampled]:
     """The server read the latest 45 tokens only."""
-    return [
-        replace(one, logprobs=logprobs_of(model, one.prompt[-45:], one.ids))
-        for one in calls
-    ]
+    return [replace(one, logprobs=logprobs_of(model, one.prompt[-45:], one.ids)) for one in calls]
 
 
 def first_tokens(model: Qwen3ForCausalLM, calls: list[Sampled]) -> list[Sampled]:
@@ -243,8 +238,9 @@ FAULTS: tuple[Callable[[Qwen3ForCausalLM, list[Sampled]], list[Sampled]], ...] =
 )
 
 
-def main() -> None:
-    """Verify without a fault, and with each."""
+def main(folder: str) -> None:
+    """Verify without a fault, and with each; write a dataset without a fault, one with one, and the model."""
+    torch.set_num_threads(1)
     model = tiny_model(0)
     calls = sample(model, random.Random(0))
     model.train()
@@ -252,20 +248,21 @@ def main() -> None:
     assert model.training
     for fault in FAULTS:
         results[fault.__name__] = art_otel.verify(trajectories(fault(model, calls)), model)
-    for name, result in results.items():
-        print(name, result, file=sys.stderr)
-    tokens = sum(len(one.ids) for one in calls)
+    model.save_pretrained(f"{folder}/model")
+    art_otel.write_trajectories(trajectories(calls), f"{folder}/right.parquet")
+    art_otel.write_trajectories(trajectories(other_weights(model, calls)), f"{folder}/other_weights.parquet")
     found = {
         name: {
             "holds": result.holds,
             "tokens": result.all.tokens,
             "worst": result.all.worst,
+            "line": str(result),
             "diagnoses": {one.name: [one.tokens, one.where] for one in result.diagnoses},
         }
         for name, result in results.items()
     }
-    print(json.dumps({"tokens": tokens, "found": found}))
+    print(json.dumps({"tokens": sum(len(one.ids) for one in calls), "found": found}))
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1])

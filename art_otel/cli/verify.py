@@ -1,0 +1,120 @@
+"""`art-otel verify`: the recorded tokens of a dataset beside a model's own logprobs."""
+
+import argparse
+import sys
+from collections.abc import Iterator
+from textwrap import fill
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from art_otel.cli.terminal import printable, printable_json, table_lines
+
+if TYPE_CHECKING:
+    from art_otel.verification import Figures, Verification
+
+_COLUMNS: Final = ("", "tokens", "mean", "worst", "bias", "KL (k3)", "outside [0.8, 1.25]")
+_SAMPLE: Final = 200
+
+
+def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:  # pyright: ignore[reportPrivateUsage] # argparse has no public name for it
+    """Add the verb."""
+    parser = verbs.add_parser(
+        "verify",
+        help="compare the recorded logprobs of a dataset with a model's own",
+        description="Compute the logprobs that a model gives for the trained tokens of a dataset, and compare them with"
+        " the recorded ones. They are equal only if ids, their order, weights and distribution are right. Where they"
+        " are not, say what the pattern means. Needs torch and transformers: pip install 'art-otel[verify]'. The exit"
+        " code is 3 if something is beyond the limit.",
+    )
+    parser.add_argument("path", metavar="DATASET", help="a dataset folder, a Parquet file, or a glob of them")
+    parser.add_argument("--model", required=True, metavar="FOLDER", help="the model that transformers loads")
+    parser.add_argument(
+        "--tokenizer", metavar="FOLDER", help="also compare what the ids say with the recorded messages"
+    )
+    parser.add_argument("--policy-version", metavar="NAME", help="only rollouts that this version sampled")
+    parser.add_argument(
+        "--sample",
+        type=int,
+        default=_SAMPLE,
+        metavar="N",
+        help=f"of more rollouts take so many at random (default: {_SAMPLE}; 0: all)",
+    )
+    parser.add_argument(
+        "--precision",
+        choices=("float32", "float16", "bfloat16"),
+        help="what the server computes in, which sets the limit (default: the precision of the model's own settings)",
+    )
+    parser.add_argument(
+        "--limit",
+        type=float,
+        metavar="NATS",
+        help="the greatest mean difference that is right (default: 2e-4 in float32, 0.01 in float16, 0.05 in bfloat16)",
+    )
+    parser.add_argument(
+        "--dtype",
+        choices=("float32", "float16", "bfloat16"),
+        default="float32",
+        help="what the model computes in here (default: float32)",
+    )
+    parser.add_argument("--device", help="where it computes (default: a GPU if there is one)")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Verify the dataset, and print what was found."""
+    from art_otel.verification.verify import verify  # noqa: PLC0415 # loads only for a verb that needs it
+
+    result = verify(
+        arguments.path,
+        arguments.model,
+        tokenizer=arguments.tokenizer,
+        sample=arguments.sample or None,
+        policy_version=arguments.policy_version,
+        precision=arguments.precision,
+        limit=arguments.limit,
+        dtype=arguments.dtype,
+        device=arguments.device,
+    )
+    if arguments.json:
+        sys.stdout.write(printable_json({**msgspec.to_builtins(result), "holds": result.holds}) + "\n")
+    else:
+        sys.stdout.writelines(_lines(result))
+    return 0 if result.holds else 3
+
+
+def _lines(result: "Verification") -> Iterator[str]:
+    yield f"{result.rollouts} rollouts, {result.completions} completions compared\n"
+    for reason, count in result.skipped.items():
+        yield f"not compared: {count} completions, {printable(reason)}\n"
+    if result.all.tokens:
+        rows = {"all": result.all}
+        rows |= {f"version {name}": figures for name, figures in result.by_version.items()}
+        rows |= {f"position {name}": figures for name, figures in result.by_position.items()}
+        rows |= result.by_kind
+        yield "\n"
+        yield from table_lines([_COLUMNS, *(_cells(name, figures) for name, figures in rows.items())])
+        yield f"\nThe limit is a mean of {result.limit:g} nats.\n"
+    for one in result.diagnoses:
+        heading = f"{one.name.upper()}: {one.where} ({one.tokens} tokens, {one.share:.0%}, mean {one.mean:.1e})"
+        yield "\n" + printable(heading) + "\n"
+        yield fill(f"{one.meaning[0].upper()}{one.meaning[1:]}.", 100, initial_indent="  ", subsequent_indent="  ")
+        yield "\n" + fill(f"What to do: {one.advice}.", 100, initial_indent="  ", subsequent_indent="  ") + "\n"
+    texts = result.texts
+    if texts is not None:
+        yield f"\nText: the ids of {texts.equal} of {texts.completions} completions say what was recorded\n"
+        for example in texts.examples:
+            place = f"  rollout {example.rollout_id}, turn {example.turn}: {example.field}"
+            yield printable(f"{place}: recorded {example.recorded!r}, the ids say {example.decoded!r}") + "\n"
+        if texts.meaning is not None:
+            yield f"  {texts.meaning[0].upper()}{texts.meaning[1:]}.\n"
+    if result.holds and result.all.tokens:
+        yield "\nThe recorded tokens are this model's.\n"
+
+
+def _cells(name: str, figures: "Figures") -> tuple[str, ...]:
+    numbers = (figures.mean, figures.worst, figures.bias, figures.kl_k3)
+    texts = ["-" if number is None else f"{number:.1e}" for number in numbers]
+    outside = "-" if figures.outside is None else f"{figures.outside:.2%}"
+    return (name, str(figures.tokens), *texts, outside)
