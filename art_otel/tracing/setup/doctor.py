@@ -28,6 +28,8 @@ Findings: TypeAlias = Iterator[tuple[Level, str]]
 
 _LENGTH_LIMITS: Final = ("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", "OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT")
 _COUNT_LIMITS: Final = ("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "OTEL_ATTRIBUTE_COUNT_LIMIT")
+_FEW_ATTRIBUTES: Final = 1000
+"""A limit below it is reached by conversations: OpenInference writes two attributes or more for each message."""
 _DISTRO: Final = "opentelemetry_distro"
 _OURS: Final = frozenset({"starlette"})
 """Frameworks that art-otel requires, so that their presence says nothing."""
@@ -252,11 +254,12 @@ def _limits(about: Environment) -> Findings:
     if cut:
         yield "problem", f"{', '.join(cut)} cuts messages in the middle: unset it"
     counts = [about.environ[variable] for variable in _COUNT_LIMITS if about.environ.get(variable)]
-    if counts and counts[0].isdecimal() and int(counts[0]) < 128:
-        yield "warning", f"spans keep {counts[0]} attributes only; the default is 128"
+    if counts and counts[0].isdecimal() and int(counts[0]) < _FEW_ATTRIBUTES:
+        advice = "unset it, and art-otel's provider keeps all"
+        yield "warning", f"spans keep {counts[0]} attributes only, and lose long prompts: {advice}"
     elif not counts and [one.kind for one in about.candidates[:1]] == ["openinference"]:
-        advice = f"set {_COUNT_LIMITS[0]}=100000"
-        yield "warning", f"OpenInference writes several attributes a message, spans keep 128: {advice}"
+        text = "OpenInference writes several attributes a message, and a tracer provider of the app keeps 128"
+        yield "note", f"{text}: if the app makes one, set {_COUNT_LIMITS[0]}=100000"
 
 
 def _exporters(about: Environment) -> Findings:
