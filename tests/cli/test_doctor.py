@@ -82,6 +82,16 @@ def test_which_instrumentors_there_are(here):
     ]
 
 
+@pytest.mark.parametrize(
+    ("setting", "level", "advice"),
+    [("auto", "note", "streams get spans of art-otel"), ("openllmetry", "warning", "set ART_OTEL_INSTRUMENTOR=none")],
+)
+def test_what_an_instrumentor_breaks_is_told_with_the_choice(here, setting, level, advice):
+    found = checks(here, {**ON, "ART_OTEL_INSTRUMENTOR": setting})
+    (text,) = [text for name, at, text in found if (name, at) == ("instrumentor", level) and "instructor" in text]
+    assert advice in text
+
+
 def test_openinference_needs_a_higher_limit_in_a_provider_of_the_app(here):
     one = Installed(kind="openinference", entry_point=here.instrumentors[0].entry_point)
     environ = {**ON, "ART_OTEL_INSTRUMENTOR": "auto"}

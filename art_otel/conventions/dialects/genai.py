@@ -285,10 +285,11 @@ FUNCTIONS: Final = "gen_ai.request.functions."
 """The prefix of the attributes to which AgentOps flattens the tools."""
 
 _REQUEST: Final = "gen_ai.request."
+STREAM: Final = "gen_ai.request.stream"
 _STREAM: Final = (
     "gen_ai.is_streaming",
     "gen_ai.request.is_stream",
-    "gen_ai.request.stream",
+    STREAM,
     "gen_ai.request.streaming",
     "llm.is_streaming",
 )
@@ -385,6 +386,7 @@ _WRITTEN_PARAMETERS: Final = {
 WRITTEN_USAGE: Final = {
     "input_tokens": "gen_ai.usage.input_tokens",
     "output_tokens": "gen_ai.usage.output_tokens",
+    "total_tokens": "gen_ai.usage.total_tokens",
     "cached_tokens": "gen_ai.usage.cache_read.input_tokens",
     "reasoning_tokens": "gen_ai.usage.reasoning.output_tokens",
 }

@@ -18,7 +18,7 @@ from typing import Final, Literal, TypeAlias
 from art_otel.tracing.autoload import ENABLED, is_sdk_off
 from art_otel.tracing.sdk.rollout_registry import FRAMEWORKS, Framework
 from art_otel.tracing.sdk.span_parts import content_environment
-from art_otel.tracing.setup.clients import CLIENT_LIBRARIES, OPENAI, ClientLibrary
+from art_otel.tracing.setup.clients import BREAKING, BYPASSED, CLIENT_LIBRARIES, OPENAI, ClientLibrary
 from art_otel.tracing.setup.instrument import DISABLED, Installed, installed_instrumentors, is_disabled
 from art_otel.tracing.setup.providers import EXPORTERS, entry_points_of, exporter_names
 from art_otel.tracing.setup.settings import DIR, Problem, Settings, read_settings
@@ -178,6 +178,8 @@ def _instrumentor(about: Environment) -> Findings:
         if library.module not in about.clients:
             continue
         yield _openai_instrumentor(about) if library is OPENAI else _instrumentor_of(library, about)
+        if library is OPENAI:
+            yield from _bypassed(about)
         installed = about.of_library(library)
         if len(installed) > 1:
             names = ", ".join(one.label for one in installed)
@@ -218,6 +220,18 @@ def _openai_instrumentor(about: Environment) -> tuple[Level, str]:
     others = ", ".join(one.label for one in installed)
     missing = f"{wanted} is not installed, only {others}" if installed else "none is installed"
     return "warning", f"{missing}: calls get spans of art-otel; pip install opentelemetry-instrumentation-openai"
+
+
+def _bypassed(about: Environment) -> Findings:
+    """Say which requests of the openai client its instrumentor would break, and what becomes of them."""
+    used = about.candidates[0].kind if about.candidates and not is_disabled(about.environ) else None
+    if used not in BREAKING:
+        return
+    breaks = f"{used} gives the app another object in place of the client's streams, on which {BREAKING[used]}"
+    if about.settings.instrumentor == "auto" and used in BYPASSED:
+        yield "note", f"{breaks}: streams get spans of art-otel, unless ART_OTEL_INSTRUMENTOR={used} is set"
+    else:
+        yield "warning", f"{breaks}: set ART_OTEL_INSTRUMENTOR=none if the app uses one of them"
 
 
 def _requests(about: Environment) -> Findings:
