@@ -1,4 +1,4 @@
-"""An app has from the client what it has without art-otel, also where OpenLLMetry, which is started, gives other things."""
+"""An app gets from the client what it gets without art-otel, also where OpenLLMetry would give it other things."""
 
 import pytest
 
@@ -26,7 +26,8 @@ for create, asked in [
 ]:
     with create(model="m", stream=True, **asked) as stream:
         print(kind(stream), len(list(stream)))
-    print(len(list(create(model="m", stream=True, **asked, extra_headers={"x-stainless-raw-response": "true"}).parse())))
+    raw = create(model="m", stream=True, **asked, extra_headers={"x-stainless-raw-response": "true"})
+    print(len(list(raw.parse())))
 
 async def ask():
     client = AsyncOpenAI()
