@@ -393,7 +393,7 @@ WRITTEN_USAGE: Final = {
 
 
 def request_attributes(body: dict[str, Value]) -> dict[str, Value]:
-    """Write what was asked: the model, numeric parameters and messages. `body` is that of a request."""
+    """Write what was asked: the model, numeric parameters, messages and whether for a stream. `body` is a request's."""
     facts = read_request(AttributeReader({}), "", body) or NO_FACTS
     numbers = {
         _WRITTEN_PARAMETERS[name]: value for name, value in facts.parameters.items() if name in _WRITTEN_PARAMETERS
@@ -401,6 +401,8 @@ def request_attributes(body: dict[str, Value]) -> dict[str, Value]:
     written: dict[str, Value] = {
         f"gen_ai.request.{name}": value for name, value in numbers.items() if isinstance(value, (int, float))
     }
+    if facts is not NO_FACTS:
+        written[STREAM] = facts.stream is True
     if facts.request_model is not None:
         written[REQUEST_MODEL] = facts.request_model
     if facts.input_messages:
