@@ -73,7 +73,10 @@ class LocalGateway:
         around = trace.get_current_span(context).get_span_context()
         if address.parent is not None and int(address.parent.trace_id, 16) == around.trace_id:
             span_id = int(address.parent.span_id, 16)
-            traced = SpanContext(around.trace_id, span_id, is_remote=True, trace_flags=TraceFlags(TraceFlags.SAMPLED))
+            flags = TraceFlags(TraceFlags.SAMPLED if address.parent.is_sampled else TraceFlags.DEFAULT)
+            traced = SpanContext(
+                around.trace_id, span_id, is_remote=True, trace_flags=flags, trace_state=around.trace_state
+            )
             context = trace.set_span_in_context(NonRecordingSpan(traced), context)
         attributes = asked_attributes(exchange, address, server)
         span = trace.get_tracer(SCOPE.name, SCOPE.version).start_span(
