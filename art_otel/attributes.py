@@ -39,6 +39,9 @@ UNTRAINED: Final = "art.untrained"
 GATEWAY_SCOPE: Final = "art_otel.gateway"
 """The instrumentation scope of calls that the gateway records: their messages are all that went over the wire."""
 
+UNREAD_REQUEST: Final = "art.unread_request"
+"""On a span of the gateway: the model server took a request that may ask for a completion, in an unknown dialect."""
+
 METRIC_PREFIX: Final = "art.metric."
 METADATA_PREFIX: Final = "art.metadata."
 METADATA_JSON_PREFIX: Final = "art.metadata_json."
