@@ -47,7 +47,7 @@ from art_otel.model_gateway.rollouts import End, OpenRollout, Rollouts
 from art_otel.model_gateway.tokens import TokenAsking
 from art_otel.model_gateway.upstreams import Answer, RawHeaders, UnreachableError, Upstream, UpstreamError, Upstreams
 from art_otel.receiver.export import ExportRefusedError, Received
-from art_otel.receiver.ingest import RUNNING
+from art_otel.receiver.ingest import RUNNING, UNWRITABLE
 from art_otel.receiver.receiver import Receiver, ReceiverOptions
 from art_otel.spans import Span
 from art_otel.tracing.internal_errors import InternalErrorHandler
@@ -413,8 +413,11 @@ class Gateway:
             await send_error(502, f"the model server at {call.upstream.shown} {what}: {error}", call.method, send)
 
     async def _finish(self, call: _Call) -> None:
-        """Record a call, and see that the receiver at the other end of `--otlp` knows that it began."""
-        self._record(call)
+        """Record a call durably, and see that the receiver at the other end of `--otlp` knows that it began."""
+        if call.exchange is not None and not call.is_recorded:
+            self._record(call)
+            if not await self._synced() and call.rollout is not None:
+                self._rollouts.end_again(call.rollout)
         if call.told is not None and self._forwarding is not None:
             await self._forwarding.running_calls.wait(call.told)
 
@@ -473,6 +476,13 @@ class Gateway:
             self._forwarding.add(spans)
         return True
 
+    async def _synced(self) -> bool:
+        """Wait for the disk, where it has to have what was written; False, as `_write` is, where it refuses."""
+        is_synced = await self.receiver.ingest.synced()
+        if not is_synced:
+            self.receiver.metrics.refused(503, UNWRITABLE)
+        return is_synced
+
     def _write_once(self, spans: Sequence[Span]) -> bool:
         """Write spans that nobody writes again: the collector gets them also where the disk refuses them."""
         is_written = self._write(spans)
@@ -500,7 +510,7 @@ class Gateway:
         if self._app is not None and self._app.has(rollout_id):  # a reward here would be of another rollout
             ends = "this rollout ends when its function returns; give rewards there, with art_otel.reward"
             return error_response(409, f"POST {request.url.path}: {ends}")
-        if not self._rollouts.end(rollout_id, end, target.settings, self._write):
+        if not (self._rollouts.end(rollout_id, end, target.settings, self._write) and await self._synced()):
             return error_response(503, "the end cannot be written now: the disk may be full; send it again")
         return JSONResponse({"rollout_id": rollout_id})
 
