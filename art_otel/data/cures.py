@@ -82,6 +82,9 @@ _HELPS: Final = {
     "token ids missing": "Sample with a server that lists all ids, as vLLM does, or name the reason in allow_incomplete"
     " to train the text.",
     "call missing": "Raise the exporter's time-out and queue, or record to a spool (docs/how-to/receive.md).",
+    "request unread": "Let the agent ask for /v1/chat/completions, /v1/responses, /v1/messages or Gemini's"
+    " :generateContent (docs/how-to/gateway.md). If the request asked for no completion, name the reason in"
+    " allow_incomplete.",
     "unsampled answer": "Raise the exporter's time-out and queue, or record to a spool. If the app wrote the answers"
     " itself, name the reason in allow_incomplete.",
     "spans missing": "Set OTEL_BSP_MAX_QUEUE_SIZE=65536 in the app, or record to a spool.",

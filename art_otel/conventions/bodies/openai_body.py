@@ -76,11 +76,13 @@ def read_parameters(reader: AttributeReader, name: str, body: dict[str, Value]) 
 
 
 def note_server_side(reader: AttributeReader, name: str, body: dict[str, Value]) -> None:
-    """Record what of the prompt is on the server alone, as a request or response of the Responses API says."""
+    """Record what of the prompt is on the server alone, as bodies of the Responses API say, or a request of Gemini."""
     if body.get("conversation") is not None:
         reader.gap("history on the server", f"{name}: conversation", field="prompt")
     if values.mapping(body.get("prompt")) is not None:
         reader.gap("template on the server", f"{name}: prompt", field="prompt")
+    if body.get("cached_content") is not None:
+        reader.gap("history on the server", f"{name}: cached_content", field="prompt")
     if body.get("truncation") == "auto":
         reader.gap("cut", f"{name}: truncation auto", field="prompt")
 

@@ -19,6 +19,7 @@ from art_otel.attributes import GATEWAY_SCOPE
 from art_otel.calls import Choice, Gap, Message, Usage
 from art_otel.conventions import values
 from art_otel.conventions.attributes import AttributeNames, AttributeReader, SpanRecording
+from art_otel.conventions.bodies.api_bodies import read_request, read_response
 from art_otel.conventions.bodies.messages import (
     decode_plain,
     join_assistant_messages,
@@ -30,8 +31,6 @@ from art_otel.conventions.bodies.messages import (
 from art_otel.conventions.bodies.openai_body import (
     MAX_CHOICES,
     parse_tools,
-    read_request,
-    read_response,
     system_messages,
 )
 from art_otel.conventions.facts import NO_FACTS, CallFacts, merge_facts, with_gap
