@@ -257,6 +257,7 @@ _MODULES: Final = (
     "agents.gemini_cli",
     "agents.inspect_eval",
     "agents.verifiers",
+    "agents.agent_lightning",
     "agents.atif",
     "agents.mini_swe_agent",
     "agents.opencode",
