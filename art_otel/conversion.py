@@ -79,6 +79,7 @@ def convert(  # noqa: PLR0913 # one for each option of the command
     scrub_patterns: Iterable[str] = (),
     rollout_traces: bool = False,
     token_facts: str | Iterable[str] = (),
+    content: str | Path | Iterable[str | Path] = (),
     scratch: str | Path | None = None,
 ) -> "ConversionReport":
     """Convert span dumps into a Parquet dataset of trajectories, as `art-otel convert` does, and return its report.
@@ -96,6 +97,8 @@ def convert(  # noqa: PLR0913 # one for each option of the command
       expressions of further secrets; the default is `ART_OTEL_SCRUB_PATTERNS`.
     - `rollout_traces` also writes the column for `read_rollout_traces`. `token_facts` also writes other recorded facts
       about each token: `routed_experts`, `sampling_mask`.
+    - `content` are folders or URLs of content that spans refer to (`gen_ai.input.messages_ref`), one or several. The
+      folders of the sources are looked through as well.
     - `scratch` is a folder or URL for temporary files; None is the dataset's folder.
 
     Raises UsageError, SourceError and StoreError.
@@ -118,6 +121,7 @@ def convert(  # noqa: PLR0913 # one for each option of the command
             secrets=chosen_secrets(scrub, scrub_patterns),
             rollout_traces=rollout_traces,
             token_facts=(token_facts,) if isinstance(token_facts, str) else tuple(token_facts),
+            content=[os.fspath(one) for one in ([content] if isinstance(content, str | Path) else content)],
             scratch=scratch,
         )
     )

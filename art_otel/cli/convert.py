@@ -95,6 +95,14 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         choices=TOKEN_FACTS,
         help="also write this information about each token, if it was recorded; may be repeated, and takes much space",
     )
+    parser.add_argument(
+        "--content",
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="a folder or URL of content that spans refer to (gen_ai.input.messages_ref); may be repeated. The folders"
+        " of the sources are looked through as well",
+    )
     _add_rounds(parser)
     parser.add_argument(
         "--since", metavar="DATE", help="leave out files that were last changed before that day (2026-11-01)"
@@ -195,6 +203,7 @@ def run(arguments: argparse.Namespace) -> int:
         secrets=chosen_secrets(arguments.scrub, arguments.scrub_pattern),
         rollout_traces=arguments.rollout_traces,
         token_facts=arguments.token_facts,
+        content=arguments.content,
         limits=limits_of(arguments),
     )
     if arguments.follow:

@@ -21,6 +21,7 @@ from uuid import uuid4
 import msgspec
 
 from art_otel import storage
+from art_otel.engines.referenced_content import ContentReader
 from art_otel.engines.run import Job, Round
 from art_otel.engines.shuffle import (
     NOTHING,
@@ -237,6 +238,7 @@ def read_split(task: ReadTask) -> ReadSummary:
     split = _Split(task.job, summary)
     job = task.job
     chosen = None if job.format is None else format_named(job.format)
+    content = ContentReader(job.content, job.limits.max_message_bytes)
     stored = stored_ranges(task.inputs)
     with Prefetcher(stored) if stored else nullcontext() as prefetcher:
         for source in task.inputs:
@@ -246,7 +248,7 @@ def read_split(task: ReadTask) -> ReadSummary:
                 source, account, limits=job.limits, format=chosen, secrets=job.secrets, prefetcher=prefetcher
             )
             try:
-                split.take(records, source.mtime_ns)
+                split.take(content.resolved(records, source, account), source.mtime_ns)
             except SourceError as error:
                 account.error = str(error)
     if job.round is not None:
