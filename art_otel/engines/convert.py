@@ -98,6 +98,7 @@ class Conversion(msgspec.Struct, frozen=True, kw_only=True):
     scratch: Path | str | None = None
     format: str | None = None
     rollout_spans: Sequence[str] = ()
+    rollout_attributes: Sequence[str] = ()
     workers: int | None = None
     engine: Literal["local", "ray"] = "local"
     ray_address: str | None = None
@@ -164,6 +165,7 @@ def job_of(conversion: Conversion) -> Job:
         format=conversion.format,
         secrets=conversion.secrets,
         rollout_spans=tuple(conversion.rollout_spans),
+        rollout_attributes=tuple(conversion.rollout_attributes),
         rollout_traces=conversion.rollout_traces,
         token_facts=tuple(sorted(set(conversion.token_facts))),
         content=content_folders(conversion.sources, conversion.content),

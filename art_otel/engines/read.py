@@ -46,7 +46,7 @@ from art_otel.sources.format import Record
 from art_otel.spans import LogRecord, Quarantined, Span, list_quarantined
 from art_otel.spool import note_taken
 from art_otel.store.report import LedgerEntry, is_part_name
-from art_otel.trajectories import ExternalReward, declared_id, external_rewards
+from art_otel.trajectories import ExternalReward, declared_id, external_rewards, joined_id
 
 if TYPE_CHECKING:
     from art_otel.store import ConversionReport
@@ -282,6 +282,7 @@ class _Split:
         self._memberships: set[tuple[str, str]] = set()
         self._arrivals: dict[str, _Arrived] = defaultdict(_Arrived)
         self._notes_arrivals = job.round is not None
+        self._rollout_attributes = job.rollout_attributes
 
     def take(self, records: Iterable[Record], mtime_ns: int | None) -> None:
         add = self.writer.add
@@ -295,8 +296,10 @@ class _Split:
                 continue
             for reward in external_rewards(record):
                 self._take_reward(reward)
-            if isinstance(record, Span) and (rollout_id := declared_id(record)) is not None:
-                self._take_membership(rollout_id, record.trace_id)
+            if isinstance(record, Span):
+                for rollout_id in (declared_id(record), joined_id(record, self._rollout_attributes)):
+                    if rollout_id is not None:
+                        self._take_membership(rollout_id, record.trace_id)
             if record.span_id:  # what is of no span is in its file's account
                 add(record)
 

@@ -98,6 +98,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     format: str | None = None
     secrets: SecretRules = SecretRules()
     rollout_spans: tuple[str, ...] = ()
+    rollout_attributes: tuple[str, ...] = ()
     rollout_traces: bool = False
     token_facts: tuple[str, ...] = ()
     content: tuple[str, ...] = ()
