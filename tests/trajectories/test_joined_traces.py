@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -22,6 +23,7 @@ from tests.dumps import chat_span, make_span, request_of, write_lines
 
 NAME = "session.id"
 JOINED = {"rollout_attributes": [NAME]}
+RECORDED = Path(__file__).parent.parent / "dialects"
 TALK = ["q1", "a1", "q2", "a2", "q3", "a3"]
 
 
@@ -54,6 +56,17 @@ def test_a_conversation_over_several_traces_is_one_rollout(tmp_path):
     assert len(one.tool_calls) == 3  # what says nothing goes along with its trace
     assert report.spans.used == report.spans.read
     assert report.hints == []
+
+
+def test_a_recording_of_pydantic_ai(tmp_path):
+    recording = RECORDED / "pydantic_v2_result_object.jsonl"
+    apart, _ = convert_files(tmp_path / "apart", recording)
+    found, _ = convert_files(tmp_path / "out", recording, rollout_attributes=["gen_ai.conversation.id"])
+    outer = [one for one in found if one.parent_rollout_id is None]
+    assert sum(len(one.calls) for one in found) == sum(len(one.calls) for one in apart)
+    assert len(outer) == 1 < len(apart)
+    assert all(one.complete and len(histories(one)) == 1 for one in found)
+    assert {one.parent_rollout_id for one in found} <= {None, outer[0].rollout_id}
 
 
 def test_rewards_find_a_joined_rollout_and_what_is_in_it(tmp_path):
