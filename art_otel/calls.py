@@ -26,6 +26,7 @@ GapKind: TypeAlias = Literal[
     "cut",
     "dropped",
     "off",
+    "not read",
     "not logged",
     "history on the server",
     "template on the server",
@@ -43,6 +44,7 @@ GapKind: TypeAlias = Literal[
 - `cut`: a limit on length cut it, with or without a sign.
 - `dropped`: the SDK dropped attributes of the span.
 - `off`: nobody recorded it.
+- `not read`: its recorder put it into a file or object of its own, and that was not read.
 - `not logged`: the log of an agent does not tell it.
 - `history on the server`: the prompt continues what only the server has.
 - `template on the server`: the prompt is made from a template that only the server has.

@@ -24,6 +24,7 @@ from art_otel.conventions.bodies.parts import is_known as is_known_part
 from art_otel.conventions.dialects import art
 from art_otel.conventions.facts import CallFacts, choices_without_ids, with_gap
 from art_otel.conventions.masks import find_masked, is_hash, is_plain, mask_of, signs_of
+from art_otel.conventions.references import find_unread, refers_to_content
 from art_otel.conventions.value_limits import cut_values
 from art_otel.conventions.vocabulary import is_responses_api_id
 from art_otel.spans import Attributes, Scope, Value
@@ -59,6 +60,8 @@ def find_gaps(recording: SpanRecording, facts: CallFacts) -> tuple[Gap, ...]:
         gaps.append(Gap(kind="dropped", field=_field_of_dropped(facts), evidence=f"{dropped} attributes"))
     if names.memo(_truncation_flags) or span.events or logs:
         gaps += _flags(recording)
+    if logs or names.memo(refers_to_content):
+        gaps += find_unread(recording, facts)
     if span.scope.name in _JUDGED_SCOPES:
         gaps += find_losses(span.scope, names, facts)
     if "n" in facts.parameters:

@@ -71,6 +71,8 @@ _HELPS: Final = {
     "content masked": "Switch the masking of the recorder or backend off for these traces.",
     "no content": "Switch content capture on in the instrumentor (docs/how-to/capture-content.md). Where messages are"
     " in log records, convert those too.",
+    "content not read": "Name the folder or URL with the content that spans refer to, with --content of art-otel"
+    " convert (docs/how-to/dumps.md).",
     "request not logged whole": "If what the log leaves out does no harm, name the reason in allow_incomplete"
     " (docs/how-to/coding-agents.md).",
     "unknown history": "Convert the earlier files too. With the Responses API, record from the first call on, or send"

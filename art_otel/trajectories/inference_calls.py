@@ -97,7 +97,7 @@ def record_calls(
     logs: Mapping[SpanKey, Sequence[LogRecord]],
 ) -> dict[RolloutSpans, RecordedCalls]:
     """Parse the inference spans of each rollout of a tree and merge those that describe one request."""
-    roots = {rollout.root.key for rollout in rollouts if rollout.root is not None}
+    roots = {key for rollout in rollouts for key in rollout.root_keys}
     context = _TreeContext(tree=tree, roles=roles, logs=logs, ancestry=Ancestry(tree, roles, roots), steps=StepData())
     return {rollout: _record(rollout, context) for rollout in rollouts}
 

@@ -69,6 +69,12 @@ REASONS: Final[Mapping[GapKind, Consequence]] = {
         "no content",
         "LLM calls of which nobody recorded prompt or completion (was content capture on?)",
     ),
+    "not read": Consequence(
+        None,
+        "content doubtful",
+        "content not read",
+        "LLM calls whose content is in files that their spans only name (name the folder with --content)",
+    ),
     "not logged": Consequence(
         None,
         "content doubtful",
