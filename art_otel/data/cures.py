@@ -81,6 +81,8 @@ _HELPS: Final = {
     "content not understood": "Record with another instrumentor, or report the attributes to us.",
     "several prompts": "Send one prompt a request.",
     "lossy recorder": "Record with the instrumentor of the client (docs/spec/recorders.md).",
+    "more counted than recorded": "Record with the instrumentor of the client, and from the first call of the"
+    " conversation on; calls[].gaps has both numbers (docs/spec/recorders.md).",
     "token ids missing": "Sample with a server that lists all ids, as vLLM does, or name the reason in allow_incomplete"
     " to train the text.",
     "call missing": "Raise the exporter's time-out and queue, or record to a spool (docs/how-to/receive.md).",
