@@ -115,10 +115,11 @@ def _tells(choices: Sequence[Choice] | None) -> bool:
 def _merge_gaps(trusted: CallFacts, lesser: CallFacts) -> tuple[Gap, ...]:
     """Add to the gaps those of the lesser dialect, but for fields that the trusted one has whole.
 
-    That a recorder loses content counts all the same: where it wrote both, it may have lost it in both.
+    That a recorder loses content counts all the same: where it wrote both, it may have lost it in both. So does what
+    the server made of a prompt, however well that was recorded.
     """
     whole = _whole_fields(trusted)
-    kept = [gap for gap in lesser.gaps if gap.kind == "lossy recorder" or gap.field not in whole]
+    kept = [gap for gap in lesser.gaps if gap.kind in ("lossy recorder", "compacted") or gap.field not in whole]
     return tuple(dict.fromkeys((*trusted.gaps, *kept)))
 
 

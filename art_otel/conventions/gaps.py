@@ -11,7 +11,7 @@ shape that it spoils. The docs say which instrumentor to use instead.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import lru_cache
 from typing import Final, NamedTuple, TypeAlias
 
@@ -20,12 +20,13 @@ import msgspec
 from art_otel.calls import Gap, GapKind, Message, canonical_arguments
 from art_otel.conventions import values
 from art_otel.conventions.attributes import AttributeNames, PrefixCache, SpanRecording
+from art_otel.conventions.bodies.parts import is_compaction
 from art_otel.conventions.bodies.parts import is_known as is_known_part
 from art_otel.conventions.dialects import art
 from art_otel.conventions.facts import CallFacts, choices_without_ids, with_gap
 from art_otel.conventions.masks import find_masked, is_hash, is_plain, mask_of, signs_of
 from art_otel.conventions.value_limits import cut_values
-from art_otel.conventions.vocabulary import is_responses_api_id
+from art_otel.conventions.vocabulary import COMPACTION, is_responses_api_id
 from art_otel.spans import Attributes, Scope, Value
 
 _Sign: TypeAlias = tuple[GapKind, str]
@@ -46,11 +47,16 @@ _ASKING: Final = ("system", "developer", "user")
 _LAST_CHARACTERS: Final = frozenset(mark[-1] for mark in (*_MARKS, _REPLACED))
 
 
-def find_gaps(recording: SpanRecording, facts: CallFacts) -> tuple[Gap, ...]:
-    """The gaps of a call, each once: those of its dialects and what its span and its messages show."""
+def find_gaps(recording: SpanRecording, facts: CallFacts, reasons: Collection[str | None] = ()) -> tuple[Gap, ...]:
+    """The gaps of a call, each once: those of its dialects and what its span and its messages show.
+
+    `reasons` are the finish reasons that an attribute of the span has.
+    """
     span, logs, names = recording.span, recording.logs, recording.names
     of_dialects = [gap for gap in facts.gaps if gap.kind != "aborted" or not facts.stream]  # such a stream broke
     gaps = [*of_dialects, *_of_messages(recording, facts)]
+    if COMPACTION in (*reasons, *(choice.finish_reason for choice in facts.choices or ())):
+        gaps.append(Gap(kind="compacted", field="prompt", evidence=f"finish reason {COMPACTION}"))
     if cut := cut_values(recording):
         gaps += [Gap(kind="cut", field=value.field, evidence=value.evidence) for value in cut]
     if "unknown" in (facts.prompt_known, facts.answer_known):
@@ -79,7 +85,12 @@ def _of_messages(recording: SpanRecording, facts: CallFacts) -> list[Gap]:
         judged = _judge((choice.message,), _NOTHING_JUDGED)
         has_hash = has_hash or judged.has_hash
         if judged.signs:
-            gaps += [Gap(kind=kind, field=f"answer[{choice.index}]", evidence=sign) for kind, sign in judged.signs]
+            # A server that compacts while it answers samples the answer from another prompt than was sent.
+            fields = {"compacted": "prompt"}
+            gaps += [
+                Gap(kind=kind, field=fields.get(kind, f"answer[{choice.index}]"), evidence=sign)
+                for kind, sign in judged.signs
+            ]
     is_masked = has_hash or any(gap.kind == "masked" for gap in (*facts.gaps, *gaps))
     return [*gaps, *_masked(recording, facts)] if is_masked or signs_of(recording) else gaps
 
@@ -228,16 +239,23 @@ def _signs_of(message: Message) -> tuple[_Sign, ...]:
     if message.role in _ASKING and message.is_unknown:
         signs.append(("off", f"a message of role {message.role} without content"))
     if message.parts is not None:
-        signs.extend(("not understood", f"parts of type {kind}") for kind in _unknown_types(message.parts))
+        signs.extend(_signs_of_parts(message.parts))
     if text is not None and (text == _REPLACED or (message.role in ("assistant", "system") and text.endswith(_MARKS))):
         signs.append(("cut", text[-40:]))
     return tuple(signs)
 
 
 @lru_cache(maxsize=256)
-def _unknown_types(json_text: str) -> tuple[str, ...]:
+def _signs_of_parts(json_text: str) -> tuple[_Sign, ...]:
+    signs: list[_Sign] = []
     parts: list[dict[str, Value]] = msgspec.json.decode(json_text)
-    return tuple(dict.fromkeys(str(part.get("type")) for part in parts if not is_known_part(part)))
+    for part in parts:
+        kind = f"parts of type {part.get('type')}"
+        if is_compaction(part):
+            signs.append(("compacted", kind))
+        elif not is_known_part(part):
+            signs.append(("not understood", kind))
+    return tuple(dict.fromkeys(signs))
 
 
 _Judge: TypeAlias = Callable[[CallFacts], str | None]

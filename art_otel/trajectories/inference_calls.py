@@ -199,12 +199,15 @@ def _with_prompt(
 def _continued(earlier: InferenceCall | None, call: InferenceCall) -> tuple[Message, ...] | None:
     """Rebuild a prompt: new instructions, the earlier prompt without its own, its sampled message, the new input.
 
-    OpenAI Responses API: "instructions from the previous response are not carried over".
+    OpenAI Responses API: "instructions from the previous response are not carried over". Frameworks record all that
+    was said, and send only the end of it: where the history is there already, the prompt stays.
     """
     if earlier is None or earlier.input_messages is None or not earlier.choices or call.input_messages is None:
         return None
     instructions, added = _split_instructions(call)
     _, history = _split_instructions(earlier)
+    if history and added[: len(history)] == history and call.prompt_known != "verbatim body":
+        return call.input_messages
     return (*instructions, *history, earlier.choices[0].message, *added)
 
 
