@@ -45,6 +45,7 @@ _ROLES: Final[dict[str, Role]] = {
     "Responses API with": "inference",
     "streaming response from": "inference",
     "Embedding Creation with": "embeddings",
+    "OpenAI API call to": "retrieval",  # of a stored response; nothing is sampled behind the other paths
     "Function: ": "tool",
     "Agent run: ": "agent",
 }
