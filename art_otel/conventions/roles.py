@@ -225,12 +225,17 @@ def _is_uncaptured(span: Span) -> bool:
 
 def _is_fetch(span: Span) -> bool:
     """Whether a stored response was fetched, which instrumentors record as a call without a model or input."""
+    if span.name.endswith(_INTERACTION_FETCH):
+        return True
     attributes = span.attributes
     if genai.REQUEST_MODEL not in attributes and attributes.get(genai.INPUT_MESSAGES) in ("[]", [], ()):
         return True
     body = attributes.get(openinference.INPUT_VALUE)
     return isinstance(body, str) and body.strip() == "{}"
 
+
+_INTERACTION_FETCH: Final = "InteractionsResource.get"
+"""The end of the name of OpenInference's spans of Gemini's interactions that were fetched."""
 
 _HIDDEN: Final = "__REDACTED__"
 """What OpenInference writes in place of content that it was told to hide."""

@@ -136,9 +136,7 @@ def with_fetched_answers(
         return [*calls]
     fetched = {one.response_id: one for one in fetch() if one.response_id is not None and not _is_unanswered(one)}
     return [
-        _with_answer(call, fetched[call.response_id])
-        if call.response_id in fetched and _is_unanswered(call)
-        else call
+        _with_answer(call, fetched[call.response_id]) if call.response_id in fetched and _is_unanswered(call) else call
         for call in calls
     ]
 

@@ -18,6 +18,8 @@ from art_otel.spans import Value
 
 _ROLES: Final = {"model": "assistant", "function": "tool"}
 _NO_PARAMETERS: Final = frozenset({"system_instruction", "tools", "http_options", "labels"})
+_CACHED: Final = "cached_content"
+"""Names messages and tools that were put before the prompt earlier, and are on the server."""
 _OPENAI_NAMES: Final = {
     "max_output_tokens": "max_tokens",
     "stop_sequences": "stop",
@@ -99,6 +101,8 @@ def read_request(reader: AttributeReader, name: str, body: dict[str, Value]) -> 
     except ParseError:
         reader.mark_invalid(name)
         messages, tools = None, None
+    if config.get(_CACHED) is not None:
+        reader.gap("history on the server", f"{name}: {_CACHED}", field="prompt")
     options = {} if body.get("config") is None else config
     parameters = {
         _OPENAI_NAMES.get(key, key): reader.make_safe(name, value)

@@ -88,7 +88,7 @@ def note_server_side(reader: AttributeReader, name: str, body: dict[str, Value])
     if body.get("truncation") == "auto":
         reader.gap("cut", f"{name}: truncation auto", field="prompt")
     if values.flag(body.get("truncated")):  # llama.cpp, whose context moved on
-        reader.gap("cut", f"{name}: truncated", field="prompt")
+        reader.gap("compacted", f"{name}: truncated", field="prompt")
     for edit in (*_applied_edits(body), *_dropped(body)):
         reader.gap("compacted", f"{name}: {edit}", field="prompt")
 
@@ -101,9 +101,9 @@ def _applied_edits(body: dict[str, Value]) -> list[str]:
 
 def _dropped(body: dict[str, Value]) -> list[str]:
     """What Anthropic says that it did not show the model, such as `thinking_dropped`."""
-    changes = values.items(body.get("input_transformations")) if body.get("role") == "assistant" else None
-    kinds = dict.fromkeys(str((values.mapping(change) or {}).get("type")) for change in changes or ())
-    return [kind for kind in kinds if kind.endswith("_dropped")]
+    changes = map(values.mapping, values.items(body.get("input_transformations")) or ())
+    kinds = dict.fromkeys(str((change or {}).get("type")) for change in changes)
+    return [kind for kind in kinds if kind.endswith("_dropped")]  # OpenAI's are of reasoning, as templates drop it
 
 
 def read_tools(reader: AttributeReader, name: str, body: dict[str, Value]) -> tuple[Value, ...] | None:

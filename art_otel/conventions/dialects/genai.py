@@ -72,6 +72,8 @@ _INSTRUCTIONS: Final = "gen_ai.system_instructions"
 _CONVERSATION: Final = "gen_ai.conversation.id"
 _PREVIOUS_RESPONSE: Final = "gen_ai.request.previous_response.id"
 _COMPACTED: Final = "gen_ai.conversation.compacted"
+_CACHED_CONTENT: Final = "gcp.gen_ai.operation.config.cached_content"
+"""What OTel's google-genai writes where OTEL_GOOGLE_GENAI_GENERATE_CONTENT_CONFIG_INCLUDES names it."""
 _TOOLS: Final = "gen_ai.tool.definitions"
 _FINISH_REASONS: Final = "gen_ai.response.finish_reasons"
 _FINISH_REASON_NAMES: Final = (
@@ -193,6 +195,8 @@ def _facts(reader: AttributeReader, convention: str, span: Span) -> CallFacts | 
         facts = with_gap(facts, "history on the server", f"a session of {operation_name}", field="prompt")
     if values.flag(get(_COMPACTED)):
         facts = with_gap(facts, "compacted", _COMPACTED, field="prompt")
+    if get(_CACHED_CONTENT) is not None:
+        facts = with_gap(facts, "history on the server", f"{_CACHED_CONTENT} {get(_CACHED_CONTENT)}", field="prompt")
     if _PREVIOUS_RESPONSE in attributes:
         facts = msgspec.structs.replace(facts, previous_response_id=text(get(_PREVIOUS_RESPONSE)))
     elif _CONVERSATION in attributes:
