@@ -131,14 +131,18 @@ def with_fetched_answers(
     """Give calls that were answered in the background the answers that were fetched later.
 
     A fetch samples nothing, and is no call of its own: create(background=True) -> queued, retrieve(id) -> the answer.
+    Of several recordings of a call that were not joined, the first gets it.
     """
     if not any(_is_unanswered(call) for call in calls):
         return [*calls]
-    fetched = {one.response_id: one for one in fetch() if one.response_id is not None and not _is_unanswered(one)}
-    return [
-        _with_answer(call, fetched[call.response_id]) if call.response_id in fetched and _is_unanswered(call) else call
-        for call in calls
-    ]
+    fetched: dict[str | None, InferenceCall] = {
+        one.response_id: one for one in fetch() if one.response_id is not None and not _is_unanswered(one)
+    }
+    answered: list[InferenceCall] = []
+    for call in calls:
+        answer = fetched.pop(call.response_id, None) if _is_unanswered(call) else None
+        answered.append(call if answer is None else _with_answer(call, answer))
+    return answered
 
 
 def _is_unanswered(call: InferenceCall) -> bool:
