@@ -30,6 +30,7 @@ GapKind: TypeAlias = Literal[
     "not logged",
     "history on the server",
     "template on the server",
+    "compacted",
     "not understood",
     "several prompts",
     "lossy recorder",
@@ -49,6 +50,7 @@ GapKind: TypeAlias = Literal[
 - `not logged`: the log of an agent does not tell it.
 - `history on the server`: the prompt continues what only the server has.
 - `template on the server`: the prompt is made from a template that only the server has.
+- `compacted`: the server showed the model a summary of the prompt, or left parts of it out.
 - `not understood`: it is there, in a form that this version does not know.
 - `several prompts`: one request of Completions had several, and no choice tells which is its own.
 - `lossy recorder`: its recorder loses or rewrites it.
@@ -73,7 +75,7 @@ StreamClose: TypeAlias = Literal["left", "finished"]
 
 
 CONTENT_GAPS: Final[tuple[GapKind, ...]] = tuple(
-    kind for kind in get_args(GapKind) if kind not in ("miscounted", "aborted", "scrubbed", "contradicted")
+    kind for kind in get_args(GapKind) if kind not in ("compacted", "miscounted", "aborted", "scrubbed", "contradicted")
 )
 """The kinds of gaps in one recording, which another recording of the same call may fill."""
 

@@ -78,6 +78,9 @@ _HELPS: Final = {
     "unknown history": "Convert the earlier files too. With the Responses API, record from the first call on, or send"
     " whole prompts.",
     "unknown template": "Send the text itself, not the name of a template on the server.",
+    "compacted history": "Switch the server's context management off for rollouts, or compact in the app, so that the"
+    " prompt that is sent is the one that the model reads. Token ids from the server are trained all the same where the"
+    " reason is named in allow_incomplete.",
     "content not understood": "Record with another instrumentor, or report the attributes to us.",
     "several prompts": "Send one prompt a request.",
     "lossy recorder": "Record with the instrumentor of the client (docs/spec/recorders.md).",

@@ -42,7 +42,13 @@ from art_otel.conventions.frameworks import (
     rewrite_output,
     sent_prompt,
 )
-from art_otel.conventions.vocabulary import finish_reason, is_responses_api_id, operation, response_finish_reason
+from art_otel.conventions.vocabulary import (
+    LIVE_OPERATIONS,
+    finish_reason,
+    is_responses_api_id,
+    operation,
+    response_finish_reason,
+)
 from art_otel.errors import ParseError
 from art_otel.spans import Attributes, LogRecord, Span, Value
 
@@ -63,6 +69,10 @@ PREFIXES: Final = ("gen_ai.", "llm.usage.total_tokens", "llm.is_streaming")
 
 _INSTRUCTIONS: Final = "gen_ai.system_instructions"
 _CONVERSATION: Final = "gen_ai.conversation.id"
+_PREVIOUS_RESPONSE: Final = "gen_ai.request.previous_response.id"
+_COMPACTED: Final = "gen_ai.conversation.compacted"
+_CACHED_CONTENT: Final = "gcp.gen_ai.operation.config.cached_content"
+"""What OTel's google-genai writes where OTEL_GOOGLE_GENAI_GENERATE_CONTENT_CONFIG_INCLUDES names it."""
 _TOOLS: Final = "gen_ai.tool.definitions"
 _FINISH_REASONS: Final = "gen_ai.response.finish_reasons"
 _FINISH_REASON_NAMES: Final = (
@@ -180,7 +190,15 @@ def _facts(reader: AttributeReader, convention: str, span: Span) -> CallFacts | 
         stream=reader.flag(*layout.stream) if layout.stream else None,
         gaps=reader.gaps,
     )
-    if _CONVERSATION in attributes:
+    if operation_name in LIVE_OPERATIONS:
+        facts = with_gap(facts, "history on the server", f"a session of {operation_name}", field="prompt")
+    if values.flag(get(_COMPACTED)):
+        facts = with_gap(facts, "compacted", _COMPACTED, field="prompt")
+    if get(_CACHED_CONTENT) is not None:
+        facts = with_gap(facts, "history on the server", f"{_CACHED_CONTENT} {get(_CACHED_CONTENT)}", field="prompt")
+    if _PREVIOUS_RESPONSE in attributes:
+        facts = msgspec.structs.replace(facts, previous_response_id=text(get(_PREVIOUS_RESPONSE)))
+    elif _CONVERSATION in attributes:
         facts = _continuing(facts, values.text(attributes[_CONVERSATION]) or "", is_responses=responses)
     if responses and attributes.get(_INSTRUCTIONS):
         facts = msgspec.structs.replace(facts, has_instructions=True)
@@ -292,7 +310,7 @@ _STREAM: Final = (
     "gen_ai.request.streaming",
     "llm.is_streaming",
 )
-_NO_PARAMETERS: Final = frozenset({REQUEST_MODEL, REQUEST_TYPE, "gen_ai.request.headers", *_STREAM})
+_NO_PARAMETERS: Final = frozenset({REQUEST_MODEL, REQUEST_TYPE, _PREVIOUS_RESPONSE, "gen_ai.request.headers", *_STREAM})
 _INTEGERS: Final = frozenset({"max_tokens", "seed", "top_k", "n"})
 _NUMBERS: Final = frozenset({"temperature", "top_p", "frequency_penalty", "presence_penalty"})
 _OPENAI_NAMES: Final = {"stop_sequences": "stop", "choice.count": "n"}
