@@ -156,6 +156,8 @@ def is_responses(span: Span) -> bool:
     """Whether the call went to the Responses API, which may record each output item as a message."""
     if span.attributes.get(API_TYPE) == RESPONSES or span.name == RESPONSES_SPAN:
         return True
+    if is_responses_api_id(values.text(span.attributes.get(RESPONSE_ID))):  # LiteLLM names the API nowhere else
+        return True
     return span.name.startswith(LOGFIRE_SPANS) and is_logfire_responses(span)
 
 
