@@ -24,7 +24,14 @@ from art_otel.conventions.attributes import (
     numbered,
     unflatten,
 )
-from art_otel.conventions.bodies.messages import SPOKEN_TYPES, messages_of, tool_call, unwrapped
+from art_otel.conventions.bodies.messages import (
+    MAY_BE_PARTS,
+    SPOKEN_TYPES,
+    are_of_langchain,
+    messages_of,
+    tool_call,
+    unwrapped,
+)
 from art_otel.conventions.bodies.openai_body import parse_tools
 from art_otel.conventions.dialects import genai
 from art_otel.conventions.facts import CallFacts
@@ -228,9 +235,9 @@ def _sent(reader: AttributeReader, scope: str, entry: dict[str, Value]) -> dict[
         role in ("tool", "function")
         and isinstance(entry.get("content"), str)
         and message["content"] != entry["content"]
+        and not are_of_langchain(message["content"])
     ):
-        # Lists are written as JSON, and so may a tool answer.
-        reader.gap("lossy recorder", "a tool's answer that is JSON of content parts, or was parts", field="prompt")
+        reader.gap("lossy recorder", MAY_BE_PARTS, field="prompt")
     return message
 
 
