@@ -113,7 +113,7 @@ def integrations_page() -> str:
     sections = (
         (INSTRUMENTORS_TEXT, _instrumentors()),
         (FRAMEWORKS_TEXT, _frameworks()),
-        (RECORDERS_TEXT, _table(["recorded by", "right", "what is missing"], recorder_rows())),
+        (RECORDERS_TEXT, _table(["recorded by", "releases", "right", "what is missing"], recorder_rows())),
         (FORMATS_TEXT, _formats()),
         (TRAINERS_TEXT, _trainers()),
     )

@@ -4,6 +4,7 @@ Invariant: `RIGHT` is said only of calls that equal the truth, message by messag
 """
 
 import json
+import re
 from pathlib import Path
 from typing import Final
 
@@ -23,14 +24,19 @@ Said = tuple[str, str | None, tuple[tuple[str, str], ...]]
 
 def recorded(message: Message) -> Said:
     """What a message says, whatever the white space of its arguments."""
-    calls = tuple((call.name, canonical_arguments(call.arguments)) for call in message.tool_calls)
+    calls = tuple((call.name, _arguments(call.arguments)) for call in message.tool_calls)
     return message.role, message.content or None, calls
 
 
 def true(role: str, message: dict) -> Said:
     """The same of a message in a truth file."""
-    calls = tuple((name, canonical_arguments(arguments)) for _, name, arguments in message.get("tool_calls") or ())
+    calls = tuple((name, _arguments(arguments)) for _, name, arguments in message.get("tool_calls") or ())
     return role, message.get("content") or None, calls
+
+
+def _arguments(text: str) -> str:
+    """The arguments in one spelling. Programs in JavaScript write 1.0 as 1."""
+    return re.sub(r"(?<=\d)\.0(?=[,}\]\s])", "", canonical_arguments(text))
 
 
 def asked_and_answered(call: InferenceCall) -> tuple[list[Said] | None, Said | None]:

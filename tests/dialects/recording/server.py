@@ -47,6 +47,7 @@ class RecordingServer:
         self.spans: list[dict] = []
         self.logs: list[dict] = []
         self._numbers = itertools.count(1)
+        self._items: dict[str, dict] = {}
 
     def __enter__(self) -> Self:
         self._http = _Http(self, self._port)
@@ -60,6 +61,9 @@ class RecordingServer:
 
     def ask(self, api: Api, body: dict) -> tuple[dict, list[dict]]:
         """Keep the truth, and give the answer whole and in chunks."""
+        if isinstance(body.get("input"), list):  # Responses: an item that the server has is named only
+            named = [self._items[one["id"]] if one.get("type") == "item_reference" else one for one in body["input"]]
+            body = body | {"input": named}
         asked = api.asked(body)
         said = answer(asked, next(self._numbers), thinks=api.thinks(body))
         self.truth.append(
@@ -73,7 +77,9 @@ class RecordingServer:
                 "usage": {"input": said.input_tokens, "output": said.output_tokens},
             }
         )
-        return api.whole(body, said), list(api.chunks(body, said))
+        whole = api.whole(body, said)
+        self._items |= {item["id"]: item for item in whole.get("output", ()) if "id" in item}
+        return whole, list(api.chunks(body, said))
 
 
 class _Http(ThreadingHTTPServer):
