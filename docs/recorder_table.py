@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from tests.dialects.expected import DOUBTED, FLAGGED, WITHOUT_CALLS
+from tests.dialects.expected import DOUBTED, FLAGGED, RENAMED, WITHOUT_CALLS
 from tests.dialects.recording.tables import BEFORE, ROWS
 
 TRUTHS: Final = Path(__file__).resolve().parent.parent / "tests" / "dialects"
@@ -125,4 +125,5 @@ def _verdicts(names: list[str]) -> tuple[str, str]:
     lost = dict.fromkeys(f"flagged: {FLAGGED[name]}" for name in names if name in FLAGGED)
     doubted = dict.fromkeys(f"right, and flagged: {DOUBTED[name]}" for name in names if name in DOUBTED)
     unread = dict.fromkeys(f"no LLM spans: add `{WITHOUT_CALLS[name]}`" for name in names if name in WITHOUT_CALLS)
-    return f"{len(right)} of {len(names)}", "; ".join((*lost, *doubted, *unread)) or "nothing"
+    renamed = dict.fromkeys(f"right, but {RENAMED[name]}" for name in names if name in RENAMED)
+    return f"{len(right)} of {len(names)}", "; ".join((*lost, *doubted, *renamed, *unread)) or "nothing"

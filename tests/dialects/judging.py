@@ -11,7 +11,7 @@ from typing import Final
 from art_otel.calls import InferenceCall, Message, canonical_arguments
 from art_otel.trajectories import Trajectory
 from tests.conversions import convert_files, with_logs
-from tests.dialects.expected import DOUBTED, FLAGGED, WITHOUT_CALLS
+from tests.dialects.expected import DOUBTED, FLAGGED, RENAMED, WITHOUT_CALLS
 
 RIGHT: Final = "right"
 DOUBTFUL: Final = "right, and flagged"
@@ -52,7 +52,10 @@ def calls_of(trajectories: list[Trajectory]) -> list[InferenceCall]:
 
 def truth_of(path: Path) -> list[tuple[list[Said], Said]]:
     """Prompts and answers of a truth file."""
-    return told_by(json.loads(path.read_text(encoding="utf-8")))
+    text = path.read_text(encoding="utf-8")
+    if path.name.removesuffix(".truth.json") in RENAMED:
+        text = text.replace('"role": "developer"', '"role": "system"')
+    return told_by(json.loads(text))
 
 
 def told_by(requests: list[dict]) -> list[tuple[list[Said], Said]]:

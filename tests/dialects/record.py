@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+from tests.conversions import with_logs
 from tests.dialects.judging import expected_verdict, verdict
 from tests.dialects.recording.environments import FOLDER, InstallError, node_command, python_command
 from tests.dialects.recording.files import difference, write
@@ -68,7 +69,7 @@ def record(name: str, folder: Path | None) -> bool:
         if folder is None:
             print(f"{name} before: {found}{difference(HERE, Path(scratch), name)}")
             return True
-        if (folder / f"{name}.logs.jsonl").exists() and not server.logs:
+        if len(with_logs(folder / f"{name}.jsonl")) > 1 and not server.logs:
             print(f"{name}: no log record came, so the old one stays")
             return False
         print(f"{name}: {found}{difference(folder, Path(scratch), name)}")

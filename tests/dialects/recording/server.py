@@ -48,6 +48,7 @@ class RecordingServer:
         self.logs: list[dict] = []
         self._numbers = itertools.count(1)
         self._items: dict[str, dict] = {}
+        self._histories: dict[str, list[dict]] = {}
 
     def __enter__(self) -> Self:
         self._http = _Http(self, self._port)
@@ -61,9 +62,7 @@ class RecordingServer:
 
     def ask(self, api: Api, body: dict) -> tuple[dict, list[dict]]:
         """Keep the truth, and give the answer whole and in chunks."""
-        if isinstance(body.get("input"), list):  # Responses: an item that the server has is named only
-            named = [self._items[one["id"]] if one.get("type") == "item_reference" else one for one in body["input"]]
-            body = body | {"input": named}
+        body = self._with_what_it_names(body)
         asked = api.asked(body)
         said = answer(asked, next(self._numbers), thinks=api.thinks(body))
         self.truth.append(
@@ -78,8 +77,19 @@ class RecordingServer:
             }
         )
         whole = api.whole(body, said)
-        self._items |= {item["id"]: item for item in whole.get("output", ()) if "id" in item}
+        if "output" in whole:
+            self._items |= {item["id"]: item for item in whole["output"]}
+            self._histories[whole["id"]] = [*body["input"], *whole["output"]]
         return whole, list(api.chunks(body, said))
+
+    def _with_what_it_names(self, body: dict) -> dict:
+        """A request of Responses may name items and a response that the server has."""
+        if "input" not in body:
+            return body
+        given = body["input"]
+        items = [{"role": "user", "content": given}] if isinstance(given, str) else given
+        named = [self._items[item["id"]] if item.get("type") == "item_reference" else item for item in items]
+        return body | {"input": [*self._histories.get(body.get("previous_response_id"), ()), *named]}
 
 
 class _Http(ThreadingHTTPServer):

@@ -10,6 +10,9 @@ from typing import Final
 
 from tests.dialects.recording.tables.row import ANTHROPIC_CONTENT, CONTENT, ON_SPANS, Row, sdk
 
+NEWEST: Final = "2026-11-28"
+"""The day of which the releases are the newest."""
+
 _OPENAI: Final = ("openai==3.57.0", *sdk())
 _ANTHROPIC: Final = ("anthropic==2.14.0", *sdk())
 _LANGCHAIN: Final = (
@@ -38,6 +41,14 @@ _NODE: Final = (
 )
 _AI_7: Final = ("ai@7.0.173", "@ai-sdk/otel@1.0.173", "@ai-sdk/openai@4.0.118", "@ai-sdk/anthropic@4.0.105", *_NODE)
 _AI_6: Final = ("ai@6.0.326", "@ai-sdk/openai-compatible@2.0.92", "@ai-sdk/anthropic@3.0.140", *_NODE)
+_MASTRA: Final = (
+    "@mastra/core@1.71.0",
+    "@mastra/observability@1.17.9",
+    "@mastra/otel-exporter@1.4.0",
+    "@ai-sdk/openai-compatible@3.0.92",
+    "zod@4.1.12",
+    "@opentelemetry/exporter-trace-otlp-http@0.223.1",
+)
 
 _CHAT: Final = ("chat", "stream", "responses", "rstream")
 _LANGGRAPH: Final = ("openai", "stream", "responses", "rstream", "anthropic")
@@ -54,7 +65,7 @@ def _rows(
     settings: Mapping[str, str] = {},
 ) -> dict[str, Row]:
     """A row a mode of a program; without modes, one."""
-    kept = {"requires": requires, "settings": {**settings, "TASK": "harder"}, "day": "2026-11-28"}
+    kept = {"requires": requires, "settings": {**settings, "TASK": "harder"}, "day": NEWEST}
     if not modes:
         return {f"harder_{name}": Row(run=(program, how), **kept)}
     return {f"harder_{name}_{mode}": Row(run=(program, mode, how), **kept) for mode in modes}
@@ -97,7 +108,7 @@ HARDER: Final[dict[str, Row]] = {
         _instrumentor("opentelemetry.instrumentation.openai_v2:OpenAIInstrumentor"),
         "opentelemetry-instrumentation-openai-v2==2.4b0",
         "opentelemetry-util-genai==0.4b0",
-        "httpx",
+        "httpx==0.28.1",
         *_OPENAI,
         settings=ON_SPANS,
     ),
@@ -417,6 +428,7 @@ HARDER: Final[dict[str, Row]] = {
         "openai@7.59.0",
         *_NODE,
     ),
+    **_rows("mastra", "mastra_agent.mjs", ("sync", "stream"), "own", *_MASTRA),
 }
 
 BEFORE: Final[Mapping[str, str]] = {
