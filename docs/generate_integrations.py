@@ -85,6 +85,7 @@ Real agents with their own instrumentors, together with OpenLLMetry's for the `o
 record a call, it is counted once.
 """
 
+RECORDERS_HEAD: Final = ("recorded by", "releases", "right", "what is missing")
 RECORDERS_TEXT: Final = """\
 ## Other clients and frameworks
 
@@ -120,7 +121,7 @@ def integrations_page() -> str:
         (FRAMEWORKS_TEXT, _frameworks()),
         (
             RECORDERS_TEXT.format(day=NEWEST),
-            _table(["recorded by", "releases", "right", "what is missing"], recorder_rows()),
+            _table(RECORDERS_HEAD, recorder_rows()),
         ),
         (FORMATS_TEXT, _formats()),
         (TRAINERS_TEXT, _trainers()),

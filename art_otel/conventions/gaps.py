@@ -397,6 +397,14 @@ def _is_joined(arguments: str) -> bool:
     return arguments.lstrip()[end:].lstrip().startswith("{")
 
 
+def _keeps_unsent_text(facts: CallFacts) -> str | None:
+    """agno leaves the text beside calls out of the Responses API's input (there, calls are `fc_…`), and records it."""
+    prompt = facts.input_messages or ()
+    is_of_responses = any((message.tool_call_id or "").startswith("fc_") for message in prompt)
+    rewritten = any(message.role == "assistant" and message.tool_calls and message.content for message in prompt)
+    return "prompt" if is_of_responses and rewritten else None
+
+
 def _loses_functions(facts: CallFacts) -> str | None:
     """OpenLLMetry writes neither the calls nor the results of the older `functions`, nor a refusal in a prompt.
 
@@ -429,6 +437,7 @@ _JUDGES: Final[dict[str, _Judge]] = {
     "@arizeai/openinference-instrumentation-openai": _joins_tool_calls,
     "@traceloop/instrumentation-openai": _loses_responses,
     "gcp.vertex.agent": _shows_thoughts_as_text,
+    "openinference.instrumentation.agno": _keeps_unsent_text,
     "openinference.instrumentation.bedrock": _loses_answers_of_tools,
     "openinference.instrumentation.crewai": _loses_tool_calls,
     "openinference.instrumentation.haystack": _loses_tool_calls,

@@ -46,6 +46,5 @@ WITHOUT_CALLS = {
 RENAMED = {
     "harder_agno_oi_chat": "`llm.input_messages` has `system` where agno sent `developer`",
     "harder_agno_oi_stream": "`llm.input_messages` has `system` where agno sent `developer`",
-    "harder_agno_oi_responses": "`llm.input_messages` has `system` where agno sent `developer`",
 }
 """Recordings that are right but for the name of a role that OpenAI's models take for the same."""

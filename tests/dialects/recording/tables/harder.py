@@ -370,7 +370,15 @@ HARDER: Final[dict[str, Row]] = {
         "opentelemetry-exporter-otlp-proto-http",
     ),
     **_rows("sk_native", "semantic_kernel_agent.py", (), "own", "semantic-kernel==1.45.0", *sdk()),
-    **_rows("traceloop_sdk", "openai_client.py", _CHAT, "traceloop", "traceloop-sdk==0.62.4", "openai==3.57.0"),
+    **_rows(
+        "traceloop_sdk",
+        "openai_client.py",
+        _CHAT,
+        "traceloop",
+        "traceloop-sdk==0.62.4",
+        "openai==3.57.0",
+        "httpx==0.28.1",
+    ),
     **_rows(
         "traceloop_sdk_langchain",
         "langchain_agent.py",
