@@ -398,7 +398,7 @@ def _is_joined(arguments: str) -> bool:
 
 
 def _keeps_unsent_text(facts: CallFacts) -> str | None:
-    """agno leaves the text beside calls out of the Responses API's input (there, calls are `fc_…`), and records it."""
+    """In the Responses API (there, calls are `fc_…`), agno does not send the text beside calls, but records it."""
     prompt = facts.input_messages or ()
     is_of_responses = any((message.tool_call_id or "").startswith("fc_") for message in prompt)
     rewritten = any(message.role == "assistant" and message.tool_calls and message.content for message in prompt)

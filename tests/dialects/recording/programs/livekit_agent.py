@@ -27,12 +27,15 @@ async def run() -> None:
             await stream.aclose()
             text = "".join(delta.content or "" for delta in deltas)
             calls = [call for delta in deltas for call in delta.tool_calls or ()]
+            answer = f"item_{len(context.items)}"
             if text:
-                context.add_message(role="assistant", content=text)
-            for call in calls:
+                context.add_message(role="assistant", content=text, id=answer)
+            for at, call in enumerate(calls):  # named as AgentSession does, so that they are sent as one message
                 said = {"call_id": call.call_id, "name": call.name}
-                context.insert(llm.FunctionCall(**said, arguments=call.arguments))
+                context.insert(llm.FunctionCall(**said, id=f"{answer}/fnc_{at}", arguments=call.arguments))
+            for call in calls:
                 result = result_of(call.name, json.loads(call.arguments))
+                said = {"call_id": call.call_id, "name": call.name}
                 context.insert(llm.FunctionCallOutput(**said, output=result, is_error=False))
             if not calls:
                 break

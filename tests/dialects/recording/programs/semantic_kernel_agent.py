@@ -13,7 +13,7 @@ os.environ["SEMANTICKERNEL_EXPERIMENTAL_GENAI_ENABLE_OTEL_DIAGNOSTICS_SENSITIVE"
 
 async def run() -> None:
     from openai import AsyncOpenAI
-    from opentelemetry.instrumentation.logging.handler import LoggingHandler
+    from opentelemetry.sdk._logs import LoggingHandler
     from semantic_kernel.agents import ChatCompletionAgent, ChatHistoryAgentThread
     from semantic_kernel.connectors.ai.open_ai import OpenAIChatCompletion
     from semantic_kernel.functions import kernel_function

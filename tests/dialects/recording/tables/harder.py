@@ -367,7 +367,7 @@ HARDER: Final[dict[str, Row]] = {
         "own",
         "livekit-agents==1.8.9",
         "livekit-plugins-openai==1.8.9",
-        "opentelemetry-exporter-otlp-proto-http",
+        *sdk(),
     ),
     **_rows("sk_native", "semantic_kernel_agent.py", (), "own", "semantic-kernel==1.45.0", *sdk()),
     **_rows(
@@ -479,7 +479,6 @@ BEFORE: Final[Mapping[str, str]] = {
     "opentelemetry-instrumentation-llamaindex==0.62.4": "0.62.3",
     "opentelemetry-instrumentation-openai==0.62.4": "0.62.3",
     "opentelemetry-instrumentation-openai-agents==0.62.4": "0.62.3",
-    "opentelemetry-instrumentation-openai-v2==2.4b0": "2.3b0",
     "pydantic-ai-slim==2.68.0": "2.66.0",
     "semantic-kernel==1.45.0": "1.44.1",
     "strands-agents==1.62.0": "1.61.1",
