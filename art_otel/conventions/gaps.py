@@ -10,6 +10,7 @@ A recorder is judged only with what its source or a recording beside the model's
 shape that it spoils. The docs say which instrumentor to use instead.
 """
 
+import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import lru_cache
@@ -41,6 +42,8 @@ _MARKS: Final = ("[truncated]", "[TRUNCATED]", "<truncated>", "(truncated)")
 
 _REPLACED: Final = "<truncated due to size exceeding limit>"
 """What Langfuse writes in place of content."""
+
+_JSON: Final = json.JSONDecoder()
 
 _ASKING: Final = ("system", "developer", "user")
 """Roles of messages that nobody sends without content. Tools may return nothing."""
@@ -474,6 +477,34 @@ def _has_parameters(tool: Value) -> bool:
     return fields.get("type") != "function" or "parameters" in (values.mapping(fields.get("function")) or {})
 
 
+def _loses_responses(facts: CallFacts) -> str | None:
+    """OpenLLMetry's JavaScript writes the Responses API's input as one text of JSON, no instructions and no calls."""
+    return "call" if is_responses_api_id(facts.response_id) else None
+
+
+def _joins_tool_calls(facts: CallFacts) -> str | None:
+    """OpenInference's JavaScript joins the tool calls of a stream: `look` and `now` are `looknow` with `{"x": 1}{}`."""
+    calls = [call for choice in facts.choices or () for call in choice.message.tool_calls]
+    return "answer" if any(_is_joined(call.arguments) for call in calls) else None
+
+
+def _is_joined(arguments: str) -> bool:
+    """Whether arguments are more than one JSON object."""
+    try:
+        _, end = _JSON.raw_decode(arguments.lstrip())
+    except ValueError:
+        return False
+    return arguments.lstrip()[end:].lstrip().startswith("{")
+
+
+def _keeps_unsent_text(facts: CallFacts) -> str | None:
+    """In the Responses API (there, calls are `fc_…`), agno does not send the text beside calls, but records it."""
+    prompt = facts.input_messages or ()
+    is_of_responses = any((message.tool_call_id or "").startswith("fc_") for message in prompt)
+    rewritten = any(message.role == "assistant" and message.tool_calls and message.content for message in prompt)
+    return "prompt" if is_of_responses and rewritten else None
+
+
 def _loses_functions(facts: CallFacts) -> str | None:
     """OpenLLMetry writes neither the calls nor the results of the older `functions`, nor a refusal in a prompt.
 
@@ -503,9 +534,12 @@ def _assistant_messages(facts: CallFacts) -> list[Message]:
 
 
 _JUDGES: Final[dict[str, _Judge]] = {
+    "@arizeai/openinference-instrumentation-openai": _joins_tool_calls,
+    "@traceloop/instrumentation-openai": _loses_responses,
     "gcp.vertex.agent": _shows_thoughts_as_text,
     "litellm": _loses_items_of_input,
     "livekit-agents": _loses_parameters,
+    "openinference.instrumentation.agno": _keeps_unsent_text,
     "openinference.instrumentation.bedrock": _loses_answers_of_tools,
     "openinference.instrumentation.crewai": _loses_tool_calls,
     "openinference.instrumentation.haystack": _loses_tool_calls,

@@ -53,8 +53,8 @@ _AGENTS_SDK: Final = "openinference.instrumentation.openai_agents"
 _STREAM_SPANS: Final = frozenset({"GenerateContentStream", "AsyncGenerateContentStream"})
 """The names of spans of google-genai's streams, which nothing else of a span tells from whole answers."""
 
-RESPONSES_SPAN: Final = "response"
-"""The name of a span of the Responses API, in lower case."""
+_RESPONSES_SPANS: Final = frozenset({"response", "responses", "aresponses"})
+"""The names of spans of the Responses API, in lower case; the last two are LiteLLM's."""
 
 _PARAMETERS: Final = "llm.invocation_parameters"
 _METADATA: Final = "metadata"
@@ -123,7 +123,7 @@ def read_flattened(recording: SpanRecording, trusted_facts: CallFacts) -> CallFa
     """Read the `llm.*` attributes; None when there are none."""
     reader, span = recording.reader(), recording.span
     parameters = values.mapping(reader.structured(_PARAMETERS)) or {}
-    responses = span.name.lower() == RESPONSES_SPAN
+    responses = span.name.lower() in _RESPONSES_SPANS
     tells_more = _tells_more(trusted_facts, recording.names.memo(_count_tool_calls))
     if (
         trusted_facts.choices is not None
