@@ -145,8 +145,8 @@ class Call:
         self._attached_span = otel_context.attach(trace.set_span_in_context(self.span))
 
     def told(self, options: Options) -> Options:
-        """Let a gateway, or a traced server, know of a span of ours, as instrumentors do of theirs."""
-        if self.span is None or not self.is_own or not self.is_in_rollout:
+        """Let a gateway, or a traced server, know of the span: not every instrumentor does so for its own."""
+        if self.span is None or not self.is_in_rollout:
             return options
         headers: dict[str, str] = {}
         TraceContextTextMapPropagator().inject(headers, trace.set_span_in_context(self.span))

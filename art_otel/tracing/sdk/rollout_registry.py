@@ -429,6 +429,11 @@ class ProcessRollout:
                 self._warn_of_lost_calls(self._without_calls)
             return self._id
 
+    @property
+    def rollout_id(self) -> str | None:
+        """Its id, None before it begins."""
+        return self._id
+
     def ended_without_calls(self, name: str) -> None:
         """Note that a rollout ended without calls that a span of the app is, as that of a request."""
         self._without_calls = name

@@ -2,7 +2,8 @@
 
 Invariant: a provider of the app keeps everything it had: processors, exporters, sampler, resource; `detach` gives back
 exactly that. What its sampler lets through stays as it decided; what it drops is recorded without the sampled flag, so
-exporters leave it out and other services are told the same as before. Only ids of the SDK's own generator come from
+exporters leave it out. Other services get the same flag, and the trace's state says that this app records the trace: a
+gateway of ours would else record its calls as a rollout of their own. Only ids of the SDK's own generator come from
 elsewhere: agents seed `random` for each episode, and two spans must not share an id. An app without a provider has ours
 (`make_provider`), by the OTEL_* variables; an exporter that is missing or broken costs only itself.
 """
@@ -36,6 +37,7 @@ from opentelemetry.trace import TracerProvider as AnyTracerProvider
 from opentelemetry.trace.span import TraceState
 from opentelemetry.util.types import Attributes
 
+from art_otel.attributes import RECORDED, TRACE_STATE
 from art_otel.tracing.internal_errors import guarded
 from art_otel.tracing.sdk.processor import RecordingSpanProcessor
 from art_otel.tracing.setup.settings import Settings
@@ -179,15 +181,21 @@ class RolloutSampler(Sampler):
         links: Sequence[Link] | None = None,
         trace_state: TraceState | None = None,
     ) -> SamplingResult:
-        """Decide as the inner sampler, but record what it drops."""
+        """Decide as the inner sampler, but record what it drops, and say so to whoever is called from there."""
         result = self.inner.should_sample(parent_context, trace_id, name, kind, attributes, links, trace_state)
         if result.decision is Decision.DROP:
-            return SamplingResult(Decision.RECORD_ONLY, attributes, result.trace_state)
+            return SamplingResult(Decision.RECORD_ONLY, attributes, _recorded(result.trace_state))
         return result
 
     def get_description(self) -> str:
         """Return the description of the inner sampler."""
         return self.inner.get_description()
+
+
+def _recorded(state: TraceState | None) -> TraceState:
+    """The state of a trace with the member that says that this app records it."""
+    state = TraceState() if state is None else state
+    return state if TRACE_STATE in state else state.add(TRACE_STATE, RECORDED)
 
 
 class SystemIdGenerator(IdGenerator):
