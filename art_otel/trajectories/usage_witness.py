@@ -52,9 +52,9 @@ _SCHEMA: Final = 4096
 _ANSWER: Final = 64
 """Tokens around an answer: its channel, its end."""
 
-_NOTHING: Final = 1
+_NOTHING: Final = 2
 _NOTHING_OF_CLAUDE: Final = 3
-"""Tokens of an answer that is empty."""
+"""Tokens of an answer that is empty: its end, and what is before it."""
 
 _SLACK: Final = 32
 """Tokens by which two prompts may differ beside their messages: another date, another way to begin the answer."""

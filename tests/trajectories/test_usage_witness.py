@@ -176,7 +176,9 @@ EXPLAINED = {
     "a body that a server's parser made": counted(0, ASKED, assistant(""), 9, 90, answer_known="verbatim body"),
     "a stream that the app left": counted(0, ASKED, assistant("b"), 9, 900, closed_by_app="finished"),
     "the best of several": counted(0, ASKED, assistant("b"), 9, 900, parameters={"best_of": 9}),
+    "the end of an empty answer": counted(0, ASKED, assistant(""), 9, 2),
     "the end of an empty answer of Claude": counted(0, ASKED, assistant(""), 9, 3, request_model="claude-x"),
+    "an empty answer behind reasoning": counted(0, ASKED, assistant(""), 9, 12, reasoned=11),
 }
 
 
@@ -291,7 +293,7 @@ def test_a_token_a_byte_is_possible(talks, fixed, tools, tokens):
             said = one.choices[0].message
             usage = Usage(
                 input_tokens=tokens_of(list(one.input_messages), tools or (), fixed, tokens),
-                output_tokens=1 if said == assistant("") else tokens_of([said], (), 10, tokens),
+                output_tokens=2 if said == assistant("") else tokens_of([said], (), 10, tokens),
             )
             calls.append(structs.replace(one, usage=usage, start_ns=len(calls), span_id=f"{len(calls):016x}"))
     assert not any(evidence(*calls))
