@@ -26,9 +26,11 @@ GapKind: TypeAlias = Literal[
     "cut",
     "dropped",
     "off",
+    "not read",
     "not logged",
     "history on the server",
     "template on the server",
+    "compacted",
     "not understood",
     "several prompts",
     "lossy recorder",
@@ -44,9 +46,11 @@ GapKind: TypeAlias = Literal[
 - `cut`: a limit on length cut it, with or without a sign.
 - `dropped`: the SDK dropped attributes of the span.
 - `off`: nobody recorded it.
+- `not read`: its recorder put it into a file or object of its own, and that was not read.
 - `not logged`: the log of an agent does not tell it.
 - `history on the server`: the prompt continues what only the server has.
 - `template on the server`: the prompt is made from a template that only the server has.
+- `compacted`: the server showed the model a summary of the prompt, or left parts of it out.
 - `not understood`: it is there, in a form that this version does not know.
 - `several prompts`: one request of Completions had several, and no choice tells which is its own.
 - `lossy recorder`: its recorder loses or rewrites it.
@@ -71,7 +75,7 @@ StreamClose: TypeAlias = Literal["left", "finished"]
 
 
 CONTENT_GAPS: Final[tuple[GapKind, ...]] = tuple(
-    kind for kind in get_args(GapKind) if kind not in ("miscounted", "aborted", "scrubbed", "contradicted")
+    kind for kind in get_args(GapKind) if kind not in ("compacted", "miscounted", "aborted", "scrubbed", "contradicted")
 )
 """The kinds of gaps in one recording, which another recording of the same call may fill."""
 
