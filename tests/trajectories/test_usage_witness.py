@@ -141,7 +141,10 @@ def test_ids_are_the_witness_where_they_are_known():
     [("genai_openai_11b0_responses", {1, 2, 4}), ("openai_v2_refusal_stream", {0})],
 )
 def test_recordings_of_which_more_was_counted(tmp_path, name, doubted):
-    (trajectory,), _ = convert_files(tmp_path / "out", RECORDED / f"{name}.jsonl")
+    recorded = (RECORDED / f"{name}.jsonl").read_text(encoding="utf-8")
+    dump = tmp_path / "dump.jsonl"
+    dump.write_text(recorded.replace("opentelemetry.util.genai.handler", "a recorder nobody knows"), encoding="utf-8")
+    (trajectory,), _ = convert_files(tmp_path / "out", dump)
     assert trajectory.incomplete_reasons == {KIND: len(doubted)}
     assert {at for at, turn in enumerate(trajectory.turns) if turn.text_untrained == "content doubtful"} == doubted
 
