@@ -14,6 +14,8 @@ from art_otel.spans import Span, Value
 TEXT_COMPLETION: Final = "text_completion"
 LIVE_OPERATIONS: Final = ("generate_live_content", "realtime_inference")
 """Answers within a live session, whose server has what was said before."""
+UNKNOWN_ROLE: Final = "unknown"
+"""What OpenLLMetry writes as the role of a message of which it does not know one."""
 
 _WORDS: Final = {
     "completion": TEXT_COMPLETION,
@@ -87,6 +89,11 @@ _REASONS: Final = {
     "stop_sequence": "stop",
     "completed": "stop",
     "safety": "content_filter",
+    "recitation": "content_filter",
+    "blocklist": "content_filter",
+    "prohibited_content": "content_filter",
+    "spii": "content_filter",
+    "image_safety": "content_filter",
     "content-filter": "content_filter",
     "unknown": None,
     "finish_reason_unspecified": None,

@@ -35,8 +35,8 @@ from art_otel.conventions import (
     retried_tool_call,
     span_env_state,
     span_extra,
+    with_agent_content,
     with_agent_conversation,
-    with_agent_instructions,
     with_retried_tools,
 )
 from art_otel.spans import LogRecord, Span, SpanKey, SpanTree, Value
@@ -97,7 +97,7 @@ def record_calls(
     logs: Mapping[SpanKey, Sequence[LogRecord]],
 ) -> dict[RolloutSpans, RecordedCalls]:
     """Parse the inference spans of each rollout of a tree and merge those that describe one request."""
-    roots = {rollout.root.key for rollout in rollouts if rollout.root is not None}
+    roots = {key for rollout in rollouts for key in rollout.root_keys}
     context = _TreeContext(tree=tree, roles=roles, logs=logs, ancestry=Ancestry(tree, roles, roots), steps=StepData())
     return {rollout: _record(rollout, context) for rollout in rollouts}
 
@@ -173,8 +173,8 @@ def _in_context(call: InferenceCall, spans: Sequence[Span], context: _TreeContex
     outermost = spans[0]
     ancestors = context.ancestry.context_including(outermost.key)
     agent, step, untrained = ancestors.agent, ancestors.step, ancestors.untrained
-    if ancestors.instructions is not None:
-        call = with_agent_instructions(call, outermost, ancestors.instructions)
+    if ancestors.content is not None:
+        call = with_agent_content(call, outermost, ancestors.content)
     if ancestors.conversation is not None:
         call = with_agent_conversation(call, ancestors.conversation)
     if len(spans) > 1:

@@ -27,6 +27,7 @@ from art_otel.conventions import is_responses_api_id
 from art_otel.spans import Value
 from art_otel.trajectories.model import TextUntrained, TokensUntrained
 from art_otel.trajectories.prompt_parents import CompletionRef, PrefixNumbers
+from art_otel.trajectories.usage_witness import find_more_counted
 
 Concern: TypeAlias = Literal["tokens", "text", "both"]
 """What a gap is about: token ids, text, or both."""
@@ -70,6 +71,12 @@ REASONS: Final[Mapping[GapKind, Consequence]] = {
         "content doubtful",
         "no content",
         "LLM calls of which nobody recorded prompt or completion (was content capture on?)",
+    ),
+    "not read": Consequence(
+        None,
+        "content doubtful",
+        "content not read",
+        "LLM calls whose content is in files that their spans only name (name the folder with --content)",
     ),
     "not logged": Consequence(
         None,
@@ -116,6 +123,13 @@ REASONS: Final[Mapping[GapKind, Consequence]] = {
         "lossy recorder",
         "calls of which the recorder loses or rewrites content (record them with the instrumentor of the client;"
         " docs/spec/recorders.md)",
+    ),
+    "more counted than recorded": Consequence(
+        None,
+        "content doubtful",
+        "more counted than recorded",
+        "calls of which the server counted more tokens than the recorded text can have, so it saw or said more (record"
+        " with the client's instrumentor, and from the first call on; calls[].gaps has both numbers)",
     ),
     "miscounted": Consequence(
         "ids doubtful",
@@ -216,7 +230,7 @@ def with_conversation_gaps(calls: Sequence[InferenceCall], numbers: PrefixNumber
     """
     gaps: dict[int, list[Gap]] = {}
     for index, call in enumerate(calls):
-        new = [*_unknown_content(call), *_lost_tool_calls(call), *_lost_answers(call)]
+        new = [*_unknown_content(call), *_lost_tool_calls(call)]
         if new:
             gaps[index] = new
     for index, gap in (*find_broken_prompts(calls), *find_lost_compactions(calls), *find_compacted(calls)):
@@ -228,7 +242,10 @@ def with_conversation_gaps(calls: Sequence[InferenceCall], numbers: PrefixNumber
                 kind="not understood", field=f"answer[{choice.index}]", evidence="a later prompt repeats it with more"
             )
             gaps.setdefault(index, []).append(gap)
-    return [_with_gaps(call, gaps[index]) if index in gaps else call for index, call in enumerate(calls)]
+    found = [_with_gaps(call, gaps[index]) if index in gaps else call for index, call in enumerate(calls)]
+    for index, gap in find_more_counted(found):
+        found[index] = _with_gaps(found[index], (gap,))
+    return found
 
 
 def _with_gaps(call: InferenceCall, gaps: Iterable[Gap]) -> InferenceCall:
@@ -261,21 +278,6 @@ def _lost_tool_calls(call: InferenceCall) -> Iterator[Gap]:
         if called and not choice.message.tool_calls and not _is_tokens_only(choice):
             evidence = f"finish reason {choice.finish_reason} without tool calls"
             yield Gap(kind="not understood", field=f"answer[{choice.index}]", evidence=evidence)
-
-
-def _lost_answers(call: InferenceCall) -> Iterator[Gap]:
-    """The answer is empty, although the model was paid for more tokens than ending and thinking take.
-
-    Where the tokens are known, nothing is lost: the server's own parser shows nothing of them.
-    """
-    choices, usage = call.choices or (), call.usage
-    if len(choices) != 1 or usage is None or usage.output_tokens is None or call.answer_known == "verbatim body":
-        return
-    message, spoken = choices[0].message, usage.output_tokens - (usage.reasoning_tokens or 0)
-    is_empty = not (message.content or message.refusal or message.tool_calls or message.parts or message.reasoning)
-    if is_empty and spoken > 1 and not call.failed and not choices[0].token_ids:
-        evidence = f"an empty answer of {usage.output_tokens} output tokens"
-        yield Gap(kind="lossy recorder", field=f"answer[{choices[0].index}]", evidence=evidence)
 
 
 def _is_tokens_only(choice: Choice) -> bool:

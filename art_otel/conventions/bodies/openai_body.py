@@ -85,6 +85,8 @@ def note_server_side(reader: AttributeReader, name: str, body: dict[str, Value])
         reader.gap("history on the server", f"{name}: conversation", field="prompt")
     if values.mapping(body.get("prompt")) is not None:
         reader.gap("template on the server", f"{name}: prompt", field="prompt")
+    if body.get("cached_content") is not None:
+        reader.gap("history on the server", f"{name}: cached_content", field="prompt")
     if body.get("truncation") == "auto":
         reader.gap("cut", f"{name}: truncation auto", field="prompt")
     if values.flag(body.get("truncated")):  # llama.cpp, whose context moved on

@@ -18,13 +18,12 @@ import msgspec
 from art_otel.calls import Choice, Message, Usage
 from art_otel.conventions import values
 from art_otel.conventions.attributes import AttributeNames, AttributeReader, SpanRecording, unflatten
-from art_otel.conventions.bodies import gemini
+from art_otel.conventions.bodies import api_bodies
 from art_otel.conventions.bodies.messages import join_assistant_messages, messages_of, tool_call
 from art_otel.conventions.bodies.openai_body import (
     parse_tools,
     read_parameters,
     read_request,
-    read_response,
     read_tools,
 )
 from art_otel.conventions.bodies.recorded_values import read_input, read_output
@@ -54,8 +53,8 @@ _AGENTS_SDK: Final = "openinference.instrumentation.openai_agents"
 _STREAM_SPANS: Final = frozenset({"GenerateContentStream", "AsyncGenerateContentStream"})
 """The names of spans of google-genai's streams, which nothing else of a span tells from whole answers."""
 
-RESPONSES_SPAN: Final = "response"
-"""The name of a span of the Responses API, in lower case."""
+_RESPONSES_SPANS: Final = frozenset({"response", "responses", "aresponses"})
+"""The names of spans of the Responses API, in lower case; the last two are LiteLLM's."""
 
 _PARAMETERS: Final = "llm.invocation_parameters"
 _METADATA: Final = "metadata"
@@ -81,7 +80,7 @@ def _client_call(reader: AttributeReader) -> tuple[CallFacts | None, CallFacts |
         request = reader.body(INPUT_VALUE, may_be_text=not _is_json(reader, INPUT_VALUE))
     output = _output(reader)
     response = values.mapping(output)
-    response_facts = None if response is None else _answered(reader, response)
+    response_facts = None if response is None else api_bodies.read_response(reader, OUTPUT_VALUE, response)
     return (
         None if request is None else _asked(reader, request),
         read_result(output) if response_facts is None else response_facts,
@@ -117,21 +116,14 @@ def _asked(reader: AttributeReader, request: dict[str, Value]) -> CallFacts | No
         if joins_parts(request):
             reader.gap("lossy recorder", f"{INPUT_VALUE}: printed parts", field="prompt")
         return None
-    read = gemini.read_request if "contents" in request else read_request
-    return read(reader, INPUT_VALUE, request)
-
-
-def _answered(reader: AttributeReader, response: dict[str, Value]) -> CallFacts | None:
-    is_gemini = "candidates" in response or "parts" in (values.mapping(response.get("content")) or {})
-    read = gemini.read_response if is_gemini else read_response
-    return read(reader, OUTPUT_VALUE, response)
+    return api_bodies.read_request(reader, INPUT_VALUE, request)
 
 
 def read_flattened(recording: SpanRecording, trusted_facts: CallFacts) -> CallFacts | None:
     """Read the `llm.*` attributes; None when there are none."""
     reader, span = recording.reader(), recording.span
     parameters = values.mapping(reader.structured(_PARAMETERS)) or {}
-    responses = span.name.lower() == RESPONSES_SPAN
+    responses = span.name.lower() in _RESPONSES_SPANS
     tells_more = _tells_more(trusted_facts, recording.names.memo(_count_tool_calls))
     if (
         trusted_facts.choices is not None
