@@ -69,7 +69,11 @@ PREFIXES: Final = ("gen_ai.", "llm.usage.total_tokens", "llm.is_streaming")
 
 _INSTRUCTIONS: Final = "gen_ai.system_instructions"
 _CONVERSATION: Final = "gen_ai.conversation.id"
-_PREVIOUS_RESPONSE: Final = "gen_ai.request.previous_response.id"
+_PREVIOUS_RESPONSE: Final = (
+    *("gen_ai.request.previous_response.id", "gen_ai.request.previous_response_id"),
+    *("openai.request.previous_response_id", "gen_ai.openai.request.previous_response_id"),
+)
+"""GenAI's name from 0.1.0 on, and what SDKs of xAI, JetBrains and others write."""
 _COMPACTED: Final = "gen_ai.conversation.compacted"
 _CACHED_CONTENT: Final = "gcp.gen_ai.operation.config.cached_content"
 """What OTel's google-genai writes where OTEL_GOOGLE_GENAI_GENERATE_CONTENT_CONFIG_INCLUDES names it."""
@@ -197,8 +201,8 @@ def _facts(reader: AttributeReader, convention: str, span: Span) -> CallFacts | 
         facts = with_gap(facts, "compacted", _COMPACTED, field="prompt")
     if get(_CACHED_CONTENT) is not None:
         facts = with_gap(facts, "history on the server", f"{_CACHED_CONTENT} {get(_CACHED_CONTENT)}", field="prompt")
-    if _PREVIOUS_RESPONSE in attributes:
-        facts = msgspec.structs.replace(facts, previous_response_id=text(get(_PREVIOUS_RESPONSE)))
+    if (previous := reader.text(*layout.previous)) is not None:
+        facts = msgspec.structs.replace(facts, previous_response_id=previous)
     elif _CONVERSATION in attributes:
         facts = _continuing(facts, values.text(attributes[_CONVERSATION]) or "", is_responses=responses)
     if responses and attributes.get(_INSTRUCTIONS):
@@ -311,7 +315,9 @@ _STREAM: Final = (
     "gen_ai.request.streaming",
     "llm.is_streaming",
 )
-_NO_PARAMETERS: Final = frozenset({REQUEST_MODEL, REQUEST_TYPE, _PREVIOUS_RESPONSE, "gen_ai.request.headers", *_STREAM})
+_NO_PARAMETERS: Final = frozenset(
+    {REQUEST_MODEL, REQUEST_TYPE, "gen_ai.request.headers", *_STREAM, *_PREVIOUS_RESPONSE}
+)
 _INTEGERS: Final = frozenset({"max_tokens", "seed", "top_k", "n"})
 _NUMBERS: Final = frozenset({"temperature", "top_p", "frequency_penalty", "presence_penalty"})
 _OPENAI_NAMES: Final = {"stop_sequences": "stop", "choice.count": "n"}
@@ -340,6 +346,8 @@ class Layout(msgspec.Struct, frozen=True):
     usage: tuple[tuple[str, str], ...]
     """Fields of `Usage` and their attributes; the first attribute of a field wins."""
     stream: tuple[str, ...]
+    previous: tuple[str, ...]
+    """The attributes that name an earlier response."""
 
 
 def layout_of(names: AttributeNames) -> Layout:
@@ -352,6 +360,7 @@ def layout_of(names: AttributeNames) -> Layout:
         ),
         usage=tuple((count, name) for count, candidates in _USAGE.items() for name in names.among(candidates)),
         stream=names.among(_STREAM),
+        previous=names.among(_PREVIOUS_RESPONSE),
     )
 
 
