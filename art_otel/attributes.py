@@ -42,6 +42,9 @@ UNTRAINED: Final = "art.untrained"
 GATEWAY_SCOPE: Final = "art_otel.gateway"
 """The instrumentation scope of calls that the gateway records: their messages are all that went over the wire."""
 
+UNREAD_REQUEST: Final = "art.unread_request"
+"""On a span of the gateway: the model server took a request that may ask for a completion, in an unknown dialect."""
+
 METRIC_PREFIX: Final = "art.metric."
 METADATA_PREFIX: Final = "art.metadata."
 METADATA_JSON_PREFIX: Final = "art.metadata_json."
@@ -67,6 +70,10 @@ CLOSED_BY_APP: Final = "art.stream.closed_by_app"
 REQUEST_PARAMETERS: Final = "art.request.parameters"
 REQUEST_MESSAGES: Final = "art.request.messages"
 MISSING: Final = "art.missing"
+
+TRACE_STATE: Final = "art-otel"
+RECORDED: Final = "recorded"
+"""The member of W3C's tracestate, and its value, by which an app says that it records a trace that is not sampled."""
 
 SCRUBBED: Final = "art.scrubbed"
 SCRUBBED_CONTENT: Final = "art.scrubbed.content"

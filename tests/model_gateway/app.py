@@ -12,6 +12,11 @@ from collections import Counter
 
 import httpx
 import openai
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased
 
 import art_otel
 from tests.model_gateway import record_vllm
@@ -159,6 +164,16 @@ async def client(address: str, folder: str) -> None:
     assert all(call.choices and call.choices[0].token_ids for call in trajectory.calls)
 
 
+async def unsampled(address: str, folder: str) -> None:
+    """The app's sampler drops the trace: it is recorded, and exporters get none of it."""
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider(sampler=ParentBased(ALWAYS_OFF))
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    trace.set_tracer_provider(provider)
+    await client(address, folder)
+    assert exporter.get_finished_spans() == ()
+
+
 async def late(address: str, folder: str) -> None:
     """Rollouts return while a call of theirs runs; the second one's ends after the grace."""
     async with art_otel.gateway(address, dir=folder) as gateway:
@@ -193,5 +208,5 @@ async def outside(address: str, folder: str) -> None:
 
 
 if __name__ == "__main__":
-    cases = (agents, claude, judged, helpers, client, late, ended, exact, outside)
+    cases = (agents, claude, judged, helpers, client, unsampled, late, ended, exact, outside)
     asyncio.run({case.__name__: case for case in cases}[sys.argv[1]](*sys.argv[2:]))
