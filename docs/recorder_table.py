@@ -37,7 +37,7 @@ RECORDERS: Final = {
     "langgraph_traceloop_v049": "LangGraph, OpenLLMetry 0.49",
     "langsmith": "LangSmith's OTel",
     "litellm_callback": "LiteLLM, its callback",
-    "litellm_v180": "LiteLLM 1.80, its callback",
+    "litellm_v180": "LiteLLM 1.80, its callback, one call",
     "litellm_v2": "LiteLLM, its newer OTel (`LITELLM_OTEL_V2`)",
     "litellm_oi": "LiteLLM, OpenInference",
     "livekit_native": "LiveKit agents",
