@@ -155,7 +155,7 @@ def _hints(spans: int, logs: int, quarantined: int, account: AssemblyStats) -> I
 
 
 def _replaced(files: Sequence[FileStats]) -> Iterator[str]:
-    """Say where texts are not as they were, which their messages do not show: a tool may have given such a character."""
+    """Say where texts are not as they were, which no message shows: a tool may have given such a character."""
     if paths := [file.path for file in files if file.replaced]:
         named = ", ".join(paths[:_NAMED]) + (", …" if len(paths) > _NAMED else "")
         yield (
