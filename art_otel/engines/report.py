@@ -72,7 +72,11 @@ def describe_conversion(counts: ReadSummary, account: AssemblyStats) -> Conversi
         files=[_file(file) for file in counts.files],
         hints=[_NOTHING_NEW]
         if is_idle
-        else [*_hints(read, counts.logs, quarantined.total(), account), *_unread_content(counts.files)],
+        else [
+            *_hints(read, counts.logs, quarantined.total(), account),
+            *_unread_content(counts.files),
+            *_replaced(counts.files),
+        ],
         quarantine=[QuarantineEntry(reason=one.reason, path=one.path, detail=one.detail) for one in damages],
     )
 
@@ -160,6 +164,16 @@ def _unread_content(files: Sequence[FileStats]) -> Iterator[str]:
     if count:
         example = next(file.unread_example for file in files if file.unread_example is not None)
         yield f"{_count(count, 'reference')} to uploaded content not followed: {example}."
+
+
+def _replaced(files: Sequence[FileStats]) -> Iterator[str]:
+    """Say where texts are not as they were, which no message shows: a tool may have given such a character."""
+    if paths := [file.path for file in files if file.replaced]:
+        named = ", ".join(paths[:_NAMED]) + (", …" if len(paths) > _NAMED else "")
+        yield (
+            f"{_count(sum(file.replaced for file in files), 'character')} of {named} read as U+FFFD: bytes that are no"
+            " UTF-8, or halves of an emoji. Who cut these texts, or wrote them in another encoding?"
+        )
 
 
 def _unmatched(account: AssemblyStats) -> Iterator[str]:
