@@ -38,7 +38,7 @@ _UNTRAINED_HEADER: Final = "x-art-untrained"
 KEY: Final = "art-"
 """How an API key begins that names a rollout. It is no key of the model server, which never gets it."""
 
-_KEY_HEADERS: Final = ("x-api-key", "authorization")
+_KEY_HEADERS: Final = ("x-api-key", "x-goog-api-key", "authorization")
 _BEARER: Final = "bearer"
 
 _SESSIONS: Final = (
