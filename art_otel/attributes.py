@@ -7,6 +7,9 @@ from typing import Final, Literal, TypeAlias
 
 ROLLOUT_ID: Final = "art.rollout.id"
 ROLLOUT_NAME: Final = "art.rollout.name"
+ROLLOUT_JOINED_ID: Final = "art.rollout.joined_id"
+"""The value of an attribute that joins the traces of one rollout (`rollout_attributes`), as a live app wrote it."""
+
 ROLLOUT_ATTEMPT: Final = "art.rollout.attempt"
 ROLLOUT_TRACE_ID: Final = "art.rollout.trace_id"
 ROLLOUT_EDITION: Final = "art.rollout.edition"

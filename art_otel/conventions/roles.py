@@ -30,7 +30,7 @@ from art_otel.conventions.dialects.dialect import Role
 from art_otel.conventions.dialects.litellm import RAW_SPAN
 from art_otel.conventions.dialects.openinference import INPUT_VALUE, OUTPUT_VALUE, SPAN_KIND
 from art_otel.conventions.tool_spans import TOOL_NAME
-from art_otel.conventions.vocabulary import operation, operation_of_name
+from art_otel.conventions.vocabulary import LIVE_OPERATIONS, operation, operation_of_name
 from art_otel.spans import Attributes, Span
 
 ANTHROPIC_SDK: Final = "com.anthropic.sdk.python"
@@ -44,10 +44,15 @@ _OPERATIONS: Final[dict[str, Role]] = {
     "text_completion": "inference",
     "generate_content": "inference",
     "embeddings": "embeddings",
+    **dict.fromkeys(LIVE_OPERATIONS, "inference"),
     "fetch_response": "retrieval",
     "invoke_agent": "agent",
     "execute_tool": "tool",
+    **dict.fromkeys(("create_agent", "invoke_workflow", "plan", "retrieval", "user_input", "user_speech"), "other"),
+    **dict.fromkeys(("create_memory", "search_memory", "update_memory", "upsert_memory", "delete_memory"), "other"),
+    **dict.fromkeys(("create_memory_store", "delete_memory_store"), "other"),
 }
+"""GenAI's operations (v0.1.0 and the drafts behind it). What a workflow or a plan asks models has spans of its own."""
 _OPENINFERENCE_KINDS: Final[dict[str, Role]] = {
     "LLM": "inference",
     "EMBEDDING": "embeddings",
@@ -120,7 +125,7 @@ def role_of(span: Span) -> Role:
         return "retrieval"
     if span.scope.name in _SELF_TRACING and _is_uncaptured(span):
         return "uncaptured"
-    if span.name == litellm.RAW_SPAN and not litellm.has_choices(span.attributes):
+    if span.name == litellm.RAW_SPAN and not litellm.has_answer(span.attributes):
         return "inference" if any(name.startswith(_CONTENT_PREFIXES) for name in span.attributes) else "other"
     return "inference"
 
@@ -193,7 +198,7 @@ def _inferred_role(span: Span, reader: AttributeReader) -> Role:
     is_instrumentor = _INSTRUMENTORS.match(span.scope.name) is not None
     if span.kind not in _MAY_BE_CLIENT and not is_instrumentor and span.name != litellm.RAW_SPAN:
         return "other"
-    if span.name == litellm.RAW_SPAN and litellm.has_choices(span.attributes):
+    if span.name == litellm.RAW_SPAN and litellm.has_answer(span.attributes):
         return "inference"
     has_request = reader.text(genai.REQUEST_MODEL, *genai.PROVIDERS) is not None
     names_agent = operation_name is None and reader.text(AGENT_NAME, openinference.AGENT_NAME) is not None
@@ -220,12 +225,17 @@ def _is_uncaptured(span: Span) -> bool:
 
 def _is_fetch(span: Span) -> bool:
     """Whether a stored response was fetched, which instrumentors record as a call without a model or input."""
+    if span.name.endswith(_INTERACTION_FETCH):
+        return True
     attributes = span.attributes
     if genai.REQUEST_MODEL not in attributes and attributes.get(genai.INPUT_MESSAGES) in ("[]", [], ()):
         return True
     body = attributes.get(openinference.INPUT_VALUE)
     return isinstance(body, str) and body.strip() == "{}"
 
+
+_INTERACTION_FETCH: Final = "InteractionsResource.get"
+"""The end of the name of OpenInference's spans of Gemini's interactions that were fetched."""
 
 _HIDDEN: Final = "__REDACTED__"
 """What OpenInference writes in place of content that it was told to hide."""

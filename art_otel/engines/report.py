@@ -4,7 +4,7 @@ Invariant: every sum of `store.ConversionReport` holds: each span, call and rewa
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from art_otel.conventions import ANTHROPIC_SDK, capture_switch, client_instrumentor
 from art_otel.engines.read import ReadSummary
@@ -70,7 +70,9 @@ def describe_conversion(counts: ReadSummary, account: AssemblyStats) -> Conversi
             total=account.trajectories, complete=account.complete, incomplete=_sorted(account.incomplete)
         ),
         files=[_file(file) for file in counts.files],
-        hints=[_NOTHING_NEW] if is_idle else [*_hints(read, counts.logs, quarantined.total(), account)],
+        hints=[_NOTHING_NEW]
+        if is_idle
+        else [*_hints(read, counts.logs, quarantined.total(), account), *_unread_content(counts.files)],
         quarantine=[QuarantineEntry(reason=one.reason, path=one.path, detail=one.detail) for one in damages],
     )
 
@@ -150,6 +152,14 @@ def _hints(spans: int, logs: int, quarantined: int, account: AssemblyStats) -> I
             f" was off, set {capture_switch(scope)} in the traced app."
         )
     yield from _unmatched(account)
+
+
+def _unread_content(files: Sequence[FileStats]) -> Iterator[str]:
+    """Explain content that spans only refer to."""
+    count = sum(file.unread_content for file in files)
+    if count:
+        example = next(file.unread_example for file in files if file.unread_example is not None)
+        yield f"{_count(count, 'reference')} to uploaded content not followed: {example}."
 
 
 def _unmatched(account: AssemblyStats) -> Iterator[str]:

@@ -303,8 +303,12 @@ _DELTAS: Final = {
     "thinking_delta": "thinking",
     "signature_delta": "signature",
     "input_json_delta": "partial_json",
+    "compaction_delta": "content",
 }
 """The field of each kind of a piece of a content block, and the block's, but for a tool's input, which is parsed."""
+
+_TOLD_LAST: Final = ("context_management", "input_transformations")
+"""What a server says of the prompt, in the message or behind it."""
 
 
 class JoinedMessage:
@@ -323,6 +327,7 @@ class JoinedMessage:
         elif kind == "message_delta":
             self._is_counted = True
             self._message |= values.mapping(event.get("delta")) or {}
+            self._message |= {name: event[name] for name in _TOLD_LAST if event.get(name) is not None}
             usage = values.mapping(event.get("usage")) or {}
             self._message["usage"] = {**(values.mapping(self._message.get("usage")) or {}), **usage}
         elif kind == "content_block_start" and index is not None:

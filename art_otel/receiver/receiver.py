@@ -87,6 +87,7 @@ class ReceiverOptions:
     grace: float = 60.0
     retain: float | None = RETAIN
     rollout_spans: tuple[str, ...] = ()
+    rollout_attributes: tuple[str, ...] = ()
     token: str | None = None
     tls: Tls | None = None
     bodies: BodyLimits = field(default_factory=BodyLimits)
@@ -121,6 +122,7 @@ class Receiver:
             grace=options.grace,
             retain=options.retain,
             rollout_spans=options.rollout_spans,
+            rollout_attributes=options.rollout_attributes,
         )
         self.ingest = Ingest(self.spool, options.ingest, self.metrics, self.finished.add)
         self.bodies = Bodies(options.bodies)
@@ -258,6 +260,7 @@ async def receive(
     grace: float = 60.0,
     token: str | None = None,
     rollout_spans: Iterable[str] = (),
+    rollout_attributes: Iterable[str] = (),
     consumer: str = "trainer",
     **selection: Unpack[SelectionOptions],
 ) -> AsyncGenerator[ReceivedRollouts]:
@@ -268,7 +271,8 @@ async def receive(
                 ...
 
     Received spans are kept below `dir`. If the spans of a rollout are not counted, it has ended when no span came for
-    `grace` seconds. The other arguments are those of `connect`. Raises UsageError for an address that cannot be used.
+    `grace` seconds; so has one that `rollout_attributes` (`session.id`) join of several traces. The other arguments are
+    those of `connect`. Raises UsageError for an address that cannot be used.
     """
     options = ReceiverOptions(
         http=Address.parse(listen),
@@ -277,6 +281,7 @@ async def receive(
         grace=grace,
         token=token,
         rollout_spans=tuple(rollout_spans),
+        rollout_attributes=tuple(rollout_attributes),
     )
     receiver = Receiver(options)
     await asyncio.to_thread(receiver.start)

@@ -334,6 +334,16 @@ def test_atif_that_was_exported_reads_back(tmp_path):
     assert {call.agent for call in branching.calls} == {None, "helper", "weather"}
 
 
+def test_counts_of_several_calls_of_an_atif_step_are_those_of_none(tmp_path):
+    log = (ATIF / "r-good.json").read_text(encoding="utf-8")
+    counted = log.replace('"metrics":{', '"metrics":{"prompt_tokens":9000,"completion_tokens":28,')
+    several = counted.replace('"llm_call_count":1', '"llm_call_count":3')
+    for number, (text, tokens) in enumerate([(counted, 9000), (several, None)]):
+        (tmp_path / f"{number}.json").write_text(text, encoding="utf-8")
+        (trajectory,), _ = convert_files(tmp_path / f"{number}", tmp_path / f"{number}.json")
+        assert [call.usage and call.usage.input_tokens for call in trajectory.calls] == [tokens] * 2
+
+
 @pytest.mark.parametrize("mode", ["on", "mark", "off"])
 def test_secrets_are_scrubbed_as_in_a_live_app(mode, tmp_path, monkeypatch):
     source = tmp_path / "a.jsonl"

@@ -26,6 +26,23 @@ FLAGGED = {
     "openlit_anthropic": "`gen_ai.prompt` is one text without tool calls; `gen_ai.tool.name` has the first call only",
     "openlit_stream": "`gen_ai.prompt` is one text without tool calls",
     "sk_native": "`gen_ai.choice` and `gen_ai.assistant.message` have `tool_calls` without the text beside them",
+    "harder_agno_oi_responses": "`llm.input_messages` has the text beside tool calls, which agno does not send",
+    "harder_haystack_oi": "`llm.input_messages` has neither tool calls nor results of tools",
+    "harder_langsmith_anthropic_sync": "Anthropic's client writes spans without content in a trace of their own",
+    "harder_langsmith_anthropic_thinking": "Anthropic's client writes spans without content in a trace of their own",
+    "harder_litellm_oi_rstream": "no `output.value` of a stream of the Responses API",
+    "harder_mastra_stream": "`mastra.model_step.input` names tool calls and results without what they said",
+    "harder_mastra_sync": "`mastra.model_step.input` names tool calls and results without what they said",
+    "harder_openai_js_oi_stream": "`llm.output_messages.0.message.tool_calls.0` of a stream is several calls joined",
+    "harder_openai_js_traceloop_responses": "`gen_ai.input.messages` of Responses is one text without instructions,"
+    " `gen_ai.output.messages` has no tool calls",
+    "harder_openai_js_traceloop_rstream": "streams of the Responses API have no `gen_ai.output.messages`",
+    "harder_openlit_145_chat": "`gen_ai.input.messages` has an assistant's text without the tool calls beside it",
+    "harder_openlit_145_stream": "`gen_ai.input.messages` has an assistant's text without the tool calls beside it",
+    "harder_openai_agents_traceloop_chat": "no `gen_ai.output.messages` of Chat Completions",
+    "harder_openai_agents_traceloop_stream": "no `gen_ai.output.messages` of Chat Completions",
+    "harder_pydantic_v2_responses": "`gen_ai.input.messages` has reasoning that was sent as `<think>` in the text",
+    "harder_sk_native": "`gen_ai.choice` and `gen_ai.assistant.message` have `tool_calls` without the text beside them",
 }
 """Recordings that are incomplete, and what the recorder lost, with its attribute."""
 
@@ -42,3 +59,9 @@ WITHOUT_CALLS = {
     "smolagents_genai": "openinference-instrumentation-openai",
 }
 """Recorders that write no LLM span, and the instrumentor that the hint names."""
+
+RENAMED = {
+    "harder_agno_oi_chat": "`llm.input_messages` has `system` where agno sent `developer`",
+    "harder_agno_oi_stream": "`llm.input_messages` has `system` where agno sent `developer`",
+}
+"""Recordings that are right but for the name of a role that OpenAI's models take for the same."""

@@ -4,13 +4,14 @@ Invariant: `RIGHT` is said only of calls that equal the truth, message by messag
 """
 
 import json
+import re
 from pathlib import Path
 from typing import Final
 
 from art_otel.calls import InferenceCall, Message, canonical_arguments
 from art_otel.trajectories import Trajectory
 from tests.conversions import convert_files, with_logs
-from tests.dialects.expected import DOUBTED, FLAGGED, WITHOUT_CALLS
+from tests.dialects.expected import DOUBTED, FLAGGED, RENAMED, WITHOUT_CALLS
 
 RIGHT: Final = "right"
 DOUBTFUL: Final = "right, and flagged"
@@ -23,14 +24,19 @@ Said = tuple[str, str | None, tuple[tuple[str, str], ...]]
 
 def recorded(message: Message) -> Said:
     """What a message says, whatever the white space of its arguments."""
-    calls = tuple((call.name, canonical_arguments(call.arguments)) for call in message.tool_calls)
+    calls = tuple((call.name, _arguments(call.arguments)) for call in message.tool_calls)
     return message.role, message.content or None, calls
 
 
 def true(role: str, message: dict) -> Said:
     """The same of a message in a truth file."""
-    calls = tuple((name, canonical_arguments(arguments)) for _, name, arguments in message.get("tool_calls") or ())
+    calls = tuple((name, _arguments(arguments)) for _, name, arguments in message.get("tool_calls") or ())
     return role, message.get("content") or None, calls
+
+
+def _arguments(text: str) -> str:
+    """The arguments in one spelling. Programs in JavaScript write 1.0 as 1."""
+    return re.sub(r"(?<=\d)\.0(?=[,}\]\s])", "", canonical_arguments(text))
 
 
 def asked_and_answered(call: InferenceCall) -> tuple[list[Said] | None, Said | None]:
@@ -46,7 +52,10 @@ def calls_of(trajectories: list[Trajectory]) -> list[InferenceCall]:
 
 def truth_of(path: Path) -> list[tuple[list[Said], Said]]:
     """Prompts and answers of a truth file."""
-    return told_by(json.loads(path.read_text(encoding="utf-8")))
+    text = path.read_text(encoding="utf-8")
+    if path.name.removesuffix(".truth.json") in RENAMED:
+        text = text.replace('"role": "developer"', '"role": "system"')
+    return told_by(json.loads(text))
 
 
 def told_by(requests: list[dict]) -> list[tuple[list[Said], Said]]:

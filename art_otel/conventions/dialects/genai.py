@@ -25,7 +25,6 @@ from art_otel.conventions.bodies.messages import (
     join_assistant_messages,
     messages_of,
     read_messages,
-    sent_result,
     with_instructions,
 )
 from art_otel.conventions.bodies.openai_body import (
@@ -36,13 +35,20 @@ from art_otel.conventions.bodies.openai_body import (
 from art_otel.conventions.facts import NO_FACTS, CallFacts, merge_facts, with_gap
 from art_otel.conventions.frameworks import (
     FRAMEWORKS,
+    TOOL_DEFINITIONS,
     may_have_blocks,
     read_blocks,
     result_writer,
     rewrite_output,
     sent_prompt,
 )
-from art_otel.conventions.vocabulary import finish_reason, is_responses_api_id, operation, response_finish_reason
+from art_otel.conventions.vocabulary import (
+    LIVE_OPERATIONS,
+    finish_reason,
+    is_responses_api_id,
+    operation,
+    response_finish_reason,
+)
 from art_otel.errors import ParseError
 from art_otel.spans import Attributes, LogRecord, Span, Value
 
@@ -63,7 +69,10 @@ PREFIXES: Final = ("gen_ai.", "llm.usage.total_tokens", "llm.is_streaming")
 
 _INSTRUCTIONS: Final = "gen_ai.system_instructions"
 _CONVERSATION: Final = "gen_ai.conversation.id"
-_TOOLS: Final = "gen_ai.tool.definitions"
+_PREVIOUS_RESPONSE: Final = "gen_ai.request.previous_response.id"
+_COMPACTED: Final = "gen_ai.conversation.compacted"
+_CACHED_CONTENT: Final = "gcp.gen_ai.operation.config.cached_content"
+"""What OTel's google-genai writes where OTEL_GOOGLE_GENAI_GENERATE_CONTENT_CONFIG_INCLUDES names it."""
 _FINISH_REASONS: Final = "gen_ai.response.finish_reasons"
 _FINISH_REASON_NAMES: Final = (
     _FINISH_REASONS,
@@ -155,6 +164,8 @@ def is_responses(span: Span) -> bool:
     """Whether the call went to the Responses API, which may record each output item as a message."""
     if span.attributes.get(API_TYPE) == RESPONSES or span.name == RESPONSES_SPAN:
         return True
+    if is_responses_api_id(values.text(span.attributes.get(RESPONSE_ID))):  # LiteLLM names the API nowhere else
+        return True
     return span.name.startswith(LOGFIRE_SPANS) and is_logfire_responses(span)
 
 
@@ -173,14 +184,22 @@ def _facts(reader: AttributeReader, convention: str, span: Span) -> CallFacts | 
         request_model=text(get(REQUEST_MODEL)),
         response_model=text(get("gen_ai.response.model")),
         parameters=read_parameters(reader, layout.parameters),
-        tools=reader.parsed(_TOOLS, parse_tools, reader.attributes.get(_TOOLS)) if _TOOLS in attributes else None,
+        tools=reader.parsed(TOOL_DEFINITIONS, parse_tools, get(TOOL_DEFINITIONS)),
         input_messages=_prompt(reader, span, responses=responses),
         choices=_choices(reader, span, responses=responses) if OUTPUT_MESSAGES in attributes else None,
         usage=read_usage(reader, layout.usage) if layout.usage else None,
         stream=reader.flag(*layout.stream) if layout.stream else None,
         gaps=reader.gaps,
     )
-    if _CONVERSATION in attributes:
+    if operation_name in LIVE_OPERATIONS:
+        facts = with_gap(facts, "history on the server", f"a session of {operation_name}", field="prompt")
+    if values.flag(get(_COMPACTED)):
+        facts = with_gap(facts, "compacted", _COMPACTED, field="prompt")
+    if get(_CACHED_CONTENT) is not None:
+        facts = with_gap(facts, "history on the server", f"{_CACHED_CONTENT} {get(_CACHED_CONTENT)}", field="prompt")
+    if _PREVIOUS_RESPONSE in attributes:
+        facts = msgspec.structs.replace(facts, previous_response_id=text(get(_PREVIOUS_RESPONSE)))
+    elif _CONVERSATION in attributes:
         facts = _continuing(facts, values.text(attributes[_CONVERSATION]) or "", is_responses=responses)
     if responses and attributes.get(_INSTRUCTIONS):
         facts = msgspec.structs.replace(facts, has_instructions=True)
@@ -209,7 +228,7 @@ def _prompt(reader: AttributeReader, span: Span, *, responses: bool) -> tuple[Me
     elif is_framework and may_have_blocks(span.scope.name, reader.attributes[INPUT_MESSAGES]):
         messages = read_blocks(reader, INPUT_MESSAGES)
     else:
-        messages = read_messages(reader, INPUT_MESSAGES, result_writer(span) if is_framework else sent_result)
+        messages = read_messages(reader, INPUT_MESSAGES, result_writer(span))
     if messages is not None and responses:
         messages = join_assistant_messages(messages)
     instructions = _instructions(reader) if _INSTRUCTIONS in reader.attributes else ()
@@ -284,14 +303,15 @@ FUNCTIONS: Final = "gen_ai.request.functions."
 """The prefix of the attributes to which AgentOps flattens the tools."""
 
 _REQUEST: Final = "gen_ai.request."
+STREAM: Final = "gen_ai.request.stream"
 _STREAM: Final = (
     "gen_ai.is_streaming",
     "gen_ai.request.is_stream",
-    "gen_ai.request.stream",
+    STREAM,
     "gen_ai.request.streaming",
     "llm.is_streaming",
 )
-_NO_PARAMETERS: Final = frozenset({REQUEST_MODEL, REQUEST_TYPE, "gen_ai.request.headers", *_STREAM})
+_NO_PARAMETERS: Final = frozenset({REQUEST_MODEL, REQUEST_TYPE, _PREVIOUS_RESPONSE, "gen_ai.request.headers", *_STREAM})
 _INTEGERS: Final = frozenset({"max_tokens", "seed", "top_k", "n"})
 _NUMBERS: Final = frozenset({"temperature", "top_p", "frequency_penalty", "presence_penalty"})
 _OPENAI_NAMES: Final = {"stop_sequences": "stop", "choice.count": "n"}
@@ -384,6 +404,7 @@ _WRITTEN_PARAMETERS: Final = {
 WRITTEN_USAGE: Final = {
     "input_tokens": "gen_ai.usage.input_tokens",
     "output_tokens": "gen_ai.usage.output_tokens",
+    "total_tokens": "gen_ai.usage.total_tokens",
     "cached_tokens": "gen_ai.usage.cache_read.input_tokens",
     "reasoning_tokens": "gen_ai.usage.reasoning.output_tokens",
 }

@@ -39,6 +39,7 @@ _ROLES: Final[dict[str, Role]] = {
     "tool": "tool",
     "retriever": "retrieval",
 }
+_OF_LANGCHAIN: Final = "langfuse.observation.metadata.ls_provider"
 _UNLIMITED: Final = "Infinity"
 _WRAPPINGS: Final = ("output", "message", "response")
 _OF_MESSAGES: Final = frozenset({"role", "choices", "generations", "candidates"})
@@ -69,7 +70,7 @@ def read(recording: SpanRecording, _trusted_facts: CallFacts) -> CallFacts | Non
         tools=tools,
         choices=_finished(reader, choices),
         usage=_usage(values.mapping(reader.structured(_USAGE)) or {}),
-        stream=True if _STREAM_START in reader.attributes else None,
+        stream=_is_stream(reader),
     )
     facts = merge_facts(dialect_facts, merge_facts(asked, answered))
     return msgspec.structs.replace(facts, conventions=(CONVENTION,), gaps=reader.gaps)
@@ -125,6 +126,15 @@ def _limited(parameters: dict[str, Value]) -> dict[str, Value]:
     return {name: value for name, value in parameters.items() if value != _UNLIMITED}
 
 
+def _is_stream(reader: AttributeReader) -> bool | None:
+    """Whether the answer is a stream's, which may have broken.
+
+    The LangChain handler says no finish reason, and writes an answer only where its stream has ended.
+    """
+    has_ended = _OF_LANGCHAIN in reader.attributes and _OUTPUT in reader.attributes
+    return True if _STREAM_START in reader.attributes and not has_ended else None
+
+
 def _finished(reader: AttributeReader, choices: tuple[Choice, ...] | None) -> tuple[Choice, ...] | None:
     reason = finish_reason(values.json_value(reader.attributes.get(_FINISH_REASON)))
     if reason is None or choices is None or len(choices) != 1:
@@ -154,7 +164,7 @@ DIALECT: Final = Dialect(
     read=read,
     shown_by=(_TYPE,),
     role=role,
-    recorder="langfuse.observation.metadata.ls_provider",
+    recorder=_OF_LANGCHAIN,
     prefixes=("langfuse.",),
     tools=ToolAttributes(call_id=_CALL_ID, arguments=_INPUT, result=_OUTPUT),
 )

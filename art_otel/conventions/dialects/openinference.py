@@ -53,10 +53,12 @@ _AGENTS_SDK: Final = "openinference.instrumentation.openai_agents"
 _STREAM_SPANS: Final = frozenset({"GenerateContentStream", "AsyncGenerateContentStream"})
 """The names of spans of google-genai's streams, which nothing else of a span tells from whole answers."""
 
-RESPONSES_SPAN: Final = "response"
-"""The name of a span of the Responses API, in lower case."""
+_RESPONSES_SPANS: Final = frozenset({"response", "responses", "aresponses"})
+"""The names of spans of the Responses API, in lower case; the last two are LiteLLM's."""
 
 _PARAMETERS: Final = "llm.invocation_parameters"
+_METADATA: Final = "metadata"
+_PREVIOUS_INTERACTION: Final = "previous_interaction_id"
 _INPUT: Final = "llm.input_messages"
 _OUTPUT: Final = "llm.output_messages"
 _TOOL_CALL: Final = re.compile(
@@ -121,7 +123,7 @@ def read_flattened(recording: SpanRecording, trusted_facts: CallFacts) -> CallFa
     """Read the `llm.*` attributes; None when there are none."""
     reader, span = recording.reader(), recording.span
     parameters = values.mapping(reader.structured(_PARAMETERS)) or {}
-    responses = span.name.lower() == RESPONSES_SPAN
+    responses = span.name.lower() in _RESPONSES_SPANS
     tells_more = _tells_more(trusted_facts, recording.names.memo(_count_tool_calls))
     if (
         trusted_facts.choices is not None
@@ -132,7 +134,7 @@ def read_flattened(recording: SpanRecording, trusted_facts: CallFacts) -> CallFa
     prompt = _messages(reader, span.scope.name, _INPUT, responses=responses) if tells_more[0] else None
     prompt = as_sent(span.scope.name, reader, prompt)
     facts = CallFacts(
-        previous_response_id=values.text(parameters.get("previous_response_id")),
+        previous_response_id=values.text(parameters.get("previous_response_id")) or _previous_interaction(reader),
         provider=reader.text("llm.system", "llm.provider"),
         request_model=values.text(parameters.get("model")),
         response_model=reader.text("llm.model_name"),
@@ -147,6 +149,14 @@ def read_flattened(recording: SpanRecording, trusted_facts: CallFacts) -> CallFa
     if facts == CallFacts():
         return None
     return msgspec.structs.replace(facts, conventions=(FLATTENED,), gaps=reader.gaps)
+
+
+def _previous_interaction(reader: AttributeReader) -> str | None:
+    """The earlier interaction that one of Gemini's continues."""
+    recorded = reader.text(_METADATA)
+    if recorded is None or _PREVIOUS_INTERACTION not in recorded:
+        return None
+    return values.text((values.mapping(values.json_value(recorded)) or {}).get(_PREVIOUS_INTERACTION))
 
 
 def _count_tool_calls(names: AttributeNames) -> tuple[int, int]:

@@ -66,6 +66,9 @@ def _openai_message(reader: AttributeReader, message: dict[str, Value], *, thoug
     if _has_hole([at for at, _ in contents], [at for at, _ in tool_calls]):
         reader.gap("lossy recorder", "a list of a message with holes")
     calls = [_tool_call(entry) for _, entry in tool_calls]
+    if calls and message.get("role") == "assistant" and message.get("tool_call_id"):
+        calls = [{**calls[0], "id": message["tool_call_id"]}, *calls[1:]]  # LiteLLM's Responses: `id` is the item's
+        message = {**message, "tool_call_id": None}
     parts = [_part(entry, is_repeated=bool(calls)) for _, entry in contents]
     if _TEXTLESS in parts:
         reader.gap("off", "a text part without its text")

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from contextvars import Token
 from functools import wraps
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, ParamSpec, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, ParamSpec, TypeAlias, TypeVar, cast
 
 from opentelemetry import baggage, trace
 from opentelemetry import context as otel_context
@@ -126,10 +126,11 @@ def untrained_label(context: Context | None = None) -> str | None:
     return label if isinstance(label, str) and label else None
 
 
-def detach(token: Token[Context]) -> None:
-    """Leave a context that was attached, as OTel does, which logs an error where that cannot be.
+def detach(token: Token[Any]) -> None:
+    """Give a context variable back what it was before the token, as one of OTel's context that was attached.
 
-    It cannot be where a coroutine is closed by whoever collects it: what it attached was attached in its own task only.
+    This is impossible where a coroutine is closed by whoever collects it: it set the variable in its own task only.
+    OTel logs an error then, and the variable raises ValueError.
     """
     with suppress(ValueError):
         token.var.reset(token)

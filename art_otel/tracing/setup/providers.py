@@ -18,9 +18,17 @@ from importlib.metadata import entry_points
 from typing import Any, Final, cast
 
 from opentelemetry.context import Context
-from opentelemetry.sdk.environment_variables import OTEL_EXPERIMENTAL_RESOURCE_DETECTORS
+from opentelemetry.sdk.environment_variables import (
+    OTEL_ATTRIBUTE_COUNT_LIMIT,
+    OTEL_EVENT_ATTRIBUTE_COUNT_LIMIT,
+    OTEL_EXPERIMENTAL_RESOURCE_DETECTORS,
+    OTEL_LINK_ATTRIBUTE_COUNT_LIMIT,
+    OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT,
+    OTEL_SPAN_EVENT_COUNT_LIMIT,
+    OTEL_SPAN_LINK_COUNT_LIMIT,
+)
 from opentelemetry.sdk.resources import SERVICE_NAME, OTELResourceDetector, Resource
-from opentelemetry.sdk.trace import ConcurrentMultiSpanProcessor, TracerProvider
+from opentelemetry.sdk.trace import ConcurrentMultiSpanProcessor, SpanLimits, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.sdk.trace.id_generator import IdGenerator, RandomIdGenerator
 from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
@@ -217,12 +225,31 @@ def _random_number(size: int) -> int:
 
 def make_provider(settings: Settings, environ: Mapping[str, str]) -> TracerProvider:
     """A provider with the exporters that are asked for."""
-    provider = TracerProvider(resource=_resource(environ))
+    provider = TracerProvider(resource=_resource(environ), span_limits=_span_limits(environ))
     for name in exporter_names(settings.exporters, environ):
         exporter = _make_exporter(name, environ)
         if exporter is not None:
             provider.add_span_processor(BatchSpanProcessor(exporter))
     return provider
+
+
+def _span_limits(environ: Mapping[str, str]) -> SpanLimits:
+    """Limits that drop nothing, but for those that the variables of OTel set.
+
+    The SDK's default is 128 of everything, and the oldest are dropped: OpenInference writes two attributes or more for
+    each message of a prompt, so that one of 60 messages loses its first ones. The SDK cuts no values by default.
+    """
+
+    def limit(*variables: str) -> int | None:
+        return None if any(environ.get(variable) for variable in variables) else SpanLimits.UNSET
+
+    return SpanLimits(
+        max_events=limit(OTEL_SPAN_EVENT_COUNT_LIMIT),
+        max_links=limit(OTEL_SPAN_LINK_COUNT_LIMIT),
+        max_span_attributes=limit(OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT, OTEL_ATTRIBUTE_COUNT_LIMIT),
+        max_event_attributes=limit(OTEL_EVENT_ATTRIBUTE_COUNT_LIMIT, OTEL_ATTRIBUTE_COUNT_LIMIT),
+        max_link_attributes=limit(OTEL_LINK_ATTRIBUTE_COUNT_LIMIT, OTEL_ATTRIBUTE_COUNT_LIMIT),
+    )
 
 
 def _resource(environ: Mapping[str, str]) -> Resource:

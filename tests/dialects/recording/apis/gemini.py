@@ -54,7 +54,8 @@ def chunks(body: dict, answer: Answer) -> Iterator[dict]:
 def _parts(answer: Answer) -> list[dict]:
     thoughts: list[dict] = [] if answer.thought is None else [{"text": answer.thought, "thought": True}]
     calls = [{"functionCall": {"id": call_id, "name": name, "args": args}} for call_id, name, args in answer.calls]
-    return [*thoughts, {"text": answer.text}, *calls]
+    texts = [] if answer.text is None else [{"text": answer.text}]
+    return [*thoughts, *texts, *calls]
 
 
 def _response(body: dict, answer: Answer, parts: list[dict], *, is_last: bool) -> dict:
