@@ -115,7 +115,9 @@ def name_in(namespace: dict[str, Value], function: dict[str, Value]) -> str:
 
 
 def _is_same_call(call: ToolCall, other: ToolCall) -> bool:
-    return call.name == other.name and canonical_arguments(call.arguments) == canonical_arguments(other.arguments)
+    """Whether two calls of one id are one. Botocore leaves arguments out that are `{}`."""
+    said = {canonical_arguments(one.arguments) for one in (call, other)}
+    return call.name == other.name and (len(said) == 1 or said == {"", "{}"})
 
 
 def is_part_type(kind: Value) -> bool:
@@ -246,7 +248,7 @@ class Draft:
         """Add a tool call, which some recorders (LangChain, botocore) write in the content as well, under one id."""
         for index, other in enumerate(self.tool_calls):
             if other.id is not None and other.id == call.id and _is_same_call(call, other):
-                self.tool_calls[index] = call if call.exact else other
+                self.tool_calls[index] = call if call.exact or not other.arguments else other
                 return
         self.tool_calls.append(call)
 
