@@ -44,6 +44,7 @@ RECORDERS: Final = {
     "langfuse": ("Langfuse SDK 5", "langfuse"),
     "langfuse_v3": ("Langfuse SDK 3", "langfuse"),
     "langgraph_genai": ("LangGraph, OTel GenAI", "opentelemetry-instrumentation-genai-langchain"),
+    "langgraph_genai_v12": ("LangGraph, OTel GenAI 1.2", "opentelemetry-instrumentation-genai-langchain"),
     "langgraph_langsmith": ("LangGraph, LangSmith's OTel", "langsmith"),
     "langgraph_oi": ("LangGraph, OpenInference", "openinference-instrumentation-langchain"),
     "langgraph_traceloop": ("LangGraph, OpenLLMetry", "opentelemetry-instrumentation-langchain"),

@@ -280,7 +280,7 @@ def _numbers(version: str | None) -> tuple[int, ...]:
 
 
 def _loses_text_of_answers(facts: CallFacts) -> str | None:
-    """Botocore writes the tool calls of an answer or its text, never both."""
+    """Botocore writes the tool calls of an answer or its text, never both; genai-langchain before 1.3 does so, too."""
     answers = [choice.message for choice in facts.choices or ()]
     return "answer" if any(map(_is_tool_calls_only, answers)) else None
 
@@ -459,6 +459,7 @@ _LATEST: Final[_Version] = (1 << 30,)
 
 _VERSIONS: Final[dict[str, tuple[tuple[_Version, _Version, _Judge], ...]]] = {
     "openinference.instrumentation.google_genai": (((0,), (1, 4), _joins_streams),),
+    "opentelemetry.instrumentation.genai.langchain": (((0,), (1, 3), _loses_text_of_answers),),
     "opentelemetry.instrumentation.google_genai": (((0,), (1, 3), _shows_texts),),
     "opentelemetry.instrumentation.openai.v1": (((0,), (0, 55), _loses_items),),
     "opentelemetry.util.genai.handler": (((0,), (1, 3), _shows_texts),),

@@ -31,6 +31,8 @@ FLAGGED = {
     "harder_bedrock_botocore_stream": "`gen_ai.choice` has `tool_calls` without the text beside them",
     "harder_bedrock_botocore_invoke": "`gen_ai.choice` has `tool_calls` without the text beside them",
     "harder_haystack_oi": "`llm.input_messages` has neither tool calls nor results of tools",
+    "harder_langgraph_genai_v12_openai": "`gen_ai.output.messages` has no text beside tool calls",
+    "harder_langgraph_genai_v12_responses": "no `gen_ai.output.messages` of Responses",
     "harder_langsmith_anthropic_sync": "Anthropic's client writes spans without content in a trace of their own",
     "harder_langsmith_anthropic_thinking": "Anthropic's client writes spans without content in a trace of their own",
     "harder_litellm_oi_rstream": "no `output.value` of a stream of the Responses API",
@@ -49,7 +51,9 @@ FLAGGED = {
 }
 """Recordings that are incomplete, and what the recorder lost, with its attribute."""
 
-DOUBTED: dict[str, str] = {}
+DOUBTED: dict[str, str] = {
+    "harder_adk_native_gemini": "thoughts were counted, and `gen_ai.output.messages` does not say which texts are some",
+}
 """Recordings that come out right and are incomplete, because the same signs can hide a loss."""
 
 WITHOUT_CALLS = {
