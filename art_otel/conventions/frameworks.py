@@ -238,7 +238,7 @@ def _provider(span: Span) -> str:
 
 
 def _version(span: Span) -> tuple[int, ...]:
-    return tuple(map(int, re.findall(r"\d+", span.scope.version or "1000")))
+    return values.version_numbers(span.scope.version)
 
 
 _LANGCHAIN: Final = "opentelemetry.instrumentation.langchain"

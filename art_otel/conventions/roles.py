@@ -126,7 +126,7 @@ def role_of(span: Span) -> Role:
         return "retrieval"
     if span.scope.name in _SELF_TRACING and _is_uncaptured(span):
         return "uncaptured"
-    if span.name == litellm.RAW_SPAN and not litellm.has_choices(span.attributes):
+    if span.name == litellm.RAW_SPAN and not litellm.has_answer(span.attributes):
         return "inference" if any(name.startswith(_CONTENT_PREFIXES) for name in span.attributes) else "other"
     return "inference"
 
@@ -213,7 +213,7 @@ def _inferred_role(span: Span) -> Role:
     is_instrumentor = _INSTRUMENTORS.match(span.scope.name) is not None
     if span.kind not in _MAY_BE_CLIENT and not is_instrumentor and span.name != litellm.RAW_SPAN:
         return "other"
-    if span.name == litellm.RAW_SPAN and litellm.has_choices(span.attributes):
+    if span.name == litellm.RAW_SPAN and litellm.has_answer(span.attributes):
         return "inference"
     has_request = reader.text(genai.REQUEST_MODEL, *genai.PROVIDERS) is not None
     names_agent = operation_name is None and reader.text(AGENT_NAME, openinference.AGENT_NAME) is not None

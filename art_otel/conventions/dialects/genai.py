@@ -161,6 +161,8 @@ def is_responses(span: Span) -> bool:
         return True
     if is_responses_api_id(values.text(span.attributes.get(RESPONSE_ID))):
         return True
+    if is_responses_api_id(values.text(span.attributes.get(RESPONSE_ID))):  # LiteLLM names the API nowhere else
+        return True
     return span.name.startswith(LOGFIRE_SPANS) and is_logfire_responses(span)
 
 
