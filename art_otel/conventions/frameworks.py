@@ -10,7 +10,6 @@ Invariant: only spans of these recorders are read so. A list that a tool gave is
 entries look like.
 """
 
-import re
 from collections.abc import Callable, Collection
 from functools import lru_cache
 from typing import Final, NamedTuple

@@ -470,7 +470,10 @@ _VERSIONS: Final[dict[str, tuple[tuple[_Version, _Version, _Judge], ...]]] = {
     "opentelemetry.instrumentation.langchain": (((0,), (0, 46), _loses_text_of_prompts),),
     "opentelemetry.instrumentation.openai.v1": (((0,), (0, 55), _loses_items),),
     "opentelemetry.util.genai.handler": (((0,), (1, 3), _shows_texts),),
-    "pydantic-ai": (((0, 8), (1, 60), _keeps_reasoning_apart), ((1, 60), values.LATEST, _keeps_reasoning_apart_of_responses)),
+    "pydantic-ai": (
+        ((0, 8), (1, 60), _keeps_reasoning_apart),
+        ((1, 60), values.LATEST, _keeps_reasoning_apart_of_responses),
+    ),
 }
 """Recorders of which some versions are doubted: the first, the first that is mended, and how they are judged."""
 

@@ -136,6 +136,22 @@ def unwrapped(content: str) -> Value:
     return decoded if is_parts else content
 
 
+def with_empty_results(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """Give an answer to a tool call that has no content an empty one, where other messages have theirs.
+
+    Recorders that leave an empty content out write it like that (a shell command without output). Where nothing has
+    content, it was not recorded.
+    """
+    if not any(message.content for message in messages):
+        return tuple(messages)
+    return tuple(
+        msgspec.structs.replace(message, content="")
+        if message.role == "tool" and message.tool_call_id is not None and message.is_unknown
+        else message
+        for message in messages
+    )
+
+
 def join_messages(messages: Sequence[Message]) -> Message:
     """Join messages of one role to the one that was sampled."""
     if len(messages) == 1:

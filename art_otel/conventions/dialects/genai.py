@@ -159,9 +159,7 @@ def is_responses(span: Span) -> bool:
     """Whether the call went to the Responses API, which may record each output item as a message."""
     if span.name == RESPONSES_SPAN or any(span.attributes.get(name) in _RESPONSES_WORDS for name in _API_NAMES):
         return True
-    if is_responses_api_id(values.text(span.attributes.get(RESPONSE_ID))):
-        return True
-    if is_responses_api_id(values.text(span.attributes.get(RESPONSE_ID))):  # LiteLLM names the API nowhere else
+    if is_responses_api_id(values.text(span.attributes.get(RESPONSE_ID))):  # LiteLLM's callback has no other sign
         return True
     return span.name.startswith(LOGFIRE_SPANS) and is_logfire_responses(span)
 

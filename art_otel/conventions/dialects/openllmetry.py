@@ -24,7 +24,13 @@ from art_otel.conventions.attributes import (
     numbered,
     unflatten,
 )
-from art_otel.conventions.bodies.messages import SPOKEN_TYPES, messages_of, tool_call, unwrapped
+from art_otel.conventions.bodies.messages import (
+    SPOKEN_TYPES,
+    messages_of,
+    tool_call,
+    unwrapped,
+    with_empty_results,
+)
 from art_otel.conventions.bodies.openai_body import parse_tools
 from art_otel.conventions.dialects import genai
 from art_otel.conventions.facts import CallFacts
@@ -135,6 +141,8 @@ def _input_messages(
     except ParseError:
         reader.mark_invalid(_PROMPTS[0])
         return None
+    if not dropped:
+        messages = with_empty_results(messages)
     return None if any(message.is_unknown for message in messages) else messages
 
 
