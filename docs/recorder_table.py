@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from tests.dialects.expected import DOUBTED, FLAGGED, WITHOUT_CALLS
+from tests.dialects.expected import DOUBTED, FLAGGED, UNTRAINED, WITHOUT_CALLS
 
 TRUTHS: Final = Path(__file__).resolve().parent.parent / "tests" / "dialects"
 
@@ -27,6 +27,7 @@ RECORDERS: Final = {
     "dspy_oi": "DSPy, OpenInference",
     "gemini_oi": "Gemini, OpenInference",
     "gemini_otel": "Gemini, OTel's google-genai instrumentor",
+    "laminar": "Laminar 0.8",
     "langfuse": "Langfuse SDK 5",
     "langgraph_genai": "LangGraph, OTel GenAI",
     "langgraph_langsmith": "LangGraph, LangSmith's OTel",
@@ -46,6 +47,7 @@ RECORDERS: Final = {
     "openai_agents_traceloop": "OpenAI Agents, OpenLLMetry",
     "openlit": "OpenLIT, older",
     "openlit_145": "OpenLIT 1.45",
+    "pipecat": "Pipecat 1.14, calls without tools",
     "pydantic": "Pydantic AI 0.4",
     "pydantic_ai": "Pydantic AI, older events",
     "sk_native": "Semantic Kernel",
@@ -59,6 +61,7 @@ RECORDERS: Final = {
     "gemini_oi_v01": "Gemini, OpenInference 0.1.8",
     "gemini_otel_v04": "Gemini, OTel's google-genai instrumentor 0.4",
     "langfuse_v3": "Langfuse SDK 3",
+    "langgraph_traceloop_v053": "LangGraph, OpenLLMetry 0.53",
     "openai_traceloop_v047": "OpenAI's Responses API, OpenLLMetry 0.47",
     "openlit_v141": "OpenLIT 1.41",
     "pydantic_v1": "Pydantic AI 1.44",
@@ -84,8 +87,9 @@ def _recorder(name: str) -> str:
 
 
 def _verdicts(names: list[str]) -> tuple[str, str]:
-    right = [name for name in names if name not in FLAGGED and name not in WITHOUT_CALLS]
+    right = [name for name in names if name not in {*FLAGGED, *UNTRAINED, *WITHOUT_CALLS}]
     lost = dict.fromkeys(f"flagged: {FLAGGED[name]}" for name in names if name in FLAGGED)
     doubted = dict.fromkeys(f"right, and flagged: {DOUBTED[name]}" for name in names if name in DOUBTED)
+    untrained = dict.fromkeys(f"right, and not trained: {UNTRAINED[name]}" for name in names if name in UNTRAINED)
     unread = dict.fromkeys(f"no LLM spans: add `{WITHOUT_CALLS[name]}`" for name in names if name in WITHOUT_CALLS)
-    return f"{len(right)} of {len(names)}", "; ".join((*lost, *doubted, *unread)) or "nothing"
+    return f"{len(right)} of {len(names)}", "; ".join((*lost, *doubted, *untrained, *unread)) or "nothing"

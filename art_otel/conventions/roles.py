@@ -164,6 +164,11 @@ def may_be_call(scope_name: str, span_name: str, attributes: Attributes) -> bool
     return role == "inference"
 
 
+def names_model(span: Span) -> bool:
+    """Whether a span names the model of a request, as an app's own does that lacks what makes it a call."""
+    return genai.REQUEST_MODEL in span.attributes
+
+
 def agent_name(span: Span) -> str | None:
     """The name of the agent that the span ran."""
     attributes = span.attributes

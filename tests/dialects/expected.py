@@ -12,6 +12,7 @@ FLAGGED = {
     "gemini_oi_v01": "`llm.input_messages` joins answers of tools, and `input.value` has them as Python prints them",
     "gemini_oi_v01_stream": "`output.value` has all parts of a stream as one",
     "gemini_otel_v04_thinking": "`gen_ai.output.messages` has thoughts as text parts",
+    "langfuse_v3_responses": "`langfuse.observation.input` lacks the instructions, and nothing has the tools",
     "langfuse_v3_stream": "`langfuse.observation.output` of a stream is the text without the tool calls",
     "openai_traceloop_v047_responses": "`gen_ai.prompt` lacks function calls and their outputs",
     "openlit_v141_anthropic": "`gen_ai.output.messages` has the first tool call only",
@@ -31,6 +32,11 @@ FLAGGED = {
 
 DOUBTED: dict[str, str] = {}
 """Recordings that come out right and are incomplete, because the same signs can hide a loss."""
+
+UNTRAINED = {
+    "logfire_stream_v1": "`response_data` has no finish reason, and its log is written however the stream ended",
+}
+"""Recordings that come out right and complete, and train nothing: why."""
 
 WITHOUT_CALLS = {
     "autogen_native": "openinference-instrumentation-openai",
