@@ -88,8 +88,8 @@ RECORDERS_TEXT: Final = """\
 ## Other clients and frameworks
 
 Real clients and frameworks, recorded against a model server that kept all requests and answers. **Right** means that
-every message, tool call and answer is recorded as the server saw it, and every answer is trained. **Flagged** means that the recorder loses
-something, and the trajectory is incomplete and names it. Then
+every message, tool call and answer is recorded as the server saw it, and every answer is trained. **Flagged** means
+that the recorder loses something, and the trajectory is incomplete and names it. Then
 [use another recorder](spec/recorders.md#what-recorders-lose).
 """
 

@@ -64,9 +64,8 @@ UNKNOWN_MESSAGE: Final = Message(role="assistant")
 def merge_facts(trusted: CallFacts, lesser: CallFacts) -> CallFacts:
     """Merge the facts of two dialects: where both have a field, the more trusted one wins."""
     prompt, choices, usage = trusted.input_messages, trusted.choices, trusted.usage
-    led = prompt or ()
-    if trusted.prompt_known != "verbatim body":
-        led = _with_lost_instructions(led, lesser.input_messages or ())
+    if prompt and lesser.input_messages and trusted.prompt_known != "verbatim body":
+        prompt = _with_lost_instructions(prompt, lesser.input_messages)
     merged = CallFacts(
         operation_name=trusted.operation_name or lesser.operation_name,
         response_id=trusted.response_id or lesser.response_id,
@@ -75,7 +74,7 @@ def merge_facts(trusted: CallFacts, lesser: CallFacts) -> CallFacts:
         response_model=trusted.response_model or lesser.response_model,
         parameters={**lesser.parameters, **trusted.parameters},
         tools=lesser.tools if trusted.tools is None else trusted.tools,
-        input_messages=lesser.input_messages if prompt is None else _merge_inputs(led, lesser.input_messages),
+        input_messages=lesser.input_messages if prompt is None else _merge_inputs(prompt, lesser.input_messages),
         choices=lesser.choices if choices is None else _merge_choices(choices, lesser.choices),
         prompt_token_ids=lesser.prompt_token_ids if trusted.prompt_token_ids is None else trusted.prompt_token_ids,
         usage=lesser.usage if usage is None else _merge_usage(usage, lesser.usage),
@@ -91,11 +90,7 @@ def merge_facts(trusted: CallFacts, lesser: CallFacts) -> CallFacts:
         prompt_known=lesser.prompt_known if prompt is None else trusted.prompt_known,
         answer_known=trusted.answer_known if _tells(choices) else lesser.answer_known or trusted.answer_known,
         gaps=_merge_gaps(trusted, lesser) if lesser.gaps else trusted.gaps,
-        has_instructions=True
-        if led is not prompt and prompt
-        else lesser.has_instructions
-        if trusted.has_instructions is None
-        else trusted.has_instructions,
+        has_instructions=lesser.has_instructions if trusted.has_instructions is None else trusted.has_instructions,
         logprobs_mode=trusted.logprobs_mode or lesser.logprobs_mode,
         closed_by_app=_closed_by_app(trusted.closed_by_app, lesser.closed_by_app),
     )
@@ -253,7 +248,7 @@ def _with_lost_instructions(prompt: tuple[Message, ...], other: tuple[Message, .
     Laminar writes the items of the Responses API in one attribute, and in another what it makes of them, led by the
     instructions.
     """
-    if not prompt or not other or prompt[0].role in _LEADING or other[0].role not in _LEADING:
+    if prompt[0].role in _LEADING or other[0].role not in _LEADING:
         return prompt
     count = next((at for at, message in enumerate(other) if message.role not in _LEADING), len(other))
     is_same = count < len(other) and compatible(prompt[0], other[count])

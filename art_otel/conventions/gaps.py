@@ -402,6 +402,11 @@ def _loses_items_of_history(facts: CallFacts) -> str | None:
     return "prompt" if has_history and is_responses_api_id(facts.response_id) else None
 
 
+def _flattens_without_items(facts: CallFacts) -> str | None:
+    """Laminar leaves the same out where it flattens a prompt; beside that it writes the items as they were sent."""
+    return _loses_items_of_history(facts) if facts.prompt_known == "flattened attributes" else None
+
+
 def _loses_parameters(facts: CallFacts) -> str | None:
     """LiveKit writes the definitions of functions without their parameters, which GenAI's conventions leave open."""
     return "tools" if facts.tools and not any(map(_has_parameters, facts.tools)) else None
@@ -444,6 +449,7 @@ _JUDGES: Final[dict[str, _Judge]] = {
     "gcp.vertex.agent": _shows_thoughts_as_text,
     "litellm": _loses_items_of_input,
     "livekit-agents": _loses_parameters,
+    "lmnr.tracer": _flattens_without_items,
     "openinference.instrumentation.bedrock": _loses_answers_of_tools,
     "openinference.instrumentation.crewai": _loses_tool_calls,
     "openinference.instrumentation.haystack": _loses_tool_calls,
