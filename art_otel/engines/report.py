@@ -138,10 +138,7 @@ def _hints(spans: int, logs: int, quarantined: int, account: AssemblyStats) -> I
     elif account.trajectories == 0 and account.rewards_undeliverable and not account.spans_without_calls:
         pass  # rewards alone, as a judge in another process gives them: what they miss is said below
     elif account.trajectories == 0 and sum(account.calls_without_content.values()) == 0:
-        yield (
-            f"{read}, no LLM call: made by {_names(account.spans_without_calls) or 'nobody'}."
-            f"{_advice(account)}"
-        )
+        yield (f"{read}, no LLM call: made by {_names(account.spans_without_calls) or 'nobody'}.{_advice(account)}")
     elif calls == 0:
         yield f"{read}, no LLM call: the rollouts are there, but no instrumentor recorded a call in them."
     for scope, count in sorted(account.calls_without_content.items()):

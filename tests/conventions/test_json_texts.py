@@ -52,6 +52,7 @@ MEAN = ['[{"type": "text", "text": "x"}]', '{"role": "admin", "name": "Bob"}', '
 STREAMED = {"langfuse.observation.completion_start_time": '"2026-11-28T06:09:46.030513Z"'}
 ASKED = {"gen_ai.request.model": "m", "gen_ai.input.messages": '[{"role": "user", "content": "q"}]'}
 CHAT = {**ASKED, "gen_ai.operation.name": "chat"}
+FIRST = "gen_ai.completion.0"
 OI = {"openinference.span.kind": "LLM", "llm.input_messages.0.message.role": "user"}
 OI |= {"llm.input_messages.0.message.content": "q", "llm.output_messages.0.message.role": "assistant"}
 
@@ -84,7 +85,11 @@ WAYS = {
     "gen_ai, parts": lambda text: genai([{"role": "assistant", "parts": [{"type": "text", "content": text}]}]),
     "gen_ai, content": lambda text: genai([message(text)]),
     "gen_ai, choices": lambda text: genai([{"index": 0, "message": message(text), "finish_reason": "stop"}]),
-    "gen_ai.prompt": lambda text: {**CHAT, "gen_ai.completion.0.role": "assistant", "gen_ai.completion.0.content": text},
+    "gen_ai.prompt": lambda text: {
+        **CHAT,
+        "gen_ai.completion.0.role": "assistant",
+        "gen_ai.completion.0.content": text,
+    },
     "openinference, body": lambda text: {"openinference.span.kind": "LLM", "output.value": json.dumps(choices(text))},
     "openinference, text": lambda text: {**OI, "output.value": text, "llm.output_messages.0.message.content": text},
     "langfuse, message": lambda text: LANGFUSE | {"langfuse.observation.output": json.dumps(message(text))},

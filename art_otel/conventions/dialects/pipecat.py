@@ -8,16 +8,12 @@ interrupted.
 
 from typing import Final
 
-import msgspec
-
-from art_otel.conventions import values
 from art_otel.conventions.attributes import SpanRecording
 from art_otel.conventions.bodies.messages import with_instructions
 from art_otel.conventions.bodies.openai_body import parse_tools, system_messages
 from art_otel.conventions.bodies.recorded_values import read_input, read_output
-from art_otel.conventions.dialects.dialect import Dialect, Role
+from art_otel.conventions.dialects.dialect import Dialect
 from art_otel.conventions.facts import CallFacts, recorded_facts
-from art_otel.spans import Span
 
 CONVENTION: Final = "pipecat"
 
