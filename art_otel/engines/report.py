@@ -4,7 +4,7 @@ Invariant: every sum of `store.ConversionReport` holds: each span, call and rewa
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from art_otel.conventions import ANTHROPIC_SDK, capture_switch, client_instrumentor
 from art_otel.engines.read import ReadSummary
@@ -70,7 +70,9 @@ def describe_conversion(counts: ReadSummary, account: AssemblyStats) -> Conversi
             total=account.trajectories, complete=account.complete, incomplete=_sorted(account.incomplete)
         ),
         files=[_file(file) for file in counts.files],
-        hints=[_NOTHING_NEW] if is_idle else [*_hints(read, counts.logs, quarantined.total(), account)],
+        hints=[_NOTHING_NEW]
+        if is_idle
+        else [*_hints(read, counts.logs, quarantined.total(), account), *_replaced(counts.files)],
         quarantine=[QuarantineEntry(reason=one.reason, path=one.path, detail=one.detail) for one in damages],
     )
 
@@ -147,6 +149,16 @@ def _hints(spans: int, logs: int, quarantined: int, account: AssemblyStats) -> I
             f" was off, set {capture_switch(scope)} in the traced app."
         )
     yield from _unmatched(account)
+
+
+def _replaced(files: Sequence[FileStats]) -> Iterator[str]:
+    """Say where texts are not as they were, which no message shows: a tool may have given such a character."""
+    if paths := [file.path for file in files if file.replaced]:
+        named = ", ".join(paths[:_NAMED]) + (", …" if len(paths) > _NAMED else "")
+        yield (
+            f"{_count(sum(file.replaced for file in files), 'character')} of {named} read as U+FFFD: bytes that are no"
+            " UTF-8, or halves of an emoji. Who cut these texts, or wrote them in another encoding?"
+        )
 
 
 def _unmatched(account: AssemblyStats) -> Iterator[str]:

@@ -13,7 +13,14 @@ FLAGGED = {
     "gemini_oi_v01_stream": "`output.value` has all parts of a stream as one",
     "gemini_otel_v04_thinking": "`gen_ai.output.messages` has thoughts as text parts",
     "langfuse_v3_responses": "`langfuse.observation.input` lacks the instructions, and nothing has the tools",
+    "langgraph_traceloop_v040": "`gen_ai.prompt` lacks the text beside tool calls",
     "langfuse_v3_stream": "`langfuse.observation.output` of a stream is the text without the tool calls",
+    "litellm_callback_responses": "`gen_ai.input.messages` has reasoning, function calls and their outputs as a user's"
+    " empty messages",
+    "litellm_callback_rstream": "`gen_ai.input.messages` has reasoning, function calls and their outputs as a user's"
+    " empty messages",
+    "litellm_v2_responses": "no attribute has the `instructions`",
+    "openai_genai_v11_responses": "`gen_ai.input.messages` lacks function calls and their outputs",
     "openai_traceloop_v047_responses": "`gen_ai.prompt` lacks function calls and their outputs",
     "openlit_v141_anthropic": "`gen_ai.output.messages` has the first tool call only",
     "pydantic_v1_attributes": "`gen_ai.input.messages` has reasoning that was sent as `<think>` in the text",
@@ -30,7 +37,9 @@ FLAGGED = {
 }
 """Recordings that are incomplete, and what the recorder lost, with its attribute."""
 
-DOUBTED: dict[str, str] = {}
+DOUBTED = {
+    "livekit_native": "`gen_ai.tool.definitions` has functions without their parameters",
+}
 """Recordings that come out right and are incomplete, because the same signs can hide a loss."""
 
 UNTRAINED = {

@@ -152,6 +152,18 @@ def with_empty_results(messages: Sequence[Message]) -> tuple[Message, ...]:
     )
 
 
+MAY_BE_PARTS: Final = "a tool's answer that is JSON of content parts, or was parts"
+"""Evidence of a gap: recorders that write lists as JSON write a text that is JSON alike."""
+
+_LANGCHAIN_ID: Final = "lc_"
+
+
+def are_of_langchain(content: Value) -> bool:
+    """Whether these parts are LangChain's own, by their ids: its tools of MCP give such parts, and no tool a text."""
+    ids = [values.text((values.mapping(part) or {}).get("id")) for part in values.items(content) or ()]
+    return bool(ids) and all(identifier is not None and identifier.startswith(_LANGCHAIN_ID) for identifier in ids)
+
+
 def join_messages(messages: Sequence[Message]) -> Message:
     """Join messages of one role to the one that was sampled."""
     if len(messages) == 1:

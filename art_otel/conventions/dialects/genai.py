@@ -24,7 +24,6 @@ from art_otel.conventions.bodies.messages import (
     join_assistant_messages,
     messages_of,
     read_messages,
-    sent_result,
     with_instructions,
 )
 from art_otel.conventions.bodies.openai_body import (
@@ -38,6 +37,7 @@ from art_otel.conventions.bodies.openai_body import (
 from art_otel.conventions.facts import NO_FACTS, CallFacts, merge_facts, with_gap
 from art_otel.conventions.frameworks import (
     FRAMEWORKS,
+    TOOL_DEFINITIONS,
     may_have_blocks,
     read_blocks,
     result_writer,
@@ -67,7 +67,6 @@ PREFIXES: Final = ("gen_ai.", "llm.usage.total_tokens", "llm.is_streaming")
 
 _INSTRUCTIONS: Final = "gen_ai.system_instructions"
 _CONVERSATION: Final = "gen_ai.conversation.id"
-_TOOLS: Final = "gen_ai.tool.definitions"
 _FINISH_REASONS: Final = "gen_ai.response.finish_reasons"
 _FINISH_REASON_NAMES: Final = (
     _FINISH_REASONS,
@@ -179,7 +178,7 @@ def _facts(reader: AttributeReader, convention: str, span: Span) -> CallFacts | 
         request_model=text(get(REQUEST_MODEL)),
         response_model=text(get("gen_ai.response.model")),
         parameters=read_parameters(reader, layout.parameters),
-        tools=reader.parsed(_TOOLS, parse_tools, reader.attributes.get(_TOOLS)) if _TOOLS in attributes else None,
+        tools=reader.parsed(TOOL_DEFINITIONS, parse_tools, get(TOOL_DEFINITIONS)),
         input_messages=_prompt(reader, span, responses=responses),
         choices=_choices(reader, span, responses=responses) if OUTPUT_MESSAGES in attributes else None,
         usage=read_usage(reader, layout.usage) if layout.usage else None,
@@ -215,7 +214,7 @@ def _prompt(reader: AttributeReader, span: Span, *, responses: bool) -> tuple[Me
     elif is_framework and may_have_blocks(span.scope.name, reader.attributes[INPUT_MESSAGES]):
         messages = read_blocks(reader, INPUT_MESSAGES)
     else:
-        messages = read_messages(reader, INPUT_MESSAGES, result_writer(span) if is_framework else sent_result)
+        messages = read_messages(reader, INPUT_MESSAGES, result_writer(span))
     if messages is not None and responses:
         messages = join_assistant_messages(messages)
     instructions = _instructions(reader) if _INSTRUCTIONS in reader.attributes else ()

@@ -25,7 +25,9 @@ from art_otel.conventions.attributes import (
     unflatten,
 )
 from art_otel.conventions.bodies.messages import (
+    MAY_BE_PARTS,
     SPOKEN_TYPES,
+    are_of_langchain,
     messages_of,
     tool_call,
     unwrapped,
@@ -236,9 +238,9 @@ def _sent(reader: AttributeReader, scope: str, entry: dict[str, Value]) -> dict[
         role in ("tool", "function")
         and isinstance(entry.get("content"), str)
         and message["content"] != entry["content"]
+        and not are_of_langchain(message["content"])
     ):
-        # Lists are written as JSON, and so may a tool answer.
-        reader.gap("lossy recorder", "a tool's answer that is JSON of content parts, or was parts", field="prompt")
+        reader.gap("lossy recorder", MAY_BE_PARTS, field="prompt")
     return message
 
 
