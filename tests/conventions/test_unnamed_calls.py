@@ -38,6 +38,7 @@ def unknown(**others):
         (unknown(**MODEL), "client", "other"),
         ({"gen_ai.operation.name": "invoke_workflow", **MESSAGES}, "client", "other"),
         ({"gen_ai.operation.name": "plan", **MESSAGES}, "internal", "other"),
+        ({"gen_ai.operation.name": "agent_step", "openinference.span.kind": "LLM"}, "internal", "other"),
         ({"lmnr.span.type": "LLM"}, "internal", "inference"),
         ({"lmnr.span.type": "TOOL"}, "internal", "tool"),
         ({"lmnr.span.type": "DEFAULT"}, "internal", "other"),
