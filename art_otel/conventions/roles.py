@@ -49,8 +49,8 @@ _OPERATIONS: Final[dict[str, Role]] = {
     "execute_tool": "tool",
     **dict.fromkeys(("create_agent", "invoke_workflow", "plan", "retrieval", "rerank", "agent_step"), "other"),
 }
-"""The roles of operations; `agent_step` is the AI SDK's, around a call. Any other word says nothing, and other attributes do: OpenLLMetry's LangChain 0.53 has the
-operation `llm_request` beside the type `chat`."""
+"""The roles of operations; `agent_step` is the AI SDK's, around a call. Any other word says nothing, and other
+attributes do: OpenLLMetry's LangChain 0.53 has the operation `llm_request` beside the type `chat`."""
 
 _OPENINFERENCE_KINDS: Final[dict[str, Role]] = {
     "LLM": "inference",
