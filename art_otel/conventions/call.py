@@ -32,6 +32,7 @@ from art_otel.conventions.gaps import (
 from art_otel.conventions.vocabulary import (
     ERROR_FINISH_REASON,
     TEXT_COMPLETION,
+    UNKNOWN_ROLE,
     completed_reason,
     failure_of,
     names_no_tool_calls,
@@ -48,7 +49,7 @@ finish reason `error`. Neither is a failure."""
 def parse_call(span: Span, logs: Sequence[LogRecord] = ()) -> InferenceCall:
     """Parse the call that an inference span and its log records describe; the span tree sets `agent` and `step`."""
     recording = SpanRecording(span, logs, names_of(span.attributes))
-    facts = _read_facts(recording)
+    facts = _with_assistants(_read_facts(recording))
     operation_name = facts.operation_name or operation_of_name(span.name) or "chat"
     if operation_name == TEXT_COMPLETION:
         facts = _without_echo(with_several_prompts(_without_batch_prompts(facts)))
@@ -126,6 +127,18 @@ def _read_facts(recording: SpanRecording) -> CallFacts:
     if any(gap.kind == "miscounted" for gap in facts.gaps):
         return without_ids(facts)  # which a recording without a count has as well
     return facts
+
+
+def _with_assistants(facts: CallFacts) -> CallFacts:
+    """Make messages that were sampled the assistant's where a recorder does not know whose they are."""
+    choices = facts.choices or ()
+    if all(choice.message.role != UNKNOWN_ROLE for choice in choices):
+        return facts
+    return msgspec.structs.replace(facts, choices=tuple(map(_by_assistant, choices)))
+
+
+def _by_assistant(choice: Choice) -> Choice:
+    return msgspec.structs.replace(choice, message=msgspec.structs.replace(choice.message, role="assistant"))
 
 
 def _with_source(facts: CallFacts, known: Known) -> CallFacts:

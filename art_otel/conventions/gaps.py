@@ -26,7 +26,7 @@ from art_otel.conventions.dialects import art
 from art_otel.conventions.facts import CallFacts, choices_without_ids, with_gap
 from art_otel.conventions.masks import find_masked, is_hash, is_plain, mask_of, signs_of
 from art_otel.conventions.value_limits import cut_values
-from art_otel.conventions.vocabulary import is_responses_api_id
+from art_otel.conventions.vocabulary import UNKNOWN_ROLE, is_responses_api_id
 from art_otel.spans import Attributes, Scope, Value
 
 _Sign: TypeAlias = tuple[GapKind, str]
@@ -218,7 +218,7 @@ def _judge(messages: Iterable[Message], judged: _Judged) -> _Judged:
     """Add to what was judged the signs of gaps in further messages, most of which have nothing to judge."""
     for message in messages:
         text = message.content
-        if text is None or text[-1:] in _LAST_CHARACTERS or not is_plain(message):
+        if text is None or text[-1:] in _LAST_CHARACTERS or message.role == UNKNOWN_ROLE or not is_plain(message):
             judged = _Judged(judged.signs + _signs_of(message), judged.has_hash or is_hash(message))
     return judged
 
@@ -230,6 +230,8 @@ def _signs_of(message: Message) -> tuple[_Sign, ...]:
         signs.append(("masked", mask.evidence))
     if message.role in _ASKING and message.is_unknown:
         signs.append(("off", f"a message of role {message.role} without content"))
+    if message.role == UNKNOWN_ROLE:
+        signs.append(("not understood", f"a message of role {UNKNOWN_ROLE}"))
     if message.parts is not None:
         signs.extend(("not understood", f"parts of type {kind}") for kind in _unknown_types(message.parts))
     if text is not None and (text == _REPLACED or (message.role in ("assistant", "system") and text.endswith(_MARKS))):
@@ -261,7 +263,7 @@ def _judges(scope: Scope, names: AttributeNames) -> Iterator[_Judge]:
     if scope.name in _JUDGES:
         yield _JUDGES[scope.name]
     for first, mended, judge in _VERSIONS.get(scope.name, ()):
-        if first <= _numbers(scope.version) < mended:
+        if first <= values.version_numbers(scope.version) < mended:
             yield judge
     if scope.name in _BEFORE:
         later, judge = _BEFORE[scope.name]
@@ -274,11 +276,6 @@ def is_error_unknown(scope: str, response_id: str | None) -> bool:
     return scope == "opentelemetry.instrumentation.genai.langchain" and is_responses_api_id(response_id)
 
 
-def _numbers(version: str | None) -> tuple[int, ...]:
-    """The numbers of a version; who names none is new."""
-    return tuple(map(int, re.findall(r"\d+", (version or "").partition("b")[0]))) or _LATEST
-
-
 def _loses_text_of_answers(facts: CallFacts) -> str | None:
     """Botocore writes the tool calls of an answer or its text, never both; genai-langchain before 1.3 does so, too."""
     answers = [choice.message for choice in facts.choices or ()]
@@ -288,6 +285,12 @@ def _loses_text_of_answers(facts: CallFacts) -> str | None:
 def _loses_text(facts: CallFacts) -> str | None:
     """Semantic Kernel does the same, in prompts too."""
     return "call" if any(map(_is_tool_calls_only, _assistant_messages(facts))) else None
+
+
+def _loses_text_of_prompts(facts: CallFacts) -> str | None:
+    """OpenLLMetry's LangChain left the text beside tool calls out of prompts before 0.46."""
+    prompt = [one for one in facts.input_messages or () if one.role == "assistant"]
+    return "prompt" if any(map(_is_tool_calls_only, prompt)) else None
 
 
 def _loses_tool_calls(facts: CallFacts) -> str | None:
@@ -405,6 +408,46 @@ def _keeps_unsent_text(facts: CallFacts) -> str | None:
     return "prompt" if is_of_responses and rewritten else None
 
 
+def _loses_items_of_input(facts: CallFacts) -> str | None:
+    """LiteLLM's callback writes all items of the Responses API's prompts as messages.
+
+    One without a role or content (reasoning, a function call, its output) is a user's empty message.
+    """
+    is_lost = any(one.role == "user" and one.content == "" for one in facts.input_messages or ())
+    return "prompt" if is_lost and is_responses_api_id(facts.response_id) else None
+
+
+def _loses_response_instructions(facts: CallFacts) -> str | None:
+    """LiteLLM's newer OTel leaves the instructions out of the Responses API's prompts."""
+    prompt = facts.input_messages
+    has_instructions = prompt is not None and any(one.role in ("system", "developer") for one in prompt[:1])
+    return None if has_instructions or not is_responses_api_id(facts.response_id) else "prompt"
+
+
+def _loses_items_of_history(facts: CallFacts) -> str | None:
+    """OTel's genai-openai left function calls and their outputs out of the Responses API's prompts before 1.2.
+
+    Only then is this its scope, whose version is another package's. A prompt without an answer may be a first one.
+    """
+    has_history = any(one.role == "assistant" for one in facts.input_messages or ())
+    return "prompt" if has_history and is_responses_api_id(facts.response_id) else None
+
+
+def _flattens_without_items(facts: CallFacts) -> str | None:
+    """Laminar leaves the same out where it flattens a prompt; beside that it writes the items as they were sent."""
+    return _loses_items_of_history(facts) if facts.prompt_known == "flattened attributes" else None
+
+
+def _loses_parameters(facts: CallFacts) -> str | None:
+    """LiveKit writes the definitions of functions without their parameters, which GenAI's conventions leave open."""
+    return "tools" if facts.tools and not any(map(_has_parameters, facts.tools)) else None
+
+
+def _has_parameters(tool: Value) -> bool:
+    fields = values.mapping(tool) or {}
+    return fields.get("type") != "function" or "parameters" in (values.mapping(fields.get("function")) or {})
+
+
 def _loses_functions(facts: CallFacts) -> str | None:
     """OpenLLMetry writes neither the calls nor the results of the older `functions`, nor a refusal in a prompt.
 
@@ -438,6 +481,9 @@ _JUDGES: Final[dict[str, _Judge]] = {
     "@traceloop/instrumentation-openai": _loses_responses,
     "gcp.vertex.agent": _shows_thoughts_as_text,
     "openinference.instrumentation.agno": _keeps_unsent_text,
+    "litellm": _loses_items_of_input,
+    "livekit-agents": _loses_parameters,
+    "lmnr.tracer": _flattens_without_items,
     "openinference.instrumentation.bedrock": _loses_answers_of_tools,
     "openinference.instrumentation.crewai": _loses_tool_calls,
     "openinference.instrumentation.haystack": _loses_tool_calls,
@@ -451,19 +497,24 @@ _JUDGES: Final[dict[str, _Judge]] = {
     "opentelemetry.instrumentation.llamaindex": _loses_tool_calls,
     "opentelemetry.instrumentation.openai.v1": _loses_functions,
     "opentelemetry.instrumentation.botocore.bedrock-runtime": _loses_text_of_answers,
+    "opentelemetry.util.genai.handler": _loses_items_of_history,
     "semantic_kernel.utils.telemetry.model_diagnostics.decorators": _loses_text,
 }
 
 _Version: TypeAlias = tuple[int, ...]
-_LATEST: Final[_Version] = (1 << 30,)
 
 _VERSIONS: Final[dict[str, tuple[tuple[_Version, _Version, _Judge], ...]]] = {
+    "litellm": (((0,), values.LATEST, _loses_response_instructions),),  # its callback, which has them, names no version
     "openinference.instrumentation.google_genai": (((0,), (1, 4), _joins_streams),),
     "opentelemetry.instrumentation.genai.langchain": (((0,), (1, 3), _loses_text_of_answers),),
     "opentelemetry.instrumentation.google_genai": (((0,), (1, 3), _shows_texts),),
+    "opentelemetry.instrumentation.langchain": (((0,), (0, 46), _loses_text_of_prompts),),
     "opentelemetry.instrumentation.openai.v1": (((0,), (0, 55), _loses_items),),
     "opentelemetry.util.genai.handler": (((0,), (1, 3), _shows_texts),),
-    "pydantic-ai": (((0, 8), (1, 60), _keeps_reasoning_apart), ((1, 60), _LATEST, _keeps_reasoning_apart_of_responses)),
+    "pydantic-ai": (
+        ((0, 8), (1, 60), _keeps_reasoning_apart),
+        ((1, 60), values.LATEST, _keeps_reasoning_apart_of_responses),
+    ),
 }
 """Recorders of which some versions are doubted: the first, the first that is mended, and how they are judged."""
 

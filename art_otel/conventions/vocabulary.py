@@ -12,6 +12,8 @@ from art_otel.conventions.attributes import AttributeReader
 from art_otel.spans import Span, Value
 
 TEXT_COMPLETION: Final = "text_completion"
+UNKNOWN_ROLE: Final = "unknown"
+"""What OpenLLMetry writes as the role of a message of which it does not know one."""
 
 _WORDS: Final = {
     "completion": TEXT_COMPLETION,

@@ -35,8 +35,8 @@ from art_otel.conventions import (
     retried_tool_call,
     span_env_state,
     span_extra,
+    with_agent_content,
     with_agent_conversation,
-    with_agent_instructions,
     with_retried_tools,
 )
 from art_otel.spans import LogRecord, Span, SpanKey, SpanTree, Value
@@ -123,8 +123,8 @@ def _in_context(call: InferenceCall, spans: Sequence[Span], context: _TreeContex
     outermost = spans[0]
     ancestors = context.ancestry.context_including(outermost.key)
     agent, step, untrained = ancestors.agent, ancestors.step, ancestors.untrained
-    if ancestors.instructions is not None:
-        call = with_agent_instructions(call, outermost, ancestors.instructions)
+    if ancestors.content is not None:
+        call = with_agent_content(call, outermost, ancestors.content)
     if ancestors.conversation is not None:
         call = with_agent_conversation(call, ancestors.conversation)
     if len(spans) > 1:

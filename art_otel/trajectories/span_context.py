@@ -23,11 +23,11 @@ import msgspec
 from art_otel import attributes
 from art_otel.conventions import (
     INSTANCE,
-    AgentInstructions,
+    AgentContent,
     RecordedMessage,
     Role,
+    agent_content,
     agent_conversation,
-    agent_instructions,
     agent_name,
     begins_exchange,
     exchange_of,
@@ -272,7 +272,7 @@ def _logs(root: Span) -> tuple[str, ...]:
 
 
 class AncestorContext(NamedTuple):
-    """The nearest agent's name, instructions and conversation, the nearest step and call, from a span upward.
+    """The nearest agent's name, content and conversation, the nearest step and call, from a span upward.
 
     `untrained` is the nearest mark that the policy does not learn from the calls, also of a rollout further out.
     `call` and `call_depth`, the number of calls, are reset at a rollout's root, because no request encloses a rollout.
@@ -284,7 +284,7 @@ class AncestorContext(NamedTuple):
     call: SpanKey | None = None
     call_depth: int = 0
     boundary_depth: int = 0
-    instructions: AgentInstructions | None = None
+    content: AgentContent | None = None
     conversation: str | None = None
     untrained: str | None = None
 
@@ -312,22 +312,24 @@ class Ancestry:
 
     def _extend(self, key: SpanKey, above: AncestorContext | None) -> AncestorContext:
         span, role = self._tree.spans[key], self._roles[key]
-        agent, step, call, call_depth, boundary_depth, instructions, conversation, untrained = above or _NO_CONTEXT
+        agent, step, call, call_depth, boundary_depth, content, conversation, untrained = above or _NO_CONTEXT
         if role == "inference":
             call, call_depth = key, call_depth + 1
         elif key in self._rollouts:
             call, call_depth = None, 0
         if attributes.STEP_INDEX in span.attributes:
             step = span
+        if role == "tool":  # whose calls are not the agent's
+            content = None
         if role == "agent":
-            instructions, conversation = agent_instructions(span), agent_conversation(span)
+            content, conversation = agent_content(span), agent_conversation(span)
         return AncestorContext(
             agent_name(span) or agent,
             step,
             call,
             call_depth,
             boundary_depth + (role in ("tool", "agent")),
-            instructions,
+            content,
             conversation,
             untrained_mark(span) or untrained,
         )

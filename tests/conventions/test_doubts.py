@@ -210,3 +210,53 @@ def test_a_text_part_without_its_text_was_taken_out():
     }
     assert "off" in doubts(call(known))
     assert doubts(call({**known, f"{part}.text": ""})) == ()
+
+
+def test_litellm_writes_items_that_it_does_not_know_as_empty_messages_of_users():
+    lost, whole = [*ASKED, message("user", text(""))], [*ASKED, message("assistant", text("a")), *ASKED]
+    response = {"gen_ai.response.id": "resp_1"}
+    assert doubts(chat(lost, text("a"), scope="litellm", **response)) == ("lossy recorder",)
+    assert doubts(chat(whole, text("a"), scope="litellm", **response)) == ()
+    assert doubts(chat(lost, text("a"), scope="litellm")) == ()
+
+
+def test_functions_without_parameters_are_all_that_livekit_writes():
+    bare = [{"type": "function", "name": "look", "description": "Looks."}]
+    whole = [{**bare[0], "parameters": {"type": "object", "properties": {}}}]
+    for tools, expected in ((bare, ("lossy recorder",)), (whole, ())):
+        recorded = chat(ASKED, calls(x=1), scope="livekit-agents", **{"gen_ai.tool.definitions": json.dumps(tools)})
+        assert (doubts(recorded), {gap.field for gap in recorded.gaps}) == (expected, {"tools"} if expected else set())
+
+
+def test_a_role_that_the_recorder_does_not_know():
+    """OpenLLMetry's LangChain writes `unknown` for what it has no word for: for answers, too, which are the model's."""
+    prompt = {"gen_ai.prompt.0.role": "unknown", "gen_ai.prompt.0.content": "q"}
+    known = {"gen_ai.prompt.0.role": "user", "gen_ai.prompt.0.content": "q"}
+    answer = {"gen_ai.completion.0.role": "unknown", "gen_ai.completion.0.content": "a"}
+    for asked, expected in ((prompt, ("not understood",)), (known, ())):
+        recorded = call({"llm.request.type": "chat", **asked, **answer})
+        assert (recorded.choices[0].message.role, doubts(recorded)) == ("assistant", expected)
+
+
+def test_the_tool_calls_of_several_choices_that_litellm_numbers_alike():
+    choices = {
+        f"gen_ai.completion.{n}.{name}": value
+        for n in (0, 1)
+        for name, value in (("role", "assistant"), ("function_call.name", "look"), ("function_call.arguments", "{}"))
+    }
+    assert doubts(call({"llm.request.type": "chat", **choices}, scope="litellm")) == ("lossy recorder",)
+
+
+PARTS = [{"type": "text", "text": "a"}]
+
+
+@pytest.mark.parametrize(
+    ("parts", "expected"), [(PARTS, ("lossy recorder",)), ([{**PARTS[0], "id": "lc_1"}], ()), ([{"x": 1}], ())]
+)
+def test_an_answer_of_a_tool_that_is_the_json_of_parts(parts, expected):
+    """LangChain's own parts, as of tools of MCP, have its ids; a text may be such JSON, too."""
+    answer = {"type": "tool_call_response", "id": "c", "response": json.dumps(parts)}
+    prompt = [*ASKED, message("assistant", calls()), message("tool", answer)]
+    recorded = chat(prompt, text("a"), scope="opentelemetry.instrumentation.langchain")
+    assert recorded.input_messages[-1].content == ("a" if "type" in parts[0] else json.dumps(parts))
+    assert doubts(recorded) == expected

@@ -138,6 +138,34 @@ def unwrapped(content: str) -> Value:
     return decoded if is_parts else content
 
 
+def with_empty_results(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """Give an answer to a tool call that has no content an empty one, where other messages have theirs.
+
+    Recorders that leave an empty content out write it like that (a shell command without output). Where nothing has
+    content, it was not recorded.
+    """
+    if not any(message.content for message in messages):
+        return tuple(messages)
+    return tuple(
+        msgspec.structs.replace(message, content="")
+        if message.role == "tool" and message.tool_call_id is not None and message.is_unknown
+        else message
+        for message in messages
+    )
+
+
+MAY_BE_PARTS: Final = "a tool's answer that is JSON of content parts, or was parts"
+"""Evidence of a gap: recorders that write lists as JSON write a text that is JSON alike."""
+
+_LANGCHAIN_ID: Final = "lc_"
+
+
+def are_of_langchain(content: Value) -> bool:
+    """Whether these parts are LangChain's own, by their ids: its tools of MCP give such parts, and no tool a text."""
+    ids = [values.text((values.mapping(part) or {}).get("id")) for part in values.items(content) or ()]
+    return bool(ids) and all(identifier is not None and identifier.startswith(_LANGCHAIN_ID) for identifier in ids)
+
+
 def join_messages(messages: Sequence[Message]) -> Message:
     """Join messages of one role to the one that was sampled."""
     if len(messages) == 1:

@@ -240,10 +240,8 @@ def given_ids(prompt: Value) -> TokenIds | None:
 def _choices(reader: AttributeReader, name: str, body: dict[str, Value]) -> tuple[Choice, ...] | None:
     if "choices" in body:
         return read_choices(reader, name, choices_with_ids(body))
-    if "output" in body:
-        output = join_assistant_messages(
-            tuple(message for item in values.items(body["output"]) or () for message in messages_of(item))
-        )
+    if (items := values.items(body.get("output"))) is not None:
+        output = join_assistant_messages(tuple(message for item in items for message in messages_of(item)))
         reason = response_finish_reason(body, tool_calls=any(message.tool_calls for message in output))
         return tuple(Choice(index=0, message=message, finish_reason=reason) for message in output[:1])
     if body.get("role") == "assistant" and "content" in body:

@@ -17,6 +17,7 @@ from art_otel.conventions.dialects import (
     genai,
     genai_events,
     google_adk,
+    laminar,
     langfuse,
     langsmith,
     litellm,
@@ -25,6 +26,7 @@ from art_otel.conventions.dialects import (
     mlflow,
     openinference,
     openllmetry,
+    pipecat,
     vercel_ai,
 )
 from art_otel.conventions.dialects.dialect import Dialect, Role
@@ -54,6 +56,8 @@ DIALECTS: Final = (
     mastra.DIALECT,
     gemini_cli.DIALECT,
     Dialect(convention=genai.CONVENTION, known="parsed attributes", read=genai.read, shown_by=genai.PREFIXES),
+    laminar.DIALECT,
+    pipecat.DIALECT,
     mlflow.DIALECT,  # which repeats what other tracers recorded
     langsmith.DIALECT,
     genai_events.LIST_DIALECT,
