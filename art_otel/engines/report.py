@@ -144,10 +144,7 @@ def _hints(spans: int, logs: int, quarantined: int, account: AssemblyStats) -> I
     elif account.trajectories == 0 and account.rewards_undeliverable and not account.spans_without_calls:
         pass  # rewards alone, as a judge in another process gives them: what they miss is said below
     elif account.trajectories == 0 and sum(account.calls_without_content.values()) == 0:
-        yield (
-            f"{read}, no LLM call: made by {_names(account.spans_without_calls) or 'nobody'}."
-            f"{_advice(account.spans_without_calls)}"
-        )
+        yield (f"{read}, no LLM call: made by {_names(account.spans_without_calls) or 'nobody'}.{_advice(account)}")
     elif calls == 0:
         yield f"{read}, no LLM call: the rollouts are there, but no instrumentor recorded a call in them."
     for scope, count in sorted(account.calls_without_content.items()):
@@ -189,14 +186,19 @@ def _unmatched(account: AssemblyStats) -> Iterator[str]:
         yield f"{account.logs_without_span} log records name spans that are not in the sources: convert both together."
 
 
-def _advice(scopes: Counter[str]) -> str:
-    """Name what has to be installed where these scopes made spans and none was an LLM call."""
-    for scope in sorted(scopes):
+def _advice(account: AssemblyStats) -> str:
+    """Name what has to be installed or written where spans were made and none was an LLM call."""
+    for scope in sorted(account.spans_without_calls):
         if (instrumentor := client_instrumentor(scope)) is not None:
             return (
                 f" {scope} leaves calls to a model to the instrumentor of the client that the framework uses: add"
                 f" {instrumentor}."
             )
+    if naming := +account.spans_naming_models:
+        return (
+            f" Spans of {_names(naming)} name a model (gen_ai.request.model) and no operation: a call of your own needs"
+            " gen_ai.operation.name=chat, or its messages (gen_ai.input.messages and gen_ai.output.messages)."
+        )
     return (
         " LLM calls are spans made by an instrumentor of the client, e.g. opentelemetry-instrumentation-openai; was one"
         " installed and active?"

@@ -21,9 +21,11 @@ def calls(**arguments: object) -> dict:
     return {"type": "tool_call", "id": "c", "name": "look", "arguments": arguments}
 
 
-def chat(prompt: list[dict], *answer: dict, scope: str = "app", **attributes: object) -> InferenceCall:
+def chat(
+    prompt: list[dict], *answer: dict, scope: str = "app", version: str = "", **attributes: object
+) -> InferenceCall:
     answered = [{**message("assistant", *answer), "finish_reason": "stop"}]
-    return genai(prompt, answered, attributes, scope=scope)
+    return genai(prompt, answered, attributes, scope=scope, version=version)
 
 
 ASKED = [message("user", text("q"))]
@@ -149,6 +151,20 @@ def test_a_body_without_the_tool_calls_of_its_attributes(reason, expected):
 )
 def test_a_recorder_that_is_known_to_lose_or_rewrite(scope, answer, expected):
     assert doubts(chat(ASKED, *answer, scope=scope)) == expected
+
+
+RESPONSES = {"gen_ai.response.id": "resp_1"}
+
+
+@pytest.mark.parametrize(("version", "expected"), [("1.2b0", ("lossy recorder",)), ("1.3b0", ())])
+def test_genai_langchain_lost_the_text_beside_calls(version, expected):
+    scope = "opentelemetry.instrumentation.genai.langchain"
+    assert doubts(chat(ASKED, calls(), scope=scope, version=version)) == expected
+
+
+@pytest.mark.parametrize(("attributes", "expected"), [(RESPONSES, ("lossy recorder",)), ({}, ())])
+def test_traceloops_javascript_loses_instructions_and_calls_of_responses(attributes, expected):
+    assert doubts(chat(ASKED, text("a"), scope="@traceloop/instrumentation-openai", **attributes)) == expected
 
 
 def test_arguments_that_a_stream_of_bedrock_lost():
