@@ -27,7 +27,7 @@ def test_a_recording_is_right_or_says_that_it_is_not(name, tmp_path):
     else:
         assert calls == truth_of(HERE / f"{name}.truth.json")
         assert is_complete == (name not in DOUBTED)
-        assert is_trained(trajectories) == (name not in UNTRAINED)
+        assert is_trained(trajectories) == (name not in UNTRAINED) or name in DOUBTED
 
 
 def test_tools_on_an_agents_span_are_those_of_its_calls(tmp_path):
