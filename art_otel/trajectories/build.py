@@ -92,15 +92,15 @@ def build_trajectories(
     if _has_nothing_to_build(group, rollout_spans):
         count_idle_spans(stats, group.spans)
         return Assembly(trajectories=(), stats=stats)
-    return Assembly(trajectories=_assemble(group, rollout_spans, rollout_attributes, stats, verdicts_of), stats=stats)
+    return Assembly(trajectories=_assemble(group, rollout_spans, stats, verdicts_of, rollout_attributes), stats=stats)
 
 
 def _assemble(
     group: SpanGroup,
     rollout_spans: Sequence[str],
-    rollout_attributes: Sequence[str],
     stats: AssemblyStats,
     verdicts_of: Callable[[Sequence[Trajectory]], Sequence[Verdict]] | None,
+    rollout_attributes: Sequence[str] = (),
 ) -> tuple[Trajectory, ...]:
     tree = build_tree(group.spans)
     roles = _find_roles(tree)
