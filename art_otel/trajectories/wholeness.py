@@ -15,7 +15,6 @@ recording does. To add a reason why completions are not trained: in `model.Token
 which have them in the order in which they are said, what leads to it here, and its line in `data/cures.py`.
 """
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -25,6 +24,7 @@ import msgspec
 
 from art_otel.calls import CONTENT_GAPS, Choice, Gap, GapKind, InferenceCall, Message, canonical_arguments
 from art_otel.conventions import is_responses_api_id
+from art_otel.spans import Value
 from art_otel.trajectories.model import TextUntrained, TokensUntrained
 from art_otel.trajectories.prompt_parents import CompletionRef, PrefixNumbers
 from art_otel.trajectories.usage_witness import find_more_counted
@@ -155,8 +155,6 @@ _AS_SENT: Final = (None, "verbatim body")
 _ON_SERVER: Final = ("history on the server", "template on the server")
 _TOOL_FINISH_REASONS: Final = ("tool_calls", "function_call")
 _INSTRUCTING: Final = ("system", "developer")
-_COMPACTION: Final = re.compile(r'"type":"\w*compaction')
-"""A part of a compaction in the JSON of a message's parts."""
 
 
 class Verdicts(NamedTuple):
@@ -339,7 +337,8 @@ def find_lost_compactions(calls: Sequence[InferenceCall]) -> Iterator[tuple[int,
             evidence = "a prompt begins with an earlier answer"
             yield earlier, Gap(kind="compacted", field="prompt", evidence=evidence)
             yield index, Gap(kind="compacted", field="prompt", evidence=evidence)
-        answered.update(((instructions, *what_is_said(choice.message)), index) for choice in call.choices or ())
+        said = [choice.message for choice in call.choices or () if _text(choice.message) or choice.message.tool_calls]
+        answered.update(((instructions, *what_is_said(message)), index) for message in said)
 
 
 def find_compacted(calls: Sequence[InferenceCall]) -> Iterator[tuple[int, Gap]]:
@@ -352,16 +351,22 @@ def find_compacted(calls: Sequence[InferenceCall]) -> Iterator[tuple[int, Gap]]:
         return
     answered: dict[tuple[object, ...], list[int]] = {}
     for index, call in enumerate(calls):
-        for choice in call.choices or ():
+        for choice in () if call.answer_known in _AS_SENT else call.choices or ():
             key = len(call.input_messages or ()), *what_is_said(choice.message)
             answered.setdefault(key, []).append(index)
     for prompt in compacted:
         for place, message in enumerate(prompt):
-            if message.parts is None or not _COMPACTION.search(message.parts):
+            if message.parts is None or not _begins_with_compaction(message.parts):
                 continue
             for index in answered.get((place, *what_is_said(message)), ()):
                 if not calls[index].has_gap("compacted") and calls[index].input_messages == prompt[:place]:
                     yield index, Gap(kind="compacted", field="prompt", evidence="a later prompt repeats it compacted")
+
+
+def _begins_with_compaction(parts: str) -> bool:
+    """Whether a compaction stands first in a message's parts: what is behind it was sampled after it."""
+    first, *_ = msgspec.json.decode(parts, type=list[dict[str, Value]]) or [{}]
+    return "compaction" in str(first.get("type"))
 
 
 class _Shape:

@@ -59,6 +59,37 @@ def test_a_compacted_history_is_the_prompt_from_then_on(tmp_path):
     assert [message.content for message in trajectory.calls[-1].input_messages] == ["So far: sunny."]
 
 
+@pytest.mark.parametrize("kind", ["compacted", "response_item"])
+def test_what_codex_had_its_server_compact_is_doubted(tmp_path, kind):
+    item = {"type": "compaction", "encrypted_content": "gAAAA=="}
+    seen = 0
+
+    def compacted(line: dict) -> dict:
+        nonlocal seen
+        seen += line["type"] == "token_usage_record"
+        if seen == 2 and line["payload"].get("type") == "function_call_output":
+            return {
+                **line,
+                "type": kind,
+                "payload": item if kind == "response_item" else {"replacement_history": [item]},
+            }
+        return line
+
+    (trajectory,), _ = convert_files(tmp_path / "out", rewritten(tmp_path / "a.jsonl", CODEX, compacted))
+    assert [call.has_gap("compacted") for call in trajectory.calls] == [False, False, True]
+    assert [turn.text_untrained for turn in trajectory.turns] == [None, None, "content doubtful"]
+
+
+def test_what_claude_codes_server_cleared_is_doubted(tmp_path):
+    cleared = {"context_management": {"applied_edits": [{"type": "clear_tool_uses_20250919", "cleared_tool_uses": 1}]}}
+
+    def edited(line: dict) -> dict:
+        return {**line, "message": {**line["message"], **cleared}} if line.get("type") == "assistant" else line
+
+    (trajectory,), _ = convert_files(tmp_path / "out", rewritten(tmp_path / "a.jsonl", CLAUDE[0], edited))
+    assert all(call.has_gap("compacted") for call in trajectory.calls if call.choices)
+
+
 def test_inspect_is_what_its_server_saw(tmp_path):
     trajectories, _ = convert_files(tmp_path, INSPECT)
     calls, truth = calls_of(trajectories), truth_of("inspect")

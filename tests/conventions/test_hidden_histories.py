@@ -83,6 +83,12 @@ def test_answers_that_were_fetched_are_their_calls_own(tmp_path):
         assert (turn.message.content, trajectory.calls[0].choices[0].finish_reason) == ("answer 1", "stop")
 
 
+@pytest.mark.parametrize("name", ["gen_ai.request.previous_response.id", "gen_ai.request.previous_response_id"])
+def test_an_earlier_response_is_named(name):
+    found = genai(ASKED, SAID, {name: "resp_0", "gen_ai.conversation.id": "conv_1", "gen_ai.response.id": "resp_1"})
+    assert (found.previous_response_id, found.parameters, kinds(found)) == ("resp_0", {}, ())
+
+
 # What is said of a prompt.
 
 ASKED = [{"role": "user", "parts": [{"type": "text", "content": "q"}]}]
