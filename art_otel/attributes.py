@@ -71,10 +71,6 @@ REQUEST_PARAMETERS: Final = "art.request.parameters"
 REQUEST_MESSAGES: Final = "art.request.messages"
 MISSING: Final = "art.missing"
 
-TRACE_STATE: Final = "art-otel"
-RECORDED: Final = "recorded"
-"""The member of W3C's tracestate, and its value, by which an app says that it records a trace that is not sampled."""
-
 SCRUBBED: Final = "art.scrubbed"
 SCRUBBED_CONTENT: Final = "art.scrubbed.content"
 

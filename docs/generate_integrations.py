@@ -90,8 +90,8 @@ RECORDERS_TEXT: Final = """\
 ## Other clients and frameworks
 
 Real clients and frameworks, recorded against a model server that kept all requests and answers. **Right** means that
-every message, tool call and answer is recorded as the server saw it, call by call. **Flagged** means that the recorder
-loses something, and the trajectory is incomplete and names it. Then
+every message, tool call and answer is recorded as the server saw it, call by call, and every answer is trained.
+**Flagged** means that the recorder loses something, and the trajectory is incomplete and names it. Then
 [use another recorder](spec/recorders.md#what-recorders-lose).
 
 The newest releases (of {day}) played the harder conversation: three turns of the user, a text with two tool calls, a

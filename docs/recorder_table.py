@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from tests.dialects.expected import DOUBTED, FLAGGED, RENAMED, WITHOUT_CALLS
+from tests.dialects.expected import DOUBTED, FLAGGED, RENAMED, UNTRAINED, WITHOUT_CALLS
 from tests.dialects.recording.tables import BEFORE, ROWS
 
 TRUTHS: Final = Path(__file__).resolve().parent.parent / "tests" / "dialects"
@@ -44,12 +44,19 @@ RECORDERS: Final = {
     "langfuse": ("Langfuse SDK 5", "langfuse"),
     "langfuse_v3": ("Langfuse SDK 3", "langfuse"),
     "langgraph_genai": ("LangGraph, OTel GenAI", "opentelemetry-instrumentation-genai-langchain"),
+    "langgraph_genai_v12": ("LangGraph, OTel GenAI 1.2", "opentelemetry-instrumentation-genai-langchain"),
     "langgraph_langsmith": ("LangGraph, LangSmith's OTel", "langsmith"),
     "langgraph_oi": ("LangGraph, OpenInference", "openinference-instrumentation-langchain"),
     "langgraph_traceloop": ("LangGraph, OpenLLMetry", "opentelemetry-instrumentation-langchain"),
+    "langgraph_traceloop_v040": ("LangGraph, OpenLLMetry 0.40", "opentelemetry-instrumentation-langchain"),
+    "langgraph_traceloop_v047": ("LangGraph, OpenLLMetry 0.47", "opentelemetry-instrumentation-langchain"),
+    "langgraph_traceloop_v049": ("LangGraph, OpenLLMetry 0.49", "opentelemetry-instrumentation-langchain"),
+    "langgraph_traceloop_v053": ("LangGraph, OpenLLMetry 0.53", "opentelemetry-instrumentation-langchain"),
     "langsmith": ("LangSmith's OTel", "langsmith"),
     "litellm_callback": ("LiteLLM, its callback", "litellm"),
     "litellm_oi": ("LiteLLM, OpenInference", "openinference-instrumentation-litellm"),
+    "litellm_v180": ("LiteLLM 1.80, its callback, one call", "litellm"),
+    "litellm_v2": ("LiteLLM, its newer OTel (`LITELLM_OTEL_V2`)", "litellm"),
     "livekit": ("LiveKit Agents, its own spans", "livekit-agents"),
     "llama_oi": ("LlamaIndex, OpenInference", "openinference-instrumentation-llama-index"),
     "llama_traceloop": ("LlamaIndex, OpenLLMetry", "opentelemetry-instrumentation-llamaindex"),
@@ -63,6 +70,7 @@ RECORDERS: Final = {
     "openai_agents_oi": ("OpenAI Agents, OpenInference", "openinference-instrumentation-openai-agents"),
     "openai_agents_traceloop": ("OpenAI Agents, OpenLLMetry", "opentelemetry-instrumentation-openai-agents"),
     "openai_genai": ("OpenAI, OTel GenAI", "opentelemetry-instrumentation-genai-openai"),
+    "openai_genai_v11": ("OpenAI's Responses API, OTel GenAI 1.1", "opentelemetry-instrumentation-genai-openai"),
     "openai_js_oi": ("OpenAI in JavaScript, OpenInference", "@arizeai/openinference-instrumentation-openai"),
     "openai_js_traceloop": ("OpenAI in JavaScript, OpenLLMetry", "@traceloop/instrumentation-openai"),
     "openai_oi": ("OpenAI, OpenInference", "openinference-instrumentation-openai"),
@@ -72,6 +80,7 @@ RECORDERS: Final = {
     "openlit": ("OpenLIT, older", "openlit"),
     "openlit_145": ("OpenLIT 1.45", "openlit"),
     "openlit_v141": ("OpenLIT 1.41", "openlit"),
+    "pipecat": ("Pipecat, calls without tools", "pipecat-ai"),
     "pydantic": ("Pydantic AI 0.4", "pydantic-ai-slim"),
     "pydantic_ai": ("Pydantic AI, older events", "pydantic-ai-slim"),
     "pydantic_v1": ("Pydantic AI 1.44", "pydantic-ai-slim"),
@@ -121,9 +130,10 @@ def _releases(package: str, names: list[str]) -> str:
 
 
 def _verdicts(names: list[str]) -> tuple[str, str]:
-    right = [name for name in names if name not in FLAGGED and name not in WITHOUT_CALLS]
+    right = [name for name in names if name not in {*FLAGGED, *UNTRAINED, *WITHOUT_CALLS}]
     lost = dict.fromkeys(f"flagged: {FLAGGED[name]}" for name in names if name in FLAGGED)
     doubted = dict.fromkeys(f"right, and flagged: {DOUBTED[name]}" for name in names if name in DOUBTED)
+    untrained = dict.fromkeys(f"right, and not trained: {UNTRAINED[name]}" for name in names if name in UNTRAINED)
     unread = dict.fromkeys(f"no LLM spans: add `{WITHOUT_CALLS[name]}`" for name in names if name in WITHOUT_CALLS)
     renamed = dict.fromkeys(f"right, but {RENAMED[name]}" for name in names if name in RENAMED)
-    return f"{len(right)} of {len(names)}", "; ".join((*lost, *doubted, *renamed, *unread)) or "nothing"
+    return f"{len(right)} of {len(names)}", "; ".join((*lost, *doubted, *untrained, *renamed, *unread)) or "nothing"

@@ -56,7 +56,7 @@ def add_receiver_arguments(parser: argparse.ArgumentParser) -> None:
 def _add_addresses(parser: argparse.ArgumentParser) -> None:
     """Add the options that say where it listens."""
     parser.add_argument(
-        "--http", default="127.0.0.1:4318", metavar="HOST:PORT", help="where to listen (default: 127.0.0.1:4318)"
+        "--listen", default="127.0.0.1:4318", metavar="HOST:PORT", help="where to listen (default: 127.0.0.1:4318)"
     )
     parser.add_argument(
         "--grpc",
@@ -170,7 +170,7 @@ def _options(arguments: argparse.Namespace) -> "ReceiverOptions":
         grpc = Address.parse(arguments.grpc)
     return replace(
         receiver_options(arguments),
-        http=Address.parse(arguments.http),
+        http=Address.parse(arguments.listen),
         grpc=None if arguments.no_grpc else grpc,
     )
 

@@ -71,7 +71,9 @@ from art_otel.conventions.roles import has_call_attributes as has_call_attribute
 from art_otel.conventions.roles import is_request_only as is_request_only
 from art_otel.conventions.roles import is_wrapper_method as is_wrapper_method
 from art_otel.conventions.roles import may_be_call as may_be_call
+from art_otel.conventions.roles import may_be_run as may_be_run
 from art_otel.conventions.roles import may_have_role as may_have_role
+from art_otel.conventions.roles import names_model as names_model
 from art_otel.conventions.roles import recorder_of as recorder_of
 from art_otel.conventions.roles import role_of as role_of
 from art_otel.conventions.tool_spans import ToolFacts as ToolFacts

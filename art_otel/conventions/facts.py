@@ -66,6 +66,8 @@ UNKNOWN_MESSAGE: Final = Message(role="assistant")
 def merge_facts(trusted: CallFacts, lesser: CallFacts) -> CallFacts:
     """Merge the facts of two dialects: where both have a field, the more trusted one wins."""
     prompt, choices, usage = trusted.input_messages, trusted.choices, trusted.usage
+    if prompt and lesser.input_messages and trusted.prompt_known != "verbatim body":
+        prompt = _with_lost_instructions(prompt, lesser.input_messages)
     merged = CallFacts(
         operation_name=trusted.operation_name or lesser.operation_name,
         response_id=trusted.response_id or lesser.response_id,
@@ -249,6 +251,22 @@ def _merge_inputs(trusted: tuple[Message, ...], lesser: tuple[Message, ...] | No
     if len(trusted) != len(lesser) or not all(map(compatible, trusted, lesser)):
         return trusted
     return tuple(_merge_message(*pair) or pair[0] for pair in zip(trusted, lesser, strict=True))
+
+
+_LEADING: Final = ("system", "developer")
+
+
+def _with_lost_instructions(prompt: tuple[Message, ...], other: tuple[Message, ...]) -> tuple[Message, ...]:
+    """Put before a prompt the instructions that only the other recording of it begins with.
+
+    Laminar writes the items of the Responses API in one attribute, and in another what it makes of them, led by the
+    instructions.
+    """
+    if prompt[0].role in _LEADING or other[0].role not in _LEADING:
+        return prompt
+    count = next((at for at, message in enumerate(other) if message.role not in _LEADING), len(other))
+    is_same = count < len(other) and compatible(prompt[0], other[count])
+    return (*other[:count], *prompt) if is_same else prompt
 
 
 def merge_prompts(sent: tuple[Message, ...], displayed: tuple[Message, ...] | None) -> tuple[Message, ...]:

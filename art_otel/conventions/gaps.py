@@ -332,7 +332,7 @@ def is_error_unknown(scope: str, response_id: str | None) -> bool:
 
 
 def _loses_text_of_answers(facts: CallFacts) -> str | None:
-    """Botocore writes the tool calls of an answer or its text, never both."""
+    """Botocore writes the tool calls of an answer or its text, never both; genai-langchain before 1.3 does so, too."""
     answers = [choice.message for choice in facts.choices or ()]
     return "answer" if any(map(_is_tool_calls_only, answers)) else None
 
@@ -467,6 +467,11 @@ def _loses_items_of_history(facts: CallFacts) -> str | None:
     return "prompt" if has_history and is_responses_api_id(facts.response_id) else None
 
 
+def _flattens_without_items(facts: CallFacts) -> str | None:
+    """Laminar leaves the same out where it flattens a prompt; beside that it writes the items as they were sent."""
+    return _loses_items_of_history(facts) if facts.prompt_known == "flattened attributes" else None
+
+
 def _loses_parameters(facts: CallFacts) -> str | None:
     """LiveKit writes the definitions of functions without their parameters, which GenAI's conventions leave open."""
     return "tools" if facts.tools and not any(map(_has_parameters, facts.tools)) else None
@@ -539,6 +544,7 @@ _JUDGES: Final[dict[str, _Judge]] = {
     "gcp.vertex.agent": _shows_thoughts_as_text,
     "litellm": _loses_items_of_input,
     "livekit-agents": _loses_parameters,
+    "lmnr.tracer": _flattens_without_items,
     "openinference.instrumentation.agno": _keeps_unsent_text,
     "openinference.instrumentation.bedrock": _loses_answers_of_tools,
     "openinference.instrumentation.crewai": _loses_tool_calls,
@@ -562,6 +568,7 @@ _Version: TypeAlias = tuple[int, ...]
 _VERSIONS: Final[dict[str, tuple[tuple[_Version, _Version, _Judge], ...]]] = {
     "litellm": (((0,), values.LATEST, _loses_response_instructions),),  # its callback, which has them, names no version
     "openinference.instrumentation.google_genai": (((0,), (1, 4), _joins_streams),),
+    "opentelemetry.instrumentation.genai.langchain": (((0,), (1, 3), _loses_text_of_answers),),
     "opentelemetry.instrumentation.google_genai": (
         ((0,), (1, 3), _shows_texts),
         ((1, 3), values.LATEST, _shows_unfinished),

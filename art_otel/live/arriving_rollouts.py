@@ -241,15 +241,26 @@ class ArrivingRollouts:
                 yield from (to for to in neighbors if any(map(self._spans[to].has, spans.enclosing)))
 
     def _ended_of(self, together: Together, built: Iterable[Built_co]) -> Iterator[EndedRollout[Built_co]]:
-        vague = {trace for to in together.due if self._spans[to].is_vague for trace in self._spans[to].new_traces}
-        for trajectory in built:
+        trajectories = list(built)
+        names = {trajectory.rollout_id for trajectory in trajectories}
+        vague = {
+            trace_id
+            for to in together.due
+            if self._spans[to].is_vague or to[1] not in names  # else its spans are of another rollout
+            for trace_id in self._spans[to].new_traces
+        }
+        for trajectory in trajectories:
             to: BelongsTo = ("rollout", trajectory.rollout_id)
             to = to if to in self._spans else ("trace", trajectory.trace_id)
             if to not in together.digests:  # it shares a line with one of these
                 continue
-            revisions = self._spans[to].revisions
+            spans = self._spans[to]
+            revisions = spans.revisions
             earlier = revisions.get(trajectory.order)
-            if to in together.due or (earlier is not None and not vague.isdisjoint(self._spans[to].traces)):
+            if earlier is None and spans.is_vague and to[0] == "rollout":  # its first trace may be another one now
+                earlier = max(revisions.values(), default=None)
+            is_news = (earlier is not None or to not in self._new) and not vague.isdisjoint(spans.traces)
+            if to in together.due or is_news:
                 revisions[trajectory.order] = revision = 0 if earlier is None else earlier + 1
                 yield EndedRollout(trajectory, revision, together.lines, self._digest(to, together))
 

@@ -24,7 +24,7 @@ from art_otel import attributes as names
 from art_otel.conventions import values
 from art_otel.errors import UsageError
 from art_otel.spans import Value
-from art_otel.tracing.api.context import RUN_ENTRY
+from art_otel.tracing.api.context import RECORDED, RUN_ENTRY, TRACE_STATE
 from art_otel.tracing.api.running import field_attributes
 from art_otel.tracing.openai.bodies import decode
 
@@ -38,7 +38,7 @@ _UNTRAINED_HEADER: Final = "x-art-untrained"
 KEY: Final = "art-"
 """How an API key begins that names a rollout. It is no key of the model server, which never gets it."""
 
-_KEY_HEADERS: Final = ("x-api-key", "authorization")
+_KEY_HEADERS: Final = ("x-api-key", "x-goog-api-key", "authorization")
 _BEARER: Final = "bearer"
 
 _SESSIONS: Final = (
@@ -53,7 +53,7 @@ _SETTINGS: Final = ("group_id", "split", "attempt", "training_step", "name")
 _NUMBERS: Final = ("attempt", "training_step")
 _TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-(?P<trace>[0-9a-f]{32})-(?P<span>[0-9a-f]{16})-(?P<flags>[0-9a-f]{2})")
 _SAMPLED: Final = 1
-_RECORDED: Final = f"{names.TRACE_STATE}={names.RECORDED}"
+_RECORDED: Final = f"{TRACE_STATE}={RECORDED}"
 _MAX_ID: Final = 256
 _APPENDED: Final = re.compile("/|(?=(?:chat/completions|completions|responses|messages|embeddings|models)(?:[/?]|$))")
 """Where a request's path begins behind the query of a base URL; the `openai` client of Python puts no `/` between."""

@@ -168,6 +168,7 @@ class Receiver:
             self._run(self._front.stop())
         self.ingest.close()
         self.finished.close()
+        self._run(_cancel_others())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -221,6 +222,14 @@ class Receiver:
         return PlainTextResponse(self.metrics.text(gauges), media_type="text/plain; version=0.0.4")
 
 
+async def _cancel_others() -> None:
+    """End the tasks of the loop that have not ended, before it stops."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+
+
 async def _healthy(_: Request) -> PlainTextResponse:
     return PlainTextResponse("ok\n")
 
@@ -245,7 +254,7 @@ def _locked(folder: Path) -> FileLock:
 @asynccontextmanager
 async def receive(
     *,
-    http: str = "127.0.0.1:4318",
+    listen: str = "127.0.0.1:4318",
     grpc: str | None = None,
     dir: str | Path = ".art",  # noqa: A002 # as the option of `art-otel serve`
     grace: float = 60.0,
@@ -255,7 +264,7 @@ async def receive(
     consumer: str = "trainer",
     **selection: Unpack[SelectionOptions],
 ) -> AsyncGenerator[ReceivedRollouts]:
-    """Receive OTLP at `http` (and `grpc`) and give finished rollouts, like `art-otel serve` and `connect` in one.
+    """Receive OTLP at `listen` (and `grpc`) and give finished rollouts, like `art-otel serve` and `connect` in one.
 
         async with art_otel.receive() as rollouts:
             async for group in rollouts.groups(size=8, timeout=60):
@@ -266,7 +275,7 @@ async def receive(
     those of `connect`. Raises UsageError for an address that cannot be used.
     """
     options = ReceiverOptions(
-        http=Address.parse(http),
+        http=Address.parse(listen),
         grpc=None if grpc is None else Address.parse(grpc),
         folder=Path(dir),
         grace=grace,

@@ -4,8 +4,9 @@ Proxies and chat applications write a trace a request, and what they have in com
 `gen_ai.conversation.id`. `rollout_attributes` names such attributes; a live app that was given them has written the
 value as `art.rollout.joined_id`.
 
-Invariant: a rollout that somebody meant, one with a span `rollout …` in the trace, stays what it is. Ids that the
-recording process made up, for a trace or for itself, do not count where a value does. Without a call it is no rollout.
+Invariant: a rollout that somebody meant stays what it is: its own span is named `rollout …`, or is not there. Ids that
+the recording process made up, for a trace or for itself, do not count where a value does. Without a call it is no
+rollout.
 
     trace 1   POST /chat                           in a: the only value of its trace
               └─ chat gpt    session.id = a        in a
@@ -21,9 +22,10 @@ from typing import NamedTuple
 
 import msgspec
 
+from art_otel.attributes import ROLLOUT_JOINED_ID
 from art_otel.conventions import ERROR_TYPE, Role
 from art_otel.spans import Span, SpanKey, SpanTree, Value
-from art_otel.trajectories.span_context import is_rollout_span, joined_id
+from art_otel.trajectories.span_context import is_marked_root, is_provisional, is_rollout_span, joined_id
 
 
 class JoinedTraces(NamedTuple):
@@ -76,13 +78,21 @@ def join_traces(
 
 
 def _meant(tree: SpanTree, ids: Mapping[SpanKey, str], joined: Collection[str]) -> dict[SpanKey, str]:
-    """The ids without those that were made up for spans of joined traces, nor their own span where nothing is left."""
+    """The ids without those that were made up for spans of joined traces, nor their own span where nothing is left.
+
+    An id is made up where its own span is not named as rollouts are, or where the process that made it up says so.
+    """
+    marked = {ids[key] for key in ids if is_marked_root(tree.spans[key]) or is_provisional(tree.spans[key])}
     own = {key for key in ids if is_rollout_span(tree.spans[key])}
-    meant = {(key[0], ids[key]) for key in own}
-    kept = {key: one for key, one in ids.items() if key[0] not in joined or (key[0], one) in meant}
-    made_up = {one for key, one in ids.items() if key not in kept}
+    made_up = marked - {ids[key] for key in own}
+    kept = {
+        key: one
+        for key, one in ids.items()
+        if key[0] not in joined or not (one in made_up or ROLLOUT_JOINED_ID in tree.spans[key].attributes)
+    }
+    given_up = {one for key, one in ids.items() if key not in kept}
     still_used = {one for key, one in kept.items() if key not in own}
-    return {key: one for key, one in kept.items() if one not in made_up or one in still_used}
+    return {key: one for key, one in kept.items() if one not in given_up or one in still_used}
 
 
 class _Place(NamedTuple):

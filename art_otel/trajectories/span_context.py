@@ -59,7 +59,10 @@ def joined_id(span: Span, rollout_attributes: Sequence[str]) -> str | None:
 
     A value of the resource stands for all spans of a process.
     """
-    for name in (attributes.ROLLOUT_JOINED_ID, *rollout_attributes):
+    value = span.attributes.get(attributes.ROLLOUT_JOINED_ID)
+    if isinstance(value, str) and value:
+        return value
+    for name in rollout_attributes:
         value = _setting(span, name)
         if isinstance(value, str | int | float) and not isinstance(value, bool) and value != "":
             return str(value)

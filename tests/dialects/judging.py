@@ -1,6 +1,6 @@
 """Judging: what is made of a recording, against what its model's server got and sent.
 
-Invariant: `RIGHT` is said only of calls that equal the truth, message by message and call by call.
+Invariant: `RIGHT` is said only of calls that equal the truth, message by message and call by call, and are trained.
 """
 
 import json
@@ -11,10 +11,11 @@ from typing import Final
 from art_otel.calls import InferenceCall, Message, canonical_arguments
 from art_otel.trajectories import Trajectory
 from tests.conversions import convert_files, with_logs
-from tests.dialects.expected import DOUBTED, FLAGGED, RENAMED, WITHOUT_CALLS
+from tests.dialects.expected import DOUBTED, FLAGGED, RENAMED, UNTRAINED, WITHOUT_CALLS
 
 RIGHT: Final = "right"
 DOUBTFUL: Final = "right, and flagged"
+NOT_TRAINED: Final = "right, and not trained"
 INCOMPLETE: Final = "flagged"
 UNREAD: Final = "no LLM spans"
 WRONG: Final = "WRONG"
@@ -50,6 +51,13 @@ def calls_of(trajectories: list[Trajectory]) -> list[InferenceCall]:
     return sorted((call for one in trajectories for call in one.calls), key=lambda call: call.start_ns)
 
 
+def is_trained(trajectories: list[Trajectory]) -> bool:
+    """Whether every call has a turn, and every turn is trained, by its ids and by its text."""
+    calls = sum(len(one.calls) for one in trajectories)
+    turns = [turn for one in trajectories for turn in one.turns]
+    return len(turns) >= calls and all((turn.tokens_untrained, turn.text_untrained) == (None, None) for turn in turns)
+
+
 def truth_of(path: Path) -> list[tuple[list[Said], Said]]:
     """Prompts and answers of a truth file."""
     text = path.read_text(encoding="utf-8")
@@ -74,11 +82,11 @@ def verdict(folder: Path, name: str, out: Path) -> str:
     calls = [asked_and_answered(call) for call in calls_of(trajectories)]
     is_right = calls == truth_of(folder / f"{name}.truth.json")
     if all(trajectory.complete for trajectory in trajectories):
-        return RIGHT if is_right else WRONG
+        return (RIGHT if is_trained(trajectories) else NOT_TRAINED) if is_right else WRONG
     return DOUBTFUL if is_right else INCOMPLETE
 
 
 def expected_verdict(name: str) -> str:
     """What `expected.py` says of a recording."""
-    told = {DOUBTFUL: DOUBTED, INCOMPLETE: FLAGGED, UNREAD: WITHOUT_CALLS}
+    told = {DOUBTFUL: DOUBTED, NOT_TRAINED: UNTRAINED, INCOMPLETE: FLAGGED, UNREAD: WITHOUT_CALLS}
     return next((verdict for verdict, names in told.items() if name in names), RIGHT)

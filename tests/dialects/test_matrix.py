@@ -22,6 +22,7 @@ from art_otel.trajectories import Trajectory, Turn
 from art_otel.trajectories.build import SpanGroup, build_trajectories
 from tests.conversions import with_logs
 from tests.dialects import mutations
+from tests.dialects.expected import UNTRAINED as NOT_TRAINED
 from tests.dialects.mutations import Record
 
 TESTS = Path(__file__).parent.parent
@@ -265,6 +266,17 @@ def silent(name: str, ways: Mapping[str, Mutation]) -> list[str]:
 def test_every_dialect_has_a_recording():
     recorded_dialects = {name for one in recordings().values() for name in one.dialects}
     assert {dialect.convention for dialect in DIALECTS} <= recorded_dialects
+
+
+@pytest.mark.parametrize("name", recordings())
+def test_what_is_complete_is_trained(name):
+    """What nobody doubts and nothing trains would be lost in silence."""
+    if name.rpartition("/")[2] in NOT_TRAINED:
+        return
+    for trajectory in built(recordings()[name].records):
+        for turn in trajectory.turns if trajectory.complete else ():
+            failed = "failed" if trajectory.calls[turn.call].failed else None
+            assert (turn.tokens_untrained, turn.text_untrained) == (failed, failed)
 
 
 @pytest.mark.parametrize("dialect", [dialect.convention for dialect in DIALECTS])

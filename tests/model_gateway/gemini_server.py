@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -78,11 +79,11 @@ class _Handler(BaseHTTPRequestHandler):
             self._send("application/json", json.dumps(whole(body)).encode())
         elif "alt=sse" in self.path:
             events = [f"data: {json.dumps(event)}\r\n\r\n".encode() for event in responses(body)]
-            self._stream("text/event-stream", events, breaks="break" in json.dumps(body))
+            self._stream("text/event-stream", events, body)
         else:
             texts = [json.dumps(event, indent=2) for event in responses(body)]
             pieces = [f"{',' if at else '['}{text}\n".encode() for at, text in enumerate(texts)]
-            self._stream("application/json", [*pieces, b"]\n"], breaks="break" in json.dumps(body))
+            self._stream("application/json", [*pieces, b"]\n"], body)
 
     def _send(self, kind: str, data: bytes, status: int = 200) -> None:
         self.send_response(status)
@@ -91,7 +92,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(data)
 
-    def _stream(self, kind: str, pieces: list[bytes], *, breaks: bool) -> None:
+    def _stream(self, kind: str, pieces: list[bytes], body: dict) -> None:
+        breaks, is_slow = (word in json.dumps(body) for word in ("break", "slow"))
         self.send_response(200)
         self.send_header("content-type", kind)
         self.send_header("transfer-encoding", "chunked")
@@ -99,6 +101,7 @@ class _Handler(BaseHTTPRequestHandler):
         for piece in pieces[: 2 if breaks else None]:
             self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece))
             self.wfile.flush()
+            time.sleep(0.3 * is_slow)
         if breaks:
             self.close_connection = True
         else:

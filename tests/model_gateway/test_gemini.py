@@ -106,6 +106,18 @@ def test_what_was_not_answered_is_a_failed_call_and_what_was_cut_an_answer(tmp_p
     assert errors == ["SAFETY", "MALFORMED_FUNCTION_CALL", "429", *(["BrokenOffError"] if "stream" in way else [])]
 
 
+@pytest.mark.parametrize("way", WAYS[1:])
+def test_a_stream_that_was_left_costs_that_turn_alone(tmp_path, gemini, way):
+    with gateway(tmp_path, gemini) as running:
+        url = f"{running.url}/rollout/r"
+        with httpx.stream("POST", f"{url}{MODELS}:{way}", json=asked("Be slow"), timeout=30) as response:
+            next(response.iter_bytes())
+        post(url, way, asked("Hi"))
+    (trajectory,) = recorded(tmp_path)
+    assert trajectory.complete, trajectory.incomplete_reasons
+    assert [turn.text_untrained for turn in trajectory.turns] == ["stream broke", None]
+
+
 def test_a_cached_content_is_history_that_only_the_server_has(tmp_path, gemini):
     with gateway(tmp_path, gemini) as running:
         post(f"{running.url}/rollout/r", WAYS[0], asked("Hi", cachedContent="cachedContents/a"))

@@ -317,6 +317,7 @@ USER_JSON = {"metadata": {"user_id": json.dumps({"device_id": "d", "session_id":
         ({"x-art-rollout-id": "named"}, {}, "named"),
         ({"authorization": "Bearer art-key"}, {}, "key"),
         ({"x-api-key": "art-key"}, {}, "key"),
+        ({"x-goog-api-key": "art-key"}, {}, "key"),
         ({"x-api-key": "sk-secret", "authorization": "bearer art-key"}, {}, "key"),
         ({"x-session-affinity": "ses_1", "x-session-id": "ses_1"}, {}, "ses_1"),
         ({"x-session-affinity": "ses_2", "x-parent-session-id": "ses_1"}, {}, "ses_1"),

@@ -57,7 +57,7 @@ async def received_after(folder: Path, *spans: dict, **options) -> list[Trajecto
     """What is handed out after each of the spans."""
     address = f"127.0.0.1:{free_port()}"
     trajectories: list[Trajectory] = []
-    async with asyncio.timeout(60), art_otel.receive(http=address, dir=folder, grace=0.5, **options) as rollouts:
+    async with asyncio.timeout(60), art_otel.receive(listen=address, dir=folder, grace=0.5, **options) as rollouts:
         for one in spans:
             await export(f"http://{address}", one)
             trajectories.append(await anext(rollouts))
@@ -72,7 +72,7 @@ def test_spans_of_other_services_do_not_stand_for_the_apps_own(tmp_path):
     own, others = (span(each * 8, "work", "aa" * 8, named) for each in ("bb", "cc"))
 
     async def run() -> tuple[Trajectory, bool]:
-        async with asyncio.timeout(60), art_otel.receive(http=address, dir=tmp_path, grace=3600) as rollouts:
+        async with asyncio.timeout(60), art_otel.receive(listen=address, dir=tmp_path, grace=3600) as rollouts:
             for one, service in ((root, "app"), (others, "server"), (own, "app")):
                 early = await has_no_more(rollouts, 0.7)
                 await export(f"http://{address}", one, service)

@@ -129,17 +129,19 @@ def test_the_first_of_several_names_decides_and_a_resource_speaks_for_its_proces
 
 def test_what_somebody_meant_stays_and_what_was_made_up_does_not_count(tmp_path):
     explicit, made_up = {"art.rollout.id": "r1"}, {"art.rollout.id": "random", "art.rollout.name": "POST /chat"}
+    told = {"art.rollout.id": "process", "art.rollout.joined_id": "s2"}
     spans = [
         make_span(1, name="rollout task", attributes=explicit | in_session("s1")),
+        chat_span(7, None, ["q"], "elsewhere", trace=6, attributes=explicit | in_session("s1")),
         chat_span(2, 1, ["q"], "explicit", attributes=explicit | in_session("s1")),
         make_span(3, trace=2, name="POST /chat", attributes=made_up),
         chat_span(4, 3, ["q1"], "a1", trace=2, attributes={"art.rollout.id": "random"} | in_session("s2")),
-        chat_span(5, None, ["q2"], "a2", trace=3, attributes={"art.rollout.id": "process"} | in_session("s2")),
+        chat_span(5, None, ["q2"], "a2", trace=3, attributes=told),
         make_span(6, trace=4, name="rollout python", attributes={"art.rollout.id": "process"}),
         make_span(1, trace=50, name="reward late", attributes={"art.rollout.id": "random", "art.reward": 1.0}),
     ]
     found, report = convert_spans(tmp_path, *spans, **JOINED)
-    assert {one.rollout_id: len(one.calls) for one in found} == {"r1": 1, "s2": 2}
+    assert {one.rollout_id: len(one.calls) for one in found} == {"r1": 2, "s2": 2}
     assert {one.rollout_id: one.reward for one in found} == {"r1": None, "s2": 1.0}
     assert report.spans.ignored == {"no LLM call in its trace": 1}
 
@@ -278,7 +280,64 @@ def test_what_a_live_app_made_up_gives_way(setting, tmp_path):
     options = {} if setting == "app" else JOINED
     found, report = convert_files(tmp_path / "out", tmp_path / ".art/spool", **options)
     calls = {one.rollout_id: len(one.calls) for one in found}
-    assert {name: calls.pop(name) for name in ("s1", "s2")} == {"s1": 2, "s2": 2}
-    assert list(calls.values()) == [1]
-    assert next(one for one in found if one.rollout_id not in ("s1", "s2")).name == "meant"
+    assert calls.pop("s1") == 2
+    if setting == "app":  # what is in the rollout of the process
+        assert calls.pop("s2") == 2
+    assert sorted(calls.values()) == ([1] if setting == "app" else [1, 2])
+    assert "meant" in {one.name for one in found}
     assert report.spans.quarantined == {}
+
+
+def of_every_kind():
+    """Two conversations, values in one trace, a meant and a made-up rollout in a session, and rewards for them."""
+    for session in range(2):
+        yield from session_of(session)
+    yield make_span(1, trace=500, name="batch")
+    yield make_span(2, 1, trace=500, name="agent", attributes=in_session("s0"))
+    yield chat_span(3, 2, ["q"], "x", trace=500)
+    yield make_span(4, 1, trace=500, name="agent", attributes=in_session("b"))
+    yield chat_span(5, 4, ["q"], "y", trace=500)
+    yield chat_span(6, 1, ["q"], "z", trace=500)
+    meant, made_up = {"art.rollout.id": "r1"} | in_session("s1"), {"art.rollout.id": "m1"}
+    counts = {"art.rollout.spans.started": 1, "art.rollout.spans.ended": 1}
+    yield make_span(1, trace=600, name="rollout task", attributes=meant | counts)
+    yield chat_span(2, 1, ["q"], "e", trace=600, attributes=meant)
+    yield make_span(3, trace=601, name="POST /", attributes=made_up | {"art.rollout.name": "POST /"})
+    yield chat_span(4, 3, ["q"], "m", trace=601, attributes=made_up | in_session("b"))
+    link = [{"traceId": f"{2:032x}", "spanId": f"{22:016x}"}]
+    yield make_span(1, trace=700, name="reward a", attributes={"art.reward": 0.5}, links=link)
+    yield make_span(1, trace=701, name="reward b", attributes={"art.rollout.id": "s1", "art.reward": 0.25})
+    yield make_span(1, trace=702, name="reward c", attributes={"art.rollout.id": "m1", "art.reward": 0.75})
+
+
+def rows(trajectories):
+    return sorted((replace(one, revision=0) for one in trajectories), key=lambda one: one.order)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(6))
+def test_whatever_comes_when_the_rows_are_those_of_one_conversion(seed, tmp_path):
+    chance, records = Random(seed), list(map(request_of, of_every_kind()))
+    expected = rows(convert_files(tmp_path / "once", write_lines(tmp_path / "0.jsonl", records), **JOINED)[0])
+    assert [one.rollout_id for one in expected] == [f"{500:032x}", "b", "r1", "s0", "s1"]
+    delivered = [one for one in records for _ in range(chance.choice([1, 1, 2]))]
+    chance.shuffle(delivered)
+    parts = [delivered[at::4] for at in range(4)]
+    spool = SpoolWriter(tmp_path / "spool/run")
+    new = art_otel.NewTrajectories(tmp_path / "spool", grace=0, rollout_attributes=[NAME])
+    now, last = 2_000_000_000 * 10**9, {}
+    for number, part in enumerate([*parts, []]):
+        now += chance.choice([1, 60, 1000]) * 10**9 if part else 1000 * 10**9
+        path = write_lines(tmp_path / f"in/{number}.jsonl", part)
+        os.utime(path, ns=(now, now))
+        times = Times(grace=900.0, now=now)
+        found, _ = convert_files(
+            tmp_path / "out", tmp_path / "in", incremental=True, times=times, sizes=SMALL, **JOINED
+        )
+        for one in part:
+            spool.write(json.dumps(one).encode() + b"\n")
+        for one in new.take():
+            assert one.rollout_id not in last or one.revision > last[one.rollout_id].revision
+            last[one.rollout_id] = one
+    assert rows(found) == expected
+    assert rows(last[one.rollout_id] for one in expected) == expected

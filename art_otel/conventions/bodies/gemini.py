@@ -19,7 +19,7 @@ from art_otel.spans import Value
 _MODEL: Final = "model"
 _ROLES: Final = {_MODEL: "assistant", "function": "tool"}
 _TEXTS: Final = ("text", "reasoning")
-_NO_PARAMETERS: Final = frozenset({"system_instruction", "tools", "http_options", "labels", "generation_config"})
+_NO_PARAMETERS: Final = frozenset({"system_instruction", "tools", "http_options", "labels"})
 _REQUEST: Final = ("system_instruction", "tools", "tool_config", "safety_settings", "cached_content")
 """Fields of a request in JSON, beside its contents and `generationConfig`."""
 
@@ -136,9 +136,12 @@ def read_request(reader: AttributeReader, name: str, body: dict[str, Value]) -> 
 
 def _config(body: dict[str, Value]) -> dict[str, Value]:
     """What a request says beside its contents: one object in Python; in JSON, sampling is an object of its own."""
-    fields = {_python_name(key): value for key, value in (values.mapping(body.get("config")) or body).items()}
+    config = values.mapping(body.get("config"))
+    if config is not None:
+        return {_python_name(key): value for key, value in config.items()}
+    fields = {_python_name(key): value for key, value in body.items()}
     sampling = values.mapping(fields.get("generation_config")) or {}
-    kept = fields if "config" in body else {key: fields[key] for key in _REQUEST if key in fields}
+    kept = {key: fields[key] for key in _REQUEST if key in fields}
     return {**kept, **{_python_name(key): value for key, value in sampling.items()}}
 
 

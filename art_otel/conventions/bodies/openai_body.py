@@ -263,10 +263,8 @@ def given_ids(prompt: Value) -> TokenIds | None:
 def _choices(reader: AttributeReader, name: str, body: dict[str, Value]) -> tuple[Choice, ...] | None:
     if "choices" in body:
         return read_choices(reader, name, choices_with_ids(body))
-    if "output" in body:
-        output = join_assistant_messages(
-            tuple(message for item in values.items(body["output"]) or () for message in messages_of(item))
-        )
+    if (items := values.items(body.get("output"))) is not None:
+        output = join_assistant_messages(tuple(message for item in items for message in messages_of(item)))
         if not output and body.get("status") in _RUNNING:
             reader.gap("off", f"{name}: status {body['status']}", field="answer")
         # A response of `/responses/compact` has the user's messages, too, before the compaction of the others.

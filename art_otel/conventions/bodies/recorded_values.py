@@ -77,6 +77,12 @@ def _is_item(entry: Value) -> bool:
     return values.text((values.mapping(entry) or {}).get("type")) in _ITEMS
 
 
+def are_items(value: Value) -> bool:
+    """Whether a value is an output item of the Responses API, or a list of them."""
+    entries = values.items(value)
+    return _is_item(value) if entries is None else bool(entries) and all(map(_is_item, entries))
+
+
 def read_output(reader: AttributeReader, name: str, value: Value) -> CallFacts | None:
     """Read what attribute `name` says was answered; None when it is no response."""
     return _read_output(reader, name, value, _MAX_WRAPPINGS)

@@ -17,6 +17,7 @@ from art_otel.conventions.dialects import (
     genai,
     genai_events,
     google_adk,
+    laminar,
     langfuse,
     langsmith,
     litellm,
@@ -26,6 +27,7 @@ from art_otel.conventions.dialects import (
     nemo_relay,
     openinference,
     openllmetry,
+    pipecat,
     vercel_ai,
 )
 from art_otel.conventions.dialects.dialect import Dialect, Role
@@ -56,6 +58,8 @@ DIALECTS: Final = (
     mastra.DIALECT,
     gemini_cli.DIALECT,
     Dialect(convention=genai.CONVENTION, known="parsed attributes", read=genai.read, shown_by=genai.PREFIXES),
+    laminar.DIALECT,
+    pipecat.DIALECT,
     mlflow.DIALECT,  # which repeats what other tracers recorded
     langsmith.DIALECT,
     genai_events.LIST_DIALECT,

@@ -30,6 +30,7 @@ from art_otel.conventions.bodies.messages import (
 from art_otel.conventions.bodies.openai_body import (
     MAX_CHOICES,
     parse_tools,
+    read_choices,
     system_messages,
 )
 from art_otel.conventions.facts import NO_FACTS, CallFacts, merge_facts, with_gap
@@ -64,6 +65,8 @@ DETAILS_EVENT: Final = "gen_ai.client.inference.operation.details"
 RESPONSES_SPAN: Final = "openai.response"
 API_TYPE: Final = "openai.api.type"
 RESPONSES: Final = "responses"
+_API_NAMES: Final = (API_TYPE, OPERATION_NAME, "llm.request.type", "litellm.call_type")
+_RESPONSES_WORDS: Final = (RESPONSES, "aresponses")
 
 PREFIXES: Final = ("gen_ai.", "llm.usage.total_tokens", "llm.is_streaming")
 
@@ -166,9 +169,9 @@ def event_name(log: LogRecord) -> str | None:
 
 def is_responses(span: Span) -> bool:
     """Whether the call went to the Responses API, which may record each output item as a message."""
-    if span.attributes.get(API_TYPE) == RESPONSES or span.name == RESPONSES_SPAN:
+    if span.name == RESPONSES_SPAN or any(span.attributes.get(name) in _RESPONSES_WORDS for name in _API_NAMES):
         return True
-    if is_responses_api_id(values.text(span.attributes.get(RESPONSE_ID))):  # LiteLLM names the API nowhere else
+    if is_responses_api_id(values.text(span.attributes.get(RESPONSE_ID))):  # LiteLLM's callback has no other sign
         return True
     return span.name.startswith(LOGFIRE_SPANS) and is_logfire_responses(span)
 
@@ -251,6 +254,8 @@ def _choices(reader: AttributeReader, span: Span, *, responses: bool) -> tuple[C
 
     An empty list means that no choice was recorded: a call that ended well has one.
     """
+    if (bodies := _choice_bodies(reader)) is not None:
+        return reader.parsed(OUTPUT_MESSAGES, lambda value: read_choices(reader, OUTPUT_MESSAGES, value), bodies)
     outputs = _output_messages(reader, span, responses=responses)
     if not outputs:
         return None
@@ -264,6 +269,17 @@ def _choices(reader: AttributeReader, span: Span, *, responses: bool) -> tuple[C
     return tuple(
         [Choice(index=index, message=message, finish_reason=reason) for index, (message, reason) in enumerate(outputs)]
     )
+
+
+def _choice_bodies(reader: AttributeReader) -> Value:
+    """The output messages that are choices of a Chat Completion, as Laminar writes them; None for any other."""
+    raw = reader.attributes.get(OUTPUT_MESSAGES)
+    if isinstance(raw, str) and '"message":' not in raw:
+        return None
+    value = reader.structured(OUTPUT_MESSAGES)
+    entries = values.items(value)
+    is_choices = bool(entries) and all("message" in (values.mapping(entry) or {}) for entry in entries or ())
+    return value if is_choices else None
 
 
 def _output_messages(
@@ -284,7 +300,7 @@ def _output_messages(
         return [
             (
                 _output_message(rewrite_output(span, entry) if is_framework else entry),
-                finish_reason((values.mapping(entry) or {}).get("finish_reason")),
+                _finish_reason(values.mapping(entry) or {}),
             )
             for entry in outputs
         ]
@@ -293,11 +309,20 @@ def _output_messages(
 
 
 def _output_message(entry: Value) -> Message:
-    """Parse an output message. One with an empty list of parts is an empty answer, and not an unknown one."""
-    message = messages_of(entry, role="assistant")[-1]
-    if message.is_unknown and (values.mapping(entry) or {}).get("parts") == []:
+    """Parse an output message. One with an empty list of parts is an empty answer, and not an unknown one.
+
+    Raises ParseError for an object that has nothing of a message.
+    """
+    message, fields = messages_of(entry, role="assistant")[-1], values.mapping(entry) or {}
+    if message.is_unknown and fields.get("parts") == []:
         return msgspec.structs.replace(message, content="")
+    if message.is_unknown and fields.keys().isdisjoint(("role", "type", "content", "parts", "tool_calls")):
+        raise ParseError("", "is no message")
     return message
+
+
+def _finish_reason(fields: dict[str, Value]) -> str | None:
+    return finish_reason(fields.get("finish_reason") or fields.get("stop_reason"))
 
 
 REQUEST_MODEL: Final = "gen_ai.request.model"
@@ -420,7 +445,7 @@ WRITTEN_USAGE: Final = {
 
 
 def request_attributes(body: dict[str, Value]) -> dict[str, Value]:
-    """Write what was asked: the model, numeric parameters and messages. `body` is that of a request."""
+    """Write what was asked: the model, numeric parameters, messages and whether for a stream. `body` is a request's."""
     facts = read_request(AttributeReader({}), "", body) or NO_FACTS
     numbers = {
         _WRITTEN_PARAMETERS[name]: value for name, value in facts.parameters.items() if name in _WRITTEN_PARAMETERS
@@ -428,6 +453,8 @@ def request_attributes(body: dict[str, Value]) -> dict[str, Value]:
     written: dict[str, Value] = {
         f"gen_ai.request.{name}": value for name, value in numbers.items() if isinstance(value, (int, float))
     }
+    if facts is not NO_FACTS:
+        written[STREAM] = facts.stream is True
     if facts.request_model is not None:
         written[REQUEST_MODEL] = facts.request_model
     if facts.input_messages:

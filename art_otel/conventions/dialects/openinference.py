@@ -190,7 +190,7 @@ def _is_json(reader: AttributeReader, name: str) -> bool:
 
 def _messages(reader: AttributeReader, scope: str, prefix: str, *, responses: bool) -> tuple[Message, ...] | None:
     losses = AttributeReader(reader.attributes, reader.names)
-    parsed = read_flattened_messages(losses, prefix)
+    parsed = read_flattened_messages(losses, scope, prefix)
     is_excused = any(gap.kind == "lossy recorder" for gap in losses.gaps) and lacks_thoughts_only(scope, reader, prefix)
     reader.add_gaps(losses, but=("lossy recorder",) if is_excused else ())
     return join_assistant_messages(parsed) if responses and parsed is not None else parsed

@@ -31,6 +31,7 @@ from art_otel.conventions.bodies.messages import (
     messages_of,
     tool_call,
     unwrapped,
+    with_empty_results,
 )
 from art_otel.conventions.bodies.openai_body import parse_tools
 from art_otel.conventions.dialects import genai
@@ -142,6 +143,8 @@ def _input_messages(
     except ParseError:
         reader.mark_invalid(_PROMPTS[0])
         return None
+    if not dropped:
+        messages = with_empty_results(messages)
     return None if any(message.is_unknown for message in messages) else messages
 
 

@@ -36,6 +36,7 @@ HEAD_BYTES: Final = 64
 
 _LENGTH_BYTES: Final = 4
 _SKIPPABLE: Final = frozenset(bytes([low]) for low in range(0x50, 0x60))
+_UTF16: Final = re.compile(rb"\xff\xfe(?:[\t\n\r -~]\x00){2}|\xfe\xff(?:\x00[\t\n\r -~]){2}")
 _DOCKER: Final = re.compile(rb'\s*\{\s*"(?:log"\s*:\s*"|stream"\s*:\s*"std(?:out|err)")')
 _CRI: Final = re.compile(rb"\d{4}-\d\d-\d\dT[^ ]+ (std(?:out|err)) ([PF])(?::[^ ]*)? ")
 _GZIP_BYTES: Final = 16 << 10
@@ -66,7 +67,7 @@ def compression_of(head: bytes) -> str | None:
 
 def text_encoding_of(head: bytes) -> str | None:
     """Name what `decoded` has to undo, by the first bytes; None for nothing."""
-    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+    if _UTF16.match(head):
         return "utf-16"
     return "container log" if _DOCKER.match(head) or _CRI.match(head) else None
 

@@ -34,6 +34,10 @@ _RUNNING: Final = otel_context.create_key("art-otel-running")
 _SCOPE: Final = otel_context.create_key("art-otel-gather-scope")
 RUN_ENTRY: Final = "art_otel.run"
 """The entry of the baggage that says which run the rollout is of."""
+TRACE_STATE: Final = "art-otel"
+RECORDED: Final = "recorded"
+"""The member of W3C's tracestate, and its value, by which an app says that it records a trace that is not sampled."""
+
 _UNNAMED_RUN: Final = os.urandom(8).hex()
 """The run where no variable names one: this process and its forks. Gathering leaves the environment as it was."""
 

@@ -30,7 +30,6 @@ from art_otel.conventions.dialects.genai import (
     PROVIDERS,
     REQUEST_MODEL,
     RESPONSES,
-    STREAM,
 )
 from art_otel.scrubbing import Scrubber
 from art_otel.spans import Attributes, Value
@@ -52,7 +51,7 @@ from art_otel.tracing.openai.bodies import (
     sent_messages,
     spoken,
 )
-from art_otel.tracing.openai.client import Options, Request, Response, is_stream, model_of, with_headers
+from art_otel.tracing.openai.client import Options, Request, Response, model_of, with_headers
 from art_otel.tracing.openai.stream import ResponseTee
 from art_otel.tracing.sdk.rollout_registry import is_call_by_now, path_up, runs_code
 from art_otel.tracing.sdk.scrub_spans import texts_are_clean
@@ -377,7 +376,7 @@ def _asks_responses(options: Options) -> bool:
 def _start(client: Any, options: Options) -> Span:  # noqa: ANN401 # as openai
     asked = model_of(options)
     operation = "chat" if _asks_responses(options) or options.url.endswith("/chat/completions") else "text_completion"
-    attributes: dict[str, str | bool] = {OPERATION_NAME: operation, PROVIDERS[0]: "openai", STREAM: is_stream(options)}
+    attributes: dict[str, str] = {OPERATION_NAME: operation, PROVIDERS[0]: "openai"}
     if asked is not None:
         attributes[REQUEST_MODEL] = asked
     if _asks_responses(options):

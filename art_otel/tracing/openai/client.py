@@ -168,12 +168,6 @@ def model_of(options: Options) -> str | None:
     return model if isinstance(model, str) else None
 
 
-def is_stream(options: Options) -> bool:
-    """Whether a stream is asked for."""
-    body = options.json_data
-    return isinstance(body, Mapping) and cast(Mapping[str, object], body).get("stream") is True
-
-
 def with_headers(options: Options, headers: Mapping[str, str]) -> Options:
     """Return the options with headers that the app has not given."""
     extended = copy.copy(options)

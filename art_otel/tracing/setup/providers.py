@@ -37,7 +37,7 @@ from opentelemetry.trace import TracerProvider as AnyTracerProvider
 from opentelemetry.trace.span import TraceState
 from opentelemetry.util.types import Attributes
 
-from art_otel.attributes import RECORDED, TRACE_STATE
+from art_otel.tracing.api.context import RECORDED, TRACE_STATE
 from art_otel.tracing.internal_errors import guarded
 from art_otel.tracing.sdk.processor import RecordingSpanProcessor
 from art_otel.tracing.setup.settings import Settings

@@ -77,7 +77,7 @@ class RecordingServer:
             }
         )
         whole = api.whole(body, said)
-        if "output" in whole:
+        if whole.get("object") == "response":
             self._items |= {item["id"]: item for item in whole["output"]}
             self._histories[whole["id"]] = [*body["input"], *whole["output"]]
         return whole, list(api.chunks(body, said))

@@ -131,6 +131,8 @@ def test_the_span_says_in_standard_words_what_was_asked_and_answered(bare, serve
         "gen_ai.response.finish_reasons": ("tool_calls", "tool_calls"),
         "gen_ai.usage.input_tokens": sent["usage"]["prompt_tokens"],
         "gen_ai.usage.output_tokens": sent["usage"]["completion_tokens"],
+        "gen_ai.usage.total_tokens": sent["usage"]["total_tokens"],
+        "gen_ai.request.stream": False,
         "server.address": "127.0.0.1",
     }
     assert [(one["role"], one["parts"][0]["content"]) for one in asked_of] == [

@@ -42,7 +42,7 @@ def chunks(_: dict, answer: Answer) -> Iterator[dict]:
         for piece in pieces(answer.text):
             yield {"contentBlockDelta": {"contentBlockIndex": 0, "delta": {"text": piece}}}
         yield {"contentBlockStop": {"contentBlockIndex": 0}}
-    for at, (call_id, name, arguments) in enumerate(answer.calls, start=answer.text is not None):
+    for at, (call_id, name, arguments) in enumerate(answer.calls, start=0 if answer.text is None else 1):
         where = {"contentBlockIndex": at}
         yield {"contentBlockStart": where | {"start": {"toolUse": {"toolUseId": call_id, "name": name}}}}
         yield {"contentBlockDelta": where | {"delta": {"toolUse": {"input": json.dumps(arguments)}}}}

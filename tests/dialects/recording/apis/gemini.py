@@ -15,7 +15,11 @@ def asked(body: dict) -> Asked:
         parts = given["parts"]
         results = [part["functionResponse"] for part in parts if "functionResponse" in part]
         messages += [
-            {"role": "tool", "content": json.dumps(one.get("response")), "tool_call_id": one.get("id")}
+            {
+                "role": "tool",
+                "content": json.dumps(one.get("response"), ensure_ascii=False),
+                "tool_call_id": one.get("id"),
+            }
             for one in results
         ]
         said = _said("assistant" if given.get("role") == "model" else "user", parts)

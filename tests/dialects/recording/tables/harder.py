@@ -208,6 +208,15 @@ HARDER: Final[dict[str, Row]] = {
         *_LANGCHAIN,
         settings=ON_SPANS,
     ),
+    **_rows(
+        "langgraph_genai_v12",
+        "langchain_agent.py",
+        ("openai", "responses"),
+        _instrumentor("opentelemetry.instrumentation.genai.langchain:LangChainInstrumentor"),
+        "opentelemetry-instrumentation-genai-langchain==1.2b0",
+        *_LANGCHAIN,
+        settings=ON_SPANS,
+    ),
     **_rows("langgraph_langsmith", "langchain_agent.py", _LANGGRAPH, "langsmith", "langsmith==0.15.1", *_LANGCHAIN),
     **_rows(
         "langfuse_langchain", "langchain_agent.py", _LANGGRAPH, "langfuse langchain", "langfuse==5.0.4", *_LANGCHAIN
@@ -472,7 +481,6 @@ BEFORE: Final[Mapping[str, str]] = {
     "opentelemetry-instrumentation-anthropic==0.62.4": "0.62.3",
     "opentelemetry-instrumentation-genai-anthropic==1.3b0": "1.2b0",
     "opentelemetry-instrumentation-genai-bedrock==1.3b0": "1.2b0",
-    "opentelemetry-instrumentation-genai-langchain==1.3b0": "1.2b0",
     "opentelemetry-instrumentation-genai-openai==1.3b0": "1.2b0",
     "opentelemetry-instrumentation-google-genai==1.3b0": "1.2b0",
     "opentelemetry-instrumentation-langchain==0.62.4": "0.62.3",
