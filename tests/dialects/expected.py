@@ -72,6 +72,8 @@ DOUBTED = {
 """Recordings that come out right and are incomplete, because the same signs can hide a loss."""
 
 UNTRAINED = {
+    "harder_adk_native_gemini": "what is doubted",
+    "harder_gemini_otel_v12_sync": "what is doubted",
     "logfire_stream_v1": "`response_data` has no finish reason, and its log is written however the stream ended",
 }
 """Recordings that come out right and complete, and train nothing: why."""
