@@ -54,6 +54,8 @@ from art_otel.conventions.frameworks import retried_tool_call as retried_tool_ca
 from art_otel.conventions.frameworks import with_agent_content as with_agent_content
 from art_otel.conventions.frameworks import with_agent_conversation as with_agent_conversation
 from art_otel.conventions.frameworks import with_retried_tools as with_retried_tools
+from art_otel.conventions.references import references_of as references_of
+from art_otel.conventions.references import with_content as with_content
 from art_otel.conventions.rewards import EVALUATION as EVALUATION
 from art_otel.conventions.rewards import BadReward as BadReward
 from art_otel.conventions.rewards import RecordedReward as RecordedReward
@@ -86,3 +88,4 @@ from art_otel.conventions.vocabulary import ERROR_TYPE as ERROR_TYPE
 from art_otel.conventions.vocabulary import INSTANCE as INSTANCE
 from art_otel.conventions.vocabulary import failure_of as failure_of
 from art_otel.conventions.vocabulary import is_cancellation as is_cancellation
+from art_otel.conventions.vocabulary import is_responses_api_id as is_responses_api_id

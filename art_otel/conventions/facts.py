@@ -57,6 +57,8 @@ class CallFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 NO_FACTS: Final = CallFacts()
 
+_ON_SERVER: Final[tuple[GapKind, ...]] = ("history on the server", "template on the server")
+
 UNKNOWN_MESSAGE: Final = Message(role="assistant")
 """The message of a choice of which only the tokens were recorded."""
 
@@ -117,11 +119,23 @@ def _tells(choices: Sequence[Choice] | None) -> bool:
 def _merge_gaps(trusted: CallFacts, lesser: CallFacts) -> tuple[Gap, ...]:
     """Add to the gaps those of the lesser dialect, but for fields that the trusted one has whole.
 
-    That a recorder loses content counts all the same: where it wrote both, it may have lost it in both.
+    That a recorder loses content counts all the same: where it wrote both, it may have lost it in both. So does what
+    the server made of a prompt, or has of it alone, however well that was recorded.
     """
     whole = _whole_fields(trusted)
-    kept = [gap for gap in lesser.gaps if gap.kind == "lossy recorder" or gap.field not in whole]
+    kept = [
+        gap
+        for gap in lesser.gaps
+        if gap.kind in ("lossy recorder", "compacted")
+        or gap.field not in whole
+        or lacks_what_server_has(gap, lesser.input_messages, trusted.input_messages)
+    ]
     return tuple(dict.fromkeys((*trusted.gaps, *kept)))
+
+
+def lacks_what_server_has(gap: Gap, prompt: Sequence[Message] | None, other: Sequence[Message] | None) -> bool:
+    """Whether the prompt with this gap goes on from what only the server has, and the other recording has no more."""
+    return gap.kind in _ON_SERVER and len(other or ()) <= len(prompt or ())
 
 
 def _whole_fields(facts: CallFacts) -> frozenset[str]:

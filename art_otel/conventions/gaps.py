@@ -12,7 +12,7 @@ shape that it spoils. The docs say which instrumentor to use instead.
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import lru_cache
 from typing import Final, NamedTuple, TypeAlias
 
@@ -21,13 +21,15 @@ import msgspec
 from art_otel.calls import Gap, GapKind, Message, canonical_arguments
 from art_otel.conventions import values
 from art_otel.conventions.attributes import AttributeNames, PrefixCache, SpanRecording
+from art_otel.conventions.bodies.parts import is_compaction
 from art_otel.conventions.bodies.parts import is_known as is_known_part
-from art_otel.conventions.dialects import art
+from art_otel.conventions.dialects import art, nemo_relay
 from art_otel.conventions.facts import CallFacts, choices_without_ids, with_gap
 from art_otel.conventions.masks import find_masked, is_hash, is_plain, mask_of, signs_of
+from art_otel.conventions.references import find_unread, refers_to_content
 from art_otel.conventions.value_limits import cut_values
-from art_otel.conventions.vocabulary import UNKNOWN_ROLE, is_responses_api_id
-from art_otel.spans import Attributes, Scope, Value
+from art_otel.conventions.vocabulary import COMPACTION, UNKNOWN_ROLE, is_responses_api_id
+from art_otel.spans import Attributes, Scope, Span, Value
 
 _Sign: TypeAlias = tuple[GapKind, str]
 """The kind and the evidence of a gap in a message."""
@@ -46,14 +48,21 @@ _JSON: Final = json.JSONDecoder()
 _ASKING: Final = ("system", "developer", "user")
 """Roles of messages that nobody sends without content. Tools may return nothing."""
 
+_TRUNCATING: Final = "truncate_prompt_tokens"
+
 _LAST_CHARACTERS: Final = frozenset(mark[-1] for mark in (*_MARKS, _REPLACED))
 
 
-def find_gaps(recording: SpanRecording, facts: CallFacts) -> tuple[Gap, ...]:
-    """The gaps of a call, each once: those of its dialects and what its span and its messages show."""
+def find_gaps(recording: SpanRecording, facts: CallFacts, reasons: Collection[str | None] = ()) -> tuple[Gap, ...]:
+    """The gaps of a call, each once: those of its dialects and what its span and its messages show.
+
+    `reasons` are the finish reasons that an attribute of the span has.
+    """
     span, logs, names = recording.span, recording.logs, recording.names
     of_dialects = [gap for gap in facts.gaps if gap.kind != "aborted" or not facts.stream]  # such a stream broke
     gaps = [*of_dialects, *_of_messages(recording, facts)]
+    if COMPACTION in (*reasons, *(choice.finish_reason for choice in facts.choices or ())):
+        gaps.append(Gap(kind="compacted", field="prompt", evidence=f"finish reason {COMPACTION}"))
     if cut := cut_values(recording):
         gaps += [Gap(kind="cut", field=value.field, evidence=value.evidence) for value in cut]
     if "unknown" in (facts.prompt_known, facts.answer_known):
@@ -62,10 +71,11 @@ def find_gaps(recording: SpanRecording, facts: CallFacts) -> tuple[Gap, ...]:
         gaps.append(Gap(kind="dropped", field=_field_of_dropped(facts), evidence=f"{dropped} attributes"))
     if names.memo(_truncation_flags) or span.events or logs:
         gaps += _flags(recording)
-    if span.scope.name in _JUDGED_SCOPES:
-        gaps += find_losses(span.scope, names, facts)
-    if "n" in facts.parameters:
-        gaps += _lost_choices(facts)
+    if logs or names.memo(refers_to_content):
+        gaps += find_unread(recording, facts)
+    if span.scope.name in _JUDGED_SCOPES or names.memo(_has_nemo_relay_names):
+        gaps += find_losses(span, names, facts)
+    gaps += _of_parameters(facts)
     if names.memo(art.has_extras) or logs:
         gaps += art.read_gaps(recording)
     return tuple(dict.fromkeys(gaps)) if gaps else ()
@@ -82,7 +92,12 @@ def _of_messages(recording: SpanRecording, facts: CallFacts) -> list[Gap]:
         judged = _judge((choice.message,), _NOTHING_JUDGED)
         has_hash = has_hash or judged.has_hash
         if judged.signs:
-            gaps += [Gap(kind=kind, field=f"answer[{choice.index}]", evidence=sign) for kind, sign in judged.signs]
+            # A server that compacts while it answers samples the answer from another prompt than was sent.
+            fields = {"compacted": "prompt"}
+            gaps += [
+                Gap(kind=kind, field=fields.get(kind, f"answer[{choice.index}]"), evidence=sign)
+                for kind, sign in judged.signs
+            ]
     is_masked = has_hash or any(gap.kind == "masked" for gap in (*facts.gaps, *gaps))
     return [*gaps, *_masked(recording, facts)] if is_masked or signs_of(recording) else gaps
 
@@ -101,12 +116,22 @@ def _masked(recording: SpanRecording, facts: CallFacts) -> list[Gap]:
     ]
 
 
-def _lost_choices(facts: CallFacts) -> Iterator[Gap]:
-    """The request asked for more choices than were recorded, as Traceloop's JavaScript does of all but the first."""
-    asked = values.integer(facts.parameters["n"])
-    if asked is not None and facts.choices and len(facts.choices) < asked and facts.answer_known != "verbatim body":
-        missing = f"answer[{len(facts.choices)}]"  # those that were recorded are as they were sampled
-        yield Gap(kind="lossy recorder", field=missing, evidence=f"{len(facts.choices)} of {asked} choices")
+def _of_parameters(facts: CallFacts) -> Iterator[Gap]:
+    """What the request asked for, and the recording does not have or cannot show.
+
+    More choices than were recorded: Traceloop's JavaScript writes the first one only. A prompt of which vLLM may leave
+    out what is too much (-1: what the model's context does not hold), and no count shows that it was short enough.
+    """
+    if "n" in facts.parameters:
+        asked = values.integer(facts.parameters["n"])
+        if asked is not None and facts.choices and len(facts.choices) < asked and facts.answer_known != "verbatim body":
+            missing = f"answer[{len(facts.choices)}]"  # those that were recorded are as they were sampled
+            yield Gap(kind="lossy recorder", field=missing, evidence=f"{len(facts.choices)} of {asked} choices")
+    if _TRUNCATING in facts.parameters:
+        allowed = values.integer(facts.parameters[_TRUNCATING])
+        counted = None if facts.usage is None else facts.usage.input_tokens
+        if allowed is None or counted is None or counted >= allowed:
+            yield Gap(kind="compacted", field="prompt", evidence=f"{_TRUNCATING} {facts.parameters[_TRUNCATING]}")
 
 
 def with_several_prompts(facts: CallFacts) -> CallFacts:
@@ -233,28 +258,37 @@ def _signs_of(message: Message) -> tuple[_Sign, ...]:
     if message.role == UNKNOWN_ROLE:
         signs.append(("not understood", f"a message of role {UNKNOWN_ROLE}"))
     if message.parts is not None:
-        signs.extend(("not understood", f"parts of type {kind}") for kind in _unknown_types(message.parts))
+        signs.extend(_signs_of_parts(message.parts))
     if text is not None and (text == _REPLACED or (message.role in ("assistant", "system") and text.endswith(_MARKS))):
         signs.append(("cut", text[-40:]))
     return tuple(signs)
 
 
 @lru_cache(maxsize=256)
-def _unknown_types(json_text: str) -> tuple[str, ...]:
+def _signs_of_parts(json_text: str) -> tuple[_Sign, ...]:
+    signs: list[_Sign] = []
     parts: list[dict[str, Value]] = msgspec.json.decode(json_text)
-    return tuple(dict.fromkeys(str(part.get("type")) for part in parts if not is_known_part(part)))
+    for part in parts:
+        kind = f"parts of type {part.get('type')}"
+        if is_compaction(part):
+            signs.append(("compacted", kind))
+        elif not is_known_part(part):
+            signs.append(("not understood", kind))
+    return tuple(dict.fromkeys(signs))
 
 
 _Judge: TypeAlias = Callable[[CallFacts], str | None]
 """Says which field of a call (see `calls.Gap`) its recorder lost or rewrote; None where it did not."""
 
 
-def find_losses(scope: Scope, names: AttributeNames, facts: CallFacts) -> tuple[Gap, ...]:
+def find_losses(span: Span, names: AttributeNames, facts: CallFacts) -> tuple[Gap, ...]:
     """The gaps of a call that its recorder's scope shows, and the names of the attributes that it wrote."""
-    judges = list(_judges(scope, names))
+    judges = list(_judges(span.scope, names))
+    evidence = f"{span.scope.name} {span.scope.version}".strip()
+    if names.memo(_has_nemo_relay_names) or (span.scope.name == _NEMO_RELAY_SCOPE and _is_of_rust(span)):
+        judges, evidence = [_keeps_last_turn], "NeMo Relay"
     if not judges:
         return ()
-    evidence = f"{scope.name} {scope.version}".strip()
     fields = [judge(facts) for judge in judges]
     return tuple(Gap(kind="lossy recorder", field=field, evidence=evidence) for field in fields if field)
 
@@ -269,6 +303,27 @@ def _judges(scope: Scope, names: AttributeNames) -> Iterator[_Judge]:
         later, judge = _BEFORE[scope.name]
         if later not in names:
             yield judge
+
+
+_NEMO_RELAY_SCOPE: Final = "opentelemetry"
+"""The scope of its spans, unless it is configured. Its export of GenAI's attributes has no other sign."""
+
+
+def _has_nemo_relay_names(names: AttributeNames) -> bool:
+    return bool(names.starting(nemo_relay.PREFIX))
+
+
+def _is_of_rust(span: Span) -> bool:
+    return span.resource.attributes.get("telemetry.sdk.language") == "rust"
+
+
+def _keeps_last_turn(facts: CallFacts) -> str | None:
+    """NeMo Relay keeps of a prompt its system messages and what begins with the last message of the user.
+
+    No sign tells a prompt that lost its beginning from one that has no more.
+    """
+    asked = [message.role for message in facts.input_messages or ()].count("user")
+    return "prompt" if facts.input_messages is not None and asked <= 1 else None
 
 
 def is_error_unknown(scope: str, response_id: str | None) -> bool:
@@ -364,6 +419,13 @@ def _shows_texts(facts: CallFacts) -> str | None:
     return _has_thoughts_in_texts(facts, [choice.message for choice in facts.choices or ()])
 
 
+def _shows_unfinished(facts: CallFacts) -> str | None:
+    """OTel's google-genai writes an empty answer with `stop` for an interaction that goes on in the background."""
+    messages = [choice.message for choice in facts.choices or ()]
+    is_empty = not any(one.content or one.tool_calls or one.reasoning or one.parts for one in messages)
+    return "answer" if messages and is_empty and facts.usage is None else None
+
+
 def _joins_streams(facts: CallFacts) -> str | None:
     """OpenInference's google-genai made one part of all parts of a stream: with one tool call, texts as thoughts."""
     answers = [choice.message for choice in facts.choices or ()] if facts.stream else []
@@ -378,34 +440,6 @@ def _loses_further_tool_calls(facts: CallFacts) -> str | None:
 def _loses_items(facts: CallFacts) -> str | None:
     """OpenLLMetry left function calls and their answers out of the Responses API's prompts before 0.55."""
     return "prompt" if facts.tools and is_responses_api_id(facts.response_id) else None
-
-
-def _loses_responses(facts: CallFacts) -> str | None:
-    """OpenLLMetry's JavaScript writes the Responses API's input as one text of JSON, no instructions and no calls."""
-    return "call" if is_responses_api_id(facts.response_id) else None
-
-
-def _joins_tool_calls(facts: CallFacts) -> str | None:
-    """OpenInference's JavaScript joins the tool calls of a stream: `look` and `now` are `looknow` with `{"x": 1}{}`."""
-    calls = [call for choice in facts.choices or () for call in choice.message.tool_calls]
-    return "answer" if any(_is_joined(call.arguments) for call in calls) else None
-
-
-def _is_joined(arguments: str) -> bool:
-    """Whether arguments are more than one JSON object."""
-    try:
-        _, end = _JSON.raw_decode(arguments.lstrip())
-    except ValueError:
-        return False
-    return arguments.lstrip()[end:].lstrip().startswith("{")
-
-
-def _keeps_unsent_text(facts: CallFacts) -> str | None:
-    """In the Responses API (there, calls are `fc_…`), agno does not send the text beside calls, but records it."""
-    prompt = facts.input_messages or ()
-    is_of_responses = any((message.tool_call_id or "").startswith("fc_") for message in prompt)
-    rewritten = any(message.role == "assistant" and message.tool_calls and message.content for message in prompt)
-    return "prompt" if is_of_responses and rewritten else None
 
 
 def _loses_items_of_input(facts: CallFacts) -> str | None:
@@ -448,6 +482,34 @@ def _has_parameters(tool: Value) -> bool:
     return fields.get("type") != "function" or "parameters" in (values.mapping(fields.get("function")) or {})
 
 
+def _loses_responses(facts: CallFacts) -> str | None:
+    """OpenLLMetry's JavaScript writes the Responses API's input as one text of JSON, no instructions and no calls."""
+    return "call" if is_responses_api_id(facts.response_id) else None
+
+
+def _joins_tool_calls(facts: CallFacts) -> str | None:
+    """OpenInference's JavaScript joins the tool calls of a stream: `look` and `now` are `looknow` with `{"x": 1}{}`."""
+    calls = [call for choice in facts.choices or () for call in choice.message.tool_calls]
+    return "answer" if any(_is_joined(call.arguments) for call in calls) else None
+
+
+def _is_joined(arguments: str) -> bool:
+    """Whether arguments are more than one JSON object."""
+    try:
+        _, end = _JSON.raw_decode(arguments.lstrip())
+    except ValueError:
+        return False
+    return arguments.lstrip()[end:].lstrip().startswith("{")
+
+
+def _keeps_unsent_text(facts: CallFacts) -> str | None:
+    """In the Responses API (there, calls are `fc_…`), agno does not send the text beside calls, but records it."""
+    prompt = facts.input_messages or ()
+    is_of_responses = any((message.tool_call_id or "").startswith("fc_") for message in prompt)
+    rewritten = any(message.role == "assistant" and message.tool_calls and message.content for message in prompt)
+    return "prompt" if is_of_responses and rewritten else None
+
+
 def _loses_functions(facts: CallFacts) -> str | None:
     """OpenLLMetry writes neither the calls nor the results of the older `functions`, nor a refusal in a prompt.
 
@@ -480,10 +542,10 @@ _JUDGES: Final[dict[str, _Judge]] = {
     "@arizeai/openinference-instrumentation-openai": _joins_tool_calls,
     "@traceloop/instrumentation-openai": _loses_responses,
     "gcp.vertex.agent": _shows_thoughts_as_text,
-    "openinference.instrumentation.agno": _keeps_unsent_text,
     "litellm": _loses_items_of_input,
     "livekit-agents": _loses_parameters,
     "lmnr.tracer": _flattens_without_items,
+    "openinference.instrumentation.agno": _keeps_unsent_text,
     "openinference.instrumentation.bedrock": _loses_answers_of_tools,
     "openinference.instrumentation.crewai": _loses_tool_calls,
     "openinference.instrumentation.haystack": _loses_tool_calls,
@@ -507,7 +569,10 @@ _VERSIONS: Final[dict[str, tuple[tuple[_Version, _Version, _Judge], ...]]] = {
     "litellm": (((0,), values.LATEST, _loses_response_instructions),),  # its callback, which has them, names no version
     "openinference.instrumentation.google_genai": (((0,), (1, 4), _joins_streams),),
     "opentelemetry.instrumentation.genai.langchain": (((0,), (1, 3), _loses_text_of_answers),),
-    "opentelemetry.instrumentation.google_genai": (((0,), (1, 3), _shows_texts),),
+    "opentelemetry.instrumentation.google_genai": (
+        ((0,), (1, 3), _shows_texts),
+        ((1, 3), values.LATEST, _shows_unfinished),
+    ),
     "opentelemetry.instrumentation.langchain": (((0,), (0, 46), _loses_text_of_prompts),),
     "opentelemetry.instrumentation.openai.v1": (((0,), (0, 55), _loses_items),),
     "opentelemetry.util.genai.handler": (((0,), (1, 3), _shows_texts),),
@@ -523,4 +588,4 @@ _BEFORE: Final[dict[str, tuple[str, _Judge]]] = {
 }
 """Recorders that name no version: an attribute that came with the mended one, and how those without it are judged."""
 
-_JUDGED_SCOPES: Final = frozenset((*_JUDGES, *_VERSIONS, *_BEFORE))
+_JUDGED_SCOPES: Final = frozenset((*_JUDGES, *_VERSIONS, *_BEFORE, _NEMO_RELAY_SCOPE))

@@ -30,7 +30,7 @@ from art_otel.conventions.dialects.dialect import Role
 from art_otel.conventions.dialects.litellm import RAW_SPAN
 from art_otel.conventions.dialects.openinference import INPUT_VALUE, OUTPUT_VALUE, SPAN_KIND
 from art_otel.conventions.tool_spans import TOOL_NAME
-from art_otel.conventions.vocabulary import operation, operation_of_name
+from art_otel.conventions.vocabulary import LIVE_OPERATIONS, operation, operation_of_name
 from art_otel.spans import Attributes, Span
 
 ANTHROPIC_SDK: Final = "com.anthropic.sdk.python"
@@ -44,13 +44,18 @@ _OPERATIONS: Final[dict[str, Role]] = {
     "text_completion": "inference",
     "generate_content": "inference",
     "embeddings": "embeddings",
+    **dict.fromkeys(LIVE_OPERATIONS, "inference"),
     "fetch_response": "retrieval",
     "invoke_agent": "agent",
     "execute_tool": "tool",
-    **dict.fromkeys(("create_agent", "invoke_workflow", "plan", "retrieval", "rerank", "agent_step"), "other"),
+    **dict.fromkeys(("create_agent", "invoke_workflow", "plan", "user_input", "user_speech"), "other"),
+    **dict.fromkeys(("retrieval", "rerank", "agent_step"), "other"),
+    **dict.fromkeys(("create_memory", "search_memory", "update_memory", "upsert_memory", "delete_memory"), "other"),
+    **dict.fromkeys(("create_memory_store", "delete_memory_store"), "other"),
 }
-"""The roles of operations; `agent_step` is the AI SDK's, around a call. Any other word says nothing, and other
-attributes do: OpenLLMetry's LangChain 0.53 has the operation `llm_request` beside the type `chat`."""
+"""GenAI's operations (v0.1.0 and the drafts behind it); `agent_step` is the AI SDK's, around a call. What a workflow or
+a plan asks models has spans of its own. Any other word says nothing, and other attributes do: OpenLLMetry's LangChain
+0.53 has the operation `llm_request` beside the type `chat`."""
 
 _OPENINFERENCE_KINDS: Final[dict[str, Role]] = {
     "LLM": "inference",
@@ -262,12 +267,17 @@ def _is_uncaptured(span: Span) -> bool:
 
 def _is_fetch(span: Span) -> bool:
     """Whether a stored response was fetched, which instrumentors record as a call without a model or input."""
+    if span.name.endswith(_INTERACTION_FETCH):
+        return True
     attributes = span.attributes
     if genai.REQUEST_MODEL not in attributes and attributes.get(genai.INPUT_MESSAGES) in ("[]", [], ()):
         return True
     body = attributes.get(openinference.INPUT_VALUE)
     return isinstance(body, str) and body.strip() == "{}"
 
+
+_INTERACTION_FETCH: Final = "InteractionsResource.get"
+"""The end of the name of OpenInference's spans of Gemini's interactions that were fetched."""
 
 _HIDDEN: Final = "__REDACTED__"
 """What OpenInference writes in place of content that it was told to hide."""

@@ -72,7 +72,11 @@ def describe_conversion(counts: ReadSummary, account: AssemblyStats) -> Conversi
         files=[_file(file) for file in counts.files],
         hints=[_NOTHING_NEW]
         if is_idle
-        else [*_hints(read, counts.logs, quarantined.total(), account), *_replaced(counts.files)],
+        else [
+            *_hints(read, counts.logs, quarantined.total(), account),
+            *_unread_content(counts.files),
+            *_replaced(counts.files),
+        ],
         quarantine=[QuarantineEntry(reason=one.reason, path=one.path, detail=one.detail) for one in damages],
     )
 
@@ -149,6 +153,14 @@ def _hints(spans: int, logs: int, quarantined: int, account: AssemblyStats) -> I
             f" was off, set {capture_switch(scope)} in the traced app."
         )
     yield from _unmatched(account)
+
+
+def _unread_content(files: Sequence[FileStats]) -> Iterator[str]:
+    """Explain content that spans only refer to."""
+    count = sum(file.unread_content for file in files)
+    if count:
+        example = next(file.unread_example for file in files if file.unread_example is not None)
+        yield f"{_count(count, 'reference')} to uploaded content not followed: {example}."
 
 
 def _replaced(files: Sequence[FileStats]) -> Iterator[str]:

@@ -78,8 +78,12 @@ def build_trajectories(
     rollout_spans: Sequence[str] = (),
     stats: AssemblyStats | None = None,
     verdicts_of: Callable[[Sequence[Trajectory]], Sequence[Verdict]] | None = None,
+    *,
+    rollout_attributes: Sequence[str] = (),
 ) -> Assembly:
     """Build the trajectories of a group. `rollout_spans` are globs of span names that count as rollouts.
+
+    `rollout_attributes` are names of attributes: traces that share the value of one are a rollout.
 
     Where every record went is added to `stats`; to new ones when there are none. `verdicts_of` says which trajectories
     count as given, None that all do.
@@ -88,19 +92,20 @@ def build_trajectories(
     if _has_nothing_to_build(group, rollout_spans):
         count_idle_spans(stats, group.spans)
         return Assembly(trajectories=(), stats=stats)
-    return Assembly(trajectories=_assemble(group, rollout_spans, stats, verdicts_of), stats=stats)
+    return Assembly(trajectories=_assemble(group, rollout_spans, rollout_attributes, stats, verdicts_of), stats=stats)
 
 
 def _assemble(
     group: SpanGroup,
     rollout_spans: Sequence[str],
+    rollout_attributes: Sequence[str],
     stats: AssemblyStats,
     verdicts_of: Callable[[Sequence[Trajectory]], Sequence[Verdict]] | None,
 ) -> tuple[Trajectory, ...]:
     tree = build_tree(group.spans)
     roles = _find_roles(tree)
     logs = correlate_logs(group.logs, tree, roles)
-    assignment = assign_rollouts(tree, roles, rollout_spans)
+    assignment = assign_rollouts(tree, roles, rollout_spans, rollout_attributes)
     recorded = record_calls(assignment.rollouts, tree, roles, logs.of_spans)
     attribution = deliver_rewards(
         AttributionContext(

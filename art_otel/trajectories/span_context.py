@@ -54,16 +54,35 @@ def declared_id(span: Span) -> str | None:
     return None if value is None or value == "" or is_reward_span(span) else str(value)
 
 
+def joined_id(span: Span, rollout_attributes: Sequence[str]) -> str | None:
+    """The value by which a span's trace is joined with others to a rollout: of the first such attribute that it has.
+
+    A value of the resource stands for all spans of a process.
+    """
+    value = span.attributes.get(attributes.ROLLOUT_JOINED_ID)
+    if isinstance(value, str) and value:
+        return value
+    for name in rollout_attributes:
+        value = _setting(span, name)
+        if isinstance(value, str | int | float) and not isinstance(value, bool) and value != "":
+            return str(value)
+    return None
+
+
 def is_provisional(span: Span) -> bool:
     """Whether the span is a root whose id its process made up, not knowing what its parent belongs to."""
     value = span.attributes.get(attributes.ROLLOUT_PROVISIONAL)
     return value is not None and str(value).lower() == "true"  # some stores make it a text
 
 
+def is_rollout_span(span: Span) -> bool:
+    """Whether a span is named as rollouts are, so that somebody meant it as one."""
+    return f"{span.name} ".startswith(attributes.ROLLOUT_SPAN_PREFIX)
+
+
 def is_marked_root(span: Span) -> bool:
     """Whether a span that carries a rollout id is the rollout's own, whatever its ancestors are."""
-    is_named = f"{span.name} ".startswith(attributes.ROLLOUT_SPAN_PREFIX)
-    return is_named or not _ROOT_ATTRIBUTES.isdisjoint(span.attributes)
+    return is_rollout_span(span) or not _ROOT_ATTRIBUTES.isdisjoint(span.attributes)
 
 
 def is_named_rollout(span: Span, rollout_spans: Sequence[str]) -> bool:
@@ -120,6 +139,7 @@ _NOT_METADATA: Final = frozenset(
     {
         attributes.ROLLOUT_ID,
         attributes.ROLLOUT_NAME,
+        attributes.ROLLOUT_JOINED_ID,
         attributes.ROLLOUT_TRACE_ID,
         attributes.ROLLOUT_EDITION,
         attributes.SPANS_STARTED,

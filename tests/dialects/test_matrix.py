@@ -26,10 +26,13 @@ from tests.dialects.expected import UNTRAINED as NOT_TRAINED
 from tests.dialects.mutations import Record
 
 TESTS = Path(__file__).parent.parent
-UNTRAINED = ("mastra",)
+UNTRAINED = ("mastra", "nemo_relay")
 """Dialects whose recorders lose something of every call (see `expected.py`)."""
 
-FOLDERS = ("dialects", "recordings/*", "conventions/recorded", "trajectories/frameworks", "agents")
+FOLDERS = (
+    *("dialects", "recordings/*", "conventions/recorded", "conventions/hidden_histories"),
+    *("trajectories/frameworks", "agents"),
+)
 LARGEST = 100_000
 """Larger recordings are conversations of 402 messages: they are in shorter ones, too."""
 

@@ -26,6 +26,7 @@ from tests.conversions import convert_files
 from tests.dumps import chat_span, make_span, request_of
 from tests.gaps import kinds
 from tests.model_gateway.gateways import MODEL, TOOL, bodies, gateway, recorded, user
+from tests.model_gateway.test_faults import Answering
 from tests.receiver.consuming import next_rollouts
 from tests.receiver.otlp import JSON, as_body, post
 from tests.tracing.openai.instrumented import Instrumented, instrumented
@@ -317,6 +318,7 @@ USER_JSON = {"metadata": {"user_id": json.dumps({"device_id": "d", "session_id":
         ({"x-art-rollout-id": "named"}, {}, "named"),
         ({"authorization": "Bearer art-key"}, {}, "key"),
         ({"x-api-key": "art-key"}, {}, "key"),
+        ({"x-goog-api-key": "art-key"}, {}, "key"),
         ({"x-api-key": "sk-secret", "authorization": "bearer art-key"}, {}, "key"),
         ({"x-session-affinity": "ses_1", "x-session-id": "ses_1"}, {}, "ses_1"),
         ({"x-session-affinity": "ses_2", "x-parent-session-id": "ses_1"}, {}, "ses_1"),
@@ -413,6 +415,71 @@ def test_a_call_that_an_app_traced_as_well_is_one_call_with_the_ids_of_the_gatew
     assert trajectory.complete, trajectory.incomplete_reasons
     assert len(trajectory.calls) == 2
     assert all(call.choices and call.choices[0].token_ids and call.prompt_token_ids for call in trajectory.calls)
+
+
+TRACED_APP = """
+import sys
+import art_otel, httpx, openai
+from opentelemetry import trace
+from opentelemetry.baggage.propagation import W3CBaggagePropagator
+from opentelemetry.propagate import inject
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, ParentBased
+
+sampler, instrumentor, passes_on = sys.argv[1:]
+trace.set_tracer_provider(TracerProvider(sampler=ALWAYS_ON if sampler == "on" else ParentBased(ALWAYS_OFF)))
+art_otel.configure(instrumentor=instrumentor)
+
+def pass_on(request):
+    propagator = W3CBaggagePropagator() if passes_on == "baggage" else None
+    propagator.inject(request.headers) if propagator else inject(request.headers)
+
+hooks = {"request": [pass_on]} if passes_on != "nothing" else {}
+with art_otel.rollout(name="app"), openai.OpenAI(http_client=httpx.Client(event_hooks=hooks)) as client:
+    messages = [{"role": "user", "content": "Hi"}]
+    for _ in range(2):
+        message = client.chat.completions.create(model="m", messages=messages).choices[0].message
+        messages += [message.model_dump(exclude_none=True), {"role": "user", "content": "Go on"}]
+    art_otel.reward(1.0)
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("sampler", "instrumentor", "passes_on"),
+    [
+        ("on", "openinference", "nothing"),  # it tells nobody of its span
+        ("on", "genai-openai", "baggage"),
+        ("off", "none", "nothing"),
+        ("off", "openllmetry", "nothing"),
+        ("off", "openinference", "both"),
+        ("off", "none", "baggage"),
+    ],
+)
+def test_an_app_s_rollout_is_one_whatever_its_sampler_drops(
+    tmp_path, address, monkeypatch, sampler, instrumentor, passes_on
+):
+    with gateway(tmp_path, address) as running:
+        monkeypatch.setenv("ART_OTEL_DIR", str(tmp_path))
+        monkeypatch.setenv("OPENAI_API_KEY", "k")
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{running.url}/v1")
+        subprocess.run([sys.executable, "-c", TRACED_APP, sampler, instrumentor, passes_on], check=True, timeout=60)
+    (trajectory,) = recorded(tmp_path)
+    assert (trajectory.name, trajectory.reward) == ("app", 1.0)
+    assert trajectory.complete, trajectory.incomplete_reasons
+    assert [turn.tokens_untrained for turn in trajectory.turns] == [None, None]
+    assert all(turn.token_ids for turn in trajectory.turns)
+
+
+def test_a_trace_that_nobody_records_is_no_rollout(tmp_path, address):
+    """Its calls are those of a conversation; one of which an app says that it records it is that app's."""
+    unsampled = f"00-{7:032x}-{2:016x}-00"
+    with gateway(tmp_path, address) as running:
+        chat(running.url, traceparent=unsampled, tracestate="vendor=1")
+        chat(running.url, traceparent=unsampled, tracestate="vendor=1, art-otel=recorded")
+    recorded_trace, conversation = sorted(recorded(tmp_path), key=lambda one: len(one.metadata))
+    assert conversation.metadata == {"inferred": True}
+    assert recorded_trace.rollout_id == f"{7:032x}"
 
 
 def test_an_agent_that_sends_its_own_spans_has_each_call_once(tmp_path, address):
@@ -517,3 +584,46 @@ def test_a_token_is_wanted_of_trainers_and_not_of_agents(tmp_path, address):
         assert httpx.post(f"{running.url}/v1/chat/completions", json=HI, headers=page).status_code == 403
     (trajectory,) = recorded(tmp_path)
     assert (trajectory.reward, len(trajectory.calls)) == (1.0, 1)
+
+
+def events(*told: dict) -> bytes:
+    return b"".join(f"event: {one['type']}\ndata: {json.dumps(one)}\n\n".encode() for one in told)
+
+
+EDITS = {"applied_edits": [{"type": "clear_tool_uses_20250919", "cleared_tool_uses": 2, "cleared_input_tokens": 9}]}
+MESSAGE = {"id": "msg_1", "type": "message", "role": "assistant", "model": MODEL, "usage": {"output_tokens": 2}}
+SAID = {"type": "text", "text": "yes"}
+STREAMED = (
+    {"type": "message_start", "message": {**MESSAGE, "content": []}},
+    {"type": "content_block_start", "index": 0, "content_block": {"type": "compaction", "content": None}},
+    {"type": "content_block_delta", "index": 0, "delta": {"type": "compaction_delta", "content": "Ada."}},
+    {"type": "content_block_start", "index": 1, "content_block": {"type": "text", "text": "yes"}},
+    {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 2}},
+    {"type": "message_stop"},
+)
+ITEMS = [
+    {"type": "compaction", "id": "cmp_1", "encrypted_content": "gA=="},
+    {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "yes"}]},
+]
+RESPONSE = {"id": "resp_1", "object": "response", "status": "completed", "model": MODEL, "output": ITEMS}
+LEFT_OUT = {
+    "edits": ("messages", {**MESSAGE, "content": [SAID], "stop_reason": "end_turn", "context_management": EDITS}),
+    "edits of a stream": ("messages", (STREAMED[0], STREAMED[3], {**STREAMED[4], "context_management": EDITS})),
+    "a compaction of a stream": ("messages", STREAMED),
+    "a compaction": ("responses", RESPONSE),
+    "a compaction of a stream of items": ("responses", ({"type": "response.completed", "response": RESPONSE},)),
+}
+
+
+@pytest.mark.parametrize(("path", "answer"), LEFT_OUT.values(), ids=list(LEFT_OUT))
+def test_what_a_server_left_out_of_a_prompt_is_recorded(tmp_path, path, answer):
+    asked = {"model": MODEL, "max_tokens": 9, **({"input": "Hi"} if path == "responses" else {"messages": user("Hi")})}
+    is_stream = isinstance(answer, tuple)
+    body = events(*answer) if is_stream else json.dumps(answer).encode()
+    head = {"content-type": "text/event-stream" if is_stream else "application/json", "content-length": str(len(body))}
+    with Answering((200, head, body)) as server, gateway(tmp_path, server.url) as running:
+        httpx.post(f"{running.url}/rollout/r/v1/{path}", json={**asked, "stream": is_stream})
+    (trajectory,) = recorded(tmp_path)
+    assert trajectory.incomplete_reasons == {"compacted history": 1}
+    (turn,) = trajectory.turns
+    assert (turn.message.content, turn.text_untrained, turn.tokens_untrained) == ("yes", "content doubtful", None)

@@ -19,6 +19,7 @@ from art_otel.attributes import GATEWAY_SCOPE
 from art_otel.calls import Choice, Gap, Message, Usage
 from art_otel.conventions import values
 from art_otel.conventions.attributes import AttributeNames, AttributeReader, SpanRecording
+from art_otel.conventions.bodies.api_bodies import read_request, read_response
 from art_otel.conventions.bodies.messages import (
     decode_plain,
     join_assistant_messages,
@@ -30,8 +31,6 @@ from art_otel.conventions.bodies.openai_body import (
     MAX_CHOICES,
     parse_tools,
     read_choices,
-    read_request,
-    read_response,
     system_messages,
 )
 from art_otel.conventions.facts import NO_FACTS, CallFacts, merge_facts, with_gap
@@ -44,7 +43,13 @@ from art_otel.conventions.frameworks import (
     rewrite_output,
     sent_prompt,
 )
-from art_otel.conventions.vocabulary import finish_reason, is_responses_api_id, operation, response_finish_reason
+from art_otel.conventions.vocabulary import (
+    LIVE_OPERATIONS,
+    finish_reason,
+    is_responses_api_id,
+    operation,
+    response_finish_reason,
+)
 from art_otel.errors import ParseError
 from art_otel.spans import Attributes, LogRecord, Span, Value
 
@@ -67,6 +72,14 @@ PREFIXES: Final = ("gen_ai.", "llm.usage.total_tokens", "llm.is_streaming")
 
 _INSTRUCTIONS: Final = "gen_ai.system_instructions"
 _CONVERSATION: Final = "gen_ai.conversation.id"
+_PREVIOUS_RESPONSE: Final = (
+    *("gen_ai.request.previous_response.id", "gen_ai.request.previous_response_id"),
+    *("openai.request.previous_response_id", "gen_ai.openai.request.previous_response_id"),
+)
+"""GenAI's name from 0.1.0 on, and what SDKs of xAI, JetBrains and others write."""
+_COMPACTED: Final = "gen_ai.conversation.compacted"
+_CACHED_CONTENT: Final = "gcp.gen_ai.operation.config.cached_content"
+"""What OTel's google-genai writes where OTEL_GOOGLE_GENAI_GENERATE_CONTENT_CONFIG_INCLUDES names it."""
 _FINISH_REASONS: Final = "gen_ai.response.finish_reasons"
 _FINISH_REASON_NAMES: Final = (
     _FINISH_REASONS,
@@ -185,7 +198,15 @@ def _facts(reader: AttributeReader, convention: str, span: Span) -> CallFacts | 
         stream=reader.flag(*layout.stream) if layout.stream else None,
         gaps=reader.gaps,
     )
-    if _CONVERSATION in attributes:
+    if operation_name in LIVE_OPERATIONS:
+        facts = with_gap(facts, "history on the server", f"a session of {operation_name}", field="prompt")
+    if values.flag(get(_COMPACTED)):
+        facts = with_gap(facts, "compacted", _COMPACTED, field="prompt")
+    if get(_CACHED_CONTENT) is not None:
+        facts = with_gap(facts, "history on the server", f"{_CACHED_CONTENT} {get(_CACHED_CONTENT)}", field="prompt")
+    if (previous := reader.text(*layout.previous)) is not None:
+        facts = msgspec.structs.replace(facts, previous_response_id=previous)
+    elif _CONVERSATION in attributes:
         facts = _continuing(facts, values.text(attributes[_CONVERSATION]) or "", is_responses=responses)
     if responses and attributes.get(_INSTRUCTIONS):
         facts = msgspec.structs.replace(facts, has_instructions=True)
@@ -311,14 +332,17 @@ FUNCTIONS: Final = "gen_ai.request.functions."
 """The prefix of the attributes to which AgentOps flattens the tools."""
 
 _REQUEST: Final = "gen_ai.request."
+STREAM: Final = "gen_ai.request.stream"
 _STREAM: Final = (
     "gen_ai.is_streaming",
     "gen_ai.request.is_stream",
-    "gen_ai.request.stream",
+    STREAM,
     "gen_ai.request.streaming",
     "llm.is_streaming",
 )
-_NO_PARAMETERS: Final = frozenset({REQUEST_MODEL, REQUEST_TYPE, "gen_ai.request.headers", *_STREAM})
+_NO_PARAMETERS: Final = frozenset(
+    {REQUEST_MODEL, REQUEST_TYPE, "gen_ai.request.headers", *_STREAM, *_PREVIOUS_RESPONSE}
+)
 _INTEGERS: Final = frozenset({"max_tokens", "seed", "top_k", "n"})
 _NUMBERS: Final = frozenset({"temperature", "top_p", "frequency_penalty", "presence_penalty"})
 _OPENAI_NAMES: Final = {"stop_sequences": "stop", "choice.count": "n"}
@@ -347,6 +371,8 @@ class Layout(msgspec.Struct, frozen=True):
     usage: tuple[tuple[str, str], ...]
     """Fields of `Usage` and their attributes; the first attribute of a field wins."""
     stream: tuple[str, ...]
+    previous: tuple[str, ...]
+    """The attributes that name an earlier response."""
 
 
 def layout_of(names: AttributeNames) -> Layout:
@@ -359,6 +385,7 @@ def layout_of(names: AttributeNames) -> Layout:
         ),
         usage=tuple((count, name) for count, candidates in _USAGE.items() for name in names.among(candidates)),
         stream=names.among(_STREAM),
+        previous=names.among(_PREVIOUS_RESPONSE),
     )
 
 
@@ -411,13 +438,14 @@ _WRITTEN_PARAMETERS: Final = {
 WRITTEN_USAGE: Final = {
     "input_tokens": "gen_ai.usage.input_tokens",
     "output_tokens": "gen_ai.usage.output_tokens",
+    "total_tokens": "gen_ai.usage.total_tokens",
     "cached_tokens": "gen_ai.usage.cache_read.input_tokens",
     "reasoning_tokens": "gen_ai.usage.reasoning.output_tokens",
 }
 
 
 def request_attributes(body: dict[str, Value]) -> dict[str, Value]:
-    """Write what was asked: the model, numeric parameters and messages. `body` is that of a request."""
+    """Write what was asked: the model, numeric parameters, messages and whether for a stream. `body` is a request's."""
     facts = read_request(AttributeReader({}), "", body) or NO_FACTS
     numbers = {
         _WRITTEN_PARAMETERS[name]: value for name, value in facts.parameters.items() if name in _WRITTEN_PARAMETERS
@@ -425,6 +453,8 @@ def request_attributes(body: dict[str, Value]) -> dict[str, Value]:
     written: dict[str, Value] = {
         f"gen_ai.request.{name}": value for name, value in numbers.items() if isinstance(value, (int, float))
     }
+    if facts is not NO_FACTS:
+        written[STREAM] = facts.stream is True
     if facts.request_model is not None:
         written[REQUEST_MODEL] = facts.request_model
     if facts.input_messages:
