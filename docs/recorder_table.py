@@ -136,7 +136,9 @@ def _verdicts(names: list[str]) -> tuple[str, str]:
     right = [name for name in names if name not in {*FLAGGED, *UNTRAINED, *WITHOUT_CALLS}]
     lost = dict.fromkeys(f"flagged: {FLAGGED[name]}" for name in names if name in FLAGGED)
     doubted = dict.fromkeys(f"right, and flagged: {DOUBTED[name]}" for name in names if name in DOUBTED)
-    untrained = dict.fromkeys(f"right, and not trained: {UNTRAINED[name]}" for name in names if name in UNTRAINED and name not in DOUBTED)
+    untrained = dict.fromkeys(
+        f"right, and not trained: {UNTRAINED[name]}" for name in names if name in UNTRAINED and name not in DOUBTED
+    )
     unread = dict.fromkeys(f"no LLM spans: add `{WITHOUT_CALLS[name]}`" for name in names if name in WITHOUT_CALLS)
     renamed = dict.fromkeys(f"right, but {RENAMED[name]}" for name in names if name in RENAMED)
     return f"{len(right)} of {len(names)}", "; ".join((*lost, *doubted, *untrained, *renamed, *unread)) or "nothing"

@@ -36,7 +36,7 @@ FLAGGED = {
     "sk_native": "`gen_ai.choice` and `gen_ai.assistant.message` have `tool_calls` without the text beside them",
     "harder_adk_native_litellm": "`gen_ai.output.messages` and `gen_ai.input.messages` have thoughts as text parts",
     "harder_agno_oi_responses": "`llm.input_messages` has the text beside tool calls, which agno does not send",
-    "harder_anthropic_genai_v12_sync": "it does not instrument `anthropic` 2, whose own spans have no content by default",
+    "harder_anthropic_genai_v12_sync": "it instruments no `anthropic` 2, whose own spans have no content by default",
     "harder_bedrock_botocore_converse": "`gen_ai.choice` has `tool_calls` without the text beside them",
     "harder_bedrock_botocore_stream": "`gen_ai.choice` has `tool_calls` without the text beside them",
     "harder_bedrock_botocore_invoke": "`gen_ai.choice` has `tool_calls` without the text beside them",
@@ -76,7 +76,7 @@ UNTRAINED = {
     "harder_gemini_otel_v12_sync": "what is doubted",
     "logfire_stream_v1": "`response_data` has no finish reason, and its log is written however the stream ended",
 }
-"""Recordings that come out right and complete, and train nothing: why."""
+"""Recordings that come out right, and of which not every answer is trained: why."""
 
 WITHOUT_CALLS = {
     "autogen_native": "openinference-instrumentation-openai",
