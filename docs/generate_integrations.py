@@ -100,8 +100,8 @@ in one way each, the release before that is named behind it, with the same resul
 of two cities.
 
 Not judged: mlflow 3.18.0, since its package `mlflow-skinny` is not in the registry; openai-v2 2.3b0, which does not run
-with today's `wrapt`; Weave and Opik, which send no OTLP; streams of `wrap_anthropic` of langsmith 0.15.1, which fail
-with anthropic 2.14.0.
+with today's `wrapt`; Weave and Opik, whose SDKs send to their own backends; streams of langsmith 0.15.1's
+`wrap_anthropic`, which fail with anthropic 2.14.0.
 """
 
 FORMATS_TEXT: Final = """\
