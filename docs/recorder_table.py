@@ -21,6 +21,7 @@ RECORDERS: Final = {
     "agno_oi": ("agno, OpenInference", "openinference-instrumentation-agno"),
     "agno_oi_openai": ("agno, OpenInference's openai instrumentor", "openinference-instrumentation-openai"),
     "anthropic_genai": ("Anthropic, OTel GenAI", "opentelemetry-instrumentation-genai-anthropic"),
+    "anthropic_genai_v12": ("Anthropic, OTel GenAI 1.2", "opentelemetry-instrumentation-genai-anthropic"),
     "anthropic_native": ("Anthropic SDK, its own spans", "anthropic"),
     "anthropic_oi": ("Anthropic, OpenInference", "openinference-instrumentation-anthropic"),
     "anthropic_old_traceloop": ("Anthropic, OpenLLMetry 0.40", "opentelemetry-instrumentation-anthropic"),
@@ -38,6 +39,7 @@ RECORDERS: Final = {
     "gemini_oi": ("Gemini, OpenInference", "openinference-instrumentation-google-genai"),
     "gemini_oi_v01": ("Gemini, OpenInference 0.1.8", "openinference-instrumentation-google-genai"),
     "gemini_otel": ("Gemini, OTel's google-genai instrumentor", "opentelemetry-instrumentation-google-genai"),
+    "gemini_otel_v12": ("Gemini, OTel's google-genai instrumentor 1.2", "opentelemetry-instrumentation-google-genai"),
     "gemini_otel_v04": ("Gemini, OTel's google-genai instrumentor 0.4", "opentelemetry-instrumentation-google-genai"),
     "haystack_oi": ("Haystack, OpenInference", "openinference-instrumentation-haystack"),
     "laminar": ("Laminar", "lmnr"),
@@ -73,6 +75,7 @@ RECORDERS: Final = {
     "openai_genai_v11": ("OpenAI's Responses API, OTel GenAI 1.1", "opentelemetry-instrumentation-genai-openai"),
     "openai_js_oi": ("OpenAI in JavaScript, OpenInference", "@arizeai/openinference-instrumentation-openai"),
     "openai_js_traceloop": ("OpenAI in JavaScript, OpenLLMetry", "@traceloop/instrumentation-openai"),
+    "openai_js_traceloop_v026": ("Responses in JavaScript, OpenLLMetry 0.26", "@traceloop/instrumentation-openai"),
     "openai_oi": ("OpenAI, OpenInference", "openinference-instrumentation-openai"),
     "openai_traceloop": ("OpenAI, OpenLLMetry", "opentelemetry-instrumentation-openai"),
     "openai_traceloop_v047": ("OpenAI's Responses API, OpenLLMetry 0.47", "opentelemetry-instrumentation-openai"),
@@ -133,7 +136,9 @@ def _verdicts(names: list[str]) -> tuple[str, str]:
     right = [name for name in names if name not in {*FLAGGED, *UNTRAINED, *WITHOUT_CALLS}]
     lost = dict.fromkeys(f"flagged: {FLAGGED[name]}" for name in names if name in FLAGGED)
     doubted = dict.fromkeys(f"right, and flagged: {DOUBTED[name]}" for name in names if name in DOUBTED)
-    untrained = dict.fromkeys(f"right, and not trained: {UNTRAINED[name]}" for name in names if name in UNTRAINED)
+    untrained = dict.fromkeys(
+        f"right, and not trained: {UNTRAINED[name]}" for name in names if name in UNTRAINED and name not in DOUBTED
+    )
     unread = dict.fromkeys(f"no LLM spans: add `{WITHOUT_CALLS[name]}`" for name in names if name in WITHOUT_CALLS)
     renamed = dict.fromkeys(f"right, but {RENAMED[name]}" for name in names if name in RENAMED)
     return f"{len(right)} of {len(names)}", "; ".join((*lost, *doubted, *untrained, *renamed, *unread)) or "nothing"

@@ -167,6 +167,17 @@ def test_traceloops_javascript_loses_instructions_and_calls_of_responses(attribu
     assert doubts(chat(ASKED, text("a"), scope="@traceloop/instrumentation-openai", **attributes)) == expected
 
 
+def test_a_stream_that_was_printed_is_no_answer():
+    recorded = {
+        "mlflow.spanType": '"CHAT_MODEL"',
+        "mlflow.spanInputs": '{"messages": [{"role": "user", "content": "q"}]}',
+        "mlflow.spanOutputs": '"<anthropic.Stream object at 0x7f04c186e5d0>"',
+    }
+    found = call(recorded)
+    assert found.choices is None
+    assert "lossy recorder" in doubts(found)
+
+
 def test_arguments_that_a_stream_of_bedrock_lost():
     scope = "opentelemetry.instrumentation.bedrock"
     definitions = json.dumps([{"name": "look", "parameters": {}}])
