@@ -24,11 +24,11 @@ from art_otel.conventions.facts import NO_FACTS, CallFacts, lacks_what_server_ha
 from art_otel.conventions.failures import failure_kind
 from art_otel.conventions.gaps import (
     find_gaps,
-    is_error_unknown,
     with_several_prompts,
     without_ids,
     without_miscounted_ids,
 )
+from art_otel.conventions.recorder_losses import is_error_unknown
 from art_otel.conventions.vocabulary import (
     ERROR_FINISH_REASON,
     TEXT_COMPLETION,

@@ -4,7 +4,7 @@ Source of the format: recordings of nemo-relay 0.10.4. `nemo_relay.start.input.c
 each field of a response's body is an attribute of its own below `nemo_relay.end.output`, objects and lists as JSON. The
 export `openinference` has the response so, too; the export `gen_ai` has GenAI's attributes and none of these.
 Invariant: of a prompt its system messages and what begins with the last message of the user are left, in every export
-(`conventions.gaps` doubts it); its answer is whole.
+(`conventions.recorder_losses` doubts it); its answer is whole.
 """
 
 from typing import Final
