@@ -7,6 +7,9 @@ from typing import Final, Literal, TypeAlias
 
 ROLLOUT_ID: Final = "art.rollout.id"
 ROLLOUT_NAME: Final = "art.rollout.name"
+ROLLOUT_JOINED_ID: Final = "art.rollout.joined_id"
+"""The value of an attribute that joins the traces of one rollout (`rollout_attributes`), as a live app wrote it."""
+
 ROLLOUT_ATTEMPT: Final = "art.rollout.attempt"
 ROLLOUT_TRACE_ID: Final = "art.rollout.trace_id"
 ROLLOUT_EDITION: Final = "art.rollout.edition"
@@ -38,6 +41,9 @@ UNTRAINED: Final = "art.untrained"
 
 GATEWAY_SCOPE: Final = "art_otel.gateway"
 """The instrumentation scope of calls that the gateway records: their messages are all that went over the wire."""
+
+UNREAD_REQUEST: Final = "art.unread_request"
+"""On a span of the gateway: the model server took a request that may ask for a completion, in an unknown dialect."""
 
 METRIC_PREFIX: Final = "art.metric."
 METADATA_PREFIX: Final = "art.metadata."

@@ -26,12 +26,15 @@ GapKind: TypeAlias = Literal[
     "cut",
     "dropped",
     "off",
+    "not read",
     "not logged",
     "history on the server",
     "template on the server",
+    "compacted",
     "not understood",
     "several prompts",
     "lossy recorder",
+    "more counted than recorded",
     "miscounted",
     "aborted",
     "scrubbed",
@@ -43,12 +46,15 @@ GapKind: TypeAlias = Literal[
 - `cut`: a limit on length cut it, with or without a sign.
 - `dropped`: the SDK dropped attributes of the span.
 - `off`: nobody recorded it.
+- `not read`: its recorder put it into a file or object of its own, and that was not read.
 - `not logged`: the log of an agent does not tell it.
 - `history on the server`: the prompt continues what only the server has.
 - `template on the server`: the prompt is made from a template that only the server has.
+- `compacted`: the server showed the model a summary of the prompt, or left parts of it out.
 - `not understood`: it is there, in a form that this version does not know.
 - `several prompts`: one request of Completions had several, and no choice tells which is its own.
 - `lossy recorder`: its recorder loses or rewrites it.
+- `more counted than recorded`: the server counted more tokens than what was recorded can have.
 - `miscounted`: its token ids are not as many as the server counted, and are left out.
 - `aborted`: it came whole, and with null as its finish reason: the server stopped before the policy did.
 - `scrubbed`: a secret was found in it.
@@ -69,7 +75,7 @@ StreamClose: TypeAlias = Literal["left", "finished"]
 
 
 CONTENT_GAPS: Final[tuple[GapKind, ...]] = tuple(
-    kind for kind in get_args(GapKind) if kind not in ("miscounted", "aborted", "scrubbed", "contradicted")
+    kind for kind in get_args(GapKind) if kind not in ("compacted", "miscounted", "aborted", "scrubbed", "contradicted")
 )
 """The kinds of gaps in one recording, which another recording of the same call may fill."""
 
@@ -264,12 +270,12 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         calls: tuple[object, ...] = ()
         if self.tool_calls:
             calls = tuple((call.id, call.name, canonical_arguments(call.arguments)) for call in self.tool_calls)
-        parts = None if self.parts is None or _are_texts(self.parts) else self.parts
+        parts = None if self.parts is None or holds_text_only(self.parts) else self.parts
         return (self.role, self.content or None, self.refusal or None, calls, self.tool_call_id, parts)
 
 
 @lru_cache(maxsize=1024)
-def _are_texts(parts: str) -> bool:
+def holds_text_only(parts: str) -> bool:
     """Whether all parts are text: then they are the message's content."""
     try:
         decoded = msgspec.json.decode(parts, type=list[dict[str, object]])

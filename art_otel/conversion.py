@@ -62,6 +62,10 @@ def chosen_secrets(scrub: str | None, patterns: Iterable[str]) -> SecretRules:
     return SecretRules(mode=cast(Scrubbing, chosen), patterns=chosen_patterns)
 
 
+def _several(names: str | Iterable[str]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
 def convert(  # noqa: PLR0913 # one for each option of the command
     sources: str | Path | Iterable[str | Path],
     out: str | Path,
@@ -71,6 +75,7 @@ def convert(  # noqa: PLR0913 # one for each option of the command
     engine: Literal["local", "ray"] = "local",
     ray_address: str | None = None,
     rollout_spans: Iterable[str] = (),
+    rollout_attributes: str | Iterable[str] = (),
     incremental: bool = False,
     grace: str | float = "15m",
     retain: str | float = "30d",
@@ -79,6 +84,7 @@ def convert(  # noqa: PLR0913 # one for each option of the command
     scrub_patterns: Iterable[str] = (),
     rollout_traces: bool = False,
     token_facts: str | Iterable[str] = (),
+    content: str | Path | Iterable[str | Path] = (),
     scratch: str | Path | None = None,
 ) -> "ConversionReport":
     """Convert span dumps into a Parquet dataset of trajectories, as `art-otel convert` does, and return its report.
@@ -88,6 +94,7 @@ def convert(  # noqa: PLR0913 # one for each option of the command
     - `workers` is the number of processes. None is one for each processor, and fewer for little input. `engine="ray"`
       runs the work on the Ray at `ray_address`. None is the address in `RAY_ADDRESS`, or otherwise a new Ray.
     - `rollout_spans` are globs: a span with a matching name is a rollout, if no span of its trace has a rollout id.
+    - `rollout_attributes` are names of attributes (`session.id`): traces that share the value of one are a rollout.
     - `incremental` reads only input that no earlier conversion into `out` has read. It adds the trajectories of
       rollouts that have ended, or of which no span came for `grace`. A span that comes later gives its trajectory
       again, as its next revision, until no span came for `retain`. Both are seconds, or times such as `15m` and `30d`.
@@ -96,6 +103,8 @@ def convert(  # noqa: PLR0913 # one for each option of the command
       expressions of further secrets; the default is `ART_OTEL_SCRUB_PATTERNS`.
     - `rollout_traces` also writes the column for `read_rollout_traces`. `token_facts` also writes other recorded facts
       about each token: `routed_experts`, `sampling_mask`.
+    - `content` are folders or URLs of content that spans refer to (`gen_ai.input.messages_ref`), one or several. The
+      folders of the sources are looked through as well.
     - `scratch` is a folder or URL for temporary files; None is the dataset's folder.
 
     Raises UsageError, SourceError and StoreError.
@@ -112,12 +121,14 @@ def convert(  # noqa: PLR0913 # one for each option of the command
             engine=engine,
             ray_address=ray_address,
             rollout_spans=tuple(rollout_spans),
+            rollout_attributes=_several(rollout_attributes),
             incremental=incremental,
             times=Times(grace=seconds_of(str(grace)), retain=seconds_of(str(retain))),
             since=since_ns(since),
             secrets=chosen_secrets(scrub, scrub_patterns),
             rollout_traces=rollout_traces,
-            token_facts=(token_facts,) if isinstance(token_facts, str) else tuple(token_facts),
+            token_facts=_several(token_facts),
+            content=[os.fspath(one) for one in ([content] if isinstance(content, str | Path) else content)],
             scratch=scratch,
         )
     )

@@ -36,9 +36,9 @@ def check_sums(report: ConversionReport) -> None:
 
 
 def with_logs(recording: Path) -> list[Path]:
-    """A recording and, if it has one, its file of log records."""
-    logs = recording.with_suffix(".logs.jsonl")
-    return [recording, logs] if logs.exists() else [recording]
+    """A recording and, if it has one, its file of log records; both may be compressed."""
+    files = (recording, recording.with_suffix(".logs.jsonl"))
+    return [found for file in files for found in (file, file.with_name(f"{file.name}.gz")) if found.exists()]
 
 
 def convert_spans(out: Path, *spans: Request, **options) -> tuple[list[Trajectory], ConversionReport]:

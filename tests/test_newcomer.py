@@ -94,7 +94,7 @@ def test_nothing_has_to_be_installed(uv, runner, tmp_path):
     assert "6 trajectories" in run(*once, "art-otel", "convert", "dumps", "--out", "out", cwd=tmp_path)
     run(*once, "art-otel", "view", "out", "--html", "page.html", cwd=tmp_path)
     assert "r-sync_tools" in exported(tmp_path / "page.html")[0]
-    command = list(map(str, [*once, "art-otel", "serve", "--http", "127.0.0.1:0", "--no-grpc"]))
+    command = list(map(str, [*once, "art-otel", "serve", "--listen", "127.0.0.1:0", "--no-grpc"]))
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, start_new_session=True) as serving:
         try:
             assert serving.stderr is not None

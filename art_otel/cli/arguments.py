@@ -122,3 +122,15 @@ def _parse_count(text: str) -> int:
     if not _IS_COUNT(text):
         raise ValueError(f"{text!r} is no whole number")
     return int(text)
+
+
+def add_rollout_attributes(parser: argparse.ArgumentParser) -> None:
+    """Add the option that joins traces."""
+    parser.add_argument(
+        "--rollout-attribute",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="traces that share the value of this attribute are one rollout with that id (session.id,"
+        " gen_ai.conversation.id), unless a span `rollout …` has an id; may be repeated",
+    )

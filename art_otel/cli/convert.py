@@ -19,7 +19,14 @@ from msgspec.structs import replace
 
 from art_otel import storage
 from art_otel.calls import TOKEN_FACTS
-from art_otel.cli.arguments import add_limits, add_scrub_patterns, destination_or_store, limits_of, seconds
+from art_otel.cli.arguments import (
+    add_limits,
+    add_rollout_attributes,
+    add_scrub_patterns,
+    destination_or_store,
+    limits_of,
+    seconds,
+)
 from art_otel.cli.terminal import by_reason, counted, printable, printable_json, show_progress
 from art_otel.errors import UsageError
 from art_otel.sources.format import UNKNOWN_FORMAT
@@ -82,6 +89,7 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         help="a span with a matching name is a rollout, in traces in which no span has art.rollout.id; may be"
         " repeated (default: the root of a trace that has LLM calls below it)",
     )
+    add_rollout_attributes(parser)
     parser.add_argument(
         "--rollout-traces",
         action="store_true",
@@ -94,6 +102,14 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         default=[],
         choices=TOKEN_FACTS,
         help="also write this information about each token, if it was recorded; may be repeated, and takes much space",
+    )
+    parser.add_argument(
+        "--content",
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="a folder or URL of content that spans refer to (gen_ai.input.messages_ref); may be repeated. The folders"
+        " of the sources are looked through as well",
     )
     _add_rounds(parser)
     parser.add_argument(
@@ -186,6 +202,7 @@ def run(arguments: argparse.Namespace) -> int:
         scratch=arguments.scratch,
         format=None if arguments.format == "auto" else arguments.format,
         rollout_spans=arguments.rollout_span,
+        rollout_attributes=arguments.rollout_attribute,
         workers=arguments.workers,
         engine=arguments.engine,
         ray_address=arguments.ray_address,
@@ -195,6 +212,7 @@ def run(arguments: argparse.Namespace) -> int:
         secrets=chosen_secrets(arguments.scrub, arguments.scrub_pattern),
         rollout_traces=arguments.rollout_traces,
         token_facts=arguments.token_facts,
+        content=arguments.content,
         limits=limits_of(arguments),
     )
     if arguments.follow:

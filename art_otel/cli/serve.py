@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from art_otel.cli.arguments import add_scrub_patterns, seconds
+from art_otel.cli.arguments import add_rollout_attributes, add_scrub_patterns, seconds
 from art_otel.errors import UsageError
 from art_otel.tracing.setup.settings import DIR
 
@@ -49,13 +49,14 @@ def add_receiver_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="GLOB",
         help="a span with a matching name begins a rollout; may be repeated",
     )
+    add_rollout_attributes(parser)
     _add_security(parser)
 
 
 def _add_addresses(parser: argparse.ArgumentParser) -> None:
     """Add the options that say where it listens."""
     parser.add_argument(
-        "--http", default="127.0.0.1:4318", metavar="HOST:PORT", help="where to listen (default: 127.0.0.1:4318)"
+        "--listen", default="127.0.0.1:4318", metavar="HOST:PORT", help="where to listen (default: 127.0.0.1:4318)"
     )
     parser.add_argument(
         "--grpc",
@@ -169,7 +170,7 @@ def _options(arguments: argparse.Namespace) -> "ReceiverOptions":
         grpc = Address.parse(arguments.grpc)
     return replace(
         receiver_options(arguments),
-        http=Address.parse(arguments.http),
+        http=Address.parse(arguments.listen),
         grpc=None if arguments.no_grpc else grpc,
     )
 
@@ -187,6 +188,7 @@ def receiver_options(arguments: argparse.Namespace) -> "ReceiverOptions":
         grace=arguments.grace,
         retain=arguments.retain,
         rollout_spans=tuple(arguments.rollout_span),
+        rollout_attributes=tuple(arguments.rollout_attribute),
         token=_token(arguments.token_file),
         tls=_tls(arguments.tls_certificate, arguments.tls_key),
         bodies=replace(

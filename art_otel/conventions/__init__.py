@@ -47,13 +47,15 @@ from art_otel.conventions.dialects.genai import request_attributes as request_at
 from art_otel.conventions.dialects.genai import response_attributes as response_attributes
 from art_otel.conventions.dialects.genai import response_id_of_details as response_id_of_details
 from art_otel.conventions.dialects.genai_events import is_completion_event as is_completion_event
-from art_otel.conventions.frameworks import AgentInstructions as AgentInstructions
+from art_otel.conventions.frameworks import AgentContent as AgentContent
+from art_otel.conventions.frameworks import agent_content as agent_content
 from art_otel.conventions.frameworks import agent_conversation as agent_conversation
-from art_otel.conventions.frameworks import agent_instructions as agent_instructions
 from art_otel.conventions.frameworks import retried_tool_call as retried_tool_call
+from art_otel.conventions.frameworks import with_agent_content as with_agent_content
 from art_otel.conventions.frameworks import with_agent_conversation as with_agent_conversation
-from art_otel.conventions.frameworks import with_agent_instructions as with_agent_instructions
 from art_otel.conventions.frameworks import with_retried_tools as with_retried_tools
+from art_otel.conventions.references import references_of as references_of
+from art_otel.conventions.references import with_content as with_content
 from art_otel.conventions.rewards import EVALUATION as EVALUATION
 from art_otel.conventions.rewards import BadReward as BadReward
 from art_otel.conventions.rewards import RecordedReward as RecordedReward
@@ -69,7 +71,9 @@ from art_otel.conventions.roles import has_call_attributes as has_call_attribute
 from art_otel.conventions.roles import is_request_only as is_request_only
 from art_otel.conventions.roles import is_wrapper_method as is_wrapper_method
 from art_otel.conventions.roles import may_be_call as may_be_call
+from art_otel.conventions.roles import may_be_run as may_be_run
 from art_otel.conventions.roles import may_have_role as may_have_role
+from art_otel.conventions.roles import names_model as names_model
 from art_otel.conventions.roles import recorder_of as recorder_of
 from art_otel.conventions.roles import role_of as role_of
 from art_otel.conventions.tool_spans import ToolFacts as ToolFacts
@@ -84,3 +88,4 @@ from art_otel.conventions.vocabulary import ERROR_TYPE as ERROR_TYPE
 from art_otel.conventions.vocabulary import INSTANCE as INSTANCE
 from art_otel.conventions.vocabulary import failure_of as failure_of
 from art_otel.conventions.vocabulary import is_cancellation as is_cancellation
+from art_otel.conventions.vocabulary import is_responses_api_id as is_responses_api_id

@@ -233,6 +233,13 @@ class AttributeReader:
             value = None if any(gap.evidence == name for gap in self._gaps) else self.attributes.get(name)
         return self.make_safe(name, value)
 
+    def decoded(self, name: str) -> Value:
+        """Decode an attribute that is JSON always, so that a text stands in quotation marks; other text stays text."""
+        value = self.attributes.get(name)
+        if isinstance(value, str) and value.startswith('"'):
+            return self.make_safe(name, values.json_value(value))
+        return self.json_safe(name)
+
     def make_safe(self, name: str, value: Value) -> Value:
         """Make what attribute `name` holds safe for any JSON writer; None, and a gap, when it cannot be."""
         return self.parsed(name, values.json_safe, value)

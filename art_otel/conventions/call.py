@@ -20,18 +20,19 @@ from art_otel.conventions import values
 from art_otel.conventions.attributes import SpanRecording, names_of
 from art_otel.conventions.dialects import DIALECTS, all_dialects, art, attribute_dialects, genai
 from art_otel.conventions.dialects.openinference import RAW
-from art_otel.conventions.facts import NO_FACTS, CallFacts, merge_facts, merge_prompts
+from art_otel.conventions.facts import NO_FACTS, CallFacts, lacks_what_server_has, merge_facts, merge_prompts
 from art_otel.conventions.failures import failure_kind
 from art_otel.conventions.gaps import (
     find_gaps,
-    is_error_unknown,
     with_several_prompts,
     without_ids,
     without_miscounted_ids,
 )
+from art_otel.conventions.recorder_losses import is_error_unknown
 from art_otel.conventions.vocabulary import (
     ERROR_FINISH_REASON,
     TEXT_COMPLETION,
+    UNKNOWN_ROLE,
     completed_reason,
     failure_of,
     names_no_tool_calls,
@@ -48,7 +49,7 @@ finish reason `error`. Neither is a failure."""
 def parse_call(span: Span, logs: Sequence[LogRecord] = ()) -> InferenceCall:
     """Parse the call that an inference span and its log records describe; the span tree sets `agent` and `step`."""
     recording = SpanRecording(span, logs, names_of(span.attributes))
-    facts = _read_facts(recording)
+    facts = _with_assistants(_read_facts(recording))
     operation_name = facts.operation_name or operation_of_name(span.name) or "chat"
     if operation_name == TEXT_COMPLETION:
         facts = _without_echo(with_several_prompts(_without_batch_prompts(facts)))
@@ -98,7 +99,7 @@ def parse_call(span: Span, logs: Sequence[LogRecord] = ()) -> InferenceCall:
         closed_by_app=facts.closed_by_app,
         prompt_known=facts.prompt_known,
         answer_known=facts.answer_known,
-        gaps=find_gaps(recording, facts),
+        gaps=find_gaps(recording, facts, reasons),
         has_instructions=facts.has_instructions,
         logprobs_mode=art.read_logprobs_mode(span) or facts.logprobs_mode,
         env_state=art.read_env_state(recording.reader()) if has_extras else {},
@@ -126,6 +127,18 @@ def _read_facts(recording: SpanRecording) -> CallFacts:
     if any(gap.kind == "miscounted" for gap in facts.gaps):
         return without_ids(facts)  # which a recording without a count has as well
     return facts
+
+
+def _with_assistants(facts: CallFacts) -> CallFacts:
+    """Make messages that were sampled the assistant's where a recorder does not know whose they are."""
+    choices = facts.choices or ()
+    if all(choice.message.role != UNKNOWN_ROLE for choice in choices):
+        return facts
+    return msgspec.structs.replace(facts, choices=tuple(map(_by_assistant, choices)))
+
+
+def _by_assistant(choice: Choice) -> Choice:
+    return msgspec.structs.replace(choice, message=msgspec.structs.replace(choice.message, role="assistant"))
 
 
 def _with_source(facts: CallFacts, known: Known) -> CallFacts:
@@ -225,7 +238,7 @@ def merge_calls(calls: Sequence[InferenceCall]) -> InferenceCall:
             "prompt_known": next(
                 (call.prompt_known for call in _nearest(calls) if call.input_messages is not None), None
             ),
-            "gaps": _gaps(calls, facts, is_whole=is_whole),
+            "gaps": _gaps(calls, facts, prompt, is_whole=is_whole),
         },
         error_type=None if failed is None else failed.error_type,
         error=None if failed is None else failed.error,
@@ -256,10 +269,15 @@ def _is_whole(call: InferenceCall) -> bool:
     return not call.has_gap(*CONTENT_GAPS) and bool(call.input_messages and call.choices)
 
 
-def _gaps(calls: Sequence[InferenceCall], facts: CallFacts, *, is_whole: bool) -> tuple[Gap, ...]:
+def _gaps(
+    calls: Sequence[InferenceCall], facts: CallFacts, prompt: Sequence[Message] | None, *, is_whole: bool
+) -> tuple[Gap, ...]:
     """The gaps of the merged call: where one recording is whole, only gaps that no recording fills are left."""
     gaps = dict.fromkeys(facts.gaps) | {gap: None for call in calls for gap in call.gaps}
-    return tuple(gap for gap in gaps if gap.kind not in CONTENT_GAPS or (not is_whole and gap in facts.gaps))
+    lacking = {gap for call in calls for gap in call.gaps if lacks_what_server_has(gap, call.input_messages, prompt)}
+    return tuple(
+        gap for gap in gaps if gap.kind not in CONTENT_GAPS or gap in lacking or (not is_whole and gap in facts.gaps)
+    )
 
 
 def _facts(call: InferenceCall) -> CallFacts:

@@ -57,6 +57,8 @@ class CallFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 NO_FACTS: Final = CallFacts()
 
+_ON_SERVER: Final[tuple[GapKind, ...]] = ("history on the server", "template on the server")
+
 UNKNOWN_MESSAGE: Final = Message(role="assistant")
 """The message of a choice of which only the tokens were recorded."""
 
@@ -64,6 +66,8 @@ UNKNOWN_MESSAGE: Final = Message(role="assistant")
 def merge_facts(trusted: CallFacts, lesser: CallFacts) -> CallFacts:
     """Merge the facts of two dialects: where both have a field, the more trusted one wins."""
     prompt, choices, usage = trusted.input_messages, trusted.choices, trusted.usage
+    if prompt and lesser.input_messages and trusted.prompt_known != "verbatim body":
+        prompt = _with_lost_instructions(prompt, lesser.input_messages)
     merged = CallFacts(
         operation_name=trusted.operation_name or lesser.operation_name,
         response_id=trusted.response_id or lesser.response_id,
@@ -115,11 +119,23 @@ def _tells(choices: Sequence[Choice] | None) -> bool:
 def _merge_gaps(trusted: CallFacts, lesser: CallFacts) -> tuple[Gap, ...]:
     """Add to the gaps those of the lesser dialect, but for fields that the trusted one has whole.
 
-    That a recorder loses content counts all the same: where it wrote both, it may have lost it in both.
+    That a recorder loses content counts all the same: where it wrote both, it may have lost it in both. So does what
+    the server made of a prompt, or has of it alone, however well that was recorded.
     """
     whole = _whole_fields(trusted)
-    kept = [gap for gap in lesser.gaps if gap.kind == "lossy recorder" or gap.field not in whole]
+    kept = [
+        gap
+        for gap in lesser.gaps
+        if gap.kind in ("lossy recorder", "compacted")
+        or gap.field not in whole
+        or lacks_what_server_has(gap, lesser.input_messages, trusted.input_messages)
+    ]
     return tuple(dict.fromkeys((*trusted.gaps, *kept)))
+
+
+def lacks_what_server_has(gap: Gap, prompt: Sequence[Message] | None, other: Sequence[Message] | None) -> bool:
+    """Whether the prompt with this gap goes on from what only the server has, and the other recording has no more."""
+    return gap.kind in _ON_SERVER and len(other or ()) <= len(prompt or ())
 
 
 def _whole_fields(facts: CallFacts) -> frozenset[str]:
@@ -235,6 +251,22 @@ def _merge_inputs(trusted: tuple[Message, ...], lesser: tuple[Message, ...] | No
     if len(trusted) != len(lesser) or not all(map(compatible, trusted, lesser)):
         return trusted
     return tuple(_merge_message(*pair) or pair[0] for pair in zip(trusted, lesser, strict=True))
+
+
+_LEADING: Final = ("system", "developer")
+
+
+def _with_lost_instructions(prompt: tuple[Message, ...], other: tuple[Message, ...]) -> tuple[Message, ...]:
+    """Put before a prompt the instructions that only the other recording of it begins with.
+
+    Laminar writes the items of the Responses API in one attribute, and in another what it makes of them, led by the
+    instructions.
+    """
+    if prompt[0].role in _LEADING or other[0].role not in _LEADING:
+        return prompt
+    count = next((at for at, message in enumerate(other) if message.role not in _LEADING), len(other))
+    is_same = count < len(other) and compatible(prompt[0], other[count])
+    return (*other[:count], *prompt) if is_same else prompt
 
 
 def merge_prompts(sent: tuple[Message, ...], displayed: tuple[Message, ...] | None) -> tuple[Message, ...]:

@@ -1,17 +1,18 @@
 """Frameworks: what they send otherwise than they, or their recorders, write it in GenAI's messages.
 
-Results of tools and instructions of pydantic-ai (`messages.py`: `model_response_str`, `model_response_object`,
-`content_items`; `models/*.py`: `_map_messages`) and of the AI SDK (`packages/otel/src/gen-ai-format-messages.ts`, the
-prompt converters of its providers); content blocks of LangChain, which OpenLLMetry writes as texts that hold their JSON
-(`opentelemetry-instrumentation-langchain`, `span_utils.py`); the system prompt that Strands before 1.31 has on the
-agent's span (`telemetry/tracer.py`). All were recorded beside the model's server.
+Results of tools that are objects: their JSON has spaces in Python alone. Results and instructions of pydantic-ai
+(`messages.py`: `model_response_str`, `model_response_object`, `content_items`; `models/*.py`: `_map_messages`) and of
+the AI SDK (`packages/otel/src/gen-ai-format-messages.ts`, the prompt converters of its providers); content blocks of
+LangChain, which OpenLLMetry writes as texts that hold their JSON (`opentelemetry-instrumentation-langchain`,
+`span_utils.py`); what recorders write on the agent's span alone: definitions of tools, and the system prompt of Strands
+before 1.31 (`telemetry/tracer.py`). All were recorded beside the model's server.
 
-Invariant: only spans of these recorders are read so. A list that a tool gave is no list of content parts, whatever its
-entries look like.
+Invariant: all else is read so for these recorders only. A list that a tool gave is no list of content parts, whatever
+its entries look like.
 """
 
-import re
 from collections.abc import Callable, Collection
+from copy import deepcopy
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -22,13 +23,18 @@ from art_otel.conventions import values
 from art_otel.conventions.attributes import AttributeReader, SpanRecording, names_of
 from art_otel.conventions.bodies import parts
 from art_otel.conventions.bodies.messages import (
+    MAY_BE_PARTS,
     ResultWriter,
+    are_of_langchain,
+    is_content,
     is_part_type,
     messages_of,
     parse,
     sent_result,
+    unwrapped,
     with_instructions,
 )
+from art_otel.conventions.bodies.openai_body import parse_tools
 from art_otel.conventions.masks import mask_in, signs_of
 from art_otel.conventions.value_limits import cut_values
 from art_otel.conventions.vocabulary import is_responses_api_id
@@ -36,6 +42,11 @@ from art_otel.errors import ParseError
 from art_otel.spans import Span, Value
 
 _PYDANTIC_AI: Final = "pydantic-ai"
+_AI_SDK: Final = "gen_ai"
+"""The scope of the AI SDK from version 7 on; before, it was `ai`. A tracer in Python may have this name, too."""
+
+_LANGUAGE: Final = "telemetry.sdk.language"
+_PYTHON: Final = "python"
 _ERROR_DETAILS: Final = frozenset({"type", "loc", "msg"})
 """What pydantic says of an argument that is not valid."""
 
@@ -55,9 +66,17 @@ _ASKS_AGAIN: Final = "Fix the errors and try again."
 
 
 def result_writer(span: Span) -> ResultWriter:
-    """How results of tools are written in the messages of a span."""
-    writers = _WRITERS.get(span.scope.name)
-    return sent_result if writers is None else writers(span)
+    """How results of tools are written in the messages of a span: by its framework, else by its language."""
+    return _WRITERS.get(span.scope.name, _writer_of_language)(span)
+
+
+def _writer_of_language(span: Span) -> ResultWriter:
+    return sent_result if span.resource.attributes.get(_LANGUAGE, _PYTHON) == _PYTHON else _compact_value
+
+
+def _compact_value(result: Value) -> Value:
+    """Write a result as clients in other languages than Python send it: what is no content as JSON without spaces."""
+    return result if is_content(result) else compact_result(result)
 
 
 def compact_result(result: Value) -> Value:
@@ -100,6 +119,8 @@ def _is_error(result: Value) -> bool:
 
 
 def _ai_sdk_writer(span: Span) -> ResultWriter:
+    if span.resource.attributes.get(_LANGUAGE) == _PYTHON:
+        return sent_result
     is_sent_as_parts = _provider(span).startswith(_BLOCKS) or is_responses_api_id(
         values.text(span.attributes.get("gen_ai.response.id"))
     )
@@ -131,6 +152,7 @@ def _ai_sdk_value(result: Value) -> Value:
 _WRITERS: Final[dict[str, Callable[[Span], ResultWriter]]] = {
     _PYDANTIC_AI: _pydantic_ai_writer,
     "ai": _ai_sdk_writer,
+    _AI_SDK: _ai_sdk_writer,
 }
 
 
@@ -238,22 +260,22 @@ def _provider(span: Span) -> str:
 
 
 def _version(span: Span) -> tuple[int, ...]:
-    return tuple(map(int, re.findall(r"\d+", span.scope.version or "1000")))
+    return values.version_numbers(span.scope.version)
 
 
 _LANGCHAIN: Final = "opentelemetry.instrumentation.langchain"
 _GENAI_OPENAI: Final = "opentelemetry.instrumentation.genai.openai"
 
-_BLOCK: Final = '"{\\"'
-"""The beginning of a JSON object that stands as a text inside of JSON, with its quotation marks escaped."""
+_BLOCKS_IN_TEXT: Final = ('"{\\"', '"[{\\"')
+"""The beginnings of a JSON object and of a list of these that stand as a text inside of JSON."""
 
-FRAMEWORKS: Final = frozenset({_PYDANTIC_AI, "ai", _LANGCHAIN, _GENAI_OPENAI})
+FRAMEWORKS: Final = frozenset({_PYDANTIC_AI, _LANGCHAIN, _GENAI_OPENAI})
 """The scopes whose spans this module reads, with OpenTelemetry's own of OpenAI, which writes refusals as texts."""
 
 
 def may_have_blocks(scope: str, json_text: Value) -> bool:
     """Whether an attribute of a recorder's span may have blocks in its texts."""
-    return scope == _LANGCHAIN and isinstance(json_text, str) and _BLOCK in json_text
+    return scope == _LANGCHAIN and isinstance(json_text, str) and any(map(json_text.__contains__, _BLOCKS_IN_TEXT))
 
 
 def rewrite_output(span: Span, entry: Value) -> Value:
@@ -277,20 +299,29 @@ def read_blocks(reader: AttributeReader, name: str) -> tuple[Message, ...] | Non
     messages = reader.structured(name)
     entries = values.items(messages)
     try:
-        return parse(messages if entries is None else [with_blocks(entry) for entry in entries])
+        return parse(messages if entries is None else [with_blocks(entry, reader) for entry in entries])
     except ParseError:
         return None
 
 
-def with_blocks(entry: Value) -> Value:
-    """Return a message in which each text part that is the JSON of a block is replaced by the block."""
+def with_blocks(entry: Value, reader: AttributeReader | None = None) -> Value:
+    """Return a message in which each text part that is the JSON of a block is replaced by the block.
+
+    So are the answers of tools; `reader` is told of one that may have been text or parts.
+    """
     fields = values.mapping(entry) or {}
     content = values.items(fields.get("parts"))
-    return entry if content is None else {**fields, "parts": [_block(part) for part in content]}
+    return entry if content is None else {**fields, "parts": [_block(part, reader) for part in content]}
 
 
-def _block(part: Value) -> Value:
+def _block(part: Value, reader: AttributeReader | None) -> Value:
     fields = values.mapping(part) or {}
+    response = fields.get("response")
+    if fields.get("type") == "tool_call_response" and isinstance(response, str):
+        content = unwrapped(response)
+        if reader is not None and content != response and not are_of_langchain(content):
+            reader.gap("lossy recorder", MAY_BE_PARTS, field="prompt")
+        return {**fields, "response": content}
     text = fields.get("content")
     if fields.get("type") != "text" or not isinstance(text, str) or not text.startswith('{"'):
         return part
@@ -306,35 +337,47 @@ def _block(part: Value) -> Value:
 
 _STRANDS: Final = "strands.telemetry.tracer"
 _SYSTEM_PROMPT: Final = "system_prompt"
+TOOL_DEFINITIONS: Final = "gen_ai.tool.definitions"
 
 
-class AgentInstructions(NamedTuple):
-    """The system prompt that an agent's span has for the calls below it, and why it may not be what was sent."""
+class AgentContent(NamedTuple):
+    """What a recorder writes on an agent's span for all calls below it, and what is wrong with it."""
 
-    message: Message
+    scope: str
+    instructions: Message | None
+    tools: tuple[Value, ...] | None
     gaps: tuple[Gap, ...]
 
 
-def agent_instructions(span: Span) -> AgentInstructions | None:
-    """The instructions on an agent's span; None where it has none."""
+def agent_content(span: Span) -> AgentContent | None:
+    """The system prompt (of Strands) and the definitions of tools on an agent's span; None where it has neither."""
     text = values.text(span.attributes.get(_SYSTEM_PROMPT)) if span.scope.name == _STRANDS else None
-    if text is None:
+    if text is None and TOOL_DEFINITIONS not in span.attributes:
         return None
     recording = SpanRecording(span, (), names_of(span.attributes))
-    mask = mask_in(text, signs_of(recording))
-    gaps = [] if mask is None else [Gap(kind="masked", field="prompt", evidence=mask.evidence)]
-    cut = (value for value in cut_values(recording) if value.name == _SYSTEM_PROMPT)
-    gaps += [Gap(kind="cut", field="prompt", evidence=value.evidence) for value in cut]
-    return AgentInstructions(Message(role="system", content=text), tuple(gaps))
+    reader = recording.reader()
+    tools = reader.parsed(TOOL_DEFINITIONS, parse_tools, span.attributes.get(TOOL_DEFINITIONS))
+    mask = None if text is None else mask_in(text, signs_of(recording))
+    gaps = list(reader.gaps) if mask is None else [Gap(kind="masked", field="prompt", evidence=mask.evidence)]
+    fields = {_SYSTEM_PROMPT: "prompt", TOOL_DEFINITIONS: "tools"}
+    cut = (value for value in cut_values(recording) if value.name in fields)
+    gaps += [Gap(kind="cut", field=fields[value.name], evidence=value.evidence) for value in cut]
+    instructions = None if text is None else Message(role="system", content=text)
+    return AgentContent(span.scope.name, instructions, tools, tuple(gaps))
 
 
-def with_agent_instructions(call: InferenceCall, span: Span, instructions: AgentInstructions) -> InferenceCall:
-    """The call that a span recorded, its prompt behind the instructions of the agent above it where it has none."""
-    prompt = call.input_messages
-    if span.scope.name != _STRANDS or prompt is None or any(message.role == "system" for message in prompt):
+def with_agent_content(call: InferenceCall, span: Span, content: AgentContent) -> InferenceCall:
+    """The call that a span recorded, with what its recorder wrote on the agent's span above it instead."""
+    if span.scope.name != content.scope:
         return call
-    sent = (instructions.message, *prompt)
-    return msgspec.structs.replace(call, input_messages=sent, gaps=(*call.gaps, *instructions.gaps))
+    prompt, instructions = call.input_messages, content.instructions
+    if instructions is not None and prompt is not None and all(message.role != "system" for message in prompt):
+        gaps = [gap for gap in content.gaps if gap.field == "prompt"]
+        call = msgspec.structs.replace(call, input_messages=(instructions, *prompt), gaps=(*call.gaps, *gaps))
+    if content.tools is not None and call.tools is None:
+        gaps = [gap for gap in content.gaps if gap.field == "tools"]
+        call = msgspec.structs.replace(call, tools=deepcopy(content.tools), gaps=(*call.gaps, *gaps))
+    return call
 
 
 _AGENT_FRAMEWORK: Final = "agent_framework"

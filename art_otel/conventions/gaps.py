@@ -3,30 +3,32 @@
 `calls.GapKind` lists the kinds of gaps, `trajectories.wholeness.REASONS` says what follows from each. Invariant: a
 dialect that does not say how it knows its content gives a gap; every other gap needs a sign in the recording: a count
 of dropped attributes, a mark of its recorder, a mask (`masks`), a length that is a limit (`value_limits`), a part of an
-unknown type, or a recorder that is known to lose or rewrite just this (`_JUDGES`).
+unknown type, or a recorder that is known to lose or rewrite just this (`recorder_losses`).
 What the conversation itself shows is `trajectories.wholeness`' subject.
-
-A recorder is judged only with what its source or a recording beside the model's server shows, and where a call has the
-shape that it spoils. The docs say which instrumentor to use instead.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import lru_cache
-from typing import Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from art_otel.calls import Gap, GapKind, Message, canonical_arguments
+from art_otel.calls import Gap, GapKind, Message
 from art_otel.conventions import values
 from art_otel.conventions.attributes import AttributeNames, PrefixCache, SpanRecording
+from art_otel.conventions.bodies.parts import is_compaction
 from art_otel.conventions.bodies.parts import is_known as is_known_part
 from art_otel.conventions.dialects import art
 from art_otel.conventions.facts import CallFacts, choices_without_ids, with_gap
 from art_otel.conventions.masks import find_masked, is_hash, is_plain, mask_of, signs_of
+from art_otel.conventions.recorder_losses import find_losses
+from art_otel.conventions.references import find_unread, refers_to_content
 from art_otel.conventions.value_limits import cut_values
-from art_otel.conventions.vocabulary import is_responses_api_id
-from art_otel.spans import Attributes, Scope, Value
+from art_otel.conventions.vocabulary import COMPACTION, UNKNOWN_ROLE
+
+if TYPE_CHECKING:
+    from art_otel.spans import Attributes, Value
 
 _Sign: TypeAlias = tuple[GapKind, str]
 """The kind and the evidence of a gap in a message."""
@@ -43,14 +45,21 @@ _REPLACED: Final = "<truncated due to size exceeding limit>"
 _ASKING: Final = ("system", "developer", "user")
 """Roles of messages that nobody sends without content. Tools may return nothing."""
 
+_TRUNCATING: Final = "truncate_prompt_tokens"
+
 _LAST_CHARACTERS: Final = frozenset(mark[-1] for mark in (*_MARKS, _REPLACED))
 
 
-def find_gaps(recording: SpanRecording, facts: CallFacts) -> tuple[Gap, ...]:
-    """The gaps of a call, each once: those of its dialects and what its span and its messages show."""
+def find_gaps(recording: SpanRecording, facts: CallFacts, reasons: Collection[str | None] = ()) -> tuple[Gap, ...]:
+    """The gaps of a call, each once: those of its dialects and what its span and its messages show.
+
+    `reasons` are the finish reasons that an attribute of the span has.
+    """
     span, logs, names = recording.span, recording.logs, recording.names
     of_dialects = [gap for gap in facts.gaps if gap.kind != "aborted" or not facts.stream]  # such a stream broke
     gaps = [*of_dialects, *_of_messages(recording, facts)]
+    if COMPACTION in (*reasons, *(choice.finish_reason for choice in facts.choices or ())):
+        gaps.append(Gap(kind="compacted", field="prompt", evidence=f"finish reason {COMPACTION}"))
     if cut := cut_values(recording):
         gaps += [Gap(kind="cut", field=value.field, evidence=value.evidence) for value in cut]
     if "unknown" in (facts.prompt_known, facts.answer_known):
@@ -59,10 +68,10 @@ def find_gaps(recording: SpanRecording, facts: CallFacts) -> tuple[Gap, ...]:
         gaps.append(Gap(kind="dropped", field=_field_of_dropped(facts), evidence=f"{dropped} attributes"))
     if names.memo(_truncation_flags) or span.events or logs:
         gaps += _flags(recording)
-    if span.scope.name in _JUDGED_SCOPES:
-        gaps += find_losses(span.scope, names, facts)
-    if "n" in facts.parameters:
-        gaps += _lost_choices(facts)
+    if logs or names.memo(refers_to_content):
+        gaps += find_unread(recording, facts)
+    gaps += find_losses(span, names, facts)
+    gaps += _of_parameters(facts)
     if names.memo(art.has_extras) or logs:
         gaps += art.read_gaps(recording)
     return tuple(dict.fromkeys(gaps)) if gaps else ()
@@ -79,7 +88,12 @@ def _of_messages(recording: SpanRecording, facts: CallFacts) -> list[Gap]:
         judged = _judge((choice.message,), _NOTHING_JUDGED)
         has_hash = has_hash or judged.has_hash
         if judged.signs:
-            gaps += [Gap(kind=kind, field=f"answer[{choice.index}]", evidence=sign) for kind, sign in judged.signs]
+            # A server that compacts while it answers samples the answer from another prompt than was sent.
+            fields = {"compacted": "prompt"}
+            gaps += [
+                Gap(kind=kind, field=fields.get(kind, f"answer[{choice.index}]"), evidence=sign)
+                for kind, sign in judged.signs
+            ]
     is_masked = has_hash or any(gap.kind == "masked" for gap in (*facts.gaps, *gaps))
     return [*gaps, *_masked(recording, facts)] if is_masked or signs_of(recording) else gaps
 
@@ -98,12 +112,22 @@ def _masked(recording: SpanRecording, facts: CallFacts) -> list[Gap]:
     ]
 
 
-def _lost_choices(facts: CallFacts) -> Iterator[Gap]:
-    """The request asked for more choices than were recorded, as Traceloop's JavaScript does of all but the first."""
-    asked = values.integer(facts.parameters["n"])
-    if asked is not None and facts.choices and len(facts.choices) < asked and facts.answer_known != "verbatim body":
-        missing = f"answer[{len(facts.choices)}]"  # those that were recorded are as they were sampled
-        yield Gap(kind="lossy recorder", field=missing, evidence=f"{len(facts.choices)} of {asked} choices")
+def _of_parameters(facts: CallFacts) -> Iterator[Gap]:
+    """What the request asked for, and the recording does not have or cannot show.
+
+    More choices than were recorded: Traceloop's JavaScript writes the first one only. A prompt of which vLLM may leave
+    out what is too much (-1: what the model's context does not hold), and no count shows that it was short enough.
+    """
+    if "n" in facts.parameters:
+        asked = values.integer(facts.parameters["n"])
+        if asked is not None and facts.choices and len(facts.choices) < asked and facts.answer_known != "verbatim body":
+            missing = f"answer[{len(facts.choices)}]"  # those that were recorded are as they were sampled
+            yield Gap(kind="lossy recorder", field=missing, evidence=f"{len(facts.choices)} of {asked} choices")
+    if _TRUNCATING in facts.parameters:
+        allowed = values.integer(facts.parameters[_TRUNCATING])
+        counted = None if facts.usage is None else facts.usage.input_tokens
+        if allowed is None or counted is None or counted >= allowed:
+            yield Gap(kind="compacted", field="prompt", evidence=f"{_TRUNCATING} {facts.parameters[_TRUNCATING]}")
 
 
 def with_several_prompts(facts: CallFacts) -> CallFacts:
@@ -215,7 +239,7 @@ def _judge(messages: Iterable[Message], judged: _Judged) -> _Judged:
     """Add to what was judged the signs of gaps in further messages, most of which have nothing to judge."""
     for message in messages:
         text = message.content
-        if text is None or text[-1:] in _LAST_CHARACTERS or not is_plain(message):
+        if text is None or text[-1:] in _LAST_CHARACTERS or message.role == UNKNOWN_ROLE or not is_plain(message):
             judged = _Judged(judged.signs + _signs_of(message), judged.has_hash or is_hash(message))
     return judged
 
@@ -227,214 +251,23 @@ def _signs_of(message: Message) -> tuple[_Sign, ...]:
         signs.append(("masked", mask.evidence))
     if message.role in _ASKING and message.is_unknown:
         signs.append(("off", f"a message of role {message.role} without content"))
+    if message.role == UNKNOWN_ROLE:
+        signs.append(("not understood", f"a message of role {UNKNOWN_ROLE}"))
     if message.parts is not None:
-        signs.extend(("not understood", f"parts of type {kind}") for kind in _unknown_types(message.parts))
+        signs.extend(_signs_of_parts(message.parts))
     if text is not None and (text == _REPLACED or (message.role in ("assistant", "system") and text.endswith(_MARKS))):
         signs.append(("cut", text[-40:]))
     return tuple(signs)
 
 
 @lru_cache(maxsize=256)
-def _unknown_types(json_text: str) -> tuple[str, ...]:
+def _signs_of_parts(json_text: str) -> tuple[_Sign, ...]:
+    signs: list[_Sign] = []
     parts: list[dict[str, Value]] = msgspec.json.decode(json_text)
-    return tuple(dict.fromkeys(str(part.get("type")) for part in parts if not is_known_part(part)))
-
-
-_Judge: TypeAlias = Callable[[CallFacts], str | None]
-"""Says which field of a call (see `calls.Gap`) its recorder lost or rewrote; None where it did not."""
-
-
-def find_losses(scope: Scope, names: AttributeNames, facts: CallFacts) -> tuple[Gap, ...]:
-    """The gaps of a call that its recorder's scope shows, and the names of the attributes that it wrote."""
-    judges = list(_judges(scope, names))
-    if not judges:
-        return ()
-    evidence = f"{scope.name} {scope.version}".strip()
-    fields = [judge(facts) for judge in judges]
-    return tuple(Gap(kind="lossy recorder", field=field, evidence=evidence) for field in fields if field)
-
-
-def _judges(scope: Scope, names: AttributeNames) -> Iterator[_Judge]:
-    if scope.name in _JUDGES:
-        yield _JUDGES[scope.name]
-    for first, mended, judge in _VERSIONS.get(scope.name, ()):
-        if first <= _numbers(scope.version) < mended:
-            yield judge
-    if scope.name in _BEFORE:
-        later, judge = _BEFORE[scope.name]
-        if later not in names:
-            yield judge
-
-
-def is_error_unknown(scope: str, response_id: str | None) -> bool:
-    """Whether a finish reason `error` means nothing: genai-langchain writes it for all answers of the Responses API."""
-    return scope == "opentelemetry.instrumentation.genai.langchain" and is_responses_api_id(response_id)
-
-
-def _numbers(version: str | None) -> tuple[int, ...]:
-    """The numbers of a version; who names none is new."""
-    return tuple(map(int, re.findall(r"\d+", (version or "").partition("b")[0]))) or _LATEST
-
-
-def _loses_text_of_answers(facts: CallFacts) -> str | None:
-    """Botocore writes the tool calls of an answer or its text, never both."""
-    answers = [choice.message for choice in facts.choices or ()]
-    return "answer" if any(map(_is_tool_calls_only, answers)) else None
-
-
-def _loses_text(facts: CallFacts) -> str | None:
-    """Semantic Kernel does the same, in prompts too."""
-    return "call" if any(map(_is_tool_calls_only, _assistant_messages(facts))) else None
-
-
-def _loses_tool_calls(facts: CallFacts) -> str | None:
-    """Instrumentors of frameworks may lose the tool calls of a prompt, of which the tools' answers are left."""
-    if facts.previous_response_id is not None:
-        return None
-    called = True
-    for message in facts.input_messages or ():
-        if message.role != "tool":
-            called = message.role != "assistant" or bool(message.tool_calls)
-        elif not called and message.tool_call_id is not None:
-            return "prompt"
-    return None
-
-
-def _loses_answers_of_tools(facts: CallFacts) -> str | None:
-    """OpenInference's Bedrock kept the last of several answers of tools; the server asks for all."""
-    unanswered = 0
-    for message in facts.input_messages or ():
-        if message.role == "assistant":
-            unanswered = len(message.tool_calls)
-        elif unanswered > 0 and message.tool_call_id is None:
-            return "prompt"
-        else:
-            unanswered -= 1
-    return "prompt" if unanswered > 0 else None
-
-
-def _loses_arguments(facts: CallFacts) -> str | None:
-    """OpenLLMetry's Bedrock gives `{}` for the arguments in a stream of InvokeModel, of which it records no tools.
-
-    A whole answer of InvokeModel looks the same, so a tool that takes no arguments is doubted there, too.
-    """
-    calls = [call for choice in facts.choices or () for call in choice.message.tool_calls]
-    is_lost = not facts.tools and any(canonical_arguments(call.arguments) == "{}" for call in calls)
-    return "answer" if is_lost else None
-
-
-def _is_tool_calls_only(message: Message) -> bool:
-    return bool(message.tool_calls) and not message.content
-
-
-def _shows_thoughts_as_text(facts: CallFacts) -> str | None:
-    """ADK writes thoughts as text parts before the text, and says only by the usage that there were any.
-
-    Its own request and response, where they are recorded, tell them apart.
-    """
-    if "google_adk" in facts.conventions:
-        return None
-    answers = [choice.message for choice in facts.choices or () if choice.message.reasoning is None]
-    return _has_thoughts_in_texts(facts, answers)
-
-
-def _has_thoughts_in_texts(facts: CallFacts, answers: Iterable[Message]) -> str | None:
-    """Whether a message was recorded as several texts, or a text of these answers may be thoughts that were counted."""
-    is_counted = facts.usage is not None and bool(facts.usage.reasoning_tokens)
-    rewritten = any(
-        message.reasoning is None and message.parts is not None and message.parts.count('"type":"text"') > 1
-        for message in _assistant_messages(facts)
-    ) or (is_counted and any(answer.tool_calls and answer.content for answer in answers))
-    return "call" if rewritten else None
-
-
-def _shows_texts(facts: CallFacts) -> str | None:
-    """OTel's google-genai wrote thoughts as texts before 1.3, and says of none that it is one.
-
-    Beside a tool call one text may be the thought alone, where tokens of thoughts were counted.
-    """
-    if facts.operation_name != "generate_content":
-        return None
-    return _has_thoughts_in_texts(facts, [choice.message for choice in facts.choices or ()])
-
-
-def _joins_streams(facts: CallFacts) -> str | None:
-    """OpenInference's google-genai made one part of all parts of a stream: with one tool call, texts as thoughts."""
-    answers = [choice.message for choice in facts.choices or ()] if facts.stream else []
-    return "answer" if any(one.tool_calls or one.reasoning is not None for one in answers) else None
-
-
-def _loses_further_tool_calls(facts: CallFacts) -> str | None:
-    """The openlit SDK kept the first tool call of Anthropic's answers before 1.45."""
-    return "answer" if any(choice.message.tool_calls for choice in facts.choices or ()) else None
-
-
-def _loses_items(facts: CallFacts) -> str | None:
-    """OpenLLMetry left function calls and their answers out of the Responses API's prompts before 0.55."""
-    return "prompt" if facts.tools and is_responses_api_id(facts.response_id) else None
-
-
-def _loses_functions(facts: CallFacts) -> str | None:
-    """OpenLLMetry writes neither the calls nor the results of the older `functions`, nor a refusal in a prompt.
-
-    What is left is an assistant's message that says nothing. In a traced app, the request itself tells what it said.
-    """
-    says_nothing = any(one.role == "assistant" and one.is_unknown for one in facts.input_messages or ())
-    return "prompt" if says_nothing and "art" not in facts.conventions else None
-
-
-def _keeps_reasoning_apart(facts: CallFacts) -> str | None:
-    """pydantic-ai sends the reasoning of earlier answers as `<think>` in the text, and records it beside the text.
-
-    Chat Completions have a field for it from 1.60 on; the Responses API has none where the model is not OpenAI's.
-    """
-    prompt = facts.input_messages or ()
-    is_there = any(message.role == "assistant" and message.reasoning is not None for message in prompt)
-    return "prompt" if is_there else None
-
-
-def _keeps_reasoning_apart_of_responses(facts: CallFacts) -> str | None:
-    return _keeps_reasoning_apart(facts) if is_responses_api_id(facts.response_id) else None
-
-
-def _assistant_messages(facts: CallFacts) -> list[Message]:
-    prompt = [message for message in facts.input_messages or () if message.role == "assistant"]
-    return [*prompt, *(choice.message for choice in facts.choices or ())]
-
-
-_JUDGES: Final[dict[str, _Judge]] = {
-    "gcp.vertex.agent": _shows_thoughts_as_text,
-    "openinference.instrumentation.bedrock": _loses_answers_of_tools,
-    "openinference.instrumentation.crewai": _loses_tool_calls,
-    "openinference.instrumentation.haystack": _loses_tool_calls,
-    "openinference.instrumentation.langchain": _loses_tool_calls,
-    "openinference.instrumentation.llama_index": _loses_tool_calls,
-    "openlit.instrumentation.openai": _loses_tool_calls,
-    "opentelemetry.instrumentation.bedrock": _loses_arguments,
-    "opentelemetry.instrumentation.crewai": _loses_tool_calls,
-    "opentelemetry.instrumentation.haystack": _loses_tool_calls,
-    "opentelemetry.instrumentation.langchain": _loses_tool_calls,
-    "opentelemetry.instrumentation.llamaindex": _loses_tool_calls,
-    "opentelemetry.instrumentation.openai.v1": _loses_functions,
-    "opentelemetry.instrumentation.botocore.bedrock-runtime": _loses_text_of_answers,
-    "semantic_kernel.utils.telemetry.model_diagnostics.decorators": _loses_text,
-}
-
-_Version: TypeAlias = tuple[int, ...]
-_LATEST: Final[_Version] = (1 << 30,)
-
-_VERSIONS: Final[dict[str, tuple[tuple[_Version, _Version, _Judge], ...]]] = {
-    "openinference.instrumentation.google_genai": (((0,), (1, 4), _joins_streams),),
-    "opentelemetry.instrumentation.google_genai": (((0,), (1, 3), _shows_texts),),
-    "opentelemetry.instrumentation.openai.v1": (((0,), (0, 55), _loses_items),),
-    "opentelemetry.util.genai.handler": (((0,), (1, 3), _shows_texts),),
-    "pydantic-ai": (((0, 8), (1, 60), _keeps_reasoning_apart), ((1, 60), _LATEST, _keeps_reasoning_apart_of_responses)),
-}
-"""Recorders of which some versions are doubted: the first, the first that is mended, and how they are judged."""
-
-_BEFORE: Final[dict[str, tuple[str, _Judge]]] = {
-    "openlit.instrumentation.anthropic": ("gen_ai.tool.call.arguments", _loses_further_tool_calls),
-}
-"""Recorders that name no version: an attribute that came with the mended one, and how those without it are judged."""
-
-_JUDGED_SCOPES: Final = frozenset((*_JUDGES, *_VERSIONS, *_BEFORE))
+    for part in parts:
+        kind = f"parts of type {part.get('type')}"
+        if is_compaction(part):
+            signs.append(("compacted", kind))
+        elif not is_known_part(part):
+            signs.append(("not understood", kind))
+    return tuple(dict.fromkeys(signs))

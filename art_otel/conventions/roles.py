@@ -30,7 +30,7 @@ from art_otel.conventions.dialects.dialect import Role
 from art_otel.conventions.dialects.litellm import RAW_SPAN
 from art_otel.conventions.dialects.openinference import INPUT_VALUE, OUTPUT_VALUE, SPAN_KIND
 from art_otel.conventions.tool_spans import TOOL_NAME
-from art_otel.conventions.vocabulary import operation, operation_of_name
+from art_otel.conventions.vocabulary import LIVE_OPERATIONS, operation, operation_of_name
 from art_otel.spans import Attributes, Span
 
 ANTHROPIC_SDK: Final = "com.anthropic.sdk.python"
@@ -44,10 +44,19 @@ _OPERATIONS: Final[dict[str, Role]] = {
     "text_completion": "inference",
     "generate_content": "inference",
     "embeddings": "embeddings",
+    **dict.fromkeys(LIVE_OPERATIONS, "inference"),
     "fetch_response": "retrieval",
     "invoke_agent": "agent",
     "execute_tool": "tool",
+    **dict.fromkeys(("create_agent", "invoke_workflow", "plan", "user_input", "user_speech"), "other"),
+    **dict.fromkeys(("retrieval", "rerank", "agent_step"), "other"),
+    **dict.fromkeys(("create_memory", "search_memory", "update_memory", "upsert_memory", "delete_memory"), "other"),
+    **dict.fromkeys(("create_memory_store", "delete_memory_store"), "other"),
 }
+"""GenAI's operations (v0.1.0 and the drafts behind it); `agent_step` is the AI SDK's, around a call. What a workflow or
+a plan asks models has spans of its own. Any other word says nothing, and other attributes do: OpenLLMetry's LangChain
+0.53 has the operation `llm_request` beside the type `chat`."""
+
 _OPENINFERENCE_KINDS: Final[dict[str, Role]] = {
     "LLM": "inference",
     "EMBEDDING": "embeddings",
@@ -71,6 +80,8 @@ _CONTENT_PREFIXES: Final = (
     "llm.input_messages.",
     "llm.output_messages.",
 )
+_PROMPT: Final = (genai.INPUT_MESSAGES, "gen_ai.prompt.")
+_ANSWER: Final = (genai.OUTPUT_MESSAGES, "gen_ai.completion.")
 _COMPLETION_NAMES: Final = re.compile(
     r"gen_ai\.(prompt|completion)\.\d|gen_ai\.(input|output)\.messages$|llm\.(input|output)_messages\.\d"
     r"|(gen_ai|llm)\.usage\.|gen_ai\.response\.|llm\.token_count\."
@@ -120,7 +131,7 @@ def role_of(span: Span) -> Role:
         return "retrieval"
     if span.scope.name in _SELF_TRACING and _is_uncaptured(span):
         return "uncaptured"
-    if span.name == litellm.RAW_SPAN and not litellm.has_choices(span.attributes):
+    if span.name == litellm.RAW_SPAN and not litellm.has_answer(span.attributes):
         return "inference" if any(name.startswith(_CONTENT_PREFIXES) for name in span.attributes) else "other"
     return "inference"
 
@@ -152,10 +163,15 @@ def may_have_role(names: Iterable[str]) -> bool:
 
 def may_be_call(scope_name: str, span_name: str, attributes: Attributes) -> bool:
     """Whether a span that has just started will be a call: instrumentors name it before they set its role."""
-    named = attributes.get(genai.OPERATION_NAME)
-    if not isinstance(named, str):
-        named = operation_of_name(span_name) if _INSTRUMENTORS.match(scope_name) else None
-    return named is not None and _OPERATIONS.get(operation(named.lower())) == "inference"
+    role = _operation_role(attributes)
+    if role is None and _INSTRUMENTORS.match(scope_name):
+        role = _OPERATIONS.get(operation_of_name(span_name) or "")
+    return role == "inference"
+
+
+def names_model(span: Span) -> bool:
+    """Whether a span names the model of a request, as an app's own does that lacks what makes it a call."""
+    return genai.REQUEST_MODEL in span.attributes
 
 
 def agent_name(span: Span) -> str | None:
@@ -168,12 +184,17 @@ def agent_name(span: Span) -> str | None:
 
 
 def _named_role(span: Span) -> Role:
-    """Return the role that the span's conventions name; the first that names one wins."""
+    """Return the role that the span's conventions name, else the one that its other attributes show."""
+    return _stated_role(span) or _inferred_role(span)
+
+
+def _stated_role(span: Span) -> Role | None:
+    """The role that the span's conventions name; the first that names one wins."""
     for role in names_of(span.attributes).memo(role_readers):
         if (named_role := role(span)) is not None:
             return named_role
-    if named := values.text(span.attributes.get(genai.OPERATION_NAME)):
-        return _OPERATIONS.get(operation(named.lower()), "other")
+    if (named_role := _operation_role(span.attributes)) is not None:
+        return named_role
     reader = AttributeReader(span.attributes)
     kind = (reader.text(openinference.SPAN_KIND) or _UNKNOWN_KIND).upper()
     if kind != _UNKNOWN_KIND:
@@ -182,18 +203,27 @@ def _named_role(span: Span) -> Role:
         return _OPERATIONS.get(operation(request_type.lower()), "other")
     if kind := reader.text("traceloop.span.kind"):
         return _TRACELOOP_KINDS.get(kind.lower(), "other")
-    if span.name.startswith(_AGENT_SPAN_PREFIX):
-        return "agent"
-    return _inferred_role(span, reader)
+    return "agent" if span.name.startswith(_AGENT_SPAN_PREFIX) else None
 
 
-def _inferred_role(span: Span, reader: AttributeReader) -> Role:
+def _operation_role(attributes: Attributes) -> Role | None:
+    named = values.text(attributes.get(genai.OPERATION_NAME))
+    return None if named is None else _OPERATIONS.get(operation(named.lower()))
+
+
+def _inferred_role(span: Span) -> Role:
     """The role of a span that names none, by its span name and by the attributes that are left."""
+    reader = AttributeReader(span.attributes)
+    names_operation = genai.OPERATION_NAME in span.attributes
+    if _shows_messages(span) and not (names_operation and span.kind not in _MAY_BE_CLIENT):
+        return "inference"
+    if names_operation:
+        return "other"
     operation_name = operation_of_name(span.name)
     is_instrumentor = _INSTRUMENTORS.match(span.scope.name) is not None
     if span.kind not in _MAY_BE_CLIENT and not is_instrumentor and span.name != litellm.RAW_SPAN:
         return "other"
-    if span.name == litellm.RAW_SPAN and litellm.has_choices(span.attributes):
+    if span.name == litellm.RAW_SPAN and litellm.has_answer(span.attributes):
         return "inference"
     has_request = reader.text(genai.REQUEST_MODEL, *genai.PROVIDERS) is not None
     names_agent = operation_name is None and reader.text(AGENT_NAME, openinference.AGENT_NAME) is not None
@@ -202,6 +232,23 @@ def _inferred_role(span: Span, reader: AttributeReader) -> Role:
     if not (has_request or has_answer or lost_names) or _is_evaluation(span):
         return "other"
     return "inference" if operation_name is None else _OPERATIONS.get(operation_name, "other")
+
+
+def _shows_messages(span: Span) -> bool:
+    """Whether a span has a model, a prompt and an answer (none where the request failed), and is no agent's."""
+    names = span.attributes
+    if genai.REQUEST_MODEL not in names or not {AGENT_NAME, openinference.AGENT_NAME}.isdisjoint(names):
+        return False
+    is_asked = any(name.startswith(_PROMPT) for name in names)
+    is_answered = span.status == "error" or any(name.startswith(_ANSWER) for name in names)
+    return is_asked and is_answered and not _is_evaluation(span)
+
+
+def may_be_run(span: Span) -> bool:
+    """Whether messages alone make an app's own span a call: around other calls it is that of their run."""
+    if span.kind in _MAY_BE_CLIENT or _INSTRUMENTORS.match(span.scope.name):
+        return False
+    return _stated_role(span) is None and _shows_messages(span)
 
 
 def _is_evaluation(span: Span) -> bool:
@@ -220,12 +267,17 @@ def _is_uncaptured(span: Span) -> bool:
 
 def _is_fetch(span: Span) -> bool:
     """Whether a stored response was fetched, which instrumentors record as a call without a model or input."""
+    if span.name.endswith(_INTERACTION_FETCH):
+        return True
     attributes = span.attributes
     if genai.REQUEST_MODEL not in attributes and attributes.get(genai.INPUT_MESSAGES) in ("[]", [], ()):
         return True
     body = attributes.get(openinference.INPUT_VALUE)
     return isinstance(body, str) and body.strip() == "{}"
 
+
+_INTERACTION_FETCH: Final = "InteractionsResource.get"
+"""The end of the name of OpenInference's spans of Gemini's interactions that were fetched."""
 
 _HIDDEN: Final = "__REDACTED__"
 """What OpenInference writes in place of content that it was told to hide."""

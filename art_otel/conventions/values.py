@@ -8,6 +8,7 @@ and `json_safe` raise ParseError, so that their caller can say which attribute w
 import base64
 import json
 import math
+import re
 from typing import Final, cast
 
 import msgspec
@@ -19,6 +20,15 @@ MAX_DEPTH: Final = 64
 """Values nested deeper are refused: what reads or writes them later must not run out of stack."""
 
 _DECODER: Final = msgspec.json.Decoder()
+
+
+LATEST: Final = (1 << 30,)
+"""The numbers of a version that is named nowhere."""
+
+
+def version_numbers(version: str | None) -> tuple[int, ...]:
+    """The numbers of a version, without those of a beta; who names none is new."""
+    return tuple(map(int, re.findall(r"\d+", (version or "").partition("b")[0]))) or LATEST
 
 
 def text(value: Value) -> str | None:

@@ -12,6 +12,10 @@ from art_otel.conventions.attributes import AttributeReader
 from art_otel.spans import Span, Value
 
 TEXT_COMPLETION: Final = "text_completion"
+LIVE_OPERATIONS: Final = ("generate_live_content", "realtime_inference")
+"""Answers within a live session, whose server has what was said before."""
+UNKNOWN_ROLE: Final = "unknown"
+"""What OpenLLMetry writes as the role of a message of which it does not know one."""
 
 _WORDS: Final = {
     "completion": TEXT_COMPLETION,
@@ -23,8 +27,9 @@ _WORDS: Final = {
     "aresponses": "chat",
     "anthropic_messages": "chat",
     "agenerate_content": "generate_content",
+    "interactions.create": "generate_content",
 }
-"""The operation for each word: OpenLLMetry's words, then LiteLLM's methods, of which async ones begin with `a`."""
+"""The operation for each word: OpenLLMetry's words, LiteLLM's methods, of which async ones begin with `a`, Gemini's."""
 
 _NAMES: Final = {
     "chat": "chat",
@@ -33,6 +38,7 @@ _NAMES: Final = {
     "response": "chat",
     "messages": "chat",
     "generate_content": "generate_content",
+    "interactions.create": "generate_content",
     "completion": TEXT_COMPLETION,
     "text_completion": TEXT_COMPLETION,
     "embedding": "embeddings",
@@ -59,6 +65,9 @@ def operation_of_name(span_name: str) -> str | None:
 ERROR_FINISH_REASON: Final = "error"
 """The words that recorders write in the place of a finish reason when a stream broke."""
 
+COMPACTION: Final = "compaction"
+"""Anthropic's finish reason of an answer that is a compaction and nothing else."""
+
 _RESPONSE_IDS: Final = "resp_"
 """The prefix of the ids of the Responses API, of OpenAI and of servers that offer it."""
 
@@ -80,6 +89,11 @@ _REASONS: Final = {
     "stop_sequence": "stop",
     "completed": "stop",
     "safety": "content_filter",
+    "recitation": "content_filter",
+    "blocklist": "content_filter",
+    "prohibited_content": "content_filter",
+    "spii": "content_filter",
+    "image_safety": "content_filter",
     "content-filter": "content_filter",
     "unknown": None,
     "finish_reason_unspecified": None,

@@ -71,17 +71,27 @@ _HELPS: Final = {
     "content masked": "Switch the masking of the recorder or backend off for these traces.",
     "no content": "Switch content capture on in the instrumentor (docs/how-to/capture-content.md). Where messages are"
     " in log records, convert those too.",
+    "content not read": "Name the folder or URL with the content that spans refer to, with --content of art-otel"
+    " convert (docs/how-to/dumps.md).",
     "request not logged whole": "If what the log leaves out does no harm, name the reason in allow_incomplete"
     " (docs/how-to/coding-agents.md).",
     "unknown history": "Convert the earlier files too. With the Responses API, record from the first call on, or send"
     " whole prompts.",
     "unknown template": "Send the text itself, not the name of a template on the server.",
+    "compacted history": "Switch the server's context management off for rollouts, or compact in the app, so that the"
+    " prompt that is sent is the one that the model reads. Token ids from the server are trained all the same where the"
+    " reason is named in allow_incomplete.",
     "content not understood": "Record with another instrumentor, or report the attributes to us.",
     "several prompts": "Send one prompt a request.",
     "lossy recorder": "Record with the instrumentor of the client (docs/spec/recorders.md).",
+    "more counted than recorded": "Record with the instrumentor of the client, and from the first call of the"
+    " conversation on; calls[].gaps has both numbers (docs/spec/recorders.md).",
     "token ids missing": "Sample with a server that lists all ids, as vLLM does, or name the reason in allow_incomplete"
     " to train the text.",
     "call missing": "Raise the exporter's time-out and queue, or record to a spool (docs/how-to/receive.md).",
+    "request unread": "Let the agent ask for /v1/chat/completions, /v1/responses, /v1/messages or Gemini's"
+    " :generateContent (docs/how-to/gateway.md). If the request asked for no completion, name the reason in"
+    " allow_incomplete.",
     "unsampled answer": "Raise the exporter's time-out and queue, or record to a spool. If the app wrote the answers"
     " itself, name the reason in allow_incomplete.",
     "spans missing": "Set OTEL_BSP_MAX_QUEUE_SIZE=65536 in the app, or record to a spool.",

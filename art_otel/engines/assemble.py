@@ -144,10 +144,17 @@ def _decisions_of(task: AssembleTask) -> "Decisions | None":
         return None
     from art_otel.engines.decisions import Decisions  # noqa: PLC0415 # only rounds need it
 
-    return Decisions(task.job.round, task.job.sizes.slots, task.number, with_traces=task.job.rollout_traces)
+    return Decisions(
+        task.job.round,
+        task.job.sizes.slots,
+        task.number,
+        with_traces=task.job.rollout_traces,
+        rollout_attributes=task.job.rollout_attributes,
+    )
 
 
 def _trajectories(task: AssembleTask, stats: AssemblyStats, decisions: "Decisions | None") -> Iterator[Trajectory]:
+    job = task.job
     regions = [slot for partition in task.partitions for slot in partition.slots]
     shards = Shards(task.files.files_with(regions), regions)
     representatives = task.placement.representatives(regions)
@@ -156,10 +163,12 @@ def _trajectories(task: AssembleTask, stats: AssemblyStats, decisions: "Decision
         where = PartitionRecords(partition, shards, representatives, task.job.sizes)
         if decisions is None:
             for group in groups_of(where, task.job.limits, stats):
-                trajectories += build_trajectories(group.records, task.job.rollout_spans, stats).trajectories
+                trajectories += build_trajectories(
+                    group.records, job.rollout_spans, stats, rollout_attributes=job.rollout_attributes
+                ).trajectories
         else:
             for group in groups_of(where, task.job.limits, stats, decisions.is_wanted):
-                trajectories += decisions.trajectories(group, task.job.rollout_spans, stats)
+                trajectories += decisions.trajectories(group, job.rollout_spans, stats)
         trajectories.sort(key=attrgetter("order"))
         yield from trajectories
 

@@ -38,6 +38,7 @@ from art_otel.engines.read import (
     unread_split,
     without_dataset,
 )
+from art_otel.engines.referenced_content import content_folders
 from art_otel.engines.report import describe_conversion
 from art_otel.engines.route import Placement, place, reroute_all, route_all
 from art_otel.engines.run import (
@@ -88,8 +89,8 @@ class Conversion(msgspec.Struct, frozen=True, kw_only=True):
     `incremental` only what no earlier conversion into `out` took is read, and its trajectories are added. `since` (ns)
     leaves out files that were not changed from then on. `secrets` says what becomes of those in logs of agents.
     `rollout_traces` also writes what each call saw, did and was worth, `token_facts` names what else to write of each
-    token. `on_start` is told the total bytes (None:
-    unknown), `on_bytes` the bytes of each split that was read.
+    token. `content` are folders or URLs of content that spans refer to, besides the sources.
+    `on_start` is told the total bytes (None: unknown), `on_bytes` the bytes of each split that was read.
     """
 
     sources: Sequence[str]
@@ -97,6 +98,7 @@ class Conversion(msgspec.Struct, frozen=True, kw_only=True):
     scratch: Path | str | None = None
     format: str | None = None
     rollout_spans: Sequence[str] = ()
+    rollout_attributes: Sequence[str] = ()
     workers: int | None = None
     engine: Literal["local", "ray"] = "local"
     ray_address: str | None = None
@@ -107,6 +109,7 @@ class Conversion(msgspec.Struct, frozen=True, kw_only=True):
     secrets: SecretRules = SecretRules()
     rollout_traces: bool = False
     token_facts: Sequence[str] = ()
+    content: Sequence[str] = ()
     limits: Limits = msgspec.field(default_factory=Limits)
     sizes: Sizes = msgspec.field(default_factory=Sizes)
     on_start: Callable[[int | None], None] | None = None
@@ -162,8 +165,10 @@ def job_of(conversion: Conversion) -> Job:
         format=conversion.format,
         secrets=conversion.secrets,
         rollout_spans=tuple(conversion.rollout_spans),
+        rollout_attributes=tuple(conversion.rollout_attributes),
         rollout_traces=conversion.rollout_traces,
         token_facts=tuple(sorted(set(conversion.token_facts))),
+        content=content_folders(conversion.sources, conversion.content),
     )
 
 

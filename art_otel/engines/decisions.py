@@ -96,11 +96,14 @@ class Decisions:
     keys of rows that no longer count.
     """
 
-    def __init__(self, round_: Round, slots: int, part: int, *, with_traces: bool) -> None:
+    def __init__(
+        self, round_: Round, slots: int, part: int, *, with_traces: bool, rollout_attributes: Sequence[str] = ()
+    ) -> None:
         self._round = round_
         self._part = part
         self._slots = slots
         self._with_traces = with_traces
+        self._rollout_attributes = rollout_attributes
         self._outcomes: list[Outcome] = []
         self.superseded: list[RowKey] = []
         self.open_since: dict[int, int] = {}
@@ -119,7 +122,7 @@ class Decisions:
         group = self._without_closed(group, traces, stats)
         stats.again += group.spans - sum(one.spans for one in traces.values())
         stats.logs_again += group.logs - sum(one.logs for one in traces.values())
-        tallies = _tallies(group.records.spans)
+        tallies = _tallies(group.records.spans, self._rollout_attributes)
         earlier = {row.key[:3]: row for one in traces.values() if one.outcome for row in one.outcome.rows}
         judged: dict[Order, _Judged] = {}
 
@@ -131,7 +134,9 @@ class Decisions:
                 judged[order] = self._judge(several, earlier.get(order), tallies, traces)
             return [judged[one.order].verdict for one in trajectories]
 
-        built = build_trajectories(group.records, rollout_spans, stats, verdicts_of).trajectories
+        built = build_trajectories(
+            group.records, rollout_spans, stats, verdicts_of, rollout_attributes=self._rollout_attributes
+        ).trajectories
         revisions = self._decide(judged, earlier, traces)
         return [replace(one, revision=revisions[one.order]) for one in built if one.order in revisions]
 
@@ -222,10 +227,10 @@ class Decisions:
             self.open_since[slot] = min(*changed, self.open_since.get(slot, changed[0]))
 
 
-def _tallies(spans: Iterable[Span]) -> Mapping[BelongsTo, SpanTally]:
+def _tallies(spans: Iterable[Span], rollout_attributes: Sequence[str]) -> Mapping[BelongsTo, SpanTally]:
     tallies: dict[BelongsTo, SpanTally] = defaultdict(SpanTally)
     for span in spans:
-        for to in belongs_to(span):
+        for to in belongs_to(span, rollout_attributes):
             tallies[to].add_span(span)
     return dict(tallies)
 

@@ -71,13 +71,14 @@ _MOST_SMALL: Final = 64
 class Kept(msgspec.Struct, frozen=True, kw_only=True):
     """The index of what a dataset keeps for later rounds: the files of each tier, by their names.
 
-    `slots`, `rollout_spans`, `rollout_traces` and `token_facts` are settings that all rounds have in common. `round` is
-    the number of the last round, `horizon` the time before which traces are closed (ns). `open_since` says, for each
-    slot in which traces wait, the time of the one that waited longest.
+    `slots`, `rollout_spans`, `rollout_attributes`, `rollout_traces` and `token_facts` are settings that all rounds have
+    in common. `round` is the number of the last round, `horizon` the time before which traces are closed (ns).
+    `open_since` says, for each slot in which traces wait, the time of the one that waited longest.
     """
 
     slots: int
     rollout_spans: tuple[str, ...]
+    rollout_attributes: tuple[str, ...]
     rollout_traces: bool
     token_facts: tuple[str, ...] = ()
     round: int = 0
@@ -187,6 +188,7 @@ def _find_work(conversion: Conversion, job: Job) -> _Work:
     settings = Kept(
         slots=job.sizes.slots,
         rollout_spans=job.rollout_spans,
+        rollout_attributes=job.rollout_attributes,
         rollout_traces=job.rollout_traces,
         token_facts=job.token_facts,
     )
@@ -206,9 +208,11 @@ def _read_kept(out: str, name: str) -> Kept:
 
 def _require_settings(out: str, before: Kept, settings: Kept) -> None:
     globs = " ".join(f"--rollout-span {glob!r}" for glob in before.rollout_spans)
+    names = " ".join(f"--rollout-attribute {name}" for name in before.rollout_attributes)
     for name, made in {
         "slots": f"with {before.slots} slots",
         "rollout_spans": f"with {globs}" if globs else "without --rollout-span",
+        "rollout_attributes": f"with {names}" if names else "without --rollout-attribute",
         "rollout_traces": f"{'with' if before.rollout_traces else 'without'} --rollout-traces",
         "token_facts": f"with --token-facts {' '.join(before.token_facts) or 'of none'}",
     }.items():

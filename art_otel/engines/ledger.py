@@ -32,7 +32,8 @@ import msgspec
 from art_otel.engines.read import MARK_BYTES, Unread, entry_of, mark, marks_of, name_of, read_bytes
 from art_otel.errors import SourceError
 from art_otel.sources import ByteRange, Input, Limits, line_format
-from art_otel.sources.files.inputs import HEAD_BYTES, compression_of, open_input
+from art_otel.sources.files.encodings import compression_of
+from art_otel.sources.files.inputs import HEAD_BYTES, open_input
 from art_otel.store.report import LedgerEntry
 
 _BLOCK: Final = 1 << 16
@@ -171,7 +172,11 @@ def _rest(source: Input, match: _Match | None, *, follows: bool) -> Input | None
     if size == 0 or (match is not None and (match.rest[1] if match.rest else size) == match.entry.bytes):
         return None
     dump_format = line_format(source) if source.path is not None else None
-    if source.path is not None and dump_format is not None and compression_of(read_bytes(source.path, 0, 8)) is None:
+    if (
+        source.path is not None
+        and dump_format is not None
+        and compression_of(read_bytes(source.path, 0, MARK_BYTES)) is None
+    ):
         start = 0 if match is None else _end_of_lines(source.path, 0, match.entry.bytes)
         if read_bytes(source.path, start, start + 1) not in _BEGINNINGS:  # inside of a document over several lines
             start = 0

@@ -21,6 +21,7 @@ from uuid import uuid4
 import msgspec
 
 from art_otel import storage
+from art_otel.engines.referenced_content import ContentReader
 from art_otel.engines.run import Job, Round
 from art_otel.engines.shuffle import (
     NOTHING,
@@ -45,7 +46,7 @@ from art_otel.sources.format import Record
 from art_otel.spans import LogRecord, Quarantined, Span, list_quarantined
 from art_otel.spool import note_taken
 from art_otel.store.report import LedgerEntry, is_part_name
-from art_otel.trajectories import ExternalReward, declared_id, external_rewards
+from art_otel.trajectories import ExternalReward, declared_id, external_rewards, joined_id
 
 if TYPE_CHECKING:
     from art_otel.store import ConversionReport
@@ -237,6 +238,7 @@ def read_split(task: ReadTask) -> ReadSummary:
     split = _Split(task.job, summary)
     job = task.job
     chosen = None if job.format is None else format_named(job.format)
+    content = ContentReader(job.content, job.limits.max_message_bytes)
     stored = stored_ranges(task.inputs)
     with Prefetcher(stored) if stored else nullcontext() as prefetcher:
         for source in task.inputs:
@@ -246,7 +248,7 @@ def read_split(task: ReadTask) -> ReadSummary:
                 source, account, limits=job.limits, format=chosen, secrets=job.secrets, prefetcher=prefetcher
             )
             try:
-                split.take(records, source.mtime_ns)
+                split.take(content.resolved(records, source, account), source.mtime_ns)
             except SourceError as error:
                 account.error = str(error)
     if job.round is not None:
@@ -280,6 +282,7 @@ class _Split:
         self._memberships: set[tuple[str, str]] = set()
         self._arrivals: dict[str, _Arrived] = defaultdict(_Arrived)
         self._notes_arrivals = job.round is not None
+        self._rollout_attributes = job.rollout_attributes
 
     def take(self, records: Iterable[Record], mtime_ns: int | None) -> None:
         add = self.writer.add
@@ -293,8 +296,10 @@ class _Split:
                 continue
             for reward in external_rewards(record):
                 self._take_reward(reward)
-            if isinstance(record, Span) and (rollout_id := declared_id(record)) is not None:
-                self._take_membership(rollout_id, record.trace_id)
+            if isinstance(record, Span):
+                for rollout_id in (declared_id(record), joined_id(record, self._rollout_attributes)):
+                    if rollout_id is not None:
+                        self._take_membership(rollout_id, record.trace_id)
             if record.span_id:  # what is of no span is in its file's account
                 add(record)
 

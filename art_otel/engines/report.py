@@ -4,7 +4,7 @@ Invariant: every sum of `store.ConversionReport` holds: each span, call and rewa
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from art_otel.conventions import ANTHROPIC_SDK, capture_switch, client_instrumentor
 from art_otel.engines.read import ReadSummary
@@ -70,7 +70,13 @@ def describe_conversion(counts: ReadSummary, account: AssemblyStats) -> Conversi
             total=account.trajectories, complete=account.complete, incomplete=_sorted(account.incomplete)
         ),
         files=[_file(file) for file in counts.files],
-        hints=[_NOTHING_NEW] if is_idle else [*_hints(read, counts.logs, quarantined.total(), account)],
+        hints=[_NOTHING_NEW]
+        if is_idle
+        else [
+            *_hints(read, counts.logs, quarantined.total(), account),
+            *_unread_content(counts.files),
+            *_replaced(counts.files),
+        ],
         quarantine=[QuarantineEntry(reason=one.reason, path=one.path, detail=one.detail) for one in damages],
     )
 
@@ -138,10 +144,7 @@ def _hints(spans: int, logs: int, quarantined: int, account: AssemblyStats) -> I
     elif account.trajectories == 0 and account.rewards_undeliverable and not account.spans_without_calls:
         pass  # rewards alone, as a judge in another process gives them: what they miss is said below
     elif account.trajectories == 0 and sum(account.calls_without_content.values()) == 0:
-        yield (
-            f"{read}, no LLM call: made by {_names(account.spans_without_calls) or 'nobody'}."
-            f"{_advice(account.spans_without_calls)}"
-        )
+        yield (f"{read}, no LLM call: made by {_names(account.spans_without_calls) or 'nobody'}.{_advice(account)}")
     elif calls == 0:
         yield f"{read}, no LLM call: the rollouts are there, but no instrumentor recorded a call in them."
     for scope, count in sorted(account.calls_without_content.items()):
@@ -150,6 +153,24 @@ def _hints(spans: int, logs: int, quarantined: int, account: AssemblyStats) -> I
             f" was off, set {capture_switch(scope)} in the traced app."
         )
     yield from _unmatched(account)
+
+
+def _unread_content(files: Sequence[FileStats]) -> Iterator[str]:
+    """Explain content that spans only refer to."""
+    count = sum(file.unread_content for file in files)
+    if count:
+        example = next(file.unread_example for file in files if file.unread_example is not None)
+        yield f"{_count(count, 'reference')} to uploaded content not followed: {example}."
+
+
+def _replaced(files: Sequence[FileStats]) -> Iterator[str]:
+    """Say where texts are not as they were, which no message shows: a tool may have given such a character."""
+    if paths := [file.path for file in files if file.replaced]:
+        named = ", ".join(paths[:_NAMED]) + (", …" if len(paths) > _NAMED else "")
+        yield (
+            f"{_count(sum(file.replaced for file in files), 'character')} of {named} read as U+FFFD: bytes that are no"
+            " UTF-8, or halves of an emoji. Who cut these texts, or wrote them in another encoding?"
+        )
 
 
 def _unmatched(account: AssemblyStats) -> Iterator[str]:
@@ -165,14 +186,19 @@ def _unmatched(account: AssemblyStats) -> Iterator[str]:
         yield f"{account.logs_without_span} log records name spans that are not in the sources: convert both together."
 
 
-def _advice(scopes: Counter[str]) -> str:
-    """Name what has to be installed where these scopes made spans and none was an LLM call."""
-    for scope in sorted(scopes):
+def _advice(account: AssemblyStats) -> str:
+    """Name what has to be installed or written where spans were made and none was an LLM call."""
+    for scope in sorted(account.spans_without_calls):
         if (instrumentor := client_instrumentor(scope)) is not None:
             return (
                 f" {scope} leaves calls to a model to the instrumentor of the client that the framework uses: add"
                 f" {instrumentor}."
             )
+    if naming := +account.spans_naming_models:
+        return (
+            f" Spans of {_names(naming)} name a model (gen_ai.request.model) and no operation: a call of your own needs"
+            " gen_ai.operation.name=chat, or its messages (gen_ai.input.messages and gen_ai.output.messages)."
+        )
     return (
         " LLM calls are spans made by an instrumentor of the client, e.g. opentelemetry-instrumentation-openai; was one"
         " installed and active?"

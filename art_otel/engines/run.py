@@ -88,7 +88,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """What all tasks of a conversion have in common.
 
     They write into the folder or URL `scratch`, which is made when the conversion begins. `format` names a dump format,
-    None detects it by content. `secrets` is for those in logs of agents. `round` is that of an incremental conversion.
+    None detects it by content. `secrets` is for those in logs of agents. `content` are the folders in which
+    references to content are followed. `round` is that of an incremental conversion.
     """
 
     scratch: str = ""
@@ -97,8 +98,10 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     format: str | None = None
     secrets: SecretRules = SecretRules()
     rollout_spans: tuple[str, ...] = ()
+    rollout_attributes: tuple[str, ...] = ()
     rollout_traces: bool = False
     token_facts: tuple[str, ...] = ()
+    content: tuple[str, ...] = ()
     round: Round | None = None
 
 

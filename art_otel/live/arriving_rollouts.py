@@ -6,7 +6,7 @@ on is assembled with it: the rollouts around it, and all of a trace in which spa
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import chain, islice, takewhile
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
@@ -82,10 +82,18 @@ class ArrivingRollouts:
     what `given` says there is told of late spans for ever.
     """
 
-    def __init__(self, *, grace: float, max_age: float = MAX_AGE, archive: Archive | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        grace: float,
+        max_age: float = MAX_AGE,
+        archive: Archive | None = None,
+        rollout_attributes: Sequence[str] = (),
+    ) -> None:
         self._grace = grace
         self._max_age = max_age
         self._archive = archive
+        self._rollout_attributes = tuple(rollout_attributes)
         self._spans: dict[BelongsTo, ArrivingSpans] = {}
         """Those of one trace are all here, or all in the archive."""
         self._new: OrderedDict[BelongsTo, None] = OrderedDict()
@@ -99,12 +107,12 @@ class ArrivingRollouts:
         """Add the records of a spooled line."""
         changed: dict[BelongsTo, ArrivingSpans] = {}
         for record in records:
-            for to in belongs_to(record):
+            for to in belongs_to(record, self._rollout_attributes):
                 if self._archive is not None and to not in changed:
                     self._recall(self._archive, to, record, now)
                 spans = self._spans.get(to)
                 if spans is None:
-                    spans = self._spans[to] = ArrivingSpans(to)
+                    spans = self._spans[to] = ArrivingSpans(to, self._rollout_attributes)
                 if spans.add(record, line, now):
                     changed[to] = spans
         for to, spans in changed.items():
@@ -166,6 +174,10 @@ class ArrivingRollouts:
                 self._new.pop(to, None)
                 self._ended.pop(to, None)
                 self._spans[to].forget_index()
+        seen = {trace_id for to in together.due for trace_id in self._spans[to].traces}
+        for to, digest in together.digests.items():
+            if self._spans[to].digest == digest:
+                self._spans[to].new_traces -= seen
         return ended
 
     def given(self, together: Together) -> list[GivenSpans]:
@@ -191,7 +203,7 @@ class ArrivingRollouts:
             while recalled:
                 given = recalled.pop()
                 if given.to not in self._spans:
-                    spans = self._spans[given.to] = ArrivingSpans.of_given(given)
+                    spans = self._spans[given.to] = ArrivingSpans.of_given(given, self._rollout_attributes)
                     spans.changed = now
                     traces |= spans.traces - self._of_trace.keys()
                     self._note_traces(given.to, spans)
@@ -229,15 +241,26 @@ class ArrivingRollouts:
                 yield from (to for to in neighbors if any(map(self._spans[to].has, spans.enclosing)))
 
     def _ended_of(self, together: Together, built: Iterable[Built_co]) -> Iterator[EndedRollout[Built_co]]:
-        is_vague = any(self._spans[to].is_vague for to in together.due)
-        for trajectory in built:
+        trajectories = list(built)
+        names = {trajectory.rollout_id for trajectory in trajectories}
+        vague = {
+            trace_id
+            for to in together.due
+            if self._spans[to].is_vague or to[1] not in names  # else its spans are of another rollout
+            for trace_id in self._spans[to].new_traces
+        }
+        for trajectory in trajectories:
             to: BelongsTo = ("rollout", trajectory.rollout_id)
             to = to if to in self._spans else ("trace", trajectory.trace_id)
             if to not in together.digests:  # it shares a line with one of these
                 continue
-            revisions = self._spans[to].revisions
+            spans = self._spans[to]
+            revisions = spans.revisions
             earlier = revisions.get(trajectory.order)
-            if to in together.due or (is_vague and earlier is not None):
+            if earlier is None and spans.is_vague and to[0] == "rollout":  # its first trace may be another one now
+                earlier = max(revisions.values(), default=None)
+            is_news = (earlier is not None or to not in self._new) and not vague.isdisjoint(spans.traces)
+            if to in together.due or is_news:
                 revisions[trajectory.order] = revision = 0 if earlier is None else earlier + 1
                 yield EndedRollout(trajectory, revision, together.lines, self._digest(to, together))
 

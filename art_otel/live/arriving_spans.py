@@ -8,7 +8,7 @@ counts is compared with spans of its process only.
 """
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from typing import Literal, TypeAlias
 
@@ -26,6 +26,8 @@ from art_otel.trajectories.span_context import (
     is_marked_root,
     is_provisional,
     is_reward_span,
+    is_rollout_span,
+    joined_id,
     may_be_one_process,
     spans_counted_on,
 )
@@ -34,16 +36,22 @@ BelongsTo: TypeAlias = tuple[Literal["rollout", "trace"], str]
 """The id of a rollout, or of a trace."""
 
 
-def belongs_to(record: Record) -> Iterator[BelongsTo]:
-    """Where a record says that it belongs.
+def belongs_to(record: Record, rollout_attributes: Sequence[str] = ()) -> Iterator[BelongsTo]:
+    """Where a record says that it belongs: by a rollout id, and by an attribute that joins traces.
 
     A span that gives rewards by its links belongs to the traces of what it judges, too; a log record that gives one to
     a rollout that it names, to that rollout.
     """
     named = record.attributes.get(attributes.ROLLOUT_ID) if isinstance(record, (Span, LogRecord)) else None
-    if named is not None and named != "" and (isinstance(record, Span) or _gives_reward(record)):
+    is_named = named is not None and named != "" and (isinstance(record, Span) or _gives_reward(record))
+    if is_named:
         yield ("rollout", str(named))
-        if isinstance(record, Span):
+    if isinstance(record, Span):
+        is_meant = is_named and is_rollout_span(record)
+        joined = None if is_meant else joined_id(record, rollout_attributes)
+        if joined is not None and joined != named:
+            yield ("rollout", joined)
+        if is_named or joined is not None:
             return
     if record.trace_id:
         yield ("trace", record.trace_id)
@@ -73,6 +81,7 @@ class ArrivingSpans:
     """`is_vague` says that others of their traces may be of the same rollout; `changed` is when the last one came.
 
     `revisions` are those of the trajectories that were given, by their `order`. `traces` are the ids of their traces.
+    `new_traces` are those of which something came that no trajectory of them was given with.
     `enclosing` are the numbers of the spans that their roots are nested in. `digest` is of their contents, the same in
     every process. `lone_rewards` is how many rewards name this rollout or trace, as long as nothing else is of it.
     """
@@ -80,6 +89,7 @@ class ArrivingSpans:
     __slots__ = (
         "_index",
         "_numbers",
+        "_rollout_attributes",
         "_to",
         "changed",
         "digest",
@@ -87,12 +97,15 @@ class ArrivingSpans:
         "is_vague",
         "lines",
         "lone_rewards",
+        "new_traces",
         "revisions",
         "traces",
     )
 
-    def __init__(self, to: BelongsTo) -> None:
+    def __init__(self, to: BelongsTo, rollout_attributes: Sequence[str] = ()) -> None:
         self._to = to
+        self._rollout_attributes = rollout_attributes
+        self.new_traces: set[str] = set()
         self.is_vague = to[0] == "trace"
         self.lines: list[SpooledLine] = []
         self.traces: set[str] = {to[1]} if self.is_vague else set()
@@ -106,9 +119,9 @@ class ArrivingSpans:
         """Those of an index that was forgotten."""
 
     @classmethod
-    def of_given(cls, given: GivenSpans) -> "ArrivingSpans":
+    def of_given(cls, given: GivenSpans, rollout_attributes: Sequence[str] = ()) -> "ArrivingSpans":
         """Go on with what an archive kept."""
-        spans = cls(given.to)
+        spans = cls(given.to, rollout_attributes)
         spans.is_vague, spans.digest, spans.lone_rewards = given.is_vague, given.digest, None
         spans.lines, spans.traces, spans.enclosing = list(given.lines), set(given.traces), set(given.enclosing)
         spans.revisions = dict(given.revisions)
@@ -166,7 +179,7 @@ class ArrivingSpans:
         if self._index is None:
             self._index = SpanIndex()
             for record in read_records(self.lines):
-                if self._to in belongs_to(record):
+                if self._to in belongs_to(record, self._rollout_attributes):
                     self._index.add(record)
         return self._index
 
@@ -178,7 +191,9 @@ class ArrivingSpans:
         return bool(says) and all(map(self.has, {*says, _end_number(span)}))
 
     def _note(self, span: Span) -> None:
-        self.is_vague = self.is_vague or is_provisional(span)
+        is_joined = self._to == ("rollout", joined_id(span, self._rollout_attributes))
+        self.is_vague = self.is_vague or is_provisional(span) or is_joined
+        self.new_traces.add(span.trace_id if self._to[0] == "rollout" else self._to[1])
         if not is_reward_span(span):
             self.lone_rewards = None
         elif self.lone_rewards is not None and (self._to != ("trace", span.trace_id) or not span.links):

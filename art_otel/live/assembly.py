@@ -23,11 +23,14 @@ Line: TypeAlias = SpooledLine | bytes
 """Where a line stands; the line itself where the disk refused it."""
 
 
-def assemble(lines: Iterable[Line], rollout_spans: Sequence[str] = ()) -> "tuple[Trajectory, ...]":
-    """Build the trajectories of the lines. `rollout_spans` are globs of span names that count as rollouts."""
+def assemble(
+    lines: Iterable[Line], rollout_spans: Sequence[str] = (), rollout_attributes: Sequence[str] = ()
+) -> "tuple[Trajectory, ...]":
+    """Build the trajectories of the lines, with the rules of `build_trajectories` for what is a rollout."""
     from art_otel.trajectories import build_trajectories  # noqa: PLC0415 # only who asks loads the trajectories
 
-    return build_trajectories(_group(read_records(lines)), rollout_spans).trajectories
+    group = _group(read_records(lines))
+    return build_trajectories(group, rollout_spans, rollout_attributes=rollout_attributes).trajectories
 
 
 def by_rollout_id(trajectories: "Sequence[Trajectory]") -> "dict[str, Trajectory]":

@@ -117,6 +117,11 @@ class RolloutBuffer:
         if rollout is not None:
             rollout.has_llm_calls = True
 
+    def is_made_up(self, rollout_id: str) -> bool:
+        """Whether a span of the app was made the rollout's own here, and nobody began it by name."""
+        rollout = self._rollouts.get(rollout_id)
+        return rollout is not None and rollout.is_here and not rollout.is_counted
+
     def has_llm_calls(self, rollout_id: str) -> bool:
         """Whether an LLM call of the rollout began here; no line is read for it."""
         rollout = self._rollouts.get(rollout_id)
@@ -415,5 +420,7 @@ class RunningCalls:
 def _calls_of(rollout_id: str, spans: "Sequence[Span]") -> "tuple[InferenceCall, ...]":
     from art_otel.trajectories import SpanGroup, build_trajectories  # noqa: PLC0415 # as above
 
-    trajectory = by_rollout_id(build_trajectories(SpanGroup(spans=spans)).trajectories).get(rollout_id)
+    built = build_trajectories(SpanGroup(spans=spans)).trajectories
+    only = built[0] if len(built) == 1 else None  # of another id where its trace is joined with others
+    trajectory = by_rollout_id(built).get(rollout_id, only)
     return () if trajectory is None else trajectory.calls

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
-from art_otel.live.arriving_rollouts import ArrivingRollouts
+from art_otel.live.arriving_rollouts import ArrivingRollouts, Together
 from art_otel.live.assembly import assemble, read_records
 from art_otel.live.groups import PartialGroups, grouped
 from art_otel.spool import NewLines, note_taken
@@ -48,18 +48,28 @@ class NewTrajectories:
     A rollout is held back until it has ended, or until no span of it came for `grace` seconds, as after a crash.
     `grace` must be longer than your longest LLM call and the app's work before it. Rollouts of processes that do not
     count their spans (other languages) come after `grace` too. `rollout_spans` are globs: a span with a matching name
-    is a rollout, if no span of its trace has a rollout id.
+    is a rollout, if no span of its trace has a rollout id. `rollout_attributes` are names of attributes (`session.id`):
+    traces that share the value of one are a rollout. Nothing says when it has ended, so it is given after `grace`, and
+    again with each further trace.
 
     If late spans or rewards belong to a rollout, it comes again, with a higher `revision`. Raises OSError if the folder
     cannot be read, for example because it is a file.
     """
 
-    def __init__(self, folder: str | Path, *, grace: float = 60.0, rollout_spans: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        folder: str | Path,
+        *,
+        grace: float = 60.0,
+        rollout_spans: Iterable[str] = (),
+        rollout_attributes: Iterable[str] = (),
+    ) -> None:
         self._folder: Path | None = Path(folder)
         """The folder until it was there, or was missed once."""
         self._lines = NewLines(folder)
         self._rollout_spans = tuple(rollout_spans)
-        self._arriving = ArrivingRollouts(grace=grace)
+        self._rollout_attributes = tuple(rollout_attributes)
+        self._arriving = ArrivingRollouts(grace=grace, rollout_attributes=self._rollout_attributes)
         self._lock = threading.Lock()
         self._waiting: deque[Trajectory] = deque()
         self._partial: list[PartialGroups[None]] = []
@@ -113,9 +123,12 @@ class NewTrajectories:
             ended = [
                 replace(ended.trajectory, revision=ended.revision)
                 for together in self._arriving.together(due & self._arriving.due(now), now)
-                for ended in self._arriving.give(together, assemble(together.lines, self._rollout_spans))
+                for ended in self._arriving.give(together, self._assembled(together))
             ]
             self._waiting.extend(sorted(ended, key=lambda trajectory: trajectory.order))
+
+    def _assembled(self, together: Together) -> "tuple[Trajectory, ...]":
+        return assemble(together.lines, self._rollout_spans, self._rollout_attributes)
 
     def _check_folder(self) -> None:
         folder, self._folder = self._folder, None

@@ -24,6 +24,7 @@ from art_otel import attributes as names
 from art_otel.conventions import values
 from art_otel.errors import UsageError
 from art_otel.spans import Value
+from art_otel.tracing.api.context import RECORDED, RUN_ENTRY, TRACE_STATE
 from art_otel.tracing.api.running import field_attributes
 from art_otel.tracing.openai.bodies import decode
 
@@ -37,7 +38,7 @@ _UNTRAINED_HEADER: Final = "x-art-untrained"
 KEY: Final = "art-"
 """How an API key begins that names a rollout. It is no key of the model server, which never gets it."""
 
-_KEY_HEADERS: Final = ("x-api-key", "authorization")
+_KEY_HEADERS: Final = ("x-api-key", "x-goog-api-key", "authorization")
 _BEARER: Final = "bearer"
 
 _SESSIONS: Final = (
@@ -52,6 +53,7 @@ _SETTINGS: Final = ("group_id", "split", "attempt", "training_step", "name")
 _NUMBERS: Final = ("attempt", "training_step")
 _TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-(?P<trace>[0-9a-f]{32})-(?P<span>[0-9a-f]{16})-(?P<flags>[0-9a-f]{2})")
 _SAMPLED: Final = 1
+_RECORDED: Final = f"{TRACE_STATE}={RECORDED}"
 _MAX_ID: Final = 256
 _APPENDED: Final = re.compile("/|(?=(?:chat/completions|completions|responses|messages|embeddings|models)(?:[/?]|$))")
 """Where a request's path begins behind the query of a base URL; the `openai` client of Python puts no `/` between."""
@@ -76,6 +78,7 @@ class Parent(NamedTuple):
 
     trace_id: str
     span_id: str
+    is_sampled: bool = True
 
 
 class Address(NamedTuple):
@@ -166,11 +169,11 @@ def read_address(target: Target, headers: Headers, request: Mapping[str, Value] 
 def _rollout_of(
     target: Target, headers: Headers, request: Mapping[str, Value] | None, baggage: Mapping[str, str]
 ) -> Address:
-    parent = _parent(headers.get("traceparent", ""))
+    parent = _parent(headers)
     if target.rollout_id is not None:
         return Address("path", target.rollout_id, parent, target.settings)
     in_baggage = baggage.get(names.ROLLOUT_ID)
-    if in_baggage and parent is not None:
+    if in_baggage and (parent is not None or RUN_ENTRY in baggage):  # else a program wrote the header that records none
         return Address("baggage", in_baggage, parent)
     if named := headers.get(_OUR_HEADER) or in_baggage:
         return Address("header", _checked_id(named), parent)
@@ -202,12 +205,15 @@ def baggage_of(header: str) -> dict[str, str]:
     return {unquote(name.strip()): unquote(value.strip()) for name, equals, value in pairs if equals}
 
 
-def _parent(header: str) -> Parent | None:
-    """The span that a sampled traceparent names; what is not sampled nobody records."""
-    match = _TRACEPARENT.fullmatch(header.strip())
-    if match is None or not int(match["flags"], 16) & _SAMPLED or not int(match["trace"], 16) * int(match["span"], 16):
+def _parent(headers: Headers) -> Parent | None:
+    """The span that a traceparent names, if somebody records it: it is sampled, or art-otel is in its app."""
+    match = _TRACEPARENT.fullmatch(headers.get("traceparent", "").strip())
+    if match is None or not int(match["trace"], 16) * int(match["span"], 16):
         return None
-    return Parent(match["trace"], match["span"])
+    is_sampled = bool(int(match["flags"], 16) & _SAMPLED)
+    if not is_sampled and _RECORDED not in map(str.strip, headers.get("tracestate", "").split(",")):
+        return None
+    return Parent(match["trace"], match["span"], is_sampled)
 
 
 def _session(headers: Headers, request: Mapping[str, Value] | None) -> str | None:

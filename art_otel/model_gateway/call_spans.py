@@ -11,10 +11,18 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from art_otel import attributes as names
-from art_otel.conventions import ERROR_TYPE, INSTANCE, response_attributes
-from art_otel.conventions.dialects.genai import API_TYPE, OPERATION_NAME, PROVIDERS, REQUEST_MODEL, RESPONSES
+from art_otel.conventions import ERROR_TYPE, INSTANCE, response_attributes, values
+from art_otel.conventions.dialects.genai import (
+    API_TYPE,
+    OPERATION_NAME,
+    PROVIDERS,
+    REQUEST_MODEL,
+    RESPONSE_ID,
+    RESPONSES,
+)
+from art_otel.model_gateway import gemini
 from art_otel.model_gateway.addresses import Address, Parent
-from art_otel.model_gateway.exchanges import Dialect, Exchange
+from art_otel.model_gateway.exchanges import Dialect, Exchange, Failure
 from art_otel.spans import Link, Resource, Scope, Span, Value
 from art_otel.tracing.openai.bodies import answer_attributes, request_attributes_of
 from art_otel.version import __version__
@@ -23,7 +31,7 @@ SCOPE: Final = Scope(name=names.GATEWAY_SCOPE, version=__version__)
 """Another scope than that of the live half, which may record the same call."""
 
 _PROVIDERS: Final[dict[Dialect, str]] = {"messages": "anthropic"}
-_OPERATIONS: Final[dict[Dialect, str]] = {"completions": "text_completion"}
+_OPERATIONS: Final[dict[Dialect, str]] = {"completions": "text_completion", "gemini": "generate_content"}
 
 
 def gateway_resource() -> Resource:
@@ -44,27 +52,49 @@ def root_of(rollout_id: str) -> Parent:
 
 
 def call_span(exchange: Exchange, address: Address, server: str, resource: Resource) -> Span:
-    """Build the span of an exchange with a server.
-
-    It is below its rollout's own span and links to the agent's; where the app records the rollout, it is below that.
-    """
-    rollout_id, around = address.rollout_id, address.parent
-    parent = root_of(rollout_id) if rollout_id is not None and address.is_ours else around
-    linked = None if parent is around else around
+    """Build the span of an exchange with a server."""
     attributes = {**asked_attributes(exchange, address, server), **answered_attributes(exchange)}
     failure = exchange.why_failed()
     if failure is not None:
         attributes[ERROR_TYPE] = failure.type
+    return _span(call_name(attributes), attributes, address, resource, (exchange.start_ns, exchange.end_ns), failure)
+
+
+def unread_span(request: str, address: Address, server: str, resource: Resource, start_ns: int) -> Span:
+    """Build the span of a request that may have been a call: its rollout says that it could not be read."""
+    return _span(request, unread_attributes(request, server), address, resource, (start_ns, now_ns()), None)
+
+
+def unread_attributes(request: str, server: str) -> dict[str, Value]:
+    """The attributes of such a span."""
+    return {names.UNREAD_REQUEST: request, "server.address": _host(server)}
+
+
+def _span(
+    name: str,
+    attributes: dict[str, Value],
+    address: Address,
+    resource: Resource,
+    times: tuple[int, int],
+    failure: Failure | None,
+) -> Span:
+    """Build a span below its rollout's own span, with a link to the agent's.
+
+    Where the app records the rollout, it is below the app's span.
+    """
+    rollout_id, around = address.rollout_id, address.parent
+    parent = root_of(rollout_id) if rollout_id is not None and address.is_ours else around
+    linked = None if parent is around else around
     if rollout_id is not None:
         attributes = {names.ROLLOUT_ID: rollout_id, **attributes}
     return Span(
         trace_id=os.urandom(16).hex() if parent is None else parent.trace_id,
         span_id=span_id(),
         parent_span_id=None if parent is None else parent.span_id,
-        name=call_name(attributes),
+        name=name,
         kind="client",
-        start_ns=exchange.start_ns,
-        end_ns=max(exchange.start_ns, exchange.end_ns),
+        start_ns=times[0],
+        end_ns=max(times),
         attributes=attributes,
         links=() if linked is None else (Link(trace_id=linked.trace_id, span_id=linked.span_id),),
         status="unset" if failure is None else "error",
@@ -83,11 +113,16 @@ def call_name(attributes: dict[str, Value]) -> str:
 
 def asked_attributes(exchange: Exchange, address: Address, server: str) -> dict[str, Value]:
     """The attributes that say what was asked, and what for, as soon as a call begins."""
+    is_gemini = exchange.dialect == "gemini"
     attributes: dict[str, Value] = {
         OPERATION_NAME: _OPERATIONS.get(exchange.dialect, "chat"),
-        PROVIDERS[0]: _PROVIDERS.get(exchange.dialect, "openai"),
-        "server.address": urlsplit(server).hostname or server,
-        **request_attributes_of(exchange.request, exchange.fields),
+        PROVIDERS[0]: gemini.provider(exchange.path) if is_gemini else _PROVIDERS.get(exchange.dialect, "openai"),
+        "server.address": _host(server),
+        **(
+            gemini.asked_attributes(exchange.request)
+            if is_gemini
+            else request_attributes_of(exchange.request, exchange.fields)
+        ),
     }
     if exchange.dialect == "responses":
         attributes[API_TYPE] = RESPONSES
@@ -102,6 +137,8 @@ def answered_attributes(exchange: Exchange) -> dict[str, Value]:
     attributes: dict[str, Value] = (
         {} if answer is None else {**response_attributes(answer), **answer_attributes(answer)}
     )
+    if answer is not None and (named := values.text(answer.get(gemini.RESPONSE_ID))) is not None:
+        attributes[RESPONSE_ID] = named
     if exchange.sampled is not None:
         attributes |= exchange.sampled.attributes()
     if exchange.policy_version is not None:
@@ -109,6 +146,10 @@ def answered_attributes(exchange: Exchange) -> dict[str, Value]:
     if exchange.was_left:
         attributes[names.CLOSED_BY_APP] = "left"
     return attributes
+
+
+def _host(server: str) -> str:
+    return urlsplit(server).hostname or server
 
 
 def now_ns() -> int:

@@ -12,7 +12,7 @@ from typing import Final
 
 from art_otel.calls import Message
 from art_otel.conventions.attributes import AttributeReader
-from art_otel.conventions.bodies.openai_body import read_request, read_response
+from art_otel.conventions.bodies.api_bodies import read_request, read_response
 from art_otel.conventions.facts import NO_FACTS
 from art_otel.spans import Value
 

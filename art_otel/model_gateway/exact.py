@@ -81,7 +81,9 @@ class ExactTokens:
     async def ask(
         self, exchange: Exchange, upstream: Upstream, path: str, headers: RawHeaders, address: Address
     ) -> ExactAnswer | None:
-        """Sample the request of an exchange; None where it has to go to the server as it is."""
+        """Sample the request of an exchange; None where it has to go to the server as it is, as all of Gemini's."""
+        if exchange.dialect not in PATHS:
+            return None
         try:
             can = await self.samplers.can(upstream, headers)
         except UpstreamError:  # the request itself will say it

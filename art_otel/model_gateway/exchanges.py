@@ -9,18 +9,19 @@ https://platform.openai.com/docs/api-reference, https://docs.anthropic.com/en/ap
 """
 
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from functools import cached_property
 from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from art_otel.conventions import values
 from art_otel.conventions.bodies.chunks import JoinedChunks
+from art_otel.model_gateway import gemini
 from art_otel.model_gateway.tokens import Asked
 from art_otel.spans import Value
 from art_otel.tracing.openai.bodies import Fields, decode, failed_status, failure, failure_message, fields_of
 from art_otel.tracing.openai.stream import JoinedEvents
 
-Dialect: TypeAlias = Literal["chat", "completions", "responses", "messages"]
+Dialect: TypeAlias = Literal["chat", "completions", "responses", "messages", "gemini"]
 
 _PATHS: Final[tuple[tuple[str, Dialect], ...]] = (
     ("/chat/completions", "chat"),
@@ -30,15 +31,17 @@ _PATHS: Final[tuple[tuple[str, Dialect], ...]] = (
 )
 _OF_THREAD: Final = re.compile(r"/threads/[^/]+/messages$")
 """OpenAI's Assistants: a message is put into a thread, and nobody answers it yet."""
-_SAMPLED: Final = ("choices", "output", "content")
+_SAMPLED: Final = ("choices", "output", "content", "candidates")
 _EVENTS: Final = b"text/event-stream"
-_FIRST_REFUSAL: Final = 400
+FIRST_REFUSAL: Final = 400
 
 
-def dialect_of(method: str, path: str) -> Dialect | None:
-    """How a request asks for a completion; None for one that asks for something else."""
-    if method != "POST" or _OF_THREAD.search(path):
+def dialect_of(path: str) -> Dialect | None:
+    """How a POST to a path, as `plain` gives it, asks for a completion; None for one that asks for something else."""
+    if _OF_THREAD.search(path):
         return None
+    if gemini.PATH.search(path):
+        return "gemini"
     return next((dialect for end, dialect in _PATHS if path.endswith(end)), None)
 
 
@@ -65,13 +68,14 @@ class HasAttributes(Protocol):
 class Exchange:
     """A request with its answer as far as it has come. `take` passes on what comes of it.
 
-    `body` is the request's, as the agent sent it; `policy_version` is that of the weights, if the server names it;
-    `sampled` is what is known of its ids beside the answer. `was_left` says that the agent closed the stream of the
-    answer before it ended.
+    `path` is plain; `body` is the request's, as the agent sent it; `policy_version` is that of the weights, if the
+    server names it; `sampled` is what is known of its ids beside the answer. `was_left` says that the agent closed the
+    stream of the answer before it ended.
     """
 
-    def __init__(self, dialect: Dialect, body: bytes, start_ns: int) -> None:
+    def __init__(self, dialect: Dialect, path: str, body: bytes, start_ns: int) -> None:
         self.dialect: Final = dialect
+        self.path: Final = path
         self.body: Final = body
         self.start_ns: Final = start_ns
         self.end_ns = start_ns
@@ -87,7 +91,8 @@ class Exchange:
     @cached_property
     def request(self) -> dict[str, Value]:
         """The request; empty where it is no JSON object."""
-        return decode(self.body) or {}
+        body = decode(self.body) or {}
+        return {**body, **gemini.asked_in_path(self.path)} if body and self.dialect == "gemini" else body
 
     @cached_property
     def fields(self) -> Fields:
@@ -97,8 +102,12 @@ class Exchange:
     def begin(self, status: int, content_type: bytes) -> None:
         """The server begins to answer."""
         self._status = status
-        if status < _FIRST_REFUSAL and content_type.startswith(_EVENTS):
-            self._stream = _Stream(self.dialect)
+        if status >= FIRST_REFUSAL:
+            return
+        if content_type.startswith(_EVENTS):
+            self._stream = _GeminiEvents() if self.dialect == "gemini" else _Stream(_JOINED[self.dialect]())
+        elif self.dialect == "gemini" and gemini.asked_in_path(self.path).get("stream"):
+            self._stream = _GeminiArray()
 
     @property
     def is_stream(self) -> bool:
@@ -123,7 +132,7 @@ class Exchange:
         if not self.asked.is_hidden:
             for event in self._stream.take(piece):
                 self._stream.read(event)
-            return piece
+            return self._stream.passed(piece)
         passed: list[bytes] = []
         for event in self._stream.take(piece):
             self._stream.read(event)
@@ -133,8 +142,8 @@ class Exchange:
     def rest(self) -> bytes:
         """Give what the agent has not got when the server has sent everything, or breaks off."""
         if self._stream is not None:
-            rest = self._stream.rest() if self.asked.is_hidden else b""
-            return self.asked.without(rest, _data_of(rest)) if rest else b""
+            rest = self._stream.rest() if self.asked.is_hidden else self._stream.held
+            return self.asked.without(rest, _data_of(rest)) if rest and self.asked.is_hidden else rest
         body = b"".join(self._parts)
         return self.asked.without_tokens(body) if self.asked.is_hidden else body
 
@@ -145,7 +154,7 @@ class Exchange:
     @cached_property
     def answer(self) -> dict[str, Value] | None:
         """The body of the answer once it is there, joined where it streamed; None where there is none."""
-        if self._status >= _FIRST_REFUSAL:
+        if self._status >= FIRST_REFUSAL:
             return None
         return decode(b"".join(self._parts)) if self._stream is None else self._stream.body()
 
@@ -153,11 +162,13 @@ class Exchange:
         """Why the call failed, by the connection, the status or what the answer says; None where it did not."""
         if self.failure is not None:
             return self.failure
-        if self._status >= _FIRST_REFUSAL:
+        if self._status >= FIRST_REFUSAL:
             return Failure(str(self._status), failure_message(decode(b"".join(self._parts)) or {}))
+        answer = self.answer or {}
+        if self.dialect == "gemini" and (refused := gemini.refusal_of(answer)) is not None:
+            return Failure(*refused)
         if self._stream is not None:
             return self._stream.failure
-        answer = self.answer or {}
         is_error = bool(answer.get("error")) and not any(name in answer for name in _SAMPLED)  # as OpenRouter answers
         return _failure_of(answer) if is_error or failed_status(answer) is not None else None
 
@@ -185,13 +196,17 @@ _FAILED: Final = frozenset({"error", "response.failed"})
 
 
 class _Stream:
-    """The events of one answer, of which `take` gives those that are whole."""
+    """The events of one answer, of which `take` gives those that are whole.
 
-    def __init__(self, dialect: Dialect) -> None:
+    `held` are bytes that the agent has not got, because it may take them for the end.
+    """
+
+    def __init__(self, joined: _Joined) -> None:
         self.is_over = False
         self.failure: Failure | None = None
+        self.held = b""
         self._begun = b""
-        self._joined: _Joined = {"responses": JoinedEvents, "messages": JoinedMessage}.get(dialect, JoinedChunks)()
+        self._joined: _Joined = joined
 
     def take(self, piece: bytes) -> Iterator[Event]:
         """Give the events that end in the bytes that came next."""
@@ -215,6 +230,10 @@ class _Stream:
             self.failure = _failure_of(fields)
         self._joined.add(fields)
 
+    def passed(self, piece: bytes) -> bytes:
+        """What the agent may have once the events of a piece are read. The event that ends it waits by `is_over`."""
+        return piece
+
     def body(self) -> dict[str, Value]:
         """The body that the events make so far."""
         return self._joined.body()
@@ -222,6 +241,45 @@ class _Stream:
     def rest(self) -> bytes:
         """What came of an event that never ended."""
         return self._begun
+
+
+class _GeminiEvents(_Stream):
+    """Those of Gemini, which has no event that ends a stream: one with a finish reason may be the last."""
+
+    def __init__(self) -> None:
+        self._responses = gemini.JoinedContents()
+        super().__init__(self._responses)
+
+    def passed(self, piece: bytes) -> bytes:
+        come = self.held + piece
+        self.held = come if self._responses.may_be_whole else b""
+        return b"" if self.held else come
+
+
+class _GeminiArray(_Stream):
+    """A stream of Gemini that is one array, which is read when it is whole or was left."""
+
+    def __init__(self) -> None:
+        super().__init__(gemini.JoinedContents())
+        self._pieces: list[bytes] = []
+
+    def take(self, piece: bytes) -> Iterator[Event]:
+        self._pieces.append(piece)
+        return iter(())
+
+    def passed(self, piece: bytes) -> bytes:
+        come = self.held + piece
+        length = gemini.length_before_end(come)
+        self.held = come[length:]
+        return come[:length]
+
+    def body(self) -> dict[str, Value]:
+        joined = gemini.JoinedContents()
+        for response in gemini.responses_in(b"".join(self._pieces)):
+            if response.get("error"):
+                self.failure = _failure_of(response)
+            joined.add(response)
+        return joined.body()
 
 
 async def events_of(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
@@ -245,8 +303,12 @@ _DELTAS: Final = {
     "thinking_delta": "thinking",
     "signature_delta": "signature",
     "input_json_delta": "partial_json",
+    "compaction_delta": "content",
 }
 """The field of each kind of a piece of a content block, and the block's, but for a tool's input, which is parsed."""
+
+_TOLD_LAST: Final = ("context_management", "input_transformations")
+"""What a server says of the prompt, in the message or behind it."""
 
 
 class JoinedMessage:
@@ -265,6 +327,7 @@ class JoinedMessage:
         elif kind == "message_delta":
             self._is_counted = True
             self._message |= values.mapping(event.get("delta")) or {}
+            self._message |= {name: event[name] for name in _TOLD_LAST if event.get(name) is not None}
             usage = values.mapping(event.get("usage")) or {}
             self._message["usage"] = {**(values.mapping(self._message.get("usage")) or {}), **usage}
         elif kind == "content_block_start" and index is not None:
@@ -306,6 +369,14 @@ def _input(block: dict[str, Value], text: str) -> Value:
     """The input of a tool: the text that was sampled; of a tool that the server ran, what agents send back."""
     parsed = None if block.get("type") == "tool_use" else decode(text.encode())
     return (text or block.get("input")) if parsed is None else parsed
+
+
+_JOINED: Final[Mapping[Dialect, Callable[[], _Joined]]] = {
+    "chat": JoinedChunks,
+    "completions": JoinedChunks,
+    "responses": JoinedEvents,
+    "messages": JoinedMessage,
+}
 
 
 def _failure_of(said: dict[str, Value]) -> Failure:

@@ -95,18 +95,24 @@ class Forwarding:
         headers = {"content-type": "application/json", **baggage_of(os.environ.get(_HEADERS, ""))}
         async with aiohttp.ClientSession(headers=headers, timeout=_TIMEOUT) as session:
             telling = asyncio.create_task(self.running_calls.run(session))
-            while self._waiting or not self._is_ending:
-                if not self._waiting:
-                    self._news.clear()
-                    await self._news.wait()
-                    continue
-                together = self._next()
-                for line in encode_lines(self._scrub(together)):
-                    await self._send(session, line.text, len(line.records))
-                for _ in together:
-                    _, size = self._waiting.popleft()
-                    self._size -= size
-            telling.cancel()
+            try:
+                await self._send_all(session)
+            finally:
+                telling.cancel()
+
+    async def _send_all(self, session: aiohttp.ClientSession) -> None:
+        """Send what comes, and at the end what waits."""
+        while self._waiting or not self._is_ending:
+            if not self._waiting:
+                self._news.clear()
+                await self._news.wait()
+                continue
+            together = self._next()
+            for line in encode_lines(self._scrub(together)):
+                await self._send(session, line.text, len(line.records))
+            for _ in together:
+                _, size = self._waiting.popleft()
+                self._size -= size
 
     def _next(self) -> list[Span]:
         """As many spans as one export may have, so that neither the loop nor the collector takes too much at once."""

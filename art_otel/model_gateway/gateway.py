@@ -28,11 +28,12 @@ from art_otel.data.completions import ANOTHER_MODEL, is_among
 from art_otel.errors import UsageError
 from art_otel.http import CLOSE, BodyLimits, WebPageCheck
 from art_otel.model_gateway.addresses import PREFIX, Address, Target, is_for_gateway, read_address, read_target
-from art_otel.model_gateway.call_spans import call_span, gateway_resource, now_ns
+from art_otel.model_gateway.call_spans import call_span, gateway_resource, now_ns, unread_span
 from art_otel.model_gateway.conversations import Conversations
 from art_otel.model_gateway.exact import Answers, ExactTokens
-from art_otel.model_gateway.exchanges import Exchange, Failure, dialect_of
+from art_otel.model_gateway.exchanges import FIRST_REFUSAL, Exchange, Failure, dialect_of
 from art_otel.model_gateway.forwarding import Forwarding
+from art_otel.model_gateway.other_requests import UnreadRequests, may_sample, plain
 from art_otel.model_gateway.responding import (
     OF_CONNECTION,
     error_response,
@@ -46,7 +47,7 @@ from art_otel.model_gateway.rollouts import End, OpenRollout, Rollouts
 from art_otel.model_gateway.tokens import TokenAsking
 from art_otel.model_gateway.upstreams import Answer, RawHeaders, UnreachableError, Upstream, UpstreamError, Upstreams
 from art_otel.receiver.export import ExportRefusedError, Received
-from art_otel.receiver.ingest import RUNNING
+from art_otel.receiver.ingest import RUNNING, UNWRITABLE
 from art_otel.receiver.receiver import Receiver, ReceiverOptions
 from art_otel.spans import Span
 from art_otel.tracing.internal_errors import InternalErrorHandler
@@ -92,6 +93,7 @@ class GatewayOptions:
 class _Call:
     """A request on its way. `exchange` is None where it asks for no completion, and is not recorded.
 
+    `may_sample` says that it may ask for one in a dialect that is not known.
     `told` is done when a receiver knows of it. `has_begun` says that the agent has the beginning of an answer, `is_cut`
     that it gets no end of it.
     `end_in_app` ends its span where that is one of the app around the gateway.
@@ -105,6 +107,8 @@ class _Call:
     upstream: Upstream
     rollout: OpenRollout | None = None
     exchange: Exchange | None = None
+    may_sample: bool = False
+    start_ns: int = field(default_factory=now_ns)
     told: asyncio.Future[None] | None = None
     end_in_app: Callable[[], None] | None = None
     is_recorded: bool = False
@@ -122,6 +126,10 @@ class AppRollouts(Protocol):
 
     def begin(self, exchange: Exchange, address: Address, server: str) -> Callable[[], None] | None:
         """Begin the span of a call, and give what ends it; None where its rollout is none of them."""
+        ...
+
+    def note_unread(self, request: str, start_ns: int, address: Address, server: str) -> bool:
+        """Record a request that could not be read; False where its rollout is none of them."""
         ...
 
     def has(self, rollout_id: str) -> bool:
@@ -145,6 +153,7 @@ class Gateway:
         self._resource = resource
         self._rollouts = Rollouts(resource=resource, grace=options.receiver.grace)
         self._conversations = Conversations()
+        self._unread = UnreadRequests()
         self._upstreams = Upstreams(options.upstreams)
         self._asking = TokenAsking()
         self._exact = (
@@ -225,8 +234,9 @@ class Gateway:
 
     def _begin(self, request: Request, target: Target, body: bytes) -> _Call:
         """Read where a request belongs, and choose its server."""
-        dialect = dialect_of(request.method, target.path)
-        exchange = None if dialect is None else Exchange(dialect, body, now_ns())
+        path = plain(target.path)
+        dialect = dialect_of(path) if request.method == "POST" else None
+        exchange = None if dialect is None else Exchange(dialect, path, body, now_ns())
         headers = dict(request.headers)  # a dictionary finds them at once
         address = read_address(target, headers, None if exchange is None else exchange.request)
         if exchange is not None and address.source == "conversation":
@@ -245,6 +255,7 @@ class Gateway:
             address=address,
             upstream=self._upstreams.choose(address.rollout_id),
             exchange=exchange,
+            may_sample=dialect is None and may_sample(request.method, path, body, headers.get("content-encoding", "")),
         )
         if exchange is not None:
             with _RECORDING:
@@ -323,13 +334,13 @@ class Gateway:
         """Send a request to be sampled from ids, or with token ids asked for; with less where that is refused."""
         exchange, server = call.exchange, call.upstream.url
         if exchange is not None and self._exact is not None:
-            exact = await self._exact.ask(exchange, call.upstream, call.target.path, self._headers(call), call.address)
+            exact = await self._exact.ask(exchange, call.upstream, exchange.path, self._headers(call), call.address)
             if exact is not None:
                 return exact
         if exchange is None or self.options.tokens == "off":
             return await self._send(call)
         with _READING:
-            exchange.asked = self._asking.asked(server, call.target.path, exchange.request)
+            exchange.asked = self._asking.asked(server, exchange.path, exchange.request)
         answered = await self._send(call)
         while exchange.asked.is_hidden and (refused := answered.status) in REFUSALS:
             refusal = await _read(answered)
@@ -360,6 +371,8 @@ class Gateway:
         """Send the answer piece by piece. What ends it waits until the call is recorded."""
         exchange = call.exchange
         if exchange is None:
+            if call.may_sample and answered.status < FIRST_REFUSAL:
+                self._note_unread(call)
             call.has_begun = True
             await send_start(answered, send)
             async for piece in answered.pieces():
@@ -400,8 +413,11 @@ class Gateway:
             await send_error(502, f"the model server at {call.upstream.shown} {what}: {error}", call.method, send)
 
     async def _finish(self, call: _Call) -> None:
-        """Record a call, and see that the receiver at the other end of `--otlp` knows that it began."""
-        self._record(call)
+        """Record a call durably, and see that the receiver at the other end of `--otlp` knows that it began."""
+        if call.exchange is not None and not call.is_recorded:
+            self._record(call)
+            if not await self._synced() and call.rollout is not None:
+                self._rollouts.end_again(call.rollout)
         if call.told is not None and self._forwarding is not None:
             await self._forwarding.running_calls.wait(call.told)
 
@@ -431,6 +447,22 @@ class Gateway:
             with _CONTINUING:
                 self._conversations.answered(call.address.rollout_id, exchange.request, exchange.answer or {})
 
+    def _note_unread(self, call: _Call) -> None:
+        """Say of a request that it may have been a call: in the log, and on its rollout, if that is known."""
+        path, address, server = plain(call.target.path), call.address, call.upstream.url
+        request = f"POST {self._unread.warn(path)}"
+        with _RECORDING:
+            if self._app is not None and self._app.note_unread(request, call.start_ns, address, server):
+                return
+            if address.rollout_id is None and address.parent is None:  # it continues no conversation that can be read
+                return
+            of_rollout: list[Span] = []
+            if address.rollout_id is not None and address.is_ours:
+                of_rollout = self._rollouts.end_call(
+                    self._rollouts.begin_call(address.rollout_id, address, call.start_ns)
+                )
+            self._write_once([*of_rollout, unread_span(request, address, server, self._resource, call.start_ns)])
+
     def _write(self, spans: Sequence[Span]) -> bool:
         """Write spans to the spool; False, logged there, where the disk refuses them."""
         if not spans:
@@ -443,6 +475,13 @@ class Gateway:
         if self._forwarding is not None:
             self._forwarding.add(spans)
         return True
+
+    async def _synced(self) -> bool:
+        """Wait for the disk, where it has to have what was written; False, as `_write` is, where it refuses."""
+        is_synced = await self.receiver.ingest.synced()
+        if not is_synced:
+            self.receiver.metrics.refused(503, UNWRITABLE)
+        return is_synced
 
     def _write_once(self, spans: Sequence[Span]) -> bool:
         """Write spans that nobody writes again: the collector gets them also where the disk refuses them."""
@@ -471,7 +510,7 @@ class Gateway:
         if self._app is not None and self._app.has(rollout_id):  # a reward here would be of another rollout
             ends = "this rollout ends when its function returns; give rewards there, with art_otel.reward"
             return error_response(409, f"POST {request.url.path}: {ends}")
-        if not self._rollouts.end(rollout_id, end, target.settings, self._write):
+        if not (self._rollouts.end(rollout_id, end, target.settings, self._write) and await self._synced()):
             return error_response(503, "the end cannot be written now: the disk may be full; send it again")
         return JSONResponse({"rollout_id": rollout_id})
 

@@ -17,12 +17,19 @@ from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
+from opentelemetry.util.types import Attributes
 
 from art_otel.conventions import ERROR_TYPE
 from art_otel.data.completions import Names
 from art_otel.http import Address as ListenAddress
 from art_otel.model_gateway.addresses import PREFIX, UNTRAINED_PREFIX, Address
-from art_otel.model_gateway.call_spans import SCOPE, answered_attributes, asked_attributes, call_name
+from art_otel.model_gateway.call_spans import (
+    SCOPE,
+    answered_attributes,
+    asked_attributes,
+    call_name,
+    unread_attributes,
+)
 from art_otel.model_gateway.exchanges import Exchange
 from art_otel.model_gateway.gateway import LIMITS, Gateway, GatewayOptions, Tokens
 from art_otel.receiver.receiver import ReceiverOptions
@@ -66,24 +73,36 @@ class LocalGateway:
 
     def begin(self, exchange: Exchange, address: Address, server: str) -> Callable[[], None] | None:
         """Begin the span of a call, and give what ends it; None where its rollout was given no address here."""
-        rollout_id = address.rollout_id or ""
-        context = self._contexts.get((rollout_id, address.untrained)) or self._contexts.get((rollout_id, None))
+        context = self._context(address)
         if context is None:
             return None
-        around = trace.get_current_span(context).get_span_context()
-        if address.parent is not None and int(address.parent.trace_id, 16) == around.trace_id:
-            span_id = int(address.parent.span_id, 16)
-            traced = SpanContext(around.trace_id, span_id, is_remote=True, trace_flags=TraceFlags(TraceFlags.SAMPLED))
-            context = trace.set_span_in_context(NonRecordingSpan(traced), context)
         attributes = asked_attributes(exchange, address, server)
-        span = trace.get_tracer(SCOPE.name, SCOPE.version).start_span(
-            call_name(attributes),
-            context,
-            kind=SpanKind.CLIENT,
-            attributes=attributes,
-            start_time=exchange.start_ns,
+        return partial(_end, _start(call_name(attributes), context, attributes, exchange.start_ns), exchange)
+
+    def note_unread(self, request: str, start_ns: int, address: Address, server: str) -> bool:
+        """Record a request that could not be read; False where its rollout was given no address here."""
+        context = self._context(address)
+        if context is not None:
+            _start(request, context, unread_attributes(request, server), start_ns).end()
+        return context is not None
+
+    def _context(self, address: Address) -> Context | None:
+        """Where the rollout was given the address, below the span that the agent names, if that is of its trace."""
+        rollout_id = address.rollout_id or ""
+        context = self._contexts.get((rollout_id, address.untrained)) or self._contexts.get((rollout_id, None))
+        if context is None or address.parent is None:
+            return context
+        around = trace.get_current_span(context).get_span_context()
+        if int(address.parent.trace_id, 16) != around.trace_id:
+            return context
+        traced = SpanContext(
+            around.trace_id,
+            int(address.parent.span_id, 16),
+            is_remote=True,
+            trace_flags=TraceFlags(TraceFlags.SAMPLED if address.parent.is_sampled else TraceFlags.DEFAULT),
+            trace_state=around.trace_state,
         )
-        return partial(_end, span, exchange)
+        return trace.set_span_in_context(NonRecordingSpan(traced), context)
 
     def has(self, rollout_id: str) -> bool:
         """Whether a rollout was given an address here."""
@@ -96,6 +115,11 @@ class LocalGateway:
                 if running is None or running.ended:
                     self._contexts.pop(key, None)
         self._contexts[rollout_id, label] = context
+
+
+def _start(name: str, context: Context, attributes: Attributes, start_ns: int) -> Span:
+    tracer = trace.get_tracer(SCOPE.name, SCOPE.version)
+    return tracer.start_span(name, context, kind=SpanKind.CLIENT, attributes=attributes, start_time=start_ns)
 
 
 def _end(span: Span, exchange: Exchange) -> None:

@@ -31,6 +31,13 @@ _AUTOLOAD: Final = "ART_OTEL_ENABLED"
 _Frame = TypeVar("_Frame")
 
 
+class _Rules(msgspec.Struct, frozen=True, array_like=True):
+    """What is a rollout, as `assemble` takes it."""
+
+    rollout_spans: tuple[str, ...]
+    rollout_attributes: tuple[str, ...]
+
+
 class Task(msgspec.Struct, frozen=True, array_like=True):
     """Lines of rollouts that are built together, each a path, an offset and a size."""
 
@@ -53,10 +60,11 @@ Results: TypeAlias = tuple[tuple[Built, ...] | None, ...]
 
 
 class Assembler:
-    """Any threads may use it, one at a time. `rollout_spans` are globs of span names that count as rollouts."""
+    """Any threads may use it, one at a time. `rollout_spans` and `rollout_attributes` say what is a rollout."""
 
-    def __init__(self, rollout_spans: Sequence[str]) -> None:
-        self._command = [sys.executable, "-m", _PROGRAM, *rollout_spans]
+    def __init__(self, rollout_spans: Sequence[str], rollout_attributes: Sequence[str] = ()) -> None:
+        rules = msgspec.json.encode(_Rules(tuple(rollout_spans), tuple(rollout_attributes)))
+        self._command = [sys.executable, "-m", _PROGRAM, rules.decode()]
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -128,17 +136,18 @@ def read_frame(stream: IO[bytes], kind: type[_Frame]) -> _Frame:
 
 
 def main() -> None:
-    """Build until the other side ends. `sys.argv` are globs of span names that count as rollouts."""
+    """Build until the other side ends. `sys.argv` has what is a rollout."""
+    rules = msgspec.json.decode(sys.argv[1], type=_Rules)
     output = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     sys.stdout = sys.stderr  # what is printed is no answer
     assemble(())  # loads what builds trajectories, which the first rollout need not wait for
     with suppress(EOFError, BrokenPipeError):
         while True:
             tasks = read_frame(sys.stdin.buffer, Tasks)
-            write_frame(output, tuple(_build(task, sys.argv[1:]) for task in tasks))
+            write_frame(output, tuple(_build(task, rules) for task in tasks))
 
 
-def _build(task: Task, rollout_spans: list[str]) -> tuple[Built, ...] | None:
+def _build(task: Task, rules: _Rules) -> tuple[Built, ...] | None:
     lines = [SpooledLine(file=FoundFile(Path(path)), offset=offset, size=size) for path, offset, size in task.lines]
     try:
         return tuple(
@@ -149,7 +158,7 @@ def _build(task: Task, rollout_spans: list[str]) -> tuple[Built, ...] | None:
                 facts=facts_of(trajectory),
                 encoded=encode_trajectory(trajectory),
             )
-            for trajectory in assemble(lines, rollout_spans)
+            for trajectory in assemble(lines, rules.rollout_spans, rules.rollout_attributes)
         )
     except Exception:  # one rollout that nobody can build must not end them all
         logger.exception("art-otel: a rollout cannot be built; its spans are in the spool")

@@ -54,15 +54,17 @@ class FinishedRollouts:
         grace: float,
         retain: float | None = None,
         rollout_spans: Iterable[str] = (),
+        rollout_attributes: Iterable[str] = (),
     ) -> None:
         self._spool = spool
         self._index = index
         self._metrics = metrics
         self._when_finished = when_finished
         self._retain = retain
-        self._arriving = ArrivingRollouts(grace=grace, max_age=_MEMORY_SECONDS, archive=index)
+        names = tuple(rollout_attributes)
+        self._arriving = ArrivingRollouts(grace=grace, max_age=_MEMORY_SECONDS, archive=index, rollout_attributes=names)
         self._lock = threading.Lock()
-        self._assembler = Assembler(tuple(rollout_spans))
+        self._assembler = Assembler(tuple(rollout_spans), names)
         self._news = threading.Event()
         self._closing = False
         self._kept = _KeptTrajectories()

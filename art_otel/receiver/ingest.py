@@ -29,6 +29,7 @@ from starlette.routing import Route
 from art_otel.conventions.content_names import CONTENT_NAMES
 from art_otel.http import Bodies
 from art_otel.receiver.export import Encoding, Export, ExportRefusedError, Received, Signal, Stored, read_export
+from art_otel.receiver.group_commit import GroupCommit
 from art_otel.receiver.metrics import Metrics
 from art_otel.receiver.otlp_lines import encode_lines
 from art_otel.scrubbing import RecordScrubber, SecretRules
@@ -65,6 +66,7 @@ class Ingest:
         self._when_written = when_written
         self._lock = threading.Lock()
         self._scrubber = RecordScrubber.of(options.secrets, CONTENT_NAMES)
+        self._commits = GroupCommit(spool.sync) if options.fsync else None
         self._waiting: queue.Queue[tuple[Export, Future[Stored]] | None] = queue.Queue(_MAX_WAITING)
         self._thread = threading.Thread(target=self._run, name="art-otel ingest", daemon=True)
         self._thread.start()
@@ -79,12 +81,14 @@ class Ingest:
         return await asyncio.shield(asyncio.wrap_future(done))
 
     def write(self, received: Received) -> Stored:
-        """Write records at once, for a caller that waits for the disk anyway, and as `take` otherwise."""
+        """Write records at once, for a caller that waits until they are `synced`, and as `take` otherwise."""
         stored = self._write_one(received)
-        if self._options.fsync and not self._spool.sync():
-            raise _unwritable()
         self._metrics.stored(spans=stored.spans, log_records=stored.log_records, rejected=stored.rejected)
         return stored
+
+    async def synced(self) -> bool:
+        """Wait until the disk itself has what was written, with `fsync`; False where it refuses."""
+        return self._commits is None or await self._commits.wait()
 
     def scrubbed(self, records: Iterable[Span | LogRecord]) -> Iterable[Span | LogRecord]:
         """The records as they are written."""
@@ -94,6 +98,9 @@ class Ingest:
         """Write what waits, and end."""
         self._waiting.put(None)
         self._thread.join()
+        if self._commits is not None:
+            self._commits.close()
+            self._spool.sync()
         self._spool.close()
 
     def _run(self) -> None:
@@ -141,8 +148,11 @@ class Ingest:
         return received.counts()
 
 
+UNWRITABLE: Final = "the spool cannot be written: the disk may be full"
+
+
 def _unwritable() -> ExportRefusedError:
-    return ExportRefusedError(503, "the spool cannot be written: the disk may be full")
+    return ExportRefusedError(503, UNWRITABLE)
 
 
 _ENCODINGS: Final[dict[str, Encoding]] = {"application/x-protobuf": "protobuf", "application/json": "json"}

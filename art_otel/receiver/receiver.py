@@ -87,6 +87,7 @@ class ReceiverOptions:
     grace: float = 60.0
     retain: float | None = RETAIN
     rollout_spans: tuple[str, ...] = ()
+    rollout_attributes: tuple[str, ...] = ()
     token: str | None = None
     tls: Tls | None = None
     bodies: BodyLimits = field(default_factory=BodyLimits)
@@ -121,6 +122,7 @@ class Receiver:
             grace=options.grace,
             retain=options.retain,
             rollout_spans=options.rollout_spans,
+            rollout_attributes=options.rollout_attributes,
         )
         self.ingest = Ingest(self.spool, options.ingest, self.metrics, self.finished.add)
         self.bodies = Bodies(options.bodies)
@@ -166,6 +168,7 @@ class Receiver:
             self._run(self._front.stop())
         self.ingest.close()
         self.finished.close()
+        self._run(_cancel_others())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -219,6 +222,14 @@ class Receiver:
         return PlainTextResponse(self.metrics.text(gauges), media_type="text/plain; version=0.0.4")
 
 
+async def _cancel_others() -> None:
+    """End the tasks of the loop that have not ended, before it stops."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+
+
 async def _healthy(_: Request) -> PlainTextResponse:
     return PlainTextResponse("ok\n")
 
@@ -243,31 +254,34 @@ def _locked(folder: Path) -> FileLock:
 @asynccontextmanager
 async def receive(
     *,
-    http: str = "127.0.0.1:4318",
+    listen: str = "127.0.0.1:4318",
     grpc: str | None = None,
     dir: str | Path = ".art",  # noqa: A002 # as the option of `art-otel serve`
     grace: float = 60.0,
     token: str | None = None,
     rollout_spans: Iterable[str] = (),
+    rollout_attributes: Iterable[str] = (),
     consumer: str = "trainer",
     **selection: Unpack[SelectionOptions],
 ) -> AsyncGenerator[ReceivedRollouts]:
-    """Receive OTLP at `http` (and `grpc`) and give finished rollouts, like `art-otel serve` and `connect` in one.
+    """Receive OTLP at `listen` (and `grpc`) and give finished rollouts, like `art-otel serve` and `connect` in one.
 
         async with art_otel.receive() as rollouts:
             async for group in rollouts.groups(size=8, timeout=60):
                 ...
 
     Received spans are kept below `dir`. If the spans of a rollout are not counted, it has ended when no span came for
-    `grace` seconds. The other arguments are those of `connect`. Raises UsageError for an address that cannot be used.
+    `grace` seconds; so has one that `rollout_attributes` (`session.id`) join of several traces. The other arguments are
+    those of `connect`. Raises UsageError for an address that cannot be used.
     """
     options = ReceiverOptions(
-        http=Address.parse(http),
+        http=Address.parse(listen),
         grpc=None if grpc is None else Address.parse(grpc),
         folder=Path(dir),
         grace=grace,
         token=token,
         rollout_spans=tuple(rollout_spans),
+        rollout_attributes=tuple(rollout_attributes),
     )
     receiver = Receiver(options)
     await asyncio.to_thread(receiver.start)

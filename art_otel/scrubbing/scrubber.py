@@ -7,6 +7,7 @@ same is found whether texts are altered or, in the mode `mark`, only counted.
 import json
 import logging
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -28,8 +29,10 @@ logger = logging.getLogger(__name__)
 
 _LONG: Final = 4096
 """Characters from which on a text is remembered."""
-_REMEMBERED: Final = 8
-_REMEMBERED_LENGTH: Final = 2 << 20
+_LONGEST_REMEMBERED: Final = 2 << 20
+_MAX_REMEMBERED: Final = 1024
+"""Texts that are remembered: more than the conversations that a process has at once."""
+_MAX_REMEMBERED_LENGTH: Final = 64 << 20
 _OVERLAP: Final = 4096
 """What is scanned again before the new part of a text: longer than a secret that the old part ended in."""
 _CLOSING: Final = 2
@@ -75,7 +78,8 @@ class Scrubber:
         self._unsigned = [pattern for pattern in patterns if pattern.sign is None]
         groups = {sign: [pattern for pattern in patterns if pattern.sign is sign] for sign in SIGNS}
         self._signed = [(sign, tuple(pattern.mark for pattern in group), group) for sign, group in groups.items()]
-        self._clean: tuple[str, ...] = ()
+        self._clean: tuple[tuple[str, ...], int] = (), 0
+        """Long texts without secrets, sorted, and the length of all. Replaced as a whole, so threads need no lock."""
 
     def text(self, text: str, hits: Hits) -> str:
         """A text without what has the form of a secret."""
@@ -177,15 +181,27 @@ class Scrubber:
         return possible
 
     def _clean_length(self, text: str) -> int:
-        """Return the length of the prefix that was clean before: most of a prompt is the conversation so far."""
-        return max((len(clean) for clean in self._clean if text.startswith(clean)), default=0)
+        """Return the length of the prefix that was clean before: most of a prompt is the conversation so far.
+
+        Of sorted texts, one of the two neighbors has the longest prefix in common with a text.
+        """
+        texts, _ = self._clean
+        at = bisect_left(texts, text)
+        return max((_common_length(text, clean) for clean in texts[max(0, at - 1) : at + 1]), default=0)
 
     def _remember(self, text: str, clean_length: int) -> None:
-        """Remember a clean text instead of what it goes on from. Replaced as a whole, so threads need no lock."""
-        if clean_length < len(text) - _CLOSING <= _REMEMBERED_LENGTH:
-            clean = text[:-_CLOSING]
-            others = [other for other in self._clean if not clean.startswith(other)]
-            self._clean = (clean, *others[: _REMEMBERED - 1])
+        """Remember a clean text instead of what it goes on from, and forget all others where they are too many."""
+        if not clean_length < len(text) - _CLOSING <= _LONGEST_REMEMBERED:
+            return
+        texts, length = self._clean
+        clean = text[:-_CLOSING]
+        at = bisect_left(texts, clean)
+        begin = at - 1 if at and clean.startswith(texts[at - 1]) else at
+        length += len(clean) - sum(map(len, texts[begin:at]))
+        if len(texts) >= _MAX_REMEMBERED or length > _MAX_REMEMBERED_LENGTH:
+            self._clean = (clean,), len(clean)
+        else:
+            self._clean = (*texts[:begin], clean, *texts[at:]), length
 
     def _replaced(self, pattern: SecretPattern, hits: Hits, match: re.Match[str]) -> str:
         """The match with its secret replaced; as it is where it is none."""
@@ -206,3 +222,17 @@ class Scrubber:
         except Exception as error:  # noqa: BLE001 # it is the app's; what it raised may quote the secret
             logger.warning("art-otel: scrub_keeps raised %s; the secret is replaced", type(error).__name__)
             return False
+
+
+def _common_length(one: str, other: str) -> int:
+    """Return the length of the longest prefix that two texts have in common."""
+    if one.startswith(other):
+        return len(other)
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low

@@ -152,6 +152,7 @@ class FileStats(msgspec.Struct, kw_only=True):
     belong to no span, `other_signals` requests with metrics or profiles; neither is quarantined.
     `altered` counts lines that were read although their checksum does not match, `replaced` the characters U+FFFD that
     stand for what no text can hold: halves of emoji (surrogate pairs), and bytes that are no UTF-8.
+    `unread_content` counts references to content that was not read, `unread_example` names one and says why.
     `without_time` counts rewards that do not say when they were given. `lacks` says what the format cannot carry.
     `note` says why a file gave nothing, `error` why it could not be read.
     """
@@ -169,6 +170,8 @@ class FileStats(msgspec.Struct, kw_only=True):
     altered: int = 0
     replaced: int = 0
     without_time: int = 0
+    unread_content: int = 0
+    unread_example: str | None = None
     lacks: tuple[str, ...] = ()
     note: str | None = None
     error: str | None = None
@@ -180,6 +183,7 @@ class FileStats(msgspec.Struct, kw_only=True):
             if isinstance(count, int):
                 setattr(self, name, getattr(self, name) + count)
         self.error = self.error or other.error
+        self.unread_example = self.unread_example or other.unread_example
 
 
 Record: TypeAlias = Span | LogRecord | Quarantined
@@ -257,12 +261,14 @@ _MODULES: Final = (
     "agents.gemini_cli",
     "agents.inspect_eval",
     "agents.verifiers",
+    "agents.agent_lightning",
     "agents.atif",
     "agents.mini_swe_agent",
     "agents.opencode",
     "agents.swe_agent",
     "backends.reward_rows",
     "backends.console",
+    "backends.uploaded_content",
 )
 """The modules in `art_otel.sources`, each with its `FORMAT`."""
 

@@ -16,13 +16,13 @@ import msgspec
 
 from art_otel.errors import SourceError
 from art_otel.scrubbing import SecretRules
+from art_otel.sources.files.encodings import compression_of
 from art_otel.sources.files.inputs import (
     HEAD_BYTES,
     WHAT_READS_IT,
     ByteRange,
     Input,
     OpenInput,
-    compression_of,
     is_dataset_file,
     open_input,
 )

@@ -134,19 +134,36 @@ class SpoolWriter:
 
     def sync(self, timeout: float | None = None) -> bool:
         """Whether everything that was not dropped is on the disk itself, which said so in time."""
-        if not self._lock.acquire(timeout=-1 if timeout is None else timeout):
+        seconds = -1 if timeout is None else timeout
+        if not self._sync_lock.acquire(timeout=seconds):  # who comes second waits for what the first one flushes
             return False
         try:
-            for path in self._unsynced:
-                _sync(path)
-            self._unsynced.clear()
-            if self._file is not None:
-                os.fsync(self._file.descriptor)
+            return self._sync(seconds)
         except OSError as error:
             logger.warning("art-otel: the spool in %s cannot be flushed: %s", self.folder, error)
             return False
         finally:
+            self._sync_lock.release()
+
+    def _sync(self, seconds: float) -> bool:
+        """Flush what was written so far. Lines are written meanwhile: a disk may take long for it. Raises OSError."""
+        if not self._lock.acquire(timeout=seconds):
+            return False
+        try:
+            descriptor = None if self._file is None else os.dup(self._file.descriptor)
+            paths, self._unsynced = self._unsynced, []
+        finally:
             self._lock.release()
+        try:
+            while paths:
+                _sync_path(paths[-1])
+                paths.pop()
+            if descriptor is not None:
+                os.fsync(descriptor)
+        finally:
+            self._unsynced += paths  # those that the disk refused
+            if descriptor is not None:
+                os.close(descriptor)
         return True
 
     def close(self) -> None:
@@ -220,6 +237,7 @@ class SpoolWriter:
     def _start_anew(self) -> None:
         """Also after a fork: the file is the parent's, and the lock may be held by a thread that is not here."""
         self._lock = threading.Lock()
+        self._sync_lock = threading.Lock()
         self._close(of_parent=True)
         self._written = self._dropped = self._bytes = 0
 
@@ -231,7 +249,7 @@ def _file_in(folder: Path) -> WrittenFile:
     return WrittenFile(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND, _MODE), path)
 
 
-def _sync(path: Path) -> None:
+def _sync_path(path: Path) -> None:
     """Have a file, or the names in a folder, on the disk itself; one that somebody removed is not missed."""
     with contextlib.suppress(FileNotFoundError):
         descriptor = os.open(path, os.O_RDONLY)

@@ -65,3 +65,4 @@ if not defer_imports(__name__):
     from art_otel.trajectories.reward_addresses import distinct as distinct
     from art_otel.trajectories.reward_addresses import external_rewards as external_rewards
     from art_otel.trajectories.span_context import declared_id as declared_id
+    from art_otel.trajectories.span_context import joined_id as joined_id

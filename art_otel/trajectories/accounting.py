@@ -19,7 +19,7 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from art_otel.calls import InferenceCall
-from art_otel.conventions import Role
+from art_otel.conventions import Role, names_model
 from art_otel.spans import LogRecord, Quarantined, Span, SpanKey, SpanTree, extend_sorted
 from art_otel.spans.span import Kind
 from art_otel.spans.tree import deduplicate, take_out_cycles
@@ -46,7 +46,8 @@ class AssemblyStats:
     """Counts of spans, log records, rewards, calls and trajectories.
 
     `quarantine` lists what assembly itself quarantined. By instrumentation scope, `calls_without_content` counts calls
-    without any message, `spans_without_calls` the spans of traces without an LLM call. `outside_roots` counts the root
+    without any message, `spans_without_calls` the spans of traces without an LLM call, and `spans_naming_models` those
+    of them that name a model. `outside_roots` counts the root
     spans of traces with LLM calls that are no rollout, by name. `waiting` are spans of rollouts of which more is
     expected, `again` those of all spans that an earlier conversion read, as `logs_again` those of all log records.
     """
@@ -69,6 +70,7 @@ class AssemblyStats:
     calls_failed: int = 0
     calls_without_content: Counter[str] = field(default_factory=Counter[str])
     spans_without_calls: Counter[str] = field(default_factory=Counter[str])
+    spans_naming_models: Counter[str] = field(default_factory=Counter[str])
     outside_roots: Counter[str] = field(default_factory=Counter[str])
     trajectories: int = 0
     complete: int = 0
@@ -124,6 +126,7 @@ def count_idle_spans(stats: AssemblyStats, spans: Sequence[Span]) -> None:
     if unique.spans:
         stats.ignored[NO_CALL] += len(unique.spans)
     stats.spans_without_calls.update(map(attrgetter("scope.name"), unique.spans.values()))
+    stats.spans_naming_models.update(span.scope.name for span in unique.spans.values() if names_model(span))
     for entry in cyclic:
         stats.quarantined[entry.reason] += 1
     extend_sorted(stats.quarantine, cyclic)
@@ -229,6 +232,8 @@ def _count_ignored(stats: AssemblyStats, span: Span, reason: str) -> None:
     stats.ignored[reason] += 1
     if reason == NO_CALL:
         stats.spans_without_calls[span.scope.name] += 1
+        if names_model(span):
+            stats.spans_naming_models[span.scope.name] += 1
     if reason == OUTSIDE and span.parent_span_id is None:
         stats.outside_roots[span.name] += 1
 

@@ -28,7 +28,7 @@ import msgspec
 
 from art_otel.attributes import EXTRA, PROMPT
 from art_otel.calls import InferenceCall
-from art_otel.conventions import RecordedMessage, Role, rewards_of, role_of
+from art_otel.conventions import RecordedMessage, Role, may_be_run, rewards_of, role_of
 from art_otel.spans import LogRecord, Quarantined, Span, SpanKey, SpanTree, Value, build_tree
 from art_otel.trajectories.accounting import (
     AssembledGroup,
@@ -78,8 +78,12 @@ def build_trajectories(
     rollout_spans: Sequence[str] = (),
     stats: AssemblyStats | None = None,
     verdicts_of: Callable[[Sequence[Trajectory]], Sequence[Verdict]] | None = None,
+    *,
+    rollout_attributes: Sequence[str] = (),
 ) -> Assembly:
     """Build the trajectories of a group. `rollout_spans` are globs of span names that count as rollouts.
+
+    `rollout_attributes` are names of attributes: traces that share the value of one are a rollout.
 
     Where every record went is added to `stats`; to new ones when there are none. `verdicts_of` says which trajectories
     count as given, None that all do.
@@ -88,7 +92,7 @@ def build_trajectories(
     if _has_nothing_to_build(group, rollout_spans):
         count_idle_spans(stats, group.spans)
         return Assembly(trajectories=(), stats=stats)
-    return Assembly(trajectories=_assemble(group, rollout_spans, stats, verdicts_of), stats=stats)
+    return Assembly(trajectories=_assemble(group, rollout_spans, stats, verdicts_of, rollout_attributes), stats=stats)
 
 
 def _assemble(
@@ -96,11 +100,12 @@ def _assemble(
     rollout_spans: Sequence[str],
     stats: AssemblyStats,
     verdicts_of: Callable[[Sequence[Trajectory]], Sequence[Verdict]] | None,
+    rollout_attributes: Sequence[str] = (),
 ) -> tuple[Trajectory, ...]:
     tree = build_tree(group.spans)
-    roles: dict[SpanKey, Role] = {key: role_of(span) for key, span in tree.spans.items()}
+    roles = _find_roles(tree)
     logs = correlate_logs(group.logs, tree, roles)
-    assignment = assign_rollouts(tree, roles, rollout_spans)
+    assignment = assign_rollouts(tree, roles, rollout_spans, rollout_attributes)
     recorded = record_calls(assignment.rollouts, tree, roles, logs.of_spans)
     attribution = deliver_rewards(
         AttributionContext(
@@ -131,6 +136,20 @@ def _assemble(
     )
     count_group(stats, assembled, group.logs, group.quarantine)
     return trajectories
+
+
+def _find_roles(tree: SpanTree) -> dict[SpanKey, Role]:
+    """The role of each span; one of an app that shows messages and is around calls is no call itself."""
+    roles: dict[SpanKey, Role] = {key: role_of(span) for key, span in tree.spans.items()}
+    calls = [key for key, role in roles.items() if role == "inference"]
+    runs = {key for key in calls if may_be_run(tree.spans[key])}
+    for call in calls if runs else ():
+        above = tree.parents.get(call)
+        while above is not None:
+            if above in runs:
+                roles[above] = "other"
+            above = tree.parents.get(above)
+    return roles
 
 
 def _build_trajectory(

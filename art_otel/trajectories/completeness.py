@@ -42,6 +42,7 @@ ATTRIBUTES_DROPPED: Final = "rollout attributes dropped"
 EVENTS_DROPPED: Final = "events dropped"
 OVERWRITTEN_CALL: Final = "call overwritten"
 MISSING_CALL: Final = "call missing"
+UNREAD_REQUEST: Final = "request unread"
 UNSAMPLED_ANSWER: Final = "unsampled answer"
 SPANS_MISSING: Final = "spans missing"
 SPANS_UNASSIGNED: Final = "spans unassigned"
@@ -64,6 +65,10 @@ EXPLANATIONS: Final[Mapping[str, str]] = {
     MISSING_CALL: (
         "answers with tool calls that later prompts repeat and no recorded call gave: their calls were lost on the way"
         " (raise the exporter's time-out and queue; docs/how-to/receive.md)"
+    ),
+    UNREAD_REQUEST: (
+        "requests that a gateway passed on unrecorded, because they may have asked for a completion in a dialect that"
+        " it does not know (docs/how-to/gateway.md says which it knows)"
     ),
     UNSAMPLED_ANSWER: (
         "answers that later prompts repeat and no recorded call gave: their calls were lost, or the app wrote them"
@@ -171,6 +176,7 @@ def find_incomplete(evidence: Evidence, tree: SpanTree) -> dict[str, int]:
         **gaps,
         ATTRIBUTES_DROPPED: dropped,
         OVERWRITTEN_CALL: _overwritten_calls(spans, calls),
+        UNREAD_REQUEST: sum(_is_unread(span, evidence, tree) for span in spans),
         EVENTS_DROPPED: sum(span.dropped_events_count for span in losing),
         **({} if is_counted else _count_unsampled(evidence.lineage)),
         SPANS_MISSING: _missing_spans(root, spans),
@@ -234,6 +240,16 @@ def _overwritten_calls(spans: Iterable[Span], calls: Sequence[InferenceCall]) ->
         call.response_id not in answered and request_key(call) not in (asked_without_id if call.response_id else asked)
         for call in written
     )
+
+
+def _is_unread(span: Span, evidence: Evidence, tree: SpanTree) -> bool:
+    """Whether a span is a gateway's of a request that it could not read, and no call around it tells what was asked."""
+    key: SpanKey | None = span.key if attributes.UNREAD_REQUEST in span.attributes else None
+    if key is None:
+        return False
+    while key is not None and key not in evidence.call_of:
+        key = tree.parents.get(key)
+    return key is None
 
 
 def _missing_spans(root: Span | None, spans: Iterable[Span]) -> int:

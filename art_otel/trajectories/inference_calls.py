@@ -35,8 +35,8 @@ from art_otel.conventions import (
     retried_tool_call,
     span_env_state,
     span_extra,
+    with_agent_content,
     with_agent_conversation,
-    with_agent_instructions,
     with_retried_tools,
 )
 from art_otel.spans import LogRecord, Span, SpanKey, SpanTree, Value
@@ -97,7 +97,7 @@ def record_calls(
     logs: Mapping[SpanKey, Sequence[LogRecord]],
 ) -> dict[RolloutSpans, RecordedCalls]:
     """Parse the inference spans of each rollout of a tree and merge those that describe one request."""
-    roots = {rollout.root.key for rollout in rollouts if rollout.root is not None}
+    roots = {key for rollout in rollouts for key in rollout.root_keys}
     context = _TreeContext(tree=tree, roles=roles, logs=logs, ancestry=Ancestry(tree, roles, roots), steps=StepData())
     return {rollout: _record(rollout, context) for rollout in rollouts}
 
@@ -115,7 +115,57 @@ def _record(rollout: RolloutSpans, context: _TreeContext) -> RecordedCalls:
         calls.append(with_retried_tools(in_context, spans[0], retried) if retried else in_context)
         for span in spans:
             call_of[span.key] = call.span_id
-    return RecordedCalls(calls=tuple(continue_responses(calls, MAX_CONTINUED_MESSAGES)), call_of=call_of)
+    answered = with_fetched_answers(calls, lambda: _fetched(rollout, context))
+    return RecordedCalls(calls=tuple(continue_responses(answered, MAX_CONTINUED_MESSAGES)), call_of=call_of)
+
+
+def _fetched(rollout: RolloutSpans, context: _TreeContext) -> list[InferenceCall]:
+    """What fetches of stored responses brought, in the order of their start."""
+    keys = sorted([(context.tree.starts[key], key) for key in rollout.keys if context.roles[key] == "retrieval"])
+    return [parse_call(context.tree.spans[key], context.logs.get(key, ())) for _, key in keys]
+
+
+def with_fetched_answers(
+    calls: Sequence[InferenceCall], fetch: Callable[[], Iterable[InferenceCall]]
+) -> list[InferenceCall]:
+    """Give calls that were answered in the background the answers that were fetched later.
+
+    A fetch samples nothing, and is no call of its own: create(background=True) -> queued, retrieve(id) -> the answer.
+    Of several recordings of a call that were not joined, the first gets it.
+    """
+    if not any(_is_unanswered(call) for call in calls):
+        return [*calls]
+    fetched: dict[str | None, InferenceCall] = {
+        one.response_id: one for one in fetch() if one.response_id is not None and not _is_unanswered(one)
+    }
+    answered: list[InferenceCall] = []
+    for call in calls:
+        answer = fetched.pop(call.response_id, None) if _is_unanswered(call) else None
+        answered.append(call if answer is None else _with_answer(call, answer))
+    return answered
+
+
+def _is_unanswered(call: InferenceCall) -> bool:
+    """Whether nothing is known of an answer, or only that it is empty."""
+    messages = [choice.message for choice in call.choices or () if choice.token_ids is None]
+    return not call.failed and len(messages) == len(call.choices or ()) and not any(map(_says_something, messages))
+
+
+def _says_something(message: Message) -> bool:
+    return bool(message.content or message.refusal or message.tool_calls or message.parts or message.reasoning)
+
+
+def _with_answer(call: InferenceCall, fetched: InferenceCall) -> InferenceCall:
+    kept = [gap for gap in call.gaps if not gap.field.startswith("answer")]
+    added = [gap for gap in fetched.gaps if gap.field.startswith("answer") or gap.kind == "compacted"]
+    return msgspec.structs.replace(
+        call,
+        choices=fetched.choices,
+        answer_known=fetched.answer_known,
+        usage=call.usage or fetched.usage,
+        tools=fetched.tools if call.tools is None else call.tools,
+        gaps=tuple(dict.fromkeys((*kept, *added))),
+    )
 
 
 def _in_context(call: InferenceCall, spans: Sequence[Span], context: _TreeContext) -> InferenceCall:
@@ -123,8 +173,8 @@ def _in_context(call: InferenceCall, spans: Sequence[Span], context: _TreeContex
     outermost = spans[0]
     ancestors = context.ancestry.context_including(outermost.key)
     agent, step, untrained = ancestors.agent, ancestors.step, ancestors.untrained
-    if ancestors.instructions is not None:
-        call = with_agent_instructions(call, outermost, ancestors.instructions)
+    if ancestors.content is not None:
+        call = with_agent_content(call, outermost, ancestors.content)
     if ancestors.conversation is not None:
         call = with_agent_conversation(call, ancestors.conversation)
     if len(spans) > 1:
@@ -199,12 +249,16 @@ def _with_prompt(
 def _continued(earlier: InferenceCall | None, call: InferenceCall) -> tuple[Message, ...] | None:
     """Rebuild a prompt: new instructions, the earlier prompt without its own, its sampled message, the new input.
 
-    OpenAI Responses API: "instructions from the previous response are not carried over".
+    OpenAI Responses API: "instructions from the previous response are not carried over". Frameworks record all that
+    was said, and send only the end of it: where the history is there already, the prompt stays.
     """
     if earlier is None or earlier.input_messages is None or not earlier.choices or call.input_messages is None:
         return None
     instructions, added = _split_instructions(call)
     _, history = _split_instructions(earlier)
+    was_answered = len(added) > len(history) and added[len(history)].role == "assistant"
+    if was_answered and added[: len(history)] == history and call.prompt_known != "verbatim body":
+        return call.input_messages
     return (*instructions, *history, earlier.choices[0].message, *added)
 
 

@@ -114,7 +114,7 @@ class AttributionContext(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     def _enclosing(self, key: SpanKey, above: EnclosingCallAndStep | None) -> EnclosingCallAndStep:
         span, rollout, parent = self.tree.spans[key], self.assignment.of[key], self.tree.parents.get(key)
-        if rollout is not None and span is rollout.root:
+        if rollout is not None and key in rollout.root_keys:
             return EnclosingCallAndStep()
         call = self.call_of.get(key)
         if attributes.STEP_INDEX in span.attributes:
@@ -402,7 +402,7 @@ def _target_ids(target: Target, context: AttributionContext) -> tuple[str | None
     (None, None) is the whole rollout, (None, its index) a step that only its index names.
     """
     span = target.span
-    if span is None or span is target.rollout.root:
+    if span is None or span.key in target.rollout.root_keys:
         return None, target.step
     call, step = context.enclosing[span.key]
     target_id = span.span_id if _target_kind(target, context) else call
@@ -414,7 +414,7 @@ def _target_ids(target: Target, context: AttributionContext) -> tuple[str | None
 def _target_kind(target: Target, context: AttributionContext) -> Literal["agent", "tool"] | None:
     """What the target is, when it is an agent or tool."""
     span = target.span
-    if span is None or span is target.rollout.root or span.key in context.call_of:
+    if span is None or span.key in target.rollout.root_keys or span.key in context.call_of:
         return None
     role = context.roles[span.key]
     return role if role in ("agent", "tool") else None

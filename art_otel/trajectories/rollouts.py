@@ -4,6 +4,8 @@ Invariant: every span of a tree is in exactly one rollout or in none, and each r
 
 - A trace in which a span declares a rollout id has the roots of its declared ids and no others. Elsewhere the spans
   that match `rollout_spans` are the roots; where nobody named such spans, the root of a trace with LLM calls is.
+- Traces that share the value of an attribute (`rollout_attributes`) are one rollout, see `joined_traces`. None of its
+  spans is its own: what stands for that is made of the topmost span of each trace.
 - A span belongs to the rollout of its nearest ancestor that has one; `art.rollout.id` on the span itself goes before
   that, so a rollout survives a broken trace. Rollouts of one id are told apart by the trace, the attempt and the time
   of their roots only. Where several could be meant none is chosen: the span is unassigned.
@@ -24,6 +26,7 @@ from art_otel import attributes
 from art_otel.conventions import Role, integer
 from art_otel.spans import Span, SpanKey, SpanTree
 from art_otel.spans.tree import IntervalIndex
+from art_otel.trajectories.joined_traces import join_traces, joined_root
 from art_otel.trajectories.span_context import (
     attempt_of,
     declared_id,
@@ -36,10 +39,15 @@ _K = TypeVar("_K")
 
 
 class RolloutSpans(msgspec.Struct, kw_only=True, eq=False):
-    """The spans of one rollout and their keys. `root` is its own span, None when that is missing."""
+    """The spans of one rollout and their keys.
+
+    `root` is its own span, None when that is missing. Of joined traces it stands for the topmost spans. `root_keys` are
+    the keys of what it stands for, but for calls of joined traces.
+    """
 
     rollout_id: str
     root: Span | None
+    root_keys: Collection[SpanKey] = ()
     parent_rollout_id: str | None = None
     spans: list[Span] = msgspec.field(default_factory=list[Span])
     keys: list[SpanKey] = msgspec.field(default_factory=list[SpanKey])
@@ -129,12 +137,20 @@ class RolloutAssignment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def assign_rollouts(
-    tree: SpanTree, roles: Mapping[SpanKey, Role], rollout_spans: Sequence[str] = ()
+    tree: SpanTree,
+    roles: Mapping[SpanKey, Role],
+    rollout_spans: Sequence[str] = (),
+    rollout_attributes: Sequence[str] = (),
 ) -> RolloutAssignment:
-    """Assign the spans of a tree to rollouts. `rollout_spans` are globs of span names (`--rollout-span`)."""
-    assigner = _Assigner(tree, roles, has_globs=bool(rollout_spans))
-    for root, rollout_id in find_roots(tree, roles, assigner.declared, rollout_spans):
+    """Assign the spans of a tree to rollouts.
+
+    `rollout_spans` are globs of span names (`--rollout-span`), `rollout_attributes` names of attributes that the traces
+    of one rollout share (`--rollout-attribute`).
+    """
+    assigner = _Assigner(tree, roles, rollout_attributes, has_globs=bool(rollout_spans))
+    for root, rollout_id in find_roots(tree, roles, assigner.declared, rollout_spans, assigner.joined_traces):
         assigner.open(rollout_id, root.trace_id, root)
+    assigner.open_joined()
     if assigner.provisional:
         assigner.resolve_provisional()
     assigner.assign_spans()
@@ -149,11 +165,18 @@ def assign_rollouts(
 
 
 def find_roots(
-    tree: SpanTree, roles: Mapping[SpanKey, Role], declared: Mapping[SpanKey, str], rollout_spans: Sequence[str]
+    tree: SpanTree,
+    roles: Mapping[SpanKey, Role],
+    declared: Mapping[SpanKey, str],
+    rollout_spans: Sequence[str],
+    joined_traces: Collection[str] = (),
 ) -> list[tuple[Span, str]]:
-    """The roots of a tree with their rollout ids. `declared` has the ids that spans carry."""
+    """The roots of a tree with their rollout ids, but for those of joined traces.
+
+    `declared` has the ids that spans carry.
+    """
     roots = list(_declared_roots(tree, roles, declared))
-    declaring = {trace_id for trace_id, _ in declared}
+    declaring = {trace_id for trace_id, _ in declared} | {*joined_traces}
     if rollout_spans:
         keys = (key for key, span in tree.spans.items() if is_named_rollout(span, rollout_spans))
         roots += [(key, "-".join(key)) for key in keys if key[0] not in declaring]
@@ -219,7 +242,14 @@ class _Ambiguous(NamedTuple):
 class _Assigner:
     """The rollouts of a tree while its spans are assigned."""
 
-    def __init__(self, tree: SpanTree, roles: Mapping[SpanKey, Role], *, has_globs: bool) -> None:
+    def __init__(
+        self,
+        tree: SpanTree,
+        roles: Mapping[SpanKey, Role],
+        rollout_attributes: Sequence[str] = (),
+        *,
+        has_globs: bool,
+    ) -> None:
         self._tree = tree
         self._roles = roles
         self._has_globs = has_globs
@@ -228,9 +258,11 @@ class _Assigner:
             for key, span in tree.spans.items()
             if attributes.ROLLOUT_ID in span.attributes and (rollout_id := declared_id(span)) is not None
         }
+        ids, self._joined, self._aliases = join_traces(tree, roles, ids, rollout_attributes)
         provisional_ids = {rollout_id for key, rollout_id in ids.items() if is_provisional(tree.spans[key])}
         self.declared = {key: rollout_id for key, rollout_id in ids.items() if rollout_id not in provisional_ids}
         self.provisional = {key: rollout_id for key, rollout_id in ids.items() if rollout_id in provisional_ids}
+        self.joined_traces = {trace_id for trace_id, _ in self._joined}
         self.rollouts: list[RolloutSpans] = []
         self.of: dict[SpanKey, RolloutSpans | None] = {}
         self.unassigned: dict[SpanKey, _Ambiguous] = {}
@@ -239,9 +271,22 @@ class _Assigner:
         self._by_id: dict[str, RolloutIndex] = {}
         self._by_trace: dict[str, RolloutIndex] = {}
 
+    def open_joined(self) -> None:
+        """Begin the rollouts of joined traces, but for those whose value is the id of a declared rollout."""
+        tops: dict[str, list[Span]] = {}
+        for key, rollout_id in self._joined.items():
+            parent = self._tree.parents.get(key)
+            if parent is None or self._joined.get(parent) != rollout_id:
+                tops.setdefault(rollout_id, []).append(self._tree.spans[key])
+        for rollout_id, spans in tops.items():
+            if rollout_id not in self._by_id:
+                root = joined_root(sorted(spans, key=self._tree.order))
+                rollout = self.open(rollout_id, root.trace_id, root)
+                rollout.root_keys = frozenset(span.key for span in spans if self._roles[span.key] != "inference")
+
     def open(self, rollout_id: str, trace_id: str, root: Span | None = None) -> RolloutSpans:
         """Begin a rollout; without a root it is one of which only other spans are here."""
-        rollout = RolloutSpans(rollout_id=rollout_id, root=root)
+        rollout = RolloutSpans(rollout_id=rollout_id, root=root, root_keys=() if root is None else (root.key,))
         self.rollouts.append(rollout)
         for indexes, name in ((self._by_id, rollout_id), (self._by_trace, trace_id)):
             if name not in indexes:
@@ -252,9 +297,10 @@ class _Assigner:
         return rollout
 
     def rollouts_by_id(self) -> Mapping[str, RolloutIndex]:
-        """The rollouts with each id, by provisional ids too."""
-        resolved = ((provisional, self._by_id.get(rollout_id)) for provisional, rollout_id in self._resolved.items())
-        return self._by_id | {provisional: rollouts for provisional, rollouts in resolved if rollouts is not None}
+        """The rollouts with each id, by provisional ids too, and those of joined traces by their other names."""
+        other_names = {**self._resolved, **self._aliases}
+        resolved = ((name, self._by_id.get(rollout_id)) for name, rollout_id in other_names.items())
+        return {name: rollouts for name, rollouts in resolved if rollouts is not None} | self._by_id
 
     def resolve_provisional(self) -> None:
         """Find which rollout each provisional id means: the one around its root, else a new one with that root."""
@@ -282,7 +328,7 @@ class _Assigner:
     def assign_spans(self) -> None:
         """Put every span into its rollout, each after its parent."""
         spans, parents = self._tree.spans, self._tree.parents
-        deciding = self._by_root.keys() | self.declared.keys()
+        deciding = self._by_root.keys() | self.declared.keys() | self._joined.keys()
         for key in self._tree.topological_order():
             above = parents.get(key)
             rollout = outer = None if above is None else self.of[above]
@@ -299,7 +345,7 @@ class _Assigner:
         if rooted is not None:
             rooted.parent_rollout_id = None if outer is None else outer.rollout_id
             return rooted
-        rollout_id = self.declared.get(key)
+        rollout_id = self.declared.get(key) or self._joined.get(key)
         if rollout_id is not None and (outer is None or outer.rollout_id != rollout_id):
             return self._by_declared_id(rollout_id, key, outer)
         if outer is not None:

@@ -23,11 +23,11 @@ import msgspec
 from art_otel import attributes
 from art_otel.conventions import (
     INSTANCE,
-    AgentInstructions,
+    AgentContent,
     RecordedMessage,
     Role,
+    agent_content,
     agent_conversation,
-    agent_instructions,
     agent_name,
     begins_exchange,
     exchange_of,
@@ -54,16 +54,35 @@ def declared_id(span: Span) -> str | None:
     return None if value is None or value == "" or is_reward_span(span) else str(value)
 
 
+def joined_id(span: Span, rollout_attributes: Sequence[str]) -> str | None:
+    """The value by which a span's trace is joined with others to a rollout: of the first such attribute that it has.
+
+    A value of the resource stands for all spans of a process.
+    """
+    value = span.attributes.get(attributes.ROLLOUT_JOINED_ID)
+    if isinstance(value, str) and value:
+        return value
+    for name in rollout_attributes:
+        value = _setting(span, name)
+        if isinstance(value, str | int | float) and not isinstance(value, bool) and value != "":
+            return str(value)
+    return None
+
+
 def is_provisional(span: Span) -> bool:
     """Whether the span is a root whose id its process made up, not knowing what its parent belongs to."""
     value = span.attributes.get(attributes.ROLLOUT_PROVISIONAL)
     return value is not None and str(value).lower() == "true"  # some stores make it a text
 
 
+def is_rollout_span(span: Span) -> bool:
+    """Whether a span is named as rollouts are, so that somebody meant it as one."""
+    return f"{span.name} ".startswith(attributes.ROLLOUT_SPAN_PREFIX)
+
+
 def is_marked_root(span: Span) -> bool:
     """Whether a span that carries a rollout id is the rollout's own, whatever its ancestors are."""
-    is_named = f"{span.name} ".startswith(attributes.ROLLOUT_SPAN_PREFIX)
-    return is_named or not _ROOT_ATTRIBUTES.isdisjoint(span.attributes)
+    return is_rollout_span(span) or not _ROOT_ATTRIBUTES.isdisjoint(span.attributes)
 
 
 def is_named_rollout(span: Span, rollout_spans: Sequence[str]) -> bool:
@@ -120,6 +139,7 @@ _NOT_METADATA: Final = frozenset(
     {
         attributes.ROLLOUT_ID,
         attributes.ROLLOUT_NAME,
+        attributes.ROLLOUT_JOINED_ID,
         attributes.ROLLOUT_TRACE_ID,
         attributes.ROLLOUT_EDITION,
         attributes.SPANS_STARTED,
@@ -272,7 +292,7 @@ def _logs(root: Span) -> tuple[str, ...]:
 
 
 class AncestorContext(NamedTuple):
-    """The nearest agent's name, instructions and conversation, the nearest step and call, from a span upward.
+    """The nearest agent's name, content and conversation, the nearest step and call, from a span upward.
 
     `untrained` is the nearest mark that the policy does not learn from the calls, also of a rollout further out.
     `call` and `call_depth`, the number of calls, are reset at a rollout's root, because no request encloses a rollout.
@@ -284,7 +304,7 @@ class AncestorContext(NamedTuple):
     call: SpanKey | None = None
     call_depth: int = 0
     boundary_depth: int = 0
-    instructions: AgentInstructions | None = None
+    content: AgentContent | None = None
     conversation: str | None = None
     untrained: str | None = None
 
@@ -312,22 +332,24 @@ class Ancestry:
 
     def _extend(self, key: SpanKey, above: AncestorContext | None) -> AncestorContext:
         span, role = self._tree.spans[key], self._roles[key]
-        agent, step, call, call_depth, boundary_depth, instructions, conversation, untrained = above or _NO_CONTEXT
+        agent, step, call, call_depth, boundary_depth, content, conversation, untrained = above or _NO_CONTEXT
         if role == "inference":
             call, call_depth = key, call_depth + 1
         elif key in self._rollouts:
             call, call_depth = None, 0
         if attributes.STEP_INDEX in span.attributes:
             step = span
+        if role == "tool":  # whose calls are not the agent's
+            content = None
         if role == "agent":
-            instructions, conversation = agent_instructions(span), agent_conversation(span)
+            content, conversation = agent_content(span), agent_conversation(span)
         return AncestorContext(
             agent_name(span) or agent,
             step,
             call,
             call_depth,
             boundary_depth + (role in ("tool", "agent")),
-            instructions,
+            content,
             conversation,
             untrained_mark(span) or untrained,
         )

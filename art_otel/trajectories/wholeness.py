@@ -23,8 +23,11 @@ from typing import Final, Literal, NamedTuple, TypeAlias, get_args
 import msgspec
 
 from art_otel.calls import CONTENT_GAPS, Choice, Gap, GapKind, InferenceCall, Message, canonical_arguments
+from art_otel.conventions import is_responses_api_id
+from art_otel.spans import Value
 from art_otel.trajectories.model import TextUntrained, TokensUntrained
 from art_otel.trajectories.prompt_parents import CompletionRef, PrefixNumbers
+from art_otel.trajectories.usage_witness import find_more_counted
 
 Concern: TypeAlias = Literal["tokens", "text", "both"]
 """What a gap is about: token ids, text, or both."""
@@ -69,6 +72,12 @@ REASONS: Final[Mapping[GapKind, Consequence]] = {
         "no content",
         "LLM calls of which nobody recorded prompt or completion (was content capture on?)",
     ),
+    "not read": Consequence(
+        None,
+        "content doubtful",
+        "content not read",
+        "LLM calls whose content is in files that their spans only name (name the folder with --content)",
+    ),
     "not logged": Consequence(
         None,
         "content doubtful",
@@ -87,6 +96,13 @@ REASONS: Final[Mapping[GapKind, Consequence]] = {
         "content doubtful",
         "unknown template",
         "prompts made from a template that only the server has (send the text itself)",
+    ),
+    "compacted": Consequence(
+        None,
+        "content doubtful",
+        "compacted history",
+        "prompts that the server compacted: the model saw a summary in place of earlier messages, or not all of them"
+        " (compact in the app, or train the rollouts' ids)",
     ),
     "not understood": Consequence(
         None,
@@ -107,6 +123,13 @@ REASONS: Final[Mapping[GapKind, Consequence]] = {
         "lossy recorder",
         "calls of which the recorder loses or rewrites content (record them with the instrumentor of the client;"
         " docs/spec/recorders.md)",
+    ),
+    "more counted than recorded": Consequence(
+        None,
+        "content doubtful",
+        "more counted than recorded",
+        "calls of which the server counted more tokens than the recorded text can have, so it saw or said more (record"
+        " with the client's instrumentor, and from the first call on; calls[].gaps has both numbers)",
     ),
     "miscounted": Consequence(
         "ids doubtful",
@@ -131,6 +154,7 @@ _CONTENT: Final = ("prompt", "answer", "call")
 _AS_SENT: Final = (None, "verbatim body")
 _ON_SERVER: Final = ("history on the server", "template on the server")
 _TOOL_FINISH_REASONS: Final = ("tool_calls", "function_call")
+_INSTRUCTING: Final = ("system", "developer")
 
 
 class Verdicts(NamedTuple):
@@ -206,10 +230,10 @@ def with_conversation_gaps(calls: Sequence[InferenceCall], numbers: PrefixNumber
     """
     gaps: dict[int, list[Gap]] = {}
     for index, call in enumerate(calls):
-        new = [*_unknown_content(call), *_lost_tool_calls(call), *_lost_answers(call)]
+        new = [*_unknown_content(call), *_lost_tool_calls(call)]
         if new:
             gaps[index] = new
-    for index, gap in find_broken_prompts(calls):
+    for index, gap in (*find_broken_prompts(calls), *find_lost_compactions(calls), *find_compacted(calls)):
         gaps.setdefault(index, []).append(gap)
     if numbers is not None:
         for index, position in find_repeated_with_more(calls, numbers):
@@ -218,7 +242,10 @@ def with_conversation_gaps(calls: Sequence[InferenceCall], numbers: PrefixNumber
                 kind="not understood", field=f"answer[{choice.index}]", evidence="a later prompt repeats it with more"
             )
             gaps.setdefault(index, []).append(gap)
-    return [_with_gaps(call, gaps[index]) if index in gaps else call for index, call in enumerate(calls)]
+    found = [_with_gaps(call, gaps[index]) if index in gaps else call for index, call in enumerate(calls)]
+    for index, gap in find_more_counted(found):
+        found[index] = _with_gaps(found[index], (gap,))
+    return found
 
 
 def _with_gaps(call: InferenceCall, gaps: Iterable[Gap]) -> InferenceCall:
@@ -253,21 +280,6 @@ def _lost_tool_calls(call: InferenceCall) -> Iterator[Gap]:
             yield Gap(kind="not understood", field=f"answer[{choice.index}]", evidence=evidence)
 
 
-def _lost_answers(call: InferenceCall) -> Iterator[Gap]:
-    """The answer is empty, although the model was paid for more tokens than ending and thinking take.
-
-    Where the tokens are known, nothing is lost: the server's own parser shows nothing of them.
-    """
-    choices, usage = call.choices or (), call.usage
-    if len(choices) != 1 or usage is None or usage.output_tokens is None or call.answer_known == "verbatim body":
-        return
-    message, spoken = choices[0].message, usage.output_tokens - (usage.reasoning_tokens or 0)
-    is_empty = not (message.content or message.refusal or message.tool_calls or message.parts or message.reasoning)
-    if is_empty and spoken > 1 and not call.failed and not choices[0].token_ids:
-        evidence = f"an empty answer of {usage.output_tokens} output tokens"
-        yield Gap(kind="lossy recorder", field=f"answer[{choices[0].index}]", evidence=evidence)
-
-
 def _is_tokens_only(choice: Choice) -> bool:
     """Whether no recorder kept what the completion says, but its tokens are known."""
     return bool(choice.token_ids) and choice.message.is_unknown
@@ -298,6 +310,63 @@ def find_broken_prompts(calls: Sequence[InferenceCall]) -> Iterator[tuple[int, G
         if wrong is not None:
             kind, evidence = wrong
             yield index, Gap(kind=kind, field="prompt", evidence=evidence)
+
+
+def _beginning(prompt: tuple[Message, ...]) -> tuple[tuple[str | None, ...], Message | None]:
+    """The texts of the system messages of a prompt, and the message behind them; None where there is none."""
+    count = next((place for place, message in enumerate(prompt) if message.role not in _INSTRUCTING), len(prompt))
+    first = prompt[count] if count < len(prompt) else None
+    return tuple(message.content for message in prompt[:count]), first
+
+
+def find_lost_compactions(calls: Sequence[InferenceCall]) -> Iterator[tuple[int, Gap]]:
+    """The calls of the Responses API whose prompt begins with an earlier answer, and those that gave these answers.
+
+    Most recorders leave a compaction out, which a client sends back as the first item, before the answer behind it:
+    [user] -> compaction, "yes"; [compaction, "yes", user] -> …
+    """
+    answered: dict[tuple[object, ...], int] = {}
+    for index, call in enumerate(calls):
+        if not is_responses_api_id(call.response_id):
+            continue
+        instructions, first = _beginning(call.input_messages or ())
+        if first is None:
+            continue
+        earlier = answered.get((instructions, *what_is_said(first))) if first.role == "assistant" else None
+        if earlier is not None and not (call.prompt_known in _AS_SENT or call.has_gap(*_ON_SERVER, "compacted")):
+            evidence = "a prompt begins with an earlier answer"
+            yield earlier, Gap(kind="compacted", field="prompt", evidence=evidence)
+            yield index, Gap(kind="compacted", field="prompt", evidence=evidence)
+        said = [choice.message for choice in call.choices or () if _text(choice.message) or choice.message.tool_calls]
+        answered.update(((instructions, *what_is_said(message)), index) for message in said)
+
+
+def find_compacted(calls: Sequence[InferenceCall]) -> Iterator[tuple[int, Gap]]:
+    """The calls whose answer a later prompt repeats behind a compaction, which their recorder left out of the answer.
+
+    OpenLLMetry shows Anthropic's compactions in prompts only: [user] -> "yes", [user, compaction and "yes", user] -> …
+    """
+    compacted = [call.input_messages or () for call in calls if call.has_gap("compacted")]
+    if not compacted:
+        return
+    answered: dict[tuple[object, ...], list[int]] = {}
+    for index, call in enumerate(calls):
+        for choice in () if call.answer_known in _AS_SENT else call.choices or ():
+            key = len(call.input_messages or ()), *what_is_said(choice.message)
+            answered.setdefault(key, []).append(index)
+    for prompt in compacted:
+        for place, message in enumerate(prompt):
+            if message.parts is None or not _begins_with_compaction(message.parts):
+                continue
+            for index in answered.get((place, *what_is_said(message)), ()):
+                if not calls[index].has_gap("compacted") and calls[index].input_messages == prompt[:place]:
+                    yield index, Gap(kind="compacted", field="prompt", evidence="a later prompt repeats it compacted")
+
+
+def _begins_with_compaction(parts: str) -> bool:
+    """Whether a compaction stands first in a message's parts: what is behind it was sampled after it."""
+    first, *_ = msgspec.json.decode(parts, type=list[dict[str, Value]]) or [{}]
+    return "compaction" in str(first.get("type"))
 
 
 class _Shape:

@@ -59,6 +59,37 @@ def test_a_compacted_history_is_the_prompt_from_then_on(tmp_path):
     assert [message.content for message in trajectory.calls[-1].input_messages] == ["So far: sunny."]
 
 
+@pytest.mark.parametrize("kind", ["compacted", "response_item"])
+def test_what_codex_had_its_server_compact_is_doubted(tmp_path, kind):
+    item = {"type": "compaction", "encrypted_content": "gAAAA=="}
+    seen = 0
+
+    def compacted(line: dict) -> dict:
+        nonlocal seen
+        seen += line["type"] == "token_usage_record"
+        if seen == 2 and line["payload"].get("type") == "function_call_output":
+            return {
+                **line,
+                "type": kind,
+                "payload": item if kind == "response_item" else {"replacement_history": [item]},
+            }
+        return line
+
+    (trajectory,), _ = convert_files(tmp_path / "out", rewritten(tmp_path / "a.jsonl", CODEX, compacted))
+    assert [call.has_gap("compacted") for call in trajectory.calls] == [False, False, True]
+    assert [turn.text_untrained for turn in trajectory.turns] == [None, None, "content doubtful"]
+
+
+def test_what_claude_codes_server_cleared_is_doubted(tmp_path):
+    cleared = {"context_management": {"applied_edits": [{"type": "clear_tool_uses_20250919", "cleared_tool_uses": 1}]}}
+
+    def edited(line: dict) -> dict:
+        return {**line, "message": {**line["message"], **cleared}} if line.get("type") == "assistant" else line
+
+    (trajectory,), _ = convert_files(tmp_path / "out", rewritten(tmp_path / "a.jsonl", CLAUDE[0], edited))
+    assert all(call.has_gap("compacted") for call in trajectory.calls if call.choices)
+
+
 def test_inspect_is_what_its_server_saw(tmp_path):
     trajectories, _ = convert_files(tmp_path, INSPECT)
     calls, truth = calls_of(trajectories), truth_of("inspect")
@@ -332,6 +363,16 @@ def test_atif_that_was_exported_reads_back(tmp_path):
     assert good.turns[0].message.tool_calls[0].arguments == '{"city":"Zürich" }'
     assert sum(map(sum, (one.loss_mask for one in token_histories(good)))) == 28 + 6
     assert {call.agent for call in branching.calls} == {None, "helper", "weather"}
+
+
+def test_counts_of_several_calls_of_an_atif_step_are_those_of_none(tmp_path):
+    log = (ATIF / "r-good.json").read_text(encoding="utf-8")
+    counted = log.replace('"metrics":{', '"metrics":{"prompt_tokens":9000,"completion_tokens":28,')
+    several = counted.replace('"llm_call_count":1', '"llm_call_count":3')
+    for number, (text, tokens) in enumerate([(counted, 9000), (several, None)]):
+        (tmp_path / f"{number}.json").write_text(text, encoding="utf-8")
+        (trajectory,), _ = convert_files(tmp_path / f"{number}", tmp_path / f"{number}.json")
+        assert [call.usage and call.usage.input_tokens for call in trajectory.calls] == [tokens] * 2
 
 
 @pytest.mark.parametrize("mode", ["on", "mark", "off"])

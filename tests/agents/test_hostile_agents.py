@@ -23,6 +23,7 @@ LOGS = {
     "codex": HERE / "codex.jsonl",
     "gemini-cli": HERE / "gemini_cli.jsonl",
     "verifiers": HERE / "verifiers.jsonl",
+    "agent-lightning": HERE / "agent_lightning.jsonl",
     "inspect-eval": HERE / "inspect.eval",
     "mini-swe-agent": HERE / "mini_swe_agent.json",
     "langsmith": HERE / "langsmith.jsonl",

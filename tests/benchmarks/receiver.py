@@ -59,7 +59,7 @@ class Server:
     """`art-otel serve` in a process of its own."""
 
     def __init__(self, folder: Path) -> None:
-        command = [sys.executable, "-m", "art_otel", "serve", "--http", "127.0.0.1:0", "--no-grpc", "--grace", "1h"]
+        command = [sys.executable, "-m", "art_otel", "serve", "--listen", "127.0.0.1:0", "--no-grpc", "--grace", "1h"]
         self._process = subprocess.Popen([*command, "--dir", str(folder)], stderr=subprocess.PIPE, text=True)
         assert self._process.stderr is not None
         self.url = self._process.stderr.readline().split()[-1]

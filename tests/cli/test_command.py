@@ -18,9 +18,9 @@ def shell(command: str, folder) -> subprocess.CompletedProcess:
 
 def test_an_argument_that_a_verb_has_not_leads_to_the_help_of_the_verb(capsys):
     with pytest.raises(SystemExit) as stopped:
-        main(["gateway", "--upstream", "http://127.0.0.1:1", "--http", "127.0.0.1:2"])
+        main(["gateway", "--upstream", "http://127.0.0.1:1", "--htpt", "127.0.0.1:2"])
     assert stopped.value.code == 2
-    assert "gateway has no argument --http 127.0.0.1:2; art-otel gateway --help" in capsys.readouterr().err
+    assert "gateway has no argument --htpt 127.0.0.1:2; art-otel gateway --help" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("where", [">&-", "2>&-", ">&- 2>&-", "> /dev/null"])

@@ -37,6 +37,13 @@ def test_the_summary_says_what_came_in_and_out(tmp_path, capsys):
     assert list(tmp_path.glob("part-00000-*.parquet"))
 
 
+def test_the_summary_says_where_characters_could_not_be_read(tmp_path, capsys):
+    torn = write_lines(tmp_path / "torn.jsonl", [request_of(chat_span(1, None, ["a~b"], "c"))])
+    torn.write_bytes(torn.read_bytes().replace(b"a~b", b"a\xffb"))
+    _, out, _ = run(capsys, "convert", torn, "--out", tmp_path / "out")
+    assert f"hint  1 character of {torn} read as U+FFFD" in out
+
+
 def test_a_dataset_that_grows_says_what_was_added_and_what_it_has(tmp_path, capsys):
     for number, name in enumerate(("sync_tools", "n2"), start=1):
         source = RECORDINGS / "genai_span" / f"{name}.jsonl"

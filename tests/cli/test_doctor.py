@@ -61,7 +61,7 @@ def test_an_environment_that_is_fine(here):
         ({"ART_OTEL_CAPTURE_CONTENT": "0"}, "content", "warning", "nothing can be learnt"),
         ({"TRACELOOP_TRACE_CONTENT": "false"}, "content", "warning", "TRACELOOP_TRACE_CONTENT=false"),
         ({"OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT": "100"}, "limits", "problem", "cuts messages"),
-        ({"OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT": "20"}, "limits", "warning", "keep 20 attributes"),
+        ({"OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT": "128"}, "limits", "warning", "keep 128 attributes"),
         ({"OTEL_TRACES_EXPORTER": "nowhere"}, "exporters", "warning", "nowhere is asked for and not installed"),
         ({"OTEL_TRACES_EXPORTER": "console"}, "exporters", "ok", "spans go to console"),
         ({"ART_OTEL_SPOOL": "0"}, "spool", "warning", "lost when the program is killed"),
@@ -82,10 +82,21 @@ def test_which_instrumentors_there_are(here):
     ]
 
 
-def test_openinference_needs_a_higher_limit(here):
+@pytest.mark.parametrize(
+    ("setting", "level", "advice"),
+    [("auto", "note", "streams get spans of art-otel"), ("openllmetry", "warning", "set ART_OTEL_INSTRUMENTOR=none")],
+)
+def test_what_an_instrumentor_breaks_is_told_with_the_choice(here, setting, level, advice):
+    found = checks(here, {**ON, "ART_OTEL_INSTRUMENTOR": setting})
+    (text,) = [text for name, at, text in found if (name, at) == ("instrumentor", level) and "instructor" in text]
+    assert advice in text
+
+
+def test_openinference_needs_a_higher_limit_in_a_provider_of_the_app(here):
     one = Installed(kind="openinference", entry_point=here.instrumentors[0].entry_point)
     environ = {**ON, "ART_OTEL_INSTRUMENTOR": "auto"}
-    assert [text for name, _, text in checks(here, environ, instrumentors=[one]) if name == "limits"]
+    found = checks(here, environ, instrumentors=[one])
+    assert [text for name, level, text in found if (name, level) == ("limits", "note") and "of the app" in text], found
 
 
 def test_no_client_is_a_problem(here):

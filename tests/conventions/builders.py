@@ -9,7 +9,7 @@ TRACE_ID = "1" * 32
 SPAN_ID = "2" * 16
 
 
-def span(attributes=None, *, name="chat", kind="client", scope="test", events=(), **fields):
+def span(attributes=None, *, name="chat", kind="client", scope="test", version="", events=(), **fields):
     return Span(
         trace_id=TRACE_ID,
         span_id=fields.pop("span_id", SPAN_ID),
@@ -19,7 +19,7 @@ def span(attributes=None, *, name="chat", kind="client", scope="test", events=()
         end_ns=fields.pop("end_ns", 20),
         attributes=attributes or {},
         events=tuple(events),
-        scope=Scope(name=scope),
+        scope=Scope(name=scope, version=version),
         **fields,
     )
 

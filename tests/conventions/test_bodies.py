@@ -6,7 +6,7 @@ import pytest
 
 from art_otel.calls import Message, Usage
 from tests.conventions.builders import call, genai, openinference
-from tests.gaps import unread
+from tests.gaps import kinds, unread
 
 ASKED = {"model": "m", "messages": [{"role": "user", "content": "q"}]}
 ANTHROPIC_REQUEST = {
@@ -313,3 +313,15 @@ def test_a_stream_of_google_genai_is_known_by_its_spans_name(name, is_stream):
     }
     found = call(attributes, name=name)
     assert (found.stream, found.choices[0].finish_reason) == (is_stream, None)
+
+
+def test_a_gemini_body_has_its_parameters_wherever_they_stand():
+    """In JSON, in Python's arguments, and where a tracer wrote the argument that nobody gave."""
+    contents = [{"role": "user", "parts": [{"text": "Hi"}]}]
+    in_json = {"contents": contents, "generationConfig": {"maxOutputTokens": 5}, "safetySettings": []}
+    assert openinference(in_json).parameters == {"max_tokens": 5, "safety_settings": []}
+    assert openinference({"contents": contents, "config": {"max_output_tokens": 5}}).parameters == {"max_tokens": 5}
+    assert openinference({"contents": contents, "config": None}).parameters == {}
+    assert kinds(openinference({"contents": contents, "cachedContent": "cachedContents/a"})) == (
+        "history on the server",
+    )

@@ -6,9 +6,10 @@ import msgspec
 import pytest
 
 from art_otel.calls import Choice, Message
-from art_otel.conventions import dialects, role_of
+from art_otel.conventions import dialects, parse_call, role_of
 from art_otel.conventions.dialects.dialect import Dialect
 from art_otel.conventions.facts import CallFacts
+from art_otel.spans import Scope
 from tests.conventions.builders import call, log, span
 from tests.gaps import kinds, unread
 
@@ -153,3 +154,101 @@ def test_a_dialect_is_its_module_and_its_line(monkeypatch):
 
 def said(recording) -> Message:
     return Message(role="assistant", content=recording.reader().text("acme.answer"))
+
+
+LANGFUSE = {
+    "langfuse.observation.type": "generation",
+    "langfuse.observation.input": '[{"role": "system", "content": "s"}, {"role": "user", "content": "q"}]',
+}
+ITEM = '{"id": "m", "type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "a"}]}'
+
+
+def langfuse_stream(**response):
+    metadata = {f"langfuse.observation.metadata.{name}": json.dumps(value) for name, value in response.items()}
+    started = {"langfuse.observation.completion_start_time": '"2026-11-28T06:09:46.030513Z"'}
+    return call({**LANGFUSE, **started, **metadata, "langfuse.observation.output": ITEM}, kind="internal")
+
+
+@pytest.mark.parametrize(
+    ("response", "reason"),
+    [
+        ({"status": "completed"}, "stop"),
+        ({"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}, "length"),
+        ({"status": "in_progress"}, None),
+    ],
+)
+def test_the_status_of_a_response_says_how_a_stream_of_langfuse_ended(response, reason):
+    found = langfuse_stream(object="response", id="resp_1", **response)
+    assert found.response_id == "resp_1"
+    assert [(choice.message.content, choice.finish_reason) for choice in found.choices] == [("a", reason)]
+
+
+@pytest.mark.parametrize(
+    ("version", "prompt", "lost"),
+    [
+        ("3.8.1", '[{"role": "user", "content": "q"}]', ("lossy recorder",)),
+        ("4.0.1", '"q"', ("lossy recorder",)),
+        ("3.8.1", LANGFUSE["langfuse.observation.input"], ()),
+        ("4.0.2", '[{"role": "user", "content": "q"}]', ()),
+    ],
+)
+def test_langfuse_lost_the_instructions_of_the_responses_api(version, prompt, lost):
+    known = {**LANGFUSE, "langfuse.observation.input": prompt, "langfuse.observation.output": f"[{ITEM}]"}
+    one = span(known, kind="internal")
+    one = msgspec.structs.replace(one, scope=Scope(name="langfuse-sdk", version=version))
+    assert kinds(parse_call(one)) == lost
+
+
+def test_instructions_that_a_recorder_has_beside_the_items_lead_the_prompt():
+    items = [
+        {"role": "user", "content": "q", "type": "message"},
+        {"type": "function_call", "call_id": "c", "name": "sh", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c", "output": ""},
+    ]
+    known = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.response.id": "resp_1",
+        "gen_ai.input.messages": json.dumps(items),
+        "gen_ai.prompt.0.role": "system",
+        "gen_ai.prompt.0.content": "s",
+        "gen_ai.prompt.1.role": "user",
+        "gen_ai.prompt.1.content": "q",
+    }
+    found = call(known)
+    assert [message.role for message in found.input_messages] == ["system", "user", "assistant", "tool"]
+    other = call({**known, "gen_ai.prompt.1.content": "another"})
+    assert [message.role for message in other.input_messages] == ["user", "assistant", "tool"]
+
+
+def test_an_output_that_is_no_message_is_unknown_and_no_empty_answer():
+    known = {"gen_ai.operation.name": "chat", "gen_ai.output.messages": '[{"finish_reason": "stop", "answer": "a"}]'}
+    assert call(known).choices is None
+
+
+PIPECAT = {
+    "gen_ai.operation.name": "chat",
+    "gen_ai.request.model": "m",
+    "stream": True,
+    "input": '[{"role": "user", "content": "q"}]',
+    "output": "a",
+}
+
+
+@pytest.mark.parametrize(
+    ("attributes", "stream", "lost"),
+    [
+        ({"gen_ai.usage.output_tokens": 1}, None, ()),
+        ({"gen_ai.usage.output_tokens": 1, "tools": "[]"}, None, ()),
+        ({}, True, ()),
+        (
+            {"gen_ai.usage.output_tokens": 1, "tools": '[{"type": "function", "function": {"name": "f"}}]'},
+            None,
+            ("lossy recorder",),
+        ),
+    ],
+)
+def test_pipecat_counts_a_stream_at_its_end_and_has_no_tool_calls(attributes, stream, lost):
+    found = call({**PIPECAT, "gen_ai.system_instructions": "s", **attributes}, scope="pipecat", kind="internal")
+    assert [(message.role, message.content) for message in found.input_messages] == [("system", "s"), ("user", "q")]
+    assert [choice.message.content for choice in found.choices] == ["a"]
+    assert (found.stream, kinds(found)) == (stream, lost)

@@ -21,9 +21,11 @@ def calls(**arguments: object) -> dict:
     return {"type": "tool_call", "id": "c", "name": "look", "arguments": arguments}
 
 
-def chat(prompt: list[dict], *answer: dict, scope: str = "app", **attributes: object) -> InferenceCall:
+def chat(
+    prompt: list[dict], *answer: dict, scope: str = "app", version: str = "", **attributes: object
+) -> InferenceCall:
     answered = [{**message("assistant", *answer), "finish_reason": "stop"}]
-    return genai(prompt, answered, attributes, scope=scope)
+    return genai(prompt, answered, attributes, scope=scope, version=version)
 
 
 ASKED = [message("user", text("q"))]
@@ -151,6 +153,31 @@ def test_a_recorder_that_is_known_to_lose_or_rewrite(scope, answer, expected):
     assert doubts(chat(ASKED, *answer, scope=scope)) == expected
 
 
+RESPONSES = {"gen_ai.response.id": "resp_1"}
+
+
+@pytest.mark.parametrize(("version", "expected"), [("1.2b0", ("lossy recorder",)), ("1.3b0", ())])
+def test_genai_langchain_lost_the_text_beside_calls(version, expected):
+    scope = "opentelemetry.instrumentation.genai.langchain"
+    assert doubts(chat(ASKED, calls(), scope=scope, version=version)) == expected
+
+
+@pytest.mark.parametrize(("attributes", "expected"), [(RESPONSES, ("lossy recorder",)), ({}, ())])
+def test_traceloops_javascript_loses_instructions_and_calls_of_responses(attributes, expected):
+    assert doubts(chat(ASKED, text("a"), scope="@traceloop/instrumentation-openai", **attributes)) == expected
+
+
+def test_a_stream_that_was_printed_is_no_answer():
+    recorded = {
+        "mlflow.spanType": '"CHAT_MODEL"',
+        "mlflow.spanInputs": '{"messages": [{"role": "user", "content": "q"}]}',
+        "mlflow.spanOutputs": '"<anthropic.Stream object at 0x7f04c186e5d0>"',
+    }
+    found = call(recorded)
+    assert found.choices is None
+    assert "lossy recorder" in doubts(found)
+
+
 def test_arguments_that_a_stream_of_bedrock_lost():
     scope = "opentelemetry.instrumentation.bedrock"
     definitions = json.dumps([{"name": "look", "parameters": {}}])
@@ -194,3 +221,53 @@ def test_a_text_part_without_its_text_was_taken_out():
     }
     assert "off" in doubts(call(known))
     assert doubts(call({**known, f"{part}.text": ""})) == ()
+
+
+def test_litellm_writes_items_that_it_does_not_know_as_empty_messages_of_users():
+    lost, whole = [*ASKED, message("user", text(""))], [*ASKED, message("assistant", text("a")), *ASKED]
+    response = {"gen_ai.response.id": "resp_1"}
+    assert doubts(chat(lost, text("a"), scope="litellm", **response)) == ("lossy recorder",)
+    assert doubts(chat(whole, text("a"), scope="litellm", **response)) == ()
+    assert doubts(chat(lost, text("a"), scope="litellm")) == ()
+
+
+def test_functions_without_parameters_are_all_that_livekit_writes():
+    bare = [{"type": "function", "name": "look", "description": "Looks."}]
+    whole = [{**bare[0], "parameters": {"type": "object", "properties": {}}}]
+    for tools, expected in ((bare, ("lossy recorder",)), (whole, ())):
+        recorded = chat(ASKED, calls(x=1), scope="livekit-agents", **{"gen_ai.tool.definitions": json.dumps(tools)})
+        assert (doubts(recorded), {gap.field for gap in recorded.gaps}) == (expected, {"tools"} if expected else set())
+
+
+def test_a_role_that_the_recorder_does_not_know():
+    """OpenLLMetry's LangChain writes `unknown` for what it has no word for: for answers, too, which are the model's."""
+    prompt = {"gen_ai.prompt.0.role": "unknown", "gen_ai.prompt.0.content": "q"}
+    known = {"gen_ai.prompt.0.role": "user", "gen_ai.prompt.0.content": "q"}
+    answer = {"gen_ai.completion.0.role": "unknown", "gen_ai.completion.0.content": "a"}
+    for asked, expected in ((prompt, ("not understood",)), (known, ())):
+        recorded = call({"llm.request.type": "chat", **asked, **answer})
+        assert (recorded.choices[0].message.role, doubts(recorded)) == ("assistant", expected)
+
+
+def test_the_tool_calls_of_several_choices_that_litellm_numbers_alike():
+    choices = {
+        f"gen_ai.completion.{n}.{name}": value
+        for n in (0, 1)
+        for name, value in (("role", "assistant"), ("function_call.name", "look"), ("function_call.arguments", "{}"))
+    }
+    assert doubts(call({"llm.request.type": "chat", **choices}, scope="litellm")) == ("lossy recorder",)
+
+
+PARTS = [{"type": "text", "text": "a"}]
+
+
+@pytest.mark.parametrize(
+    ("parts", "expected"), [(PARTS, ("lossy recorder",)), ([{**PARTS[0], "id": "lc_1"}], ()), ([{"x": 1}], ())]
+)
+def test_an_answer_of_a_tool_that_is_the_json_of_parts(parts, expected):
+    """LangChain's own parts, as of tools of MCP, have its ids; a text may be such JSON, too."""
+    answer = {"type": "tool_call_response", "id": "c", "response": json.dumps(parts)}
+    prompt = [*ASKED, message("assistant", calls()), message("tool", answer)]
+    recorded = chat(prompt, text("a"), scope="opentelemetry.instrumentation.langchain")
+    assert recorded.input_messages[-1].content == ("a" if "type" in parts[0] else json.dumps(parts))
+    assert doubts(recorded) == expected

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from tests.conventions.builders import call
+from art_otel.calls import Message
+from tests.conventions.builders import call, log
 
 ANSWERS = [
     {"output": "x"},
@@ -24,6 +25,115 @@ LANGFUSE = {
 def langfuse(output):
     (choice,) = call(LANGFUSE | {"langfuse.observation.output": output}).choices
     return choice.message.content
+
+
+SAID = [
+    '{"city": "Paris", "temp": 21}',
+    '{"city":"Paris"}',
+    '  {"a": 1}\n',
+    '[{"city": "Paris"}]',
+    "[1, 2]",
+    "[]",
+    "{}",
+    "null",
+    "true",
+    "42",
+    '"quoted"',
+    '{"text": "x"}',
+    '{"content": "x", "title": "y"}',
+    '{"message": "hi", "code": 1}',
+    '{"output": {"a": 1}}',
+]
+"""What models answer to a request for JSON."""
+
+MEAN = ['[{"type": "text", "text": "x"}]', '{"role": "admin", "name": "Bob"}', '{"choices": ["a"]}', '{"parts": [1]}']
+"""The same, in shapes of messages."""
+
+STREAMED = {"langfuse.observation.completion_start_time": '"2026-11-28T06:09:46.030513Z"'}
+ASKED = {"gen_ai.request.model": "m", "gen_ai.input.messages": '[{"role": "user", "content": "q"}]'}
+CHAT = {**ASKED, "gen_ai.operation.name": "chat"}
+FIRST = "gen_ai.completion.0"
+OI = {"openinference.span.kind": "LLM", "llm.input_messages.0.message.role": "user"}
+OI |= {"llm.input_messages.0.message.content": "q", "llm.output_messages.0.message.role": "assistant"}
+
+
+def message(text):
+    return {"role": "assistant", "content": text}
+
+
+def choices(text):
+    return {"choices": [{"index": 0, "message": message(text), "finish_reason": "stop"}]}
+
+
+def genai(value):
+    return {**CHAT, "gen_ai.output.messages": json.dumps(value)}
+
+
+def mlflow(value):
+    asked = json.dumps({"messages": [{"role": "user", "content": "q"}]})
+    return {"mlflow.spanType": '"LLM"', "mlflow.spanInputs": asked, "mlflow.spanOutputs": json.dumps(value)}
+
+
+def logfire(value):
+    request = {"messages": [{"role": "user", "content": "q"}]}
+    template = "Chat Completion with {request_data[model]!r}"
+    bodies = {"request_data": json.dumps(request), "response_data": json.dumps(value)}
+    return {"gen_ai.request.model": "m", "logfire.msg_template": template, **bodies}
+
+
+WAYS = {
+    "gen_ai, parts": lambda text: genai([{"role": "assistant", "parts": [{"type": "text", "content": text}]}]),
+    "gen_ai, content": lambda text: genai([message(text)]),
+    "gen_ai, choices": lambda text: genai([{"index": 0, "message": message(text), "finish_reason": "stop"}]),
+    "gen_ai.prompt": lambda text: {
+        **CHAT,
+        "gen_ai.completion.0.role": "assistant",
+        "gen_ai.completion.0.content": text,
+    },
+    "openinference, body": lambda text: {"openinference.span.kind": "LLM", "output.value": json.dumps(choices(text))},
+    "openinference, text": lambda text: {**OI, "output.value": text, "llm.output_messages.0.message.content": text},
+    "langfuse, message": lambda text: LANGFUSE | {"langfuse.observation.output": json.dumps(message(text))},
+    "langfuse, stream": lambda text: LANGFUSE | STREAMED | {"langfuse.observation.output": text},
+    "langsmith": lambda text: {"langsmith.span.kind": "llm", "gen_ai.completion": json.dumps(choices(text))},
+    "mlflow, body": lambda text: mlflow(choices(text)),
+    "mlflow, text": mlflow,
+    "laminar, text": lambda text: {"lmnr.span.type": "LLM", "lmnr.span.output": json.dumps(text)},
+    "laminar, message": lambda text: {"lmnr.span.type": "LLM", "lmnr.span.output": json.dumps(message(text))},
+    "logfire, message": lambda text: logfire({"message": message(text)}),
+    "logfire, text": lambda text: logfire({"text": text}),
+    "vercel": lambda text: {"ai.operationId": "ai.generateText.doGenerate", "ai.response.text": text},
+    "litellm": lambda text: {"llm.openai.choices": repr(choices(text)["choices"])},
+    "pipecat": lambda text: {**CHAT, "stream": True, "input": '[{"role": "user", "content": "q"}]', "output": text},
+}
+"""How recorders write an answer, by dialect and way."""
+
+SPANS = {"litellm": {"name": "raw_gen_ai_request"}, "pipecat": {"scope": "pipecat"}}
+
+
+@pytest.mark.parametrize("text", [*SAID, *MEAN])
+@pytest.mark.parametrize("way", WAYS)
+def test_an_answer_that_is_json_is_the_text_that_was_sampled(way, text):
+    (choice,) = call(WAYS[way](text), **SPANS.get(way, {})).choices
+    assert choice.message == Message(role="assistant", content=text)
+
+
+EVENTS = {
+    "choice, body": lambda text: log("gen_ai.choice", {"index": 0, "message": {"content": text}}),
+    "choice, JSON": lambda text: log("gen_ai.choice", attributes={"message": json.dumps(message(text))}),
+    "choice, text": lambda text: log("gen_ai.choice", attributes={"message": text}),
+    "choice, content": lambda text: log("gen_ai.choice", attributes={"content": text}),
+    "completion, JSON": lambda text: log(
+        "gen_ai.content.completion", attributes={"gen_ai.completion": json.dumps([message(text)])}
+    ),
+    "completion, text": lambda text: log("gen_ai.content.completion", attributes={"gen_ai.completion": text}),
+}
+
+
+@pytest.mark.parametrize("text", SAID)
+@pytest.mark.parametrize("way", EVENTS)
+def test_an_answer_of_an_event_that_is_json_is_the_text_that_was_sampled(way, text):
+    (choice,) = call(CHAT, [EVENTS[way](text)]).choices
+    assert choice.message == Message(role="assistant", content=text)
 
 
 @pytest.mark.parametrize("answer", ANSWERS)

@@ -177,3 +177,29 @@ def test_both_are_one_call_with_the_ids_of_tool_calls():
 def test_its_methods_are_operations(word, role):
     assert role_of(request({"gen_ai.operation.name": word})) == role
     assert role_of(request({"llm.request.type": word})) == role
+
+
+def response(output, **fields):
+    """A `raw_gen_ai_request` span of the Responses API, whose provider LiteLLM does not know."""
+    told = {"id": "resp_1", "object": "response", "status": "completed", "model": "m", "output": output, **fields}
+    attributes = {f"llm.None.{name}": value if isinstance(value, str) else str(value) for name, value in told.items()}
+    return span(attributes, name=litellm.RAW_SPAN, kind="internal", scope="litellm")
+
+
+def test_a_response_of_the_responses_api_is_one_choice():
+    items = [
+        {"type": "reasoning", "summary": [{"type": "summary_text", "text": "hm"}]},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "a"}]},
+        *({"type": "function_call", "call_id": f"c{n}", "name": "look", "arguments": "{}"} for n in (1, 2)),
+    ]
+    recorded = response(items, tools=[{"type": "function", "name": "look", "parameters": {}}])
+    found = parse_call(recorded)
+    (choice,) = found.choices
+    assert (choice.message.content, choice.message.reasoning, choice.finish_reason) == ("a", "hm", "tool_calls")
+    assert [tool.id for tool in choice.message.tool_calls] == ["c1", "c2"]
+    assert (role_of(recorded), len(found.tools), unread(found)) == ("inference", 1, ())
+    assert found.response_id is None  # LiteLLM gives its client another one, which is on the request's span
+
+
+def test_another_apis_output_is_no_response():
+    assert role_of(response({"message": {"role": "assistant"}}, object="")) == "other"

@@ -39,6 +39,13 @@ def test_tool_calls_kept_as_text_are_exact(entry):
     assert one(entry) == Message(role="assistant", tool_calls=(CALL,))
 
 
+def test_botocore_leaves_empty_arguments_out_beside_the_content():
+    called = {"id": "c1", "type": "function", "function": {"name": "now"}}
+    content = [{"toolUse": {"toolUseId": "c1", "name": "now", "input": {}}}]
+    (call,) = one({"role": "assistant", "content": content, "tool_calls": [called]}).tool_calls
+    assert (call.id, call.name, call.arguments) == ("c1", "now", "{}")
+
+
 @pytest.mark.parametrize(
     "entry",
     [

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from art_otel.conventions import parse_call
-from art_otel.spans import Scope
+from art_otel.spans import Resource, Scope
 from tests.conventions.builders import call as call_of
 from tests.conventions.builders import genai, log, span
 from tests.gaps import kinds
@@ -19,18 +19,34 @@ EVENTS = [{"type": "PushEvent", "id": 3}]
 ERRORS = [{"type": "missing", "loc": ["city"], "msg": "Field required", "input": {}}]
 
 
-def result_of(result, scope, provider="openai", kind="tool_call_response"):
+def result_of(result, scope, provider="openai", kind="tool_call_response", **resource):
     answer = [{"role": "tool", "parts": [{"type": kind, "id": "c", "result": result}]}]
-    call = genai(answer, attributes={"gen_ai.provider.name": provider}, scope=scope)
+    resource = Resource(attributes={f"telemetry.sdk.{name}": value for name, value in resource.items()})
+    call = genai(answer, attributes={"gen_ai.provider.name": provider}, scope=scope, resource=resource)
     (message,) = call.input_messages
     return message.content, message.parts, kinds(call)
 
 
-@pytest.mark.parametrize("scope", ["pydantic-ai", "ai"])
+@pytest.mark.parametrize("scope", ["pydantic-ai", "ai", "gen_ai"])
 @pytest.mark.parametrize("result", [{"x": 1}, TEXTS, EVENTS, [1, 2.5, None], 3, True, {"é": "ü"}])
 def test_frameworks_that_write_compact_json_are_read_so(scope, result):
     compact = json.dumps(result, ensure_ascii=False, separators=(",", ":"))
     assert result_of(result, scope) == (compact, None, ())
+
+
+@pytest.mark.parametrize(
+    ("scope", "language", "expected"),
+    [
+        ("other", "nodejs", '{"x":1}'),
+        ("other", "dotnet", '{"x":1}'),
+        ("other", "python", '{"x": 1}'),
+        ("gen_ai", "nodejs", '{"x":1}'),
+        ("gen_ai", "python", '{"x": 1}'),
+    ],
+)
+def test_only_python_writes_json_with_spaces(scope, language, expected):
+    assert result_of({"x": 1}, scope, language=language)[0] == expected
+    assert result_of(TEXTS, "other", language=language)[0] == "ab"
 
 
 def test_a_text_stays_the_text_it_is():

@@ -1,19 +1,20 @@
 """What is made of a recording is what the model's server got and sent, or the trajectory says that it is not."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from tests.conversions import convert_files, with_logs
-from tests.dialects.expected import DOUBTED, FLAGGED, WITHOUT_CALLS
-from tests.dialects.judging import asked_and_answered, calls_of, truth_of
+from tests.dialects.expected import DOUBTED, FLAGGED, UNTRAINED, WITHOUT_CALLS
+from tests.dialects.judging import asked_and_answered, calls_of, is_trained, truth_of
 
 HERE = Path(__file__).parent
 NAMES = sorted(path.name.removesuffix(".truth.json") for path in HERE.glob("*.truth.json"))
 
 
 def test_what_is_expected_is_there():
-    assert {*FLAGGED, *DOUBTED, *WITHOUT_CALLS} <= set(NAMES)
+    assert {*FLAGGED, *DOUBTED, *UNTRAINED, *WITHOUT_CALLS} <= set(NAMES)
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in WITHOUT_CALLS])
@@ -26,6 +27,14 @@ def test_a_recording_is_right_or_says_that_it_is_not(name, tmp_path):
     else:
         assert calls == truth_of(HERE / f"{name}.truth.json")
         assert is_complete == (name not in DOUBTED)
+        assert is_trained(trajectories) == (name not in UNTRAINED) or name in DOUBTED
+
+
+def test_tools_on_an_agents_span_are_those_of_its_calls(tmp_path):
+    trajectories, _ = convert_files(tmp_path, HERE / "strands_native_tools.jsonl")
+    requests = json.loads((HERE / "strands_native_tools.truth.json").read_text(encoding="utf-8"))
+    tools = [[tool["function"]["name"] for tool in call.tools or ()] for call in calls_of(trajectories)]
+    assert tools == [request["tools"] for request in requests]
 
 
 @pytest.mark.parametrize("name", WITHOUT_CALLS)

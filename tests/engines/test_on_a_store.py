@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -195,3 +196,13 @@ def test_rounds_into_a_store_are_one_conversion(server, capsys, tmp_path):
     report = convert(rounds)
     assert (report.spans.read, report.trajectories.total) == (0, 0)
     assert rows(art_otel.read_trajectories(out)) == at_once()
+
+
+def test_content_that_spans_refer_to_is_read_below_the_named_urls(server, tmp_path):
+    for path in sorted((Path(__file__).parent / "uploaded").iterdir()):
+        data = path.read_bytes().replace(b"file:///DIR", b"s3://other/prompts")
+        server.put(f"other/prompts/{path.name}" if path.suffix == ".json" else f"data/refers/{path.name}", data)
+    outside = art_otel.convert(server.url("data/refers"), tmp_path / "outside")
+    assert outside.trajectories.incomplete == {"content not read": 1}
+    inside = art_otel.convert(server.url("data/refers"), tmp_path / "inside", content=server.url("other/prompts"))
+    assert (inside.trajectories.complete, inside.hints) == (1, [])

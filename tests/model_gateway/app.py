@@ -12,10 +12,16 @@ from collections import Counter
 
 import httpx
 import openai
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased
 
 import art_otel
 from tests.model_gateway import record_vllm
 from tests.model_gateway.exact_cases import requests
+from tests.model_gateway.test_other_requests import agreeing_server
 from tests.model_gateway.test_untrained import MARKS, ask_all
 
 AGENT = """
@@ -159,6 +165,31 @@ async def client(address: str, folder: str) -> None:
     assert all(call.choices and call.choices[0].token_ids for call in trajectory.calls)
 
 
+@art_otel.rollout
+def ask_ollama(gateway) -> int:
+    run_agent(gateway.url("/v1"), "Hi")
+    return httpx.post(gateway.url("/api/chat"), json={"messages": []}, timeout=30).status_code
+
+
+async def unread(_address: str, folder: str) -> None:
+    """An agent asks in a dialect that the gateway does not know, too."""
+    with agreeing_server() as (url, _):
+        async with art_otel.gateway(url, dir=folder) as gateway:
+            trajectory = await art_otel.gather_trajectory(asyncio.to_thread(ask_ollama, gateway))
+    assert (trajectory.result, trajectory.incomplete_reasons) == (200, {"request unread": 1})
+    assert len(trajectory.calls) == 1
+
+
+async def unsampled(address: str, folder: str) -> None:
+    """The app's sampler drops the trace: it is recorded, and exporters get none of it."""
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider(sampler=ParentBased(ALWAYS_OFF))
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    trace.set_tracer_provider(provider)
+    await client(address, folder)
+    assert exporter.get_finished_spans() == ()
+
+
 async def late(address: str, folder: str) -> None:
     """Rollouts return while a call of theirs runs; the second one's ends after the grace."""
     async with art_otel.gateway(address, dir=folder) as gateway:
@@ -193,5 +224,5 @@ async def outside(address: str, folder: str) -> None:
 
 
 if __name__ == "__main__":
-    cases = (agents, claude, judged, helpers, client, late, ended, exact, outside)
+    cases = (agents, claude, judged, helpers, client, unsampled, unread, late, ended, exact, outside)
     asyncio.run({case.__name__: case for case in cases}[sys.argv[1]](*sys.argv[2:]))

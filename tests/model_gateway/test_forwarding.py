@@ -1,6 +1,9 @@
 """`--otlp`: a collector has the same spans, or it is counted that it has not. A receiver is one, or behind it."""
 
+import asyncio
+import gc
 import re
+import socket
 
 import httpx
 import pytest
@@ -74,3 +77,15 @@ def test_what_a_real_collector_passes_on_are_the_same_rollouts(tmp_path):
     )
     assert len(own) == len(requests(VLLM_MODEL))
     assert passed == own
+
+
+def test_a_gateway_that_ends_leaves_no_task_behind(tmp_path, address, caplog):
+    """The collector takes nothing, so what waits for it does so when the gateway ends."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        otlp = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with gateway(tmp_path, address, otlp=otlp) as running:
+            loop = running.receiver._loop
+            httpx.post(f"{running.url}/rollout/r/v1/chat/completions", json={"model": MODEL, "messages": user("Hi")})
+        assert not [task for task in asyncio.all_tasks(loop) if not task.done()]
+    gc.collect()
+    assert not [message for message in caplog.messages if "was destroyed" in message]

@@ -25,7 +25,7 @@ def run(case: str, address: str, folder: Path) -> list[Trajectory]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("case", ["agents", "client"])
+@pytest.mark.parametrize("case", ["agents", "client", "unsampled", "unread"])
 def test_calls_are_those_of_the_rollout_that_gave_the_address(tmp_path, address, case):
     assert run(case, address, tmp_path) == []
 

@@ -14,6 +14,7 @@ from art_otel.conventions.attributes import AttributeReader
 from art_otel.conventions.bodies.openai_body import read_request
 from art_otel.trajectories import Trajectory
 from tests.model_gateway.gateways import gateway, recorded
+from tests.model_gateway.gemini_server import gemini_server
 from tests.model_gateway.test_in_process import ROOT
 from tests.receiver.node import node_folder, npm_packages
 from tests.tracing.server import Exchange, ModelServer
@@ -22,6 +23,7 @@ from tests.trainers.environment import trainer_python
 pytestmark = pytest.mark.install
 
 CLAUDE_AND_CODEX = ("@anthropic-ai/claude-code@2.1.197", "@openai/codex@0.169.0")
+GEMINI_CLI = "@google/gemini-cli@0.61.0"
 OPENCODE = "opencode-ai@1.18.33"
 AI_SDK = ("ai@7.0.173", "@ai-sdk/openai@4.0.118", "@ai-sdk/openai-compatible@3.0.92", "zod@4.6.7")
 FRAMEWORKS = ("openai-agents==0.24.0", "langgraph==1.2.24", "langchain==1.5.2", "langchain-openai==1.7.4")
@@ -140,6 +142,25 @@ def test_claude_code_in_rollouts_of_an_app(tmp_path):
         assert done.returncode == 0, done.stderr
         answered = [exchange.answer["id"] for exchange in server.answered() if exchange.answer is not None]
     assert sorted(done.stdout.split()) == sorted(answered)
+
+
+def test_gemini_cli(tmp_path):
+    programs = npm_packages(GEMINI_CLI) / ".bin"
+    (settings := tmp_path / "home" / ".gemini").mkdir(parents=True)
+    chosen = {"security": {"auth": {"selectedType": "gemini-api-key"}}}
+    (settings / "settings.json").write_text(json.dumps(chosen))
+    with gemini_server() as url, gateway(tmp_path / "art", url) as running:
+        names = {"GEMINI_API_KEY": "none", "GOOGLE_GEMINI_BASE_URL": f"{running.url}/rollout/mine"}
+        command = [str(programs / "gemini"), "--skip-trust", "-m", "gemini-2.5-flash", "-p", "Say HELLO"]
+        known = {**environment_of(settings.parent), **names}
+        said = subprocess.run(command, env=known, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True)
+    assert "You said HELLO." in said.stdout
+    (trajectory,) = recorded(tmp_path / "art")
+    assert trajectory.complete, trajectory.incomplete_reasons
+    (call,) = trajectory.calls
+    assert [message.role for message in call.input_messages or ()] == ["system", "user"]
+    assert call.tools
+    assert [turn.message.content for turn in trajectory.turns] == ["You said HELLO."]
 
 
 def check(trajectory: Trajectory, exchanges: list[Exchange]) -> None:

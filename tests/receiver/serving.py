@@ -44,7 +44,7 @@ class Serve:
         with self.log.open("ab") as log:
             environment = {**os.environ, "ART_OTEL_DIR": str(self.folder)}
             self.process = subprocess.Popen(
-                [*command, "--http", self.http, *grpc, *self._options], stdout=log, stderr=log, env=environment
+                [*command, "--listen", self.http, *grpc, *self._options], stdout=log, stderr=log, env=environment
             )
         deadline = time.monotonic() + 60
         while "Ctrl+C ends" not in (text := self.log.read_bytes()[begins:].decode()):

@@ -272,7 +272,7 @@ def test_a_name_that_is_none_and_a_place_where_nobody_answers(server):
 
 def test_receive_in_this_process(tmp_path):
     async def run(count: int):
-        async with art_otel.receive(http="127.0.0.1:0", dir=tmp_path) as rollouts:
+        async with art_otel.receive(listen="127.0.0.1:0", dir=tmp_path) as rollouts:
             return await take(rollouts, count) if count else await has_no_more(rollouts)
 
     with serving(tmp_path) as server:

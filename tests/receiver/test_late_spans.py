@@ -53,11 +53,11 @@ def test_late_spans_without_the_rollouts_id_are_a_revision(tmp_path):
     assert [(one.rollout_id, one.revision, len(one.calls)) for one in (first, again)] == [("r", 0, 0), ("r", 1, 1)]
 
 
-async def received_after(folder: Path, *spans: dict) -> list[Trajectory]:
+async def received_after(folder: Path, *spans: dict, **options) -> list[Trajectory]:
     """What is handed out after each of the spans."""
     address = f"127.0.0.1:{free_port()}"
     trajectories: list[Trajectory] = []
-    async with asyncio.timeout(60), art_otel.receive(http=address, dir=folder, grace=0.5) as rollouts:
+    async with asyncio.timeout(60), art_otel.receive(listen=address, dir=folder, grace=0.5, **options) as rollouts:
         for one in spans:
             await export(f"http://{address}", one)
             trajectories.append(await anext(rollouts))
@@ -72,7 +72,7 @@ def test_spans_of_other_services_do_not_stand_for_the_apps_own(tmp_path):
     own, others = (span(each * 8, "work", "aa" * 8, named) for each in ("bb", "cc"))
 
     async def run() -> tuple[Trajectory, bool]:
-        async with asyncio.timeout(60), art_otel.receive(http=address, dir=tmp_path, grace=3600) as rollouts:
+        async with asyncio.timeout(60), art_otel.receive(listen=address, dir=tmp_path, grace=3600) as rollouts:
             for one, service in ((root, "app"), (others, "server"), (own, "app")):
                 early = await has_no_more(rollouts, 0.7)
                 await export(f"http://{address}", one, service)
@@ -81,3 +81,35 @@ def test_spans_of_other_services_do_not_stand_for_the_apps_own(tmp_path):
     given, nothing_early = asyncio.run(run())
     assert nothing_early
     assert (given.rollout_id, given.revision, given.complete) == ("r", 0, True)
+
+
+def test_each_trace_of_a_conversation_is_a_revision_of_one_rollout(tmp_path):
+    """Across a restart too: what was handed out is in the index then, and no longer in memory."""
+
+    def chat(turn: int) -> dict:
+        texts = [part for earlier in range(1, turn) for part in (("user", f"q{earlier}"), ("assistant", f"a{earlier}"))]
+        asked = [
+            {"role": role, "parts": [{"type": "text", "content": text}]}
+            for role, text in [*texts, ("user", f"q{turn}")]
+        ]
+        content = {
+            "gen_ai.input.messages": json.dumps(asked),
+            "gen_ai.output.messages": message("assistant", f"a{turn}"),
+        }
+        one = span(f"{turn:016x}", "chat m", "", {"gen_ai.operation.name": "chat", "session.id": "s1"} | content)
+        start = 10**18 + turn * 10**10
+        return one | {
+            "traceId": f"{turn:032x}",
+            "startTimeUnixNano": str(start),
+            "endTimeUnixNano": str(start + 10**9),
+        }
+
+    joining = {"rollout_attributes": ["session.id"]}
+    found = asyncio.run(received_after(tmp_path, chat(1), chat(2), **joining))
+    found += asyncio.run(received_after(tmp_path, chat(3), **joining))
+    assert [(one.rollout_id, one.revision, len(one.calls)) for one in found] == [
+        ("s1", 0, 1),
+        ("s1", 1, 2),
+        ("s1", 2, 3),
+    ]
+    assert [len(art_otel.histories(one)) for one in found] == [1, 1, 1]

@@ -196,3 +196,38 @@ def test_a_conversation_that_goes_on_is_read_where_it_goes_on():
     half = json.dumps(said)[:-2] + secret[:12]
     assert not scrubber.holds_secret(half)
     assert scrubber.holds_secret(half + secret[12:])
+
+
+def test_many_conversations_that_take_turns_are_remembered():
+    scrubber, secret = Scrubber(), SECRETS["github"][1]
+    said = [["shared " * 600, f"{number} " * 800] for number in range(300)]
+    for turn in range(3):
+        for one in said:
+            text = json.dumps(one)
+            assert turn == 0 or scrubber._clean_length(text) > 0.9 * len(text)
+            assert scrubber.holds_secret(json.dumps([*one, secret]))
+            assert not scrubber.holds_secret(text)
+            one.append("more " * 20)
+    branch = json.dumps([*said[0][:2], "another answer"])
+    assert scrubber._clean_length(branch) > 0.9 * len(branch)
+
+
+@settings(max_examples=examples(50))
+@given(st.lists(st.tuples(st.integers(0, 30), st.sampled_from("abc"), st.booleans()), min_size=1, max_size=30))
+def test_what_is_remembered_changes_nothing(turns):
+    """Of conversations that branch anywhere, the same is found as by a scrubber that remembers nothing."""
+    scrubber, texts = Scrubber(), ["z" * 4200]
+    for before, letter, has_secret in turns:
+        text = texts[before % len(texts)] + letter * 3000 + (SECRETS["github"][1] if has_secret else "")
+        assert scrubber.holds_secret(f"{text}..") == Scrubber().holds_secret(f"{text}..")
+        texts.append(text)
+
+
+def test_what_is_remembered_has_a_bound(monkeypatch):
+    monkeypatch.setattr("art_otel.scrubbing.scrubber._MAX_REMEMBERED_LENGTH", 50_000)
+    scrubber = Scrubber()
+    for number in range(40):
+        scrubber.holds_secret(f"{number} " * 2000)
+        texts, length = scrubber._clean
+        assert list(texts) == sorted(texts)
+        assert length == sum(map(len, texts)) <= 50_000

@@ -227,7 +227,7 @@ def receive(work: Path) -> Iterator[Once]:
     """A receiver in this process, one rollout, and its end."""
 
     async def do(number: int) -> None:
-        async with art_otel.receive(http="127.0.0.1:0", dir=work / ".art") as rollouts:
+        async with art_otel.receive(listen="127.0.0.1:0", dir=work / ".art") as rollouts:
             await asyncio.to_thread(send, rollouts.url, request_of_rollout(number + 1))
             await asyncio.wait_for(anext(rollouts), 60)
 

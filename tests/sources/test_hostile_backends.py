@@ -7,7 +7,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from art_otel.sources import Limits, all_formats, format_named
-from art_otel.sources.files.inputs import PARQUET_MAGICS
+from art_otel.sources.files.encodings import PARQUET_MAGICS
 from art_otel.spans import Quarantined, Span
 from tests.dumps import make_span, request_of
 from tests.sources.requests import RECORDINGS, damages_of, numbers, read_bytes, reasons_of, spans_of

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from art_otel.errors import SourceError
 from art_otel.sources import FileStats, Limits, find_inputs, read_file
-from art_otel.sources.files.inputs import PARQUET_MAGICS
+from art_otel.sources.files.encodings import PARQUET_MAGICS
 from art_otel.spans import LogRecord, Quarantined, Span
 from tests.sources.requests import COMPRESSORS, RECORDINGS, lines, prefixed, span, spans_of, to_protobuf, traces
 

@@ -258,7 +258,7 @@ def test_a_trace_of_many_rollouts_is_not_read_again_for_each(tmp_path, monkeypat
     read = []
     assemble = new_trajectories.assemble
     monkeypatch.setattr(
-        new_trajectories, "assemble", lambda lines, globs: assemble(read.append(list(lines)) or read[-1], globs)
+        new_trajectories, "assemble", lambda lines, *rules: assemble(read.append(list(lines)) or read[-1], *rules)
     )
     spool = Spool(tmp_path)
     for number in range(20):

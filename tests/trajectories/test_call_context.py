@@ -149,3 +149,42 @@ def test_a_call_is_of_the_nearest_agent_above_it():
 
 def test_a_call_is_of_the_agent_that_its_own_span_names():
     assert agents(**{"gen_ai.agent.name": "critic"}) == ["critic"] * 3
+
+
+TOOLS = '[{"type": "function", "name": "look", "parameters": {"type": "object"}}]'
+
+
+def calls_of_an_agent(**known: str) -> SpanGroup:
+    """A call of an agent, one by another recorder, and one inside of its tool."""
+    agent = {"gen_ai.operation.name": "invoke_agent", "gen_ai.tool.definitions": TOOLS}
+    asked = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", **known}
+    times = {"trace_id": "1" * 32, "start_ns": 1, "end_ns": 1_000_000}
+    framework, client = Scope(name="framework"), Scope(name="client")
+    made = [
+        (1, None, "invoke_agent a", agent, framework),
+        (2, 1, "chat m", asked, framework),
+        (3, 1, "chat m", asked, client),
+        (4, 1, "execute_tool look", {"gen_ai.operation.name": "execute_tool"}, framework),
+        (5, 4, "chat m", asked, framework),
+    ]
+    return SpanGroup(
+        spans=[
+            Span(
+                span_id=f"{number:016x}",
+                parent_span_id=None if parent is None else f"{parent:016x}",
+                name=name,
+                attributes=attributes,
+                scope=scope,
+                **times,
+            )
+            for number, parent, name, attributes, scope in made
+        ]
+    )
+
+
+def test_tools_of_an_agent_are_those_of_the_calls_that_its_recorder_made_for_it():
+    (trajectory,) = build_trajectories(calls_of_an_agent()).trajectories
+    tools = {int(call.span_id, 16): call.tools for call in trajectory.calls}
+    assert [bool(tools[number]) for number in (2, 3, 5)] == [True, False, False]
+    (trajectory,) = build_trajectories(calls_of_an_agent(**{"gen_ai.tool.definitions": "[]"})).trajectories
+    assert [call.tools for call in trajectory.calls] == [()] * 3

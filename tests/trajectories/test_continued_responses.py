@@ -28,6 +28,15 @@ def call(number: int, earlier: int | None, prompt: list[Message] | None, answer:
     )
 
 
+def test_a_prompt_that_has_its_history_stays_as_it_was_recorded():
+    """Frameworks record the whole conversation, and send what is new behind the id of what was before."""
+    first = call(0, None, [user("q")])
+    whole = [user("q"), Message(role="assistant", content="yes"), user("more")]
+    assert [len(one.input_messages or ()) for one in continue_responses([first, call(1, 0, whole)], 99)] == [1, 3]
+    as_sent = call(1, 0, whole, prompt_known="verbatim body")
+    assert [len(one.input_messages or ()) for one in continue_responses([first, as_sent], 99)] == [1, 5]
+
+
 def user(text: str) -> Message:
     return Message(role="user", content=text)
 

@@ -5,9 +5,8 @@ import json
 import pytest
 from msgspec import structs
 
-from art_otel.calls import Gap, InferenceCall, Message, ToolCall, Usage
+from art_otel.calls import Gap, InferenceCall, Message, ToolCall
 from art_otel.conventions import call as parsing
-from art_otel.conventions.bodies.tokens import parse_ids
 from art_otel.conventions.dialects import DIALECTS
 from art_otel.conventions.dialects.dialect import Dialect
 from art_otel.testing import SpanBuilder
@@ -92,16 +91,6 @@ def test_a_prompt_that_goes_on_from_a_broken_one_is_broken():
     first, second = [result()], [result(), assistant("a"), user("more")]
     lineage = build_lineage([parsed(0, first, assistant("a")), parsed(1, second, assistant("b"))])
     assert [turn.text_untrained for turn in lineage.turns] == ["content doubtful"] * 2
-
-
-def test_an_empty_answer_with_output_tokens_lost_something():
-    spoken, ended = Usage(output_tokens=12), Usage(output_tokens=12, reasoning_tokens=11)
-    empty = Message(role="assistant", content="")
-    calls = [parsed(number, [user(f"{number}")], empty, usage=spoken) for number in range(2)]
-    choice = structs.replace(calls[1].choices[0], token_ids=parse_ids([*range(12)]))  # a parser shows nothing of them
-    calls[1] = structs.replace(calls[1], choices=(choice,))
-    lineage = build_lineage([*calls, parsed(2, [user("2")], empty, usage=ended)])
-    assert [kinds(one) for one in lineage.calls] == [("lossy recorder",), (), ()]
 
 
 def test_what_a_log_does_not_tell_of_the_prompt_may_be_allowed_and_of_the_answer_not():

@@ -10,14 +10,20 @@ from art_otel.calls import Choice, Message, Usage
 from art_otel.conventions import values
 from art_otel.conventions.attributes import AttributeReader
 from art_otel.conventions.bodies.messages import messages_of
-from art_otel.conventions.bodies.openai_body import parse_tool
-from art_otel.conventions.facts import CallFacts
+from art_otel.conventions.bodies.openai_body import note_server_side, parse_tool
+from art_otel.conventions.facts import UNKNOWN_MESSAGE, CallFacts
 from art_otel.conventions.vocabulary import completed_reason, finish_reason
 from art_otel.errors import ParseError
 from art_otel.spans import Value
 
-_ROLES: Final = {"model": "assistant", "function": "tool"}
+_MODEL: Final = "model"
+_ROLES: Final = {_MODEL: "assistant", "function": "tool"}
+_TEXTS: Final = ("text", "reasoning")
 _NO_PARAMETERS: Final = frozenset({"system_instruction", "tools", "http_options", "labels"})
+_REQUEST: Final = ("system_instruction", "tools", "tool_config", "safety_settings", "cached_content")
+"""Fields of a request in JSON, beside its contents and `generationConfig`."""
+
+_ARGUMENTS_IN_PIECES: Final = frozenset({"partialArgs", "partial_args", "willContinue", "will_continue"})
 _OPENAI_NAMES: Final = {
     "max_output_tokens": "max_tokens",
     "stop_sequences": "stop",
@@ -40,7 +46,20 @@ def _messages(value: Value, role: str) -> tuple[Message, ...]:
         raise ParseError("", "is no content of Gemini")
     named = values.text(content.get("role")) or role
     parts = [_part(part) for part in values.items(content.get("parts", [content])) or ()]
+    parts = _join_pieces(parts) if named == _MODEL else parts
     return messages_of({"role": _ROLES.get(named, named), "content": parts})
+
+
+def _join_pieces(parts: list[Value]) -> list[Value]:
+    """Join texts in a row, and thoughts: agents keep what the model said as the pieces of a stream."""
+    joined: list[Value] = []
+    for part in parts:
+        piece, last = values.mapping(part) or {}, values.mapping(joined[-1]) or {} if joined else {}
+        if piece.get("type") == last.get("type") in _TEXTS:
+            joined[-1] = {**last, "content": f"{last['content']}{piece['content']}"}
+        else:
+            joined.append(part)
+    return joined
 
 
 def _part(value: Value) -> Value:
@@ -51,7 +70,7 @@ def _part(value: Value) -> Value:
     part = {_python_name(name): inner for name, inner in fields.items() if inner is not None}
     if "text" in part:
         return {"type": "reasoning" if values.flag(part.get("thought")) else "text", "content": part["text"]}
-    if (call := values.mapping(part.get("function_call"))) is not None:
+    if (call := values.mapping(part.get("function_call"))) is not None and _ARGUMENTS_IN_PIECES.isdisjoint(call):
         return {
             "type": "tool_call",
             "id": call.get("id"),
@@ -90,7 +109,8 @@ def read_request(reader: AttributeReader, name: str, body: dict[str, Value]) -> 
     """Read the request that attribute `name` holds; None when it has no contents."""
     if "contents" not in body:
         return None
-    config = {_python_name(key): value for key, value in (values.mapping(body.get("config")) or body).items()}
+    config = _config(body)
+    note_server_side(reader, name, config)
     instruction = config.get("system_instruction")
     try:
         system = () if not instruction else contents_of(_without_role(instruction), role="system")
@@ -99,10 +119,9 @@ def read_request(reader: AttributeReader, name: str, body: dict[str, Value]) -> 
     except ParseError:
         reader.mark_invalid(name)
         messages, tools = None, None
-    options = {} if body.get("config") is None else config
     parameters = {
         _OPENAI_NAMES.get(key, key): reader.make_safe(name, value)
-        for key, value in options.items()
+        for key, value in config.items()
         if key not in _NO_PARAMETERS and value is not None
     }
     return CallFacts(
@@ -111,7 +130,19 @@ def read_request(reader: AttributeReader, name: str, body: dict[str, Value]) -> 
         parameters=parameters,
         tools=tools,
         input_messages=messages,
+        stream=values.flag(body.get("stream")),
     )
+
+
+def _config(body: dict[str, Value]) -> dict[str, Value]:
+    """What a request says beside its contents: one object in Python; in JSON, sampling is an object of its own."""
+    config = values.mapping(body.get("config"))
+    if config is not None:
+        return {_python_name(key): value for key, value in config.items()}
+    fields = {_python_name(key): value for key, value in body.items()}
+    sampling = values.mapping(fields.get("generation_config")) or {}
+    kept = {key: fields[key] for key in _REQUEST if key in fields}
+    return {**kept, **{_python_name(key): value for key, value in sampling.items()}}
 
 
 def _without_role(instruction: Value) -> Value:
@@ -141,8 +172,12 @@ def read_response(reader: AttributeReader, name: str, body: dict[str, Value]) ->
 
 def _choice(index: int, candidate: dict[str, Value]) -> Choice:
     fields = {_python_name(key): value for key, value in candidate.items()}
-    message = sampled(fields.get("content"))
     reason = finish_reason(fields.get("finish_reason"))
+    if fields.get("content") is None and reason is not None:
+        # All was thought, or the server does not show what was said.
+        message = Message(role="assistant", content="") if reason in ("stop", "length") else UNKNOWN_MESSAGE
+    else:
+        message = sampled(fields.get("content"))
     return Choice(
         index=index,
         message=message,

@@ -115,7 +115,9 @@ def name_in(namespace: dict[str, Value], function: dict[str, Value]) -> str:
 
 
 def _is_same_call(call: ToolCall, other: ToolCall) -> bool:
-    return call.name == other.name and canonical_arguments(call.arguments) == canonical_arguments(other.arguments)
+    """Whether two calls of one id are one. Botocore leaves arguments out that are `{}`."""
+    said = {canonical_arguments(one.arguments) for one in (call, other)}
+    return call.name == other.name and (len(said) == 1 or said == {"", "{}"})
 
 
 def is_part_type(kind: Value) -> bool:
@@ -134,6 +136,34 @@ def unwrapped(content: str) -> Value:
     entries = [values.mapping(entry) or {} for entry in values.items(decoded) or ()]
     is_parts = whole and all("type" in entry or parts.is_block(entry) for entry in entries)
     return decoded if is_parts else content
+
+
+def with_empty_results(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """Give an answer to a tool call that has no content an empty one, where other messages have theirs.
+
+    Recorders that leave an empty content out write it like that (a shell command without output). Where nothing has
+    content, it was not recorded.
+    """
+    if not any(message.content for message in messages):
+        return tuple(messages)
+    return tuple(
+        msgspec.structs.replace(message, content="")
+        if message.role == "tool" and message.tool_call_id is not None and message.is_unknown
+        else message
+        for message in messages
+    )
+
+
+MAY_BE_PARTS: Final = "a tool's answer that is JSON of content parts, or was parts"
+"""Evidence of a gap: recorders that write lists as JSON write a text that is JSON alike."""
+
+_LANGCHAIN_ID: Final = "lc_"
+
+
+def are_of_langchain(content: Value) -> bool:
+    """Whether these parts are LangChain's own, by their ids: its tools of MCP give such parts, and no tool a text."""
+    ids = [values.text((values.mapping(part) or {}).get("id")) for part in values.items(content) or ()]
+    return bool(ids) and all(identifier is not None and identifier.startswith(_LANGCHAIN_ID) for identifier in ids)
 
 
 def join_messages(messages: Sequence[Message]) -> Message:
@@ -246,7 +276,7 @@ class Draft:
         """Add a tool call, which some recorders (LangChain, botocore) write in the content as well, under one id."""
         for index, other in enumerate(self.tool_calls):
             if other.id is not None and other.id == call.id and _is_same_call(call, other):
-                self.tool_calls[index] = call if call.exact else other
+                self.tool_calls[index] = call if call.exact or not other.arguments else other
                 return
         self.tool_calls.append(call)
 

@@ -42,6 +42,10 @@ MAX_CHOICES: Final = 1 << 16
 """Far more than any server samples for one request; each becomes a turn, which takes many times its bytes."""
 
 
+_RUNNING: Final = ("queued", "in_progress")
+"""The statuses of a response that is answered in the background, and can be fetched later."""
+
+
 def read_request(reader: AttributeReader, name: str, body: dict[str, Value]) -> CallFacts | None:
     """Read the request body that attribute `name` holds; None when it asks for no completion."""
     prompt, prompts = _prompt(body.get("prompt"))
@@ -76,13 +80,32 @@ def read_parameters(reader: AttributeReader, name: str, body: dict[str, Value]) 
 
 
 def note_server_side(reader: AttributeReader, name: str, body: dict[str, Value]) -> None:
-    """Record what of the prompt is on the server alone, as a request or response of the Responses API says."""
+    """Record what the server made of the prompt, or has of it alone, as a request or a response says."""
     if body.get("conversation") is not None:
         reader.gap("history on the server", f"{name}: conversation", field="prompt")
     if values.mapping(body.get("prompt")) is not None:
         reader.gap("template on the server", f"{name}: prompt", field="prompt")
+    if body.get("cached_content") is not None:
+        reader.gap("history on the server", f"{name}: cached_content", field="prompt")
     if body.get("truncation") == "auto":
         reader.gap("cut", f"{name}: truncation auto", field="prompt")
+    if values.flag(body.get("truncated")):  # llama.cpp, whose context moved on
+        reader.gap("compacted", f"{name}: truncated", field="prompt")
+    for edit in (*_applied_edits(body), *_dropped(body)):
+        reader.gap("compacted", f"{name}: {edit}", field="prompt")
+
+
+def _applied_edits(body: dict[str, Value]) -> list[str]:
+    """What Anthropic's context management left out of a prompt, such as `clear_tool_uses_20250919`."""
+    edits = values.items((values.mapping(body.get("context_management")) or {}).get("applied_edits"))
+    return [str((values.mapping(edit) or {}).get("type")) for edit in edits or ()]
+
+
+def _dropped(body: dict[str, Value]) -> list[str]:
+    """What Anthropic says that it did not show the model, such as `thinking_dropped`."""
+    changes = map(values.mapping, values.items(body.get("input_transformations")) or ())
+    kinds = dict.fromkeys(str((change or {}).get("type")) for change in changes)
+    return [kind for kind in kinds if kind.endswith("_dropped")]  # OpenAI's are of reasoning, as templates drop it
 
 
 def read_tools(reader: AttributeReader, name: str, body: dict[str, Value]) -> tuple[Value, ...] | None:
@@ -240,12 +263,14 @@ def given_ids(prompt: Value) -> TokenIds | None:
 def _choices(reader: AttributeReader, name: str, body: dict[str, Value]) -> tuple[Choice, ...] | None:
     if "choices" in body:
         return read_choices(reader, name, choices_with_ids(body))
-    if "output" in body:
-        output = join_assistant_messages(
-            tuple(message for item in values.items(body["output"]) or () for message in messages_of(item))
-        )
-        reason = response_finish_reason(body, tool_calls=any(message.tool_calls for message in output))
-        return tuple(Choice(index=0, message=message, finish_reason=reason) for message in output[:1])
+    if (items := values.items(body.get("output"))) is not None:
+        output = join_assistant_messages(tuple(message for item in items for message in messages_of(item)))
+        if not output and body.get("status") in _RUNNING:
+            reader.gap("off", f"{name}: status {body['status']}", field="answer")
+        # A response of `/responses/compact` has the user's messages, too, before the compaction of the others.
+        sampled = [message for message in output if message.role == "assistant"]
+        reason = response_finish_reason(body, tool_calls=any(message.tool_calls for message in sampled))
+        return tuple(Choice(index=0, message=message, finish_reason=reason) for message in sampled[:1])
     if body.get("role") == "assistant" and "content" in body:
         reason = finish_reason(body.get("stop_reason"))
         return tuple(Choice(index=0, message=message, finish_reason=reason) for message in messages_of(body)[-1:])

@@ -33,7 +33,7 @@ _MODALITIES: Final = {
 }
 _OTHERS: Final = frozenset(
     {
-        *("text", "redacted_thinking", "redacted_reasoning", "compaction", "item_reference", "computer_screenshot"),
+        *("text", "redacted_thinking", "redacted_reasoning", "item_reference", "computer_screenshot"),
         *("server_tool_use", "server_tool_call", "server_tool_call_response", "mcp_tool_use", "mcp_tool_result"),
         *("web_search_tool_result", "web_fetch_tool_result", "code_execution_tool_result", "tool_search_tool_result"),
         *("bash_code_execution_tool_result", "text_editor_code_execution_tool_result", "container_upload"),
@@ -78,7 +78,16 @@ def canonical(part: dict[str, Value]) -> dict[str, Value]:
 def is_known(part: dict[str, Value]) -> bool:
     """Whether a part, as `canonical` wrote it, is of a type that some API documents."""
     kind = part.get("type")
-    return isinstance(kind, str) and (kind in _MODALITIES or kind in _OTHERS)
+    return isinstance(kind, str) and (kind in _MODALITIES or kind in _OTHERS or is_compaction(part))
+
+
+def is_compaction(part: dict[str, Value]) -> bool:
+    """Whether a part stands for a history that the server compacted, or asks it to.
+
+    `compaction` (OpenAI, Anthropic, GenAI), and OpenAI's `compaction_trigger`, `compaction_summary` and
+    `context_compaction`. Also where its content is a readable summary: how the model was shown it is not known.
+    """
+    return "compaction" in str(part.get("type"))
 
 
 def _flat(part: dict[str, Value]) -> dict[str, Value]:

@@ -10,6 +10,7 @@ lists a tool call up to three times, as sent, in the content and parsed; it is r
 the sampled text.
 """
 
+import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -77,6 +78,16 @@ def _is_item(entry: Value) -> bool:
     return values.text((values.mapping(entry) or {}).get("type")) in _ITEMS
 
 
+def are_items(value: Value) -> bool:
+    """Whether a value is an output item of the Responses API, or a list of them."""
+    entries = values.items(value)
+    return _is_item(value) if entries is None else bool(entries) and all(map(_is_item, entries))
+
+
+_PRINTED_OBJECT: Final = re.compile(r"<[\w.]+ object at 0x[0-9a-f]+>")
+"""What a recorder that knows no streams writes of one: MLflow of Anthropic's `<anthropic.Stream object at 0x7f04…>`."""
+
+
 def read_output(reader: AttributeReader, name: str, value: Value) -> CallFacts | None:
     """Read what attribute `name` says was answered; None when it is no response."""
     return _read_output(reader, name, value, _MAX_WRAPPINGS)
@@ -84,6 +95,9 @@ def read_output(reader: AttributeReader, name: str, value: Value) -> CallFacts |
 
 def _read_output(reader: AttributeReader, name: str, value: Value, wrappings: int) -> CallFacts | None:
     if isinstance(value, str):
+        if _PRINTED_OBJECT.fullmatch(value):
+            reader.gap("lossy recorder", f"{name}: {value}", field="answer")
+            return None
         return _answers([Message(role="assistant", content=value)]) if value else None
     listed = values.items(value)
     try:

@@ -19,6 +19,7 @@ from art_otel.conventions import values
 from art_otel.conventions.attributes import AttributeNames, AttributeReader, SpanRecording
 from art_otel.conventions.bodies.messages import join_assistant_messages, parse, read_messages
 from art_otel.conventions.bodies.openai_body import (
+    note_server_side,
     read_choices,
     read_parameters,
     read_response,
@@ -78,6 +79,8 @@ def read(recording: SpanRecording, _trusted_facts: CallFacts) -> CallFacts | Non
     prompt = reader.parsed(names.PROMPT_TOKENS, decode_prompt_ids, attributes.get(names.PROMPT_TOKENS))
     answers = _choices(reader, response_end) if names.RESPONSE_CHOICES in attributes else {}
     choices = _with_tokens(reader, answers, prompt)
+    if response_end:
+        note_server_side(reader, names.RESPONSE_END, response_end)
     if response_end.get("counts_one_choice"):
         choices = without_uncounted(reader, choices)
     return msgspec.structs.replace(

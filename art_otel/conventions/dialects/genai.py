@@ -19,31 +19,37 @@ from art_otel.attributes import GATEWAY_SCOPE
 from art_otel.calls import Choice, Gap, Message, Usage
 from art_otel.conventions import values
 from art_otel.conventions.attributes import AttributeNames, AttributeReader, SpanRecording
+from art_otel.conventions.bodies.api_bodies import read_request, read_response
 from art_otel.conventions.bodies.messages import (
     decode_plain,
     join_assistant_messages,
     messages_of,
     read_messages,
-    sent_result,
     with_instructions,
 )
 from art_otel.conventions.bodies.openai_body import (
     MAX_CHOICES,
     parse_tools,
-    read_request,
-    read_response,
+    read_choices,
     system_messages,
 )
 from art_otel.conventions.facts import NO_FACTS, CallFacts, merge_facts, with_gap
 from art_otel.conventions.frameworks import (
     FRAMEWORKS,
+    TOOL_DEFINITIONS,
     may_have_blocks,
     read_blocks,
     result_writer,
     rewrite_output,
     sent_prompt,
 )
-from art_otel.conventions.vocabulary import finish_reason, is_responses_api_id, operation, response_finish_reason
+from art_otel.conventions.vocabulary import (
+    LIVE_OPERATIONS,
+    finish_reason,
+    is_responses_api_id,
+    operation,
+    response_finish_reason,
+)
 from art_otel.errors import ParseError
 from art_otel.spans import Attributes, LogRecord, Span, Value
 
@@ -59,12 +65,21 @@ DETAILS_EVENT: Final = "gen_ai.client.inference.operation.details"
 RESPONSES_SPAN: Final = "openai.response"
 API_TYPE: Final = "openai.api.type"
 RESPONSES: Final = "responses"
+_API_NAMES: Final = (API_TYPE, OPERATION_NAME, "llm.request.type", "litellm.call_type")
+_RESPONSES_WORDS: Final = (RESPONSES, "aresponses")
 
 PREFIXES: Final = ("gen_ai.", "llm.usage.total_tokens", "llm.is_streaming")
 
 _INSTRUCTIONS: Final = "gen_ai.system_instructions"
 _CONVERSATION: Final = "gen_ai.conversation.id"
-_TOOLS: Final = "gen_ai.tool.definitions"
+_PREVIOUS_RESPONSE: Final = (
+    *("gen_ai.request.previous_response.id", "gen_ai.request.previous_response_id"),
+    *("openai.request.previous_response_id", "gen_ai.openai.request.previous_response_id"),
+)
+"""GenAI's name from 0.1.0 on, and what SDKs of xAI, JetBrains and others write."""
+_COMPACTED: Final = "gen_ai.conversation.compacted"
+_CACHED_CONTENT: Final = "gcp.gen_ai.operation.config.cached_content"
+"""What OTel's google-genai writes where OTEL_GOOGLE_GENAI_GENERATE_CONTENT_CONFIG_INCLUDES names it."""
 _FINISH_REASONS: Final = "gen_ai.response.finish_reasons"
 _FINISH_REASON_NAMES: Final = (
     _FINISH_REASONS,
@@ -154,7 +169,9 @@ def event_name(log: LogRecord) -> str | None:
 
 def is_responses(span: Span) -> bool:
     """Whether the call went to the Responses API, which may record each output item as a message."""
-    if span.attributes.get(API_TYPE) == RESPONSES or span.name == RESPONSES_SPAN:
+    if span.name == RESPONSES_SPAN or any(span.attributes.get(name) in _RESPONSES_WORDS for name in _API_NAMES):
+        return True
+    if is_responses_api_id(values.text(span.attributes.get(RESPONSE_ID))):  # LiteLLM's callback has no other sign
         return True
     return span.name.startswith(LOGFIRE_SPANS) and is_logfire_responses(span)
 
@@ -174,14 +191,22 @@ def _facts(reader: AttributeReader, convention: str, span: Span) -> CallFacts | 
         request_model=text(get(REQUEST_MODEL)),
         response_model=text(get("gen_ai.response.model")),
         parameters=read_parameters(reader, layout.parameters),
-        tools=reader.parsed(_TOOLS, parse_tools, reader.attributes.get(_TOOLS)) if _TOOLS in attributes else None,
+        tools=reader.parsed(TOOL_DEFINITIONS, parse_tools, get(TOOL_DEFINITIONS)),
         input_messages=_prompt(reader, span, responses=responses),
         choices=_choices(reader, span, responses=responses) if OUTPUT_MESSAGES in attributes else None,
         usage=read_usage(reader, layout.usage) if layout.usage else None,
         stream=reader.flag(*layout.stream) if layout.stream else None,
         gaps=reader.gaps,
     )
-    if _CONVERSATION in attributes:
+    if operation_name in LIVE_OPERATIONS:
+        facts = with_gap(facts, "history on the server", f"a session of {operation_name}", field="prompt")
+    if values.flag(get(_COMPACTED)):
+        facts = with_gap(facts, "compacted", _COMPACTED, field="prompt")
+    if get(_CACHED_CONTENT) is not None:
+        facts = with_gap(facts, "history on the server", f"{_CACHED_CONTENT} {get(_CACHED_CONTENT)}", field="prompt")
+    if (previous := reader.text(*layout.previous)) is not None:
+        facts = msgspec.structs.replace(facts, previous_response_id=previous)
+    elif _CONVERSATION in attributes:
         facts = _continuing(facts, values.text(attributes[_CONVERSATION]) or "", is_responses=responses)
     if responses and attributes.get(_INSTRUCTIONS):
         facts = msgspec.structs.replace(facts, has_instructions=True)
@@ -210,7 +235,7 @@ def _prompt(reader: AttributeReader, span: Span, *, responses: bool) -> tuple[Me
     elif is_framework and may_have_blocks(span.scope.name, reader.attributes[INPUT_MESSAGES]):
         messages = read_blocks(reader, INPUT_MESSAGES)
     else:
-        messages = read_messages(reader, INPUT_MESSAGES, result_writer(span) if is_framework else sent_result)
+        messages = read_messages(reader, INPUT_MESSAGES, result_writer(span))
     if messages is not None and responses:
         messages = join_assistant_messages(messages)
     instructions = _instructions(reader) if _INSTRUCTIONS in reader.attributes else ()
@@ -229,6 +254,8 @@ def _choices(reader: AttributeReader, span: Span, *, responses: bool) -> tuple[C
 
     An empty list means that no choice was recorded: a call that ended well has one.
     """
+    if (bodies := _choice_bodies(reader)) is not None:
+        return reader.parsed(OUTPUT_MESSAGES, lambda value: read_choices(reader, OUTPUT_MESSAGES, value), bodies)
     outputs = _output_messages(reader, span, responses=responses)
     if not outputs:
         return None
@@ -242,6 +269,17 @@ def _choices(reader: AttributeReader, span: Span, *, responses: bool) -> tuple[C
     return tuple(
         [Choice(index=index, message=message, finish_reason=reason) for index, (message, reason) in enumerate(outputs)]
     )
+
+
+def _choice_bodies(reader: AttributeReader) -> Value:
+    """The output messages that are choices of a Chat Completion, as Laminar writes them; None for any other."""
+    raw = reader.attributes.get(OUTPUT_MESSAGES)
+    if isinstance(raw, str) and '"message":' not in raw:
+        return None
+    value = reader.structured(OUTPUT_MESSAGES)
+    entries = values.items(value)
+    is_choices = bool(entries) and all("message" in (values.mapping(entry) or {}) for entry in entries or ())
+    return value if is_choices else None
 
 
 def _output_messages(
@@ -262,7 +300,7 @@ def _output_messages(
         return [
             (
                 _output_message(rewrite_output(span, entry) if is_framework else entry),
-                finish_reason((values.mapping(entry) or {}).get("finish_reason")),
+                _finish_reason(values.mapping(entry) or {}),
             )
             for entry in outputs
         ]
@@ -271,11 +309,20 @@ def _output_messages(
 
 
 def _output_message(entry: Value) -> Message:
-    """Parse an output message. One with an empty list of parts is an empty answer, and not an unknown one."""
-    message = messages_of(entry, role="assistant")[-1]
-    if message.is_unknown and (values.mapping(entry) or {}).get("parts") == []:
+    """Parse an output message. One with an empty list of parts is an empty answer, and not an unknown one.
+
+    Raises ParseError for an object that has nothing of a message.
+    """
+    message, fields = messages_of(entry, role="assistant")[-1], values.mapping(entry) or {}
+    if message.is_unknown and fields.get("parts") == []:
         return msgspec.structs.replace(message, content="")
+    if message.is_unknown and fields.keys().isdisjoint(("role", "type", "content", "parts", "tool_calls")):
+        raise ParseError("", "is no message")
     return message
+
+
+def _finish_reason(fields: dict[str, Value]) -> str | None:
+    return finish_reason(fields.get("finish_reason") or fields.get("stop_reason"))
 
 
 REQUEST_MODEL: Final = "gen_ai.request.model"
@@ -285,14 +332,17 @@ FUNCTIONS: Final = "gen_ai.request.functions."
 """The prefix of the attributes to which AgentOps flattens the tools."""
 
 _REQUEST: Final = "gen_ai.request."
+STREAM: Final = "gen_ai.request.stream"
 _STREAM: Final = (
     "gen_ai.is_streaming",
     "gen_ai.request.is_stream",
-    "gen_ai.request.stream",
+    STREAM,
     "gen_ai.request.streaming",
     "llm.is_streaming",
 )
-_NO_PARAMETERS: Final = frozenset({REQUEST_MODEL, REQUEST_TYPE, "gen_ai.request.headers", *_STREAM})
+_NO_PARAMETERS: Final = frozenset(
+    {REQUEST_MODEL, REQUEST_TYPE, "gen_ai.request.headers", *_STREAM, *_PREVIOUS_RESPONSE}
+)
 _INTEGERS: Final = frozenset({"max_tokens", "seed", "top_k", "n"})
 _NUMBERS: Final = frozenset({"temperature", "top_p", "frequency_penalty", "presence_penalty"})
 _OPENAI_NAMES: Final = {"stop_sequences": "stop", "choice.count": "n"}
@@ -321,6 +371,8 @@ class Layout(msgspec.Struct, frozen=True):
     usage: tuple[tuple[str, str], ...]
     """Fields of `Usage` and their attributes; the first attribute of a field wins."""
     stream: tuple[str, ...]
+    previous: tuple[str, ...]
+    """The attributes that name an earlier response."""
 
 
 def layout_of(names: AttributeNames) -> Layout:
@@ -333,6 +385,7 @@ def layout_of(names: AttributeNames) -> Layout:
         ),
         usage=tuple((count, name) for count, candidates in _USAGE.items() for name in names.among(candidates)),
         stream=names.among(_STREAM),
+        previous=names.among(_PREVIOUS_RESPONSE),
     )
 
 
@@ -385,13 +438,14 @@ _WRITTEN_PARAMETERS: Final = {
 WRITTEN_USAGE: Final = {
     "input_tokens": "gen_ai.usage.input_tokens",
     "output_tokens": "gen_ai.usage.output_tokens",
+    "total_tokens": "gen_ai.usage.total_tokens",
     "cached_tokens": "gen_ai.usage.cache_read.input_tokens",
     "reasoning_tokens": "gen_ai.usage.reasoning.output_tokens",
 }
 
 
 def request_attributes(body: dict[str, Value]) -> dict[str, Value]:
-    """Write what was asked: the model, numeric parameters and messages. `body` is that of a request."""
+    """Write what was asked: the model, numeric parameters, messages and whether for a stream. `body` is a request's."""
     facts = read_request(AttributeReader({}), "", body) or NO_FACTS
     numbers = {
         _WRITTEN_PARAMETERS[name]: value for name, value in facts.parameters.items() if name in _WRITTEN_PARAMETERS
@@ -399,6 +453,8 @@ def request_attributes(body: dict[str, Value]) -> dict[str, Value]:
     written: dict[str, Value] = {
         f"gen_ai.request.{name}": value for name, value in numbers.items() if isinstance(value, (int, float))
     }
+    if facts is not NO_FACTS:
+        written[STREAM] = facts.stream is True
     if facts.request_model is not None:
         written[REQUEST_MODEL] = facts.request_model
     if facts.input_messages:

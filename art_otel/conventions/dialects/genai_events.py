@@ -20,7 +20,13 @@ import msgspec
 from art_otel.calls import Choice, Message
 from art_otel.conventions import values
 from art_otel.conventions.attributes import AttributeReader, SpanRecording
-from art_otel.conventions.bodies.messages import join_assistant_messages, join_messages, messages_of, unwrapped
+from art_otel.conventions.bodies.messages import (
+    join_assistant_messages,
+    join_messages,
+    messages_of,
+    unwrapped,
+    with_empty_results,
+)
 from art_otel.conventions.dialects import genai
 from art_otel.conventions.dialects.dialect import Dialect
 from art_otel.conventions.dialects.genai import event_name
@@ -44,6 +50,11 @@ _TRANSCRIPT: Final = re.compile("(?:system|developer|user|assistant|tool): ")
 
 _ELIDED: Final = "<elided>"
 """What google-genai's instrumentor wrote in place of content before 0.5 where content capture is off."""
+
+_TOOL: Final = "gen_ai.tool.message"
+_CALL_ID: Final = "id"
+_OF_MESSAGES: Final = frozenset({"role", "tool_calls", "parts", "refusal", "finish_reason"})
+"""Fields by which JSON is a message, where it may also be what was said."""
 
 _CONTENT: Final = ("content", "parts", "refusal", "reasoning_content", "audio")
 
@@ -113,8 +124,9 @@ def _fields(attributes: Attributes, body: Value) -> dict[str, Value]:
     return fields
 
 
-def _input_messages(events: Iterable[_MessageEvent]) -> tuple[Message, ...] | None:
+def _input_messages(events: Sequence[_MessageEvent]) -> tuple[Message, ...] | None:
     messages: list[Message] = []
+    has_content = any(event.name in _ROLES and _has_content(event.fields) for event in events)
     for event in events:
         if event.name == _PROMPT:
             if _is_transcript(event.fields.get("gen_ai.prompt")):
@@ -122,10 +134,11 @@ def _input_messages(events: Iterable[_MessageEvent]) -> tuple[Message, ...] | No
             for entry in _message_list(event.fields.get("gen_ai.prompt")):
                 messages += messages_of(entry, role="user")
         elif event.name in _ROLES:
-            if not _has_content(event.fields):
+            is_empty_result = has_content and event.name == _TOOL and _CALL_ID in event.fields
+            if not _has_content(event.fields) and not is_empty_result:
                 return None
             messages += messages_of(_message(event.fields), role=_ROLES[event.name])
-    return _without_repeated_answers(messages) or None
+    return _without_repeated_answers(with_empty_results(messages)) or None
 
 
 def _is_transcript(prompt: Value) -> bool:
@@ -177,12 +190,18 @@ def _choice_message(fields: dict[str, Value]) -> dict[str, Value]:
     message = fields.get("message")
     if isinstance(message, str):
         decoded = values.mapping(AttributeReader(fields).structured("message"))
-        message = decoded or {"content": unwrapped(message)}
+        message = decoded if _is_message(decoded) else {"content": unwrapped(message)}
     nested = values.mapping(message)
     if not nested:
         return _message(fields)
     siblings = {name: fields[name] for name in _BESIDE if name in fields}
     return _message({**siblings, **{name: value for name, value in nested.items() if value is not None}})
+
+
+def _is_message(fields: dict[str, Value] | None) -> bool:
+    """Whether decoded JSON is a message, and no text that is JSON itself, as structured answers are."""
+    names = (fields or {}).keys()
+    return not names.isdisjoint(_OF_MESSAGES) or names == {"content"}
 
 
 def _message(fields: dict[str, Value]) -> dict[str, Value]:
@@ -204,8 +223,8 @@ def _has_content(fields: dict[str, Value]) -> bool:
 def _message_list(value: Value) -> list[dict[str, Value]]:
     """List the messages in the JSON text of an event of the oldest kind, which may be one bare text."""
     decoded = AttributeReader({"messages": value}).structured("messages")
-    entries = values.items(decoded) or [decoded if values.mapping(decoded) else {"content": value}]
-    return [values.mapping(entry) or {"content": entry} for entry in entries]
+    entries = [values.mapping(entry) for entry in values.items(decoded) or [decoded]]
+    return [entry for entry in entries if entry] if all(map(_is_message, entries)) else [{"content": value}]
 
 
 LIST_CONVENTION: Final = "gen_ai.event_list"

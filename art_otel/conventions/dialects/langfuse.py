@@ -1,10 +1,12 @@
 """Langfuse's SDK, versions 3 to 5: `langfuse.observation.*`, of its OpenAI wrapper, its LangChain handler, or by hand.
 
 Source of the format: `langfuse/_client/attributes.py`, `langfuse/openai.py` and `langfuse/langchain`. Input and output
-are JSON text or one bare text. Invariant: the LangChain handler appends the tools to the prompt as messages, which are
-no messages; of n choices of a stream the SDK makes one, which is doubted.
+are JSON text or one bare text, which may be JSON itself. Invariant: the LangChain handler appends the tools to the
+prompt as messages, which are no messages; of n choices of a stream the SDK makes one, which is doubted. Before 4.0.2 it
+wrote neither instructions nor tools of the Responses API, but for streams, where the response has them.
 """
 
+import json
 from typing import Final
 
 import msgspec
@@ -13,7 +15,7 @@ from art_otel.calls import Choice, Message, Usage
 from art_otel.conventions import values
 from art_otel.conventions.attributes import AttributeReader, SpanRecording
 from art_otel.conventions.bodies.openai_body import parse_tools, read_parameters, read_tools, read_usage
-from art_otel.conventions.bodies.recorded_values import read_input, read_output
+from art_otel.conventions.bodies.recorded_values import are_items, read_input, read_output
 from art_otel.conventions.dialects.dialect import Dialect, Role, ToolAttributes
 from art_otel.conventions.facts import UNKNOWN_MESSAGE, CallFacts, merge_facts
 from art_otel.conventions.vocabulary import finish_reason
@@ -31,6 +33,10 @@ _STREAM_START: Final = "langfuse.observation.completion_start_time"
 _FINISH_REASON: Final = "langfuse.observation.metadata.finish_reason"
 _INSTRUCTIONS: Final = "langfuse.observation.metadata.instructions"
 _TOOLS: Final = "langfuse.observation.metadata.tools"
+_RESPONSE: Final = "langfuse.observation.metadata."
+_RESPONSE_FIELDS: Final = ("object", "id", "status", "incomplete_details", "previous_response_id", "conversation")
+"""What a stream of the Responses API has of its response in the metadata."""
+
 _CALL_ID: Final = "langfuse.observation.metadata.tool_call_id"
 _ROLES: Final[dict[str, Role]] = {
     "generation": "inference",
@@ -39,10 +45,14 @@ _ROLES: Final[dict[str, Role]] = {
     "tool": "tool",
     "retriever": "retrieval",
 }
+_OF_LANGCHAIN: Final = "langfuse.observation.metadata.ls_provider"
 _UNLIMITED: Final = "Infinity"
 _WRAPPINGS: Final = ("output", "message", "response")
 _OF_MESSAGES: Final = frozenset({"role", "choices", "generations", "candidates"})
 """Fields of a message or response; in any other object one of `_WRAPPINGS` that is a text is a part of the answer."""
+
+_SAID: Final = ("content", "tool_calls", "function_call", "audio")
+_WRITES_INSTRUCTIONS: Final = (4, 0, 2)
 
 
 def role(span: Span) -> Role | None:
@@ -58,7 +68,11 @@ def read(recording: SpanRecording, _trusted_facts: CallFacts) -> CallFacts | Non
     reader = recording.reader()
     request, tools = _request(reader)
     asked = _with_instructions(reader, read_input(reader, _INPUT, request) or CallFacts())
-    answered = read_output(reader, _OUTPUT, _output(reader)) or CallFacts()
+    response, output = _response(reader), _output(reader)
+    answered = read_output(reader, _OUTPUT, output if response is None else response) or CallFacts()
+    is_old = values.version_numbers(recording.span.scope.version) < _WRITES_INSTRUCTIONS
+    if is_old and response is None and are_items(output) and not _has_instructions(asked):
+        reader.gap("lossy recorder", "the Responses API without its instructions", field="prompt")
     parameters = values.mapping(reader.structured(_PARAMETERS)) or {}
     choices = answered.choices
     if (values.integer(parameters.get("n")) or 1) > len(choices or (None,)):
@@ -69,7 +83,7 @@ def read(recording: SpanRecording, _trusted_facts: CallFacts) -> CallFacts | Non
         tools=tools,
         choices=_finished(reader, choices),
         usage=_usage(values.mapping(reader.structured(_USAGE)) or {}),
-        stream=True if _STREAM_START in reader.attributes else None,
+        stream=_is_stream(reader),
     )
     facts = merge_facts(dialect_facts, merge_facts(asked, answered))
     return msgspec.structs.replace(facts, conventions=(CONVENTION,), gaps=reader.gaps)
@@ -82,13 +96,36 @@ def _value(reader: AttributeReader, name: str) -> Value:
 
 
 def _output(reader: AttributeReader) -> Value:
-    """Decode what was answered. Objects and lists that hold bare texts are answers that are JSON themselves."""
+    """Decode what was answered, unless it is a text: the answer may be JSON itself.
+
+    Of a stream the SDK writes the text, or a message that it makes of the chunks; of anything else what a function gave
+    as Python's JSON, where objects and lists that hold bare texts are answers, too.
+    """
     value, recorded = _value(reader, _OUTPUT), reader.attributes.get(_OUTPUT)
+    if not isinstance(recorded, str) or isinstance(value, str):
+        return value
     fields, entries = values.mapping(value) or {}, values.items(value) or ()
-    is_message = not _OF_MESSAGES.isdisjoint(fields)
+    if json.dumps(value) != recorded:
+        return recorded
+    if _STREAM_START in reader.attributes:
+        return value if _is_message(fields) else recorded
     texts = entries or [fields.get(name) for name in _WRAPPINGS]
-    is_text = not is_message and any(isinstance(text, str) for text in texts)
-    return recorded if is_text and isinstance(recorded, str) else value
+    is_text = _OF_MESSAGES.isdisjoint(fields) and any(isinstance(text, str) for text in texts)
+    return recorded if is_text else value
+
+
+def _is_message(fields: dict[str, Value]) -> bool:
+    """Whether an object is a message of a model, or LangChain's result."""
+    return (fields.get("role") == "assistant" and any(name in fields for name in _SAID)) or "generations" in fields
+
+
+def _response(reader: AttributeReader) -> dict[str, Value] | None:
+    """The response of a stream of the Responses API; None where there is none."""
+    body = {name: values.json_value(reader.attributes.get(f"{_RESPONSE}{name}")) for name in _RESPONSE_FIELDS}
+    if body["object"] != "response":
+        return None
+    output = _value(reader, _OUTPUT)
+    return {**body, "output": [output] if values.items(output) is None else output}
 
 
 def _request(reader: AttributeReader) -> tuple[Value, tuple[Value, ...] | None]:
@@ -114,6 +151,10 @@ def _with_instructions(reader: AttributeReader, asked: CallFacts) -> CallFacts:
     return msgspec.structs.replace(facts, tools=read_tools(reader, _TOOLS, {"tools": reader.structured(_TOOLS)}))
 
 
+def _has_instructions(asked: CallFacts) -> bool:
+    return any(message.role in ("system", "developer") for message in (asked.input_messages or ())[:1])
+
+
 def _definition(entry: Value) -> Value:
     """The tool that a message defines, which answers no tool call."""
     fields = values.mapping(entry) or {}
@@ -123,6 +164,15 @@ def _definition(entry: Value) -> Value:
 def _limited(parameters: dict[str, Value]) -> dict[str, Value]:
     """The parameters without what stands for none."""
     return {name: value for name, value in parameters.items() if value != _UNLIMITED}
+
+
+def _is_stream(reader: AttributeReader) -> bool | None:
+    """Whether the answer is a stream's, which may have broken.
+
+    The LangChain handler says no finish reason, and writes an answer only where its stream has ended.
+    """
+    has_ended = _OF_LANGCHAIN in reader.attributes and _OUTPUT in reader.attributes
+    return True if _STREAM_START in reader.attributes and not has_ended else None
 
 
 def _finished(reader: AttributeReader, choices: tuple[Choice, ...] | None) -> tuple[Choice, ...] | None:
@@ -154,7 +204,7 @@ DIALECT: Final = Dialect(
     read=read,
     shown_by=(_TYPE,),
     role=role,
-    recorder="langfuse.observation.metadata.ls_provider",
+    recorder=_OF_LANGCHAIN,
     prefixes=("langfuse.",),
     tools=ToolAttributes(call_id=_CALL_ID, arguments=_INPUT, result=_OUTPUT),
 )

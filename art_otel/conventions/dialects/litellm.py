@@ -2,48 +2,69 @@
 
 https://github.com/BerriAI/litellm (`litellm/integrations/opentelemetry.py`): `llm.<provider>.<field>`, each field a
 number, a text or the text that Python prints of a list or an object. Invariant: what is here is the server's own
-answer: tool calls with their ids, which the request's span loses, and token ids. The prompt is left to that span.
+answer: tool calls with their ids, which the request's span loses, and token ids. The prompt is left to that span, and
+so is the id of a response of the Responses API, which LiteLLM gives its client in another form.
 """
 
 import ast
 import re
-from collections.abc import Iterable
 from typing import Final
 
 import msgspec
 
 from art_otel.conventions import values
-from art_otel.conventions.attributes import AttributeNames, AttributeReader, SpanRecording
-from art_otel.conventions.bodies.openai_body import read_response
+from art_otel.conventions.attributes import AttributeNames, AttributeReader, SpanRecording, names_of
+from art_otel.conventions.bodies.openai_body import read_response, read_tools
 from art_otel.conventions.facts import CallFacts
 from art_otel.errors import ParseError
-from art_otel.spans import Value
+from art_otel.spans import Attributes, Value
 
 CONVENTION: Final = "litellm"
 RAW_SPAN: Final = "raw_gen_ai_request"
 """LiteLLM's child span of a request, which repeats it in the provider's words."""
 
-_FIELD: Final = re.compile(r"llm\.([^.]+)\.(id|object|model|choices|usage|prompt_token_ids|response_token_ids)")
+_FIELDS: Final = frozenset({"id", "object", "model", "choices", "usage", "prompt_token_ids", "response_token_ids"})
+_RESPONSE_FIELDS: Final = frozenset(
+    {"id", "object", "model", "output", "usage", "status", "incomplete_details", "tools"}
+    | {"conversation", "prompt", "truncation", "previous_response_id"}
+)
+_FIELD: Final = re.compile(rf"llm\.[^.]+\.({'|'.join(sorted(_FIELDS | _RESPONSE_FIELDS))})")
 
 
-def has_choices(attributes: Iterable[str]) -> bool:
-    """Whether a `raw_gen_ai_request` with these attributes has the choices of a response."""
-    return any(name.startswith("llm.") and name.endswith(".choices") and _FIELD.fullmatch(name) for name in attributes)
+def has_answer(attributes: Attributes) -> bool:
+    """Whether a `raw_gen_ai_request` with these attributes has the answer of a response."""
+    fields = _fields(names_of(attributes))
+    return "choices" in fields or _is_response(fields, attributes)
 
 
 def _fields(names: AttributeNames) -> dict[str, str]:
     """The attribute of each field of a response body."""
-    return {match[2]: match[0] for name in names.starting("llm.") if (match := _FIELD.fullmatch(name))}
+    return {match[1]: match[0] for name in names.starting("llm.") if (match := _FIELD.fullmatch(name))}
+
+
+def _is_response(fields: dict[str, str], attributes: Attributes) -> bool:
+    """Whether the body is a response of the Responses API; Bedrock's has something else as `output`."""
+    return {"object", "output"} <= fields.keys() and attributes[fields["object"]] == "response"
 
 
 def read(recording: SpanRecording, _trusted_facts: CallFacts) -> CallFacts | None:
     """Read the response body; None on other spans, and when there is none."""
-    reader, fields = recording.reader(), recording.names.memo(_fields)
-    if recording.span.name != RAW_SPAN or "choices" not in fields:
+    if recording.span.name != RAW_SPAN:
         return None
-    body = {field: _value(reader, name) for field, name in fields.items()}
-    facts = read_response(reader, fields["choices"], body) or CallFacts()
-    return msgspec.structs.replace(facts, conventions=(CONVENTION,), gaps=reader.gaps)
+    reader, fields = recording.reader(), recording.names.memo(_fields)
+    if "choices" in fields:
+        facts = read_response(reader, fields["choices"], _body(reader, fields, _FIELDS))
+    elif _is_response(fields, reader.attributes):
+        body = _body(reader, fields, _RESPONSE_FIELDS)
+        facts = read_response(reader, fields["output"], body) or CallFacts()
+        facts = msgspec.structs.replace(facts, response_id=None, tools=read_tools(reader, "tools", body))
+    else:
+        return None
+    return msgspec.structs.replace(facts or CallFacts(), conventions=(CONVENTION,), gaps=reader.gaps)
+
+
+def _body(reader: AttributeReader, fields: dict[str, str], read_fields: frozenset[str]) -> dict[str, Value]:
+    return {field: _value(reader, name) for field, name in fields.items() if field in read_fields}
 
 
 def _value(reader: AttributeReader, name: str) -> Value:

@@ -45,10 +45,12 @@ _ROLES: Final[dict[str, Role]] = {
     "Responses API with": "inference",
     "streaming response from": "inference",
     "Embedding Creation with": "embeddings",
+    "OpenAI API call to": "retrieval",  # as of a stored response
     "Function: ": "tool",
     "Agent run: ": "agent",
 }
 _ANTHROPIC: Final = "Message with"
+_COMPACT: Final = "/responses/compact"
 
 
 def role(span: Span) -> Role | None:
@@ -56,6 +58,8 @@ def role(span: Span) -> Role | None:
     if genai.OPERATION_NAME in span.attributes or not any(name.startswith("gen_ai.") for name in span.attributes):
         return None
     template = values.text(span.attributes.get(_TEMPLATE)) or ""
+    if str(span.attributes.get("url", "")).endswith(_COMPACT):
+        return "inference"  # which samples what later prompts begin with, and of which nothing is recorded
     return next((named for beginning, named in _ROLES.items() if template.startswith(beginning)), None)
 
 

@@ -47,27 +47,19 @@ def read(recording: SpanRecording, _trusted_facts: CallFacts) -> CallFacts | Non
     reader = recording.reader()
     if role(recording.span) is None:
         return None
-    asked = read_input(reader, _INPUTS, _value(reader, _INPUTS))
-    answered = _streamed(reader, recording.span) or read_output(reader, _OUTPUTS, _value(reader, _OUTPUTS))
+    asked = read_input(reader, _INPUTS, reader.decoded(_INPUTS))
+    answered = _streamed(reader, recording.span) or read_output(reader, _OUTPUTS, reader.decoded(_OUTPUTS))
     dialect_facts = CallFacts(
         provider=_text(reader, "mlflow.llm.provider"),
         request_model=_text(reader, "mlflow.llm.model"),
-        tools=reader.parsed(_TOOLS, parse_tools, _value(reader, _TOOLS)),
-        usage=read_usage(values.mapping(_value(reader, _USAGE)) or {}),
+        tools=reader.parsed(_TOOLS, parse_tools, reader.decoded(_TOOLS)),
+        usage=read_usage(values.mapping(reader.decoded(_USAGE)) or {}),
     )
     return recorded_facts(CONVENTION, reader, dialect_facts, asked, answered)
 
 
-def _value(reader: AttributeReader, name: str) -> Value:
-    """Decode a value, which in MLflow's own dumps is decoded but for objects and lists of them."""
-    value = reader.attributes.get(name)
-    if not isinstance(value, str):
-        return value
-    return values.json_value(value) if value.startswith('"') else reader.json_safe(name)
-
-
 def _text(reader: AttributeReader, name: str) -> str | None:
-    return values.text(_value(reader, name))
+    return values.text(reader.decoded(name))
 
 
 def _streamed(reader: AttributeReader, span: Span) -> CallFacts | None:

@@ -18,13 +18,12 @@ import msgspec
 from art_otel.calls import Choice, Message, Usage
 from art_otel.conventions import values
 from art_otel.conventions.attributes import AttributeNames, AttributeReader, SpanRecording, unflatten
-from art_otel.conventions.bodies import gemini
+from art_otel.conventions.bodies import api_bodies
 from art_otel.conventions.bodies.messages import join_assistant_messages, messages_of, tool_call
 from art_otel.conventions.bodies.openai_body import (
     parse_tools,
     read_parameters,
     read_request,
-    read_response,
     read_tools,
 )
 from art_otel.conventions.bodies.recorded_values import read_input, read_output
@@ -54,10 +53,12 @@ _AGENTS_SDK: Final = "openinference.instrumentation.openai_agents"
 _STREAM_SPANS: Final = frozenset({"GenerateContentStream", "AsyncGenerateContentStream"})
 """The names of spans of google-genai's streams, which nothing else of a span tells from whole answers."""
 
-RESPONSES_SPAN: Final = "response"
-"""The name of a span of the Responses API, in lower case."""
+_RESPONSES_SPANS: Final = frozenset({"response", "responses", "aresponses"})
+"""The names of spans of the Responses API, in lower case; the last two are LiteLLM's."""
 
 _PARAMETERS: Final = "llm.invocation_parameters"
+_METADATA: Final = "metadata"
+_PREVIOUS_INTERACTION: Final = "previous_interaction_id"
 _INPUT: Final = "llm.input_messages"
 _OUTPUT: Final = "llm.output_messages"
 _TOOL_CALL: Final = re.compile(
@@ -79,7 +80,7 @@ def _client_call(reader: AttributeReader) -> tuple[CallFacts | None, CallFacts |
         request = reader.body(INPUT_VALUE, may_be_text=not _is_json(reader, INPUT_VALUE))
     output = _output(reader)
     response = values.mapping(output)
-    response_facts = None if response is None else _answered(reader, response)
+    response_facts = None if response is None else api_bodies.read_response(reader, OUTPUT_VALUE, response)
     return (
         None if request is None else _asked(reader, request),
         read_result(output) if response_facts is None else response_facts,
@@ -115,21 +116,14 @@ def _asked(reader: AttributeReader, request: dict[str, Value]) -> CallFacts | No
         if joins_parts(request):
             reader.gap("lossy recorder", f"{INPUT_VALUE}: printed parts", field="prompt")
         return None
-    read = gemini.read_request if "contents" in request else read_request
-    return read(reader, INPUT_VALUE, request)
-
-
-def _answered(reader: AttributeReader, response: dict[str, Value]) -> CallFacts | None:
-    is_gemini = "candidates" in response or "parts" in (values.mapping(response.get("content")) or {})
-    read = gemini.read_response if is_gemini else read_response
-    return read(reader, OUTPUT_VALUE, response)
+    return api_bodies.read_request(reader, INPUT_VALUE, request)
 
 
 def read_flattened(recording: SpanRecording, trusted_facts: CallFacts) -> CallFacts | None:
     """Read the `llm.*` attributes; None when there are none."""
     reader, span = recording.reader(), recording.span
     parameters = values.mapping(reader.structured(_PARAMETERS)) or {}
-    responses = span.name.lower() == RESPONSES_SPAN
+    responses = span.name.lower() in _RESPONSES_SPANS
     tells_more = _tells_more(trusted_facts, recording.names.memo(_count_tool_calls))
     if (
         trusted_facts.choices is not None
@@ -140,7 +134,7 @@ def read_flattened(recording: SpanRecording, trusted_facts: CallFacts) -> CallFa
     prompt = _messages(reader, span.scope.name, _INPUT, responses=responses) if tells_more[0] else None
     prompt = as_sent(span.scope.name, reader, prompt)
     facts = CallFacts(
-        previous_response_id=values.text(parameters.get("previous_response_id")),
+        previous_response_id=values.text(parameters.get("previous_response_id")) or _previous_interaction(reader),
         provider=reader.text("llm.system", "llm.provider"),
         request_model=values.text(parameters.get("model")),
         response_model=reader.text("llm.model_name"),
@@ -155,6 +149,14 @@ def read_flattened(recording: SpanRecording, trusted_facts: CallFacts) -> CallFa
     if facts == CallFacts():
         return None
     return msgspec.structs.replace(facts, conventions=(FLATTENED,), gaps=reader.gaps)
+
+
+def _previous_interaction(reader: AttributeReader) -> str | None:
+    """The earlier interaction that one of Gemini's continues."""
+    recorded = reader.text(_METADATA)
+    if recorded is None or _PREVIOUS_INTERACTION not in recorded:
+        return None
+    return values.text((values.mapping(values.json_value(recorded)) or {}).get(_PREVIOUS_INTERACTION))
 
 
 def _count_tool_calls(names: AttributeNames) -> tuple[int, int]:
@@ -188,7 +190,7 @@ def _is_json(reader: AttributeReader, name: str) -> bool:
 
 def _messages(reader: AttributeReader, scope: str, prefix: str, *, responses: bool) -> tuple[Message, ...] | None:
     losses = AttributeReader(reader.attributes, reader.names)
-    parsed = read_flattened_messages(losses, prefix)
+    parsed = read_flattened_messages(losses, scope, prefix)
     is_excused = any(gap.kind == "lossy recorder" for gap in losses.gaps) and lacks_thoughts_only(scope, reader, prefix)
     reader.add_gaps(losses, but=("lossy recorder",) if is_excused else ())
     return join_assistant_messages(parsed) if responses and parsed is not None else parsed

@@ -31,12 +31,23 @@ _TEXTLESS: Final[dict[str, Value]] = {"type": "text"}
 _SAME: Final = ("role", "name", "content", "tool_call_id")
 
 
-def read_flattened_messages(reader: AttributeReader, prefix: str) -> tuple[Message, ...] | None:
+def read_flattened_messages(reader: AttributeReader, scope: str, prefix: str) -> tuple[Message, ...] | None:
     """Read the messages below a prefix; None when there are none, or one cannot be read or is blank."""
     entries = unflatten(reader, prefix)
     written = None if entries is None else [one for entry in entries for one in _openai_messages(reader, entry)]
     parsed = reader.parsed(prefix, messages.parse, written)
-    return None if parsed is None or any(message.is_unknown for message in parsed) else parsed
+    if parsed is None:
+        return None
+    parsed = messages.with_empty_results(parsed)
+    if scope == _SMOLAGENTS and any(message.content for message in parsed):
+        parsed = tuple(map(_with_empty_answer, parsed))
+    return None if any(message.is_unknown for message in parsed) else parsed
+
+
+def _with_empty_answer(message: Message) -> Message:
+    """A step of which smolagents streamed no text has an empty one; its tool calls are a text of the next message."""
+    is_empty = message.role == "assistant" and message.is_unknown
+    return msgspec.structs.replace(message, content="") if is_empty else message
 
 
 def object_in(entry: Value, name: str) -> dict[str, Value]:
@@ -66,6 +77,9 @@ def _openai_message(reader: AttributeReader, message: dict[str, Value], *, thoug
     if _has_hole([at for at, _ in contents], [at for at, _ in tool_calls]):
         reader.gap("lossy recorder", "a list of a message with holes")
     calls = [_tool_call(entry) for _, entry in tool_calls]
+    if calls and message.get("role") == "assistant" and message.get("tool_call_id"):
+        calls = [{**calls[0], "id": message["tool_call_id"]}, *calls[1:]]  # LiteLLM's Responses: `id` is the item's
+        message = {**message, "tool_call_id": None}
     parts = [_part(entry, is_repeated=bool(calls)) for _, entry in contents]
     if _TEXTLESS in parts:
         reader.gap("off", "a text part without its text")
@@ -105,6 +119,7 @@ def _part(entry: Value, *, is_repeated: bool) -> Value:
     return {**part, "image": image} if image else part
 
 
+_SMOLAGENTS: Final = "openinference.instrumentation.smolagents"
 _SMOLAGENTS_ROLES: Final = {"tool-call": "assistant", "tool-response": "user"}
 _COUNTS_TOKENS: Final = "token_usage="
 """A field that smolagents prints for each message from 1.17 on."""
@@ -149,7 +164,7 @@ def _google_genai(_: AttributeReader, prompt: tuple[Message, ...]) -> tuple[Mess
 
 
 _FRAMEWORKS: Final[dict[str, Callable[[AttributeReader, tuple[Message, ...]], tuple[Message, ...]]]] = {
-    "openinference.instrumentation.smolagents": _smolagents,
+    _SMOLAGENTS: _smolagents,
     "openinference.instrumentation.autogen_agentchat": _autogen,
     "openinference.instrumentation.google_genai": _google_genai,
 }

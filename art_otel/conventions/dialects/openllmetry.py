@@ -24,13 +24,21 @@ from art_otel.conventions.attributes import (
     numbered,
     unflatten,
 )
-from art_otel.conventions.bodies.messages import SPOKEN_TYPES, messages_of, tool_call, unwrapped
+from art_otel.conventions.bodies.messages import (
+    MAY_BE_PARTS,
+    SPOKEN_TYPES,
+    are_of_langchain,
+    messages_of,
+    tool_call,
+    unwrapped,
+    with_empty_results,
+)
 from art_otel.conventions.bodies.openai_body import parse_tools
 from art_otel.conventions.dialects import genai
 from art_otel.conventions.facts import CallFacts
-from art_otel.conventions.vocabulary import finish_reason, operation
+from art_otel.conventions.vocabulary import UNKNOWN_ROLE, finish_reason, operation
 from art_otel.errors import ParseError
-from art_otel.spans import Value
+from art_otel.spans import Scope, Value
 
 CONVENTION: Final = "openllmetry"
 REQUEST_TYPE: Final = "llm.request.type"
@@ -56,11 +64,15 @@ _NOT_NUMBERS: Final = ("stop", "user", "reasoning_effort")
 _THINKING: Final = "thinking"
 """The role of a completion that is Anthropic's thinking before the next one."""
 _ANTHROPIC: Final = "opentelemetry.instrumentation.anthropic"
+_LITELLM: Final = "litellm"
+_LANGCHAIN: Final = "opentelemetry.instrumentation.langchain"
+_PRINTS_NO_CONTENT: Final = (0, 48)
+"""The first version of LangChain's instrumentor that writes no content as JSON."""
 _PARTS_IN_ANSWERS: Final = frozenset(
     {
         "@traceloop/instrumentation-anthropic",
         "opentelemetry.instrumentation.bedrock",
-        "opentelemetry.instrumentation.langchain",
+        _LANGCHAIN,
         "opentelemetry.instrumentation.mistralai",
     }
 )
@@ -80,6 +92,10 @@ def read(recording: SpanRecording, trusted_facts: CallFacts) -> CallFacts | None
     }
     completions = _entries(reader, _COMPLETIONS)
     scope = recording.span.scope.name
+    if completions and scope == _LANGCHAIN:
+        completions = [_without_printed_nothing(entry, recording.span.scope) for entry in completions]
+    if scope == _LITELLM and len([entry for entry in completions or () if entry.keys() > {"function_call"}]) > 1:
+        reader.gap("lossy recorder", "tool calls of several choices", field="answer")  # it numbers those of each alike
     if completions and scope == _ANTHROPIC:
         completions = _of_blocks(completions)
         if completions[0]["tool_calls"] and reader.flag(_IS_STREAMING):
@@ -127,6 +143,8 @@ def _input_messages(
     except ParseError:
         reader.mark_invalid(_PROMPTS[0])
         return None
+    if not dropped:
+        messages = with_empty_results(messages)
     return None if any(message.is_unknown for message in messages) else messages
 
 
@@ -151,7 +169,7 @@ def _choices(
     if entries is None:
         return None
     try:
-        if entries and "function_call" in entries[0] and all(entry.keys() == {"function_call"} for entry in entries):
+        if "function_call" in chain(*entries) and all(entry.keys() == {"function_call"} for entry in entries[1:]):
             return _tool_call_choice(entries, trusted_choices) if len(trusted_choices) < 2 else None
         unwrap = unwrapped if scope in _PARTS_IN_ANSWERS else _as_it_is
         choices = [
@@ -173,10 +191,24 @@ def _choices(
 
 
 def _tool_call_choice(entries: Sequence[dict[str, Value]], trusted_choices: Sequence[Choice]) -> tuple[Choice, ...]:
-    """Parse a single choice of which LiteLLM wrote each tool call as if it was a completion, and the text elsewhere."""
-    calls = tuple(tool_call({"function": entry["function_call"]}) for entry in entries)
-    text = trusted_choices[0].message.content if trusted_choices else None
-    return (Choice(index=0, message=Message(role="assistant", content=text, tool_calls=calls)),)
+    """Parse a single choice of which LiteLLM wrote each tool call as if it was a completion.
+
+    Older versions wrote its text into the first one, newer ones elsewhere.
+    """
+    calls = tuple(tool_call({"function": entry["function_call"]}) for entry in entries if "function_call" in entry)
+    text = values.text(entries[0].get("content"))
+    if text is None and trusted_choices:
+        text = trusted_choices[0].message.content
+    message = Message(role="assistant", content=text, tool_calls=calls)
+    return (Choice(index=0, message=message, finish_reason=finish_reason(entries[0].get("finish_reason"))),)
+
+
+def _without_printed_nothing(entry: dict[str, Value], scope: Scope) -> dict[str, Value]:
+    """Leave out what LangChain's instrumentor wrote of an answer without text before 0.48: its content as JSON."""
+    is_nothing = entry.get("content") in ('""', "[]") and ("tool_calls" in entry or entry.get("role") == UNKNOWN_ROLE)
+    if not is_nothing or values.version_numbers(scope.version) >= _PRINTS_NO_CONTENT:
+        return entry
+    return entry | {"content": ""}
 
 
 def _of_blocks(entries: Sequence[dict[str, Value]]) -> list[dict[str, Value]]:
@@ -206,9 +238,9 @@ def _sent(reader: AttributeReader, scope: str, entry: dict[str, Value]) -> dict[
         role in ("tool", "function")
         and isinstance(entry.get("content"), str)
         and message["content"] != entry["content"]
+        and not are_of_langchain(message["content"])
     ):
-        # Lists are written as JSON, and so may a tool answer.
-        reader.gap("lossy recorder", "a tool's answer that is JSON of content parts, or was parts", field="prompt")
+        reader.gap("lossy recorder", MAY_BE_PARTS, field="prompt")
     return message
 
 

@@ -64,6 +64,7 @@ class _Step(msgspec.Struct, frozen=True, kw_only=True):
     tool_calls: list[_ToolCall] | None = None
     observation: _Observation | None = None
     metrics: _Metrics | None = None
+    llm_call_count: int | None = None
     is_copied_context: bool | None = None
     extra: dict[str, Value] | None = None
 
@@ -133,6 +134,8 @@ def _call(
         "completion_tokens": metrics.completion_tokens,
         "prompt_tokens_details": {"cached_tokens": metrics.cached_tokens},
     }
+    if step.llm_call_count is not None and step.llm_call_count > 1:
+        usage = None  # the counts are those of all of them together
     reason = (step.extra or {}).get("finish_reason")
     choice = choice_body(_messages(step)[0], reason)
     return Call(

@@ -57,12 +57,13 @@ Missing = Literal["system instructions", "tools", "messages", "parameters", "ans
 
 
 class Score(msgspec.Struct, frozen=True, kw_only=True):
-    """A reward by its name: a number, or a label alone."""
+    """A reward by its name: a number, or a label alone; `time_ns` is None where it was given as the rollout ended."""
 
     name: str
     value: Value = None
     label: str | None = None
     explanation: str | None = None
+    time_ns: int | None = None
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,11 +98,11 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Session:
-    """Makes the spans of a session. `format` and `id` name it; `id` is the rollout's id."""
+    """Makes the spans of a session. `format` and `id` name it; `id` is the rollout's id, `run` one of several runs."""
 
-    def __init__(self, format: str, id: str, *, agent: str, version: str = "") -> None:  # noqa: A002 # what they are
+    def __init__(self, format: str, id: str, *, agent: str, version: str = "", run: str = "") -> None:  # noqa: A002 # what they are
         self.id = id
-        self.trace_id = _digest(16, format, id)
+        self.trace_id = _digest(16, format, id, *([run] if run else ()))
         self._agent = agent
         self._scope = Scope(name=agent, version=version)
 
@@ -121,7 +122,7 @@ class Session:
     ) -> Span:
         """Build the session's root span. Metadata that is None is left out."""
         root_attributes = {**attributes, **_metadata(metadata), names.ROLLOUT_NAME: self._agent}
-        events = tuple(_evaluation(score, end_ns or start_ns) for score in scores)
+        events = tuple(_evaluation(score, score.time_ns or end_ns or start_ns) for score in scores)
         span = self._span(
             f"{names.ROLLOUT_SPAN_PREFIX}{self._agent}", ROOT, None, start_ns, end_ns, root_attributes, error
         )

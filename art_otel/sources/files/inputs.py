@@ -4,10 +4,8 @@ Invariant: a file that several sources lead to is one Input, at the place of the
 be read (a folder that cannot be listed, a link to nothing) is one too: reading it says why. A dataset that lies among
 dumps is passed over, and whoever names one is told what reads it.
 
-The bytes are counted as they are read, and decompressed by what they are and not by a name. A compressed stream that
-ends too early or is broken gives all bytes before that place and then ends; `OpenInput.failures` says what happened.
-Only a file that cannot be read at all raises SourceError. A piece is at most what a few KiB of a file decompress to
-(some 100 MiB).
+The bytes are counted as they are read, and decoded (see `encodings`). Only a file that cannot be read at all raises
+SourceError.
 """
 
 import contextlib
@@ -16,16 +14,15 @@ import io
 import os
 import stat
 import sys
-import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol, TypeAlias, cast
+from typing import Final, cast
 from urllib.parse import unquote
 
 import msgspec
-import zstandard
 
 from art_otel.errors import SourceError, UsageError
+from art_otel.sources.files.encodings import Failure, compression_of, decoded, text_encoding_of, unpacked
 from art_otel.sources.files.stores import (
     Prefetcher,
     StoredFile,
@@ -36,8 +33,7 @@ from art_otel.sources.files.stores import (
     matches,
     with_etags,
 )
-from art_otel.sources.format import Limits, advice
-from art_otel.spans import QuarantineReason
+from art_otel.sources.format import Limits
 from art_otel.storage import is_url, shown
 
 REPORT_NAME: Final = "_report.json"
@@ -56,15 +52,6 @@ STDIN: Final = "-"
 FILE_SCHEME: Final = "file://"
 _DEEP: Final = "**"
 HEAD_BYTES: Final = 1 << 20
-GZIP_MAGIC: Final = b"\x1f\x8b"
-ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
-PARQUET_MAGICS: Final = (b"PAR1", b"PARE")
-"""The second one begins a file whose footer is encrypted."""
-
-_GZIP_BYTES: Final = 16 << 10
-_ZSTD_BYTES: Final = 4 << 10
-_GZIP_WINDOW: Final = 31
-_SKIPPABLE: Final = frozenset(bytes([low]) for low in range(0x50, 0x60))
 
 Consumed = Callable[[int], None]
 
@@ -279,17 +266,6 @@ def is_dataset_file(path: Path) -> bool:
         return False
 
 
-class Failure(NamedTuple):
-    """What could not be read of a stream; `location` is inside the file, empty for its end."""
-
-    reason: QuarantineReason
-    detail: str
-    location: str = ""
-
-
-Fail: TypeAlias = Callable[[Failure], None]
-
-
 def stored_ranges(inputs: Iterable[Input]) -> list[StoredRange]:
     """What is to be read of those inputs that are in stores, as a Prefetcher takes it."""
     stored = ((one, one.stored) for one in inputs if one.stored is not None)
@@ -321,7 +297,7 @@ def open_input(
 
 
 class OpenInput:
-    """An input that is read. `stream` gives its decompressed bytes; its first `peek` shows HEAD_BYTES of them.
+    """An input that is read. `stream` gives its content; its first `peek` shows HEAD_BYTES of them.
 
     `failures` says what could not be read. `became_shorter` is known when it was read to its end.
     """
@@ -331,27 +307,20 @@ class OpenInput:
         self.failures: list[Failure] = []
         self.compression = compression_of(self.stream.peek())
         self._raw = raw
+        fail = self.failures.append
         if self.compression in ("gzip", "zstd"):
-            fail = self.failures.append
-            pieces = _bounded(_decompress(self.stream, fail), limits.max_decompressed_bytes, fail)
+            pieces = unpacked(self.stream, limits, fail)
             if byte_range is not None and byte_range.is_decompressed:
                 pieces = _behind(pieces, byte_range.start)
             self.stream = io.BufferedReader(_Pieces(pieces), HEAD_BYTES)
+        if (encoding := text_encoding_of(self.stream.peek())) is not None:
+            self.compression = self.compression or encoding
+            self.stream = io.BufferedReader(_Pieces(decoded(self.stream, limits, fail)), HEAD_BYTES)
 
     @property
     def became_shorter(self) -> bool:
         """Whether it ended before the size that it had when it was found."""
         return self._raw.became_shorter
-
-
-def compression_of(head: bytes) -> str | None:
-    """Name the compression of a file by its first bytes; None for none."""
-    if head.startswith(GZIP_MAGIC):
-        return "gzip"
-    if head.startswith(PARQUET_MAGICS):
-        return "parquet"
-    is_skippable = head[:1] in _SKIPPABLE and head[1:4] == b"\x2a\x4d\x18"  # pzstd begins so; RFC 8878, 3.1.2
-    return "zstd" if is_skippable or head.startswith(ZSTD_MAGIC) else None
 
 
 def open_unbuffered(source: Input) -> io.FileIO:
@@ -453,48 +422,3 @@ def _behind(pieces: Iterator[bytes], start: int) -> Iterator[bytes]:
         if len(piece) > start:
             yield piece[start:]
         start = max(0, start - len(piece))
-
-
-def _decompress(stream: io.BufferedReader, fail: Fail) -> Iterator[bytes]:
-    """Decompress a gzip or zstd stream."""
-    if stream.peek(len(GZIP_MAGIC)).startswith(GZIP_MAGIC):
-        return _members(stream, _GZIP_BYTES, lambda: zlib.decompressobj(_GZIP_WINDOW), fail)
-    return _members(stream, _ZSTD_BYTES, zstandard.ZstdDecompressor().decompressobj, fail)
-
-
-class _Member(Protocol):
-    @property
-    def eof(self) -> bool: ...
-    @property
-    def unused_data(self) -> bytes: ...
-    def decompress(self, data: bytes, /) -> bytes: ...
-
-
-def _members(stream: io.BufferedIOBase, size: int, make: Callable[[], _Member], fail: Fail) -> Iterator[bytes]:
-    """Decompress the members (frames) of a file one after the other; `size` compressed bytes are read at once."""
-    member: _Member | None = None
-    try:
-        while data := stream.read(size):
-            while data := data if member else data.lstrip(b"\0"):  # some fill a file up with zeros
-                member = member or make()
-                yield member.decompress(data)
-                data = member.unused_data if member.eof else b""
-                member = None if member.eof else member
-    except (zlib.error, zstandard.ZstdError) as error:
-        fail(Failure("torn", f"the compressed stream is broken here: {error}"))
-    else:
-        if member is not None:
-            fail(Failure("torn", "the compressed stream is cut here"))
-
-
-def _bounded(pieces: Iterator[bytes], limit: int, fail: Fail) -> Iterator[bytes]:
-    """Pass the pieces on, up to `limit` bytes."""
-    left = limit
-    for piece in pieces:
-        if len(piece) > left:
-            yield piece[:left]
-            detail = f"it decompresses to more than {limit} bytes; {advice('max_decompressed_bytes')}"
-            fail(Failure("over a limit", detail))
-            return
-        left -= len(piece)
-        yield piece

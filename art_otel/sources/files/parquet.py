@@ -19,7 +19,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from art_otel.errors import SourceError
-from art_otel.sources.files.inputs import SCHEMA_KEY, Fail, Failure, Input
+from art_otel.sources.files.encodings import Fail, Failure
+from art_otel.sources.files.inputs import SCHEMA_KEY, Input
 from art_otel.sources.files.stores import open_stored, store_errors
 from art_otel.sources.format import Limits, Refused, Row, advice
 from art_otel.spans import Value

@@ -2,7 +2,9 @@
 
 This is what a collector's file exporter and the SDK's JSON file exporter write. Requests that go over several lines
 and JSON arrays of requests are read too, amid lines or alone; so are the answers of the query APIs of Tempo
-(`{"batches": […]}`, `{"trace": {"resourceSpans": …}}`) and Jaeger v3 (`{"result": {"resourceSpans": …}}`).
+(`{"batches": […]}`, `{"trace": {"resourceSpans": …}}`) and Jaeger v3 (`{"result": {"resourceSpans": …}}`). Whoever
+writes messages with their own program writes the fields as protobuf has them (`resource_spans`, `trace_id`), or a part
+of a request a line (a ResourceSpans, a ScopeSpans, a span; logs alike): each is made a request first.
 
 A line may say its own checksum, as our spool writes it. One that does not match it is read and counted: somebody may
 write a spool anew. Invariant: a document that decodes at once takes the fast way. Of any other each record is converted
@@ -61,15 +63,33 @@ _RECORDS: Final[dict[str, tuple[Kind, type[otlp.Message]]]] = {
     "logRecords": ("log", otlp.LogRecord),
 }
 _SHARED: Final = {"resource": otlp.Resource, "scope": otlp.Scope, "instrumentationLibrary": otlp.Scope}
-HOLDERS: Final = frozenset(
-    {"trace", "result", "resourceSpans", "batches", "resourceLogs", "scopeSpans", "scopeLogs", *_RECORDS}
-    | {"instrumentationLibrarySpans", "instrumentationLibraryLogs"}
-)
-"""The fields that lead to records."""
+_HOLDERS: Final = {
+    "trace",
+    "result",
+    "resourceSpans",
+    "batches",
+    "resourceLogs",
+    "scopeSpans",
+    "scopeLogs",
+    *_RECORDS,
+} | {"instrumentationLibrarySpans", "instrumentationLibraryLogs"}
+_UPPER: Final = re.compile("[A-Z]")
+HOLDERS: Final = frozenset(_HOLDERS | {_UPPER.sub(lambda upper: f"_{upper[0].lower()}", name) for name in _HOLDERS})
+"""The fields that lead to records, as JSON has them and as protobuf has them."""
 
 _Requests: TypeAlias = otlp.Request | list[otlp.Request]
 _SIGNALS: Final = ("resourceSpans", "resourceLogs", "resourceMetrics", "resourceProfiles", "batches")
 _ENVELOPES: Final = ("trace", "result")
+_PARTS: Final = (
+    ("spans", ("scopeSpans", "instrumentationLibrarySpans"), "resourceSpans"),
+    ("logRecords", ("scopeLogs", "instrumentationLibraryLogs"), "resourceLogs"),
+)
+"""What a request consists of: records, what is of one scope, what is of one resource."""
+
+_ID_NAMES: Final = (("traceId", "trace_id"), ("spanId", "span_id"))
+_SNAKE: Final = re.compile("_([a-z])")
+_TIMES: Final = frozenset({"startTimeUnixNano", "timeUnixNano", "observedTimeUnixNano"})
+_OF_RECORDS: Final = frozenset({"spanId", "body", "severityNumber", "eventName"})
 _EMPTY_BYTES: Final = 1 << 10
 _BEGINNING: Final = re.compile(r'\{\s*+"resource(?:Spans|Logs|Metrics|Profiles)"\s*+:')
 _CUT: Final = re.compile(rb"\n(?=(?:\xef\xbb\xbf|\x1e)?" + _BEGINNING.pattern.encode() + rb")")
@@ -80,7 +100,7 @@ _decode: Final[Callable[[bytes | memoryview], _Requests]] = msgspec.json.Decoder
 
 
 def _detects(head: bytes) -> bool:
-    return any(_is_request(value) for value in objects_in_head(head))
+    return any(_is_request(as_request(value)) for value in objects_in_head(head))
 
 
 def _is_request(value: Value) -> bool:
@@ -92,6 +112,54 @@ def _is_request(value: Value) -> bool:
 
 def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
     return _records(read_documents(stream, reading.limits.max_message_bytes, _decode), reading)
+
+
+def as_request(value: Value) -> Value:
+    """Give the request that an object is or is a part of, with the names of its fields in JSON; any other value as is.
+
+    No name in a message is anybody's own (attributes are lists of keys and values), so each can be rewritten.
+    """
+    if not is_object(value) or _is_request(value):
+        return value
+    try:
+        message = _in_camel_case(value)
+    except RecursionError:  # who converts it says so
+        return value
+    if not is_object(message) or _is_request(message):
+        return message
+    for records, scopes, resources in _PARTS:
+        if any(is_list(message.get(name)) for name in scopes):
+            return {resources: [message]}
+        if _are_records(message.get(records)):
+            return {resources: [{scopes[0]: [message]}]}
+        if _is_record(message):
+            name = "spans" if "startTimeUnixNano" in message else "logRecords"
+            if name == records:
+                scoped = {records: [message], "scope": message.get("scope")}
+                return {resources: [{scopes[0]: [scoped], "resource": message.get("resource")}]}
+    return value
+
+
+def _in_camel_case(value: Value) -> Value:
+    if is_list(value):
+        return [_in_camel_case(item) for item in value]
+    if not is_object(value):
+        return value
+    return {_SNAKE.sub(lambda match: match[1].upper(), name): _in_camel_case(item) for name, item in value.items()}
+
+
+def _are_records(value: Value) -> bool:
+    return is_list(value) and any(map(_is_record, value))
+
+
+def _is_record(value: Value) -> bool:
+    """Whether a value is a span or a log record: they have times, and attributes in a list, as nothing else has."""
+    return (
+        is_object(value)
+        and not _TIMES.isdisjoint(value)
+        and not _OF_RECORDS.isdisjoint(value)
+        and isinstance(value.get("attributes", []), list)
+    )
 
 
 FORMAT: Final = Format(name="otlp-json", detects=_detects, reads=_reads, cuts=_CUT)
@@ -121,6 +189,9 @@ def _records(documents: Iterable[Document[_Requests]], reading: Reading) -> Iter
         requests = document.value if isinstance(document.value, list) else [document.value]
         reading.stats.altered += _is_altered(document.data)
         is_empty = b":" not in bytes(document.data[:_EMPTY_BYTES])
+        if not is_empty and not all(request.is_otlp for request in requests):
+            yield from _read_leniently(document, builder)
+            continue
         for request in requests:
             yield from _read(request, location, builder, is_empty=is_empty)
 
@@ -159,7 +230,7 @@ def _read_leniently(document: Document[_Requests], builder: "JsonSpanBuilder") -
 
 
 def _recover(value: Value, location: str, builder: "JsonSpanBuilder") -> Iterator[Record]:
-    for item in items_of(value):
+    for item in map(as_request, items_of(value)):
         try:
             request, quarantined = recover_request(item, location, builder)
         except Refused as problem:
@@ -269,7 +340,10 @@ def recover_request(value: Value, location: str, builder: SpanBuilder) -> tuple[
 
 def ids_of(value: Value, builder: SpanBuilder) -> Ids:
     """Read the ids of an object that is no record, as far as they are good."""
-    return builder.known_ids(value.get("traceId"), value.get("spanId")) if is_object(value) else NO_IDS
+    if not is_object(value):
+        return NO_IDS
+    trace_id, span_id = (value.get(name, value.get(other)) for name, other in _ID_NAMES)
+    return builder.known_ids(trace_id, span_id)
 
 
 def _take_out_bad(request: Value, location: str, builder: SpanBuilder) -> Iterator[Quarantined]:

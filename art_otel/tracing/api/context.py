@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from contextvars import Token
 from functools import wraps
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, ParamSpec, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, ParamSpec, TypeAlias, TypeVar, cast
 
 from opentelemetry import baggage, trace
 from opentelemetry import context as otel_context
@@ -32,8 +32,12 @@ Trust: TypeAlias = Literal["own", "any", "none"]
 
 _RUNNING: Final = otel_context.create_key("art-otel-running")
 _SCOPE: Final = otel_context.create_key("art-otel-gather-scope")
-_RUN_ENTRY: Final = "art_otel.run"
+RUN_ENTRY: Final = "art_otel.run"
 """The entry of the baggage that says which run the rollout is of."""
+TRACE_STATE: Final = "art-otel"
+RECORDED: Final = "recorded"
+"""The member of W3C's tracestate, and its value, by which an app says that it records a trace that is not sampled."""
+
 _UNNAMED_RUN: Final = os.urandom(8).hex()
 """The run where no variable names one: this process and its forks. Gathering leaves the environment as it was."""
 
@@ -76,7 +80,7 @@ def with_rollout(running: "RunningTrajectory", context: Context | None = None, *
     """A context in which code belongs to a rollout; `tell_others`: also the code of other services that it calls."""
     if tell_others:
         context = baggage.set_baggage(attributes.ROLLOUT_ID, running.rollout_id, context)
-        context = baggage.set_baggage(_RUN_ENTRY, _run_name(), context)
+        context = baggage.set_baggage(RUN_ENTRY, _run_name(), context)
     return otel_context.set_value(_RUNNING, running, context)
 
 
@@ -101,7 +105,7 @@ def remote_rollout_id(context: Context | None = None) -> str | None:
 
 
 def _is_believed(context: Context | None) -> bool:
-    return _trust == "any" or (_trust == "own" and baggage.get_baggage(_RUN_ENTRY, context) == _run_name())
+    return _trust == "any" or (_trust == "own" and baggage.get_baggage(RUN_ENTRY, context) == _run_name())
 
 
 def _run_name() -> str:
@@ -122,10 +126,11 @@ def untrained_label(context: Context | None = None) -> str | None:
     return label if isinstance(label, str) and label else None
 
 
-def detach(token: Token[Context]) -> None:
-    """Leave a context that was attached, as OTel does, which logs an error where that cannot be.
+def detach(token: Token[Any]) -> None:
+    """Give a context variable back what it was before the token, as one of OTel's context that was attached.
 
-    It cannot be where a coroutine is closed by whoever collects it: what it attached was attached in its own task only.
+    This is impossible where a coroutine is closed by whoever collects it: it set the variable in its own task only.
+    OTel logs an error then, and the variable raises ValueError.
     """
     with suppress(ValueError):
         token.var.reset(token)

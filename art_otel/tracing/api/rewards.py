@@ -111,20 +111,25 @@ def reward(  # noqa: PLR0913 # each says another thing about the reward, by its 
         event_attributes = evaluation_attributes(
             name, number, label=label, explanation=explanation, response_id=reward_target.response_id
         )
-        give(name, number, reward_target, {**event_attributes, **part}, time.time_ns())
+        is_recorded = give(name, number, reward_target, {**event_attributes, **part}, time.time_ns())
+        if not (is_recorded or reward_target.is_ours or is_off()):
+            warn_once(_LOST)
 
 
 def give(
     name: str, value: float | None, reward_target: RewardTarget, event_attributes: Mapping[str, str | float], now: int
-) -> None:
-    """Record a reward where it goes, at a time in nanoseconds since the epoch. `event_attributes` go on the event."""
+) -> bool:
+    """Record a reward where it goes, at a time in nanoseconds since the epoch. False if nothing records here.
+
+    `event_attributes` go on the event.
+    """
     if reward_target.span is not None and reward_target.is_running:
         reward_target.span.add_event(EVALUATION, event_attributes, now)
         if reward_target.whole is not None and value is not None:
             reward_target.whole.note_name(name)
         if reward_target.whole is not None and name == REWARD_NAME and value is not None:
             reward_target.whole.note_given(value)
-        return
+        return True
     about: dict[str, str | int] = {}
     if reward_target.rollout_id is not None:
         about[attributes.ROLLOUT_ID] = reward_target.rollout_id
@@ -137,10 +142,9 @@ def give(
     links = [] if reward_target.context is None or not reward_target.context.is_valid else [Link(reward_target.context)]
     called = f"{attributes.REWARD_SPAN_PREFIX}{name}"
     span = tracer().start_span(called, context=Context(), attributes=about, links=links)
-    if not (reward_target.is_ours or span.get_span_context().is_valid or is_off()):
-        warn_once(_LOST)
     span.add_event(EVALUATION, event_attributes, now)
     span.end()
+    return span.get_span_context().is_valid
 
 
 def _part(

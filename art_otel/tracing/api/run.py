@@ -40,7 +40,8 @@ from art_otel.tracing.internal_errors import handle_internal_errors
 if TYPE_CHECKING:
     from art_otel.live import SpanCounts
 
-_CLOSED: Final = ("asyncio.CancelledError", "CancelledError: nobody waits for it any more")
+CLOSED: Final = ("asyncio.CancelledError", "CancelledError: nobody waits for it any more")
+"""The error's type and description of a coroutine that was closed while it waited."""
 
 
 class Call(NamedTuple):
@@ -195,7 +196,7 @@ def record_outcome(span: Span, error: BaseException | None) -> None:
     if error is None or _is_success(error) or not span.is_recording():
         return
     if isinstance(error, GeneratorExit):
-        _set_error(span, *_CLOSED)
+        _set_error(span, *CLOSED)
         return
     meant = _meant(error)
     description = _description(meant)

@@ -69,10 +69,11 @@ async def gather_trajectory(
     Write `await gather_trajectory(agent(task))`, or `gather_trajectory(partial(agent, task))` for a plain function,
     which then runs in a thread. Rollouts that began inside it are `trajectory.children`. No set-up is needed: without
     one, the rollout is recorded in memory. If spans still run at the end of the rollout, this waits for them, at most
-    `grace_seconds`.
+    `grace_seconds`. If it was tried again after it had raised, this returns the last try.
 
     If the rollout raises, `trajectory.status`, `.error` and `.exception` say so, and the exception is logged. With
-    `raise_errors`, it is raised instead. Raises UsageError if tracing is turned off, or if no rollout began.
+    `raise_errors`, it is raised instead. Raises UsageError if tracing is turned off, if no rollout began, or if several
+    began one beside the other: `gather_trajectories` returns those.
     """
     with recording() as builder:
         trajectory = await gather_one(work, GatherScope(), grace_seconds, builder)
@@ -90,7 +91,7 @@ def log_failure(trajectory: Trajectory[Any]) -> None:
 
 
 async def gather_one(work: Work, scope: GatherScope, grace_seconds: float | None, builder: Executor) -> Trajectory[Any]:
-    """Gather one, whatever it raises. Of several rollouts (a retried one) it is the last."""
+    """Gather one, whatever it raises. Of a rollout that was tried again, it is the last try."""
     cancelled = _cancellations()
     try:
         # A task of its own: a TaskGroup that fails in the rollout may leave its task counted as cancelled for good.
@@ -102,6 +103,7 @@ async def gather_one(work: Work, scope: GatherScope, grace_seconds: float | None
                 "no rollout began: decorate the function that is gathered with @art_otel.rollout, below any decorator"
                 " that makes a plain function of an async one"
             )
+        _refuse_several(scope.rollouts, error)
         taken = scope.rollouts[-1]
         await _wait([taken], scope.recorder, grace_seconds)
         build = partial(recorded_trajectory, taken, scope.recorder)
@@ -113,6 +115,18 @@ async def gather_one(work: Work, scope: GatherScope, grace_seconds: float | None
     if error is not None and not taken.running.failed:
         raise error
     return replace(trajectory, result=result, exception=error)
+
+
+def _refuse_several(rollouts: Sequence[TakenRollout], error: BaseException | None) -> None:
+    """Raise UsageError for several rollouts, of which one would be returned. Those before the last may have failed."""
+    if all(taken.running.failed for taken in rollouts[:-1]):
+        return
+    names = ", ".join(dict.fromkeys(taken.running.name or "" for taken in rollouts))
+    raise UsageError(
+        f"{len(rollouts)} rollouts ({names}) began in one piece of work, which gives one trajectory: give each rollout"
+        " by itself, as gather_trajectories([agent(task) for task in tasks]), or decorate the function around them with"
+        " @art_otel.rollout, which makes them its trajectory.children"
+    ) from error
 
 
 async def _outcome(work: Work, scope: GatherScope) -> tuple[object, BaseException | None]:

@@ -131,7 +131,8 @@ def gather_trajectories(works: Iterable[Work], **options: Unpack[GatherOptions])
             ...
 
     If you await it, trajectories come in the order of the arguments. A loop gets them as they end. If a rollout fails,
-    its trajectory has a `status` and an `exception`; the first exception is logged.
+    its trajectory has a `status` and an `exception`; the first exception is logged. If all rollouts raise an exception
+    before any LLM call, and `max_exceptions` is not given, the first exception is raised when all have ended.
 
     - `max_concurrent`: how many run at a time; the default is all.
     - `max_exceptions`: how many may fail, as a number or, below 1, as a share of all; the default is all. If one more
@@ -219,6 +220,7 @@ async def _gather(
                     bar.advance(gathered.trajectory)
                     failures.note(gathered.trajectory)
                     yield gathered
+                failures.raise_if_nothing_ran()
             finally:
                 for task in tasks:
                     task.cancel()
@@ -236,14 +238,17 @@ class _Failures:
         self._most = total if max_exceptions is None else max_exceptions
         if not self._most >= 0:
             raise UsageError(f"max_exceptions={max_exceptions}: a number from 0 on, or a part of all below 1")
+        self._is_bound = max_exceptions is not None
         self._total = total
         self._errors: list[BaseException] = []
+        self._raised_at_once = 0
 
     def note(self, trajectory: Trajectory[Any]) -> None:
         """Count a trajectory if it failed. Raises the first exception of all where too many did."""
         if trajectory.exception is None:
             return
         self._errors.append(trajectory.exception)
+        self._raised_at_once += trajectory.status == "error" and not _has_calls(trajectory)
         failed = len(self._errors)
         if not self.permits(failed):
             self._errors[0].add_note(
@@ -254,9 +259,24 @@ class _Failures:
         if failed == 1:
             log_failure(trajectory)
 
+    def raise_if_nothing_ran(self) -> None:
+        """Raise the first exception if every rollout raised one before any LLM call, as for a misspelled name."""
+        if self._is_bound or not self._total or self._raised_at_once < self._total:
+            return
+        self._errors[0].add_note(
+            f"art-otel: all {self._total} rollouts raised an exception before any LLM call; this is the first. With"
+            f" max_exceptions={self._total} they are trajectories, whose status and exception say so."
+        )
+        raise self._errors[0]
+
     def permits(self, failed: int) -> bool:
         """Whether so many may fail."""
         return failed <= self._most or (0 < self._most < 1 and failed / self._total <= self._most)
+
+
+def _has_calls(trajectory: Trajectory) -> bool:
+    """Whether the rollout, or one inside it, made an LLM call."""
+    return bool(trajectory.calls) or any(map(_has_calls, trajectory.children))
 
 
 def _gate(max_concurrent: int | None) -> "asyncio.Semaphore | nullcontext[None]":

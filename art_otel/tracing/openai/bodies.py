@@ -104,6 +104,9 @@ _NUMBERS: Final = frozenset(
 _FAILED: Final = "failed"
 """What a body of the Responses API may have as its status."""
 
+_ON_PROMPT: Final = ("context_management", "input_transformations", "truncated")
+"""What a server says of what it made of the prompt; `conventions.bodies.openai_body` knows what it means."""
+
 _END: Final = ("status", "incomplete_details", "usage")
 _FAILURE: Final = "APIError"
 """What openai's client raises for an error in the middle of a stream."""
@@ -182,10 +185,15 @@ def answer_attributes(body: dict[str, Value]) -> dict[str, str]:
     if version is not None and version != UNNAMED:  # SGLang's, of an answer that does not stream
         attributes[names.POLICY_VERSION] = version
     count = values.integer((values.mapping(body.get("usage")) or {}).get("completion_tokens"))
+    ended = _on_prompt(body)
     if count is not None:  # recorders estimate it, and ids may be missing
-        ended: dict[str, Value] = {"usage": {"completion_tokens": count}}
-        attributes[names.RESPONSE_END] = _json(ended | ({"counts_one_choice": True} if counts_one_choice(body) else {}))
-    return attributes
+        ended |= {"usage": {"completion_tokens": count}}
+        ended |= {"counts_one_choice": True} if counts_one_choice(body) else {}
+    return attributes | ({names.RESPONSE_END: _json(ended)} if ended else {})
+
+
+def _on_prompt(body: dict[str, Value]) -> dict[str, Value]:
+    return {name: body[name] for name in _ON_PROMPT if body.get(name)}
 
 
 def spoken(body: dict[str, Value]) -> dict[str, Value]:
@@ -200,7 +208,7 @@ def spoken(body: dict[str, Value]) -> dict[str, Value]:
 def _response(body: dict[str, Value]) -> dict[str, str]:
     """Return the items of a Responses body, and how it ended, as span attributes."""
     items = values.items(body.get("output")) or []
-    ended = {name: body[name] for name in _END if body.get(name) is not None}
+    ended = {name: body[name] for name in _END if body.get(name) is not None} | _on_prompt(body)
     attributes = {names.RESPONSE_CHOICES: _json([_item(item) for item in items])} if items else {}
     return attributes | ({names.RESPONSE_END: _json(ended)} if ended else {}) | _response_tokens(body)
 

@@ -8,11 +8,10 @@ not see. The call that this code is part of stands in a ContextVar.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from contextvars import ContextVar, Token
 from functools import partial
 from time import time_ns
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from opentelemetry import context as otel_context
 from opentelemetry import trace
@@ -34,7 +33,8 @@ from art_otel.conventions.dialects.genai import (
 )
 from art_otel.scrubbing import Scrubber
 from art_otel.spans import Attributes, Value
-from art_otel.tracing.api.context import tracer
+from art_otel.tracing.api.context import detach, tracer
+from art_otel.tracing.api.run import CLOSED
 from art_otel.tracing.internal_errors import InternalErrorHandler
 from art_otel.tracing.openai.bodies import (
     LONGEST_MESSAGE,
@@ -55,6 +55,9 @@ from art_otel.tracing.openai.client import Options, Request, Response, model_of,
 from art_otel.tracing.openai.stream import ResponseTee
 from art_otel.tracing.sdk.rollout_registry import is_call_by_now, path_up, runs_code
 from art_otel.tracing.sdk.scrub_spans import texts_are_clean
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
 
 CAPTURING: Final = InternalErrorHandler("a call could not be captured; its span has no exact tokens")
 
@@ -86,7 +89,7 @@ class Call:
     """
 
     __slots__ = (
-        "_current_span",
+        "_attached_span",
         "_has_begun",
         "_response",
         "_scrubber",
@@ -113,7 +116,7 @@ class Call:
         self.ask_version: Callable[[], str | None] | None = None
         self._scrubber: Scrubber | None = None
         self._stream_close: StreamClose = "left"
-        self._current_span: ExitStack | None = None
+        self._attached_span: Token[Context] | None = None
         self._token: Token[Call | None] | None = None
 
     def __enter__(self) -> None:
@@ -123,8 +126,8 @@ class Call:
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
         """The client is done with the request, by an answer or by an error."""
         if self._token is not None:
-            _current.reset(self._token)
-        if self._current_span is not None or error is not None:
+            detach(self._token)
+        if self._attached_span is not None or error is not None:
             with CAPTURING:
                 self._leave(error)
 
@@ -139,14 +142,11 @@ class Call:
         if is_call_by_now(trace.get_current_span()):  # of a provider that is not recorded
             return
         self.span, self.is_own = _start(client, options), True
-        self._current_span = ExitStack()
-        self._current_span.enter_context(
-            trace.use_span(self.span, record_exception=False, set_status_on_exception=False)
-        )
+        self._attached_span = otel_context.attach(trace.set_span_in_context(self.span))
 
     def told(self, options: Options) -> Options:
-        """Let a gateway, or a traced server, know of a span of ours, as instrumentors do of theirs."""
-        if self.span is None or not self.is_own or not self.is_in_rollout:
+        """Let a gateway, or a traced server, know of the span: not every instrumentor does so for its own."""
+        if self.span is None or not self.is_in_rollout:
             return options
         headers: dict[str, str] = {}
         TraceContextTextMapPropagator().inject(headers, trace.set_span_in_context(self.span))
@@ -189,8 +189,8 @@ class Call:
         return self.span is not None and names.ROLLOUT_ID in attributes_of(self.span)
 
     def _leave(self, error: BaseException | None) -> None:
-        if self._current_span is not None:
-            self._current_span.close()
+        if self._attached_span is not None:
+            detach(self._attached_span)
         span = self.span
         if span is None:
             return
@@ -395,5 +395,8 @@ def _tell_error(span: Span, error: str, message: str) -> None:
 
 
 def _fail(span: Span, error: BaseException) -> None:
-    _tell_error(span, type(error).__name__, str(error)[:LONGEST_MESSAGE])
+    if isinstance(error, GeneratorExit):  # its coroutine is closed
+        _tell_error(span, *CLOSED)
+    else:
+        _tell_error(span, type(error).__name__, str(error)[:LONGEST_MESSAGE])
     span.end()

@@ -48,7 +48,8 @@ class RecordingSpanProcessor(SpanProcessor):
 
     `rewrites` change each span of a rollout. `about` is put on each rollout's own span that does not say it itself.
     Without a `spool` lines are in memory, as long as their rollouts are open. `rollout_spans` are globs of
-    span names that begin a rollout. `process_rollout` gathers calls that nothing is around.
+    span names that begin a rollout. `rollout_attributes` are names of attributes that traces of one rollout share: the
+    lines of their spans say it. `process_rollout` gathers calls that nothing is around.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class RecordingSpanProcessor(SpanProcessor):
         rollouts: RolloutBuffer | None = None,
         rewrites: Sequence[Rewrite] = (),
         rollout_spans: Sequence[str] = (),
+        rollout_attributes: Sequence[str] = (),
         process_rollout: ProcessRollout | None = None,
         about: Mapping[str, str] | None = None,
     ) -> None:
@@ -65,6 +67,7 @@ class RecordingSpanProcessor(SpanProcessor):
         self.rollouts = RolloutBuffer() if rollouts is None else rollouts
         self.spool: Spool = MemorySpool() if spool is None else spool
         self.registry = RolloutRegistry(rollout_spans)
+        self._rollout_attributes = tuple(rollout_attributes)
         self._rewritten: Rewrite = partial(_rewrite, tuple(rewrites))  # no method: it would hold the processor
         self._process_rollout = process_rollout
         self._about = dict(about or {})
@@ -245,6 +248,8 @@ class RecordingSpanProcessor(SpanProcessor):
         self._record_end(span, active)
 
     def _record_end(self, span: ReadableSpan, active: ActiveSpan) -> None:
+        if self._rollout_attributes:
+            span = self._with_joined_id(span, active)
         written = self._write(self._lines.line(span))
         if active.is_aside:
             self.rollouts.add(active.rollout or "", written)
@@ -254,6 +259,18 @@ class RecordingSpanProcessor(SpanProcessor):
             if active.is_root and scope_of(span) != SCOPE and not self.rollouts.has_llm_calls(active.rollout):
                 self._note_without_calls(span.name)
             self.rollouts.ended(active.rollout, written, is_root=active.is_root)
+
+    def _with_joined_id(self, span: ReadableSpan, active: ActiveSpan) -> ReadableSpan:
+        """Let a span say by which value its trace is joined with others, if its rollout was made up for it."""
+        rollout, process_rollout = active.rollout, self._process_rollout
+        is_of_process = process_rollout is not None and rollout == process_rollout.rollout_id
+        if active.is_aside or rollout is None or not (is_of_process or self.rollouts.is_made_up(rollout)):
+            return span
+        for name in self._rollout_attributes:
+            value = (span.attributes or {}).get(name, span.resource.attributes.get(name))
+            if isinstance(value, str | int | float) and not isinstance(value, bool) and value != "":
+                return with_attributes(span, {attributes.ROLLOUT_JOINED_ID: str(value)})
+        return span
 
     def _note_without_calls(self, name: str) -> None:
         """Note that a request's span ended, or another of the app that is a rollout, and no call began in it."""

@@ -300,7 +300,7 @@ class PendingSpans:
     """
 
     def __init__(self) -> None:
-        self._traces: OrderedDict[int, list[ReadableSpan]] = OrderedDict()
+        self._traces: OrderedDict[int, list[tuple[ReadableSpan, int]]] = OrderedDict()
         self._count = 0
         self._bytes = 0
 
@@ -311,18 +311,19 @@ class PendingSpans:
         if span.parent is None or span.parent.is_remote:
             self.pop(trace_id)
             return
-        self._traces.setdefault(trace_id, []).append(span)
+        size = _size(span)
+        self._traces.setdefault(trace_id, []).append((span, size))
         self._count += 1
-        self._bytes += _size(span)
+        self._bytes += size
         while self._count > MAX_SPANS or (self._bytes > MAX_BYTES and self._traces):
             self.pop(next(iter(self._traces)))
 
     def pop(self, trace_id: int) -> list[ReadableSpan]:
         """The spans of a trace, which wait no longer."""
-        spans = self._traces.pop(trace_id, [])
-        self._count -= len(spans)
-        self._bytes -= sum(map(_size, spans))
-        return spans
+        entries = self._traces.pop(trace_id, [])
+        self._count -= len(entries)
+        self._bytes -= sum(size for _, size in entries)
+        return [span for span, _ in entries]
 
 
 def _size(span: ReadableSpan) -> int:
@@ -427,6 +428,11 @@ class ProcessRollout:
             if self._without_calls is not None and self._without_calls != self._calls_after:
                 self._warn_of_lost_calls(self._without_calls)
             return self._id
+
+    @property
+    def rollout_id(self) -> str | None:
+        """Its id, None before it begins."""
+        return self._id
 
     def ended_without_calls(self, name: str) -> None:
         """Note that a rollout ended without calls that a span of the app is, as that of a request."""

@@ -33,6 +33,15 @@ OPENAI_INSTRUMENTORS: Final[Mapping[Instrumentor, str]] = {
 }
 """Where the class of each instrumentor of the openai client is, the preferred first."""
 
+BREAKING: Final[Mapping[Instrumentor | None, str]] = {
+    "openllmetry": "instructor, Starlette's StreamingResponse and `with` of Completions raise TypeError",
+    "openinference": "instructor and Starlette's StreamingResponse raise TypeError",
+}
+"""What instrumentors of the openai client break in an app that streams (OpenLLMetry 0.62.4, OpenInference 0.1.66)."""
+
+BYPASSED: Final[frozenset[Instrumentor | None]] = frozenset[Instrumentor | None]({"openllmetry"})
+"""Those that art-otel chooses by itself, and leads such requests around: `tracing.openai.bypass`."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClientLibrary:

@@ -51,8 +51,8 @@ def configure(**keywords: Unpack[Keywords]) -> "Tracing":
     - What is recorded: `capture_content`, `scrub`, `scrub_patterns`, `scrub_keeps`, `request_tokens`, `policy_version`,
       `policy_version_header`, `closed_streams`, and by which `instrumentor`.
       `policy_version` may be a function, also of the request's model, such as `lambda model: model` for LoRA adapters.
-    - Rollouts: `rollout_spans`, `split`, `trust_rollout_ids`, `grace_seconds`, `max_open_rollouts`,
-      `max_rollout_hours`.
+    - Rollouts: `rollout_spans`, `rollout_attributes`, `split`, `trust_rollout_ids`, `grace_seconds`,
+      `max_open_rollouts`, `max_rollout_hours`.
 
     Call it before the first span. A later call may add keywords; the keywords of earlier calls stay. `project` and
     `model` may change at any time. `ART_OTEL_ENABLED=0` turns tracing off. Raises UsageError for an invalid setting,

@@ -18,7 +18,7 @@ from typing import Final, Literal, TypeAlias
 from art_otel.tracing.autoload import ENABLED, is_sdk_off
 from art_otel.tracing.sdk.rollout_registry import FRAMEWORKS, Framework
 from art_otel.tracing.sdk.span_parts import content_environment
-from art_otel.tracing.setup.clients import CLIENT_LIBRARIES, OPENAI, ClientLibrary
+from art_otel.tracing.setup.clients import BREAKING, BYPASSED, CLIENT_LIBRARIES, OPENAI, ClientLibrary
 from art_otel.tracing.setup.instrument import DISABLED, Installed, installed_instrumentors, is_disabled
 from art_otel.tracing.setup.providers import EXPORTERS, entry_points_of, exporter_names
 from art_otel.tracing.setup.settings import DIR, Problem, Settings, read_settings
@@ -28,6 +28,8 @@ Findings: TypeAlias = Iterator[tuple[Level, str]]
 
 _LENGTH_LIMITS: Final = ("OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT", "OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT")
 _COUNT_LIMITS: Final = ("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "OTEL_ATTRIBUTE_COUNT_LIMIT")
+_FEW_ATTRIBUTES: Final = 1000
+"""A limit below it is reached by conversations: OpenInference writes two attributes or more for each message."""
 _DISTRO: Final = "opentelemetry_distro"
 _OURS: Final = frozenset({"starlette"})
 """Frameworks that art-otel requires, so that their presence says nothing."""
@@ -176,6 +178,8 @@ def _instrumentor(about: Environment) -> Findings:
         if library.module not in about.clients:
             continue
         yield _openai_instrumentor(about) if library is OPENAI else _instrumentor_of(library, about)
+        if library is OPENAI:
+            yield from _bypassed(about)
         installed = about.of_library(library)
         if len(installed) > 1:
             names = ", ".join(one.label for one in installed)
@@ -218,6 +222,18 @@ def _openai_instrumentor(about: Environment) -> tuple[Level, str]:
     return "warning", f"{missing}: calls get spans of art-otel; pip install opentelemetry-instrumentation-openai"
 
 
+def _bypassed(about: Environment) -> Findings:
+    """Say which requests of the openai client its instrumentor would break, and what becomes of them."""
+    used = about.candidates[0].kind if about.candidates and not is_disabled(about.environ) else None
+    if used not in BREAKING:
+        return
+    breaks = f"{used} gives the app another object in place of the client's streams, on which {BREAKING[used]}"
+    if about.settings.instrumentor == "auto" and used in BYPASSED:
+        yield "note", f"{breaks}: streams get spans of art-otel, unless ART_OTEL_INSTRUMENTOR={used} is set"
+    else:
+        yield "warning", f"{breaks}: set ART_OTEL_INSTRUMENTOR=none if the app uses one of them"
+
+
 def _requests(about: Environment) -> Findings:
     listed = {one.distribution: one for one in about.frameworks if one.distribution not in _OURS}
     for framework in listed.values():
@@ -252,11 +268,12 @@ def _limits(about: Environment) -> Findings:
     if cut:
         yield "problem", f"{', '.join(cut)} cuts messages in the middle: unset it"
     counts = [about.environ[variable] for variable in _COUNT_LIMITS if about.environ.get(variable)]
-    if counts and counts[0].isdecimal() and int(counts[0]) < 128:
-        yield "warning", f"spans keep {counts[0]} attributes only; the default is 128"
+    if counts and counts[0].isdecimal() and int(counts[0]) < _FEW_ATTRIBUTES:
+        advice = "unset it, and art-otel's provider keeps all"
+        yield "warning", f"spans keep {counts[0]} attributes only, and lose long prompts: {advice}"
     elif not counts and [one.kind for one in about.candidates[:1]] == ["openinference"]:
-        advice = f"set {_COUNT_LIMITS[0]}=100000"
-        yield "warning", f"OpenInference writes several attributes a message, spans keep 128: {advice}"
+        text = "OpenInference writes several attributes a message, and a tracer provider of the app keeps 128"
+        yield "note", f"{text}: if the app makes one, set {_COUNT_LIMITS[0]}=100000"
 
 
 def _exporters(about: Environment) -> Findings:

@@ -2,7 +2,8 @@
 
 Invariant: an instrumentor that the app, or opentelemetry-instrument, starts is the one in use: ours never stands beside
 it. Ours starts when the library has been imported and nobody instruments it; it gives way when somebody does later.
-What wrappers it leaves then (OpenLLMetry's do not all go) pass calls through.
+What wrappers it leaves then (OpenLLMetry's do not all go) pass calls through. Where nobody has named one, requests that
+ours would break go around it (`BYPASSED`).
 """
 
 import logging
@@ -12,7 +13,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 from opentelemetry import trace
 from opentelemetry.metrics import NoOpMeterProvider
@@ -21,7 +22,16 @@ from wrapt import wrap_function_wrapper
 
 from art_otel.forks import after_fork
 from art_otel.tracing.internal_errors import is_of_signal
-from art_otel.tracing.setup.clients import BY_ENTRY_POINT, INSTRUMENTORS, OPENAI, OPENAI_INSTRUMENTORS, ClientLibrary
+from art_otel.tracing.openai.bypass import place_bypass
+from art_otel.tracing.openai.client import Patches
+from art_otel.tracing.setup.clients import (
+    BY_ENTRY_POINT,
+    BYPASSED,
+    INSTRUMENTORS,
+    OPENAI,
+    OPENAI_INSTRUMENTORS,
+    ClientLibrary,
+)
 from art_otel.tracing.setup.settings import Instrumentor
 
 logger = logging.getLogger(__name__)
@@ -88,8 +98,7 @@ class _Pausable(TracerProvider):
     Then its wrappers pass calls through, and what is below a call keeps its parent.
     """
 
-    def __init__(self, kind: Instrumentor | None) -> None:
-        self.kind = kind
+    def __init__(self) -> None:
         self.active = True
 
     def get_tracer(self, *scope: Any, **kwargs: Any) -> Tracer:  # noqa: ANN401 # as OTel
@@ -113,13 +122,25 @@ class _PausableTracer(Tracer):
         return self._tracer.start_as_current_span(*args, **kwargs)
 
 
+class _Started(NamedTuple):
+    """An instrumentor that art-otel has started because `wanted` asked for it, with what it makes spans with.
+
+    `bypass` leads the requests around it that it would break.
+    """
+
+    wanted: Instrumentor
+    instrumentor: Any
+    provider: _Pausable
+    bypass: Patches
+
+
 class Instrumentation:
     """One a process. `on_provider` learns of providers that the app gives to an instrumentor of its own."""
 
     def __init__(self, on_provider: Callable[[TracerProvider], None]) -> None:
         self._on_provider = on_provider
         self._lock = threading.RLock()
-        self._started: dict[str, tuple[Any, _Pausable]] = {}
+        self._started: dict[str, _Started] = {}
         self._starting: int | None = None
         self._by_app: set[str] = set()
         after_fork(self._after_fork)
@@ -137,8 +158,8 @@ class Instrumentation:
             wanted = "auto"
         with self._lock:
             started = self._started.get(library.module)
-            if started is not None and wanted in ("auto", started[1].kind):
-                started[1].active = True
+            if started is not None and started.wanted == wanted:
+                started.provider.active = True
                 return
             self._take_away(library)
             if library.module in self._by_app or wanted == "none" or is_disabled(os.environ, library):
@@ -150,26 +171,26 @@ class Instrumentation:
             if not candidates and wanted != "auto":
                 logger.warning("art-otel: %s is not installed; the calls of the client get spans of art-otel", wanted)
             for one in candidates:
-                if _is_half_imported(one.entry_point.module) or self._start(one):
+                if _is_half_imported(one.entry_point.module) or self._start(one, wanted):
                     return
 
     def pause(self) -> None:
         """Let calls pass through our instrumentors until `start`: restarting one takes a tenth of a second."""
         with self._lock:
-            for _, spans in self._started.values():
-                spans.active = False
+            for started in self._started.values():
+                started.provider.active = False
 
     def _take_away(self, library: ClientLibrary) -> None:
         with self._lock:
             started = self._started.pop(library.module, None)
             if started is not None:
-                instrumentor, spans = started
-                spans.active = False
-                instrumentor.uninstrument()
+                started.provider.active = False
+                started.bypass.undo()
+                started.instrumentor.uninstrument()
 
-    def _start(self, one: Installed) -> bool:
+    def _start(self, one: Installed, wanted: Instrumentor) -> bool:
         self._starting = threading.get_ident()
-        provider = _Pausable(one.kind)
+        provider = _Pausable()
         try:
             instrumentor = one.entry_point.load()()
             # Metrics are none of our business, and would count twice beside those of an instrumentor of the app.
@@ -183,7 +204,8 @@ class Instrumentation:
             self._starting = None
         if not instrumentor.is_instrumented_by_opentelemetry:  # it has said why: a version that it does not support
             return False
-        self._started[one.library.module] = (instrumentor, provider)
+        bypass = place_bypass() if wanted == "auto" and one.kind in BYPASSED else Patches()
+        self._started[one.library.module] = _Started(wanted, instrumentor, provider, bypass)
         return True
 
     def _before_instrument(

@@ -2,7 +2,8 @@
 
 Invariant: a provider of the app keeps everything it had: processors, exporters, sampler, resource; `detach` gives back
 exactly that. What its sampler lets through stays as it decided; what it drops is recorded without the sampled flag, so
-exporters leave it out and other services are told the same as before. Only ids of the SDK's own generator come from
+exporters leave it out. Other services get the same flag, and the trace's state says that this app records the trace: a
+gateway of ours would else record its calls as a rollout of their own. Only ids of the SDK's own generator come from
 elsewhere: agents seed `random` for each episode, and two spans must not share an id. An app without a provider has ours
 (`make_provider`), by the OTEL_* variables; an exporter that is missing or broken costs only itself.
 """
@@ -17,9 +18,17 @@ from importlib.metadata import entry_points
 from typing import Any, Final, cast
 
 from opentelemetry.context import Context
-from opentelemetry.sdk.environment_variables import OTEL_EXPERIMENTAL_RESOURCE_DETECTORS
+from opentelemetry.sdk.environment_variables import (
+    OTEL_ATTRIBUTE_COUNT_LIMIT,
+    OTEL_EVENT_ATTRIBUTE_COUNT_LIMIT,
+    OTEL_EXPERIMENTAL_RESOURCE_DETECTORS,
+    OTEL_LINK_ATTRIBUTE_COUNT_LIMIT,
+    OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT,
+    OTEL_SPAN_EVENT_COUNT_LIMIT,
+    OTEL_SPAN_LINK_COUNT_LIMIT,
+)
 from opentelemetry.sdk.resources import SERVICE_NAME, OTELResourceDetector, Resource
-from opentelemetry.sdk.trace import ConcurrentMultiSpanProcessor, TracerProvider
+from opentelemetry.sdk.trace import ConcurrentMultiSpanProcessor, SpanLimits, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.sdk.trace.id_generator import IdGenerator, RandomIdGenerator
 from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
@@ -28,6 +37,7 @@ from opentelemetry.trace import TracerProvider as AnyTracerProvider
 from opentelemetry.trace.span import TraceState
 from opentelemetry.util.types import Attributes
 
+from art_otel.tracing.api.context import RECORDED, TRACE_STATE
 from art_otel.tracing.internal_errors import guarded
 from art_otel.tracing.sdk.processor import RecordingSpanProcessor
 from art_otel.tracing.setup.settings import Settings
@@ -171,15 +181,21 @@ class RolloutSampler(Sampler):
         links: Sequence[Link] | None = None,
         trace_state: TraceState | None = None,
     ) -> SamplingResult:
-        """Decide as the inner sampler, but record what it drops."""
+        """Decide as the inner sampler, but record what it drops, and say so to whoever is called from there."""
         result = self.inner.should_sample(parent_context, trace_id, name, kind, attributes, links, trace_state)
         if result.decision is Decision.DROP:
-            return SamplingResult(Decision.RECORD_ONLY, attributes, result.trace_state)
+            return SamplingResult(Decision.RECORD_ONLY, attributes, _recorded(result.trace_state))
         return result
 
     def get_description(self) -> str:
         """Return the description of the inner sampler."""
         return self.inner.get_description()
+
+
+def _recorded(state: TraceState | None) -> TraceState:
+    """The state of a trace with the member that says that this app records it."""
+    state = TraceState() if state is None else state
+    return state if TRACE_STATE in state else state.add(TRACE_STATE, RECORDED)
 
 
 class SystemIdGenerator(IdGenerator):
@@ -209,12 +225,31 @@ def _random_number(size: int) -> int:
 
 def make_provider(settings: Settings, environ: Mapping[str, str]) -> TracerProvider:
     """A provider with the exporters that are asked for."""
-    provider = TracerProvider(resource=_resource(environ))
+    provider = TracerProvider(resource=_resource(environ), span_limits=_span_limits(environ))
     for name in exporter_names(settings.exporters, environ):
         exporter = _make_exporter(name, environ)
         if exporter is not None:
             provider.add_span_processor(BatchSpanProcessor(exporter))
     return provider
+
+
+def _span_limits(environ: Mapping[str, str]) -> SpanLimits:
+    """Limits that drop nothing, but for those that the variables of OTel set.
+
+    The SDK's default is 128 of everything, and the oldest are dropped: OpenInference writes two attributes or more for
+    each message of a prompt, so that one of 60 messages loses its first ones. The SDK cuts no values by default.
+    """
+
+    def limit(*variables: str) -> int | None:
+        return None if any(environ.get(variable) for variable in variables) else SpanLimits.UNSET
+
+    return SpanLimits(
+        max_events=limit(OTEL_SPAN_EVENT_COUNT_LIMIT),
+        max_links=limit(OTEL_SPAN_LINK_COUNT_LIMIT),
+        max_span_attributes=limit(OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT, OTEL_ATTRIBUTE_COUNT_LIMIT),
+        max_event_attributes=limit(OTEL_EVENT_ATTRIBUTE_COUNT_LIMIT, OTEL_ATTRIBUTE_COUNT_LIMIT),
+        max_link_attributes=limit(OTEL_LINK_ATTRIBUTE_COUNT_LIMIT, OTEL_ATTRIBUTE_COUNT_LIMIT),
+    )
 
 
 def _resource(environ: Mapping[str, str]) -> Resource:

@@ -82,6 +82,7 @@ class RecordingParts(TypedDict):
     rollouts: RolloutBuffer
     rewrites: list[Rewrite]
     rollout_spans: tuple[str, ...]
+    rollout_attributes: tuple[str, ...]
     process_rollout: ProcessRollout
     about: dict[str, str]
 
@@ -100,6 +101,7 @@ def recording_parts(settings: Settings) -> RecordingParts:
         rollouts=rollouts,
         rewrites=list(_rewrites(settings)),
         rollout_spans=settings.rollout_spans,
+        rollout_attributes=settings.rollout_attributes,
         process_rollout=ProcessRollout(tracer, rollouts),
         about=_about(settings),
     )

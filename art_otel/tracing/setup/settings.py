@@ -209,6 +209,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     instrumentor: Annotated[Instrumentor, _one_of(Instrumentor)] = "auto"
     # Rollouts
     rollout_spans: Annotated[tuple[str, ...], _names] = ()
+    rollout_attributes: Annotated[tuple[str, ...], _names] = ()
     split: Annotated[str | None, _text] = None
     trust_rollout_ids: Annotated[Trust, _one_of(Trust)] = "own"
     grace_seconds: Annotated[float, _number] = 2.0
@@ -252,6 +253,7 @@ class Keywords(TypedDict, total=False):
     instrumentor: Instrumentor
     # Rollouts
     rollout_spans: str | list[str] | tuple[str, ...]
+    rollout_attributes: str | list[str] | tuple[str, ...]
     split: str | None
     trust_rollout_ids: Trust
     grace_seconds: float | str

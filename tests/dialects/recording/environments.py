@@ -32,13 +32,14 @@ def python_command(program: Path, requirements: tuple[str, ...], *, day: str) ->
 
 
 def node_command(program: Path, requirements: tuple[str, ...], *, day: str) -> list[str]:
-    """The same for Node, which finds packages beside the program only: so it is copied."""
+    """The same for Node, which finds packages beside the program only: so it is copied, with its task."""
     folder = _folder(*requirements, day)
     if not _is_finished(folder):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         _run("npm", "install", "--prefix", str(folder), "--no-audit", "--no-fund", f"--before={day}", *requirements)
         _finish(folder)
+    shutil.copy(program.with_name("task.mjs"), folder)
     return ["node", str(shutil.copy(program, folder))]
 
 

@@ -3,6 +3,7 @@
 Invariant: no file names a path of the machine that it was made on.
 """
 
+import gzip
 import json
 import re
 import socket
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from tests.conversions import with_logs
 from tests.dialects.recording.environments import FOLDER
 from tests.dialects.recording.server import RecordingServer
 
@@ -18,7 +20,7 @@ _ROOT: Final = Path(__file__).resolve().parents[3]
 
 
 def write(folder: Path, name: str, server: RecordingServer, *, hidden: list[str]) -> list[Path]:
-    """Write spans, log records and truth, without the hidden paths."""
+    """Write spans, log records and truth, without the hidden paths; those of the harder conversation are compressed."""
     texts = {
         f"{name}.jsonl": _lines(server.spans),
         f"{name}.logs.jsonl": _lines(server.logs),
@@ -27,8 +29,11 @@ def write(folder: Path, name: str, server: RecordingServer, *, hidden: list[str]
     written = []
     for file, text in texts.items():
         if text:
-            (folder / file).write_text(_scrubbed(text, hidden), encoding="utf-8")
-            written.append(folder / file)
+            is_compressed = name.startswith("harder_") and file.endswith(".jsonl")
+            path = folder / (f"{file}.gz" if is_compressed else file)
+            data = _scrubbed(text, hidden).encode()
+            path.write_bytes(gzip.compress(data, mtime=0) if is_compressed else data)
+            written.append(path)
     return written
 
 
@@ -46,16 +51,18 @@ def _scrubbed(text: str, hidden: list[str]) -> str:
 
 def difference(old: Path, new: Path, name: str) -> str:
     """Say which attributes of which spans came and went; nothing where none did, or there was no old one."""
-    if not (old / f"{name}.jsonl").exists():
+    if not with_logs(old / f"{name}.jsonl"):
         return ", new"
-    before, after = (Counter(_attributes(folder / f"{name}.jsonl")) for folder in (old, new))
+    before, after = (Counter(_attributes(with_logs(folder / f"{name}.jsonl")[0])) for folder in (old, new))
     came, went = after - before, before - after
     told = [f"\n  +{times} {one}" for one, times in came.items()]
     return "".join(told + [f"\n  -{times} {one}" for one, times in went.items()])
 
 
 def _attributes(path: Path) -> Iterator[str]:
-    for line in path.read_text(encoding="utf-8").splitlines():
+    data = path.read_bytes()
+    text = (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
+    for line in text.splitlines():
         for resource in json.loads(line)["resourceSpans"]:
             for scope in resource["scopeSpans"]:
                 about = f"{scope['scope'].get('name')} {scope['scope'].get('version')}"

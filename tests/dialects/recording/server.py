@@ -47,6 +47,8 @@ class RecordingServer:
         self.spans: list[dict] = []
         self.logs: list[dict] = []
         self._numbers = itertools.count(1)
+        self._items: dict[str, dict] = {}
+        self._histories: dict[str, list[dict]] = {}
 
     def __enter__(self) -> Self:
         self._http = _Http(self, self._port)
@@ -60,6 +62,7 @@ class RecordingServer:
 
     def ask(self, api: Api, body: dict) -> tuple[dict, list[dict]]:
         """Keep the truth, and give the answer whole and in chunks."""
+        body = self._with_what_it_names(body)
         asked = api.asked(body)
         said = answer(asked, next(self._numbers), thinks=api.thinks(body))
         self.truth.append(
@@ -73,7 +76,20 @@ class RecordingServer:
                 "usage": {"input": said.input_tokens, "output": said.output_tokens},
             }
         )
-        return api.whole(body, said), list(api.chunks(body, said))
+        whole = api.whole(body, said)
+        if whole.get("object") == "response":
+            self._items |= {item["id"]: item for item in whole["output"]}
+            self._histories[whole["id"]] = [*body["input"], *whole["output"]]
+        return whole, list(api.chunks(body, said))
+
+    def _with_what_it_names(self, body: dict) -> dict:
+        """A request of Responses may name items and a response that the server has."""
+        if "input" not in body:
+            return body
+        given = body["input"]
+        items = [{"role": "user", "content": given}] if isinstance(given, str) else given
+        named = [self._items[item["id"]] if item.get("type") == "item_reference" else item for item in items]
+        return body | {"input": [*self._histories.get(body.get("previous_response_id"), ()), *named]}
 
 
 class _Http(ThreadingHTTPServer):

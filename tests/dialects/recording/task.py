@@ -1,7 +1,6 @@
 """Task: what every recording is about, and what the model says to it.
 
-Invariant: a request that has tools and no result of one yet is answered with a text and two tool calls; every other one
-with the answer. Thoughts go out only where the API shows them.
+Invariant: the answer follows from the request alone. Thoughts go out only where the API shows them.
 """
 
 import json
@@ -11,6 +10,12 @@ from typing import Final
 THOUGHTS: Final = ("Two cities, so two calls.", "Both results are there.")
 PREAMBLE: Final = "Let me look."
 ANSWER: Final = "Paris is sunny, Tokyo is rainy."
+
+LOOK: Final = "Let me look \u2603:\n"
+QUERY: Final = 'na\u00efve "quote" \\\\ / \n\ttab \u2603 \U0001d11e'
+SEARCH: Final = {"query": QUERY, "limit": 3, "ratio": 1.0, "nested": {"a": [1, 2.5, True, None], "b": ""}}
+FINALS: Final = ("  The answer is 42.\n\n", '{"answer": [1, 2.0, "x"]}', "null")
+"""What the harder conversation is answered with, a text a turn."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,7 +31,7 @@ class Answer:
     """What the model says. `thought` is None where the API does not show it."""
 
     number: int
-    text: str
+    text: str | None
     thought: str | None
     calls: tuple[tuple[str, str, dict], ...]
     input_tokens: int
@@ -34,7 +39,7 @@ class Answer:
     @property
     def output_tokens(self) -> int:
         """Words stand for tokens."""
-        return len(f"{self.thought} {self.text}".split()) + 7 * len(self.calls)
+        return len(f"{self.thought} {self.text or ''}".split()) + 7 * len(self.calls)
 
     def as_truth(self) -> dict:
         """The answer as truth files have it."""
@@ -44,6 +49,34 @@ class Answer:
 
 
 def answer(asked: Asked, number: int, *, thinks: bool) -> Answer:
+    """Answer the harder conversation where there is a tool to look up, else the one of the weather."""
+    if any("lookup" in tool["name"].lower() for tool in asked.tools):
+        return _harder_answer(asked, number, thinks=thinks)
+    return _weather_answer(asked, number, thinks=thinks)
+
+
+def _harder_answer(asked: Asked, number: int, *, thinks: bool) -> Answer:
+    """Say a text with two calls, then call without a text, then answer each turn of the user."""
+    words = len(json.dumps([asked.messages, asked.tools]).split())
+    names = [tool["name"] for tool in asked.tools]
+    turns = sum(message["role"] == "user" for message in asked.messages)
+    steps = sum(message["role"] == "assistant" for message in asked.messages)
+    lookup = next(name for name in names if "lookup" in name.lower())
+    text: str | None = FINALS[(turns - 1) % len(FINALS)]
+    calls: list[tuple[str, str, dict]] = []
+    if turns <= 1 and steps == 0:
+        text = LOOK
+        others = [name for name in names if "now" in name.lower()]
+        calls = [(f"call_a{number}", lookup, SEARCH), *((f"call_b{number}", name, {}) for name in others)]
+    elif turns <= 1 and steps == 1:
+        text, calls = None, [(f"call_c{number}", lookup, {"query": "second"})]
+    elif final := [name for name in names if name == "final_answer"]:
+        text, calls = None, [(f"call_f{number}", final[0], {"answer": text})]
+    thought = ("First look.\nThen say." if calls else "Done.") if thinks else None
+    return Answer(number=number, text=text, thought=thought, calls=tuple(calls), input_tokens=words)
+
+
+def _weather_answer(asked: Asked, number: int, *, thinks: bool) -> Answer:
     """Call the first tool that knows of weather for two cities, then answer."""
     last_user = max((at for at, message in enumerate(asked.messages) if message["role"] == "user"), default=0)
     has_results = any(message["role"] == "tool" for message in asked.messages[last_user:])

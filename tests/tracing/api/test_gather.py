@@ -177,6 +177,31 @@ def test_of_a_retried_rollout_the_last_counts(app):
     assert (questions(found), found.status, found.result) == (["two"], "ok", "a")
 
 
+def test_several_rollouts_in_one_piece_of_work_are_told(app):
+    agent = agent_of(app)
+
+    async def one_after_another():
+        return [await agent(question) for question in ("one", "two", "three")]
+
+    async def at_once():
+        return await asyncio.gather(agent("one"), agent("two"))
+
+    async def ending_badly():
+        await agent("one")
+        await agent("two", ValueError("bad"))
+
+    def plain():
+        return [asyncio.run(agent(question)) for question in ("one", "two")]
+
+    for work, count in ((one_after_another(), 3), (at_once(), 2), (ending_badly(), 2), (plain, 2)):
+        with pytest.raises(UsageError, match=rf"^{count} rollouts \(agent\) began .*gather_trajectories\(\["):
+            asyncio.run(gather_trajectory(work))
+    with pytest.raises(UsageError, match=r"^3 rollouts"):
+        asyncio.run(gather_trajectories([one_after_another(), agent("four")]))
+    found = asyncio.run(gather_trajectory(rollout(name="outer")(one_after_another)()))
+    assert [questions(child) for child in found.children] == [["one"], ["two"], ["three"]]
+
+
 def test_nested_rollouts_are_gathered_by_themselves(app):
     inner = agent_of(app, "inner")
     seen = []

@@ -104,6 +104,43 @@ def test_only_so_many_may_fail(app):
         assert f"max_exceptions={options['max_exceptions']} allows no more" in caught.value.__notes__[0]
 
 
+def test_where_all_raise_before_any_call_the_first_exception_is_raised(app):
+    agent = agent_of(app)
+    seen = []
+
+    @rollout(name="broken")
+    async def broken(number: int) -> None:
+        raise NameError(f"misspelled {number}")
+
+    @rollout(name="timed out")
+    async def cancelled() -> None:
+        raise asyncio.CancelledError
+
+    async def loop():
+        async for trajectory in gather_trajectories([broken(0), broken(1)]):
+            seen.append(trajectory.status)  # noqa: PERF401 # the loop raises at its end
+
+    def failing():
+        return [broken(number) for number in range(3)]
+
+    for run in (lambda: gather_trajectories(failing()), lambda: gather_trajectory_groups({"a": failing()})):
+        with pytest.raises(NameError, match="misspelled 0") as caught:
+            asyncio.run(run())
+        assert "all 3 rollouts raised an exception before any LLM call" in caught.value.__notes__[0]
+    with pytest.raises(NameError):
+        asyncio.run(loop())
+    assert seen == ["error", "error"]
+
+    def statuses(works, **options):
+        return [trajectory.status for trajectory in asyncio.run(gather_trajectories(works, **options))]
+
+    assert statuses(failing(), max_exceptions=3) == ["error"] * 3
+    assert statuses([*failing(), agent("1")]) == [*["error"] * 3, "ok"]
+    assert statuses([*failing(), agent("1", ValueError("later"))]) == ["error"] * 4
+    assert statuses([cancelled(), broken(0)]) == ["cancelled", "error"]
+    assert statuses([]) == []
+
+
 def test_what_is_no_bound_is_refused(app):
     agent = agent_of(app)
     for options in ({"max_concurrent": 0}, {"max_exceptions": -1}, {"max_exceptions": float("nan")}):

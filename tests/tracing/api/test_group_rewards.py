@@ -291,3 +291,15 @@ def test_without_set_up_the_trajectories_have_their_rewards():
     judged = score_group(TrajectoryGroup(group_id="g", trajectories=group), lambda _: [0.5, None])
     assert [one.reward for one in judged] == [0.5, None]
     reward(1.0, target=group[0])
+
+
+@pytest.mark.usefixtures("nothing_set_up")
+def test_rewards_of_what_was_gathered_without_a_set_up_are_in_the_trajectories_and_nothing_is_said(caplog):
+    @rollout(name="agent")
+    async def agent(number: int) -> int:
+        return number
+
+    (group,) = asyncio.run(gather_trajectory_groups({"a": [agent(1), agent(2)]}))
+    assert [one.reward for one in score_group(group, lambda _: [1.0, 0.0])] == [1.0, 0.0]
+    assert [one.reward for one in rank_group(group, lambda _, __: 1.0, both_ways=False)] == [1.0, -1.0]
+    assert caplog.messages == []

@@ -11,8 +11,10 @@ import pytest
 from opentelemetry import trace
 from opentelemetry.instrumentation.utils import suppress_instrumentation
 
+from art_otel.conventions import is_cancellation
 from art_otel.tracing.api.context import SCOPE
 from art_otel.tracing.openai import install
+from art_otel.tracing.openai.call import current_call
 from tests.tracing.openai.expected import check_whole, exchange_of
 from tests.tracing.openai.instrumented import MODEL, Instrumented, instrumented
 
@@ -129,6 +131,8 @@ def test_the_span_says_in_standard_words_what_was_asked_and_answered(bare, serve
         "gen_ai.response.finish_reasons": ("tool_calls", "tool_calls"),
         "gen_ai.usage.input_tokens": sent["usage"]["prompt_tokens"],
         "gen_ai.usage.output_tokens": sent["usage"]["completion_tokens"],
+        "gen_ai.usage.total_tokens": sent["usage"]["total_tokens"],
+        "gen_ai.request.stream": False,
         "server.address": "127.0.0.1",
     }
     assert [(one["role"], one["parts"][0]["content"]) for one in asked_of] == [
@@ -224,3 +228,35 @@ def test_parameters_that_were_not_given_are_not_written(traced, caplog):
         client.chat.completions.create(model=MODEL, messages=HI, reasoning_effort=openai.omit, user=openai.NOT_GIVEN)
     assert "Invalid type" not in caplog.text
     assert not [name for span in traced.ended for name in span.attributes if "temperature" in name or "user" in name]
+
+
+class Silent:
+    """A server that never answers, and nothing to close where there is no loop."""
+
+    async def handle_async_request(self, _request):
+        await asyncio.get_running_loop().create_future()
+
+
+@pytest.mark.parametrize("instrumentor", [None, "openllmetry"])
+def test_a_call_whose_coroutine_is_closed_in_another_context_was_cancelled(server, monkeypatch, caplog, instrumentor):
+    app = Instrumented(server.url)
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", app.provider)
+    install()
+
+    async def ask() -> None:
+        client = app.async_client(http_client=openai.DefaultAsyncHttpxClient(transport=Silent()))
+        await client.chat.completions.create(model=MODEL, messages=HI)
+
+    with instrumented(instrumentor, app.provider):
+        loop = asyncio.new_event_loop()
+        with app.rollout():
+            task = loop.create_task(ask())
+            loop.run_until_complete(asyncio.sleep(0.05))
+        task._log_destroy_pending = False
+        task.get_coro().close()
+        loop.close()
+    call = app.call()
+    assert call.failed
+    assert is_cancellation(call.error_type)
+    assert instrumentor or not caplog.records  # an instrumentor leaves its own context as OTel does, which logs that
+    assert current_call() is None

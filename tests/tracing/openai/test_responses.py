@@ -1,13 +1,17 @@
 """Every way to ask for completions and responses, under every instrumentor: each says what was asked and sampled."""
 
 import asyncio
+import json
 
 import pytest
 from openai.types.shared import Reasoning
+from opentelemetry import trace
 
+from art_otel.tracing.openai import install, uninstall
 from tests.gaps import kinds
+from tests.model_gateway.test_faults import Answering
 from tests.tracing.openai.expected import check_whole
-from tests.tracing.openai.instrumented import MODEL
+from tests.tracing.openai.instrumented import INSTRUMENTORS, MODEL, Instrumented, instrumented
 from tests.tracing.openai.test_calls import TOOLS, Place
 
 
@@ -168,3 +172,32 @@ def test_async_responses(app, server):
     assert len({call.response_id for call in calls}) == 8
     for call in calls:
         check_whole(call, server)
+
+
+def responses(*outputs: list[dict]) -> list[tuple[int, dict[str, str], bytes]]:
+    """Whole answers of a server, one a list of output items."""
+    bodies = [
+        json.dumps({"id": f"resp_{number}", "object": "response", "status": "completed", "output": items}).encode()
+        for number, items in enumerate(outputs)
+    ]
+    return [(200, {"content-type": "application/json", "content-length": str(len(body))}, body) for body in bodies]
+
+
+SAID = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "yes", "annotations": []}]}
+COMPACTION = {"type": "compaction", "id": "cmp_1", "encrypted_content": "gA=="}
+
+
+@pytest.mark.parametrize("instrumentor", [None, *INSTRUMENTORS])
+def test_what_a_server_has_or_left_out_of_a_prompt_is_doubted(monkeypatch, instrumentor):
+    answers = responses([COMPACTION, SAID], [SAID], [SAID])
+    with Answering(*answers) as server:
+        live = Instrumented(f"{server.url}/v1")
+        monkeypatch.setattr(trace, "_TRACER_PROVIDER", live.provider)
+        install()
+        with instrumented(instrumentor, live.provider), live.client() as client, live.rollout():
+            client.responses.create(model=MODEL, input="Hi", context_management=[{"type": "compaction"}])
+            client.responses.create(model=MODEL, input=[COMPACTION, SAID, {"role": "user", "content": "More"}])
+            client.responses.create(model=MODEL, input="More", conversation="conv_1")
+        uninstall()
+    assert [kinds(call) for call in live.calls()] == [("compacted",), ("compacted",), ("history on the server",)]
+    assert [turn.tokens_untrained for turn in live.trajectory().turns] == [None] * 3

@@ -1,11 +1,13 @@
 """Our processor on whatever provider there is, and a provider with the exporters that variables ask for."""
 
+import os
+
 import pytest
 from opentelemetry.sdk.trace import ConcurrentMultiSpanProcessor, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
-from opentelemetry.trace import NoOpTracerProvider
+from opentelemetry.trace import Link, NoOpTracerProvider, SpanContext
 
 from art_otel.tracing.sdk.processor import RecordingSpanProcessor
 from art_otel.tracing.setup.providers import (
@@ -185,6 +187,40 @@ def test_exporters_are_those_that_somebody_asked_for(given, environ, names):
 )
 def test_the_protocol_says_which_otlp(environ, found):
     assert entry_points_of("otlp", environ) == found
+
+
+LIMITED = [
+    *("OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", "OTEL_EVENT_ATTRIBUTE_COUNT_LIMIT", "OTEL_LINK_ATTRIBUTE_COUNT_LIMIT"),
+    *("OTEL_SPAN_EVENT_COUNT_LIMIT", "OTEL_SPAN_LINK_COUNT_LIMIT"),
+]
+"""What may be limited, in the order in which `sizes_of_a_large_span` counts it."""
+
+
+def sizes_of_a_large_span() -> list[int]:
+    """How much our provider keeps of a span that has 400 of everything; none of its values is cut."""
+    provider = make_provider(Settings(), os.environ)
+    many = {f"a.{number}": "x" * 5000 for number in range(400)}
+    other = SpanContext(1, 1, is_remote=False)
+    span = provider.get_tracer("t").start_span("s", attributes=many, links=[Link(other, many)] * 400)
+    for _ in range(400):
+        span.add_event("e", many)
+    span.end()
+    assert {len(value) for value in span.attributes.values()} == {5000}
+    provider.shutdown()
+    kept = span.attributes, span.events[0].attributes, span.links[0].attributes, span.events, span.links
+    return [len(one) for one in kept]
+
+
+@pytest.mark.parametrize(
+    ("limited", "few"),
+    [({}, ()), *(({name: "7"}, (name,)) for name in LIMITED), ({"OTEL_ATTRIBUTE_COUNT_LIMIT": "7"}, LIMITED[:3])],
+)
+def test_our_provider_drops_nothing_but_what_a_variable_limits(monkeypatch, limited, few):
+    for name in LIMITED:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in limited.items():
+        monkeypatch.setenv(name, value)
+    assert sizes_of_a_large_span() == [7 if name in few else 400 for name in LIMITED]
 
 
 def test_an_exporter_that_is_installed_is_used_and_one_that_is_missing_costs_only_itself(caplog):

@@ -52,12 +52,14 @@ def test_ids_are_written_where_the_prompt_is_clean(tmp_path, server, asked, sett
         assert found.get("art.scrubbed.content") == (None if written else {"boolValue": True})
 
 
+@pytest.mark.parametrize(("instrumentor", "name"), [("openllmetry", "openai.chat"), ("auto", "chat m")])
 @pytest.mark.parametrize("mode", ["on", pytest.param("mark", marks=pytest.mark.program)])
-def test_a_secret_across_the_chunks_of_a_stream_is_not_spelled_by_ids(tmp_path, server, mode):
+def test_a_secret_across_the_chunks_of_a_stream_is_not_spelled_by_ids(tmp_path, server, mode, instrumentor, name):
     asked = f"model='m', messages=[{{'role': 'user', 'content': 'Hi #say={KEY}'}}], stream=True"
     code = f"import art_otel\nfrom openai import OpenAI\nfor _ in OpenAI().chat.completions.create({asked}): pass"
-    found = run_code(tmp_path, code, **ON, **asking(server), ART_OTEL_SCRUB=mode)
-    (span,) = [span for span in found.spans if span["name"] == "openai.chat" and "endTimeUnixNano" in span]
+    chosen = {"ART_OTEL_SCRUB": mode, "ART_OTEL_INSTRUMENTOR": instrumentor}
+    found = run_code(tmp_path, code, **ON, **asking(server), **chosen)
+    (span,) = [span for span in found.spans if span["name"] == name and "endTimeUnixNano" in span]
     names = {pair["key"] for pair in span["attributes"]}
     assert "art.scrubbed.content" in names
     assert ("art.tokens.completion.0" in names) == (mode == "mark")

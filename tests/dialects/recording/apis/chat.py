@@ -35,7 +35,7 @@ def chunks(body: dict, answer: Answer) -> Iterator[dict]:
     """A word a chunk; arguments in two."""
     head = _head(body, answer, "chat.completion.chunk")
     deltas: list[dict] = [{"role": "assistant", "content": ""}, {"reasoning_content": answer.thought}]
-    deltas += [{"content": piece} for piece in pieces(answer.text)]
+    deltas += [{"content": piece} for piece in pieces(answer.text or "") if piece]
     for at, call in enumerate(answer.calls):
         whole_call = _call(*call)
         arguments = whole_call["function"]["arguments"]

@@ -31,17 +31,18 @@ def whole(_: dict, answer: Answer) -> dict:
         {"toolUse": {"toolUseId": call_id, "name": name, "input": arguments}}
         for call_id, name, arguments in answer.calls
     ]
-    said = {"role": "assistant", "content": [{"text": answer.text}, *uses]}
+    said = {"role": "assistant", "content": [*([] if answer.text is None else [{"text": answer.text}]), *uses]}
     return {"output": {"message": said}, "stopReason": _stop(answer), "usage": _usage(answer), "metrics": _METRICS}
 
 
 def chunks(_: dict, answer: Answer) -> Iterator[dict]:
     """Events, each under its name."""
     yield {"messageStart": {"role": "assistant"}}
-    for piece in pieces(answer.text):
-        yield {"contentBlockDelta": {"contentBlockIndex": 0, "delta": {"text": piece}}}
-    yield {"contentBlockStop": {"contentBlockIndex": 0}}
-    for at, (call_id, name, arguments) in enumerate(answer.calls, start=1):
+    if answer.text is not None:
+        for piece in pieces(answer.text):
+            yield {"contentBlockDelta": {"contentBlockIndex": 0, "delta": {"text": piece}}}
+        yield {"contentBlockStop": {"contentBlockIndex": 0}}
+    for at, (call_id, name, arguments) in enumerate(answer.calls, start=0 if answer.text is None else 1):
         where = {"contentBlockIndex": at}
         yield {"contentBlockStart": where | {"start": {"toolUse": {"toolUseId": call_id, "name": name}}}}
         yield {"contentBlockDelta": where | {"delta": {"toolUse": {"input": json.dumps(arguments)}}}}

@@ -15,7 +15,11 @@ def asked(body: dict) -> Asked:
         parts = given["parts"]
         results = [part["functionResponse"] for part in parts if "functionResponse" in part]
         messages += [
-            {"role": "tool", "content": json.dumps(one.get("response")), "tool_call_id": one.get("id")}
+            {
+                "role": "tool",
+                "content": json.dumps(one.get("response"), ensure_ascii=False),
+                "tool_call_id": one.get("id"),
+            }
             for one in results
         ]
         said = _said("assistant" if given.get("role") == "model" else "user", parts)
@@ -54,7 +58,8 @@ def chunks(body: dict, answer: Answer) -> Iterator[dict]:
 def _parts(answer: Answer) -> list[dict]:
     thoughts: list[dict] = [] if answer.thought is None else [{"text": answer.thought, "thought": True}]
     calls = [{"functionCall": {"id": call_id, "name": name, "args": args}} for call_id, name, args in answer.calls]
-    return [*thoughts, {"text": answer.text}, *calls]
+    texts = [] if answer.text is None else [{"text": answer.text}]
+    return [*thoughts, *texts, *calls]
 
 
 def _response(body: dict, answer: Answer, parts: list[dict], *, is_last: bool) -> dict:

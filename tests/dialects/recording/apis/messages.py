@@ -35,7 +35,7 @@ def _said(role: str, blocks: list[dict]) -> dict:
 
 def whole(body: dict, answer: Answer) -> dict:
     """A message of blocks: thinking, text, tool uses."""
-    blocks: list[dict] = [{"type": "text", "text": answer.text}]
+    blocks: list[dict] = [] if answer.text is None else [{"type": "text", "text": answer.text}]
     if answer.thought is not None:
         blocks.insert(0, {"type": "thinking", "thinking": answer.thought, "signature": "c2ln"})
     blocks += [

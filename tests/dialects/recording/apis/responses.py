@@ -45,19 +45,12 @@ def whole(body: dict, answer: Answer) -> dict:
     """A response with its items: thoughts, text, calls."""
     number = answer.number
     output: list[dict] = [
-        {
-            "type": "reasoning",
-            "id": f"rs_{number}",
-            "summary": [{"type": "summary_text", "text": answer.thought}],
-        },
-        {
-            "type": "message",
-            "id": f"msg_{number}",
-            "role": "assistant",
-            "status": "completed",
-            "content": [{"type": "output_text", "text": answer.text, "annotations": [], "logprobs": []}],
-        },
+        {"type": "reasoning", "id": f"rs_{number}", "summary": [{"type": "summary_text", "text": answer.thought}]}
     ]
+    if answer.text is not None:
+        part = {"type": "output_text", "text": answer.text, "annotations": [], "logprobs": []}
+        about = {"type": "message", "id": f"msg_{number}", "role": "assistant", "status": "completed"}
+        output.append(about | {"content": [part]})
     for at, (call_id, name, arguments) in enumerate(answer.calls):
         about = {"type": "function_call", "id": f"fc_{number}_{at}", "call_id": call_id, "status": "completed"}
         output.append(about | {"name": name, "arguments": json.dumps(arguments)})

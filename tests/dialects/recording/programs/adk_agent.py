@@ -5,7 +5,7 @@ import os
 import sys
 
 from recorder import recorded
-from task import QUESTION, SYSTEM, get_weather
+from task import FUNCTIONS, QUESTIONS, SYSTEM
 
 URL = os.environ["MODEL_URL"]
 
@@ -24,12 +24,13 @@ async def run(mode: str) -> None:
     from google.adk.runners import InMemoryRunner
     from google.genai import types
 
-    agent = LlmAgent(name="weather", model=model(mode), instruction=SYSTEM, tools=[get_weather])
+    agent = LlmAgent(name="weather", model=model(mode), instruction=SYSTEM, tools=list(FUNCTIONS))
     runner = InMemoryRunner(agent=agent, app_name="weather")
     session = await runner.session_service.create_session(app_name="weather", user_id="user")
-    asked = types.Content(role="user", parts=[types.Part(text=QUESTION)])
-    async for _ in runner.run_async(user_id="user", session_id=session.id, new_message=asked):
-        pass
+    for question in QUESTIONS:
+        asked = types.Content(role="user", parts=[types.Part(text=question)])
+        async for _ in runner.run_async(user_id="user", session_id=session.id, new_message=asked):
+            pass
 
 
 if __name__ == "__main__":

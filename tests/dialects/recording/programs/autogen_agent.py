@@ -5,7 +5,7 @@ import os
 import sys
 
 from recorder import recorded
-from task import QUESTION, SYSTEM, get_weather
+from task import FUNCTIONS, QUESTIONS, SYSTEM
 
 
 async def run() -> None:
@@ -19,8 +19,10 @@ async def run() -> None:
         api_key="key",
         model_info=knows | {"structured_output": False},
     )
-    agent = AssistantAgent("weather", client, tools=[get_weather], system_message=SYSTEM, reflect_on_tool_use=True)
-    await agent.run(task=QUESTION)
+    options = {"system_message": SYSTEM, "reflect_on_tool_use": True, "max_tool_iterations": 5}
+    agent = AssistantAgent("weather", client, tools=list(FUNCTIONS), **options)
+    for question in QUESTIONS:
+        await agent.run(task=question)
 
 
 if __name__ == "__main__":

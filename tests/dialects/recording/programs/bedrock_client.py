@@ -5,29 +5,41 @@ import os
 import sys
 
 from recorder import recorded
-from task import DESCRIPTION, NAME, PARAMETERS, QUESTION, SYSTEM, get_weather
+from task import QUESTIONS, SYSTEM, TOOLS, result_of
 
 MODEL = "anthropic.claude-3-5-sonnet-20240620-v1:0"
 
 
 def run_converse(client, *, is_stream: bool) -> None:
-    messages = [{"role": "user", "content": [{"text": QUESTION}]}]
-    spec = {"name": NAME, "description": DESCRIPTION, "inputSchema": {"json": PARAMETERS}}
-    asked = {"modelId": MODEL, "system": [{"text": SYSTEM}], "toolConfig": {"tools": [{"toolSpec": spec}]}}
+    messages = []
+    specs = [
+        {"name": tool["name"], "description": tool["description"], "inputSchema": {"json": tool["parameters"]}}
+        for tool in TOOLS
+    ]
+    tools = [{"toolSpec": spec} for spec in specs]
+    asked = {"modelId": MODEL, "system": [{"text": SYSTEM}], "toolConfig": {"tools": tools}}
     asked["inferenceConfig"] = {"maxTokens": 300, "temperature": 0.5}
-    while True:
-        if is_stream:
-            said = joined(client.converse_stream(**asked, messages=messages)["stream"])
-        else:
-            said = client.converse(**asked, messages=messages)["output"]["message"]
-        uses = [block["toolUse"] for block in said["content"] if "toolUse" in block]
-        if not uses:
-            return
-        results = [
-            {"toolResult": {"toolUseId": use["toolUseId"], "content": [{"text": get_weather(**use["input"])}]}}
-            for use in uses
-        ]
-        messages += [said, {"role": "user", "content": results}]
+    for question in QUESTIONS:
+        messages.append({"role": "user", "content": [{"text": question}]})
+        while True:
+            if is_stream:
+                said = joined(client.converse_stream(**asked, messages=messages)["stream"])
+            else:
+                said = client.converse(**asked, messages=messages)["output"]["message"]
+            messages.append(said)
+            uses = [block["toolUse"] for block in said["content"] if "toolUse" in block]
+            if not uses:
+                break
+            results = [
+                {
+                    "toolResult": {
+                        "toolUseId": use["toolUseId"],
+                        "content": [{"text": result_of(use["name"], use["input"])}],
+                    }
+                }
+                for use in uses
+            ]
+            messages.append({"role": "user", "content": results})
 
 
 def joined(stream) -> dict:
@@ -49,20 +61,25 @@ def joined(stream) -> dict:
 
 
 def run_invoke(client) -> None:
-    messages = [{"role": "user", "content": QUESTION}]
-    tool = {"name": NAME, "description": DESCRIPTION, "input_schema": PARAMETERS}
-    about = {"anthropic_version": "bedrock-2023-05-31", "max_tokens": 500, "system": SYSTEM, "tools": [tool]}
-    while True:
-        body = json.dumps(about | {"messages": messages})
-        blocks = json.loads(client.invoke_model(modelId=MODEL, body=body)["body"].read())["content"]
-        results = [
-            {"type": "tool_result", "tool_use_id": block["id"], "content": get_weather(**block["input"])}
-            for block in blocks
-            if block["type"] == "tool_use"
-        ]
-        if not results:
-            return
-        messages += [{"role": "assistant", "content": blocks}, {"role": "user", "content": results}]
+    messages = []
+    tools = [
+        {"name": tool["name"], "description": tool["description"], "input_schema": tool["parameters"]} for tool in TOOLS
+    ]
+    about = {"anthropic_version": "bedrock-2023-05-31", "max_tokens": 500, "system": SYSTEM, "tools": tools}
+    for question in QUESTIONS:
+        messages.append({"role": "user", "content": question})
+        while True:
+            body = json.dumps(about | {"messages": messages})
+            blocks = json.loads(client.invoke_model(modelId=MODEL, body=body)["body"].read())["content"]
+            messages.append({"role": "assistant", "content": blocks})
+            results = [
+                {"type": "tool_result", "tool_use_id": block["id"], "content": result_of(block["name"], block["input"])}
+                for block in blocks
+                if block["type"] == "tool_use"
+            ]
+            if not results:
+                break
+            messages.append({"role": "user", "content": results})
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""An agent of LangChain: `langchain_agent.py openai|stream|responses|anthropic RECORDER`."""
+"""An agent of LangChain: `langchain_agent.py openai|stream|responses|rstream|anthropic RECORDER`."""
 
 import os
 import sys
 
 from recorder import recorded
-from task import QUESTION, SYSTEM, get_weather
+from task import FUNCTIONS, QUESTIONS, SYSTEM
 
 URL = os.environ["MODEL_URL"]
 
@@ -16,7 +16,7 @@ def model(mode: str):
         return ChatAnthropic(model="claude-test-1", base_url=URL, api_key="key", max_tokens=300)
     from langchain_openai import ChatOpenAI
 
-    options = {"use_responses_api": mode == "responses", "streaming": mode == "stream"}
+    options = {"use_responses_api": mode in ("responses", "rstream"), "streaming": mode in ("stream", "rstream")}
     return ChatOpenAI(model="fake-model", base_url=f"{URL}/v1", api_key="key", **options)
 
 
@@ -30,5 +30,8 @@ if __name__ == "__main__":
             from with_langfuse import callbacks as langfuse_callbacks
 
             callbacks = langfuse_callbacks()
-        agent = create_agent(model(mode), tools=[get_weather], system_prompt=SYSTEM)
-        agent.invoke({"messages": [{"role": "user", "content": QUESTION}]}, config={"callbacks": callbacks})
+        agent = create_agent(model(mode), tools=list(FUNCTIONS), system_prompt=SYSTEM)
+        messages = []
+        for question in QUESTIONS:
+            asked = {"messages": [*messages, {"role": "user", "content": question}]}
+            messages = agent.invoke(asked, config={"callbacks": callbacks})["messages"]

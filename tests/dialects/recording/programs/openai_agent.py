@@ -5,7 +5,7 @@ import os
 import sys
 
 from recorder import recorded
-from task import QUESTION, SYSTEM, get_weather
+from task import FUNCTIONS, QUESTIONS, SYSTEM
 
 
 async def run(mode: str) -> None:
@@ -15,12 +15,18 @@ async def run(mode: str) -> None:
     kind = OpenAIChatCompletionsModel if mode in ("chat", "stream") else OpenAIResponsesModel
     client = AsyncOpenAI(base_url=f"{os.environ['MODEL_URL']}/v1", api_key="key")
     model = kind(model="fake-model", openai_client=client)
-    agent = Agent(name="weather", instructions=SYSTEM, model=model, tools=[function_tool(get_weather)])
-    if mode in ("stream", "rstream"):
-        async for _ in Runner.run_streamed(agent, QUESTION).stream_events():
-            pass
-    else:
-        await Runner.run(agent, QUESTION)
+    tools = [function_tool(function, strict_mode=False) for function in FUNCTIONS]
+    agent = Agent(name="weather", instructions=SYSTEM, model=model, tools=tools)
+    items = []
+    for question in QUESTIONS:
+        asked = [*items, {"role": "user", "content": question}]
+        if mode in ("stream", "rstream"):
+            result = Runner.run_streamed(agent, asked)
+            async for _ in result.stream_events():
+                pass
+        else:
+            result = await Runner.run(agent, asked)
+        items = result.to_input_list()
 
 
 if __name__ == "__main__":

@@ -5,27 +5,28 @@ import os
 import sys
 
 from recorder import recorded
-from task import DESCRIPTION, NAME, PARAMETERS, QUESTION, SYSTEM, get_weather
-
-FUNCTION = {"name": NAME, "description": DESCRIPTION, "parameters": PARAMETERS}
+from task import QUESTIONS, SYSTEM, TOOLS, result_of
 
 
 def run_chat(client, *, is_stream: bool) -> None:
-    messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": QUESTION}]
-    asked = {"model": "fake-model", "messages": messages, "tools": [{"type": "function", "function": FUNCTION}]}
-    while True:
-        if is_stream:
-            options = {"stream": True, "stream_options": {"include_usage": True}}
-            said = joined(client.chat.completions.create(**asked, **options))
-        else:
-            message = client.chat.completions.create(**asked).choices[0].message
-            said = message.model_dump(include={"role", "content", "tool_calls"}, exclude_none=True)
-        messages.append(said)
-        if not said.get("tool_calls"):
-            return
-        for call in said["tool_calls"]:
-            result = get_weather(**json.loads(call["function"]["arguments"]))
-            messages.append({"role": "tool", "tool_call_id": call["id"], "content": result})
+    messages = [{"role": "system", "content": SYSTEM}]
+    tools = [{"type": "function", "function": tool} for tool in TOOLS]
+    asked = {"model": "fake-model", "messages": messages, "tools": tools}
+    for question in QUESTIONS:
+        messages.append({"role": "user", "content": question})
+        while True:
+            if is_stream:
+                options = {"stream": True, "stream_options": {"include_usage": True}}
+                said = joined(client.chat.completions.create(**asked, **options))
+            else:
+                message = client.chat.completions.create(**asked).choices[0].message
+                said = message.model_dump(include={"role", "content", "tool_calls"}, exclude_none=True)
+            messages.append(said)
+            if not said.get("tool_calls"):
+                break
+            for call in said["tool_calls"]:
+                result = result_of(call["function"]["name"], json.loads(call["function"]["arguments"]))
+                messages.append({"role": "tool", "tool_call_id": call["id"], "content": result})
 
 
 def joined(stream) -> dict:
@@ -42,26 +43,28 @@ def joined(stream) -> dict:
 
 
 def run_responses(client, *, is_stream: bool) -> None:
-    items = [{"role": "user", "content": QUESTION}]
-    asked = {"model": "fake-model", "instructions": SYSTEM, "tools": [{"type": "function", **FUNCTION}]}
-    while True:
-        if is_stream:
-            events = list(client.responses.create(**asked, input=items, stream=True))
-            output = events[-1].response.output
-        else:
-            output = client.responses.create(**asked, input=items).output
-        items = items + [item.model_dump(exclude_none=True) for item in output if item.type != "reasoning"]
-        calls = [item for item in output if item.type == "function_call"]
-        if not calls:
-            return
-        items += [
-            {
-                "type": "function_call_output",
-                "call_id": call.call_id,
-                "output": get_weather(**json.loads(call.arguments)),
-            }
-            for call in calls
-        ]
+    items = []
+    asked = {"model": "fake-model", "instructions": SYSTEM, "tools": [{"type": "function", **tool} for tool in TOOLS]}
+    for question in QUESTIONS:
+        items = [*items, {"role": "user", "content": question}]
+        while True:
+            if is_stream:
+                events = list(client.responses.create(**asked, input=items, stream=True))
+                output = events[-1].response.output
+            else:
+                output = client.responses.create(**asked, input=items).output
+            items = items + [item.model_dump(exclude_none=True) for item in output if item.type != "reasoning"]
+            calls = [item for item in output if item.type == "function_call"]
+            if not calls:
+                break
+            items += [
+                {
+                    "type": "function_call_output",
+                    "call_id": call.call_id,
+                    "output": result_of(call.name, json.loads(call.arguments)),
+                }
+                for call in calls
+            ]
 
 
 if __name__ == "__main__":

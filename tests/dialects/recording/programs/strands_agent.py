@@ -4,7 +4,7 @@ import os
 import sys
 
 from recorder import recorded
-from task import QUESTION, SYSTEM, get_weather
+from task import FUNCTIONS, QUESTIONS, SYSTEM
 
 with recorded(sys.argv[1]):
     from strands import Agent, tool
@@ -13,4 +13,7 @@ with recorded(sys.argv[1]):
     model = OpenAIModel(
         client_args={"base_url": f"{os.environ['MODEL_URL']}/v1", "api_key": "key"}, model_id="fake-model"
     )
-    Agent(model=model, system_prompt=SYSTEM, tools=[tool(get_weather)], callback_handler=None)(QUESTION)
+    tools = [tool(function) for function in FUNCTIONS]
+    agent = Agent(model=model, system_prompt=SYSTEM, tools=tools, callback_handler=None)
+    for question in QUESTIONS:
+        agent(question)

@@ -85,9 +85,9 @@ AGENTS: Final[dict[str, Row]] = {
     ),
     "crewai_oi": Row(requires=_OI_CREWAI, run=("crewai_agent.py", _BY_OI_CREWAI)),
     "crewai_traceloop": Row(requires=_TRACELOOP_CREWAI, run=("crewai_agent.py", _BY_TRACELOOP_CREWAI)),
-    "smolagents_oi": Row(requires=_OI_SMOLAGENTS, run=("smolagents_agent.py", _BY_OI_SMOLAGENTS)),
+    "smolagents_oi": Row(requires=_OI_SMOLAGENTS, run=("smolagents_agent.py", "sync", _BY_OI_SMOLAGENTS)),
     "smolagents_genai": Row(
-        requires=_GENAI_SMOLAGENTS, run=("smolagents_agent.py", _BY_GENAI_SMOLAGENTS), settings=ON_SPANS
+        requires=_GENAI_SMOLAGENTS, run=("smolagents_agent.py", "sync", _BY_GENAI_SMOLAGENTS), settings=ON_SPANS
     ),
     "llama_oi": Row(requires=_OI_LLAMA, run=("llama_agent.py", _BY_OI_LLAMA)),
     "llama_traceloop": Row(requires=_TRACELOOP_LLAMA, run=("llama_agent.py", _BY_TRACELOOP_LLAMA)),

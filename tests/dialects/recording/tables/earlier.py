@@ -9,10 +9,19 @@ _GOOGLE: Final = ("google-genai==1.47.0", "opentelemetry-instrumentation-google-
 _OI_GOOGLE: Final = ("google-genai==1.50.0", "openinference-instrumentation-google-genai==0.1.8", *_SDK)
 _OI_BEDROCK: Final = ("boto3==1.43.2", "openinference-instrumentation-bedrock==0.1.36", *sdk("1.41.1"))
 _OPENAI: Final = ("openai==2.6.1", "opentelemetry-instrumentation-openai==0.47.5", *_SDK)
+_LANGCHAIN: Final = (
+    "langchain==1.4.7",
+    "langgraph==1.2.22",
+    "langchain-openai==1.7.3",
+    "opentelemetry-instrumentation-langchain==0.53.4",
+    "wrapt==1.17.3",
+    *sdk("1.41.0"),
+)
 
 _BY_OI_GOOGLE: Final = "instrumentor openinference.instrumentation.google_genai:GoogleGenAIInstrumentor"
 _BY_GOOGLE: Final = "instrumentor opentelemetry.instrumentation.google_genai:GoogleGenAiSdkInstrumentor"
 _BY_OI_BEDROCK: Final = "instrumentor openinference.instrumentation.bedrock:BedrockInstrumentor"
+_BY_TRACELOOP_LANGCHAIN: Final = "instrumentor opentelemetry.instrumentation.langchain:LangchainInstrumentor"
 _BY_TRACELOOP: Final = "instrumentor opentelemetry.instrumentation.openai:OpenAIInstrumentor"
 
 _2025: Final = "2025-11-01"
@@ -29,12 +38,18 @@ EARLIER: Final[dict[str, Row]] = {
     "gemini_otel_v04_thinking": Row(
         requires=_GOOGLE, run=("gemini_client.py", "thinking", _BY_GOOGLE), settings=ON_SPANS, day=_2025
     ),
+    "langfuse_v3_responses": Row(
+        requires=("langfuse==3.8.1", "openai==2.6.1"),
+        run=("openai_client.py", "responses", "langfuse openai"),
+        day=_2025,
+    ),
     "langfuse_v3_rstream": Row(
         requires=("langfuse==3.8.1", "openai==2.6.1"), run=("openai_client.py", "rstream", "langfuse openai"), day=_2025
     ),
     "langfuse_v3_stream": Row(
         requires=("langfuse==3.8.1", "openai==2.6.1"), run=("openai_client.py", "stream", "langfuse openai"), day=_2025
     ),
+    "langgraph_traceloop_v053": Row(requires=_LANGCHAIN, run=("langchain_agent.py", "openai", _BY_TRACELOOP_LANGCHAIN)),
     "openai_traceloop_v047_responses": Row(
         requires=_OPENAI, run=("openai_client.py", "responses", _BY_TRACELOOP), day=_2025
     ),

@@ -6,6 +6,8 @@ from tests.dialects.recording.tables.row import ANTHROPIC_CONTENT, Row, sdk
 
 _OPENAI: Final = ("openai==3.52.0", *sdk())
 _ANTHROPIC: Final = ("anthropic==2.12.0", *sdk())
+_LAMINAR: Final = ("lmnr==0.8.2", "openai==3.52.0", "opentelemetry-sdk==1.45.1")
+_LAMINAR_ANTHROPIC: Final = ("lmnr==0.8.2", "anthropic==2.12.0", "opentelemetry-sdk==1.45.1")
 _LANGFUSE: Final = ("langfuse==5.0.4", *_OPENAI)
 _LANGSMITH: Final = ("langsmith==0.15.0", *_OPENAI)
 _LANGSMITH_ANTHROPIC: Final = ("langsmith==0.15.0", "anthropic==0.60.0", *sdk())
@@ -15,6 +17,10 @@ _MLFLOW_ANTHROPIC: Final = ("mlflow==3.17.2", *_ANTHROPIC)
 _OPENLIT_145: Final = ("openlit==1.45.0", "openai==2.54.0", "anthropic==0.125.0")
 
 PLATFORMS: Final[dict[str, Row]] = {
+    "laminar_stream": Row(requires=_LAMINAR, run=("openai_client.py", "stream", "laminar all")),
+    "laminar_responses": Row(requires=_LAMINAR, run=("openai_client.py", "responses", "laminar all")),
+    "laminar_anthropic": Row(requires=_LAMINAR_ANTHROPIC, run=("anthropic_client.py", "sync", "laminar all")),
+    "laminar_hand": Row(requires=_LAMINAR, run=("openai_client.py", "chat", "laminar hand")),
     "langfuse_stream": Row(requires=_LANGFUSE, run=("openai_client.py", "stream", "langfuse openai")),
     "langfuse_rstream": Row(requires=_LANGFUSE, run=("openai_client.py", "rstream", "langfuse openai")),
     "langsmith_chat": Row(requires=_LANGSMITH, run=("openai_client.py", "chat", "langsmith openai")),

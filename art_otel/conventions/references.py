@@ -1,0 +1,59 @@
+"""References: content that a recorder put into files or objects of its own, which spans and log records name by URL.
+
+OTel's own instrumentors do so with `OTEL_INSTRUMENTATION_GENAI_COMPLETION_HOOK=upload`: instead of an attribute
+`gen_ai.input.messages` a span, or its event, has `gen_ai.input.messages_ref`, the URL of a file with the same JSON.
+Whoever reads these files (`engines.referenced_content`) puts the content where the reference was.
+
+Source of the format: `opentelemetry.util.genai._upload.completion_hook` (opentelemetry-util-genai 0.4b0 to 1.3b0).
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from art_otel.calls import Gap
+from art_otel.conventions.attributes import AttributeNames, SpanRecording, field_of
+from art_otel.conventions.facts import CallFacts
+from art_otel.spans import Attributes, Value
+
+_INPUT: Final = "gen_ai.input.messages"
+_OUTPUT: Final = "gen_ai.output.messages"
+_INSTRUCTIONS: Final = "gen_ai.system_instructions"
+_TOOLS: Final = "gen_ai.tool.definitions"
+REFERENCES: Final = {f"{name}_ref": name for name in (_INPUT, _OUTPUT, _INSTRUCTIONS, _TOOLS)}
+"""What refers to content, and the attribute that would hold it."""
+
+
+def references_of(attributes: Attributes) -> dict[str, str]:
+    """The references to content that is not there itself: the attribute that would hold it, and the URL."""
+    return {
+        name: url
+        for reference, name in REFERENCES.items()
+        if name not in attributes and isinstance(url := attributes.get(reference), str) and url
+    }
+
+
+def with_content(attributes: Attributes, contents: Mapping[str, str]) -> dict[str, Value]:
+    """Put the contents, by the attributes that hold them, in the place of the references to them."""
+    replaced = {name: value for name, value in attributes.items() if REFERENCES.get(name) not in contents}
+    return {**replaced, **contents}
+
+
+def refers_to_content(names: AttributeNames) -> bool:
+    """Whether any of the attributes refers to content."""
+    return bool(names.among(REFERENCES))
+
+
+def find_unread(recording: SpanRecording, facts: CallFacts) -> Iterator[Gap]:
+    """The gaps of content that is only referred to, and that no other attribute has."""
+    unread: dict[str, str] = {}
+    for attributes in (recording.span.attributes, *[log.attributes for log in recording.logs]):
+        unread |= references_of(attributes)
+    known = {
+        _INPUT: facts.input_messages is not None,
+        _OUTPUT: facts.choices is not None,
+        _INSTRUCTIONS: bool(facts.input_messages) and facts.input_messages[0].role in ("system", "developer"),
+        _TOOLS: facts.tools is not None,
+    }
+    for name, url in unread.items():
+        if not known[name]:
+            yield Gap(kind="not read", field=field_of(name), evidence=url)

@@ -1,0 +1,382 @@
+"""Usage as a witness: a server that counted more tokens than a recorded text can have saw, or said, something else.
+
+A text has no more tokens than UTF-8 bytes, whatever the tokenizer: where it knows nothing better, a token is a byte. So
+a call of which the server counted far more has a prompt, or an answer, that nobody recorded whole. That needs no name
+of a recorder or an API:
+
+    input_tokens = 1,843, recorded: "and now?"          the history is on the server, or was lost
+    input_tokens = 57, 149, 180 of one prompt           what came between was left out of it
+    output_tokens = 9, recorded: nothing                a refusal was lost
+
+Invariant: only what cannot be is doubted. What templates add is allowed for, as is each message, tool and tool call, so
+a short text that lost little passes. Nothing is said where something else may explain the count: content beside text,
+tools of the server, definitions that the recorder does not write, reasoning of which nobody says how long it was, and
+gaps that are known already. Fewer tokens than a text must have show nothing: caches and servers count differently.
+Where the ids are known, they are the witness (`conventions.gaps.without_miscounted_ids`).
+
+The story is `find_more_counted`. A prompt is held against its own bytes, and more sharply against the count of an
+earlier prompt: what both begin with was counted there, so only the bytes that are new may be new tokens.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from itertools import takewhile
+from typing import Final, NamedTuple, cast
+
+import msgspec
+
+from art_otel.calls import Choice, Gap, InferenceCall, Message, Usage, holds_text_only
+from art_otel.spans import Value
+
+_TEMPLATE: Final = 1024
+"""Tokens that a template may add by itself: Llama's date, gpt-oss's channels, SmolLM3's, Command A's or Devstral's
+default system prompt, the one that Grok's API hides."""
+
+_WITH_TOOLS: Final = 512
+"""Tokens that it may add where there are tools: Anthropic's, DeepSeek's and Hermes' say how to call them."""
+
+_TOOL: Final = 128
+"""Tokens that a template may write around a definition, beside its JSON."""
+
+_MESSAGE: Final = 16
+"""Tokens around a message: its role, where it begins and ends."""
+
+_TOOL_CALL: Final = 64
+"""Tokens around a tool call, as XML or JSON. Its arguments count twice: they may have been sampled with spaces and
+escapes that a recorder who parsed them does not have, or as a tag for each parameter."""
+
+_SCHEMA: Final = 4096
+"""Tokens of a schema that nobody recorded, where the answer is JSON."""
+
+_ANSWER: Final = 64
+"""Tokens around an answer: its channel, its end."""
+
+_NOTHING: Final = 2
+_NOTHING_OF_CLAUDE: Final = 3
+"""Tokens of an answer that is empty: its end, and what is before it."""
+
+_SLACK: Final = 32
+"""Tokens by which two prompts may differ beside their messages: another date, another way to begin the answer."""
+
+_LONGEST: Final = 12
+"""Bytes of a token in the densest of ordinary texts (Thai). A prompt of more was counted without what was cached."""
+
+_INSTRUCTING: Final = ("system", "developer")
+
+_RECENT: Final = 8
+"""Earlier prompts that a new one is compared with: a few, because sub-agents and parallel calls alternate."""
+
+_THINKING_MODELS: Final = re.compile(
+    r"(?<![a-z0-9])(?:o[1-9]|r1)(?![a-z0-9])|gpt-?(?:[5-9]|oss)|claude|gemini|deepseek|qwq|qwen-?3|think|reason|glm"
+    r"|kimi|minimax|magistral|grok|nemotron|sonar|mimo|seed|hunyuan|ernie|smollm3|olmo-?3|granite|exaone|phi-?4|nova"
+)
+"""Models that may think without saying how long, where no count of reasoning was recorded."""
+
+_THINKING: Final = re.compile(rb"think|reason")
+"""What the parameters of a request name that asks a model to think."""
+
+_COUNTS_CACHED_APART: Final = re.compile(r"anthropic|claude|bedrock")
+"""Some recorders write only those tokens of a prompt that its cache did not have."""
+
+_CACHES_CONTENT: Final = re.compile(r"gemini|google|gcp|vertex")
+"""What was uploaded to a cache of Gemini's before is in no request, and counts as cached."""
+
+_SERVED: Final = (
+    *("web_search_options", "mcp_servers", "plugins", "cached_content", "cachedContent", "container", "data_sources"),
+    *("documents", "files", "search_parameters", "conversation", "context"),
+)
+"""Parameters by which a server adds to a prompt what is not in the messages."""
+
+_SAMPLES_MORE: Final = ("best_of", "use_beam_search", "prediction", "modalities", "audio")
+"""Parameters with which a server counts tokens that are in no answer, or are no text."""
+
+
+def find_more_counted(calls: Sequence[InferenceCall]) -> Iterator[tuple[int, Gap]]:
+    """The calls of a rollout, in the order of their start, of which more tokens were counted than recorded."""
+    rollout = _Rollout(calls)
+    for index, call in enumerate(calls):
+        if call.usage is not None and not call.failed:
+            if (evidence := rollout.doubt_prompt(call, call.usage)) is not None:
+                yield index, Gap(kind="more counted than recorded", field="prompt", evidence=evidence)
+            if (evidence := rollout.doubt_answer(call, call.usage)) is not None:
+                field = f"answer[{call.choices[0].index}]" if call.choices and len(call.choices) == 1 else "answer"
+                yield index, Gap(kind="more counted than recorded", field=field, evidence=evidence)
+        rollout.add(call)
+
+
+class _Size(NamedTuple):
+    """The bytes of messages, and the tokens that a template may add to each of them."""
+
+    text: int = 0
+    template: int = 0
+
+    def plus(self, messages: Iterable[Message]) -> "_Size":
+        """The size with more messages."""
+        text, template = self
+        for message in messages:
+            text += _bytes(message.content) + _bytes(message.refusal) + _bytes(message.reasoning) + _bytes(message.name)
+            template += _MESSAGE + _bytes(message.tool_call_id)
+            for call in message.tool_calls:
+                arguments = _bytes(call.arguments)
+                text += _bytes(call.name) + arguments
+                template += _TOOL_CALL + _bytes(call.id) + arguments
+        return _Size(text, template)
+
+
+class _Earlier(NamedTuple):
+    """A call whose prompt was counted: what a prompt that begins with it, or is as large, is compared with."""
+
+    call: InferenceCall
+    size: _Size
+    tokens: int
+
+
+class _Rollout:
+    """What the calls before a call say about what it may have been counted for."""
+
+    def __init__(self, calls: Sequence[InferenceCall]) -> None:
+        self._write_tools = {call.conventions for call in calls if call.tools}
+        self._are_tools_called = any(map(_calls_tools, calls))
+        self._sizes: list[tuple[tuple[Message, ...], _Size]] = []
+        self._earlier: dict[object, Sequence[_Earlier]] = {}
+        self._reasoned = 0  # tokens of reasoning, where they are counted
+        self._sampled = 0  # tokens of answers of which nobody says how many were reasoning
+        self._thinks = False
+
+    def add(self, call: InferenceCall) -> None:
+        """Take a call as one before the next."""
+        usage = call.usage or Usage()
+        self._reasoned += usage.reasoning_tokens or 0
+        self._sampled += usage.output_tokens or 0 if usage.reasoning_tokens is None else 0
+        self._thinks = self._thinks or bool(usage.reasoning_tokens) or _shows_reasoning(call.choices or ())
+
+    def doubt_prompt(self, call: InferenceCall, usage: Usage) -> str | None:
+        """What shows that the prompt is not all that the server counted; None where nothing does."""
+        messages, tokens = call.input_messages, _input_tokens(call, usage)
+        if not messages or not tokens or call.prompt_token_ids is not None:
+            return None
+        size = self._size_of(messages)
+        found: list[str] = []
+        if tokens > size.text + size.template + _TEMPLATE:
+            found += self._beyond_its_bytes(call, tokens, size)
+        if size.text <= _LONGEST * tokens and (key := _alike(call)) is not None:
+            earlier = self._earlier.get(key, ())
+            found += self._beyond_earlier(call, tokens, size, earlier)
+            self._earlier[key] = _with_latest(earlier, _Earlier(call, size, tokens))
+        return found[0] if found and not self._is_explained(call) else None
+
+    def _beyond_its_bytes(self, call: InferenceCall, tokens: int, size: _Size) -> Iterator[str]:
+        """The count is above all bytes that were recorded and what a template may add."""
+        tools = self._tools_of(call)
+        if tools is None:
+            return
+        text = size.text + sum(len(msgspec.json.encode(tool)) for tool in tools)
+        share = size.template + _TEMPLATE + (_WITH_TOOLS + _TOOL * len(tools) if tools else 0)
+        share += len(msgspec.json.encode(call.parameters)) + (_SCHEMA if _says_json(call) else 0)
+        if tokens > (text + share) * _samples(call) + self._hidden_reasoning(call):
+            yield f"{tokens:,} input tokens of at most {text:,} bytes"
+
+    def _beyond_earlier(
+        self, call: InferenceCall, tokens: int, size: _Size, earlier: Sequence[_Earlier]
+    ) -> Iterator[str]:
+        """The count is above that of an earlier prompt by more than the bytes that came.
+
+        Of what the earlier prompt had and this one has not, the fewest tokens are taken away.
+        """
+        messages = call.input_messages or ()
+        is_beyond_bytes = tokens > size.text + size.template + _SLACK
+        for one in earlier:
+            if tokens <= one.tokens:  # as where it continues what that one was, too
+                continue
+            before = one.call.input_messages or ()
+            came = size.text - one.size.text + size.template - one.size.template
+            if tokens > one.tokens + max(0, came) + _SLACK and messages[: len(before)] == before:
+                shared = len(before)
+            elif is_beyond_bytes and one is earlier[0]:
+                shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(messages, before, strict=False)))
+            else:
+                continue
+            if _says_json(call) and not _says_json(one.call):
+                continue  # which may have had a schema that nobody recorded
+            text, template = _Size().plus(messages[shared:])
+            gone = _fewest_tokens(before[shared:])
+            limit = one.tokens - gone + (text + template) * _samples(call) + _SLACK + self._hidden_reasoning(call)
+            if _instructions(one.call) and not _instructions(call):
+                limit += _TEMPLATE  # those that come by default
+            if one.tokens >= gone and tokens > limit:
+                if self._has_tools_of(call, one.call, goes_on=shared == len(before)):
+                    yield f"{tokens:,} input tokens, with {text:,} bytes that a prompt of {one.tokens:,} had not"
+                return
+
+    def _has_tools_of(self, call: InferenceCall, earlier: InferenceCall, *, goes_on: bool) -> bool:
+        """Whether a call had no definitions but those of an earlier one.
+
+        Where nobody writes definitions, one that goes on where the earlier one called tools has the same, and one of
+        another agent may have others.
+        """
+        tools, others = self._tools_of(call), self._tools_of(earlier)
+        if tools is None or others is None:
+            return goes_on and tools is others and _calls_tools(earlier)
+        if call.tools is None and call.conventions not in self._write_tools and not goes_on:
+            return call.agent == earlier.agent and _instructions(call) == _instructions(earlier)
+        return not tools or tools == others
+
+    def doubt_answer(self, call: InferenceCall, usage: Usage) -> str | None:
+        """What shows that the answers are not all that the server counted; None where nothing does."""
+        choices, counted = call.choices, usage.output_tokens
+        if not choices or counted is None or counted <= len(choices[0].message.content or ""):
+            return None
+        if call.answer_known == "verbatim body" or call.closed_by_app is not None:
+            return None  # of a body, the server's own parser may show less than was sampled
+        if all(choice.token_ids for choice in choices):
+            return None
+        size = _Size().plus(choice.message for choice in choices)
+        spoken, limit = counted - (usage.reasoning_tokens or 0), size.text + size.template + _ANSWER * len(choices)
+        if not any(_says_something(choice.message) for choice in choices):
+            limit = len(choices) * (_NOTHING_OF_CLAUDE if _is_named(_COUNTS_CACHED_APART, call) else _NOTHING)
+        elif usage.reasoning_tokens is None and spoken > limit and self._may_think(call):
+            return None
+        if spoken <= limit or _samples(call) > len(choices) or any(name in call.parameters for name in _SAMPLES_MORE):
+            return None
+        if _has_gap(call, "answer") or _has_server_tools(call) or any(_is_more(choice.message) for choice in choices):
+            return None
+        return f"{spoken:,} output tokens of at most {size.text:,} bytes"
+
+    def _is_explained(self, call: InferenceCall) -> bool:
+        """Whether something else than lost text may be what was counted for a prompt."""
+        return (
+            _has_gap(call, "prompt", "tools")
+            or bool(call.media)
+            or _has_server_tools(call)
+            or any(name in call.parameters for name in _SERVED)
+            or any(map(_is_more, (*(call.input_messages or ()), *(choice.message for choice in call.choices or ()))))
+        )
+
+    def _tools_of(self, call: InferenceCall) -> tuple[Value, ...] | None:
+        """The definitions that the server had, as far as they are known.
+
+        A recorder that wrote them for no call of a rollout in which tools are called does not write them.
+        """
+        if call.tools is not None or call.conventions in self._write_tools:
+            return call.tools or ()
+        asked = call.input_messages or ()
+        is_hidden = self._are_tools_called or any(one.tool_calls or one.role == "tool" for one in asked)
+        return None if is_hidden else ()
+
+    def _hidden_reasoning(self, call: InferenceCall) -> int:
+        """The tokens of reasoning that a prompt may repeat although recorders leave them out of it."""
+        return self._reasoned + (self._sampled if self._may_think(call) else 0)
+
+    def _may_think(self, call: InferenceCall) -> bool:
+        """Whether the model may have reasoned without a word or a count of it in the recording."""
+        return (
+            self._thinks
+            or _shows_reasoning(call.choices or ())
+            or _is_named(_THINKING_MODELS, call)
+            or _THINKING.search(msgspec.json.encode(call.parameters)) is not None
+        )
+
+    def _size_of(self, messages: tuple[Message, ...]) -> _Size:
+        """The size of a prompt, of which only what is new in it is looked at."""
+        shared: tuple[Message, ...] = ()
+        size = _Size()
+        for earlier, its_size in self._sizes:
+            if len(shared) < len(earlier) <= len(messages) and messages[: len(earlier)] == earlier:
+                shared, size = earlier, its_size
+        size = size.plus(messages[len(shared) :])
+        self._sizes = [(messages, size), *self._sizes[: _RECENT - 1]]
+        return size
+
+
+def _alike(call: InferenceCall) -> object | None:
+    """What two calls have in common whose prompts are counted alike; None where counts may leave out what is cached."""
+    if _is_named(_COUNTS_CACHED_APART, call):
+        return None
+    asked = {
+        name: value
+        for name, value in call.parameters.items()
+        if name == "n" or isinstance(value, bool) or not isinstance(value, (int, float))
+    }
+    kept = msgspec.json.encode(asked, order="deterministic") if asked else b""
+    return call.request_model, call.response_model, call.conventions, call.stream, kept
+
+
+def _with_latest(earlier: Sequence[_Earlier], latest: _Earlier) -> list[_Earlier]:
+    """The prompts to compare the next one with: that of the fewest tokens first, then the last ones."""
+    fewest = min((*earlier[:1], latest), key=lambda one: one.tokens)
+    return [fewest, *[one for one in (*earlier, latest) if one is not fewest][1 - _RECENT :]]
+
+
+def _input_tokens(call: InferenceCall, usage: Usage) -> int | None:
+    """The tokens of a prompt, without those of content that was uploaded before."""
+    tokens, cached = usage.input_tokens, usage.cached_tokens or 0
+    if tokens is None:
+        return None
+    if cached > tokens:  # they are counted apart
+        return tokens + cached
+    return tokens - cached if cached and _is_named(_CACHES_CONTENT, call) else tokens
+
+
+def _is_named(names: re.Pattern[str], call: InferenceCall) -> bool:
+    return _finds(names, call.provider, call.request_model, call.response_model)
+
+
+@lru_cache(maxsize=256)
+def _finds(names: re.Pattern[str], *where: str | None) -> bool:
+    return any(text is not None and names.search(text.lower()) for text in where)
+
+
+def _samples(call: InferenceCall) -> int:
+    """How many choices the request asked for. Some servers count the prompt for each."""
+    asked = call.parameters.get("n")
+    return max(1, len(call.choices or ()), asked if isinstance(asked, int) else 1)
+
+
+def _has_gap(call: InferenceCall, *fields: str) -> bool:
+    """Whether a gap says already that one of these fields is not whole."""
+    return any(gap.field.partition("[")[0] in (*fields, "call", "messages") for gap in call.gaps)
+
+
+def _has_server_tools(call: InferenceCall) -> bool:
+    """Whether a tool runs on the server, which puts what it finds into the prompt."""
+    definitions = (cast("dict[str, Value]", tool) for tool in call.tools or () if isinstance(tool, dict))
+    return any(definition.get("type") not in (None, "function") for definition in definitions)
+
+
+def _instructions(call: InferenceCall) -> tuple[Message, ...]:
+    """The message that a prompt begins with, if it tells the model how to answer."""
+    return tuple(message for message in (call.input_messages or ())[:1] if message.role in _INSTRUCTING)
+
+
+def _is_more(message: Message) -> bool:
+    """Whether a message has parts that are no text."""
+    return message.parts is not None and not holds_text_only(message.parts)
+
+
+def _says_something(message: Message) -> bool:
+    return bool(message.content or message.refusal or message.tool_calls or message.parts or message.reasoning)
+
+
+def _says_json(call: InferenceCall) -> bool:
+    return any((choice.message.content or "").lstrip()[:1] in ("{", "[") for choice in call.choices or ())
+
+
+def _calls_tools(call: InferenceCall) -> bool:
+    return any(choice.message.tool_calls for choice in call.choices or ())
+
+
+def _shows_reasoning(choices: Iterable[Choice]) -> bool:
+    return any(choice.message.reasoning for choice in choices)
+
+
+def _fewest_tokens(messages: Iterable[Message]) -> int:
+    """How many tokens messages have at least: no word is less than one, but for tokens that reach over a space."""
+    return sum(len(message.content.split()) // 2 for message in messages if message.content)
+
+
+def _bytes(text: str | None) -> int:
+    """How many bytes a text is in UTF-8; a lone surrogate counts as its replacement."""
+    if not text:
+        return 0
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
