@@ -365,7 +365,10 @@ def find_compacted(calls: Sequence[InferenceCall]) -> Iterator[tuple[int, Gap]]:
 
 def _begins_with_compaction(parts: str) -> bool:
     """Whether a compaction stands first in a message's parts: what is behind it was sampled after it."""
-    first, *_ = msgspec.json.decode(parts, type=list[dict[str, Value]]) or [{}]
+    try:
+        first, *_ = msgspec.json.decode(parts, type=list[dict[str, Value]]) or [{}]
+    except msgspec.MsgspecError:
+        return False
     return "compaction" in str(first.get("type"))
 
 
