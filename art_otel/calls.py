@@ -260,6 +260,11 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         )
 
     @property
+    def says_nothing(self) -> bool:
+        """Whether the message is empty, or unknown."""
+        return not (self.content or self.refusal or self.tool_calls or self.parts or self.reasoning)
+
+    @property
     def identity(self) -> tuple[object, ...]:
         """What makes two messages the same message of a conversation.
 
@@ -430,6 +435,18 @@ class InferenceCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def failed(self) -> bool:
         """Whether the call ended in an error."""
         return self.error_type is not None or self.error is not None
+
+    @property
+    def has_answer(self) -> bool:
+        """Whether something shows an answer: what it says, its ids, how it finished, its count, the response's id."""
+        return (
+            self.usage is not None
+            or self.response_id is not None
+            or any(
+                choice.finish_reason is not None or choice.token_ids is not None or not choice.message.says_nothing
+                for choice in self.choices or ()
+            )
+        )
 
     @property
     def sampling(self) -> Sampling:

@@ -47,9 +47,12 @@ from art_otel.conventions.dialects.genai import request_attributes as request_at
 from art_otel.conventions.dialects.genai import response_attributes as response_attributes
 from art_otel.conventions.dialects.genai import response_id_of_details as response_id_of_details
 from art_otel.conventions.dialects.genai_events import is_completion_event as is_completion_event
+from art_otel.conventions.failures import failure_kind as failure_kind
+from art_otel.conventions.failures import is_refusal as is_refusal
 from art_otel.conventions.frameworks import AgentContent as AgentContent
 from art_otel.conventions.frameworks import agent_content as agent_content
 from art_otel.conventions.frameworks import agent_conversation as agent_conversation
+from art_otel.conventions.frameworks import is_reason_assumed as is_reason_assumed
 from art_otel.conventions.frameworks import retried_tool_call as retried_tool_call
 from art_otel.conventions.frameworks import with_agent_content as with_agent_content
 from art_otel.conventions.frameworks import with_agent_conversation as with_agent_conversation

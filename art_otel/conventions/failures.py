@@ -96,6 +96,14 @@ _OUTAGE: Final = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 
+_REFUSED: Final = re.compile(
+    r"(?:code|status)\W{1,4}4(?!08|99)\d\d\b"  # "Error code: 400", "status_code: 422"
+    r"|^4(?!08|99)\d\d$"
+    r"|BadRequest|invalid_request_error|UnprocessableEntity|RateLimit|PermissionDenied|AuthenticationError|NotFoundError",
+    re.MULTILINE,
+)
+"""What is said of a request that a server took none of: a time-out (408, 499) may have sampled something."""
+
 _STATUS: Final = ("http.response.status_code", "http.status_code")
 _FIRST_OF_SERVER: Final = 500
 
@@ -107,6 +115,12 @@ def failure_kind(span: Span) -> FailureKind | None:
         return None
     status = next((number for name in _STATUS if (number := values.integer(span.attributes.get(name)))), 0)
     return None if status >= _FIRST_OF_SERVER else "context exceeded"
+
+
+def is_refusal(error_type: str | None, error: str | None) -> bool:
+    """Whether a call failed because the server refused its request, so that nothing was sampled."""
+    said = "\n".join(filter(None, (error_type, error)))
+    return _REFUSED.search(said) is not None and not _OUTAGE.search(said)
 
 
 def _said(span: Span) -> Iterator[str]:

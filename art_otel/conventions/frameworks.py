@@ -55,10 +55,17 @@ _BLOCKS: Final = ("anthropic", "bedrock", "aws.bedrock")
 """Providers whose messages are lists of blocks, and whose API has a field for a tool that failed."""
 
 _SENDS_ENTRIES: Final = (1, 69)
-"""The first version of pydantic-ai that sends the entries of a list apart to these providers."""
+"""The first version of pydantic-ai that sends the entries of a list apart to these providers, and to others no JSON of
+an empty list."""
+
+_SAYS_FINISHED: Final = (1, 40)
+"""A version of pydantic-ai from which on it writes the finish reason of every whole answer."""
 
 _SENDS_INSTRUCTIONS_LAST: Final = (1, 33)
 """The first version of pydantic-ai that sends instructions behind system prompts."""
+
+_UNKNOWN_TOOL: Final = "Unknown tool name: "
+"""How pydantic-ai answers the call of a tool that is not there."""
 
 _RETRY: Final = "pydantic_ai.tool.retry.cause"
 _ASKS_AGAIN: Final = "Fix the errors and try again."
@@ -85,17 +92,25 @@ def compact_result(result: Value) -> Value:
 
 
 def _pydantic_ai_writer(span: Span) -> ResultWriter:
-    provider = _provider(span)
+    provider, is_older = _provider(span), _version(span) < _SENDS_ENTRIES
     if provider.startswith(_GEMINI):
-        return _gemini_result
+        return _gemini_result if is_older else _gemini_result_or_nothing
     if not provider.startswith(_BLOCKS):
-        return _result_or_error
-    return compact_result if _version(span) < _SENDS_ENTRIES else _entries
+        return _result_or_error if is_older else _result_or_nothing
+    return compact_result if is_older else _entries
 
 
 def _result_or_error(result: Value) -> Value:
     """Write a result; what is wrong with a call's arguments is sent as an error."""
     return compact_result({"error": result} if _is_error(result) else result)
+
+
+def _result_or_nothing(result: Value) -> Value:
+    return "" if result == [] else _result_or_error(result)
+
+
+def _gemini_result_or_nothing(result: Value) -> Value:
+    return "{}" if result == [] else _gemini_result(result)
 
 
 def _gemini_result(result: Value) -> Value:
@@ -180,8 +195,10 @@ def sent_prompt(
         return with_instructions(instructions, messages)
     parameters = _request_parameters(span)
     output_tools = {tool.name for tool in parameters.output_tools}
+    refused = {one.tool_call_id or "" for one in messages if (one.content or "").startswith(_UNKNOWN_TOOL)}
     if output_tools:
-        messages = _with_retries(span, messages, _retried_outputs(messages, output_tools))
+        refused |= _retried_outputs(messages, output_tools)
+    messages = _with_retries(span, messages, refused)
     if is_responses_api_id(response_id) or messages[: len(instructions)] == instructions:
         return with_instructions(instructions, messages)
     instructions = _apart(span, instructions, [part.content for part in parameters.instruction_parts or ()])
@@ -205,6 +222,24 @@ def _apart(span: Span, instructions: tuple[Message, ...], texts: list[str]) -> t
     if _provider(span).startswith((*_BLOCKS, *_GEMINI)):
         return messages_of({"role": "system", "content": [{"type": "text", "text": text} for text in texts]})
     return tuple(Message(role="system", content=text) for text in texts)
+
+
+_OUTPUT: Final = "gen_ai.output.messages"
+_FINISH_REASONS: Final = "gen_ai.response.finish_reasons"
+
+
+def is_unfinished(span: Span) -> bool:
+    """Whether an answer, of which no tokens were counted, is a stream of pydantic-ai that was left or never began."""
+    is_judged = span.scope.name == _PYDANTIC_AI and _version(span) >= _SAYS_FINISHED
+    return is_judged and _OUTPUT in span.attributes and _FINISH_REASONS not in span.attributes
+
+
+def is_reason_assumed(call: InferenceCall, span: Span) -> bool:
+    """Whether a finish reason may be pydantic-ai's own: it writes `stop` if a stream of Chat ended without one."""
+    if span.scope.name != _PYDANTIC_AI or not call.stream or call.usage is not None:
+        return False
+    reasons = {choice.finish_reason for choice in call.choices or ()}
+    return reasons == {"stop"} and not is_responses_api_id(call.response_id)
 
 
 def retried_tool_call(span: Span) -> str | None:

@@ -269,15 +269,30 @@ def _loses_functions(facts: CallFacts) -> str | None:
 def _keeps_reasoning_apart(facts: CallFacts) -> str | None:
     """pydantic-ai sends the reasoning of earlier answers as `<think>` in the text, and records it beside the text.
 
-    Chat Completions have a field for it from 1.60 on; the Responses API has none where the model is not OpenAI's.
+    Chat Completions have a field for it from 1.60 on, in which it goes back where it came in one; the Responses API has
+    none where the model is not OpenAI's.
     """
     prompt = facts.input_messages or ()
     is_there = any(message.role == "assistant" and message.reasoning is not None for message in prompt)
     return "prompt" if is_there else None
 
 
-def _keeps_reasoning_apart_of_responses(facts: CallFacts) -> str | None:
-    return _keeps_reasoning_apart(facts) if is_responses_api_id(facts.response_id) else None
+def _may_keep_tags_apart(facts: CallFacts) -> str | None:
+    """From 1.60 on it does so in the Responses API, and in Chat with reasoning that it found as `<think>` in the text.
+
+    That is reasoning behind a text, where Chat's field cannot be, or has the newlines that models write at tags.
+    """
+    if is_responses_api_id(facts.response_id):
+        return _keeps_reasoning_apart(facts)
+    if any(choice.message.reasoning is not None and choice.message.parts is not None for choice in facts.choices or ()):
+        return "call"  # which text was said before the reasoning is lost
+    prompt = [one for one in facts.input_messages or () if one.role == "assistant" and one.reasoning is not None]
+    return "prompt" if any(map(_may_have_been_tagged, prompt)) else None
+
+
+def _may_have_been_tagged(message: Message) -> bool:
+    reasoning, text = message.reasoning or "", message.content or ""
+    return message.parts is not None or reasoning != reasoning.strip() or text[:1].isspace()
 
 
 def _assistant_messages(facts: CallFacts) -> list[Message]:
@@ -325,7 +340,7 @@ _VERSIONS: Final[dict[str, tuple[tuple[_Version, _Version, _Judge], ...]]] = {
     "opentelemetry.util.genai.handler": (((0,), (1, 3), _shows_texts),),
     "pydantic-ai": (
         ((0, 8), (1, 60), _keeps_reasoning_apart),
-        ((1, 60), values.LATEST, _keeps_reasoning_apart_of_responses),
+        ((1, 60), values.LATEST, _may_keep_tags_apart),
     ),
 }
 """Recorders of which some versions are doubted: the first, the first that is mended, and how they are judged."""

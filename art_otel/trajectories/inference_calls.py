@@ -27,7 +27,10 @@ from art_otel.calls import Gap, InferenceCall, Message
 from art_otel.conventions import (
     Role,
     agent_name,
+    failure_kind,
+    failure_of,
     integer,
+    is_reason_assumed,
     is_request_only,
     is_wrapper_method,
     parse_call,
@@ -105,7 +108,9 @@ def record_calls(
 def _record(rollout: RolloutSpans, context: _TreeContext) -> RecordedCalls:
     tree = context.tree
     inference = sorted([(tree.starts[key], key) for key in rollout.keys if context.roles[key] == "inference"])
-    parsed = {key: parse_call(tree.spans[key], context.logs.get(key, ())) for _, key in inference}
+    parsed = _without_assumed_reasons(
+        {key: parse_call(tree.spans[key], context.logs.get(key, ())) for _, key in inference}, tree
+    )
     calls: list[InferenceCall] = []
     call_of: dict[SpanKey, str] = {}
     tools = [tree.spans[key] for key in rollout.keys if context.roles[key] == "tool"]
@@ -117,6 +122,21 @@ def _record(rollout: RolloutSpans, context: _TreeContext) -> RecordedCalls:
             call_of[span.key] = call.span_id
     answered = with_fetched_answers(calls, lambda: _fetched(rollout, context))
     return RecordedCalls(calls=tuple(continue_responses(answered, MAX_CONTINUED_MESSAGES)), call_of=call_of)
+
+
+def _without_assumed_reasons(
+    parsed: Mapping[SpanKey, InferenceCall], tree: SpanTree
+) -> Mapping[SpanKey, InferenceCall]:
+    """Leave out finish reasons that a recorder assumed, of streams without the count that others of the model have."""
+    assumed = [key for key, call in parsed.items() if is_reason_assumed(call, tree.spans[key])]
+    counted = {call.request_model for call in parsed.values() if assumed and call.usage is not None}
+    broken = [key for key in assumed if parsed[key].request_model in counted]
+    return {**parsed, **{key: _without_reasons(parsed[key]) for key in broken}} if broken else parsed
+
+
+def _without_reasons(call: InferenceCall) -> InferenceCall:
+    choices = tuple(msgspec.structs.replace(choice, finish_reason=None) for choice in call.choices or ())
+    return msgspec.structs.replace(call, choices=choices)
 
 
 def _fetched(rollout: RolloutSpans, context: _TreeContext) -> list[InferenceCall]:
@@ -148,11 +168,8 @@ def with_fetched_answers(
 def _is_unanswered(call: InferenceCall) -> bool:
     """Whether nothing is known of an answer, or only that it is empty."""
     messages = [choice.message for choice in call.choices or () if choice.token_ids is None]
-    return not call.failed and len(messages) == len(call.choices or ()) and not any(map(_says_something, messages))
-
-
-def _says_something(message: Message) -> bool:
-    return bool(message.content or message.refusal or message.tool_calls or message.parts or message.reasoning)
+    is_known = call.failed or len(messages) < len(call.choices or ())
+    return not is_known and all(message.says_nothing for message in messages)
 
 
 def _with_answer(call: InferenceCall, fetched: InferenceCall) -> InferenceCall:
@@ -172,6 +189,8 @@ def _in_context(call: InferenceCall, spans: Sequence[Span], context: _TreeContex
     """Add what the call's spans and their ancestors say: agent, step, environment state, and what the call is for."""
     outermost = spans[0]
     ancestors = context.ancestry.context_including(outermost.key)
+    if call.choices and not (call.has_answer or call.failed):
+        call = _failed_with_agent(call, outermost, context)
     agent, step, untrained = ancestors.agent, ancestors.step, ancestors.untrained
     if ancestors.content is not None:
         call = with_agent_content(call, outermost, ancestors.content)
@@ -187,6 +206,20 @@ def _in_context(call: InferenceCall, spans: Sequence[Span], context: _TreeContex
         return call
     index = None if step is None else step_index(step)
     return msgspec.structs.replace(call, agent=agent, step=index, marked_untrained=untrained)
+
+
+def _failed_with_agent(call: InferenceCall, span: Span, context: _TreeContext) -> InferenceCall:
+    """The call, which has no answer, as failed if its agent failed with it: pydantic-ai calls refused streams fine."""
+    agent = context.tree.parent(span)
+    if agent is None or context.roles[agent.key] != "agent":
+        return call
+    error_type, error = failure_of(agent)
+    starts = context.tree.starts
+    if (error_type is None and error is None) or any(
+        starts[key] > starts[span.key] for key in context.tree.children[agent.key]
+    ):
+        return call
+    return msgspec.structs.replace(call, choices=None, error_type=error_type, error=error, failure=failure_kind(agent))
 
 
 def step_index(span: Span) -> int | None:

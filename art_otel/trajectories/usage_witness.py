@@ -233,7 +233,7 @@ class _Rollout:
             return None
         size = _Size().plus(choice.message for choice in choices)
         spoken, limit = counted - (usage.reasoning_tokens or 0), size.text + size.template + _ANSWER * len(choices)
-        if not any(_says_something(choice.message) for choice in choices):
+        if all(choice.message.says_nothing for choice in choices):
             limit = len(choices) * (_NOTHING_OF_CLAUDE if _is_named(_COUNTS_CACHED_APART, call) else _NOTHING)
         elif usage.reasoning_tokens is None and spoken > limit and self._may_think(call):
             return None
@@ -352,10 +352,6 @@ def _instructions(call: InferenceCall) -> tuple[Message, ...]:
 def _is_more(message: Message) -> bool:
     """Whether a message has parts that are no text."""
     return message.parts is not None and not holds_text_only(message.parts)
-
-
-def _says_something(message: Message) -> bool:
-    return bool(message.content or message.refusal or message.tool_calls or message.parts or message.reasoning)
 
 
 def _says_json(call: InferenceCall) -> bool:

@@ -23,7 +23,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias, get_args
 import msgspec
 
 from art_otel.calls import CONTENT_GAPS, Choice, Gap, GapKind, InferenceCall, Message, canonical_arguments
-from art_otel.conventions import is_responses_api_id
+from art_otel.conventions import is_refusal, is_responses_api_id
 from art_otel.spans import Value
 from art_otel.trajectories.model import TextUntrained, TokensUntrained
 from art_otel.trajectories.prompt_parents import CompletionRef, PrefixNumbers
@@ -229,8 +229,9 @@ def with_conversation_gaps(calls: Sequence[InferenceCall], numbers: PrefixNumber
     of messages.
     """
     gaps: dict[int, list[Gap]] = {}
+    is_recorded = any(call.input_messages for call in calls)
     for index, call in enumerate(calls):
-        new = [*_unknown_content(call), *_lost_tool_calls(call)]
+        new = [] if is_recorded and _is_refused(call) else [*_unknown_content(call), *_lost_tool_calls(call)]
         if new:
             gaps[index] = new
     for index, gap in (*find_broken_prompts(calls), *find_lost_compactions(calls), *find_compacted(calls)):
@@ -252,6 +253,11 @@ def _with_gaps(call: InferenceCall, gaps: Iterable[Gap]) -> InferenceCall:
     return msgspec.structs.replace(call, gaps=tuple(dict.fromkeys((*call.gaps, *gaps))))
 
 
+def _is_refused(call: InferenceCall) -> bool:
+    """Whether the server refused a request, of which some recorders write no prompt: nothing was sampled from it."""
+    return call.failed and call.choices is None and is_refusal(call.error_type, call.error)
+
+
 def _unknown_content(call: InferenceCall) -> Iterator[Gap]:
     """The prompt or a successful call's completion is unknown, and no other gap says why."""
     fields = (*_CONTENT, "parameters")
@@ -263,6 +269,8 @@ def _unknown_content(call: InferenceCall) -> Iterator[Gap]:
         yield Gap(kind="off", field="prompt", evidence="an empty prompt")
     if call.choices is None and not call.failed:
         yield Gap(kind="off", field="answer", evidence="no answer")
+    elif call.choices and not (call.has_answer or call.stream or call.failed) and call.answer_known not in _AS_SENT:
+        yield Gap(kind="off", field="answer", evidence="an empty answer")
 
 
 def _lost_tool_calls(call: InferenceCall) -> Iterator[Gap]:

@@ -203,6 +203,43 @@ def test_the_function_calls_and_refusals_that_openllmetry_left_out_of_a_prompt()
     assert doubts(chat(prompt, text("a"), scope=scope, **{"art.request.messages": request})) == ()
 
 
+THOUGHT = {"type": "thinking", "content": "Hm."}
+TAGGED = {"type": "thinking", "content": "\nHm.\n"}
+YES, BEFORE = ({"type": "text", "content": text} for text in ("Yes.", "Well."))
+
+
+@pytest.mark.parametrize(
+    ("said", "answered", "expected"),
+    [
+        ([THOUGHT, YES], [THOUGHT, YES], ()),
+        ([TAGGED, {"type": "text", "content": "\n\nYes."}], [YES], ("prompt",)),
+        ([BEFORE, THOUGHT, YES], [YES], ("prompt",)),
+        ([YES], [TAGGED, YES], ()),
+        ([YES], [BEFORE, THOUGHT, YES], ("call",)),
+    ],
+)
+def test_pydantic_ai_sends_reasoning_in_tags_that_it_found_in_tags(said, answered, expected):
+    prompt = [{"role": role, "parts": parts} for role, parts in (("user", [YES]), ("assistant", said), ("user", [YES]))]
+    answer = [{"role": "assistant", "parts": answered, "finish_reason": "stop"}]
+    judged = genai(prompt, answer, scope="pydantic-ai", version="2.68.0")
+    assert tuple(gap.field for gap in judged.gaps) == expected
+
+
+@pytest.mark.parametrize(
+    ("version", "attributes", "stream"),
+    [
+        ("1.44.0", {}, True),
+        ("1.44.0", {"gen_ai.response.finish_reasons": ["stop"]}, None),
+        ("1.44.0", {"gen_ai.usage.output_tokens": 3}, None),
+        ("0.4.11", {}, None),
+        ("0.4.11", {"gen_ai.client.operation.time_to_first_chunk": 0.1}, True),
+    ],
+)
+def test_an_answer_that_pydantic_ai_neither_counted_nor_finished_is_a_stream_that_was_left(version, attributes, stream):
+    answer = [{"role": "assistant", "parts": [YES]}]
+    assert genai([], answer, attributes=attributes, scope="pydantic-ai", version=version).stream is stream
+
+
 @pytest.mark.parametrize("role", ["system", "developer", "user"])
 def test_nobody_asks_without_content(role):
     """A collector that takes content out leaves the role."""

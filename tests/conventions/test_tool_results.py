@@ -91,6 +91,17 @@ def test_pydantic_ai_sends_anthropic_the_entries_of_a_list_since_a_version(versi
 
 
 @pytest.mark.parametrize(
+    ("version", "provider", "sent"),
+    [("1.68.0", "openai", "[]"), ("1.69.0", "openai", ""), ("1.69.0", "google-gla", "{}")],
+)
+def test_pydantic_ai_sends_no_json_of_an_empty_list_since_a_version(version, provider, sent):
+    answer = [{"role": "tool", "parts": [{"type": "tool_call_response", "id": "c", "result": []}]}]
+    attributes = {"gen_ai.provider.name": provider}
+    (message,) = genai(answer, attributes=attributes, scope="pydantic-ai", version=version).input_messages
+    assert message.content == sent
+
+
+@pytest.mark.parametrize(
     ("text", "provider", "sent"),
     [
         ("too hot", "openai", '{"error":"too hot"}'),

@@ -90,3 +90,30 @@ def test_calls_that_litellm_overwrote_on_the_rollout_are_missing(tmp_path):
     trajectories, report = convert(tmp_path, "litellm_alone")
     assert [trajectory.incomplete_reasons for trajectory in trajectories] == [{"call overwritten": 1}] * 2
     assert report.calls.total == 0
+
+
+def verdicts(trajectory):
+    return [(turn.tokens_untrained, turn.text_untrained) for turn in trajectory.turns]
+
+
+def test_what_pydantic_ai_records_is_read_as_its_server_saw_it(tmp_path):
+    """Each rollout is a question of its own, most with a good answer behind it; see the README beside the recording."""
+    trajectories, _ = convert(tmp_path, "pydantic_ai")
+    found = {one.rollout_id: one for one in trajectories}
+    good, broken = (None, None), ("stream broke", "stream broke")
+    assert {name: verdicts(one) for name, one in found.items()} == {
+        "refused stream": [good],
+        "left stream": [broken, good],
+        "reasoning in tags": [good, (None, "content doubtful")],
+        "unknown tool": [good, good],
+        "empty list": [good, good],
+        "refused": [good],
+        "cut stream": [broken, good],
+    }
+    assert {name: one.incomplete_reasons for name, one in found.items() if not one.complete} == {
+        "reasoning in tags": {"lossy recorder": 1}
+    }
+    for name in ("refused stream", "refused"):
+        assert [call.failed for call in found[name].calls] == [True, False]
+    unknown, empty = (found[name].calls[-1].input_messages[-1].content for name in ("unknown tool", "empty list"))
+    assert (empty, unknown[:30]) == ("", '{"error":"Unknown tool name: \'')

@@ -5,7 +5,7 @@ import json
 import pytest
 from msgspec import structs
 
-from art_otel.calls import Gap, InferenceCall, Message, ToolCall
+from art_otel.calls import Choice, Gap, InferenceCall, Message, ToolCall, Usage
 from art_otel.conventions import call as parsing
 from art_otel.conventions.dialects import DIALECTS
 from art_otel.conventions.dialects.dialect import Dialect
@@ -91,6 +91,39 @@ def test_a_prompt_that_goes_on_from_a_broken_one_is_broken():
     first, second = [result()], [result(), assistant("a"), user("more")]
     lineage = build_lineage([parsed(0, first, assistant("a")), parsed(1, second, assistant("b"))])
     assert [turn.text_untrained for turn in lineage.turns] == ["content doubtful"] * 2
+
+
+@pytest.mark.parametrize(
+    ("fields", "untrained"),
+    [
+        ({}, "content doubtful"),
+        ({"response_id": "r"}, None),
+        ({"usage": Usage(output_tokens=1)}, None),
+        ({"answer_known": "verbatim body"}, None),
+        ({"stream": True}, "stream broke"),
+    ],
+)
+def test_an_empty_answer_of_which_nothing_else_is_known_is_none(fields, untrained):
+    empty = structs.replace(parsed(0, [user("q")], assistant("")), response_id=None, usage=None)
+    choices = (Choice(index=0, message=Message(role="assistant", content="")),)
+    (turn,) = build_lineage([structs.replace(empty, choices=choices, **fields)]).turns
+    assert turn.text_untrained == untrained
+
+
+@pytest.mark.parametrize(
+    ("error", "prompts", "reasons"),
+    [
+        ("Error code: 400 - {'error': {'message': 'no'}}", 1, ()),
+        ("Error code: 400 - {'error': {'message': 'no'}}", 0, ("off",)),
+        ("Error code: 408", 1, ("off",)),
+        ("Error code: 500 - {'code': 400}", 1, ("off",)),
+        ("overloaded", 1, ("off",)),
+    ],
+)
+def test_what_was_asked_of_a_request_that_was_refused_is_missing_nowhere(error, prompts, reasons):
+    failed = structs.replace(parsed(0, [], assistant("")), input_messages=None, choices=None, error=error)
+    others = [parsed(1, [user("q")], assistant("a"))] * prompts
+    assert kinds(build_lineage([failed, *others]).calls[0]) == reasons
 
 
 def test_what_a_log_does_not_tell_of_the_prompt_may_be_allowed_and_of_the_answer_not():

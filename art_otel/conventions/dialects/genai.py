@@ -37,6 +37,7 @@ from art_otel.conventions.facts import NO_FACTS, CallFacts, merge_facts, with_ga
 from art_otel.conventions.frameworks import (
     FRAMEWORKS,
     TOOL_DEFINITIONS,
+    is_unfinished,
     may_have_blocks,
     read_blocks,
     result_writer,
@@ -195,9 +196,11 @@ def _facts(reader: AttributeReader, convention: str, span: Span) -> CallFacts | 
         input_messages=_prompt(reader, span, responses=responses),
         choices=_choices(reader, span, responses=responses) if OUTPUT_MESSAGES in attributes else None,
         usage=read_usage(reader, layout.usage) if layout.usage else None,
-        stream=reader.flag(*layout.stream) if layout.stream else None,
+        stream=reader.flag(*layout.stream) if layout.stream else True if layout.has_first_chunk else None,
         gaps=reader.gaps,
     )
+    if convention == CONVENTION and facts.stream is None and facts.usage is None and is_unfinished(span):
+        facts = msgspec.structs.replace(facts, stream=True)
     if operation_name in LIVE_OPERATIONS:
         facts = with_gap(facts, "history on the server", f"a session of {operation_name}", field="prompt")
     if values.flag(get(_COMPACTED)):
@@ -340,6 +343,8 @@ _STREAM: Final = (
     "gen_ai.request.streaming",
     "llm.is_streaming",
 )
+_FIRST_CHUNK: Final = ("gen_ai.response.time_to_first_chunk", "gen_ai.client.operation.time_to_first_chunk")
+"""What only streams have. pydantic-ai and the AI SDK write the second, and nothing else that says so."""
 _NO_PARAMETERS: Final = frozenset(
     {REQUEST_MODEL, REQUEST_TYPE, "gen_ai.request.headers", *_STREAM, *_PREVIOUS_RESPONSE}
 )
@@ -371,6 +376,8 @@ class Layout(msgspec.Struct, frozen=True):
     usage: tuple[tuple[str, str], ...]
     """Fields of `Usage` and their attributes; the first attribute of a field wins."""
     stream: tuple[str, ...]
+    has_first_chunk: bool
+    """Whether an attribute tells when the first chunk of a stream came."""
     previous: tuple[str, ...]
     """The attributes that name an earlier response."""
 
@@ -385,6 +392,7 @@ def layout_of(names: AttributeNames) -> Layout:
         ),
         usage=tuple((count, name) for count, candidates in _USAGE.items() for name in names.among(candidates)),
         stream=names.among(_STREAM),
+        has_first_chunk=bool(names.among(_FIRST_CHUNK)),
         previous=names.among(_PREVIOUS_RESPONSE),
     )
 
