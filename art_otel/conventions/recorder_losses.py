@@ -292,7 +292,7 @@ def _may_keep_tags_apart(facts: CallFacts) -> str | None:
 
 def _may_have_been_tagged(message: Message) -> bool:
     reasoning, text = message.reasoning or "", message.content or ""
-    return message.parts is not None or reasoning != reasoning.strip() or text[:1].isspace()
+    return message.parts is not None or reasoning != reasoning.strip("\n") or text.startswith("\n")
 
 
 def _assistant_messages(facts: CallFacts) -> list[Message]:

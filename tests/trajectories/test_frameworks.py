@@ -98,7 +98,7 @@ def verdicts(trajectory):
 
 def test_what_pydantic_ai_records_is_read_as_its_server_saw_it(tmp_path):
     """Each rollout is a question of its own, most with a good answer behind it; see the README beside the recording."""
-    trajectories, _ = convert(tmp_path, "pydantic_ai")
+    trajectories, _ = convert_files(tmp_path / "out", FOLDER.parent / "broken" / "pydantic_ai.jsonl")
     found = {one.rollout_id: one for one in trajectories}
     good, broken = (None, None), ("stream broke", "stream broke")
     assert {name: verdicts(one) for name, one in found.items()} == {
