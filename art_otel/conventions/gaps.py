@@ -45,6 +45,9 @@ _REPLACED: Final = "<truncated due to size exceeding limit>"
 _ASKING: Final = ("system", "developer", "user")
 """Roles of messages that nobody sends without content. Tools may return nothing."""
 
+_FILTERED: Final = "content_filter"
+"""The finish reason of answers that the server may not show: what was sampled is then none of an empty text."""
+
 _TRUNCATING: Final = "truncate_prompt_tokens"
 
 _LAST_CHARACTERS: Final = frozenset(mark[-1] for mark in (*_MARKS, _REPLACED))
@@ -85,6 +88,8 @@ def _of_messages(recording: SpanRecording, facts: CallFacts) -> list[Gap]:
     if judged.signs:
         gaps += [Gap(kind=kind, field="prompt", evidence=sign) for kind, sign in judged.signs]
     for choice in facts.choices or ():
+        if choice.finish_reason == _FILTERED and not choice.token_ids and not _says_anything(choice.message):
+            gaps.append(Gap(kind="off", field=f"answer[{choice.index}]", evidence=f"finish reason {_FILTERED}, no text"))
         judged = _judge((choice.message,), _NOTHING_JUDGED)
         has_hash = has_hash or judged.has_hash
         if judged.signs:
@@ -96,6 +101,10 @@ def _of_messages(recording: SpanRecording, facts: CallFacts) -> list[Gap]:
             ]
     is_masked = has_hash or any(gap.kind == "masked" for gap in (*facts.gaps, *gaps))
     return [*gaps, *_masked(recording, facts)] if is_masked or signs_of(recording) else gaps
+
+
+def _says_anything(message: Message) -> bool:
+    return bool(message.content or message.refusal or message.tool_calls or message.parts)
 
 
 def _masked(recording: SpanRecording, facts: CallFacts) -> list[Gap]:
