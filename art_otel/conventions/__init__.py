@@ -91,4 +91,5 @@ from art_otel.conventions.vocabulary import ERROR_TYPE as ERROR_TYPE
 from art_otel.conventions.vocabulary import INSTANCE as INSTANCE
 from art_otel.conventions.vocabulary import failure_of as failure_of
 from art_otel.conventions.vocabulary import is_cancellation as is_cancellation
+from art_otel.conventions.vocabulary import is_gemini as is_gemini
 from art_otel.conventions.vocabulary import is_responses_api_id as is_responses_api_id

@@ -8,7 +8,7 @@ What the conversation itself shows is `trajectories.wholeness`' subject.
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
@@ -45,21 +45,27 @@ _REPLACED: Final = "<truncated due to size exceeding limit>"
 _ASKING: Final = ("system", "developer", "user")
 """Roles of messages that nobody sends without content. Tools may return nothing."""
 
+_FILTERED: Final = "content_filter"
+"""The finish reason of answers that a server may not show."""
+
 _TRUNCATING: Final = "truncate_prompt_tokens"
 
 _LAST_CHARACTERS: Final = frozenset(mark[-1] for mark in (*_MARKS, _REPLACED))
 
 
-def find_gaps(recording: SpanRecording, facts: CallFacts, reasons: Collection[str | None] = ()) -> tuple[Gap, ...]:
+def find_gaps(recording: SpanRecording, facts: CallFacts, reasons: Sequence[str | None] = ()) -> tuple[Gap, ...]:
     """The gaps of a call, each once: those of its dialects and what its span and its messages show.
 
-    `reasons` are the finish reasons that an attribute of the span has.
+    `reasons` are the finish reasons of the choices that an attribute of the span has.
     """
     span, logs, names = recording.span, recording.logs, recording.names
     of_dialects = [gap for gap in facts.gaps if gap.kind != "aborted" or not facts.stream]  # such a stream broke
     gaps = [*of_dialects, *_of_messages(recording, facts)]
-    if COMPACTION in (*reasons, *(choice.finish_reason for choice in facts.choices or ())):
+    finished = (*reasons, *(choice.finish_reason for choice in facts.choices or ()))
+    if COMPACTION in finished:
         gaps.append(Gap(kind="compacted", field="prompt", evidence=f"finish reason {COMPACTION}"))
+    if _FILTERED in finished:
+        gaps += _filtered(facts, reasons)
     if cut := cut_values(recording):
         gaps += [Gap(kind="cut", field=value.field, evidence=value.evidence) for value in cut]
     if "unknown" in (facts.prompt_known, facts.answer_known):
@@ -96,6 +102,16 @@ def _of_messages(recording: SpanRecording, facts: CallFacts) -> list[Gap]:
             ]
     is_masked = has_hash or any(gap.kind == "masked" for gap in (*facts.gaps, *gaps))
     return [*gaps, *_masked(recording, facts)] if is_masked or signs_of(recording) else gaps
+
+
+def _filtered(facts: CallFacts, reasons: Sequence[str | None]) -> Iterator[Gap]:
+    """The answers that a server does not show: of those the recording has no text, which is not what was sampled."""
+    for choice in facts.choices or ():
+        message = choice.message
+        reason = reasons[choice.index] if choice.index < len(reasons) else None
+        says_nothing = not (message.content or message.refusal or message.tool_calls or message.parts)
+        if (choice.finish_reason or reason) == _FILTERED and says_nothing and not choice.token_ids:
+            yield Gap(kind="off", field=f"answer[{choice.index}]", evidence=f"finish reason {_FILTERED}, no text")
 
 
 def _masked(recording: SpanRecording, facts: CallFacts) -> list[Gap]:

@@ -359,7 +359,10 @@ def _masked(where: Where, messages: Iterable[Message], signs: Signs) -> Iterator
 
 
 def _hashed(prompt: Sequence[Message], answers: Sequence[Message]) -> tuple[MaskedText, ...]:
-    """The messages that are wholly hashes of one length, if they are of several roles or all of the prompt."""
+    """The messages that are wholly hashes of one length, if several roles, instructions or all of the prompt are.
+
+    A user may ask about a hash, and a model or a tool may answer one; nobody instructs a model with one.
+    """
     sides: tuple[tuple[Where, Sequence[Message]], ...] = (("prompt", prompt), ("answer", answers))
     hashes: list[tuple[Where, int, Message]] = [
         (where, index, message)
@@ -374,7 +377,8 @@ def _hashed(prompt: Sequence[Message], answers: Sequence[Message]) -> tuple[Mask
         alike = [one for one in hashes if len(one[2].content or "") == length]
         roles = {message.role for _, _, message in alike}
         is_whole_prompt = sum(where == "prompt" for where, _, _ in alike) == len(prompt) > 0
-        if is_whole_prompt or (len(roles) > 1 and not roles.isdisjoint(("system", "developer", "user"))):
+        is_instruction = not roles.isdisjoint(("system", "developer"))
+        if is_whole_prompt or is_instruction or (len(roles) > 1 and "user" in roles):
             evidence = f"messages are hashes of {length} digits"
             masked += [MaskedText(where=where, index=index, mask=HASH, evidence=evidence) for where, index, _ in alike]
     return tuple(masked)

@@ -114,15 +114,18 @@ def is_responses_api_id(response_id: str | None) -> bool:
     return response_id is not None and response_id.startswith(_RESPONSE_IDS)
 
 
-_NAMES_NO_TOOL_CALLS: Final = ("google", "gemini", "gcp.", "vertex")
-"""How the providers are named whose API has `STOP` for answers with tool calls, too."""
+_GEMINI: Final = ("google", "gemini", "gcp.", "vertex")
+"""How recorders name the providers of the Gemini API."""
+
+
+def is_gemini(provider: str | None, operation_name: str) -> bool:
+    """Whether a call is one of the Gemini API, also where a recorder names it as another's."""
+    return operation_name == "generate_content" or (provider is not None and provider.lower().startswith(_GEMINI))
 
 
 def names_no_tool_calls(provider: str | None, operation_name: str, response_id: str | None) -> bool:
     """Whether the API says that an answer with tool calls just stopped (the Responses API, Gemini)."""
-    if operation_name == "generate_content" or is_responses_api_id(response_id):
-        return True
-    return provider is not None and provider.lower().startswith(_NAMES_NO_TOOL_CALLS)
+    return is_gemini(provider, operation_name) or is_responses_api_id(response_id)
 
 
 def completed_reason(*, tool_calls: bool) -> str:

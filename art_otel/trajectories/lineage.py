@@ -32,6 +32,7 @@ from art_otel.trajectories.prompt_parents import (
     is_chain,
     shared_prefix,
     with_answer_ids,
+    with_joined_pieces,
 )
 from art_otel.trajectories.wholeness import Verdicts, verdicts_on, with_conversation_gaps
 
@@ -51,7 +52,7 @@ def build_lineage(calls: Sequence[InferenceCall]) -> Lineage:
     A call moves behind the call whose completion its prompt holds, even if the clocks say otherwise.
     """
     numbers = PrefixNumbers()
-    calls = _with_media(with_answer_ids(calls, numbers))
+    calls = _with_media(with_answer_ids(with_joined_pieces(calls), numbers))
     needed = None if is_chain(calls) else numbers
     calls = with_conversation_gaps(calls, needed)
     message_parents = find_message_parents(calls, needed)

@@ -10,6 +10,9 @@ prompt. Where each call continues the one before it, nothing needs to be looked 
 Streams lose the ids of sampled tool calls under some instrumentors, and then no prompt would seem to continue the
 answer: `with_answer_ids` takes them from a prompt that is the call's own prompt and then the same answer.
 
+google-genai sends the answer of a stream back in the pieces that it came in, each a content of the model's:
+`with_joined_pieces` makes them the answer again.
+
 Invariant by token ids: a call's token parent is the turn of an earlier call with the longest token path that the call's
 prompt ids begin with. Of equal paths it is the message parent's, else the latest. A completion without tokens shows
 nothing, so it counts only as the message parent. Calls without prompt ids have none.
@@ -17,12 +20,14 @@ nothing, so it counts only as the message parent. Calls without prompt ids have 
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from itertools import pairwise, product
+from collections.abc import Set as AbstractSet
+from itertools import groupby, pairwise, product
 from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
 from art_otel.calls import Choice, InferenceCall, Message, TokenIds, ToolCall
+from art_otel.conventions import is_gemini, join_messages
 
 CompletionRef: TypeAlias = tuple[int, int]
 """The position of a call, and the position of a choice in it."""
@@ -238,6 +243,37 @@ def _without_ids(message: Message, lacking: tuple[bool, ...]) -> object:
 
 def _with_id(sampled: ToolCall, repeated: ToolCall) -> ToolCall:
     return sampled if sampled.id is not None else msgspec.structs.replace(sampled, id=repeated.id)
+
+
+def with_joined_pieces(calls: Sequence[InferenceCall]) -> Sequence[InferenceCall]:
+    """Join neighboring messages of Gemini's prompts that together are an earlier answer, at its place.
+
+    [user] -> "Hello"; [user, "Hel", "lo", user] -> …. Others were sent as they are, or nobody knows who said them.
+    """
+    answers: set[tuple[int, tuple[object, ...]]] = set()
+    joined = [*calls]
+    for index, call in enumerate(calls):
+        prompt = call.input_messages
+        if prompt is None or not is_gemini(call.provider, call.operation_name):
+            continue
+        if any(one.role == other.role == "assistant" for one, other in pairwise(prompt)):
+            prompt = _join_pieces(prompt, answers)
+            joined[index] = msgspec.structs.replace(call, input_messages=prompt)
+        answers.update((len(prompt), choice.message.identity) for choice in call.choices or ())
+    return joined
+
+
+def _join_pieces(
+    prompt: Sequence[Message], answers: AbstractSet[tuple[int, tuple[object, ...]]]
+) -> tuple[Message, ...]:
+    done: list[Message] = []
+    for role, neighbors in groupby(prompt, key=lambda message: message.role):
+        run = [*neighbors]
+        if role == "assistant" and len(run) > 1 and all(piece.parts is None for piece in run):
+            whole = join_messages(run)
+            run = [whole] if (len(done), whole.identity) in answers else run
+        done += run
+    return tuple(done)
 
 
 _RECENT_PROMPTS: Final = 8

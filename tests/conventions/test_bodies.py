@@ -325,3 +325,55 @@ def test_a_gemini_body_has_its_parameters_wherever_they_stand():
     assert kinds(openinference({"contents": contents, "cachedContent": "cachedContents/a"})) == (
         "history on the server",
     )
+
+
+CALLING = {"role": "model", "parts": [{"function_call": {"name": "look", "args": {"a": 1}}}]}
+CALLED = [
+    {"parts": [{"text": "q"}]},
+    CALLING,
+    {"role": "user", "parts": [{"function_response": {"name": "look", "response": {"result": 2}}}]},
+]
+
+
+@pytest.mark.parametrize(
+    ("parts", "called", "field"),
+    [
+        ([{"text": "2"}], CALLED, "prompt"),
+        ([*CALLING["parts"], {"text": "2"}], CALLED * 2, "call"),  # a stream's, whose answers were joined
+        ([{"text": "2"}], [], None),
+        ([{"text": "2"}], None, None),
+    ],
+)
+def test_functions_that_google_genai_called_itself_hide_requests(parts, called, field):
+    response = {
+        "candidates": [{"content": {"role": "model", "parts": parts}, "finish_reason": "STOP"}],
+        "automatic_function_calling_history": called,
+    }
+    request = {"contents": [{"role": "user", "parts": [{"text": "q"}]}]}
+    as_mlflow = {
+        "mlflow.spanType": '"CHAT_MODEL"',
+        "mlflow.spanInputs": json.dumps(request),
+        "mlflow.spanOutputs": json.dumps(response),
+    }
+    for found in (openinference(request, response), call(as_mlflow, kind="internal")):
+        gaps = [(gap.kind, gap.field) for gap in found.gaps]
+        assert gaps == ([] if field is None else [("lossy recorder", field)])
+
+
+@pytest.mark.parametrize(("text", "doubted"), [("", ["answer[0]"]), ("Well", [])])
+def test_an_answer_that_a_filter_left_nothing_of_is_not_what_was_sampled(text, doubted):
+    """It is trained as no empty answer, whichever API filters."""
+    contents, messages = [{"role": "user", "parts": [{"text": "q"}]}], [{"role": "user", "content": "q"}]
+    part = [{"text": text}] if text else []
+    of_gemini = {"candidates": [{"content": {"role": "model", "parts": part}, "finish_reason": "SAFETY"}]}
+    of_openai = {
+        "object": "chat.completion",
+        "choices": [{"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "content_filter"}],
+    }
+    output = [{"role": "assistant", "parts": [{"type": "text", "content": text}], "finish_reason": "content_filter"}]
+    found = [
+        openinference({"contents": contents}, of_gemini),
+        openinference({"messages": messages}, of_openai),
+        genai([{"role": "user", "parts": [{"type": "text", "content": "q"}]}], output),
+    ]
+    assert [[gap.field for gap in one.gaps if gap.kind == "off"] for one in found] == [doubted] * 3

@@ -27,7 +27,9 @@ def recorded_call(name: str) -> InferenceCall:
 
 def call_of(kept: dict[str, Any]) -> InferenceCall:
     """The call of an exchange."""
-    exchange = Exchange(dialect_of("POST", kept["path"]), json.dumps(kept["request"]).encode(), 1)
+    dialect = dialect_of(kept["path"])
+    assert dialect is not None
+    exchange = Exchange(dialect, kept["path"], json.dumps(kept["request"]).encode(), 1)
     exchange.begin(200, kept["content_type"].encode())
     exchange.take(kept["answer"].encode())
     call = parse_call(call_span(exchange, Address("path", "r"), "http://server", gateway_resource()))
@@ -102,7 +104,7 @@ def test_llama_cpp_counts_each_choice_of_a_stream():
 def test_completions_of_llama_cpp_keep_the_usage_that_nobody_asked_for():
     kept = read("llama-text-stream")
     asked = TokenAsking().asked("http://llama", kept["path"], {"model": "m", "prompt": "Hello", "stream": True})
-    exchange = Exchange("completions", b"{}", 1)
+    exchange = Exchange("completions", kept["path"], b"{}", 1)
     exchange.asked = asked
     exchange.begin(200, kept["content_type"].encode())
     given = exchange.take(kept["answer"].encode()).decode()

@@ -6,6 +6,7 @@ from itertools import takewhile
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from art_otel.calls import Choice, InferenceCall, Message, TokenIds
 from art_otel.trajectories import (
@@ -249,3 +250,25 @@ def test_the_main_history_ends_with_a_turn_of_the_policy(calls, data):
     assert main is not None
     assert main.turns[-1] not in left_out
     assert any(one.turns[: len(main.turns)] == main.turns for one in histories(trajectory))
+
+
+@pytest.mark.parametrize(
+    ("operation", "pieces", "prompt_length"),
+    [
+        ("generate_content", ["Hel", "lo", "!"], 3),
+        ("generate_content", ["Hello", "?"], 4),  # nobody said that
+        ("chat", ["Hel", "lo", "!"], 5),  # another API shows the model three messages
+    ],
+)
+def test_pieces_of_an_answer_in_a_prompt_of_gemini_are_the_answer(operation, pieces, prompt_length):
+    """google-genai's chats send the answer of a stream back as its chunks were."""
+    hello, more = Message(role="user", content="hi"), Message(role="user", content="more")
+    hi = Message(role="assistant", content="Hello!")
+    sent = [hello, *(Message(role="assistant", content=piece) for piece in pieces), more]
+    calls = [
+        structs.replace(asked(number, prompt, None, [choice_of(answer, [])]), operation_name=operation)
+        for number, (prompt, answer) in enumerate([([hello], hi), (sent, Message(role="assistant", content="ok"))])
+    ]
+    trajectory = trajectory_of(calls)
+    assert len(trajectory.calls[1].input_messages) == prompt_length
+    assert trajectory.prompts[1].parent == (0 if prompt_length == 3 else None)

@@ -6,7 +6,7 @@ Source of the format: https://ai.google.dev/api/generate-content. Invariant: a p
 
 from typing import Final
 
-from art_otel.calls import Choice, Message, Usage
+from art_otel.calls import Choice, Message, ToolCall, Usage, canonical_arguments
 from art_otel.conventions import values
 from art_otel.conventions.attributes import AttributeReader
 from art_otel.conventions.bodies.messages import messages_of
@@ -22,6 +22,9 @@ _TEXTS: Final = ("text", "reasoning")
 _NO_PARAMETERS: Final = frozenset({"system_instruction", "tools", "http_options", "labels"})
 _REQUEST: Final = ("system_instruction", "tools", "tool_config", "safety_settings", "cached_content")
 """Fields of a request in JSON, beside its contents and `generationConfig`."""
+
+_CALLED: Final = "automatic_function_calling_history"
+"""What google-genai adds to a response if it called functions itself: all contents before the last answer."""
 
 _ARGUMENTS_IN_PIECES: Final = frozenset({"partialArgs", "partial_args", "willContinue", "will_continue"})
 _OPENAI_NAMES: Final = {
@@ -162,12 +165,36 @@ def read_response(reader: AttributeReader, name: str, body: dict[str, Value]) ->
     except ParseError:
         reader.mark_invalid(name)
         choices = None
+    if called := values.items(fields.get(_CALLED)):
+        _note_functions_called(reader, name, called, choices or ())
     return CallFacts(
         response_id=values.text(fields.get("response_id")),
         response_model=values.text(fields.get("model_version")),
         choices=choices,
         usage=_usage(values.mapping(fields.get("usage_metadata")) or {}),
     )
+
+
+def _note_functions_called(
+    reader: AttributeReader, name: str, called: list[Value], choices: tuple[Choice, ...]
+) -> None:
+    """Note that one method made several requests, of which a recorder around it has the first prompt and last answer.
+
+    Of a stream the answers of all of them were joined: [user] -> call of a function; [user, call, result] -> "12",
+    recorded as [user] -> call of a function and "12".
+    """
+    try:
+        sampled_before = [message for message in contents_of(called) if message.tool_calls][-1:]
+    except ParseError:
+        sampled_before = []
+    answered = {_without_id(call) for choice in choices for call in choice.message.tool_calls}
+    is_joined = any(_without_id(call) in answered for message in sampled_before for call in message.tool_calls)
+    evidence = f"{name}: {_CALLED}"
+    reader.gap("lossy recorder", evidence, field="call" if is_joined else "prompt")
+
+
+def _without_id(call: ToolCall) -> tuple[str, str]:
+    return call.name, canonical_arguments(call.arguments)
 
 
 def _choice(index: int, candidate: dict[str, Value]) -> Choice:

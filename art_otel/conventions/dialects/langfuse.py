@@ -99,13 +99,14 @@ def _output(reader: AttributeReader) -> Value:
     """Decode what was answered, unless it is a text: the answer may be JSON itself.
 
     Of a stream the SDK writes the text, or a message that it makes of the chunks; of anything else what a function gave
-    as Python's JSON, where objects and lists that hold bare texts are answers, too.
+    as Python's JSON, where objects and lists that hold bare texts are answers, too. What a backend wrote anew has other
+    spaces, so a message is one however it is spelled.
     """
     value, recorded = _value(reader, _OUTPUT), reader.attributes.get(_OUTPUT)
     if not isinstance(recorded, str) or isinstance(value, str):
         return value
     fields, entries = values.mapping(value) or {}, values.items(value) or ()
-    if json.dumps(value) != recorded:
+    if json.dumps(value) != recorded and _OF_MESSAGES.isdisjoint(fields) and not are_items(value):
         return recorded
     if _STREAM_START in reader.attributes:
         return value if _is_message(fields) else recorded

@@ -7,6 +7,7 @@ Invariant: as `store_spans`.
 Source of the format: https://langfuse.com/docs/api-and-data-platform/features/blob-storage-export-fields.
 """
 
+import json
 import re
 from collections.abc import Iterator
 from functools import partial
@@ -18,7 +19,7 @@ import msgspec
 from art_otel.sources.backends.store_spans import TranslatedSpan, Translator, plain, read_spans
 from art_otel.sources.backends.values import as_ns
 from art_otel.sources.format import Format
-from art_otel.sources.json_documents import head_detector, is_list, is_object, text_or_json
+from art_otel.sources.json_documents import head_detector, is_list, is_object
 from art_otel.sources.otlp import records as otlp
 from art_otel.spans import Value
 
@@ -84,8 +85,13 @@ def _to_otlp(row: _Observation) -> TranslatedSpan:
 
 
 def _text(value: Value) -> str | None:
-    """A text as it is, JSON of any other value; the exports write nothing as an empty text."""
-    return text_or_json(value) or None
+    """A text as it is, any other value as JSON; the exports write nothing as an empty text.
+
+    The JSON is as Python writes it, like the SDK's: by other spaces a text that an app gave is told apart from it.
+    """
+    if value is None or isinstance(value, str):
+        return value or None
+    return json.dumps(value)
 
 
 def _id(text: str, digits: int) -> str:
