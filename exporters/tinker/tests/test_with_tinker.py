@@ -269,7 +269,7 @@ def test_our_samples_are_read(python, tmp_path):
         changed = [
             type(one)(**{name: getattr(one, name) for name in one.__slots__} | {"split": split}) for one in rollouts
         ]
-        export(changed, "tinker", tmp_path / split, format="rollouts", status=("ok", "error"))
+        export(changed, "tinker", tmp_path / split, format="rollouts", status=("ok", "error"), split="*")
     (tmp_path / "val/iteration_000003/eval_val_rollout_summaries.jsonl").rename(
         tmp_path / "train/iteration_000003/eval_val_rollout_summaries.jsonl"
     )
