@@ -320,11 +320,14 @@ def media_in(messages: Iterable[Message]) -> tuple[str, ...]:
 
 
 def canonical_arguments(arguments: str) -> str:
-    """JSON arguments in one spelling; text that is not JSON stays as it is."""
+    """JSON arguments in one spelling; other text stays as it is, but none at all is an empty object.
+
+    What a model streamed as no text, clients send back as `{}`.
+    """
     try:
         value: object = json.loads(arguments)
     except (ValueError, RecursionError):
-        return arguments
+        return arguments if arguments.strip() else "{}"
     return json.dumps(value, sort_keys=True, ensure_ascii=False)
 
 

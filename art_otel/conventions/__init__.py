@@ -89,6 +89,7 @@ from art_otel.conventions.values import json_value as json_value
 from art_otel.conventions.values import number as number
 from art_otel.conventions.vocabulary import ERROR_TYPE as ERROR_TYPE
 from art_otel.conventions.vocabulary import INSTANCE as INSTANCE
+from art_otel.conventions.vocabulary import NOTHING_OF_CLAUDE as NOTHING_OF_CLAUDE
 from art_otel.conventions.vocabulary import failure_of as failure_of
 from art_otel.conventions.vocabulary import is_cancellation as is_cancellation
 from art_otel.conventions.vocabulary import is_gemini as is_gemini

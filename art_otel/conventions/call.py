@@ -31,8 +31,10 @@ from art_otel.conventions.gaps import (
 from art_otel.conventions.recorder_losses import is_error_unknown
 from art_otel.conventions.vocabulary import (
     ERROR_FINISH_REASON,
+    NOTHING_OF_CLAUDE,
     TEXT_COMPLETION,
     UNKNOWN_ROLE,
+    calls_with_objects,
     completed_reason,
     failure_of,
     names_no_tool_calls,
@@ -63,11 +65,16 @@ def parse_call(span: Span, logs: Sequence[LogRecord] = ()) -> InferenceCall:
         error_type = ERROR_FINISH_REASON
     if facts.closed_by_app is not None and error_type in _ABANDONED:
         error_type = error = None
+    if error_type is None and error is None and _is_empty_answer(facts, reasons):
+        empty = Choice(index=0, message=Message(role="assistant", content=""), finish_reason="stop")
+        facts = msgspec.structs.replace(facts, choices=(empty,), answer_known=facts.prompt_known)
     choices = facts.choices
     if choices and (reasons or ended_in_error):
         choices = tuple(_with_finish_reason(choice, _finish_reason(choice, reasons)) for choice in choices)
     if choices and names_no_tool_calls(facts.provider, operation_name, facts.response_id):
         choices = tuple(map(_with_tool_calls_named, choices))
+    if choices and calls_with_objects(facts.provider, facts.request_model):
+        choices = tuple(map(_with_objects, choices))
     call = InferenceCall(
         trace_id=span.trace_id,
         span_id=span.span_id,
@@ -178,6 +185,17 @@ def _without_error_reasons(facts: CallFacts) -> CallFacts:
     return msgspec.structs.replace(facts, choices=choices) if choices else facts
 
 
+def _is_empty_answer(facts: CallFacts, reasons: Sequence[str | None]) -> bool:
+    """Whether Claude said nothing: OpenLLMetry writes no message then, beside a prompt that it wrote.
+
+    Of streams, recorders may lose the answer.
+    """
+    if facts.choices is not None or not facts.input_messages or facts.stream or facts.provider != "anthropic":
+        return False
+    counted = None if facts.usage is None else facts.usage.output_tokens
+    return tuple(reasons) == ("stop",) and counted is not None and counted <= NOTHING_OF_CLAUDE
+
+
 def _ended_in_error(choices: Sequence[Choice] | None, reasons: Sequence[str | None]) -> bool:
     """Whether a choice ended in an error, which some instrumentors record as its finish reason."""
     if ERROR_FINISH_REASON in reasons:
@@ -201,6 +219,17 @@ def _with_tool_calls_named(choice: Choice) -> Choice:
     if choice.finish_reason != "stop" or not choice.message.tool_calls:
         return choice
     return _with_finish_reason(choice, completed_reason(tool_calls=True))
+
+
+def _with_objects(choice: Choice) -> Choice:
+    """Give tool calls without arguments an empty object, as where a stream had no text of them (OpenLLMetry)."""
+    calls = choice.message.tool_calls
+    if all(call.arguments for call in calls):
+        return choice
+    named = tuple(
+        call if call.arguments else msgspec.structs.replace(call, arguments="{}", exact=False) for call in calls
+    )
+    return msgspec.structs.replace(choice, message=msgspec.structs.replace(choice.message, tool_calls=named))
 
 
 def _with_finish_reason(choice: Choice, reason: str | None) -> Choice:
@@ -272,11 +301,18 @@ def _is_whole(call: InferenceCall) -> bool:
 def _gaps(
     calls: Sequence[InferenceCall], facts: CallFacts, prompt: Sequence[Message] | None, *, is_whole: bool
 ) -> tuple[Gap, ...]:
-    """The gaps of the merged call: where one recording is whole, only gaps that no recording fills are left."""
+    """The gaps of the merged call: where one recording is whole, only gaps that no recording fills are left.
+
+    The definitions of tools may be whole in a recording that is not.
+    """
     gaps = dict.fromkeys(facts.gaps) | {gap: None for call in calls for gap in call.gaps}
     lacking = {gap for call in calls for gap in call.gaps if lacks_what_server_has(gap, call.input_messages, prompt)}
+    has_tools = any(call.tools is not None and all(gap.field != "tools" for gap in call.gaps) for call in calls)
+    filled = {gap for gap in gaps if is_whole or (has_tools and gap.field == "tools")}
     return tuple(
-        gap for gap in gaps if gap.kind not in CONTENT_GAPS or gap in lacking or (not is_whole and gap in facts.gaps)
+        gap
+        for gap in gaps
+        if gap.kind not in CONTENT_GAPS or gap in lacking or (gap not in filled and gap in facts.gaps)
     )
 
 

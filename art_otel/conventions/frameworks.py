@@ -164,10 +164,16 @@ def _ai_sdk_value(result: Value) -> Value:
     return result
 
 
+def _blocks(result: Value) -> Value:
+    """Write a result as Anthropic's client records it: content blocks, none where the app sent no content."""
+    return "" if values.items(result) == [] else sent_result(result)
+
+
 _WRITERS: Final[dict[str, Callable[[Span], ResultWriter]]] = {
     _PYDANTIC_AI: _pydantic_ai_writer,
     "ai": _ai_sdk_writer,
     _AI_SDK: _ai_sdk_writer,
+    "com.anthropic.sdk.python": lambda _: _blocks,
 }
 
 

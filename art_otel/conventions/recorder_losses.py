@@ -224,6 +224,13 @@ def _loses_parameters(facts: CallFacts) -> str | None:
     return "tools" if facts.tools and not any(map(_has_parameters, facts.tools)) else None
 
 
+def _loses_definitions(facts: CallFacts) -> str | None:
+    """Anthropic's client writes no definitions of tools. They are missing where the model calls tools, or did so."""
+    messages = [*(facts.input_messages or ()), *(choice.message for choice in facts.choices or ())]
+    has_tools = any(message.tool_calls or message.role == "tool" for message in messages)
+    return "tools" if has_tools and facts.tools is None else None
+
+
 def _has_parameters(tool: Value) -> bool:
     fields = values.mapping(tool) or {}
     return fields.get("type") != "function" or "parameters" in (values.mapping(fields.get("function")) or {})
@@ -303,6 +310,7 @@ def _assistant_messages(facts: CallFacts) -> list[Message]:
 _JUDGES: Final[dict[str, _Judge]] = {
     "@arizeai/openinference-instrumentation-openai": _joins_tool_calls,
     "@traceloop/instrumentation-openai": _loses_responses,
+    "com.anthropic.sdk.python": _loses_definitions,
     "gcp.vertex.agent": _shows_thoughts_as_text,
     "litellm": _loses_items_of_input,
     "livekit-agents": _loses_parameters,

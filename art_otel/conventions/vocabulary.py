@@ -5,6 +5,7 @@ which OpenInference names its spans. Finish reasons are stop, length, tool_calls
 nobody defined stays as it was, and an unknown reason is None. `error` is no finish reason: the call failed.
 """
 
+import re
 from typing import Final
 
 from art_otel.conventions import values
@@ -126,6 +127,22 @@ def is_gemini(provider: str | None, operation_name: str) -> bool:
 def names_no_tool_calls(provider: str | None, operation_name: str, response_id: str | None) -> bool:
     """Whether the API says that an answer with tool calls just stopped (the Responses API, Gemini)."""
     return is_gemini(provider, operation_name) or is_responses_api_id(response_id)
+
+
+_CALLS_WITH_OBJECTS: Final = re.compile(r"anthropic|claude|bedrock|gemini")
+"""How providers and models are named whose APIs have the arguments of tool calls as objects, not as a text."""
+
+
+def calls_with_objects(provider: str | None, model: str | None) -> bool:
+    """Whether the arguments of a tool call that were streamed as no text are an empty object.
+
+    Elsewhere, a model may have sampled no text.
+    """
+    return any(name is not None and _CALLS_WITH_OBJECTS.search(name.lower()) for name in (provider, model))
+
+
+NOTHING_OF_CLAUDE: Final = 3
+"""The most tokens that Anthropic counts of an answer that is empty: its end, and what is before it."""
 
 
 def completed_reason(*, tool_calls: bool) -> str:

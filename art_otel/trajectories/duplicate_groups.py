@@ -419,9 +419,12 @@ def _names_item(call: ToolCall, other: ToolCall) -> bool:
 
 
 def _have_same_meaning(call: ToolCall, other: ToolCall) -> bool:
-    """Whether the arguments are one JSON value. A recorder that parses them loses those that are no JSON."""
+    """Whether the arguments are one JSON value. A recorder that parses them loses those that are no JSON.
+
+    Without a text, they are an empty object.
+    """
     try:
-        return bool(json.loads(call.arguments) == json.loads(other.arguments))
+        return bool(json.loads(call.arguments or "{}") == json.loads(other.arguments or "{}"))
     except (ValueError, RecursionError):
         return not call.exact or not other.exact
 

@@ -62,6 +62,7 @@ from art_otel.trajectories.overlapping_recordings import (
     LatestOpen,
     attach_doubles,
     join_enclosed,
+    join_failures,
     join_late_streams,
     join_one_response,
     join_unsurrounded,
@@ -529,6 +530,7 @@ RULES: Final[tuple[Rule, ...]] = (
     join_one_response,
     join_unsurrounded,
     join_enclosed,
+    join_failures,
     join_late_streams,
 )
 """The rules that join recordings, the surest first; each works with the groups that those before it left."""

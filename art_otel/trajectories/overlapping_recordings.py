@@ -88,6 +88,27 @@ def join_enclosed(groups: DuplicateGroups) -> None:
                 _join_first(groups, running, inner, running.enclosing(inner))
 
 
+def join_failures(groups: DuplicateGroups) -> None:
+    """Join a failed recording with the shortest failed one that encloses it in time, below its parent.
+
+    One of the two has no content. Anthropic's client traces itself, by default without content, beside the span of an
+    instrumentor, and a request that the server refused has no response id. Each outer takes one inner.
+    """
+    failed = [
+        one for one in groups if one.call.failed and one.call.response_id is None and one.outermost.end is not None
+    ]
+    running = _Running(groups, _end, below_parent=True)
+    for inner in sorted(failed, key=_by_start):
+        around = islice(running.enclosing(inner), MAX_COMPARED)
+        _join_first(
+            groups, running, inner, (one for one in around if _has_no_content(inner) or _has_no_content(one.group))
+        )
+
+
+def _has_no_content(group: DuplicateGroup) -> bool:
+    return not group.call.input_messages and not group.call.choices
+
+
 def _surest_first(
     groups: DuplicateGroups, same: list[DuplicateGroup], key_of: Callable[[DuplicateGroup], Hashable | None]
 ) -> Iterator[list[DuplicateGroup]]:

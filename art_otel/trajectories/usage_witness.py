@@ -27,6 +27,7 @@ from typing import Final, NamedTuple, cast
 import msgspec
 
 from art_otel.calls import Choice, Gap, InferenceCall, Message, Usage, holds_text_only
+from art_otel.conventions import NOTHING_OF_CLAUDE
 from art_otel.spans import Value
 
 _TEMPLATE: Final = 1024
@@ -53,7 +54,6 @@ _ANSWER: Final = 64
 """Tokens around an answer: its channel, its end."""
 
 _NOTHING: Final = 2
-_NOTHING_OF_CLAUDE: Final = 3
 """Tokens of an answer that is empty: its end, and what is before it."""
 
 _SLACK: Final = 32
@@ -234,7 +234,7 @@ class _Rollout:
         size = _Size().plus(choice.message for choice in choices)
         spoken, limit = counted - (usage.reasoning_tokens or 0), size.text + size.template + _ANSWER * len(choices)
         if all(choice.message.says_nothing for choice in choices):
-            limit = len(choices) * (_NOTHING_OF_CLAUDE if _is_named(_COUNTS_CACHED_APART, call) else _NOTHING)
+            limit = len(choices) * (NOTHING_OF_CLAUDE if _is_named(_COUNTS_CACHED_APART, call) else _NOTHING)
         elif usage.reasoning_tokens is None and spoken > limit and self._may_think(call):
             return None
         if spoken <= limit or _samples(call) > len(choices) or any(name in call.parameters for name in _SAMPLES_MORE):

@@ -3,8 +3,10 @@
 import json
 
 import pytest
+from msgspec import structs
 
 from art_otel.calls import InferenceCall
+from art_otel.conventions import merge_calls
 from tests.conventions.builders import call, genai
 from tests.gaps import kinds
 
@@ -274,6 +276,23 @@ def test_functions_without_parameters_are_all_that_livekit_writes():
     for tools, expected in ((bare, ("lossy recorder",)), (whole, ())):
         recorded = chat(ASKED, calls(x=1), scope="livekit-agents", **{"gen_ai.tool.definitions": json.dumps(tools)})
         assert (doubts(recorded), {gap.field for gap in recorded.gaps}) == (expected, {"tools"} if expected else set())
+
+
+CALLED = [*ASKED, message("assistant", calls(x=1)), message("tool", {"type": "tool_call_response", "id": "c"})]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "answer", "fields"),
+    [(ASKED, text("a"), set()), (ASKED, calls(x=1), {"tools"}), (CALLED, text("a"), {"tools"})],
+)
+def test_the_definitions_that_anthropics_client_does_not_write(prompt, answer, fields):
+    recorded = chat(prompt, answer, scope="com.anthropic.sdk.python")
+    assert {gap.field for gap in recorded.gaps} == fields
+    definitions = {"gen_ai.tool.definitions": json.dumps([{"type": "function", "name": "look", "parameters": {}}])}
+    others = chat(prompt, answer, **definitions), structs.replace(chat(prompt, **definitions), choices=None)
+    for other in others:
+        assert merge_calls([other, recorded]).gaps == ()
+        assert len(merge_calls([other, recorded]).tools) == 1
 
 
 def test_a_role_that_the_recorder_does_not_know():

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from art_otel.calls import Message
-from tests.conventions.builders import call, log
+from art_otel.calls import Message, ToolCall
+from tests.conventions.builders import call, genai, log
 
 PROMPT = [
     {"role": "system", "content": "s"},
@@ -89,3 +89,59 @@ def test_a_step_of_smolagents_without_text_is_an_empty_answer():
     roles = [(message.role, message.content) for message in call(streamed, scope=scope, kind="internal").input_messages]
     assert roles == [("system", "s"), ("user", "q"), ("assistant", ""), ("user", "r")]
     assert call(streamed, scope="openinference.instrumentation.other").input_messages is None
+
+
+STREAMED = {"type": "tool_call", "id": "c", "name": "now", "arguments": ""}
+
+
+@pytest.mark.parametrize(
+    ("attributes", "arguments"),
+    [
+        ({"gen_ai.provider.name": "anthropic"}, "{}"),
+        ({"gen_ai.provider.name": "aws.bedrock"}, "{}"),
+        ({"gen_ai.request.model": "vertex_ai/claude-x"}, "{}"),
+        ({"gen_ai.provider.name": "openai"}, ""),
+    ],
+)
+def test_no_arguments_are_an_empty_object_where_the_api_has_objects(attributes, arguments):
+    recorded = genai([], [{"role": "assistant", "parts": [STREAMED]}], attributes)
+    assert recorded.choices[0].message.tool_calls[0].arguments == arguments
+
+
+def test_no_arguments_and_an_empty_object_are_the_same_message():
+    said, repeated = (
+        Message(role="assistant", tool_calls=(ToolCall(id="c", name="now", arguments=arguments),))
+        for arguments in ("", "{}")
+    )
+    assert said.identity == repeated.identity
+
+
+SAID_NOTHING = {
+    "gen_ai.provider.name": "anthropic",
+    "gen_ai.response.finish_reasons": ["stop"],
+    "gen_ai.usage.output_tokens": 3,
+}
+
+
+@pytest.mark.parametrize(
+    ("attributes", "is_known"),
+    [
+        ({}, True),
+        ({"gen_ai.usage.output_tokens": 4}, False),
+        ({"gen_ai.request.stream": True}, False),
+        ({"gen_ai.response.finish_reasons": ["tool_calls"]}, False),
+        ({"gen_ai.provider.name": "openai"}, False),
+        ({"error.type": "x"}, False),
+    ],
+)
+def test_an_answer_of_which_no_message_was_written_is_empty_if_claude_sampled_nothing(attributes, is_known):
+    asked = [{"role": "user", "parts": [{"type": "text", "content": "q"}]}]
+    choices = genai(asked, None, SAID_NOTHING | attributes).choices
+    assert (choices is not None and choices[0].message.content == "") == is_known
+
+
+def test_a_result_without_content_that_anthropics_client_wrote_as_no_blocks():
+    result = {"type": "tool_call_response", "id": "c", "response": []}
+    asked = [{"role": "user", "parts": [result]}]
+    assert genai(asked, scope="com.anthropic.sdk.python").input_messages == (EMPTY,)
+    assert genai(asked).input_messages[0].content == "[]"

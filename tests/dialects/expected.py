@@ -64,6 +64,10 @@ FLAGGED = {
 """Recordings that are incomplete, and what the recorder lost, with its attribute."""
 
 DOUBTED = {
+    "anthropic_native_sync": "no attribute has the definitions of tools",
+    "harder_anthropic_native_helper": "no attribute has the definitions of tools",
+    "harder_anthropic_native_sync": "no attribute has the definitions of tools",
+    "harder_anthropic_native_thinking": "no attribute has the definitions of tools",
     "harder_adk_native_gemini": "thoughts were counted, and `gen_ai.output.messages` does not say which texts are some",
     "harder_gemini_otel_v12_sync": "thoughts were counted, and before 1.3 they were texts of `gen_ai.output.messages`",
     "harder_livekit": "`gen_ai.tool.definitions` has functions without their parameters",

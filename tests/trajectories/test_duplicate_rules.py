@@ -13,7 +13,12 @@ from art_otel.trajectories.inference_calls import (
     join_nested,
     mark_contradicting,
 )
-from art_otel.trajectories.overlapping_recordings import join_enclosed, join_late_streams, join_one_response
+from art_otel.trajectories.overlapping_recordings import (
+    join_enclosed,
+    join_failures,
+    join_late_streams,
+    join_one_response,
+)
 from tests.operations import operations
 from tests.trajectories.recordings import TRACE, Tree, call
 
@@ -156,6 +161,41 @@ def test_what_differs_in_anything_is_not_enclosed(inner):
     tree.add(4)
     tree.record(3, **({"scope": "b", "told": call(), "start": 2, "end": 80} | inner))
     assert tree.joined_by(join_enclosed) == [[2], [3]]
+
+
+REFUSED = call("a", None, error_type="BadRequestError")
+NOT_CAPTURED = call(None, None, error_type="invalid_request_error")
+
+
+def test_failures_without_content_are_those_of_the_calls_around_them():
+    tree = Tree()
+    for number, (scope, told, start, end) in enumerate(
+        [("a", REFUSED, 10, 90), ("a", REFUSED, 11, 80), ("b", NOT_CAPTURED, 12, 70), ("b", NOT_CAPTURED, 13, 85)], 2
+    ):
+        tree.record(number, scope, told, start=start, end=end)
+    assert tree.joined_by(join_failures) == [[2, 5], [3, 4]]
+
+
+@pytest.mark.parametrize(
+    ("inner", "joined"),
+    [
+        ({}, True),
+        ({"told": REFUSED}, False),
+        ({"told": call(None, None)}, False),
+        ({"told": structs.replace(NOT_CAPTURED, response_id="r")}, False),
+        ({"told": structs.replace(NOT_CAPTURED, request_model="n")}, False),
+        ({"end": 95}, False),
+        ({"parent": 4}, False),
+        ({"scope": "a"}, False),
+    ],
+    ids=["alike", "content", "no failure", "response id", "model", "end", "parent", "instrumentor"],
+)
+def test_what_shows_that_a_failure_is_of_the_call_around_it(inner, joined):
+    tree = Tree()
+    tree.record(2, "a", REFUSED, start=1, end=90)
+    tree.add(4)
+    tree.record(3, **({"scope": "b", "told": NOT_CAPTURED, "start": 2, "end": 80} | inner))
+    assert tree.joined_by(join_failures) == ([[2, 3]] if joined else [[2], [3]])
 
 
 def test_a_span_that_ended_early_is_of_the_call_that_ran_when_its_first_token_came():

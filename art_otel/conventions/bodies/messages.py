@@ -116,8 +116,7 @@ def name_in(namespace: dict[str, Value], function: dict[str, Value]) -> str:
 
 def _is_same_call(call: ToolCall, other: ToolCall) -> bool:
     """Whether two calls of one id are one. Botocore leaves arguments out that are `{}`."""
-    said = {canonical_arguments(one.arguments) for one in (call, other)}
-    return call.name == other.name and (len(said) == 1 or said == {"", "{}"})
+    return call.name == other.name and canonical_arguments(call.arguments) == canonical_arguments(other.arguments)
 
 
 def is_part_type(kind: Value) -> bool:
