@@ -7,7 +7,7 @@ which lists messages are written; it knows no attribute names but the prefixes o
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
+from functools import lru_cache
 from random import Random
 from typing import TypeAlias
 
@@ -39,7 +39,7 @@ def each_text(value: Value, change: Callable[[str], Value]) -> Value:
     return value
 
 
-@cache
+@lru_cache(maxsize=512)
 def decoded_json(text: str) -> Value:
     """The object, list or text that a JSON text is; None for any other text."""
     if text[:1] not in ("{", "[", '"'):
@@ -113,7 +113,7 @@ def with_words_masked(records: Sequence[Record], word: str, mask: str, sign: dic
     ]
 
 
-@cache
+@lru_cache(maxsize=2048)
 def filler(text: str, length: int) -> str:
     """What makes a text about this much longer: other words for each text, with nothing that JSON escapes."""
     random = Random(text)

@@ -6,7 +6,7 @@ recording in one of `FOLDERS`; a new mask or limit by being in its table.
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 import msgspec
@@ -70,7 +70,7 @@ def recordings() -> Mapping[str, Recorded]:
     return {one.name: one for one in read if one.dialects}
 
 
-@cache
+@lru_cache(maxsize=16)
 def recording(name: str) -> Recorded:
     """One of these, or a harder one."""
     return recorded(HARDER[name]) if name in HARDER else recordings()[name]
@@ -216,7 +216,7 @@ def cut(name: str, limit: ValueLimit, length: int, *, answers_only: bool) -> tup
     return mutations.cut_at(records, of), known
 
 
-@cache
+@lru_cache(maxsize=64)  # all lengths of one recording, which is cut in every way before the next one
 def longer(name: str, length: int, answers_only: bool) -> tuple[Sequence[Record], Counter]:
     """A recording as if longer texts had been said, and what is trained of it before it is cut."""
     one = recording(name)
