@@ -105,12 +105,10 @@ def _of_messages(recording: SpanRecording, facts: CallFacts) -> list[Gap]:
 
 
 def _filtered(facts: CallFacts, reasons: Sequence[str | None]) -> Iterator[Gap]:
-    """The answers that a server does not show: of those the recording has no text, which is not what was sampled."""
+    """The answers that a server does not show: the recording has nothing of them, which is not what was sampled."""
     for choice in facts.choices or ():
-        message = choice.message
         reason = reasons[choice.index] if choice.index < len(reasons) else None
-        says_nothing = not (message.content or message.refusal or message.tool_calls or message.parts)
-        if (choice.finish_reason or reason) == _FILTERED and says_nothing and not choice.token_ids:
+        if (choice.finish_reason or reason) == _FILTERED and choice.message.says_nothing and not choice.token_ids:
             yield Gap(kind="off", field=f"answer[{choice.index}]", evidence=f"finish reason {_FILTERED}, no text")
 
 
