@@ -51,10 +51,14 @@ class Held:
         )
 
 
-def our_objects() -> Counter[str]:
-    """How many there are of each of our types, once all garbage is gone."""
+async def our_objects() -> Counter[str]:
+    """How many there are of each of our types, once all garbage is gone.
+
+    An async generator that is garbage, as one of a client whose stream was left, is closed by the event loop.
+    """
     for _ in range(3):
         gc.collect()
+        await asyncio.sleep(TICK)
     kinds = Counter(f"{type(each).__module__}.{type(each).__qualname__}" for each in gc.get_objects())
     return Counter({kind: count for kind, count in kinds.items() if kind.startswith("art_otel.")})
 
@@ -98,7 +102,7 @@ async def repeat(once: Once, times: int, seconds: float) -> dict:
         done += 1
         if ticking is not None:
             ticking.cancel()
-        objects.append(our_objects())
+        objects.append(await our_objects())
         held.append(asdict(Held.now(once.process)))
     longest = round(clock.longest * 1e3, 1) if once.is_async else None
     more = objects[1] - objects[0]
