@@ -268,11 +268,12 @@ class Piece(NamedTuple):
 
 
 def parse_values(data: bytes, beginning: re.Pattern[str] | None = None) -> Iterator[Piece]:
-    """Parse one value after the other, with Python's json, which takes NaN and Infinity. The data is UTF-8.
+    """Parse one value after the other, with Python's json, which takes NaN and Infinity.
 
+    Bytes that are no UTF-8 become U+FFFD: a typed decoder does not look at them in the name of a field that it skips.
     `beginning` matches how a value begins, and nothing inside one: a writer that died may have left one torn before it.
     """
-    text = data.decode()
+    text = data.decode(errors="replace")
     position = counted = lines = 0
     while (position := _skip_separators(text, position)) < len(text):
         lines, counted = lines + text.count("\n", counted, position), position
