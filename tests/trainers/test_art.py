@@ -64,7 +64,9 @@ def read(request, tmp_path_factory) -> dict:
 
 
 def test_arts_reader_gives_our_groups_rewards_and_messages(read):
-    assert [[trajectory["reward"] for trajectory in group] for group in read["groups"]] == [[1.0, 0.0], [0.5]]
+    # ART orders groups by their index, which is a hash.
+    rewards = [[trajectory["reward"] for trajectory in group] for group in read["groups"]]
+    assert sorted(rewards, key=len) == [[0.5], [1.0, 0.0]]
     for trajectory in (trajectory for group in read["groups"] for trajectory in group):
         assert trajectory["metrics"] == {"tokens": 4.0}
         assert trajectory["metadata"] == {"level": 3, "hard": True, "nested": '{"a":[1]}'}
@@ -84,9 +86,9 @@ def test_arts_reader_gives_our_groups_rewards_and_messages(read):
 
 def test_what_was_sampled_by_a_call_that_did_not_fail_is_trainable(read):
     trainable = [[message["trainable"] for message in messages] for _, messages in read["rows"]]
-    assert trainable == [
-        [False, False, True, False, True],
+    assert sorted(trainable) == [
         [False, False, True, False, False],
+        [False, False, True, False, True],
         [False, False, True, False, True],
     ]
 
