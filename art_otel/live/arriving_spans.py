@@ -151,6 +151,8 @@ class ArrivingSpans:
         if content is None:
             return False
         self.digest ^= content
+        if trace_id := self._to[1] if self._to[0] == "trace" else record.trace_id:
+            self.new_traces.add(trace_id)
         if isinstance(record, Span):
             self._note(record)
         elif self.lone_rewards is not None and self._to[0] == "rollout":  # a log record is here for its reward
@@ -193,7 +195,6 @@ class ArrivingSpans:
     def _note(self, span: Span) -> None:
         is_joined = self._to == ("rollout", joined_id(span, self._rollout_attributes))
         self.is_vague = self.is_vague or is_provisional(span) or is_joined
-        self.new_traces.add(span.trace_id if self._to[0] == "rollout" else self._to[1])
         if not is_reward_span(span):
             self.lone_rewards = None
         elif self.lone_rewards is not None and (self._to != ("trace", span.trace_id) or not span.links):
