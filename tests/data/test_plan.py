@@ -233,12 +233,12 @@ def test_a_credit_of_another_length_is_refused_with_its_rollout():
 @settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(rollouts(8, storable=True), st.sampled_from(sorted(ADVANTAGES)), st.integers(1, 3))
 def test_every_token_has_the_advantage_of_its_rollout_in_its_group(found, name, rows):
-    options = {"allow_incomplete": True, "status": ("ok", "error")}
+    options = {"allow_incomplete": True, "status": ("ok", "error"), "split": "*"}
     members = defaultdict(list)
     for one in found:
         usable = one.reward is not None and abs(one.reward) < 1e37
         if one.status in options["status"] and one.turns and usable:
-            members[one.group_id if one.group_id is not None else (one.rollout_id,)].append(one)
+            members[one.group_key if one.group_id is not None else (one.rollout_id,)].append(one)
     expected = {}
     for group_ in members.values():
         values = ADVANTAGES[name]([one.reward for one in group_])
