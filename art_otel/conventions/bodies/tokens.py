@@ -199,15 +199,18 @@ def logprobs_mode(body: dict[str, Value], choices: Sequence[dict[str, Value]]) -
 
     None for other servers. vLLM gives others where it was started so, and then does not say it.
     """
-    if "timings" in body or any(map(may_lose_ids, choices)):  # llama.cpp
+    fields = set[str]().union(*choices)
+    extensions = fields
+    if "provider_specific_fields" in fields:  # of a proxy
+        extensions = fields.union(*(values.mapping(choice.get("provider_specific_fields")) or {} for choice in choices))
+    logprobs, first = _first_logprob(choices)
+    if "timings" in body or "id" in first:  # llama.cpp
         return "raw"
-    if "sglext" in body or any(not choice.keys().isdisjoint(_SGLANG) for choice in choices):
+    if "sglext" in body or not fields.isdisjoint(_SGLANG):
         return "tempered"
-    if any(map(has_sampling_logprobs, choices)):  # Fireworks
+    if SAMPLING in logprobs or "sampling_logprob" in first:  # Fireworks
         return "processed"
-    of_proxies = [values.mapping(choice.get("provider_specific_fields")) or {} for choice in choices]
-    is_vllm = any(not choice.keys().isdisjoint(_VLLM) or _spells_ids(choice) for choice in (*choices, *of_proxies))
-    return "raw" if is_vllm else None
+    return "raw" if not extensions.isdisjoint(_VLLM) or _spells_ids(logprobs, first) else None
 
 
 _SGLANG: Final = ("matched_stop", "meta_info", "response_token_ids")
@@ -215,19 +218,28 @@ _VLLM: Final = ("stop_reason", "token_ids")
 """Fields of choices. SGLang's Completions have `token_ids`, too."""
 
 
+def _first_logprob(choices: Sequence[dict[str, Value]]) -> tuple[dict[str, Value], dict[str, Value]]:
+    """The logprobs of the first choice that has some, and of these Chat's first entry; empty where there are none."""
+    for choice in choices:
+        logprobs = values.mapping(choice.get("logprobs"))
+        if logprobs:
+            content = values.items(logprobs.get("content"))
+            return logprobs, (values.mapping(content[0]) or {}) if content else {}
+    return {}, {}
+
+
 def has_sampling_logprobs(choice: dict[str, Value]) -> bool:
     """Whether a choice has logprobs of what was sampled from beside those of the policy, as Fireworks does."""
-    logprobs = values.mapping(choice.get("logprobs")) or {}
-    content = values.items(logprobs.get("content")) or ()
-    return SAMPLING in logprobs or any("sampling_logprob" in (values.mapping(entry) or {}) for entry in content[:1])
+    logprobs, first = _first_logprob((choice,))
+    return SAMPLING in logprobs or "sampling_logprob" in first
 
 
-def _spells_ids(choice: dict[str, Value]) -> bool:
+def _spells_ids(logprobs: dict[str, Value], first: dict[str, Value]) -> bool:
     """Whether tokens are spelled as ids, which vLLM does where it is asked to."""
-    logprobs = values.mapping(choice.get("logprobs")) or {}
-    content, tokens = values.items(logprobs.get("content")), values.items(logprobs.get("tokens"))
-    first = (values.mapping(content[0]) or {}).get("token") if content else tokens[0] if tokens else None
-    return isinstance(first, str) and first.startswith(_ID_PREFIX)
+    token = first.get("token")
+    if token is None and (tokens := values.items(logprobs.get("tokens"))):
+        token = tokens[0]
+    return isinstance(token, str) and token.startswith(_ID_PREFIX)
 
 
 SAMPLING: Final = "sampling_logprobs"
@@ -236,25 +248,30 @@ SAMPLING: Final = "sampling_logprobs"
 
 def may_lose_ids(choice: dict[str, Value]) -> bool:
     """Whether the ids of a choice stand where llama.cpp has them, which lists no token that ends inside a character."""
-    entries = values.items((values.mapping(choice.get("logprobs")) or {}).get("content")) or ()
-    return any("id" in (values.mapping(entry) or {}) for entry in entries[:1])
+    _, first = _first_logprob((choice,))
+    return "id" in first
 
 
 def prompt_ids(body: dict[str, Value], choices: Sequence[dict[str, Value]]) -> Value:
     """Find the ids of the prompt: of the response, of SGLang's extension, or of all choices, if all are equal."""
-    raw_outputs = (values.mapping(choice.get("raw_output")) for choice in choices if "raw_output" in choice)
-    holders = [body, *choices, *(raw for raw in raw_outputs if raw)]
+    holders = [body, *choices]
+    for choice in choices:
+        if "raw_output" in choice:
+            holders.append(values.mapping(choice["raw_output"]) or {})  # noqa: PERF401 # few have one, and this runs in the app
     id_lists = [ids for holder in holders if (ids := holder.get("prompt_token_ids")) is not None]
-    if (ids := _extension(body).get("input_ids")) is not None:
+    if "sglext" in body and (ids := _extension(body).get("input_ids")) is not None:
         id_lists.append(ids)
-    return id_lists[0] if id_lists and all(ids == id_lists[0] for ids in id_lists) else None
+    return id_lists[0] if id_lists and id_lists.count(id_lists[0]) == len(id_lists) else None
 
 
 def choices_with_ids(body: dict[str, Value]) -> Value:
     """The choices of a body, each with its ids of the lists beside them, Agent Lightning's or SGLang's extension's."""
     ids = body.get("response_token_ids")
-    id_lists = values.items(_extension(body).get("output_ids") if ids is None else ids)
-    choices = values.items(body["choices"])
+    if ids is None and "sglext" in body:
+        ids = _extension(body).get("output_ids")
+    if ids is None:
+        return body["choices"]
+    id_lists, choices = values.items(ids), values.items(body["choices"])
     if not choices or not id_lists or len(choices) != len(id_lists):
         return body["choices"]
     entries = [values.mapping(choice) or {} for choice in choices]
@@ -262,7 +279,7 @@ def choices_with_ids(body: dict[str, Value]) -> Value:
 
 
 def _extension(body: dict[str, Value]) -> dict[str, Value]:
-    return values.mapping(body.get("sglext")) or {} if "sglext" in body else {}
+    return values.mapping(body.get("sglext")) or {}
 
 
 def _ids_of(choice: dict[str, Value]) -> Value:

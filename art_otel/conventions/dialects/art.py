@@ -7,7 +7,6 @@ dump needs no other record; one that names no response, or holds no message, is 
 """
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, cast, get_args
 
@@ -29,27 +28,18 @@ from art_otel.conventions.bodies.openai_body import (
 )
 from art_otel.conventions.bodies.token_facts import with_facts
 from art_otel.conventions.bodies.tokens import decode_ids, decode_logprobs, decode_prompt_ids
-from art_otel.conventions.dialects import genai, openinference
+from art_otel.conventions.dialects import genai
 from art_otel.conventions.dialects.genai import RESPONSE_ID
 from art_otel.conventions.facts import UNKNOWN_MESSAGE, CallFacts
 from art_otel.errors import ParseError
 from art_otel.sampling import LogprobsMode
-from art_otel.spans import Attributes, Span, Value
+from art_otel.spans import Span, Value
 
 CONVENTION: Final = "art"
 ART_OTEL: Final = "art_otel"
 """The instrumentation scope of our own spans."""
 
 PREFIXES: Final = ("art.tokens.", "art.logprobs.", "art.response.", "art.request.", "art.stream.", names.POLICY_VERSION)
-
-_PROMPTS: Final = (genai.INPUT_MESSAGES, openinference.INPUT_VALUE, "llm.input_messages.", "gen_ai.prompt.")
-_ANSWERS: Final = (genai.OUTPUT_MESSAGES, openinference.OUTPUT_VALUE, "llm.output_messages.", "gen_ai.completion.")
-
-_NOT_AS_SENT: Final = re.compile(rb'"(?:function_call"\s*:\s*\{|role"\s*:\s*"function"|refusal"\s*:\s*")')
-"""What instrumentors leave out of messages: calls of the older `functions`, their results, and refusals.
-
-OpenLLMetry writes none of these; OpenTelemetry's writes a refusal as a text.
-"""
 
 _CHOICE_FIELDS: Final = frozenset({"message", "text", "finish_reason"})
 """Fields that a choice has and no output item; a choice of an empty stream has only the last."""
@@ -118,18 +108,6 @@ def _messages(recording: SpanRecording, reader: AttributeReader) -> tuple[Messag
     """Read `art.request.messages`; of the Responses API these are items, several of which may be one message."""
     messages = read_messages(reader, names.REQUEST_MESSAGES)
     return join_assistant_messages(messages) if messages and genai.is_responses(recording.span) else messages
-
-
-def lost_input(attributes: Attributes, sent_messages: bytes) -> bool:
-    """Whether instrumentors that record content lost a call's prompt, or write `sent_messages` otherwise.
-
-    Where they recorded an answer without a prompt, they lost it. A whole request body loses nothing.
-    """
-    if openinference.INPUT_VALUE in attributes:
-        return False
-    if any(name.startswith(_PROMPTS) for name in attributes):
-        return _NOT_AS_SENT.search(sent_messages) is not None
-    return any(name.startswith(_ANSWERS) for name in attributes)
 
 
 def span_env_state(span: Span) -> dict[str, Value]:

@@ -5,6 +5,7 @@ What is written of an answer is what the server sent: ids and logprobs are those
 what is no list of ids or logprobs is left out. `art_otel.conventions.dialects.art` reads it back.
 """
 
+import re
 from typing import Final, TypeAlias
 
 import msgspec
@@ -22,9 +23,10 @@ from art_otel.conventions.bodies.tokens import (
     write_ids,
     write_logprobs,
 )
-from art_otel.conventions.dialects.genai import RESPONSE_ID
+from art_otel.conventions.dialects.genai import INPUT_MESSAGES, OUTPUT_MESSAGES, RESPONSE_ID
+from art_otel.conventions.dialects.openinference import INPUT_VALUE, OUTPUT_VALUE
 from art_otel.errors import ParseError
-from art_otel.spans import Value
+from art_otel.spans import Attributes, Value
 
 _ASKED: Final = frozenset({"messages", "input", "instructions", "prompt", "system"})
 _PROMPT: Final = _ASKED | {"tools", "functions"}
@@ -64,9 +66,31 @@ def messages(fields: Fields) -> dict[str, str]:
     return {} if asked is None else {names.REQUEST_MESSAGES: bytes(asked).decode()}
 
 
-def sent_messages(fields: Fields) -> bytes:
-    """The messages or input items of a request as they stand in it; empty where there are none."""
-    return bytes(fields.get("messages") or fields.get("input") or b"")
+_PROMPTS: Final = (INPUT_MESSAGES, INPUT_VALUE, "llm.input_messages.", "gen_ai.prompt.")
+_ANSWERS: Final = (OUTPUT_MESSAGES, OUTPUT_VALUE, "llm.output_messages.", "gen_ai.completion.")
+
+_NOT_AS_SENT: Final = re.compile(rb'"(?:function_call"\s*:\s*\{|role"\s*:\s*"function"|refusal"\s*:\s*")')
+"""What instrumentors leave out of messages: calls of the older `functions`, their results, and refusals.
+
+OpenLLMetry writes none of these; OpenTelemetry's writes a refusal as a text.
+"""
+
+
+def lost_messages(recorded: Attributes, fields: Fields) -> dict[str, str]:
+    """The messages of a request where its instrumentor, which records content, lost them or writes them otherwise.
+
+    Where it recorded an answer without a prompt, it lost the prompt. A whole request body loses nothing.
+    """
+    if INPUT_VALUE in recorded:
+        return {}
+    has_prompt = has_answer = False
+    for name in recorded:  # this runs on the app's thread for every call, so nothing is called for each name
+        has_prompt = has_prompt or name.startswith(_PROMPTS)
+        has_answer = has_answer or name.startswith(_ANSWERS)
+    if has_prompt:
+        sent = bytes(fields.get("messages") or fields.get("input") or b"")
+        return messages(fields) if _NOT_AS_SENT.search(sent) is not None else {}
+    return messages(fields) if has_answer else {}
 
 
 def prompt(fields: Fields) -> list[str]:
@@ -176,24 +200,25 @@ def answer_attributes(body: dict[str, Value]) -> dict[str, str]:
         attributes[names.RESPONSE_CHOICES] = _json([_without_numbers(entry) for entry in entries])
     if (asked := write_ids(prompt_ids(body, entries))) is not None:
         attributes[names.PROMPT_TOKENS] = asked
+    has_logprobs = False
     for position, entry in enumerate(entries):
-        attributes |= _tokens(values.place_of(entry, position), entry)
-    has_logprobs = any(name.startswith(names.COMPLETION_LOGPROBS_PREFIX) for name in attributes)
+        index = values.place_of(entry, position)
+        attributes |= _tokens(index, entry)
+        has_logprobs = has_logprobs or f"{names.COMPLETION_LOGPROBS_PREFIX}{index}" in attributes
     if has_logprobs and (mode := logprobs_mode(body, entries)) is not None:
         attributes[names.LOGPROBS_MODE] = mode
     version = values.text((values.mapping(body.get("metadata")) or {}).get("weight_version"))
     if version is not None and version != UNNAMED:  # SGLang's, of an answer that does not stream
         attributes[names.POLICY_VERSION] = version
     count = values.integer((values.mapping(body.get("usage")) or {}).get("completion_tokens"))
-    ended = _on_prompt(body)
+    ended: dict[str, Value] = {}
+    for name in _ON_PROMPT:
+        if body.get(name):
+            ended[name] = body[name]
     if count is not None:  # recorders estimate it, and ids may be missing
         ended |= {"usage": {"completion_tokens": count}}
         ended |= {"counts_one_choice": True} if counts_one_choice(body) else {}
     return attributes | ({names.RESPONSE_END: _json(ended)} if ended else {})
-
-
-def _on_prompt(body: dict[str, Value]) -> dict[str, Value]:
-    return {name: body[name] for name in _ON_PROMPT if body.get(name)}
 
 
 def spoken(body: dict[str, Value]) -> dict[str, Value]:
@@ -208,7 +233,8 @@ def spoken(body: dict[str, Value]) -> dict[str, Value]:
 def _response(body: dict[str, Value]) -> dict[str, str]:
     """Return the items of a Responses body, and how it ended, as span attributes."""
     items = values.items(body.get("output")) or []
-    ended = {name: body[name] for name in _END if body.get(name) is not None} | _on_prompt(body)
+    ended = {name: body[name] for name in _END if body.get(name) is not None}
+    ended |= {name: body[name] for name in _ON_PROMPT if body.get(name)}
     attributes = {names.RESPONSE_CHOICES: _json([_item(item) for item in items])} if items else {}
     return attributes | ({names.RESPONSE_END: _json(ended)} if ended else {}) | _response_tokens(body)
 

@@ -8,6 +8,7 @@ not see. The call that this code is part of stands in a ContextVar.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from contextvars import ContextVar, Token
 from functools import partial
 from time import time_ns
@@ -23,7 +24,6 @@ from art_otel import attributes as names
 from art_otel.calls import StreamClose
 from art_otel.conventions import request_attributes, response_attributes
 from art_otel.conventions.content_names import without_tokens
-from art_otel.conventions.dialects.art import lost_input
 from art_otel.conventions.dialects.genai import (
     API_TYPE,
     OPERATION_NAME,
@@ -44,14 +44,13 @@ from art_otel.tracing.openai.bodies import (
     failure_message,
     fields_of,
     is_unfinished,
-    messages,
+    lost_messages,
     parameters,
     prompt,
     request_attributes_of,
-    sent_messages,
     spoken,
 )
-from art_otel.tracing.openai.client import Options, Request, Response, model_of, with_headers
+from art_otel.tracing.openai.client import Options, Request, Response, model_of
 from art_otel.tracing.openai.stream import ResponseTee
 from art_otel.tracing.sdk.rollout_registry import is_call_by_now, path_up, runs_code
 from art_otel.tracing.sdk.scrub_spans import texts_are_clean
@@ -126,7 +125,8 @@ class Call:
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
         """The client is done with the request, by an answer or by an error."""
         if self._token is not None:
-            detach(self._token)
+            with suppress(ValueError):  # its coroutine was closed in another context
+                _current.reset(self._token)
         if self._attached_span is not None or error is not None:
             with CAPTURING:
                 self._leave(error)
@@ -144,13 +144,12 @@ class Call:
         self.span, self.is_own = _start(client, options), True
         self._attached_span = otel_context.attach(trace.set_span_in_context(self.span))
 
-    def told(self, options: Options) -> Options:
-        """Let a gateway, or a traced server, know of the span: not every instrumentor does so for its own."""
-        if self.span is None or not self.is_in_rollout:
-            return options
+    def trace_headers(self) -> dict[str, str]:
+        """What lets a gateway, or a traced server, know of the span: not every instrumentor does so for its own."""
         headers: dict[str, str] = {}
-        TraceContextTextMapPropagator().inject(headers, trace.set_span_in_context(self.span))
-        return with_headers(options, headers)
+        if self.span is not None and self.is_in_rollout:
+            TraceContextTextMapPropagator().inject(headers, trace.set_span_in_context(self.span))
+        return headers
 
     def answer(
         self,
@@ -234,8 +233,8 @@ class Call:
         request = fields_of(asked)
         added: dict[str, str | bool] = {**parameters(request), **answer_attributes(answered)}
         own = self.is_own
-        if not own and lost_input(existing, sent_messages(request)):
-            added |= messages(request)
+        if not own:
+            added |= lost_messages(existing, request)
         is_clean = False
         if self._scrubber is not None:
             added, is_clean = _scanned(self._scrubber, prompt(request), added)
@@ -251,8 +250,8 @@ class Call:
             added |= cast(Any, {**request_attributes(decode(asked) or {}), **response_attributes(spoken(answered))})
         span.set_attributes(added)
         error, message = (None, "") if tee is None else (tee.error, tee.error_message)
-        if error is None:
-            error, message = failed_status(answered), failure_message(answered)
+        if error is None and (error := failed_status(answered)) is not None:
+            message = failure_message(answered)
         if error is not None and ERROR_TYPE not in existing:
             _tell_error(span, error, message)
         return is_clean

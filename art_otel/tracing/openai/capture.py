@@ -38,7 +38,6 @@ from art_otel.tracing.openai.client import (
     Response,
     hook,
     model_of,
-    with_headers,
 )
 from art_otel.tracing.openai.token_requests import (
     NOTHING,
@@ -187,12 +186,14 @@ class Capture:
                 call = current_call() if asks_for_completion(options) else None
                 if call is not None:
                     call.begin(client, options, may_record=self._makes_spans and not self._is_removed)
-                    sent = call.told(options)
+                    headers = call.trace_headers()
                     if self._version is not None and call.is_in_rollout:
                         call.ask_version = partial(self._ask_version, self._version, model_of(options))
                         call.policy_version = call.ask_version()
-                    if token_requests is not None and call.is_in_rollout and not self._is_removed:
-                        sent = _asking(token_requests, call, client, sent, make)
+                    if headers and token_requests is not None and not self._is_removed:
+                        sent = _asking(token_requests, call, client, options, headers, make)
+                    elif headers:
+                        sent = _with(options, headers, {})
             request = make(sent)
             if call is not None:
                 call.request = request
@@ -231,7 +232,8 @@ class Capture:
 class Asked(NamedTuple):
     """What a request asks for beside the app's own `options`; `make` makes a request of options.
 
-    `token_requests` said what to ask, and is told what `target` accepts. `missing` has the fields that are ours.
+    `token_requests` said what to ask, and is told what `target` accepts. `missing` has the fields that are ours, and
+    `headers` those that every try has.
     """
 
     token_requests: TokenRequests
@@ -240,6 +242,7 @@ class Asked(NamedTuple):
     ask: Ask
     missing: Mapping[str, object]
     options: Options
+    headers: Mapping[str, str]
     make: Callable[[Options], Request]
 
 
@@ -248,26 +251,34 @@ def _asking(
     call: Call,
     client: Any,  # noqa: ANN401 # as openai
     options: Options,
+    headers: Mapping[str, str],
     make: Callable[[Options], Request],
 ) -> Options:
-    """Return the options with what they are to ask for beside what the app does, and note it at the call."""
+    """Return the options with headers and what is asked for beside what the app does, and note it at the call."""
     call.asked = None
     if not isinstance(options.json_data, Mapping):
-        return options
+        return _with(options, headers, {})
     body = _body(options)
     target = target_of(str(client.base_url), body)
     ask = token_requests.ask(options.url, target, body)
     missing = missing_fields(ask, body)
-    if not missing and not ask.headers:
-        return options
-    call.asked = Asked(token_requests, client, target, ask, missing, options, make)
-    return _with(options, ask.headers, missing)
+    if missing or ask.headers:
+        call.asked = Asked(token_requests, client, target, ask, missing, options, headers, make)
+    return _with(options, {**headers, **ask.headers}, missing)
 
 
 def _with(options: Options, headers: Mapping[str, str], missing: Mapping[str, object]) -> Options:
-    """Return the options with these headers, and the fields that are missing."""
-    extended = with_headers(options, headers) if headers else copy.copy(options)
-    extended.extra_json = {**(options.extra_json or {}), **missing}
+    """Return the options with headers that the app has not given, and the fields that are missing."""
+    extended = copy.copy(options)
+    given = options.headers  # openai has something that is no mapping where the app gave none
+    own = dict(cast(Mapping[str, object], given)) if isinstance(given, Mapping) else {}
+    names = set(map(str.lower, own))
+    for name, value in headers.items():
+        if name not in names:
+            own[name] = value
+    extended.headers = own
+    if missing:
+        extended.extra_json = {**(options.extra_json or {}), **missing}
     return extended
 
 
@@ -319,8 +330,7 @@ def _again(asked: Asked, refused: Response) -> tuple[Asked, Request]:
     """The request with less asked for."""
     ask = asked.token_requests.less(asked.ask, refused.content)
     asked = asked._replace(ask=ask, missing=missing_fields(ask, _body(asked.options)))
-    is_less = asked.missing or ask.headers
-    request = asked.make(_with(asked.options, ask.headers, asked.missing) if is_less else asked.options)
+    request = asked.make(_with(asked.options, {**asked.headers, **ask.headers}, asked.missing))
     call = current_call()
     if call is not None:
         call.request, call.asked = request, None if asked.ask is NOTHING else asked

@@ -168,16 +168,6 @@ def model_of(options: Options) -> str | None:
     return model if isinstance(model, str) else None
 
 
-def with_headers(options: Options, headers: Mapping[str, str]) -> Options:
-    """Return the options with headers that the app has not given."""
-    extended = copy.copy(options)
-    given = options.headers  # openai has something that is no mapping where the app gave none
-    own: Mapping[str, object] = cast(Mapping[str, object], given) if isinstance(given, Mapping) else {}
-    named = {name.lower() for name in own}
-    extended.headers = {**{name: value for name, value in headers.items() if name not in named}, **own}
-    return extended
-
-
 class Request(Protocol):
     """httpx's Request."""
 

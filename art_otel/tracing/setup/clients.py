@@ -40,7 +40,7 @@ BREAKING: Final[Mapping[Instrumentor | None, str]] = {
 """What instrumentors of the openai client break in an app that streams (OpenLLMetry 0.62.4, OpenInference 0.1.66)."""
 
 BYPASSED: Final[frozenset[Instrumentor | None]] = frozenset[Instrumentor | None]({"openllmetry"})
-"""Those that art-otel chooses by itself, and leads such requests around: `tracing.openai.bypass`."""
+"""Those that art-otel chooses by itself, and leads such requests around: `tracing.setup.instrument`."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -3,14 +3,15 @@
 Invariant: an instrumentor that the app, or opentelemetry-instrument, starts is the one in use: ours never stands beside
 it. Ours starts when the library has been imported and nobody instruments it; it gives way when somebody does later.
 What wrappers it leaves then (OpenLLMetry's do not all go) pass calls through. Where nobody has named one, requests that
-ours would break go around it (`BYPASSED`).
+ours would break go around it (`BYPASSED`), and get spans of art-otel. One that was named, or that the app started,
+records every request.
 """
 
 import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final, NamedTuple, cast
@@ -18,11 +19,10 @@ from typing import Any, Final, NamedTuple, cast
 from opentelemetry import trace
 from opentelemetry.metrics import NoOpMeterProvider
 from opentelemetry.trace import NoOpTracer, ProxyTracerProvider, Span, Tracer, TracerProvider
-from wrapt import wrap_function_wrapper
+from wrapt import FunctionWrapper, wrap_function_wrapper
 
 from art_otel.forks import after_fork
 from art_otel.tracing.internal_errors import is_of_signal
-from art_otel.tracing.openai.bypass import place_bypass
 from art_otel.tracing.openai.client import Patches
 from art_otel.tracing.setup.clients import (
     BY_ENTRY_POINT,
@@ -204,7 +204,7 @@ class Instrumentation:
             self._starting = None
         if not instrumentor.is_instrumented_by_opentelemetry:  # it has said why: a version that it does not support
             return False
-        bypass = place_bypass() if wanted == "auto" and one.kind in BYPASSED else Patches()
+        bypass = _place_bypass() if wanted == "auto" and one.kind in BYPASSED else Patches()
         self._started[one.library.module] = _Started(wanted, instrumentor, provider, bypass)
         return True
 
@@ -240,3 +240,43 @@ class Instrumentation:
 
     def _after_fork(self) -> None:
         self._lock = threading.RLock()
+
+
+_BYPASSED_CLASSES: Final = {
+    "openai.resources.chat.completions": ("Completions", "AsyncCompletions"),
+    "openai.resources.beta.chat.completions": ("Completions", "AsyncCompletions"),
+    "openai.resources.completions": ("Completions", "AsyncCompletions"),
+    "openai.resources.responses": ("Responses", "AsyncResponses"),
+}
+_BYPASSED_METHODS: Final = ("create", "parse")
+
+
+def _place_bypass() -> Patches:
+    """Put a bypass around the methods that OpenLLMetry has just wrapped.
+
+    OpenLLMetry 0.62.4 breaks requests of two kinds:
+
+    - **Streams.** Of Chat Completions and Responses, the app gets an object that is an iterator and an async iterator
+      in one. Libraries ask `isinstance(stream, AsyncIterator)`: instructor's `create_partial` and `create_iterable`
+      then raise TypeError, and so does Starlette's `StreamingResponse(stream)`. Of Completions, the app gets a
+      generator, which has no `close`, no `response` and no `with`; and an empty one of `with_raw_response`.
+    - **Generators** as messages, tools or input. OpenLLMetry reads them first, and the model is asked with an empty
+      list.
+    """
+    patches = Patches()
+    for module, classes in _BYPASSED_CLASSES.items():
+        for name in classes:
+            owner: object = getattr(sys.modules.get(module), name, None)  # not in every version of openai
+            for method in _BYPASSED_METHODS if isinstance(owner, type) else ():
+                instrumented: Any = vars(owner).get(method)
+                if isinstance(instrumented, FunctionWrapper):
+                    patches.set(cast(type, owner), method, FunctionWrapper(cast(Any, instrumented), _ask))
+    return patches
+
+
+def _ask(instrumented: Any, _client: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:  # noqa: ANN401 # as openai
+    would_break = bool(kwargs.get("stream"))
+    for value in kwargs.values():
+        would_break = would_break or isinstance(value, Iterator)
+    ask: Callable[..., Any] = instrumented.__wrapped__ if would_break else instrumented
+    return ask(*args, **kwargs)
