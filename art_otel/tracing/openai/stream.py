@@ -20,7 +20,7 @@ from art_otel.spans import Value
 from art_otel.tracing.internal_errors import InternalErrorHandler
 from art_otel.tracing.openai.bodies import decode, failure, failure_message
 from art_otel.tracing.openai.client import RAW_HEADER, Response
-from art_otel.tracing.openai.token_requests import is_usage_alone
+from art_otel.tracing.openai.token_requests import NO_CHOICES, is_usage_alone
 
 _EVENTS: Final = "text/event-stream"
 _READING: Final = InternalErrorHandler("a stream could not be read; its call misses the rest of it")
@@ -53,6 +53,8 @@ class ResponseTee:
         self._hides_usage = is_stream and hides_usage
         self._held = b""
         """The beginning of an event, which is handed on with its end where the usage is hidden."""
+        self._may_hide = False
+        """Whether a piece of what came last may be the event to hide."""
         self._chunks: Any = None
         """httpx's iterator, once somebody reads."""
         self._pieces: Iterator[bytes] = iter(())
@@ -153,7 +155,11 @@ class ResponseTee:
         return self
 
     def __next__(self) -> bytes:
-        while (piece := self._next_piece()) is None:
+        while True:
+            for piece in self._pieces:  # here and not in a method: this runs for every piece of an answer
+                self._passed.append(piece)
+                if not (self._may_hide and _is_usage(piece)):
+                    return piece
             self._is_awaited = True
             try:
                 chunk: bytes = next(self._chunks)
@@ -162,10 +168,13 @@ class ResponseTee:
                     return rest
                 raise
             self._take(chunk)
-        return piece
 
     async def __anext__(self) -> bytes:
-        while (piece := self._next_piece()) is None:
+        while True:
+            for piece in self._pieces:  # here and not in a method: this runs for every piece of an answer
+                self._passed.append(piece)
+                if not (self._may_hide and _is_usage(piece)):
+                    return piece
             self._is_awaited = True
             try:
                 chunk: bytes = await anext(self._chunks)
@@ -174,7 +183,6 @@ class ResponseTee:
                     return rest
                 raise
             self._take(chunk)
-        return piece
 
     def close(self) -> None:
         """Close httpx's iterator."""
@@ -184,18 +192,11 @@ class ResponseTee:
         """Close httpx's iterator."""
         await self._chunks.aclose()
 
-    def _next_piece(self) -> bytes | None:
-        """Hand on what came next, but for the usage that is hidden; None where more has to come first."""
-        for piece in self._pieces:
-            self._passed.append(piece)
-            if not (self._hides_usage and _is_usage(piece)):
-                return piece
-        return None
-
     def _take(self, chunk: bytes) -> None:
         """Take what came, in the pieces in which it is handed on, and read what was handed on before."""
         pieces = split(self._held + chunk) if self._splits or self._hides_usage else [chunk]
         if self._hides_usage:
+            self._may_hide = NO_CHOICES.search(self._held + chunk) is not None
             self._held = pieces.pop() if pieces and not pieces[-1].endswith(_ENDS) else b""
         self._pieces = iter(pieces)
         if self._events is not None and len(self._passed) > _AT_ONCE:

@@ -71,7 +71,7 @@ def missing_fields(ask: Ask, request: Mapping[str, object]) -> dict[str, object]
     return missing
 
 
-_NO_CHOICES: Final = re.compile(rb'"choices"\s*:\s*\[\s*\]')
+NO_CHOICES: Final = re.compile(rb'"choices"\s*:\s*\[\s*\]')
 
 
 class _Chunk(msgspec.Struct):
@@ -87,7 +87,7 @@ def is_usage_alone(data: bytes) -> bool:
 
     Azure begins with a chunk without choices and without a usage. Most chunks are not parsed for this.
     """
-    if _NO_CHOICES.search(data) is None:
+    if NO_CHOICES.search(data) is None:
         return False
     try:
         return not _CHUNK.decode(data).choices
