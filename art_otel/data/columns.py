@@ -322,7 +322,7 @@ def field_of(structs: pa.StructArray, name: str) -> pa.Array:
 
 def _reward(*values: object) -> Reward:
     fields: dict[str, Any] = dict(zip((*_REWARD, *_REWARD_PART), values, strict=True))
-    return Reward(source="attribute", time_ns=0, **fields)
+    return Reward(source="evaluation", time_ns=0, **fields)  # no evaluation is final by its source; the column has that
 
 
 def _call(*values: object) -> InferenceCall:
