@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from art_otel.verification import Figures, Verification
 
 _COLUMNS: Final = ("", "tokens", "mean", "worst", "bias", "KL (k3)", "outside [0.8, 1.25]")
-_SAMPLE: Final = 200
 
 
 def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:  # pyright: ignore[reportPrivateUsage] # argparse has no public name for it
@@ -36,9 +35,8 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser.add_argument(
         "--sample",
         type=int,
-        default=_SAMPLE,
         metavar="N",
-        help=f"of more rollouts take so many at random (default: {_SAMPLE}; 0: all)",
+        help="of more rollouts take so many at random (default: 200; 0: all)",
     )
     parser.add_argument(
         "--precision",
@@ -64,13 +62,13 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
 
 def run(arguments: argparse.Namespace) -> int:
     """Verify the dataset, and print what was found."""
-    from art_otel.verification.verify import verify  # noqa: PLC0415 # loads only for a verb that needs it
+    from art_otel.verification.verify import SAMPLE, verify  # noqa: PLC0415 # loads only for a verb that needs it
 
     result = verify(
         arguments.path,
         arguments.model,
         tokenizer=arguments.tokenizer,
-        sample=arguments.sample or None,
+        sample=SAMPLE if arguments.sample is None else arguments.sample or None,
         policy_version=arguments.policy_version,
         precision=arguments.precision,
         limit=arguments.limit,

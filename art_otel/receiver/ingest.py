@@ -15,7 +15,7 @@ import logging
 import queue
 import threading
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Final, TypeAlias
 
 import msgspec
@@ -29,7 +29,6 @@ from starlette.routing import Route
 from art_otel.conventions.content_names import CONTENT_NAMES
 from art_otel.http import Bodies
 from art_otel.receiver.export import Encoding, Export, ExportRefusedError, Received, Signal, Stored, read_export
-from art_otel.receiver.group_commit import GroupCommit
 from art_otel.receiver.metrics import Metrics
 from art_otel.receiver.otlp_lines import encode_lines
 from art_otel.scrubbing import RecordScrubber, SecretRules
@@ -237,3 +236,33 @@ def _varint(number: int) -> bytes:
         digits.append(number & 0x7F | 0x80)
         number >>= 7
     return bytes([*digits, number])
+
+
+class GroupCommit:
+    """Runs `sync`, which says whether the disk has everything, in a thread of its own: the loop never waits.
+
+    One flush serves all who wait. Who waits is told of a flush that began after it asked, so while one flush runs, all
+    who come share the next.
+    """
+
+    def __init__(self, sync: Callable[[], bool]) -> None:
+        self._sync = sync
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="art-otel fsync")
+        self._running: asyncio.Task[bool] | None = None
+        self._next: asyncio.Task[bool] | None = None
+
+    async def wait(self) -> bool:
+        """Wait until the disk has what was written before; False where it refuses."""
+        if self._next is None:
+            self._next = asyncio.create_task(self._flush(self._running))
+        return await asyncio.shield(self._next)  # whoever leaves takes it from nobody else
+
+    async def _flush(self, before: "asyncio.Task[bool] | None") -> bool:
+        if before is not None:
+            await asyncio.wait((before,))
+        self._running, self._next = self._next, None
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._sync)
+
+    def close(self) -> None:
+        """End when what runs is done."""
+        self._thread.shutdown()

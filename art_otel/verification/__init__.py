@@ -9,5 +9,5 @@ from art_otel.lazy_names import defer_imports
 
 if not defer_imports(__name__):
     from art_otel.verification.diagnosis import Diagnosis as Diagnosis
-    from art_otel.verification.figures import Figures as Figures
+    from art_otel.verification.verify import Figures as Figures
     from art_otel.verification.verify import Verification as Verification

@@ -39,7 +39,7 @@ class DecodedDifference(msgspec.Struct, frozen=True, kw_only=True):
     decoded: str
 
 
-class DecodedTexts(msgspec.Struct, frozen=True, kw_only=True):
+class TextComparison(msgspec.Struct, frozen=True, kw_only=True):
     """How many completions were decoded, how many say what was recorded, and the first of those that do not.
 
     `differences` counts completions by the first field that differs. `meaning` says what it means where they are many.
@@ -57,7 +57,7 @@ _SPARE = 2
 """Words beyond the recorded ones that marks of a template have, such as `assistant` or `json`."""
 
 
-def compare_decoded(trajectories: Iterable[Trajectory], tokenizer: Decoder) -> DecodedTexts:
+def compare_decoded(trajectories: Iterable[Trajectory], tokenizer: Decoder) -> TextComparison:
     """Decode each trained completion that has ids and a message, and compare."""
     completions = equal = 0
     differences: Counter[str] = Counter()
@@ -84,7 +84,7 @@ def compare_decoded(trajectories: Iterable[Trajectory], tokenizer: Decoder) -> D
                         decoded=decoded[:200],
                     )
                 )
-    return DecodedTexts(
+    return TextComparison(
         completions=completions,
         equal=equal,
         differences=dict(differences),
