@@ -96,7 +96,8 @@ def said_of(visit, rollout_id: str, turn: int = 0) -> list[str]:
     line.get_by_role("link").click()
     head = visit.page.locator(f"[data-turn='{turn}'] .message-head")
     head.wait_for()
-    return [*said, head.inner_text()]
+    # Chromium renders a message when it comes into view (`content-visibility`): until then `inner_text` is empty.
+    return [*said, head.text_content()]
 
 
 @pytest.mark.parametrize(
