@@ -222,8 +222,8 @@ class AttributeReader:
             if not may_be_text:
                 self.mark_cut(name)
             return None
-        if not whole:
-            self.mark_cut(name)
+        if not whole:  # what no text and no number of JSON can be was replaced
+            self.mark_invalid(name)
         return decoded
 
     def json_safe(self, name: str) -> Value:

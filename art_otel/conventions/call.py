@@ -37,6 +37,7 @@ from art_otel.conventions.vocabulary import (
     calls_with_objects,
     completed_reason,
     failure_of,
+    has_no_names,
     names_no_tool_calls,
     operation_of_name,
 )
@@ -52,6 +53,8 @@ def parse_call(span: Span, logs: Sequence[LogRecord] = ()) -> InferenceCall:
     """Parse the call that an inference span and its log records describe; the span tree sets `agent` and `step`."""
     recording = SpanRecording(span, logs, names_of(span.attributes))
     facts = _with_assistants(_read_facts(recording))
+    if facts.prompt_known != "verbatim body" and has_no_names(facts.provider, facts.response_id):
+        facts = _without_names(facts)
     operation_name = facts.operation_name or operation_of_name(span.name) or "chat"
     if operation_name == TEXT_COMPLETION:
         facts = _without_echo(with_several_prompts(_without_batch_prompts(facts)))
@@ -148,6 +151,15 @@ def _by_assistant(choice: Choice) -> Choice:
     return msgspec.structs.replace(choice, message=msgspec.structs.replace(choice.message, role="assistant"))
 
 
+def _without_names(facts: CallFacts) -> CallFacts:
+    """Leave out the names of a prompt's messages, which a framework (LangChain) has and does not send."""
+    prompt = facts.input_messages or ()
+    if all(message.name is None for message in prompt):
+        return facts
+    unnamed = tuple(msgspec.structs.replace(message, name=None) if message.name else message for message in prompt)
+    return msgspec.structs.replace(facts, input_messages=unnamed)
+
+
 def _with_source(facts: CallFacts, known: Known) -> CallFacts:
     """Say how a dialect knows the prompt and the answer that it read, where it does not say so itself."""
     prompt = known if facts.prompt_known is None and facts.input_messages is not None else facts.prompt_known
@@ -186,14 +198,16 @@ def _without_error_reasons(facts: CallFacts) -> CallFacts:
 
 
 def _is_empty_answer(facts: CallFacts, reasons: Sequence[str | None]) -> bool:
-    """Whether Claude said nothing: OpenLLMetry writes no message then, beside a prompt that it wrote.
+    """Whether the model said nothing: recorders write no message then, beside a prompt that they wrote.
 
-    Of streams, recorders may lose the answer.
+    Its end alone was counted. Of streams, recorders may lose the answer, and of tool calls and refusals more is
+    counted.
     """
-    if facts.choices is not None or not facts.input_messages or facts.stream or facts.provider != "anthropic":
+    if facts.choices is not None or not facts.input_messages or facts.stream:
         return False
     counted = None if facts.usage is None else facts.usage.output_tokens
-    return tuple(reasons) == ("stop",) and counted is not None and counted <= NOTHING_OF_CLAUDE
+    most = NOTHING_OF_CLAUDE if facts.provider == "anthropic" else 1
+    return tuple(reasons) == ("stop",) and counted is not None and counted <= most
 
 
 def _ended_in_error(choices: Sequence[Choice] | None, reasons: Sequence[str | None]) -> bool:

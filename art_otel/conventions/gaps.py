@@ -25,7 +25,7 @@ from art_otel.conventions.masks import find_masked, is_hash, is_plain, mask_of, 
 from art_otel.conventions.recorder_losses import find_losses
 from art_otel.conventions.references import find_unread, refers_to_content
 from art_otel.conventions.value_limits import cut_values
-from art_otel.conventions.vocabulary import COMPACTION, UNKNOWN_ROLE
+from art_otel.conventions.vocabulary import COMPACTION, UNKNOWN_ROLE, calls_with_objects
 
 if TYPE_CHECKING:
     from art_otel.spans import Attributes, Value
@@ -48,7 +48,12 @@ _ASKING: Final = ("system", "developer", "user")
 _FILTERED: Final = "content_filter"
 """The finish reason of answers that a server may not show."""
 
+_JOINED: Final = re.compile(r"(stop|length|tool_calls|function_call|content_filter)+")
+"""Finish reasons of several choices of a stream, which LangChain joins to one: `stoplength`."""
+
 _TRUNCATING: Final = "truncate_prompt_tokens"
+
+_WHOLE: Final = (None, "stop", "tool_calls")
 
 _LAST_CHARACTERS: Final = frozenset(mark[-1] for mark in (*_MARKS, _REPLACED))
 
@@ -66,6 +71,8 @@ def find_gaps(recording: SpanRecording, facts: CallFacts, reasons: Sequence[str 
         gaps.append(Gap(kind="compacted", field="prompt", evidence=f"finish reason {COMPACTION}"))
     if _FILTERED in finished:
         gaps += _filtered(facts, reasons)
+    if any(reason not in _WHOLE for reason in finished):
+        gaps += _of_endings(facts, reasons)
     if cut := cut_values(recording):
         gaps += [Gap(kind="cut", field=value.field, evidence=value.evidence) for value in cut]
     if "unknown" in (facts.prompt_known, facts.answer_known):
@@ -110,6 +117,27 @@ def _filtered(facts: CallFacts, reasons: Sequence[str | None]) -> Iterator[Gap]:
         reason = reasons[choice.index] if choice.index < len(reasons) else None
         if (choice.finish_reason or reason) == _FILTERED and choice.message.says_nothing and not choice.token_ids:
             yield Gap(kind="off", field=f"answer[{choice.index}]", evidence=f"finish reason {_FILTERED}, no text")
+
+
+def _of_endings(facts: CallFacts, reasons: Sequence[str | None]) -> Iterator[Gap]:
+    """The answers that their finish reasons show to be several, or to have ended within a tool call.
+
+    Arguments that were cut are no JSON: who recorded a value of them closed it. Some APIs answer with the value.
+    """
+    has_text = facts.stream or not calls_with_objects(facts.provider, facts.request_model)
+    for choice in facts.choices or ():
+        reason = choice.finish_reason or (reasons[choice.index] if choice.index < len(reasons) else None) or ""
+        joined = _JOINED.fullmatch(reason)
+        evidence = None
+        last = choice.message.tool_calls[-1:]
+        if reason == "length" and has_text and any(not call.exact and call.arguments for call in last):
+            evidence = f"finish reason {reason}, and the arguments of a tool call were parsed"
+        elif joined is not None and joined[1] != reason:
+            is_one = reason == joined[1] * (len(reason) // len(joined[1]))  # as some servers repeat it in a stream
+            if not is_one or (values.integer(facts.parameters.get("n")) or 1) > 1:
+                evidence = f"finish reason {reason}"
+        if evidence is not None:
+            yield Gap(kind="lossy recorder", field=f"answer[{choice.index}]", evidence=evidence)
 
 
 def _masked(recording: SpanRecording, facts: CallFacts) -> list[Gap]:

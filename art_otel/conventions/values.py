@@ -111,18 +111,18 @@ def looks_like_json(value: str) -> bool:
 def decode(json_text: str) -> tuple[Value, bool]:
     """The value of a JSON text, and whether it was read whole.
 
-    What msgspec refuses gets a second chance: NaN and Infinity become None, lone surrogates U+FFFD. Raises ParseError
-    for text that is no JSON or, on that second chance, nested deeper than MAX_DEPTH.
+    What msgspec refuses gets a second chance: NaN and Infinity are floats, as Python's JSON has them, lone surrogates
+    become U+FFFD. Raises ParseError for text that is no JSON or, on that second chance, nested deeper than MAX_DEPTH.
     """
     try:
         return _DECODER.decode(json_text), True
     except (ValueError, RecursionError):
         pass
     try:
-        lenient: Value = json.loads(json_text, parse_constant=lambda _: None)
+        lenient: Value = json.loads(json_text)
     except (ValueError, RecursionError) as error:
         raise ParseError("", f"is not JSON ({error})") from None
-    safe = json_safe(lenient)
+    safe = _json_safe(lenient, MAX_DEPTH, keeps_numbers=True)
     return safe, safe == lenient
 
 
@@ -131,22 +131,31 @@ def json_safe(value: Value, depth: int = MAX_DEPTH) -> Value:
 
     Raises ParseError when it is nested deeper than `depth`.
     """
+    return _json_safe(value, depth, keeps_numbers=False)
+
+
+def _json_safe(value: Value, depth: int, *, keeps_numbers: bool) -> Value:
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, int):
-        return value if is_int64(value) else number(value)
+        return value if keeps_numbers or is_int64(value) else number(value)
     if isinstance(value, float):
-        return value if math.isfinite(value) else None
+        return value if keeps_numbers or math.isfinite(value) else None
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if depth == 0:
         raise ParseError("", f"is nested deeper than {MAX_DEPTH}")
     fields = mapping(value)
     if fields is not None:
-        return {str(json_safe(str(name))): json_safe(inner, depth - 1) for name, inner in fields.items()}
-    return [json_safe(inner, depth - 1) for inner in items(value) or ()]
+        return {
+            str(_json_safe(str(name), depth, keeps_numbers=keeps_numbers)): _json_safe(
+                inner, depth - 1, keeps_numbers=keeps_numbers
+            )
+            for name, inner in fields.items()
+        }
+    return [_json_safe(inner, depth - 1, keeps_numbers=keeps_numbers) for inner in items(value) or ()]
 
 
 def json_value(value: Value) -> Value:

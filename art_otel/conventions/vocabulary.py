@@ -115,6 +115,11 @@ def is_responses_api_id(response_id: str | None) -> bool:
     return response_id is not None and response_id.startswith(_RESPONSE_IDS)
 
 
+def has_no_names(provider: str | None, response_id: str | None) -> bool:
+    """Whether the API of a call has no names of participants (the Responses API, Anthropic's)."""
+    return provider == "anthropic" or is_responses_api_id(response_id)
+
+
 _GEMINI: Final = ("google", "gemini", "gcp.", "vertex")
 """How recorders name the providers of the Gemini API."""
 

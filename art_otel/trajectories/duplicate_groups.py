@@ -281,7 +281,7 @@ def prompts_differ(one: InferenceCall, other: InferenceCall) -> bool:
     if one.has_gap("dropped") or other.has_gap("dropped"):
         return False
     same = _may_be_cuts_of_one if one.has_gap(*_PARTIAL) or other.has_gap(*_PARTIAL) else _are_same_messages
-    if same(messages, other_messages):
+    if same(messages, other_messages) or same(_with_joined_users(messages), _with_joined_users(other_messages)):
         return False
     bare, other_bare = _without_instructions(messages), _without_instructions(other_messages)
     is_one_without = (len(bare) == len(messages)) != (len(other_bare) == len(other_messages))
@@ -376,6 +376,18 @@ def _have_same_content(choice: Choice, other: Choice) -> bool:
 
 def _without_instructions(messages: Sequence[Message]) -> list[Message]:
     return [message for message in messages if message.role not in _INSTRUCTIONS]
+
+
+def _with_joined_users(messages: Sequence[Message]) -> list[Message]:
+    """A prompt whose neighboring messages of the user are one: LangChain joins them as it sends them to Anthropic."""
+    joined: list[Message] = []
+    for message in messages:
+        if joined and message.role == "user" == joined[-1].role:
+            text = f"{joined[-1].content or ''}{message.content or ''}"
+            joined[-1] = msgspec.structs.replace(joined[-1], content=text)
+        else:
+            joined.append(message)
+    return joined
 
 
 def _are_same_messages(messages: Sequence[Message], other: Sequence[Message]) -> bool:

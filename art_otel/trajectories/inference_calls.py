@@ -65,6 +65,7 @@ from art_otel.trajectories.overlapping_recordings import (
     join_failures,
     join_late_streams,
     join_one_response,
+    join_unanswered,
     join_unsurrounded,
 )
 from art_otel.trajectories.rollouts import RolloutSpans
@@ -530,6 +531,7 @@ RULES: Final[tuple[Rule, ...]] = (
     join_one_response,
     join_unsurrounded,
     join_enclosed,
+    join_unanswered,
     join_failures,
     join_late_streams,
 )

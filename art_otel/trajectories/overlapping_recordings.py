@@ -27,6 +27,7 @@ from art_otel.trajectories.duplicate_groups import (
     has_same_id,
     have_same_answer,
     prompts_differ,
+    usage_differs,
 )
 
 MAX_COMPARED: Final = 32
@@ -103,6 +104,35 @@ def join_failures(groups: DuplicateGroups) -> None:
         _join_first(
             groups, running, inner, (one for one in around if _has_no_content(inner) or _has_no_content(one.group))
         )
+
+
+def join_unanswered(groups: DuplicateGroups) -> None:
+    """Join a recording without an answer with the shortest one that encloses it in time, below its parent.
+
+    Both asked the same, and the outer one was answered. Anthropic's client writes no answer of a stream, and LangChain
+    beside it no id. Each outer takes one inner, so n equal requests stay n calls.
+    """
+    unanswered = [one for one in groups if _is_unanswered(one)]
+    if not unanswered:
+        return
+    asked = [one for one in groups if one.call.choices and one.outermost.end is not None]
+    for same in _surest_first(groups, [*asked, *unanswered], lambda one: request_key(one.call)):
+        running = _Running(groups, _end, below_parent=True)
+        for inner in same:
+            if not _is_unanswered(inner):
+                running.add(inner, inner)
+                continue
+            for outer in islice(running.enclosing(inner), MAX_COMPARED):
+                recorders = frozenset(outer.group.recorders)
+                if not usage_differs(outer.group.call, inner.call) and groups.join(outer.group, inner):
+                    running.remove(outer, recorders)
+                    break
+
+
+def _is_unanswered(group: DuplicateGroup) -> bool:
+    """Whether a request completed of which the prompt alone is known."""
+    call = group.call
+    return bool(call.input_messages) and call.choices is None and not call.failed and group.outermost.end is not None
 
 
 def _has_no_content(group: DuplicateGroup) -> bool:

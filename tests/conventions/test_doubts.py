@@ -327,3 +327,25 @@ def test_an_answer_of_a_tool_that_is_the_json_of_parts(parts, expected):
     recorded = chat(prompt, text("a"), scope="opentelemetry.instrumentation.langchain")
     assert recorded.input_messages[-1].content == ("a" if "type" in parts[0] else json.dumps(parts))
     assert doubts(recorded) == expected
+
+
+@pytest.mark.parametrize(
+    ("reason", "arguments", "known", "expected"),
+    [
+        ("length", {"city": "Bern"}, {}, ("lossy recorder",)),
+        ("length", '{"city": "Be', {}, ()),
+        ("tool_calls", {"city": "Bern"}, {}, ()),
+        ("length", {"city": "Bern"}, {"gen_ai.provider.name": "anthropic"}, ()),
+        (
+            "length",
+            {"city": "Bern"},
+            {"gen_ai.provider.name": "anthropic", "gen_ai.request.stream": True},
+            ("lossy recorder",),
+        ),
+    ],
+    ids=["cut", "as sampled", "whole", "an API with values", "a stream of it"],
+)
+def test_arguments_that_were_cut_are_no_json(reason, arguments, known, expected):
+    part = {"type": "tool_call", "id": "c", "name": "look", "arguments": arguments}
+    recorded = genai(ASKED, [{**message("assistant", part), "finish_reason": reason}], known)
+    assert doubts(recorded) == expected

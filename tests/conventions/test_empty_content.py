@@ -131,10 +131,11 @@ SAID_NOTHING = {
         ({"gen_ai.request.stream": True}, False),
         ({"gen_ai.response.finish_reasons": ["tool_calls"]}, False),
         ({"gen_ai.provider.name": "openai"}, False),
+        ({"gen_ai.provider.name": "openai", "gen_ai.usage.output_tokens": 1}, True),
         ({"error.type": "x"}, False),
     ],
 )
-def test_an_answer_of_which_no_message_was_written_is_empty_if_claude_sampled_nothing(attributes, is_known):
+def test_an_answer_of_which_no_message_was_written_is_empty_if_only_its_end_was_counted(attributes, is_known):
     asked = [{"role": "user", "parts": [{"type": "text", "content": "q"}]}]
     choices = genai(asked, None, SAID_NOTHING | attributes).choices
     assert (choices is not None and choices[0].message.content == "") == is_known

@@ -3,7 +3,7 @@
 import pytest
 from msgspec import structs
 
-from art_otel.calls import Usage
+from art_otel.calls import Message, Usage
 from art_otel.spans import Scope, Span
 from art_otel.trajectories import SpanGroup, build_trajectories
 from art_otel.trajectories.inference_calls import (
@@ -18,6 +18,7 @@ from art_otel.trajectories.overlapping_recordings import (
     join_failures,
     join_late_streams,
     join_one_response,
+    join_unanswered,
 )
 from tests.operations import operations
 from tests.trajectories.recordings import TRACE, Tree, call
@@ -161,6 +162,55 @@ def test_what_differs_in_anything_is_not_enclosed(inner):
     tree.add(4)
     tree.record(3, **({"scope": "b", "told": call(), "start": 2, "end": 80} | inner))
     assert tree.joined_by(join_enclosed) == [[2], [3]]
+
+
+ASKED = call("a", None, response_id="r", usage=Usage(output_tokens=5))
+
+
+def test_requests_without_an_answer_are_those_of_the_calls_around_them():
+    tree = Tree()
+    recorded = [
+        ("a", call("a", "b"), 10, 90),
+        ("a", call("a", "c"), 11, 80),
+        ("b", call("a", None, response_id="r1"), 12, 70),
+        ("b", call("a", None, response_id="r2"), 13, 85),
+        ("b", call("a", None, response_id="r3"), 14, 60),
+    ]
+    for number, (scope, told, start, end) in enumerate(recorded, 2):
+        tree.record(number, scope, told, start=start, end=end)
+    assert tree.joined_by(join_unanswered) == [[2, 5], [3, 4], [6]]
+
+
+@pytest.mark.parametrize(
+    ("inner", "joined"),
+    [
+        ({}, True),
+        ({"told": structs.replace(ASKED, input_messages=call("c d", None).input_messages)}, False),
+        ({"told": structs.replace(ASKED, request_model="n")}, False),
+        ({"told": structs.replace(ASKED, usage=Usage(output_tokens=6))}, False),
+        ({"told": structs.replace(ASKED, error_type="E")}, False),
+        ({"end": 95}, False),
+        ({"parent": 4}, False),
+        ({"scope": "a"}, False),
+    ],
+    ids=["alike", "prompt", "model", "count", "failed", "end", "parent", "instrumentor"],
+)
+def test_what_shows_that_a_request_is_of_the_call_around_it(inner, joined):
+    tree = Tree()
+    tree.record(2, "a", call("a", "b", usage=Usage(output_tokens=5)), start=1, end=90)
+    tree.add(4)
+    tree.record(3, **({"scope": "b", "told": ASKED, "start": 2, "end": 80} | inner))
+    assert tree.joined_by(join_unanswered) == ([[2, 3]] if joined else [[2], [3]])
+
+
+def test_messages_of_the_user_that_a_framework_joins_as_it_sends_them_are_the_same():
+    def user(*texts):
+        return tuple(Message(role="user", content=text) for text in texts)
+
+    tree = Tree()
+    tree.record(2, "a", structs.replace(call("a", "b"), input_messages=user("c1", "c2")), start=1, end=90)
+    tree.record(3, "b", structs.replace(ASKED, input_messages=user("c1c2")), start=2, end=80)
+    assert tree.joined_by(join_unanswered) == [[2, 3]]
 
 
 REFUSED = call("a", None, error_type="BadRequestError")

@@ -41,6 +41,8 @@ _API_ANSWER: Final = frozenset({"tool_result", "function_call_output", "custom_t
 _ANSWER: Final = frozenset({"tool_call_response", "tool-result"}) | _API_ANSWER
 """Answers of tools: in GenAI's and Vercel's words their results are values of the tool's own."""
 
+_RESULTS: Final = ("response", "result", "output", "content")
+
 
 ResultWriter: TypeAlias = Callable[[Value], Value]
 """Writes what a tool gave as it was sent: a text, or a list of content parts."""
@@ -117,6 +119,25 @@ def name_in(namespace: dict[str, Value], function: dict[str, Value]) -> str:
 def _is_same_call(call: ToolCall, other: ToolCall) -> bool:
     """Whether two calls of one id are one. Botocore leaves arguments out that are `{}`."""
     return call.name == other.name and canonical_arguments(call.arguments) == canonical_arguments(other.arguments)
+
+
+SERVER_RUNS: Final = "providerExecuted"
+
+_BY_SERVER: Final = (SERVER_RUNS, "builtin")
+"""Flags of a tool call, or of its answer, that the server ran the tool: the AI SDK's and pydantic-ai's."""
+
+
+def _is_of_server(fields: dict[str, Value]) -> bool:
+    """Whether a tool call, or the answer to one, is of a tool that the server ran."""
+    return any(fields.get(name) is True for name in _BY_SERVER)
+
+
+def _of_server(fields: dict[str, Value], kind: str) -> dict[str, Value]:
+    """Write the call of a tool that the server ran, or its answer, as a part. Raises ParseError when it is too deep."""
+    call = tool_call(fields)
+    result = next((fields[name] for name in _RESULTS if fields.get(name) is not None), None)
+    said: dict[str, Value] = {"response": result} if kind.endswith("response") else {"arguments": call.arguments}
+    return parts.canonical({"type": kind, "id": call.id, "name": call.name, **said})
 
 
 def is_part_type(kind: Value) -> bool:
@@ -225,9 +246,9 @@ class Draft:
         elif kind == "refusal":
             self.refusals.append(_text(fields, "content", "refusal"))
         elif kind in _TOOL_CALL:
-            self._add_tool_call(tool_call(fields))
+            self._add_tool_call(fields)
         elif kind in _ANSWER:
-            self.answers.append(_answer(fields, self._write_result))
+            self._add_answer(fields)
         elif (block := parts.typed_block(fields)) is not None:
             self.add(block)
         else:
@@ -243,9 +264,9 @@ class Draft:
             entry = values.mapping(call)
             if entry is None:
                 raise ParseError("", "has a tool call that is no object")
-            self._add_tool_call(tool_call(entry))
+            self._add_tool_call(entry)
         if function_call := values.mapping(fields.get("function_call")):
-            self._add_tool_call(tool_call(function_call))
+            self._add_tool_call(function_call)
         if audio := values.mapping(fields.get("audio")):
             self.parts.append(parts.canonical({**audio, "type": "audio"}))
 
@@ -271,13 +292,26 @@ class Draft:
             parts=values.write_json(self.parts) if rich else None,
         )
 
-    def _add_tool_call(self, call: ToolCall) -> None:
-        """Add a tool call, which some recorders (LangChain, botocore) write in the content as well, under one id."""
+    def _add_tool_call(self, fields: dict[str, Value]) -> None:
+        """Add a tool call, which some recorders (LangChain, botocore) write in the content as well, under one id.
+
+        One of a tool that the server runs is a part, as the APIs write it.
+        """
+        if _is_of_server(fields):
+            self.parts.append(_of_server(fields, "server_tool_call"))
+            return
+        call = tool_call(fields)
         for index, other in enumerate(self.tool_calls):
             if other.id is not None and other.id == call.id and _is_same_call(call, other):
                 self.tool_calls[index] = call if call.exact or not other.arguments else other
                 return
         self.tool_calls.append(call)
+
+    def _add_answer(self, fields: dict[str, Value]) -> None:
+        if _is_of_server(fields):
+            self.parts.append(_of_server(fields, "server_tool_call_response"))
+        else:
+            self.answers.append(_answer(fields, self._write_result))
 
     def _add_text(self, text: str) -> None:
         self.has_text = True
@@ -312,8 +346,7 @@ def _summary(part: Value) -> str | None:
 
 def _answer(fields: dict[str, Value], write_result: ResultWriter) -> Message:
     """Parse the answer to a tool call. Raises ParseError when it cannot be written."""
-    names = ("response", "result", "output", "content")
-    response = next((fields[name] for name in names if fields.get(name) is not None), None)
+    response = next((fields[name] for name in _RESULTS if fields.get(name) is not None), None)
     draft = Draft()
     is_sent = response is None or _is_api_content(fields, response)
     draft.add_recorded(response if is_sent else write_result(response))

@@ -6,8 +6,8 @@ value of any other shape gives no facts, so its call is one without content.
 
 LangChain's messages are constructors (`{"lc": 1, "id": […, "AIMessage"], "kwargs": {…}}`), `{"type": "ai", "data":
 {…}}`, or their fields alone; a result is an `LLMResult` (`langchain_core.load`, `.messages`, `.outputs`). LangChain
-lists a tool call up to three times, as sent, in the content and parsed; it is read once, from where its arguments are
-the sampled text.
+lists a tool call up to four times, as sent, in the content, as the chunks of a stream and parsed; it is read once, from
+where its arguments are the sampled text.
 """
 
 import re
@@ -58,7 +58,7 @@ def read_input(reader: AttributeReader, name: str, value: Value) -> CallFacts | 
     if not any(map(is_message, entries or ())):
         return openai_body.read_request(reader, name, body)
     try:
-        messages = tuple(message for entry in entries or () for message in _message(entry))
+        messages = tuple(message for entry in entries or () for message in _message(entry, is_sent=True))
     except ParseError:
         return None
     return CallFacts(
@@ -70,8 +70,8 @@ def read_input(reader: AttributeReader, name: str, value: Value) -> CallFacts | 
     )
 
 
-def _message(entry: Value) -> tuple[Message, ...]:
-    return langchain_messages(entry) if is_message(entry) else messages_of(entry)
+def _message(entry: Value, *, is_sent: bool = False) -> tuple[Message, ...]:
+    return langchain_messages(entry, is_sent=is_sent) if is_message(entry) else messages_of(entry)
 
 
 def _is_item(entry: Value) -> bool:
@@ -187,18 +187,26 @@ def _is_doubled(fields: dict[str, Value]) -> bool:
     return bool(fields.get("tool_calls")) and any(values.text(part.get("type")) in _CALL_PARTS for part in parts)
 
 
-def langchain_messages(value: Value) -> tuple[Message, ...]:
-    """Parse one message. Raises ParseError when it is none."""
+_BESIDE_CONTENT: Final = ("refusal", "reasoning_content", "function_call")
+"""What LangChain keeps of an answer beside its content."""
+
+
+def langchain_messages(value: Value, *, is_sent: bool = False) -> tuple[Message, ...]:
+    """Parse one message. Raises ParseError when it is none.
+
+    Of one that was sent, LangChain leaves out the refusal that stands beside the content.
+    """
     fields = _fields(value)
     kind = values.text(fields.get("role")) or values.text(fields.get("type"))
     if kind is None:
         raise ParseError("", "is no message of LangChain")
     extra = values.mapping(fields.get("additional_kwargs")) or {}
     named = {name: fields[name] for name in ("name", "tool_call_id") if fields.get(name) is not None}
-    calls = _tool_calls(fields, extra)
+    calls = _tool_calls(fields, extra, is_sent=is_sent)
+    beside = [name for name in _BESIDE_CONTENT if extra.get(name) and not (is_sent and name == "refusal")]
     return messages_of(
         {
-            **{name: extra[name] for name in ("refusal", "reasoning_content", "function_call") if extra.get(name)},
+            **{name: extra[name] for name in beside},
             **named,
             "role": _ROLES.get(kind, kind),
             "content": _without_calls(fields.get("content")) if calls else fields.get("content"),
@@ -216,13 +224,17 @@ def _fields(value: Value) -> dict[str, Value]:
     return fields if inner is None else {**(values.mapping(inner) or {})}
 
 
-def _tool_calls(fields: dict[str, Value], extra: dict[str, Value]) -> list[Value]:
-    """Return the tool calls as the API sent them if all are there, else as LangChain parsed them."""
+def _tool_calls(fields: dict[str, Value], extra: dict[str, Value], *, is_sent: bool) -> list[Value]:
+    """Return the tool calls as the API sent them if all are there, else as LangChain parsed them.
+
+    It closes arguments that a stream cut: `{"city": "Zü` in the chunk is `{"city": "Zü"}` in the call, which it sends.
+    """
     parsed = [*(values.items(fields.get("tool_calls")) or ()), *(values.items(fields.get("invalid_tool_calls")) or ())]
     parts = [values.mapping(part) or {} for part in values.items(fields.get("content")) or ()]
     in_content: list[Value] = [part for part in parts if part.get("type") == _EXACT_CALL]
     from_api = values.items(extra.get("tool_calls")) or []
-    return next((calls for calls in (from_api, in_content) if len(calls) == len(parsed)), parsed)
+    chunks = [] if is_sent else values.items(fields.get("tool_call_chunks")) or []
+    return next((calls for calls in (from_api, in_content, chunks) if len(calls) == len(parsed)), parsed)
 
 
 def _without_calls(content: Value) -> Value:

@@ -13,7 +13,7 @@ import msgspec
 from art_otel.calls import Choice, Message, Usage
 from art_otel.conventions import values
 from art_otel.conventions.attributes import AttributeReader, SpanRecording
-from art_otel.conventions.bodies.messages import messages_of, parse
+from art_otel.conventions.bodies.messages import SERVER_RUNS, messages_of, parse
 from art_otel.conventions.bodies.openai_body import parse_tool
 from art_otel.conventions.dialects.dialect import Dialect, Role, ToolAttributes
 from art_otel.conventions.facts import CallFacts
@@ -78,11 +78,13 @@ def _openai_message(message: dict[str, Value]) -> dict[str, Value]:
     parts = values.items(message.get("content"))
     part_fields = [values.mapping(part) or {} for part in parts or ()]
     sent = [_part(part) for part in part_fields if not str(part.get("type")).startswith(_APPROVAL)]
+    if message.get("role") == "assistant":  # which has the results of tools that the server ran
+        sent = [{**part, SERVER_RUNS: True} if part.get("type") == "tool-result" else part for part in sent]
     content = message.get("content") if parts is None else sent
     return {"role": message.get("role"), "content": content}
 
 
-def _part(part: dict[str, Value]) -> Value:
+def _part(part: dict[str, Value]) -> dict[str, Value]:
     kind = part.get("type")
     if kind == "tool-result":
         output = part.get("output", part.get("result"))
@@ -90,7 +92,7 @@ def _part(part: dict[str, Value]) -> Value:
     return _content_part(part)
 
 
-def _content_part(part: dict[str, Value]) -> Value:
+def _content_part(part: dict[str, Value]) -> dict[str, Value]:
     kind = part.get("type")
     if kind in ("file", "image"):
         data = part.get("data", part.get("image"))
@@ -132,6 +134,7 @@ def _choices(reader: AttributeReader) -> tuple[Choice, ...] | None:
     """Read the one answer: its text, or the JSON text of an object, its reasoning and its tool calls."""
     text, calls = reader.text(*_TEXTS), _tool_calls(reader)
     reason = finish_reason(reader.text("ai.response.finishReason", "ai.finishReason"))
+    calls = None if calls is None else _with_server_tools(calls, reader, reason)
     if calls is None or (text is None and not calls and not _answered_nothing(reader)):
         return None
     try:
@@ -163,6 +166,29 @@ def _tool_calls(reader: AttributeReader) -> list[Value] | None:
     if calls is None:
         reader.mark_invalid(name)
     return calls
+
+
+_PROVIDER_TOOLS: Final = ("provider", "provider-defined")
+_APP_RUNS: Final = ("call_", "toolu_")
+"""How the ids of calls begin that an app runs; those of the provider's tools are `ws_…`, `srvtoolu_…`, …."""
+
+
+def _with_server_tools(calls: list[Value], reader: AttributeReader, reason: str | None) -> list[Value]:
+    """Mark the calls of tools that the provider ran, which only streams say.
+
+    It ran its own tools (`openai.web_search`) where the answer goes on to its end. Some of these the app runs
+    (`anthropic.bash_20250124`).
+    """
+    recorded = values.items(reader.structured(_TOOLS)) or ()
+    tools = [values.mapping(values.json_value(tool)) or {} for tool in recorded]
+    of_provider = {tool.get("name") for tool in tools if tool.get("type") in _PROVIDER_TOOLS}
+    marked: list[Value] = []
+    for call in calls:
+        fields = values.mapping(call) or {}
+        is_own = not str(fields.get("toolCallId")).startswith(_APP_RUNS) or reason != "tool_calls"
+        is_run = fields.get("toolName") in of_provider and is_own
+        marked.append({**fields, SERVER_RUNS: True} if is_run else call)
+    return marked
 
 
 def _usage(reader: AttributeReader) -> Usage | None:
