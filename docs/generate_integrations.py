@@ -16,7 +16,7 @@ from art_otel.exporting import installed_exporters
 from art_otel.sources import all_formats
 from art_otel.trajectories import Trajectory
 from docs.recorder_table import recorder_rows
-from tests.dialects.recording.tables.harder import NEWEST
+from tests.dialects.recording.tables.newest import DAY
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 PAGE: Final = ROOT / "docs" / "integrations.md"
@@ -125,7 +125,7 @@ def integrations_page() -> str:
         (INSTRUMENTORS_TEXT, _instrumentors()),
         (FRAMEWORKS_TEXT, _frameworks()),
         (
-            RECORDERS_TEXT.format(day=NEWEST),
+            RECORDERS_TEXT.format(day=DAY),
             _table(RECORDERS_HEAD, recorder_rows()),
         ),
         (FORMATS_TEXT, _formats()),
