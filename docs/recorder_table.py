@@ -65,6 +65,7 @@ RECORDERS: Final = {
     "llama_oi": ("LlamaIndex, OpenInference", "openinference-instrumentation-llama-index"),
     "llama_traceloop": ("LlamaIndex, OpenLLMetry", "opentelemetry-instrumentation-llamaindex"),
     "logfire": ("Logfire", "logfire"),
+    "logfire_v52": ("Logfire before 5.3, `version=1`", "logfire"),
     "logfire_v6": ("Logfire 6, a prerelease", "logfire"),
     "mastra": ("Mastra", "@mastra/core"),
     "mlflow": ("MLflow autolog", "mlflow"),
