@@ -271,18 +271,6 @@ def _unknown_content(call: InferenceCall) -> Iterator[Gap]:
         yield Gap(kind="off", field="answer", evidence="no answer")
     elif call.choices and not (call.has_answer or call.stream or call.failed) and call.answer_known not in _AS_SENT:
         yield Gap(kind="off", field="answer", evidence="an empty answer")
-    elif _is_uncounted(call):
-        yield Gap(kind="off", field="answer", evidence="an empty answer of which no token was counted")
-
-
-def _is_uncounted(call: InferenceCall) -> bool:
-    """Whether nothing but its end shows a streamed answer that says nothing: recorders lose the refusals of streams."""
-    if not call.stream or call.failed or call.answer_known in _AS_SENT or (call.usage and call.usage.output_tokens):
-        return False
-    return bool(call.choices) and all(
-        choice.finish_reason == "stop" and choice.message.says_nothing and choice.token_ids is None
-        for choice in call.choices or ()
-    )
 
 
 def _lost_tool_calls(call: InferenceCall) -> Iterator[Gap]:

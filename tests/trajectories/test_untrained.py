@@ -88,24 +88,6 @@ def test_a_failed_call_without_its_prompt_is_a_gap():
     assert chat.trajectory().incomplete_reasons == {"no content": 1}
 
 
-@pytest.mark.parametrize(
-    ("known", "reasons"),
-    [
-        ({"gen_ai.request.stream": True}, {"no content": 1}),
-        ({"gen_ai.request.stream": True, "gen_ai.usage.output_tokens": 0}, {"no content": 1}),
-        ({"gen_ai.request.stream": True, "gen_ai.usage.output_tokens": 1}, {}),
-        ({}, {}),
-    ],
-    ids=["a stream", "a stream of no tokens", "a stream of which the end was counted", "no stream"],
-)
-def test_an_empty_answer_of_a_stream_is_a_gap_unless_a_token_was_counted(known, reasons):
-    chat = Chat()
-    chat.ask(ASKED, said(""), known=known)
-    found = chat.trajectory()
-    assert found.incomplete_reasons == reasons
-    assert found.turns[0].text_untrained == ("content doubtful" if reasons else None)
-
-
 def test_a_failed_call_that_never_ended_is_a_gap():
     chat = Chat()
     chat.fail(ASKED, end_ns=None)
