@@ -24,13 +24,14 @@ _INSTRUMENTORS: Final = {
 
 NAMES: Final = tuple(_INSTRUMENTORS)
 
+# Not the newest: of 0.66b2, the instrumentors of Flask and Starlette are not in the registry.
 _OTEL: Final = (
-    "opentelemetry-sdk==1.45.2",
-    "opentelemetry-proto==1.45.2",
-    "opentelemetry-exporter-otlp-proto-http==1.45.2",
-    "opentelemetry-instrumentation==0.66b2",
-    "opentelemetry-distro==0.66b2",
-    "opentelemetry-semantic-conventions==0.66b2",
+    "opentelemetry-sdk==1.45.1",
+    "opentelemetry-proto==1.45.1",
+    "opentelemetry-exporter-otlp-proto-http==1.45.1",
+    "opentelemetry-instrumentation==0.66b1",
+    "opentelemetry-distro==0.66b1",
+    "opentelemetry-semantic-conventions==0.66b1",
 )
 _APP: Final = ("openai==3.57.0", "gunicorn==27.0.1", "uvicorn==0.54.0")
 _OURS: Final = (
@@ -57,7 +58,7 @@ _SERVICES: Final = (
     "httpx>=0.27",
     "uvloop>=0.21",
     *(
-        f"opentelemetry-instrumentation-{name}==0.66b2"
+        f"opentelemetry-instrumentation-{name}==0.66b1"
         for name in ("fastapi", "starlette", "flask", "django", "celery")
     ),
 )

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.trainers.environment import trainer_python
+from tests.trainers.environment import language_model_python
 
 ROOT = Path(__file__).parents[2]
 
@@ -38,11 +38,7 @@ class Planted(NamedTuple):
 
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory) -> Planted:
-    python = trainer_python(
-        "verify",
-        *("torch==2.13.0", "transformers>=4.51", "numpy>=1.26", "msgspec>=0.22", "pyarrow>=18", "zstandard>=0.23"),
-        *("filelock>=3.32", "rich>=13.7"),
-    )
+    python = language_model_python()
     folder = tmp_path_factory.mktemp("verify")
     script = Path(__file__).with_name("verify_with_torch.py")
     done = subprocess.run([python, script, folder], env=environment(), capture_output=True, text=True, check=False)

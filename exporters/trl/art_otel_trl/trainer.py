@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from art_otel.errors import UsageError
+from art_otel_trl.rollouts import LiveRollouts
 from art_otel_trl.tokens import Row
 
 try:
@@ -41,19 +42,24 @@ _REFUSED: Final = {
 class HistoriesGRPOTrainer(GRPOTrainer):
     """GRPOTrainer with the rows of all histories. Its `rollout_func` is that of a `LiveRollouts`.
 
-    Raises UsageError for a configuration in which TRL needs more of a row than its tokens.
+    Raises UsageError in the first step for another `rollout_func`, and for a configuration in which TRL needs more of a
+    row than its tokens.
     """
 
     takes_further_rows: ClassVar = True
 
     def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:  # noqa: ANN401 # TRL's
+        live = getattr(self.rollout_func, "__self__", None)
+        if not isinstance(live, LiveRollouts):
+            raise UsageError(
+                f"rollout_func: {self.rollout_func!r:.100}; give the rollout_func of a LiveRollouts itself"
+            )
         batch = super()._generate_and_score_completions(inputs)
         if found := [setting for name, setting in _REFUSED.items() if name in batch]:
             raise UsageError(f"HistoriesGRPOTrainer: further histories are trained only with {' and '.join(found)}")
-        further = self.rollout_func.__self__.further
-        tokens = torch.tensor(sum(sum(row["env_mask"]) for rows in further for row in rows))
+        tokens = torch.tensor(sum(sum(row["env_mask"]) for rows in live.further for row in rows))
         added = self.accelerator.gather(tokens.to(batch["num_items_in_batch"].device)).sum()
-        return batch | {FURTHER: further, "num_items_in_batch": batch["num_items_in_batch"] + added}
+        return batch | {FURTHER: live.further, "num_items_in_batch": batch["num_items_in_batch"] + added}
 
     def compute_loss(self, model: Any, inputs: Mapping[str, Any], *arguments: Any, **named: Any) -> Any:  # noqa: ANN401 # as above
         """TRL's loss, over the first and the further rows."""

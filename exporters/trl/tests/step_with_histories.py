@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from statistics import fmean, stdev
 
@@ -31,7 +32,7 @@ def model() -> LlamaForCausalLM:
     return LlamaForCausalLM(LlamaConfig(vocab_size=len(TOKENIZER), max_position_embeddings=1024, **sizes))
 
 
-def by_trl(kind: type, **settings) -> tuple[LlamaForCausalLM, dict]:
+def by_trl(kind: type, given=lambda live: live.rollout_func, **settings) -> tuple[LlamaForCausalLM, dict]:
     """The model after a step in three micro-batches, and what it trained."""
     trained, rows = [], 0
 
@@ -65,7 +66,7 @@ def by_trl(kind: type, **settings) -> tuple[LlamaForCausalLM, dict]:
         args=GRPOConfig(output_dir=str(FOLDER / "out"), **(arguments | settings)),
         train_dataset=Dataset.from_list([{"prompt": "Weather?"}]),
         processing_class=TOKENIZER,
-        rollout_func=live.rollout_func,
+        rollout_func=given(live),
     )
     trainer.train()
     return trainer.model, {"rows": rows, "trained": trained, "skipped": dict(live.skipped)}
@@ -100,18 +101,18 @@ def main() -> None:
     hand = by_hand()
     every, told = by_trl(HistoriesGRPOTrainer)
     first, first_told = by_trl(GRPOTrainer)
-    try:
-        by_trl(HistoriesGRPOTrainer, num_iterations=2)
-        refused = ""
-    except UsageError as error:
-        refused = str(error)
-    moved = apart(hand, model())
+    refused = []
+    for wrong in ({"num_iterations": 2}, {"given": lambda live: partial(live.rollout_func)}):
+        try:
+            by_trl(HistoriesGRPOTrainer, **wrong)
+        except UsageError as error:
+            refused.append(str(error))
     print(
         json.dumps(
             {
                 "every": told | {"apart": apart(hand, every)},
                 "first": first_told | {"apart": apart(hand, first)},
-                "moved": moved,
+                "moved": apart(hand, model()),
                 "refused": refused,
             }
         )

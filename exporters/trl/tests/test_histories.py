@@ -39,6 +39,6 @@ def test_no_sampled_token_is_lost_and_the_step_is_the_one_by_hand(release, tmp_p
     assert every["skipped"] == {"trajectories: status": 1}
     assert every["apart"] < 1e-6
     assert first["apart"] > 1e-2
-    assert told["refused"].endswith(
-        "only with num_iterations=1, and no more steps_per_generation than gradient_accumulation_steps"
-    )
+    settings, other = told["refused"]
+    assert settings.endswith("num_iterations=1, and no more steps_per_generation than gradient_accumulation_steps")
+    assert other.endswith("give the rollout_func of a LiveRollouts itself")

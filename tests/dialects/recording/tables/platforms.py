@@ -10,7 +10,7 @@ _LAMINAR: Final = ("lmnr", "openai")
 _LAMINAR_ANTHROPIC: Final = ("lmnr", "anthropic")
 _LANGFUSE: Final = ("langfuse", *_OPENAI)
 _LANGSMITH: Final = ("langsmith", *_OPENAI)
-_LANGSMITH_ANTHROPIC: Final = ("langsmith", "anthropic==0.60.0", *sdk())
+_LANGSMITH_ANTHROPIC: Final = ("langsmith", "anthropic==0.60.0", *sdk())  # before it had spans of its own
 _LOGFIRE: Final = ("logfire", *_OPENAI, "anthropic")
 _MLFLOW: Final = ("mlflow", *_OPENAI)
 _MLFLOW_ANTHROPIC: Final = ("mlflow", *_ANTHROPIC)
