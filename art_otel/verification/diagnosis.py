@@ -108,11 +108,14 @@ _MEANINGS: Final[dict[DiagnosisName, _Meaning]] = {
 
 
 class _Differences(NamedTuple):
-    """The absolute difference of each token, at temperature 1 and at its own; shape (tokens,) each."""
+    """The absolute difference of each token, at temperature 1 and at its own, and the former with its sign.
+
+    Shape: (tokens,) each.
+    """
 
     plain: NDArray[np.float64]
     tempered: NDArray[np.float64]
-    bias: NDArray[np.float64]
+    signed: NDArray[np.float64]
 
 
 def diagnose(
@@ -263,7 +266,7 @@ def _noise(scored: ScoredTokens, differences: _Differences, unexplained: _Mask, 
     order = np.argsort(scored.position[unexplained], kind="stable")
     third = max(len(order) // 3, 1)
     grows = sizes[order[-third:]].mean() > 1.5 * sizes[order[:third]].mean()
-    has_no_direction = abs(differences.bias[unexplained].mean()) < 0.25 * sizes.mean()
+    has_no_direction = abs(differences.signed[unexplained].mean()) < 0.25 * sizes.mean()
     if sizes.mean() < _NOISE and grows and has_no_direction:
         yield "numeric noise", "all tokens, later ones more", unexplained.copy()
 
