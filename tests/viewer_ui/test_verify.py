@@ -75,13 +75,13 @@ def test_it_is_whole_and_accessible(chromium, verified, scheme, width):
         assert visit.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         assert not serious(axe.run(visit.page))
         text = visit.page.inner_text("main")
-        assert "Something is off. Not all recorded logprobs are this model’s." in text
+        assert "Something is off. Not all recorded logprobs" in text
         assert "computed in float32" in text
         assert "414 completions of 200 of 10,000 rollouts. The limit is a mean of 0.0002 nats." in text
         assert "What to do: give --model the checkpoint of this version." in text
         assert "None yet: art-otel verify DATASET --model FOLDER" in text  # of the second source
         rows = [row.inner_text().split("\t") for row in visit.page.locator(".verified tbody tr").all()]
-        assert rows[1] == ["version 1", "216", "3.9e−7", "1.9e−6", "8.1e−8", "1.5e−13", "0.00%"]
+        assert rows[1] == ["version 1", "216", "3.9e-7", "1.9e-6", "8.1e-8", "1.5e-13", "0.00%"]
         assert [row[0] for row in rows] == ["all", "version 1", rows[2][0], "position 0 to 63", "later"]
         assert visit.page.evaluate("window.hit === undefined && document.images.length === 0")
         assert visit.said == []

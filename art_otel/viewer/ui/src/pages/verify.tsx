@@ -189,7 +189,7 @@ function Texts({ of }: { of: NonNullable<Verification["texts"]> }) {
 
 /** As the command writes it. */
 function small(value: number): string {
-  return value.toExponential(1).replaceAll("-", "−");
+  return value.toExponential(1);
 }
 
 function share(value: number, digits: number): string {
