@@ -18,10 +18,12 @@ FAULTS = {
     "another_model": ("another model", "all tokens alike"),
     "tempered": ("tempered logprobs", "at temperature 0.7"),
     "shifted": ("shifted ids", "behind a first agreement"),
+    "shifted_inside": ("shifted ids", "from position 2 of each completion on"),
     "shortened": ("shifted ids", "behind a first agreement"),
     "first_tokens": ("first tokens", "the first token of each completion"),
     "constrained": ("constrained", "completions that were constrained"),
     "some_completions": ("some completions", "2 completions of r05, r15"),
+    "last_completions": ("some completions", "2 completions of r05, r15"),
     "noise": ("numeric noise", "later ones more"),
 }
 
@@ -54,7 +56,7 @@ def environment() -> dict[str, str]:
 
 
 @pytest.mark.trainer
-@pytest.mark.parametrize("name", ["none", "raw_at_temperature"])
+@pytest.mark.parametrize("name", ["none", "raw_at_temperature", "linear_attention"])
 def test_where_nothing_is_wrong_every_token_agrees(planted, name):
     result = planted.found[name]
     assert (result["holds"], result["tokens"], result["diagnoses"]) == (True, planted.tokens, {})
