@@ -47,6 +47,7 @@ PACKAGES: Final = {
     "art": "openpipe-art",
     "atif": "harbor",
     "nemogym": "nemo-gym",
+    "openenv": "openenv",
     "primerl": "verifiers",
     "skyrl": "skyrl",
     "tinker": "tinker-cookbook",

@@ -9,6 +9,7 @@ from tests.data.test_images import browsing
 
 CARRY = (("agentlightning", "triplets"), ("trinity", "payloads"), ("art", "trajectories"))
 OF_TOKENS = (
+    ("openenv", "traces"),
     ("primerl", "samples"),
     ("skyrl", "rollouts"),
     ("tinker", "datums"),

@@ -42,7 +42,7 @@ def main() -> None:
         return PLAYED[-1]
 
     trl_grpo.play, trl_grpo.GRPOTrainer = watched, Watching
-    trl_grpo.train(3)
+    trl_grpo.train_tiny(3)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""verifiers' own graph of the same calls has the ids, the masks and the logprobs of the samples."""
+"""verifiers' own graph of the same calls trains what the samples train, and its traces are read back."""
 
 import json
 import subprocess
@@ -9,13 +9,15 @@ import pytest
 
 from art_otel.calls import InferenceCall, Message
 from art_otel.exporting import export
+from art_otel.trajectories import token_histories
+from tests.conversions import convert_files
 from tests.exporting.samples import QUESTION, SYSTEM, asked, found, group, looking, prompt_ids, rollout, said
 from tests.trainers.environment import trainer_python
 
 pytestmark = pytest.mark.trainer
 
-RELEASES = ("verifiers==0.4.0", "verifiers==0.3.1")
-"""The newest and the one before."""
+RELEASES = ("verifiers==0.4.1.dev86", "verifiers==0.4.0")
+"""The next, whose streams of tokens are numpy arrays, and the newest."""
 SCRIPT = Path(__file__).with_name("build_with_verifiers.py")
 
 
@@ -71,7 +73,12 @@ def test_the_branches_of_a_trace_are_the_samples(release, tmp_path):
     rollouts = [*group(), forked(), rewritten()]
     (tmp_path / "calls.json").write_text(json.dumps([[call_of(call) for call in one.calls] for one in rollouts]))
     python = trainer_python("verifiers", release)
-    done = subprocess.run([python, SCRIPT, tmp_path / "calls.json"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [python, SCRIPT, tmp_path / "calls.json", tmp_path / "traces.jsonl"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     theirs = json.loads(done.stdout.splitlines()[-1])
     export(rollouts, "primerl", tmp_path / "samples.jsonl")
@@ -84,3 +91,8 @@ def test_the_branches_of_a_trace_are_the_samples(release, tmp_path):
         ]
         assert sorted(samples, key=json.dumps) == sorted(branches, key=json.dumps)
     assert [len(branches) for branches in theirs] == [1, 1, 1, 3, 2]
+    read, _ = convert_files(tmp_path / "out", tmp_path / "traces.jsonl")
+    histories = [
+        (one.token_ids.tolist(), list(map(bool, one.loss_mask))) for each in read for one in token_histories(each)
+    ]
+    assert sorted(histories) == sorted((one["token_ids"], one["mask"]) for branches in theirs for one in branches)
