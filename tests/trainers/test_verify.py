@@ -81,8 +81,10 @@ def verify(planted: Planted, *arguments: str) -> subprocess.CompletedProcess[str
 
 @pytest.mark.trainer
 def test_the_command_says_what_it_found_and_ends_with_3(planted):
-    right = verify(planted, str(planted.folder / "right.parquet"))
+    right = verify(planted, str(planted.folder / "right"))
     assert (right.returncode, "The recorded tokens are this model's." in right.stdout) == (0, True), right.stderr
+    saved = json.loads((planted.folder / "right/_verify.json").read_bytes())
+    assert (saved["holds"], saved["model"], saved["all"]["tokens"]) == (True, "model", planted.tokens)
     wrong = verify(planted, str(planted.folder / "other_weights.parquet"))
     assert wrong.returncode == 3
     assert "OTHER WEIGHTS: version 2" in wrong.stdout
@@ -94,6 +96,6 @@ def test_the_command_says_what_it_found_and_ends_with_3(planted):
 
 @pytest.mark.trainer
 def test_a_model_that_is_not_there_is_said(planted):
-    command = [planted.python, "-m", "art_otel", "verify", planted.folder / "right.parquet", "--model", "no/model"]
+    command = [planted.python, "-m", "art_otel", "verify", planted.folder / "right", "--model", "no/model"]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
     assert (done.returncode, "--model no/model" in done.stderr) == (2, True)

@@ -292,7 +292,7 @@ def main(folder: str) -> None:
     relogged = [replace(one, logprobs=logprobs_of(linear, one.prompt, one.ids)) for one in calls]
     results["linear_attention"] = art_otel.verify(trajectories(relogged), linear)
     model.save_pretrained(f"{folder}/model")
-    art_otel.write_trajectories(trajectories(calls), f"{folder}/right.parquet")
+    art_otel.write_trajectories(trajectories(calls), f"{folder}/right")
     art_otel.write_trajectories(trajectories(other_weights(model, calls)), f"{folder}/other_weights.parquet")
     found = {
         name: {
