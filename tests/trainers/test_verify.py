@@ -8,13 +8,14 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.trainers.environment import trainer_python
+from tests.trainers.environment import language_model_python
 
 ROOT = Path(__file__).parents[2]
 
 FAULTS = {
     "other_weights": ("other weights", "version 2"),
     "stale_head": ("other weights", "all tokens alike"),
+    "stale_head_of_a_sure_policy": ("other weights", "all tokens alike"),
     "another_model": ("another model", "all tokens alike"),
     "tempered": ("tempered logprobs", "at temperature 0.7"),
     "shifted": ("shifted ids", "behind a first agreement"),
@@ -39,11 +40,7 @@ class Planted(NamedTuple):
 
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory) -> Planted:
-    python = trainer_python(
-        "verify",
-        *("torch==2.13.0", "transformers>=4.51", "numpy>=1.26", "msgspec>=0.22", "pyarrow>=18", "zstandard>=0.23"),
-        *("filelock>=3.32", "rich>=13.7"),
-    )
+    python = language_model_python()
     folder = tmp_path_factory.mktemp("verify")
     script = Path(__file__).with_name("verify_with_torch.py")
     done = subprocess.run([python, script, folder], env=environment(), capture_output=True, text=True, check=False)
