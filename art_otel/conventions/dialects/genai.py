@@ -23,6 +23,7 @@ from art_otel.conventions.bodies.api_bodies import read_request, read_response
 from art_otel.conventions.bodies.messages import (
     decode_plain,
     join_assistant_messages,
+    join_chunks,
     messages_of,
     read_messages,
     with_instructions,
@@ -81,6 +82,7 @@ _PREVIOUS_RESPONSE: Final = (
 _COMPACTED: Final = "gen_ai.conversation.compacted"
 _CACHED_CONTENT: Final = "gcp.gen_ai.operation.config.cached_content"
 """What OTel's google-genai writes where OTEL_GOOGLE_GENAI_GENERATE_CONTENT_CONFIG_INCLUDES names it."""
+_CHOICE_COUNT: Final = "gen_ai.request.choice.count"
 _FINISH_REASONS: Final = "gen_ai.response.finish_reasons"
 _FINISH_REASON_NAMES: Final = (
     _FINISH_REASONS,
@@ -182,6 +184,12 @@ def _facts(reader: AttributeReader, convention: str, span: Span) -> CallFacts | 
     attributes, layout = reader.attributes, reader.names.memo(layout_of)
     get, text = attributes.get, values.text
     responses = is_responses(span)
+    is_stream = reader.flag(*layout.stream) if layout.stream else True if layout.has_first_chunk else None
+    choices = _choices(reader, span, responses=responses) if OUTPUT_MESSAGES in attributes else None
+    if choices is not None and len(choices) > 1 and _are_chunks(reader):
+        answer = join_chunks([choice.message for choice in choices])
+        choices = (Choice(index=0, message=answer, finish_reason=choices[-1].finish_reason),)
+        is_stream = True
     operation_word = text(get(OPERATION_NAME)) or text(get(REQUEST_TYPE))
     operation_name = None if operation_word is None else operation(operation_word)
     facts = CallFacts(
@@ -194,9 +202,9 @@ def _facts(reader: AttributeReader, convention: str, span: Span) -> CallFacts | 
         parameters=read_parameters(reader, layout.parameters),
         tools=reader.parsed(TOOL_DEFINITIONS, parse_tools, get(TOOL_DEFINITIONS)),
         input_messages=_prompt(reader, span, responses=responses),
-        choices=_choices(reader, span, responses=responses) if OUTPUT_MESSAGES in attributes else None,
+        choices=choices,
         usage=read_usage(reader, layout.usage) if layout.usage else None,
-        stream=reader.flag(*layout.stream) if layout.stream else True if layout.has_first_chunk else None,
+        stream=is_stream,
         gaps=reader.gaps,
     )
     if convention == CONVENTION and facts.stream is None and facts.usage is None and is_unfinished(span):
@@ -272,6 +280,18 @@ def _choices(reader: AttributeReader, span: Span, *, responses: bool) -> tuple[C
     return tuple(
         [Choice(index=index, message=message, finish_reason=reason) for index, (message, reason) in enumerate(outputs)]
     )
+
+
+def _are_chunks(reader: AttributeReader) -> bool:
+    """Whether the output messages are chunks of one streamed answer: ADK gives all but the last an empty reason.
+
+    Where several answers are asked for, the request says how many, and each has a reason in the span's list.
+    """
+    asked = values.integer(reader.attributes.get(_CHOICE_COUNT)) or 1
+    if asked > 1 or len(values.strings(reader.attributes.get(_FINISH_REASONS))) > 1:
+        return False
+    entries = [values.mapping(entry) or {} for entry in values.items(reader.structured(OUTPUT_MESSAGES)) or ()]
+    return all(entry.get("finish_reason") == "" for entry in entries[:-1])
 
 
 def _choice_bodies(reader: AttributeReader) -> Value:
