@@ -204,7 +204,7 @@ def _without_error_reasons(facts: CallFacts) -> CallFacts:
 
 
 def _without_other_reasons(facts: CallFacts) -> CallFacts:
-    """Leave out the reason that the AI SDK gives a stream that ended without one: nothing was counted then, either."""
+    """Leave out the reason `other` of streams, which the AI SDK gives those that ended without a reason or a count."""
     choices = tuple(
         _with_finish_reason(choice, None) if choice.finish_reason == OTHER_FINISH_REASON else choice
         for choice in facts.choices or ()

@@ -98,15 +98,12 @@ def tool_call(fields: dict[str, Value]) -> ToolCall:
         (function[name] for name in ("arguments", "input", "args") if function.get(name) is not None), None
     )
     exact = isinstance(arguments, str)
+    spelled = "" if arguments is None else arguments if isinstance(arguments, str) else values.spaced_json(arguments)
     name = _first(function, "name", "toolName") or ""
     return ToolCall(
         id=_first(fields, "call_id", "id", "toolCallId"),
         name=name_in({"name": fields.get("namespace")}, {"name": name}),
-        arguments=arguments
-        if isinstance(arguments, str)
-        else ""
-        if arguments is None
-        else values.spaced_json(arguments),
+        arguments=spelled,
         exact=exact,
     )
 

@@ -170,8 +170,10 @@ _ROLES: Final = {
     "ToolMessageChunk": "tool",
 }
 _REASONS: Final = ("finish_reason", "stop_reason", "stopReason", "done_reason")
+"""Where the metadata of a message have OpenAI's, Anthropic's, Bedrock's and Ollama's finish reason."""
+
 _CHUNKS: Final = ("AIMessageChunk",)
-"""Types of messages that were joined of a stream's."""
+"""Types of messages that LangChain joins from a stream."""
 
 _OWN_FIELDS: Final = frozenset({"lc", "additional_kwargs", "response_metadata", "invalid_tool_calls"})
 _EXACT_CALL: Final = "function_call"
@@ -275,12 +277,7 @@ def _choice(reader: AttributeReader, name: str, index: int, generation: dict[str
 
 
 def _finish_reason(metadata: dict[str, Value], *, tool_calls: bool) -> str | None:
-    reason = finish_reason(
-        metadata.get("finish_reason")
-        or metadata.get("stop_reason")
-        or metadata.get("stopReason")
-        or metadata.get("done_reason")
-    )
+    reason = finish_reason(next((metadata[name] for name in _REASONS if metadata.get(name)), None))
     if reason is None:
         return response_finish_reason(metadata, tool_calls=tool_calls)
     return completed_reason(tool_calls=tool_calls) if reason == "stop" else reason

@@ -184,12 +184,6 @@ def _facts(reader: AttributeReader, convention: str, span: Span) -> CallFacts | 
     attributes, layout = reader.attributes, reader.names.memo(layout_of)
     get, text = attributes.get, values.text
     responses = is_responses(span)
-    is_stream = reader.flag(*layout.stream) if layout.stream else True if layout.has_first_chunk else None
-    choices = _choices(reader, span, responses=responses) if OUTPUT_MESSAGES in attributes else None
-    if choices is not None and len(choices) > 1 and _are_chunks(reader):
-        answer = join_chunks([choice.message for choice in choices])
-        choices = (Choice(index=0, message=answer, finish_reason=choices[-1].finish_reason),)
-        is_stream = True
     operation_word = text(get(OPERATION_NAME)) or text(get(REQUEST_TYPE))
     operation_name = None if operation_word is None else operation(operation_word)
     facts = CallFacts(
@@ -202,11 +196,15 @@ def _facts(reader: AttributeReader, convention: str, span: Span) -> CallFacts | 
         parameters=read_parameters(reader, layout.parameters),
         tools=reader.parsed(TOOL_DEFINITIONS, parse_tools, get(TOOL_DEFINITIONS)),
         input_messages=_prompt(reader, span, responses=responses),
-        choices=choices,
+        choices=_choices(reader, span, responses=responses) if OUTPUT_MESSAGES in attributes else None,
         usage=read_usage(reader, layout.usage) if layout.usage else None,
-        stream=is_stream,
+        stream=reader.flag(*layout.stream) if layout.stream else True if layout.has_first_chunk else None,
         gaps=reader.gaps,
     )
+    if facts.choices is not None and len(facts.choices) > 1 and _are_chunks(reader):
+        answer = join_chunks([choice.message for choice in facts.choices])
+        joined = Choice(index=0, message=answer, finish_reason=facts.choices[-1].finish_reason)
+        facts = msgspec.structs.replace(facts, choices=(joined,), stream=True)
     if convention == CONVENTION and facts.stream is None and facts.usage is None and is_unfinished(span):
         facts = msgspec.structs.replace(facts, stream=True)
     if operation_name in LIVE_OPERATIONS:
