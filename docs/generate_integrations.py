@@ -16,7 +16,7 @@ from art_otel.exporting import installed_exporters
 from art_otel.sources import all_formats
 from art_otel.trajectories import Trajectory
 from docs.recorder_table import recorder_rows
-from tests.dialects.recording.tables.harder import NEWEST
+from tests.dialects.recording.tables.newest import DAY, PYTHON
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 PAGE: Final = ROOT / "docs" / "integrations.md"
@@ -43,19 +43,19 @@ SCENARIOS: Final = {
     "long100": "conversations of 402 messages",
 }
 PACKAGES: Final = {
-    "agentlightning": "agentlightning",
-    "art": "openpipe-art",
-    "atif": "harbor",
-    "nemogym": "nemo-gym",
-    "openenv": "openenv",
-    "primerl": "verifiers",
-    "skyrl": "skyrl",
-    "tinker": "tinker-cookbook",
-    "trinity": "trinity-rft",
-    "trl": "trl",
-    "verl": "verl",
+    "agentlightning": ("agentlightning",),
+    "art": ("openpipe-art",),
+    "atif": ("harbor", "atif"),
+    "nemogym": ("nemo-gym",),
+    "openenv": ("openenv",),
+    "primerl": ("verifiers",),
+    "skyrl": ("skyrl",),
+    "tinker": ("tinker-cookbook",),
+    "trinity": ("trinity-rft",),
+    "trl": ("trl",),
+    "verl": ("verl",),
 }
-"""The package whose own reader an exporter's tests run."""
+"""The packages whose own readers an exporter's tests run."""
 
 INTRODUCTION: Final = """\
 # Works with
@@ -68,7 +68,7 @@ INSTRUMENTORS_TEXT: Final = """\
 ## Instrumentors of the `openai` client
 
 What a dump of each instrumentor contains. Recorded with the `openai` client 3.52, against a server that returns token
-ids.
+ids. With 3.57, OpenInference, OpenLLMetry and genai-openai write the same attributes.
 
 - **tokens**: messages, token ids and logprobs
 - **messages**: messages without token ids
@@ -100,6 +100,10 @@ call without a text, an empty and a failing result, answers that begin with spac
 in one way each, the release before that is named behind it, with the same result. Other recordings ask for the weather
 of two cities.
 
+The newest clients are {clients}.
+OTel's google-genai instrumentor takes no google-genai 3 and records nothing with it (`art-otel doctor` says so): its
+recordings are of 2.34.0. With version 3, use OpenInference's.
+
 Not judged: mlflow 3.18.0, since its package `mlflow-skinny` is not in the registry; openai-v2 2.3b0, which does not run
 with today's `wrapt`; Weave and Opik, whose SDKs send to their own backends; streams of langsmith 0.15.1's
 `wrap_anthropic`, which fail with anthropic 2.14.0.
@@ -126,13 +130,17 @@ def integrations_page() -> str:
         (INSTRUMENTORS_TEXT, _instrumentors()),
         (FRAMEWORKS_TEXT, _frameworks()),
         (
-            RECORDERS_TEXT.format(day=NEWEST),
+            RECORDERS_TEXT.format(day=DAY, clients=_clients()),
             _table(RECORDERS_HEAD, recorder_rows()),
         ),
         (FORMATS_TEXT, _formats()),
         (TRAINERS_TEXT, _trainers()),
     )
     return "\n".join([INTRODUCTION, *(f"{text}\n{table}" for text, table in sections)])
+
+
+def _clients() -> str:
+    return ", ".join(f"`{name}` {PYTHON[name]}" for name in ("openai", "anthropic", "google-genai", "litellm", "boto3"))
 
 
 def _instrumentors() -> str:
@@ -213,14 +221,13 @@ def _exporter_rows() -> Iterator[list[str]]:
 
 
 def _tested(exporter: str) -> str:
-    package = PACKAGES.get(exporter)
-    tests = sorted((ROOT / "exporters" / exporter / "tests").glob("*.py"))
+    text = "".join(path.read_text("utf-8") for path in sorted((ROOT / "exporters" / exporter / "tests").glob("*.py")))
     found = [
-        version
-        for path in tests
-        for version in re.findall(rf'"{package}(?:\[\w+\])?==([\d.]+)"', path.read_text("utf-8"))
+        f"{package} {pins[0]}"
+        for package in PACKAGES.get(exporter, ())
+        if (pins := re.findall(rf'"{package}(?:\[\w+\])?==([\d.]+)"', text))
     ]
-    return f"{package} {found[0]}" if found else "types of the `openai` client"
+    return ", ".join(found) or "types of the `openai` client"
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

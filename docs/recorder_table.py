@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Final
 
 from tests.dialects.expected import DOUBTED, FLAGGED, RENAMED, UNTRAINED, WITHOUT_CALLS
-from tests.dialects.recording.tables import BEFORE, ROWS
+from tests.dialects.recording.tables import ROWS
+from tests.dialects.recording.tables.newest import BEFORE
+from tests.dialects.recording.tables.row import package_of
 
 TRUTHS: Final = Path(__file__).resolve().parent.parent / "tests" / "dialects"
 
@@ -63,6 +65,7 @@ RECORDERS: Final = {
     "llama_oi": ("LlamaIndex, OpenInference", "openinference-instrumentation-llama-index"),
     "llama_traceloop": ("LlamaIndex, OpenLLMetry", "opentelemetry-instrumentation-llamaindex"),
     "logfire": ("Logfire", "logfire"),
+    "logfire_v52": ("Logfire before 5.3, `version=1`", "logfire"),
     "logfire_v6": ("Logfire 6, a prerelease", "logfire"),
     "mastra": ("Mastra", "@mastra/core"),
     "mlflow": ("MLflow autolog", "mlflow"),
@@ -125,9 +128,11 @@ def _recorder(name: str) -> tuple[str, str]:
 
 def _releases(package: str, names: list[str]) -> str:
     """The releases of a package that made these recordings, and the one before that was judged to record the same."""
-    pins = [re.sub(r"\[.*]", "", pin) for name in names if name in ROWS for pin in ROWS[name].requires]
+    rows = [ROWS[name] for name in names if name in ROWS]
+    pins = [package_of(pin) for row in rows for pin in row.pins]
     releases = {found[1] for pin in pins if (found := re.fullmatch(rf"{re.escape(package)}(?:==|@)(.+)", pin))}
-    releases |= {BEFORE[pin] for pin in pins if pin in BEFORE and re.split("==|(?<=.)@", pin)[0] == package}
+    if package in BEFORE and any(package in map(package_of, row.requires) for row in rows):
+        releases.add(BEFORE[package])
     newest_first = sorted(releases, key=lambda version: [int(one) for one in re.findall(r"\d+", version)], reverse=True)
     return f"`{package}` {', '.join(newest_first)}".rstrip()
 

@@ -23,6 +23,7 @@ from art_otel.tracing.openai.token_requests import (
 
 _HIDDEN: Final[Mapping[str, tuple[str, ...]]] = {
     "return_token_ids": ("prompt_token_ids", "token_ids"),
+    "return_weight_versions": ("weight_versions",),
     "enable_response_messages": RESPONSE_MESSAGES,
 }
 """The fields of an answer, or of a choice or response in it, that a field of the request adds."""

@@ -1,4 +1,4 @@
-"""TRL in the loop: `python trl_grpo.py STEPS [MODEL_FOLDER]`. GRPOTrainer trains the model that an agent is talking to.
+"""TRL in the loop: `python trl_grpo.py STEPS [MODEL_FOLDER]`. TRL's GRPO trains the model that an agent is talking to.
 
 Without a folder, a tiny model learns the demo's task. With the folder of the tutorial, a real language model learns the
 tutorial's game. `play` is all that a training run of your own needs: gather rollouts of the trainer's prompts.
@@ -20,12 +20,13 @@ from datasets import Dataset
 from openai import AsyncOpenAI
 from tiny_policy import TorchPolicy, answer, tiny_model, tiny_tokenizer
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
-from trl import GRPOConfig, GRPOTrainer
+from trl import GRPOConfig
 
 import art_otel
 from art_otel.demo.policy_server import PolicyServer
 from art_otel.demo.task import make_task
 from art_otel_trl.rollouts import LiveRollouts, recorded_reward
+from art_otel_trl.trainer import HistoriesGRPOTrainer
 
 ATTEMPTS = 8
 
@@ -33,7 +34,7 @@ Attempt = Callable[[str, int, int], Awaitable[None]]
 """(prompt, step, seed) -> one rollout."""
 
 
-def play(attempt: Attempt, prompts: Sequence[str], trainer: GRPOTrainer) -> list[art_otel.Trajectory]:
+def play(attempt: Attempt, prompts: Sequence[str], trainer: HistoriesGRPOTrainer) -> list[art_otel.Trajectory]:
     """Give a trajectory for each prompt. The server has the trainer's own model, so its weights are there already."""
     step = trainer.state.global_step
     rollouts = [attempt(prompt, step, seed) for seed, prompt in enumerate(prompts)]
@@ -69,7 +70,7 @@ def train(
         save_strategy="no",
         disable_tqdm=True,
     )
-    trainer = GRPOTrainer(
+    trainer = HistoriesGRPOTrainer(
         model,
         reward_funcs=recorded_reward,
         args=arguments,

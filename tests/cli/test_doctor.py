@@ -2,12 +2,13 @@
 
 import json
 from dataclasses import replace
-from importlib.metadata import EntryPoint
+from importlib.metadata import Distribution, EntryPoint, version
 
 import pytest
 
 from art_otel.cli import main
 from art_otel.tracing.sdk.rollout_registry import FRAMEWORKS
+from art_otel.tracing.setup.clients import OPENAI_INSTRUMENTORS
 from art_otel.tracing.setup.doctor import Environment, Probe, inspect_environment, probe, run_checks
 from art_otel.tracing.setup.instrument import Installed
 from art_otel.tracing.setup.settings import read_settings
@@ -78,7 +79,7 @@ def test_which_instrumentors_there_are(here):
     assert ("instrumentor", "warning") in [check[:2] for check in checks(here, instrumentors=[one, one])]
     missing = [text for name, _, text in checks(here, instrumentors=[]) if name == "instrumentor"]
     assert missing == [
-        "none is installed: calls get spans of art-otel; pip install opentelemetry-instrumentation-openai"
+        "none is installed for openai: calls get spans of art-otel; pip install opentelemetry-instrumentation-openai"
     ]
 
 
@@ -120,6 +121,23 @@ def test_a_client_with_an_instrumentor_is_fine(here):
     environ = ON | {"OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "anthropic"}
     found = checks(here, environ, clients={"anthropic": "2.12"}, instrumentors=[one])
     assert [text for _, level, text in found if level == "warning" and "no call of anthropic" in text], found
+
+
+def test_an_instrumentor_that_refuses_the_installed_client_is_told(here, tmp_path):
+    """As OpenTelemetry's of google-genai refuses version 3, and its first ones of openai the one that is here."""
+    folder = tmp_path / "old-1.dist-info"
+    folder.mkdir()
+    value = OPENAI_INSTRUMENTORS["genai-openai"] + ":OpenAIInstrumentor"
+    (folder / "METADATA").write_text("Name: old\nVersion: 1\nRequires-Dist: openai<3; extra == 'instruments'\n")
+    (folder / "entry_points.txt").write_text(f"[opentelemetry_instrumentor]\nopenai = {value}\n")
+    (entry_point,) = Distribution.at(folder).entry_points
+    one = Installed(kind="genai-openai", entry_point=entry_point)
+    environ = {**ON, "ART_OTEL_INSTRUMENTOR": "auto"}
+    (text,) = [text for name, level, text in checks(here, environ, instrumentors=[one]) if level == "warning"]
+    assert f"genai-openai instruments openai<3 only, and openai {version('openai')} is installed: " in text
+    usable = here.instrumentors[0]
+    found = checks(here, environ, instrumentors=[usable, one])
+    assert [level for name, level, _ in found if (name, level) == ("instrumentor", "warning")] == []
 
 
 def test_a_distro_without_its_exporter_starts_nothing(here):

@@ -78,7 +78,7 @@ DOUBTED = {
 UNTRAINED = {
     "harder_adk_native_gemini": "what is doubted",
     "harder_gemini_otel_v12_sync": "what is doubted",
-    "logfire_stream_v1": "`response_data` has no finish reason, and its log is written however the stream ended",
+    "logfire_v52_stream_v1": "`response_data` has no finish reason, and its log is written however the stream ended",
 }
 """Recordings that come out right, and of which not every answer is trained: why."""
 

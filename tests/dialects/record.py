@@ -17,8 +17,8 @@ from tests.dialects.judging import expected_verdict, verdict
 from tests.dialects.recording.environments import FOLDER, InstallError, node_command, python_command
 from tests.dialects.recording.files import difference, write
 from tests.dialects.recording.server import RecordingServer
-from tests.dialects.recording.tables import HARDER, ROWS, before
-from tests.dialects.recording.tables.row import Row
+from tests.dialects.recording.tables import HARDER, ROWS
+from tests.dialects.recording.tables.row import Row, before
 
 HERE: Final = Path(__file__).parent
 PROGRAMS: Final = HERE / "recording" / "programs"
@@ -81,7 +81,7 @@ def record(name: str, folder: Path | None) -> bool:
 def _command(row: Row) -> list[str]:
     program, *arguments = row.run
     command = node_command if program.endswith(".mjs") else python_command
-    return [*command(PROGRAMS / program, row.requires, day=row.day), *arguments]
+    return [*command(PROGRAMS / program, row.pins, day=row.day), *arguments]
 
 
 def _settings(name: str, url: str, home: str) -> dict[str, str]:

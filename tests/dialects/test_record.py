@@ -16,7 +16,7 @@ NAMES = {path.name.removesuffix(".truth.json") for path in HERE.glob("*.truth.js
 def test_each_row_is_of_a_recording_and_has_a_program():
     assert set(ROWS) <= NAMES
     assert all((PROGRAMS / row.run[0]).exists() for row in ROWS.values())
-    assert all("==" in one or "@" in one[1:] for row in ROWS.values() for one in row.requires)
+    assert all("==" in one or "@" in one[1:] for row in ROWS.values() for one in row.pins)
 
 
 def test_the_readme_names_those_that_were_made_by_hand():

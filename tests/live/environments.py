@@ -24,6 +24,7 @@ _INSTRUMENTORS: Final = {
 
 NAMES: Final = tuple(_INSTRUMENTORS)
 
+# Not the newest: of 0.66b2, the instrumentors of Flask and Starlette are not in the registry.
 _OTEL: Final = (
     "opentelemetry-sdk==1.45.1",
     "opentelemetry-proto==1.45.1",
@@ -32,7 +33,7 @@ _OTEL: Final = (
     "opentelemetry-distro==0.66b1",
     "opentelemetry-semantic-conventions==0.66b1",
 )
-_APP: Final = ("openai==3.52.0", "gunicorn==27.0.1", "uvicorn==0.54.0")
+_APP: Final = ("openai==3.57.0", "gunicorn==27.0.1", "uvicorn==0.54.0")
 _OURS: Final = (
     "filelock>=4",
     "jiter>=0.8",

@@ -13,8 +13,8 @@ from tests.trainers.environment import trainer_python
 pytestmark = pytest.mark.install
 
 PROGRAMS = Path(__file__).parent / "agents"
-PYTHON = ("openai==3.57.0", "anthropic==2.13.0")
-JAVASCRIPT = ("openai@7.57.0", "@anthropic-ai/sdk@1.13.0")
+PYTHON = ("openai==3.57.0", "anthropic==2.14.0")
+JAVASCRIPT = ("openai@7.59.0", "@anthropic-ai/sdk@1.14.0")
 _NUMBERED = re.compile(r"(chatcmpl|resp|msg)([-_\w]*)-\d{6}")
 
 

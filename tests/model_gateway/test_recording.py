@@ -30,7 +30,7 @@ from tests.tracing.openai.instrumented import Instrumented, instrumented
 from tests.tracing.server import ModelServer
 
 HI = {"model": MODEL, "messages": user("Hi")}
-ASKED = {"logprobs", "return_token_ids", "enable_response_messages", "stream_options"}
+ASKED = {"logprobs", "return_token_ids", "return_weight_versions", "enable_response_messages", "stream_options"}
 KEY = "sk-ant-" + "api03-" + "k" * 93 + "AA"
 
 

@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 FAULTS = {
     "other_weights": ("other weights", "version 2"),
     "stale_head": ("other weights", "all tokens alike"),
+    "stale_head_of_a_sure_policy": ("other weights", "all tokens alike"),
     "another_model": ("another model", "all tokens alike"),
     "tempered": ("tempered logprobs", "at temperature 0.7"),
     "shifted": ("shifted ids", "behind a first agreement"),

@@ -4,12 +4,13 @@ import json
 
 import torch
 import trl_grpo
-from trl import GRPOTrainer
+
+from art_otel_trl.trainer import HistoriesGRPOTrainer
 
 PLAYED = []
 
 
-class Watching(GRPOTrainer):
+class Watching(HistoriesGRPOTrainer):
     """The trainer; of each batch it says how far the server's logprobs are from those of the present weights."""
 
     def _generate_and_score_completions(self, inputs):
@@ -41,7 +42,7 @@ def main() -> None:
         PLAYED.append(played(*arguments))
         return PLAYED[-1]
 
-    trl_grpo.play, trl_grpo.GRPOTrainer = watched, Watching
+    trl_grpo.play, trl_grpo.HistoriesGRPOTrainer = watched, Watching
     trl_grpo.train_tiny(3)
 
 

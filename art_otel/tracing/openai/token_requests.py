@@ -40,8 +40,8 @@ class Ask(NamedTuple):
 
 NOTHING: Final = Ask({}, {})
 ASKS: Final[Mapping[str, Ask]] = {
-    "/chat/completions": Ask({"logprobs": True, "return_token_ids": True}, {}),
-    "/completions": Ask({"logprobs": 1, "return_token_ids": True}, {}),
+    "/chat/completions": Ask({"logprobs": True, "return_token_ids": True, "return_weight_versions": True}, {}),
+    "/completions": Ask({"logprobs": 1, "return_token_ids": True, "return_weight_versions": True}, {}),
     "/responses": Ask({"enable_response_messages": True}, {}),
 }
 """By the end of the path; Completions counts the alternatives it wants."""

@@ -88,8 +88,14 @@ class Environment:
     probe: Probe
 
     def of_library(self, library: ClientLibrary) -> list[Installed]:
-        """The instrumentors of a client library, the preferred first."""
-        return [one for one in self.instrumentors if one.library is library]
+        """The instrumentors of a client library that take its installed version, the preferred first."""
+        return [one for one in self.instrumentors if one.library is library and one.refuses is None]
+
+    def missing(self, library: ClientLibrary) -> str:
+        """Why no instrumentor of a client library can be used."""
+        refusing = [one for one in self.instrumentors if one.library is library and one.refuses is not None]
+        refused = "; ".join(f"{one.label} instruments {one.refuses}" for one in refusing)
+        return refused or f"none is installed for {library.distribution}"
 
     @property
     def candidates(self) -> list[Installed]:
@@ -202,10 +208,10 @@ def _instrumentor_of(library: ClientLibrary, about: Environment) -> tuple[Level,
         standard = re.sub("[._]", "-", library.instrumentors[0])
         return (
             "note",
-            f"none is installed for {library.distribution}: its tools are not recorded; pip install {standard}",
+            f"{about.missing(library)}: its tools are not recorded; pip install {standard}",
         )
     lost = "its calls to models are not recorded, or not whole"
-    advice = f"none is installed for {library.distribution}: {lost}; pip install 'art-otel[{library.extra}]'"
+    advice = f"{about.missing(library)}: {lost}; pip install 'art-otel[{library.extra}]'"
     return "note" if library.is_general else "warning", advice
 
 
@@ -218,7 +224,7 @@ def _openai_instrumentor(about: Environment) -> tuple[Level, str]:
     if about.candidates:
         return "ok", f"{about.candidates[0].label} will be used, unless the app starts another"
     others = ", ".join(one.label for one in installed)
-    missing = f"{wanted} is not installed, only {others}" if installed else "none is installed"
+    missing = f"{wanted} is not installed, only {others}" if installed else about.missing(OPENAI)
     return "warning", f"{missing}: calls get spans of art-otel; pip install opentelemetry-instrumentation-openai"
 
 

@@ -17,6 +17,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final, NamedTuple, cast
 
 from opentelemetry import trace
+from opentelemetry.instrumentation.dependencies import get_dist_dependency_conflicts
 from opentelemetry.metrics import NoOpMeterProvider
 from opentelemetry.trace import NoOpTracer, ProxyTracerProvider, Span, Tracer, TracerProvider
 from wrapt import FunctionWrapper, wrap_function_wrapper
@@ -57,6 +58,16 @@ class Installed:
     def library(self) -> ClientLibrary:
         """The client library that it instruments."""
         return BY_ENTRY_POINT[self.entry_point.name]
+
+    @property
+    def refuses(self) -> str | None:
+        """What it instruments, and what is installed, if that is another version: then it starts nothing."""
+        dist = self.entry_point.dist
+        conflict = None if dist is None else get_dist_dependency_conflicts(dist)
+        if conflict is None or not conflict.found:
+            return None
+        required, _, _ = str(conflict.required).partition(";")
+        return f"{required} only, and {conflict.found} is installed"
 
     @property
     def rank(self) -> int:

@@ -1,4 +1,4 @@
-"""Harbor's validator accepts every document, and its models and its conversation export read what we recorded."""
+"""Harbor's validator and `atif` accept every document; Harbor's models and conversations have what we recorded."""
 
 import json
 import subprocess
@@ -22,6 +22,8 @@ pytestmark = pytest.mark.trainer
 EVERYTHING = {"allow_incomplete": True, "status": ("ok", "error", "cancelled", "unfinished"), "split": "*"}
 RELEASES = ("harbor==0.26.0", "harbor==0.25.0")
 """The newest and the one before."""
+ATIF = "atif==1.8.0"
+"""The format's models without Harbor, written by others."""
 SCRIPT = Path(__file__).with_name("check_with_harbor.py")
 EXAMPLES = examples(40)
 SEEN = '[{"type":"text","text":"What is it?"},{"type":"image","data":"iVBORw0KGgo=","mime_type":"image/png"}]'
@@ -29,7 +31,7 @@ SEEN = '[{"type":"text","text":"What is it?"},{"type":"image","data":"iVBORw0KGg
 
 @pytest.fixture(scope="module", params=RELEASES)
 def python(request) -> Path:
-    return trainer_python("harbor", "pydantic>=2.14", alone=(request.param,), version="3.12")
+    return trainer_python("harbor", "pydantic>=2.14", alone=(request.param, ATIF), version="3.12")
 
 
 def checked(python: Path, folder: Path) -> dict:
@@ -50,7 +52,7 @@ def read(python, rollouts, tmp_path_factory) -> dict[str, dict]:
     folder = tmp_path_factory.mktemp("atif")
     export(list(rollouts.values()), "atif", folder, **EVERYTHING)
     found = checked(python, folder)
-    assert len(found) == len(rollouts)
+    assert [one["errors"] for one in found.values()] == [[] for _ in rollouts]
     return {one["read"]["session_id"]: one for one in found.values()}
 
 

@@ -1,9 +1,10 @@
 """Rollouts: what GRPOTrainer asks its `rollout_func` for, from a file of the format `grpo` or played now.
 
-Invariant: each prompt gets one row, in order. Recorded, the rows that TRL compares with each other are
-`num_generations` different rows of one group of one training step, of as many rollouts as there are, and every row of
-the file is in one such chunk. Played now, a rollout that left nothing to train on becomes a row with no token under the
-mask and no reward, which TRL leaves out of its baseline. What is not trained is counted in `skipped`.
+Invariant: each prompt gets one row, in order; `trainer` and `worker` have every history. Recorded, the rows that TRL
+compares with each other are `num_generations` different rows of one group of one training step, of as many rollouts as
+there are, and every row of the file is in one such chunk. Played now, a rollout that left nothing to train on becomes a
+row with no token under the mask and no reward, which TRL leaves out of its baseline. What is not trained is counted in
+`skipped`.
 
     replay = Replay.read("out/trl-grpo.parquet", num_generations=4)
     GRPOTrainer(model, args=GRPOConfig(num_generations=4, …), train_dataset=Dataset.from_list(replay.prompts),
@@ -107,7 +108,7 @@ class Replay:
             if row["group_id"] is None:
                 self.skipped[NO_GROUP] += 1
                 continue
-            group = GroupKey(*(row.get(name) for name in GroupKey._fields))
+            group = GroupKey(row.get("training_step"), row.get("gathering"), row["group_id"])
             groups.setdefault(group, []).append((met[group, row["rollout_id"]], row))
             met[group, row["rollout_id"]] += 1
         return {group: [row for _, row in sorted(members, key=itemgetter(0))] for group, members in groups.items()}
@@ -121,13 +122,15 @@ class Replay:
 class LiveRollouts:
     """Plays rollouts for GRPOTrainer: give it `rollout_func`, and `reward_funcs=recorded_reward` for their rewards.
 
-    TRL takes one row for a prompt. If a rollout has several histories, it gets the one that trains most tokens.
+    TRL takes one row for a prompt. If a rollout has several histories, it gets the one that trains most tokens. A
+    `HistoriesGRPOTrainer` takes the others too: they are in `further`, a list of rows for each prompt of the last step.
     `allow_incomplete` is as for `art_otel.batches`. `skipped` counts by reason the trajectories, histories and
     completions that TRL did not get. A reason is logged when it is first met.
     """
 
     def __init__(self, play: Play, *, allow_incomplete: bool | Iterable[str] = False) -> None:
         self.skipped: Counter[str] = Counter()
+        self.further: list[list[Row]] = []
         self._play = play
         self._allow_incomplete = (
             allow_incomplete if isinstance(allow_incomplete, bool | str) else tuple(allow_incomplete)
@@ -140,17 +143,23 @@ class LiveRollouts:
             raise UsageError(
                 f"play: it gave {len(played)} trajectories for {len(prompts)} prompts; return one for each prompt"
             )
-        return _columns(self._row(trajectory) or _empty_row(trajectory, trainer) for trajectory in played)
+        takes_further = getattr(trainer, "takes_further_rows", False)
+        found = [self._rows(trajectory, takes_further=takes_further) for trajectory in played]
+        self.further = [rows[1:] for rows in found]
+        return _columns(
+            rows[0] if rows else _empty_row(trajectory, trainer) for rows, trajectory in zip(found, played, strict=True)
+        )
 
-    def _row(self, trajectory: Trajectory) -> Row | None:
-        """The row of the history that trains most tokens, the first of equally long ones."""
+    def _rows(self, trajectory: Trajectory, *, takes_further: bool) -> list[Row]:
+        """The rows of the histories. First is the one that trains most tokens, the first of equally long ones."""
         selected = art_otel.batches([trajectory], advantage=None, allow_incomplete=self._allow_incomplete)
         candidates = [grpo_row(sequence) for sequence in selected.sequences()]
         rows = [row for row in candidates if row is not None]
         self._count("trajectories: ", selected.report.trajectories_skipped)
         self._count("completions: ", selected.report.completions_skipped)
-        self._count("histories: ", {NO_PROMPT: len(candidates) - len(rows), OTHER_HISTORY: max(len(rows) - 1, 0)})
-        return max(rows, key=lambda row: sum(row["env_mask"]), default=None)
+        left_out = 0 if takes_further else max(len(rows) - 1, 0)
+        self._count("histories: ", {NO_PROMPT: len(candidates) - len(rows), OTHER_HISTORY: left_out})
+        return sorted(rows, key=lambda row: sum(row["env_mask"]), reverse=True)
 
     def _count(self, what: str, counts: Mapping[str, int]) -> None:
         for reason, count in counts.items():

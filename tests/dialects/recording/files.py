@@ -65,7 +65,7 @@ def _attributes(path: Path) -> Iterator[str]:
     for line in text.splitlines():
         for resource in json.loads(line)["resourceSpans"]:
             for scope in resource["scopeSpans"]:
-                about = f"{scope['scope'].get('name')} {scope['scope'].get('version')}"
+                about = scope["scope"].get("name")
                 for span in scope["spans"]:
                     yield f"{about}: {span['name']}"
                     yield from (f"{about}: {span['name']}: {one['key']}" for one in span.get("attributes", ()))

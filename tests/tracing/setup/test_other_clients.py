@@ -12,7 +12,10 @@ from tests.dialects.recording.server import RecordingServer
 from tests.tracing.setup.programs import ROOT, run_command
 from tests.trainers.environment import trainer_python
 
-CLIENTS = ("anthropic==2.12.0", "google-genai==3.4.0", "litellm==1.106.2", "mcp", "boto3==1.44.5")
+CLIENTS = ("anthropic==2.14.0", "google-genai==3.6.1", "litellm==1.110.2", "mcp", "boto3==1.44.8")
+REFUSING = "opentelemetry-instrumentation-google-genai==1.3b0"
+"""OpenTelemetry's own is not started by anybody beside the one of our extra: it takes no google-genai 3."""
+
 APP = ROOT / "tests" / "tracing" / "apps" / "other_clients.py"
 WAYS: Final = {
     "anthropic": (
@@ -39,12 +42,17 @@ WITHOUT_TOOLS: Final = "invoke"
 """Of InvokeModel the instrumentor records no tools."""
 
 
+def clients_python() -> Path:
+    """The environment of the clients, with the instrumentors of our extras."""
+    return trainer_python("clients", *CLIENTS, REFUSING, "-e", f"{ROOT}[anthropic,bedrock,google,litellm]")
+
+
 @pytest.fixture
 def recorded(tmp_path: Path):
     """Run an app's way under `art-otel run`; the trajectory, and what the server was asked and said."""
 
     def run(client: str, way: str) -> tuple[Trajectory, list[dict]]:
-        python = trainer_python("clients", *CLIENTS, "-e", f"{ROOT}[anthropic,bedrock,google,litellm]")
+        python = clients_python()
         settings = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "NO_PROXY": "127.0.0.1"}
         with RecordingServer(port=0) as server:
             command = (python.parent / "art-otel", "run", "--", python, APP, client, way, server.url)
@@ -66,6 +74,15 @@ def test_an_app_of_another_client_is_recorded_whole(client, way, recorded):
     assert [turn.text_untrained for turn in trajectory.turns] == [None, None]
     tools = [] if client == WITHOUT_TOOLS else truth[0]["tools"]
     assert [tool["function"]["name"] for tool in trajectory.tools] == tools
+
+
+@pytest.mark.live
+def test_doctor_knows_which_instrumentor_takes_no_newest_client(tmp_path):
+    told = "from art_otel.tracing.setup.instrument import installed_instrumentors as all\n"
+    told += "print(*(f'{one.label} {one.refuses}' for one in all() if one.refuses), sep='\\n')"
+    done = run_command(tmp_path, clients_python(), "-c", told)
+    assert "google_genai:GoogleGenAiSdkInstrumentor google-genai<3,>=1.32.0 only, and google-genai 3.6" in done.output
+    assert len(done.output.splitlines()) == 1, "the others take what is newest"
 
 
 @pytest.mark.live

@@ -4,15 +4,15 @@ from typing import Final
 
 from tests.dialects.recording.tables.row import ANTHROPIC_CONTENT, CONTENT, ON_SPANS, Row, sdk
 
-_ANTHROPIC: Final = ("anthropic==2.12.0", *sdk())
+_ANTHROPIC: Final = ("anthropic", *sdk())
 _OLD_ANTHROPIC: Final = ("anthropic==0.60.0", "opentelemetry-instrumentation-anthropic==0.40.14", *sdk("1.36.0"))
-_GOOGLE: Final = ("google-genai==3.4.0", "openinference-instrumentation-google-genai==1.4.14", *sdk())
-_OLD_GOOGLE: Final = ("google-genai==2.34.0", "opentelemetry-instrumentation-google-genai==1.3b0", *sdk())
-_BOTOCORE: Final = ("boto3==1.44.5", "opentelemetry-instrumentation-botocore==0.66b2", *sdk())
-_GENAI_BEDROCK: Final = ("boto3==1.44.5", "opentelemetry-instrumentation-genai-bedrock==1.3b0", *sdk())
-_OI_BEDROCK: Final = ("boto3==1.44.5", "openinference-instrumentation-bedrock==0.1.61", *sdk())
-_LITELLM: Final = ("litellm==1.106.2", "mcp==2.3.0", *sdk())
-_OI_LITELLM: Final = (*_LITELLM, "openinference-instrumentation-litellm==0.1.51")
+_GOOGLE: Final = ("google-genai", "openinference-instrumentation-google-genai", *sdk())
+_OLD_GOOGLE: Final = ("google-genai==2.34.0", "opentelemetry-instrumentation-google-genai", *sdk())
+_BOTOCORE: Final = ("boto3", "opentelemetry-instrumentation-botocore", *sdk())
+_GENAI_BEDROCK: Final = ("boto3", "opentelemetry-instrumentation-genai-bedrock", *sdk())
+_OI_BEDROCK: Final = ("boto3", "openinference-instrumentation-bedrock", *sdk())
+_LITELLM: Final = ("litellm", "mcp", *sdk())
+_OI_LITELLM: Final = (*_LITELLM, "openinference-instrumentation-litellm")
 
 _BY_TRACELOOP: Final = "instrumentor opentelemetry.instrumentation.anthropic:AnthropicInstrumentor"
 _BY_BOTOCORE: Final = "instrumentor opentelemetry.instrumentation.botocore:BotocoreInstrumentor"

@@ -49,7 +49,14 @@ EARLIER: Final[dict[str, Row]] = {
     "langfuse_v3_stream": Row(
         requires=("langfuse==3.8.1", "openai==2.6.1"), run=("openai_client.py", "stream", "langfuse openai"), day=_2025
     ),
-    "langgraph_traceloop_v053": Row(requires=_LANGCHAIN, run=("langchain_agent.py", "openai", _BY_TRACELOOP_LANGCHAIN)),
+    "langgraph_traceloop_v053": Row(
+        requires=_LANGCHAIN, run=("langchain_agent.py", "openai", _BY_TRACELOOP_LANGCHAIN), day="2026-11-24"
+    ),
+    "logfire_v52_stream_v1": Row(
+        requires=("logfire==5.2.0", "openai==3.52.0", *sdk("1.45.2")),
+        run=("openai_client.py", "stream", "logfire openai 1"),
+        day="2026-11-24",
+    ),
     "openai_traceloop_v047_responses": Row(
         requires=_OPENAI, run=("openai_client.py", "responses", _BY_TRACELOOP), day=_2025
     ),

@@ -5,17 +5,17 @@ from typing import Final
 from tests.dialects.recording.tables.row import ON_SPANS, Row, sdk
 
 _LANGCHAIN: Final = (
-    "langchain==1.4.7",
-    "langgraph==1.2.22",
-    "langchain-openai==1.7.3",
-    "langchain-anthropic==1.7.7",
+    "langchain",
+    "langgraph",
+    "langchain-openai",
+    "langchain-anthropic",
     *sdk(),
 )
-_OI: Final = (*_LANGCHAIN, "openinference-instrumentation-langchain==0.1.80")
-_TRACELOOP: Final = (*_LANGCHAIN, "opentelemetry-instrumentation-langchain==0.62.4")
-_GENAI: Final = (*_LANGCHAIN, "opentelemetry-instrumentation-genai-langchain==1.3b0")
-_LANGFUSE: Final = (*_LANGCHAIN, "langfuse==5.0.4")
-_MLFLOW: Final = (*_LANGCHAIN, "mlflow==3.17.2")
+_OI: Final = (*_LANGCHAIN, "openinference-instrumentation-langchain")
+_TRACELOOP: Final = (*_LANGCHAIN, "opentelemetry-instrumentation-langchain")
+_GENAI: Final = (*_LANGCHAIN, "opentelemetry-instrumentation-genai-langchain")
+_LANGFUSE: Final = (*_LANGCHAIN, "langfuse")
+_MLFLOW: Final = (*_LANGCHAIN, "mlflow")
 
 _BY_OI: Final = "instrumentor openinference.instrumentation.langchain:LangChainInstrumentor bare"
 _BY_TRACELOOP: Final = "instrumentor opentelemetry.instrumentation.langchain:LangchainInstrumentor bare"

@@ -5,9 +5,9 @@ from typing import Final
 from tests.dialects.recording.tables.row import Row
 
 _SDK: Final = (
-    "@opentelemetry/api@1.9.0",
-    "@opentelemetry/sdk-trace-node@2.12.0",
-    "@opentelemetry/exporter-trace-otlp-http@0.223.1",
+    "@opentelemetry/api",
+    "@opentelemetry/sdk-trace-node",
+    "@opentelemetry/exporter-trace-otlp-http",
 )
 _AI_5: Final = ("ai@5.0.277", "@ai-sdk/openai-compatible@1.0.61", *_SDK)
 _AI_6: Final = ("ai@6.0.326", "@ai-sdk/openai-compatible@2.0.92", "@ai-sdk/anthropic@3.0.140", *_SDK)

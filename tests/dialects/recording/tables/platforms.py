@@ -4,17 +4,17 @@ from typing import Final
 
 from tests.dialects.recording.tables.row import ANTHROPIC_CONTENT, Row, sdk
 
-_OPENAI: Final = ("openai==3.52.0", *sdk())
-_ANTHROPIC: Final = ("anthropic==2.12.0", *sdk())
-_LAMINAR: Final = ("lmnr==0.8.2", "openai==3.52.0", "opentelemetry-sdk==1.45.1")
-_LAMINAR_ANTHROPIC: Final = ("lmnr==0.8.2", "anthropic==2.12.0", "opentelemetry-sdk==1.45.1")
-_LANGFUSE: Final = ("langfuse==5.0.4", *_OPENAI)
-_LANGSMITH: Final = ("langsmith==0.15.0", *_OPENAI)
-_LANGSMITH_ANTHROPIC: Final = ("langsmith==0.15.0", "anthropic==0.60.0", *sdk())
-_LOGFIRE: Final = ("logfire==5.2.0", *_OPENAI, "anthropic==2.12.0")
-_MLFLOW: Final = ("mlflow==3.17.2", *_OPENAI)
-_MLFLOW_ANTHROPIC: Final = ("mlflow==3.17.2", *_ANTHROPIC)
-_OPENLIT_145: Final = ("openlit==1.45.0", "openai==2.54.0", "anthropic==0.125.0")
+_OPENAI: Final = ("openai", *sdk())
+_ANTHROPIC: Final = ("anthropic", *sdk())
+_LAMINAR: Final = ("lmnr", "openai")
+_LAMINAR_ANTHROPIC: Final = ("lmnr", "anthropic")
+_LANGFUSE: Final = ("langfuse", *_OPENAI)
+_LANGSMITH: Final = ("langsmith", *_OPENAI)
+_LANGSMITH_ANTHROPIC: Final = ("langsmith", "anthropic==0.60.0", *sdk())  # before it had spans of its own
+_LOGFIRE: Final = ("logfire", *_OPENAI, "anthropic")
+_MLFLOW: Final = ("mlflow", *_OPENAI)
+_MLFLOW_ANTHROPIC: Final = ("mlflow", *_ANTHROPIC)
+_OPENLIT_145: Final = ("openlit", "openai==2.54.0", "anthropic==0.125.0")
 
 PLATFORMS: Final[dict[str, Row]] = {
     "laminar_stream": Row(requires=_LAMINAR, run=("openai_client.py", "stream", "laminar all")),
