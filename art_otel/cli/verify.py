@@ -6,14 +6,13 @@ from collections.abc import Iterator
 from textwrap import fill
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
 from art_otel.cli.terminal import printable, printable_json, table_lines
+from art_otel.errors import ArtOtelError
 
 if TYPE_CHECKING:
     from art_otel.verification import Figures, Verification
 
-_COLUMNS: Final = ("", "tokens", "mean", "worst", "bias", "KL (k3)", "outside [0.8, 1.25]")
+_COLUMNS: Final = ("", "tokens", "mean", "worst", "KL (k1)", "KL (k3)", "outside [0.8, 1.25]")
 
 
 def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:  # pyright: ignore[reportPrivateUsage] # argparse has no public name for it
@@ -23,8 +22,9 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         help="compare the recorded logprobs of a dataset with a model's own",
         description="Compute the logprobs that a model gives for the trained tokens of a dataset, and compare them with"
         " the recorded ones. They are equal only if ids, their order, weights and distribution are right. Where they"
-        " are not, say what the pattern means. Needs torch and transformers: pip install 'art-otel[verify]'. The exit"
-        " code is 3 if something is beyond the limit.",
+        " are not, say what the pattern means. The result is kept beside a dataset in a folder, where `art-otel view`"
+        " shows it. Needs torch and transformers: pip install 'art-otel[verify]'. The exit code is 3 if something is"
+        " beyond the limit.",
     )
     parser.add_argument("path", metavar="DATASET", help="a dataset folder, a Parquet file, or a glob of them")
     parser.add_argument("--model", required=True, metavar="FOLDER", help="the model that transformers loads")
@@ -56,13 +56,17 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         help="what the model computes in here (default: float32)",
     )
     parser.add_argument("--device", help="where it computes (default: a GPU if there is one)")
+    parser.add_argument(
+        "--no-save", action="store_true", help="do not write the result to _verify.json in the dataset's folder"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Verify the dataset, and print what was found."""
-    from art_otel.verification.verify import SAMPLE, verify  # noqa: PLC0415 # loads only for a verb that needs it
+    from art_otel.verification.saved import describe, folder_of, save  # noqa: PLC0415 # loads for a verb that needs it
+    from art_otel.verification.verify import SAMPLE, verify  # noqa: PLC0415 # as above
 
     result = verify(
         arguments.path,
@@ -75,15 +79,29 @@ def run(arguments: argparse.Namespace) -> int:
         dtype=arguments.dtype,
         device=arguments.device,
     )
+    saved = describe(
+        result,
+        dataset=arguments.path,
+        model=arguments.model,
+        dtype=arguments.dtype,
+        policy_version=arguments.policy_version,
+    )
     if arguments.json:
-        sys.stdout.write(printable_json({**msgspec.to_builtins(result), "holds": result.holds}) + "\n")
+        sys.stdout.write(printable_json(saved.to_json()) + "\n")
     else:
         sys.stdout.writelines(_lines(result))
+    folder = folder_of(arguments.path)
+    if folder is not None and not arguments.no_save:
+        try:
+            save(saved, folder)
+        except (ArtOtelError, OSError) as error:  # what was found is printed, whoever keeps it
+            sys.stderr.write(f"art-otel: the result is not kept: {error}\n")
     return 0 if result.holds else 3
 
 
 def _lines(result: "Verification") -> Iterator[str]:
-    yield f"{result.rollouts} rollouts, {result.completions} completions compared\n"
+    of_all = "" if result.rollouts == result.total_rollouts else f" of {result.total_rollouts:,}"
+    yield f"{result.rollouts:,}{of_all} rollouts, {result.completions:,} completions compared\n"
     for reason, count in result.skipped.items():
         yield f"not compared: {count} completions, {printable(reason)}\n"
     if result.all.tokens:
@@ -112,7 +130,7 @@ def _lines(result: "Verification") -> Iterator[str]:
 
 
 def _cells(name: str, figures: "Figures") -> tuple[str, ...]:
-    numbers = (figures.mean, figures.worst, figures.bias, figures.kl_k3)
+    numbers = (figures.mean, figures.worst, figures.kl_k1, figures.kl_k3)
     texts = ["-" if number is None else f"{number:.1e}" for number in numbers]
     outside = "-" if figures.outside is None else f"{figures.outside:.2%}"
     return (name, str(figures.tokens), *texts, outside)

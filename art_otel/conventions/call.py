@@ -20,7 +20,7 @@ from art_otel.conventions import values
 from art_otel.conventions.attributes import SpanRecording, names_of
 from art_otel.conventions.dialects import DIALECTS, all_dialects, art, attribute_dialects, genai
 from art_otel.conventions.dialects.openinference import RAW
-from art_otel.conventions.facts import NO_FACTS, CallFacts, lacks_what_server_has, merge_facts, merge_prompts
+from art_otel.conventions.facts import NO_FACTS, CallFacts, lacks_what_server_has, merge_facts, merge_prompts, with_gap
 from art_otel.conventions.failures import failure_kind
 from art_otel.conventions.gaps import (
     find_gaps,
@@ -30,8 +30,10 @@ from art_otel.conventions.gaps import (
 )
 from art_otel.conventions.recorder_losses import is_error_unknown
 from art_otel.conventions.vocabulary import (
+    EARLY_ENDS,
     ERROR_FINISH_REASON,
     NOTHING_OF_CLAUDE,
+    OTHER_FINISH_REASON,
     TEXT_COMPLETION,
     UNKNOWN_ROLE,
     calls_with_objects,
@@ -52,9 +54,7 @@ finish reason `error`. Neither is a failure."""
 def parse_call(span: Span, logs: Sequence[LogRecord] = ()) -> InferenceCall:
     """Parse the call that an inference span and its log records describe; the span tree sets `agent` and `step`."""
     recording = SpanRecording(span, logs, names_of(span.attributes))
-    facts = _with_assistants(_read_facts(recording))
-    if facts.prompt_known != "verbatim body" and has_no_names(facts.provider, facts.response_id):
-        facts = _without_names(facts)
+    facts = _without_unsent_names(_with_assistants(_read_facts(recording)))
     operation_name = facts.operation_name or operation_of_name(span.name) or "chat"
     if operation_name == TEXT_COMPLETION:
         facts = _without_echo(with_several_prompts(_without_batch_prompts(facts)))
@@ -63,6 +63,9 @@ def parse_call(span: Span, logs: Sequence[LogRecord] = ()) -> InferenceCall:
     if is_error_unknown(span.scope.name, facts.response_id) and span.status != "error":
         reasons = ()
         facts = _without_error_reasons(facts)
+    if facts.stream and facts.usage is None:
+        reasons = tuple(None if reason == OTHER_FINISH_REASON else reason for reason in reasons)
+        facts = _without_other_reasons(facts)
     ended_in_error = _ended_in_error(facts.choices, reasons)
     if facts.closed_by_app is None and ended_in_error and error_type is None and error is None:
         error_type = ERROR_FINISH_REASON
@@ -123,20 +126,33 @@ def _versions(choices: Sequence[Choice] | None) -> Iterator[str]:
 
 
 def _read_facts(recording: SpanRecording) -> CallFacts:
-    """Read every dialect that may be on the span, the most trusted first, and merge what each recorded."""
+    """Read every dialect that may be on the span, the most trusted first, and merge what each recorded.
+
+    Counts that are all 0 are what recorders write where the server sent none, because every prompt has tokens. An
+    empty answer beside them is none that the server gave (Strands, of a stream that broke).
+    """
     dialects = all_dialects if recording.span.events or recording.logs else attribute_dialects
-    facts, alone = NO_FACTS, False
+    facts, alone, is_uncounted = NO_FACTS, False, False
     for dialect in recording.names.memo(dialects):
         if alone and dialect.shown_by:
             continue
         new_facts = dialect.read(recording, facts)
         if new_facts is not None:
+            if new_facts.usage is not None and not any(msgspec.structs.astuple(new_facts.usage)):
+                is_uncounted, new_facts = True, msgspec.structs.replace(new_facts, usage=None)
             new_facts = without_miscounted_ids(_with_source(new_facts, dialect.known))
             facts = new_facts if facts is NO_FACTS else merge_facts(facts, new_facts)
             alone = alone or dialect.alone
     if any(gap.kind == "miscounted" for gap in facts.gaps):
         return without_ids(facts)  # which a recording without a count has as well
+    if is_uncounted and facts.usage is None and facts.choices and all(map(_is_finished_empty, facts.choices)):
+        has_failed = failure_of(recording.span) != (None, None)
+        return facts if has_failed else with_gap(facts, "off", "an empty answer, and no tokens counted", field="answer")
     return facts
+
+
+def _is_finished_empty(choice: Choice) -> bool:
+    return choice.finish_reason is not None and choice.message.says_nothing and not choice.token_ids
 
 
 def _with_assistants(facts: CallFacts) -> CallFacts:
@@ -151,9 +167,11 @@ def _by_assistant(choice: Choice) -> Choice:
     return msgspec.structs.replace(choice, message=msgspec.structs.replace(choice.message, role="assistant"))
 
 
-def _without_names(facts: CallFacts) -> CallFacts:
-    """Leave out the names of a prompt's messages, which a framework (LangChain) has and does not send."""
+def _without_unsent_names(facts: CallFacts) -> CallFacts:
+    """Leave out the names of a prompt's messages that a framework (LangChain) has, where the API has none."""
     prompt = facts.input_messages or ()
+    if facts.prompt_known == "verbatim body" or not has_no_names(facts.provider, facts.response_id):
+        return facts
     if all(message.name is None for message in prompt):
         return facts
     unnamed = tuple(msgspec.structs.replace(message, name=None) if message.name else message for message in prompt)
@@ -197,6 +215,15 @@ def _without_error_reasons(facts: CallFacts) -> CallFacts:
     return msgspec.structs.replace(facts, choices=choices) if choices else facts
 
 
+def _without_other_reasons(facts: CallFacts) -> CallFacts:
+    """Leave out the reason `other` of streams, which the AI SDK gives those that ended without a reason or a count."""
+    choices = tuple(
+        _with_finish_reason(choice, None) if choice.finish_reason == OTHER_FINISH_REASON else choice
+        for choice in facts.choices or ()
+    )
+    return msgspec.structs.replace(facts, choices=choices) if choices else facts
+
+
 def _is_empty_answer(facts: CallFacts, reasons: Sequence[str | None]) -> bool:
     """Whether the model said nothing: recorders write no message then, beside a prompt that they wrote.
 
@@ -221,9 +248,13 @@ def _ended_in_error(choices: Sequence[Choice] | None, reasons: Sequence[str | No
 
 
 def _finish_reason(choice: Choice, reasons: Sequence[str | None]) -> str | None:
-    """The finish reason of a choice, or the one that the span has for it. An error is not a finish reason."""
+    """The finish reason of a choice, or the one that the span has for it. An error is not a finish reason.
+
+    That an answer was cut off is said by its response: what a recorder writes beside its message may be a status
+    (`incomplete`), or follow from what the answer holds (`tool_calls`).
+    """
     reason = choice.finish_reason
-    if reason is None and choice.index < len(reasons):
+    if choice.index < len(reasons) and (reason is None or reasons[choice.index] in EARLY_ENDS):
         reason = reasons[choice.index]
     return None if reason == ERROR_FINISH_REASON else reason
 

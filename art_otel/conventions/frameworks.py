@@ -42,6 +42,7 @@ from art_otel.errors import ParseError
 from art_otel.spans import Span, Value
 
 _PYDANTIC_AI: Final = "pydantic-ai"
+_STRANDS: Final = "strands.telemetry.tracer"
 _AI_SDK: Final = "gen_ai"
 """The scope of the AI SDK from version 7 on; before, it was `ai`. A tracer in Python may have this name, too."""
 
@@ -169,11 +170,22 @@ def _blocks(result: Value) -> Value:
     return "" if values.items(result) == [] else sent_result(result)
 
 
+def _strands_result(result: Value) -> Value:
+    """Write a result of Strands, which is a list of blocks: an object as JSON, and nothing of an empty list."""
+    blocks = values.items(result)
+    return sent_result(result) if blocks is None else [_shown(values.mapping(block) or {}) for block in blocks] or ""
+
+
+def _shown(block: dict[str, Value]) -> Value:
+    return {"type": "text", "text": values.spaced_json(block["json"])} if block.keys() == {"json"} else block
+
+
 _WRITERS: Final[dict[str, Callable[[Span], ResultWriter]]] = {
     _PYDANTIC_AI: _pydantic_ai_writer,
     "ai": _ai_sdk_writer,
     _AI_SDK: _ai_sdk_writer,
     "com.anthropic.sdk.python": lambda _: _blocks,
+    _STRANDS: lambda _: _strands_result,
 }
 
 
@@ -376,7 +388,6 @@ def _block(part: Value, reader: AttributeReader | None) -> Value:
     return block if is_part_type(block.get("type")) or parts.is_known(block) else part
 
 
-_STRANDS: Final = "strands.telemetry.tracer"
 _SYSTEM_PROMPT: Final = "system_prompt"
 TOOL_DEFINITIONS: Final = "gen_ai.tool.definitions"
 

@@ -142,6 +142,8 @@ def _shows_thoughts_as_text(facts: CallFacts) -> str | None:
     """
     if "google_adk" in facts.conventions:
         return None
+    if facts.stream and facts.usage is not None and facts.usage.reasoning_tokens:
+        return "answer"  # whose chunks are thoughts, then text
     answers = [choice.message for choice in facts.choices or () if choice.message.reasoning is None]
     return _has_thoughts_in_texts(facts, answers)
 
@@ -302,6 +304,12 @@ def _may_have_been_tagged(message: Message) -> bool:
     return message.parts is not None or reasoning != reasoning.strip("\n") or text.startswith("\n")
 
 
+def _sends_blank_text(facts: CallFacts) -> str | None:
+    """Strands sends an answer that said nothing as the text `[blank text]`, and records it as it was."""
+    prompt = facts.input_messages or ()
+    return "prompt" if any(one.role == "assistant" and one.says_nothing for one in prompt) else None
+
+
 def _assistant_messages(facts: CallFacts) -> list[Message]:
     prompt = [message for message in facts.input_messages or () if message.role == "assistant"]
     return [*prompt, *(choice.message for choice in facts.choices or ())]
@@ -331,6 +339,7 @@ _JUDGES: Final[dict[str, _Judge]] = {
     "opentelemetry.instrumentation.botocore.bedrock-runtime": _loses_text_of_answers,
     "opentelemetry.util.genai.handler": _loses_items_of_history,
     "semantic_kernel.utils.telemetry.model_diagnostics.decorators": _loses_text,
+    "strands.telemetry.tracer": _sends_blank_text,
 }
 
 _Version: TypeAlias = tuple[int, ...]

@@ -172,3 +172,11 @@ def json_value(value: Value) -> Value:
 def write_json(value: Value) -> str:
     """Write a value as compact JSON with sorted keys: equal values give equal text. Raises ParseError."""
     return msgspec.json.encode(json_safe(value), order="deterministic").decode()
+
+
+def spaced_json(value: Value) -> str:
+    """Write a value as Python's json does, with `, ` and `: `. Raises ParseError when it cannot be written."""
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ParseError("", f"cannot be written as JSON ({error})") from None

@@ -66,6 +66,12 @@ def operation_of_name(span_name: str) -> str | None:
 ERROR_FINISH_REASON: Final = "error"
 """The words that recorders write in the place of a finish reason when a stream broke."""
 
+OTHER_FINISH_REASON: Final = "other"
+"""What the AI SDK writes where the server gave no reason, or one that it does not know; and a reason of Gemini's."""
+
+EARLY_ENDS: Final = ("length", "content_filter")
+"""The reasons of an answer that ended before the model ended it."""
+
 COMPACTION: Final = "compaction"
 """Anthropic's finish reason of an answer that is a compaction and nothing else."""
 
@@ -96,6 +102,8 @@ _REASONS: Final = {
     "spii": "content_filter",
     "image_safety": "content_filter",
     "content-filter": "content_filter",
+    "content_filtered": "content_filter",
+    "guardrail_intervened": "content_filter",
     "unknown": None,
     "finish_reason_unspecified": None,
 }

@@ -155,6 +155,7 @@ _AS_SENT: Final = (None, "verbatim body")
 _ON_SERVER: Final = ("history on the server", "template on the server")
 _TOOL_FINISH_REASONS: Final = ("tool_calls", "function_call")
 _INSTRUCTING: Final = ("system", "developer")
+_NAMELESS: Final = "a tool call without a name"
 
 
 class Verdicts(NamedTuple):
@@ -274,7 +275,7 @@ def _unknown_content(call: InferenceCall) -> Iterator[Gap]:
 
 
 def _lost_tool_calls(call: InferenceCall) -> Iterator[Gap]:
-    """The model called tools, as the finish reason says, and the tool calls are not there.
+    """The model called tools, as the finish reason says, and the tool calls, or their names, are not there.
 
     A body that was recorded as it came has all that the server's parser found: with `tool_choice="required"` vLLM says
     `tool_calls` of a text that it could not parse, and the text is the answer.
@@ -282,6 +283,8 @@ def _lost_tool_calls(call: InferenceCall) -> Iterator[Gap]:
     if call.answer_known == "verbatim body":
         return
     for choice in call.choices or ():
+        if any(not tool.name for tool in choice.message.tool_calls):
+            yield Gap(kind="not understood", field=f"answer[{choice.index}]", evidence=_NAMELESS)
         called = choice.finish_reason in _TOOL_FINISH_REASONS
         if called and not choice.message.tool_calls and not _is_tokens_only(choice):
             evidence = f"finish reason {choice.finish_reason} without tool calls"
@@ -394,6 +397,8 @@ class _Shape:
             self._add_answer(message.tool_call_id)
         elif message.role == "assistant":
             self.wrong = self.wrong or self.unanswered()
+            if any(not call.name for call in message.tool_calls):
+                self.wrong = self.wrong or ("lossy recorder", _NAMELESS)
             self.waiting = [call.id for call in message.tool_calls]
             self.called.update(self.waiting)
 

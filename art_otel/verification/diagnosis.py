@@ -90,7 +90,8 @@ _MEANINGS: Final[dict[DiagnosisName, _Meaning]] = {
     "other weights": _Meaning(
         meaning="these tokens were sampled from other weights than this model's",
         advice="give --model the checkpoint of this version; if it is the one, the server had not loaded all of it:"
-        " look for a tied head (vLLM on a CPU keeps the old one), an adapter that was not switched, or the base model",
+        " look for a tied head (vLLM on a CPU keeps the old one), an adapter that was not switched, or the base model."
+        " If the weights are right, the server read other prompts than the recorded ones",
     ),
     "shifted ids": _Meaning(
         meaning="the beginning agrees and what comes after a place does not: what the model read there is not what the"
@@ -100,7 +101,8 @@ _MEANINGS: Final[dict[DiagnosisName, _Meaning]] = {
     ),
     "some completions": _Meaning(
         meaning="whole completions are off, and others beside them are not",
-        advice="look at these rollouts: ids of another call, or calls that another model answered",
+        advice="look at these rollouts: ids of another call, calls that another model answered, or a context that the"
+        " server shortened",
     ),
     "numeric noise": _Meaning(
         meaning="the differences are small, have no direction and grow with the length, as rounding does",
@@ -116,11 +118,14 @@ _MEANINGS: Final[dict[DiagnosisName, _Meaning]] = {
 
 
 class _Differences(NamedTuple):
-    """The absolute difference of each token, at temperature 1 and at its own; shape (tokens,) each."""
+    """The absolute difference of each token, at temperature 1 and at its own, and the former with its sign.
+
+    Shape: (tokens,) each.
+    """
 
     plain: NDArray[np.float64]
     tempered: NDArray[np.float64]
-    bias: NDArray[np.float64]
+    signed: NDArray[np.float64]
 
 
 def diagnose(
@@ -210,31 +215,44 @@ def _versions(scored: ScoredTokens, differences: _Differences, unexplained: _Mas
 
 
 def _shifted(scored: ScoredTokens, differences: _Differences, unexplained: _Mask, limit: float) -> _Explained:
-    """In rows the first completions agree and all later ones do not; or all tokens from a position on do not."""
+    """In rows the first completions agree and all later ones do not; or all tokens from a position on do not.
+
+    The position is one of the row, or of the completion.
+    """
     is_off = _completions_off(scored, differences, unexplained, limit)
     by_row: dict[int, list[int]] = {}
     for number in is_off:
         by_row.setdefault(scored.completions[number].row, []).append(number)
-    shifted: list[int] = []
-    explained = 0
+    shifted: list[list[int]] = []
     for numbers in by_row.values():
         first = next((place for place, number in enumerate(numbers) if is_off[number]), None)
         behind = [] if first is None else numbers[first:]
         if first and sum(is_off[number] for number in behind) >= _MOST * len(behind):
-            shifted += behind
-            explained += sum(is_off[number] for number in behind)
-    if shifted and explained >= (1 - _FEW) * sum(is_off.values()):
-        starts = [scored.completions[number].start for number in shifted]
-        part = unexplained & np.isin(scored.completion, shifted)
+            shifted.append(behind)
+    explained = sum(is_off[number] for behind in shifted for number in behind)
+    # The last completions of few rows alone are rather of another call.
+    could_be = sum(len(numbers) > 1 for numbers in by_row.values())
+    is_clear = any(len(behind) > 1 for behind in shifted) or len(shifted) > _FEW * could_be
+    if shifted and is_clear and explained >= (1 - _FEW) * sum(is_off.values()):
+        numbers = [number for behind in shifted for number in behind]
+        position = min(scored.completions[number].start for number in numbers)
+        part = unexplained & np.isin(scored.completion, numbers)
         if _is_misread(scored, differences, part, unexplained & ~part):
-            yield "shifted ids", f"behind a first agreement, from position {min(starts)} of a history on", part
+            yield "shifted ids", f"behind a first agreement, from position {position} of a history on", part
         return
-    position = _first_position_off(scored, differences, unexplained, limit)
-    if position is not None:
-        part = unexplained & (scored.position >= position)
-        is_misread = _is_misread(scored, differences, part, unexplained & ~part)
-        if is_misread and _share_off(scored, differences, part, limit) >= _MOST:
-            yield "shifted ids", f"from position {position} of a history on", part
+    # Some completions begin with tokens of which any weights are sure, so only a model that is lost behind them counts.
+    of_history = _first_place_off(scored.position, differences, unexplained, limit, 10 * limit)
+    of_completion = _first_place_off(scored.depth, differences, unexplained, limit, max(_LOST, 10 * limit))
+    if of_completion is not None and (of_history is None or of_completion.gain > of_history.gain):
+        part, where = scored.depth >= of_completion.place, f"from position {of_completion.place} of each completion on"
+    elif of_history is not None:
+        part, where = scored.position >= of_history.place, f"from position {of_history.place} of a history on"
+    else:
+        return
+    part = unexplained & part
+    is_misread = _is_misread(scored, differences, part, unexplained & ~part)
+    if is_misread and _share_off(scored, differences, part, limit) >= _MOST:
+        yield "shifted ids", where, part
 
 
 def _is_misread(scored: ScoredTokens, differences: _Differences, part: _Mask, rest: _Mask) -> bool:
@@ -252,21 +270,31 @@ def _would_show(scored: ScoredTokens, differences: _Differences, part: _Mask, re
     return bool(differences.plain[rest].mean() < _FEW * expected)
 
 
-def _first_position_off(
-    scored: ScoredTokens, differences: _Differences, unexplained: _Mask, limit: float
-) -> int | None:
-    """The position before which tokens agree and behind which they are lost, None where there is none."""
-    order = np.argsort(scored.position[unexplained], kind="stable")
-    positions = scored.position[unexplained][order]
+class _PlaceOff(NamedTuple):
+    """From which place on tokens are off, and by how much more than before it."""
+
+    place: int
+    gain: float
+
+
+def _first_place_off(
+    places: NDArray[np.int32], differences: _Differences, unexplained: _Mask, limit: float, least: float
+) -> _PlaceOff | None:
+    """The place before which tokens agree and behind which they are off by more than `least`; None for no such place.
+
+    Shape of `places`: (tokens,).
+    """
+    order = np.argsort(places[unexplained], kind="stable")
+    ordered = places[unexplained][order]
     sums = np.concatenate([[0.0], np.cumsum(differences.plain[unexplained][order])])
-    cuts = np.flatnonzero(np.diff(positions)) + 1  # between two positions
+    cuts = np.flatnonzero(np.diff(ordered)) + 1  # between two places
     if not len(cuts):
         return None
     before = sums[cuts] / cuts
-    behind = (sums[-1] - sums[cuts]) / (len(positions) - cuts)
-    gains = np.where((before <= limit) & (behind > 10 * limit), behind - before, -np.inf)
+    behind = (sums[-1] - sums[cuts]) / (len(ordered) - cuts)
+    gains = np.where((before <= limit) & (behind > least), behind - before, -np.inf)
     best = int(gains.argmax())
-    return int(positions[cuts[best]]) if np.isfinite(gains[best]) else None
+    return _PlaceOff(int(ordered[cuts[best]]), float(gains[best])) if np.isfinite(gains[best]) else None
 
 
 def _some_completions(scored: ScoredTokens, differences: _Differences, unexplained: _Mask, limit: float) -> _Explained:
@@ -290,7 +318,7 @@ def _noise(scored: ScoredTokens, differences: _Differences, unexplained: _Mask, 
     third = max(len(order) // 3, 1)
     first, last = sizes[order[:third]].mean(), sizes[order[-third:]].mean()
     grows = 1.5 * first < last < _GROWTH * first
-    has_no_direction = abs(differences.bias[unexplained].mean()) < 0.25 * sizes.mean()
+    has_no_direction = abs(differences.signed[unexplained].mean()) < 0.25 * sizes.mean()
     if sizes.mean() < _NOISE and grows and has_no_direction:
         yield "numeric noise", "all tokens, later ones more", unexplained.copy()
 

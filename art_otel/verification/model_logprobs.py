@@ -4,16 +4,19 @@ Invariant: each logprob is that of the whole row before the token, in float32. M
 and of logits, however long the rows are and however many.
 
 Rows of one agent begin alike, and those of many rollouts go on alike for long. So rows are sorted: one that another
-begins with is read within it, and what a batch of neighbors has in common is read once, into the model's cache.
+begins with is read within it, and a batch of neighbors is read segment by segment, each segment once for all rows that
+are equal up to its end. The model's cache holds what was read.
 
-    row 3   system, question, "2", "Higher.", "4"
-    row 7   system, question, "2", "Higher.", "5"      read once: system … "Higher."; then two rows of one token
+    row 3   system, question, "2", "Higher.", "4"      read once: system, question
+    row 7   system, question, "2", "Higher.", "5"      then two rows: "2", "Higher." and "3", "Lower."
+    row 9   system, question, "3", "Lower.", "1"       then three:    "4", "5" and "1"
 """
 
 # torch and transformers are not installed where the types are checked.
 # pyright: reportMissingImports=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false, reportArgumentType=false
 
+import copy
 import inspect
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -31,11 +34,17 @@ try:
 except ImportError as missing:
     raise UsageError("verify needs torch and transformers: pip install 'art-otel[verify]'") from missing
 
-_TOKENS: Final = 8_192
-"""Of a batch, beyond what its rows have in common."""
+_TOKENS: Final = 16_384
+"""Of a batch, with what its rows have in common: so many are in the model's cache."""
 
 _LOGITS: Final = 1 << 25
 """Of one call of the model: 128 MB in float32, of which a softmax needs a second copy."""
+
+_WASTE: Final = 256
+"""Tokens that a segment may read again in rows that are equal there: another call of the model costs about as much."""
+
+_ATTENTION: Final = frozenset({"full_attention", "sliding_attention", "chunked_attention"})
+"""Kinds of layers whose cache is a row of keys and values a token, so that rows may be taken out of it."""
 
 
 class Wanted(NamedTuple):
@@ -54,6 +63,22 @@ class _Path(NamedTuple):
 
     ids: NDArray[np.int32]
     wanted: list[int]
+
+
+class _Beginning(NamedTuple):
+    """What all rows begin with: how many tokens, and the model's cache behind them (None: nothing was read)."""
+
+    length: int
+    cache: Any
+
+
+class _Entry(NamedTuple):
+    """A wanted token: its position, the path in the batch, and where the answer belongs."""
+
+    position: int
+    path: int
+    request: int
+    place: int
 
 
 def load_model(folder: str | Path, *, dtype: str, device: str | None) -> Any:  # noqa: ANN401 # transformers has no types here
@@ -82,8 +107,10 @@ def model_logprobs(
     model.eval()
     try:
         with torch.inference_mode():
-            for paths in _batches(_paths(rows, wanted)):
-                _read_batch(model, paths, wanted, plain, tempered)
+            paths = _paths(rows, wanted)
+            beginning = _read_beginning(model, paths, wanted)
+            for batch in _batches(paths):
+                _read_batch(model, batch, beginning, wanted, plain, tempered)
     finally:
         model.train(was_training)
     return plain, tempered
@@ -114,19 +141,34 @@ def _paths(rows: Sequence[NDArray[np.int32]], wanted: Sequence[Wanted]) -> list[
     return paths
 
 
+def _read_beginning(model: Any, paths: Sequence[_Path], wanted: Sequence[Wanted]) -> _Beginning:  # noqa: ANN401 # a transformers.PreTrainedModel
+    """Read what all rows have in common, up to the first token of which a logprob is wanted."""
+    if not paths or not _can_share(model):
+        return _Beginning(0, None)
+    earliest = min(int(one.positions[0]) for one in wanted) - 1
+    length = min(_common(paths[0].ids, paths[-1].ids), earliest)  # the first and the last differ the most
+    if length <= 0:
+        return _Beginning(0, None)
+    _, cache = _forward(model, paths[0].ids[None, :length], None, [])
+    return _Beginning(length, cache)
+
+
+def _can_share(model: Any) -> bool:  # noqa: ANN401 # a transformers.PreTrainedModel
+    """Whether all layers attend: the state of others (linear attention, Mamba) is of whole rows."""
+    kinds = getattr(model.config.get_text_config(), "layer_types", None)
+    return kinds is None or _ATTENTION.issuperset(kinds)
+
+
 def _batches(paths: Sequence[_Path]) -> Iterator[list[_Path]]:
-    """Neighbors whose tokens, beyond those that they have in common, are within the budget."""
+    """Neighbors whose tokens are within the budget."""
     batch: list[_Path] = []
-    common = width = 0
+    width = 0
     for path in paths:
-        shared = _common(batch[0].ids, path.ids) if batch else len(path.ids)
-        longest = max(width, len(path.ids))
-        if batch and (len(batch) + 1) * (longest - min(common, shared)) > _TOKENS:
+        width = max(width, len(path.ids))
+        if batch and (len(batch) + 1) * width > _TOKENS:
             yield batch
-            batch, shared, longest = [], len(path.ids), len(path.ids)
-            common = shared
-        common = min(common, shared) if batch else shared
-        batch, width = [*batch, path], longest
+            batch, width = [], len(path.ids)
+        batch.append(path)
     if batch:
         yield batch
 
@@ -140,85 +182,103 @@ def _common(first: NDArray[np.int32], second: NDArray[np.int32]) -> int:
 def _read_batch(
     model: Any,  # noqa: ANN401 # a transformers.PreTrainedModel
     paths: Sequence[_Path],
+    beginning: _Beginning,
     wanted: Sequence[Wanted],
     plain: list[NDArray[np.float64]],
     tempered: list[NDArray[np.float64]],
 ) -> None:
-    """Read the rows of a batch once, segment by segment, and take the logprobs of what is wanted of them."""
-    common = min(_common(paths[0].ids, path.ids) for path in paths)
-    width = max(len(path.ids) for path in paths)
-    ids = torch.zeros(
-        (len(paths), width), dtype=torch.long
-    )  # behind the end of a row anything may stand: nothing reads it
+    """Read the rows of a batch, segment by segment, and take the logprobs of what is wanted of them."""
+    ids = np.zeros((len(paths), max(len(path.ids) for path in paths)), np.int32)  # nothing reads behind a row's end
     for number, path in enumerate(paths):
-        ids[number, : len(path.ids)] = torch.from_numpy(path.ids.astype(np.int64))
-    # An entry for each wanted token: the row in the batch, the position, and where the answer belongs.
+        ids[number, : len(path.ids)] = path.ids
     entries = sorted(
-        (int(position), number, request, place)
+        _Entry(int(position), number, request, place)
         for number, path in enumerate(paths)
         for request in path.wanted
         for place, position in enumerate(wanted[request].positions)
     )
-    # The logits at the place before a token say its logprob. So the last token of all is not read.
-    end = entries[-1][0]
-    split = min(common, end)
-    cache: Any = None
-    for start, stop in pairwise(_cuts(model, entries, len(paths), split, end)):
-        rows = 1 if stop <= split else len(paths)
-        if rows > 1 and start == split and cache is not None and split > 0:
-            cache.batch_repeat_interleave(rows)
-        here = [entry for entry in entries if start < entry[0] <= stop]
-        columns = sorted({entry[0] - 1 - start for entry in here})
-        logits, cache = _forward(model, ids[:rows, start:stop], cache, columns)
-        if not here:
-            continue
-        index = {column: place for place, column in enumerate(columns)}
-        in_row = torch.tensor([entry[1] if rows > 1 else 0 for entry in here])
-        in_column = torch.tensor([index[entry[0] - 1 - start] for entry in here])
-        targets = ids[[entry[1] for entry in here], [entry[0] for entry in here]].to(logits.device)
-        temperatures = np.array([wanted[request].temperatures[place] for _, _, request, place in here])
-        scores = logits[in_row.to(logits.device), in_column.to(logits.device)].float()
-        first = _gather(scores, targets)
-        second = first
-        if (temperatures != 1).any():
-            second = _gather(scores / torch.from_numpy(temperatures).float().to(scores.device)[:, None], targets)
-        for (_, _, request, place), one, other in zip(here, first, second, strict=True):
-            plain[request][place], tempered[request][place] = one, other
+    cache = copy.deepcopy(beginning.cache)
+    row_of = np.zeros(len(paths), np.int64)  # of each path, in the cache
+    for start, stop in _segments(model, paths, entries, beginning.length):
+        here = [entry for entry in entries if start < entry.position <= stop]
+        alive = np.unique([entry.path for entry in entries if entry.position > start])
+        # Paths are read in one row where they were one so far and have the same ids in this segment.
+        keys = np.column_stack([row_of[alive], ids[alive, start:stop]])
+        _, first, row = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+        if cache is not None:
+            cache.batch_select_indices(torch.from_numpy(row_of[alive[first]]).to(model.device))
+        row_of[alive] = row.reshape(-1)
+        # The logits at the place before a token say its logprob.
+        columns = sorted({entry.position - 1 - start for entry in here})
+        logits, cache = _forward(model, ids[alive[first], start:stop], cache, columns)
+        if here:
+            in_row = row_of[[entry.path for entry in here]]
+            in_column = np.searchsorted(columns, [entry.position - 1 - start for entry in here])
+            targets = ids[[entry.path for entry in here], [entry.position for entry in here]]
+            temperatures = np.array([wanted[entry.request].temperatures[entry.place] for entry in here])
+            one, other = _gather(logits, in_row, in_column, targets, temperatures)
+            for entry, logprob, at_temperature in zip(here, one, other, strict=True):
+                plain[entry.request][entry.place] = logprob
+                tempered[entry.request][entry.place] = at_temperature
 
 
-def _gather(scores: Any, targets: Any) -> NDArray[np.float64]:  # noqa: ANN401 # tensors
-    logprobs = scores.log_softmax(-1).gather(-1, targets[:, None])[:, 0]
-    return logprobs.double().cpu().numpy()
+def _gather(
+    logits: Any,  # noqa: ANN401 # a tensor
+    rows: NDArray[np.int64],
+    columns: NDArray[np.int64],
+    targets: NDArray[np.int32],
+    temperatures: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The logprobs of targets at places of the logits, at temperature 1 and at that of each; shape (targets,) each."""
+    places = tuple(torch.from_numpy(each.astype(np.int64)).to(logits.device) for each in (rows, columns, targets))
+    scores = logits.float()
+    plain = scores.log_softmax(-1)[places].double().cpu().numpy()
+    tempered = plain.copy()
+    for temperature in np.unique(temperatures[temperatures != 1]):
+        at = temperatures == temperature
+        tempered[at] = (scores / float(temperature)).log_softmax(-1)[places].double().cpu().numpy()[at]
+    return plain, tempered
 
 
-def _cuts(
+def _segments(
     model: Any,  # noqa: ANN401 # a transformers.PreTrainedModel
-    entries: Sequence[tuple[int, int, int, int]],
-    rows: int,
-    split: int,
-    end: int,
-) -> list[int]:
-    """Where segments begin and end: behind the last shared token, and before there are too many logits."""
+    paths: Sequence[_Path],
+    entries: Sequence[_Entry],
+    start: int,
+) -> Iterator[tuple[int, int]]:
+    """Where segments begin and end: before rows read much again that is equal in them, and before too many logits."""
+    end = entries[-1].position  # the last token of all is not read
+    if not _can_share(model):
+        yield 0, end
+        return
     vocabulary = model.get_input_embeddings().weight.shape[0]
-    cuts = [0]
-    columns: set[int] = set()
-    scored = 0
-    for position, *_ in entries:
-        column = position - 1
-        in_rows = 1 if column < split else rows
-        if cuts[-1] < split <= column:
-            cuts.append(split)
-            columns, scored = set(), 0
-        size = max((len(columns | {column})) * in_rows, scored + 1)
-        if columns and column not in columns and size * vocabulary > _LOGITS:
-            cuts.append(column)
-            columns, scored = set(), 0
-        columns.add(column)
-        scored += 1
-    return [cut for cut in cuts if cut < end] + [end]
+    columns = {entry.position - 1 for entry in entries}
+    lengths = np.zeros(len(paths), np.int64)
+    for entry in entries:
+        lengths[entry.path] = max(lengths[entry.path], entry.position)
+    # A path is a row of its own from the place on where it differs from its neighbor.
+    differs = np.array([0, *(_common(one.ids, other.ids) for one, other in pairwise(paths))])
+    needed = scored = 0
+    begin = start
+    for column in range(start, end):
+        rows = int(np.count_nonzero((differs <= column) & (lengths > begin)))
+        needed += int(np.count_nonzero((differs <= column) & (lengths > column)))
+        scored += column in columns
+        if column > begin and (
+            rows * (column + 1 - begin) - needed > _WASTE or (scored > 1 and rows * scored * vocabulary > _LOGITS)
+        ):
+            yield begin, column
+            begin, scored = column, int(column in columns)
+            needed = int(np.count_nonzero((differs <= column) & (lengths > column)))
+    yield begin, end
 
 
-def _forward(model: Any, ids: Any, cache: Any, columns: Sequence[int]) -> tuple[Any, Any]:  # noqa: ANN401 # tensors
+def _forward(
+    model: Any,  # noqa: ANN401 # a transformers.PreTrainedModel
+    ids: NDArray[np.int32],
+    cache: Any,  # noqa: ANN401 # a transformers.Cache
+    columns: Sequence[int],
+) -> tuple[Any, Any]:
     """The logits at some columns of the ids, shape (rows, columns, vocabulary), and the cache behind them."""
     parameters = inspect.signature(model.forward).parameters
     # transformers renames it with 5.40.
@@ -228,5 +288,5 @@ def _forward(model: Any, ids: Any, cache: Any, columns: Sequence[int]) -> tuple[
     if keeps:
         # A model that is asked for no logits gives those of every token, so one is asked for.
         options["logits_to_keep"] = torch.tensor(columns or [0], device=model.device)
-    answer = model(ids.to(model.device), **options)
+    answer = model(torch.from_numpy(ids.astype(np.int64)).to(model.device), **options)
     return answer.logits if keeps else answer.logits[:, columns or [0]], answer[cache_name]

@@ -52,14 +52,13 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     of the distribution that sampled from the model's is estimated by k1 = -log r, which is unbiased, and by
     k3 = r - 1 - log r, which is unbiased and never negative.
 
-    `mean` and `worst` are of the absolute difference, `bias` is the mean with its sign. `outside` is the share of
-    tokens whose ratio is below 0.8 or above 1.25. All are None where there are no tokens.
+    `mean` and `worst` are of the absolute difference. `outside` is the share of tokens whose ratio is below 0.8 or
+    above 1.25. All are None where there are no tokens.
     """
 
     tokens: int
     mean: float | None = None
     worst: float | None = None
-    bias: float | None = None
     kl_k1: float | None = None
     kl_k3: float | None = None
     outside: float | None = None
@@ -77,7 +76,6 @@ def figures(model: NDArray[np.float64], recorded: NDArray[np.float64]) -> Figure
         tokens=len(difference),
         mean=float(np.abs(difference).mean()),
         worst=float(np.abs(difference).max()),
-        bias=float(difference.mean()),
         kl_k1=float(-difference.mean()),
         kl_k3=float((ratio - 1 - difference).mean()),
         outside=float(((ratio < low) | (ratio > high)).mean()),
@@ -85,7 +83,7 @@ def figures(model: NDArray[np.float64], recorded: NDArray[np.float64]) -> Figure
 
 
 class Verification(msgspec.Struct, frozen=True, kw_only=True):
-    """What the comparison found.
+    """What the comparison found in `rollouts` of `total_rollouts` rollouts: all of them, or a sample.
 
     `by_version`, `by_position` (of the token in its history) and `by_kind` divide the same tokens as `all`, each in its
     own way. `skipped` counts completions that could not be compared, by reason. `holds` says that no diagnosis was made
@@ -94,6 +92,7 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     rollouts: int
+    total_rollouts: int
     completions: int
     limit: float
     all: Figures
@@ -150,7 +149,7 @@ def verify(  # noqa: PLR0913 # an option each
     """
     from art_otel.verification import model_logprobs  # noqa: PLC0415 # torch takes seconds to load
 
-    chosen = _choose(trajectories, sample, seed, policy_version)
+    chosen, total = _choose(trajectories, sample, seed, policy_version)
     scored = score_tokens(chosen)
     loaded = model_logprobs.load_model(model, dtype=dtype, device=device) if isinstance(model, (str, Path)) else model
     plain, tempered = model_logprobs.model_logprobs(loaded, scored.rows, _wanted(scored))
@@ -158,6 +157,7 @@ def verify(  # noqa: PLR0913 # an option each
     bound = limit if limit is not None else LIMITS[precision or _precision_of(loaded)]
     return Verification(
         rollouts=scored.rollouts,
+        total_rollouts=total,
         completions=len(scored.completions),
         limit=bound,
         all=figures(computed, scored.recorded),
@@ -170,8 +170,13 @@ def verify(  # noqa: PLR0913 # an option each
     )
 
 
-def _choose(trajectories: Trajectories, sample: int | None, seed: int, policy_version: str | None) -> list[Trajectory]:
-    """Take a sample in one pass (algorithm R), so that a large dataset is never in memory as a whole."""
+def _choose(
+    trajectories: Trajectories, sample: int | None, seed: int, policy_version: str | None
+) -> tuple[list[Trajectory], int]:
+    """Take a sample in one pass (algorithm R), so that a large dataset is never in memory as a whole.
+
+    The number is that of all from which it was taken.
+    """
     if isinstance(trajectories, (str, Path)):
         given: Iterable[Trajectory | TrajectoryGroup] = read_trajectories(trajectories)
     else:
@@ -188,7 +193,7 @@ def _choose(trajectories: Trajectories, sample: int | None, seed: int, policy_ve
                 chosen.append(trajectory)
             elif (place := generator.randrange(count)) < sample:
                 chosen[place] = trajectory
-    return chosen
+    return chosen, count
 
 
 def _is_of(trajectory: Trajectory, policy_version: str) -> bool:

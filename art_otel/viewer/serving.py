@@ -46,6 +46,7 @@ from art_otel.viewer.rollout import RecordedSpans, raw_rollout, show_rollout, sh
 from art_otel.viewer.runs import list_runs, list_tasks, run_series, show_task
 from art_otel.viewer.snapshot import Snapshot, ViewedData
 from art_otel.viewer.tokens import Tokenizer, show_tokens
+from art_otel.viewer.verified import show_verifications
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -102,7 +103,9 @@ class Api:
             raise UsageError(f"{LABELS_NAME}: cannot be written: {error.strerror}") from error
         return {"generation": snapshot.generation, "row": show_rows(snapshot, [row])[0]}
 
-    def _answer(self, snapshot: Snapshot, path: str, query: Query, runs: tuple[str, ...]) -> dict[str, Any]:
+    def _answer(  # noqa: C901 # a line for each address
+        self, snapshot: Snapshot, path: str, query: Query, runs: tuple[str, ...]
+    ) -> dict[str, Any]:
         match path.split("/"):
             case ["info"]:
                 return self._info(snapshot)
@@ -122,6 +125,8 @@ class Api:
                 return compare_rollouts(snapshot, decode_trajectory_key(left), decode_trajectory_key(right))
             case ["plan"]:
                 return show_plan(snapshot, PlanOptions.read(query))
+            case ["verify"]:
+                return show_verifications(snapshot.sources)
             case ["runs", *rest]:
                 return self._runs(snapshot, rest, query, runs)
             case _:

@@ -130,10 +130,11 @@ def _responses(api: Api, snapshot: Snapshot, rows: list[int], chosen: dict[str, 
         return answer
 
     add("info", api.answer("info", {}) | {"chosen": chosen})
-    # The reports are of all rollouts: of a conversion, and of groups that may be here in part.
+    # The reports are of all rollouts: of a conversion, of groups that may be here in part, and of a verification.
     of_all = {} if alone is snapshot else {"report": None}
     add("overview", overview(alone) | of_all)
     add("plan", show_plan(alone, DEFAULTS) | of_all)
+    add("verify", api.answer("verify", {}) if alone is snapshot else {"sources": []})
     for offset in range(0, max(len(shown), 1), MOST_ROWS):
         page = {"total": len(shown), "offset": offset, "rows": shown[offset : offset + MOST_ROWS]}
         add(f"trajectories?offset={offset}&limit={MOST_ROWS}", page)

@@ -90,6 +90,25 @@ def test_the_response_id_in_langchains_result(result, response_id):
     assert (found.response_id, unread(found)) == (response_id, ())
 
 
+@pytest.mark.parametrize(
+    ("ended", "reason"),
+    [
+        ({}, None),
+        ({"finish_reason": "stop"}, "stop"),
+        ({"stop_reason": "end_turn"}, "stop"),
+        ({"stopReason": "end_turn"}, "stop"),
+        ({"status": "completed"}, "stop"),
+    ],
+)
+@pytest.mark.parametrize(("kind", "stream"), [("AIMessageChunk", True), ("ai", None)])
+def test_a_message_of_chunks_is_a_streams_in_langchains_result(kind, stream, ended, reason):
+    fields = {"content": "a", "type": kind, "response_metadata": {"model_provider": "p", **ended}}
+    message = {"lc": 1, "type": "constructor", "id": ["langchain", "schema", "messages", kind], "kwargs": fields}
+    result = {"generations": [[{"text": "a", "message": message}]]}
+    found = call({"openinference.span.kind": "LLM", "output.value": json.dumps(result)}, kind="internal")
+    assert (found.stream, found.choices[0].finish_reason) == (stream, reason)
+
+
 def test_a_cut_body_falls_back_and_is_named():
     body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "q"}]})
     attributes = {

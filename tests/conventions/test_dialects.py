@@ -252,3 +252,25 @@ def test_pipecat_counts_a_stream_at_its_end_and_has_no_tool_calls(attributes, st
     assert [(message.role, message.content) for message in found.input_messages] == [("system", "s"), ("user", "q")]
     assert [choice.message.content for choice in found.choices] == ["a"]
     assert (found.stream, kinds(found)) == (stream, lost)
+
+
+AI_SDK = {"ai.operationId": "ai.streamText.doStream", "ai.response.text": "a", "ai.response.finishReason": "other"}
+AI_SDK_7 = {
+    "gen_ai.operation.name": "chat",
+    "gen_ai.output.messages": '[{"role": "assistant", "parts": [{"type": "text", "content": "a"}]}]',
+    "gen_ai.client.operation.time_to_first_chunk": 0.1,
+}
+
+
+@pytest.mark.parametrize("known", [AI_SDK, AI_SDK_7], ids=["ai", "gen_ai"])
+@pytest.mark.parametrize(
+    ("more", "stream", "reason"),
+    [
+        ({}, True, None),
+        ({"gen_ai.usage.input_tokens": 7, "gen_ai.usage.output_tokens": 1}, True, "other"),
+        ({"ai.operationId": "ai.generateText.doGenerate", "ai.response.text": "a"}, False, "other"),
+    ],
+)
+def test_a_stream_of_the_ai_sdk_without_reason_and_count_has_no_end(known, more, stream, reason):
+    found = call({**known, **more, "gen_ai.response.finish_reasons": ["other"]})
+    assert (found.stream, [choice.finish_reason for choice in found.choices]) == (stream, [reason])

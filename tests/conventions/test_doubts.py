@@ -349,3 +349,28 @@ def test_arguments_that_were_cut_are_no_json(reason, arguments, known, expected)
     part = {"type": "tool_call", "id": "c", "name": "look", "arguments": arguments}
     recorded = genai(ASKED, [{**message("assistant", part), "finish_reason": reason}], known)
     assert doubts(recorded) == expected
+
+
+NOTHING_COUNTED = {"gen_ai.usage.input_tokens": 0, "gen_ai.usage.output_tokens": 0}
+
+
+def test_an_empty_answer_of_which_nothing_was_counted_is_none():
+    assert doubts(chat(ASKED, **NOTHING_COUNTED)) == ("off",)
+    assert doubts(chat(ASKED, text("a"), **NOTHING_COUNTED)) == ()
+    assert doubts(chat(ASKED, **{**NOTHING_COUNTED, "gen_ai.usage.input_tokens": 7})) == ()
+    assert doubts(chat(ASKED, **{**NOTHING_COUNTED, "error.type": "500"})) == ()
+
+
+def test_strands_sends_something_else_than_an_empty_answer():
+    prompt = [*ASKED, message("assistant"), *ASKED]
+    assert doubts(chat(prompt, text("a"), scope="strands.telemetry.tracer")) == ("lossy recorder",)
+    assert doubts(chat(ASKED, text("a"), scope="strands.telemetry.tracer")) == ()
+
+
+@pytest.mark.parametrize(("thoughts", "expected"), [(3, ("lossy recorder",)), (0, ())])
+def test_thoughts_may_be_among_the_chunks_of_the_adk(thoughts, expected):
+    said = [
+        {**message("assistant", text(piece)), "finish_reason": reason} for piece, reason in (("t", ""), ("a", "stop"))
+    ]
+    counted = {"gen_ai.usage.output_tokens": 4, "gen_ai.usage.reasoning.output_tokens": thoughts}
+    assert doubts(genai(ASKED, said, counted, scope="gcp.vertex.agent")) == expected

@@ -50,12 +50,79 @@ def test_finish_reasons_of_the_span_fill_in_for_messages_without():
 
 
 @pytest.mark.parametrize(
+    ("of_response", "of_message", "reason"),
+    [
+        ("length", "incomplete", "length"),
+        ("content_filter", "incomplete", "content_filter"),
+        ("max_output_tokens", "tool_call", "length"),
+        ("stop", "tool_call", "tool_calls"),
+        ("tool_calls", "stop", "stop"),
+    ],
+)
+def test_that_an_answer_was_cut_off_is_said_by_its_response(of_response, of_message, reason):
+    output = [{**SAID[0], "finish_reason": of_message}]
+    attributes = {"gen_ai.response.finish_reasons": [of_response], "openai.api.type": "responses"}
+    assert genai(ASKED, output, attributes).choices[0].finish_reason == reason
+
+
+def chunks(*reasons, part=None):
+    parts = [{"type": "text", "content": f"{at} "} if part is None else part for at in range(len(reasons))]
+    return [
+        {"role": "assistant", "parts": [part], "finish_reason": reason}
+        for part, reason in zip(parts, reasons, strict=True)
+    ]
+
+
+def test_chunks_of_a_stream_are_one_answer():
+    one_reason = {"gen_ai.response.finish_reasons": ["stop"]}
+    found = genai(ASKED, chunks("", "", "stop"), one_reason)
+    assert [(choice.message.content, choice.message.parts) for choice in found.choices] == [("0 1 2 ", None)]
+    assert (found.choices[0].finish_reason, found.stream) == ("stop", True)
+    broken = genai(ASKED, chunks("", ""))
+    assert [(choice.message.content, choice.finish_reason) for choice in broken.choices] == [("0 1 ", None)]
+    assert broken.stream is True
+    thoughts = genai(ASKED, chunks("", "stop", part={"type": "reasoning", "content": "t"}), one_reason)
+    assert thoughts.choices[0].message.reasoning == "tt"
+    called = [*chunks(""), {**chunks("stop", part={"type": "tool_call", "id": "c", "name": "f"})[0]}]
+    (choice,) = genai(ASKED, called, one_reason).choices
+    assert (choice.message.content, [tool.name for tool in choice.message.tool_calls]) == ("0 ", ["f"])
+
+
+@pytest.mark.parametrize(
+    ("reasons", "attributes"),
+    [
+        (("stop", "stop"), {"gen_ai.response.finish_reasons": ["stop"]}),
+        (("", ""), {"gen_ai.response.finish_reasons": ["stop", "length"]}),
+        (("", "stop"), {"gen_ai.request.choice.count": 2}),
+        ((None, "stop"), {}),
+    ],
+)
+def test_several_answers_are_no_chunks(reasons, attributes):
+    assert len(genai(ASKED, chunks(*reasons), attributes).choices) == 2
+
+
+@pytest.mark.parametrize(
+    ("counts", "usage"),
+    [
+        ({"input_tokens": 0, "output_tokens": 0}, None),
+        ({"output_tokens": 0}, None),
+        ({"input_tokens": 7, "output_tokens": 0}, Usage(input_tokens=7, output_tokens=0)),
+    ],
+)
+def test_counts_of_nothing_are_unknown(counts, usage):
+    found = genai(ASKED, SAID, {f"gen_ai.usage.{name}": count for name, count in counts.items()})
+    assert found.usage == usage
+
+
+@pytest.mark.parametrize(
     ("recorded", "word"),
     [
         ("tool_use", "tool_calls"),
         ("STOP", "stop"),
         ("MAX_TOKENS", "length"),
         ("SAFETY", "content_filter"),
+        ("content_filtered", "content_filter"),
+        ("guardrail_intervened", "content_filter"),
         ("my_own", "my_own"),
         ("unknown", None),
         ("", None),

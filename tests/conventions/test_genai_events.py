@@ -136,3 +136,29 @@ def test_dropped_span_events_make_the_prompt_unknown():
 def test_an_event_that_is_no_message_makes_the_events_unreadable():
     found = call({}, [log("gen_ai.user.message", {"content": "q"}), log("gen_ai.choice", {"message": {"content": 5}})])
     assert (found.input_messages, found.choices, unread(found)) == (None, None, ())
+
+
+@pytest.mark.parametrize(("asked", "said"), [('[{"text": "q"}]', ""), ("q", "[]")])
+def test_an_empty_list_is_no_text_where_messages_are_lists_of_blocks(asked, said):
+    events = [
+        event("gen_ai.user.message", {"content": asked}, time_ns=1),
+        event("gen_ai.assistant.message", {"content": "[]"}, time_ns=2),
+        event("gen_ai.user.message", {"content": asked}, time_ns=3),
+        event("gen_ai.choice", {"message": "[]", "finish_reason": "end_turn"}, time_ns=4),
+    ]
+    found = call({}, events=events)
+    assert [message.content for message in found.input_messages] == ["q", said, "q"]
+    assert [choice.message.content for choice in found.choices] == [said]
+
+
+@pytest.mark.parametrize(
+    ("reasons", "text", "stream"), [((None, "stop"), "0 1 ", True), (("stop", "stop"), "1 ", None)]
+)
+def test_choices_of_one_index_are_chunks_where_only_the_last_has_ended(reasons, text, stream):
+    said = [
+        {"index": 0, "message": {"content": f"{at} "}, "finish_reason": reason} for at, reason in enumerate(reasons)
+    ]
+    logs = [log("gen_ai.choice", choice, time_ns=at) for at, choice in enumerate(said)]
+    found = call({}, logs)
+    assert [(choice.message.content, choice.finish_reason) for choice in found.choices] == [(text, "stop")]
+    assert found.stream is stream

@@ -49,6 +49,16 @@ def test_only_python_writes_json_with_spaces(scope, language, expected):
     assert result_of(TEXTS, "other", language=language)[0] == "ab"
 
 
+def test_results_of_strands_are_blocks():
+    scope = "strands.telemetry.tracer"
+    found = result_of([{"json": [{"id": 1, "at": None}]}, {"text": "t"}], scope)
+    texts = [part["text"] for part in json.loads(found[1])]
+    assert (texts, found[2]) == (['[{"id": 1, "at": null}]', "t"], ())
+    assert result_of([{"json": {"x": 1}}], scope) == ('{"x": 1}', None, ())
+    assert result_of([], scope) == ("", None, ())
+    assert result_of([{"json": {"x": 1}}], "other") == ('[{"json": {"x": 1}}]', None, ())
+
+
 def test_a_text_stays_the_text_it_is():
     assert result_of('{"x": 1}', "pydantic-ai") == result_of('{"x": 1}', "other") == ('{"x": 1}', None, ())
 

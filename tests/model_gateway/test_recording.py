@@ -465,3 +465,11 @@ def test_a_token_is_wanted_of_trainers_and_not_of_agents(tmp_path, address):
         assert httpx.post(f"{running.url}/v1/chat/completions", json=HI, headers=page).status_code == 403
     (trajectory,) = recorded(tmp_path)
     assert (trajectory.reward, len(trajectory.calls)) == (1.0, 1)
+
+
+def test_versions_of_weights_are_asked_for_and_the_agent_does_not_see_them(tmp_path, address):
+    with gateway(tmp_path, address) as running:
+        answer = chat(f"{running.url}/rollout/r", {"model": MODEL, "messages": user("Hi #weights=7")})
+    assert "weight_versions" not in answer["choices"][0]
+    (call,) = recorded(tmp_path)[0].calls
+    assert [one.version for one in call.choices[0].weight_versions] == ["7"]

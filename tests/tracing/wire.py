@@ -27,6 +27,10 @@ def chat(body: dict, response_id: str) -> dict:
         )
         for index, one in enumerate(completions)
     ]
+    weights = policy.directions(body["messages"]).get("weights")
+    if weights and body.get("return_weight_versions"):  # as vLLM from 0.33 on
+        for choice, one in zip(choices, completions, strict=True):
+            choice["weight_versions"] = [{"version": weights, "start": 0, "end": len(one.token_ids)}]
     answer = {**_head(body, response_id, "chat.completion"), "choices": choices, "usage": _usage(prompt, completions)}
     return {**answer, "prompt_token_ids": prompt} if body.get("return_token_ids") else answer
 

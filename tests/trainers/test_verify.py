@@ -19,10 +19,12 @@ FAULTS = {
     "another_model": ("another model", "all tokens alike"),
     "tempered": ("tempered logprobs", "at temperature 0.7"),
     "shifted": ("shifted ids", "behind a first agreement"),
+    "shifted_inside": ("shifted ids", "from position 2 of each completion on"),
     "shortened": ("shifted ids", "behind a first agreement"),
     "first_tokens": ("first tokens", "the first token of each completion"),
     "constrained": ("constrained", "completions that were constrained"),
     "some_completions": ("some completions", "2 completions of r05, r15"),
+    "last_completions": ("some completions", "2 completions of r05, r15"),
     "noise": ("numeric noise", "later ones more"),
 }
 
@@ -51,7 +53,7 @@ def environment() -> dict[str, str]:
 
 
 @pytest.mark.trainer
-@pytest.mark.parametrize("name", ["none", "raw_at_temperature"])
+@pytest.mark.parametrize("name", ["none", "raw_at_temperature", "linear_attention"])
 def test_where_nothing_is_wrong_every_token_agrees(planted, name):
     result = planted.found[name]
     assert (result["holds"], result["tokens"], result["diagnoses"]) == (True, planted.tokens, {})
@@ -76,8 +78,10 @@ def verify(planted: Planted, *arguments: str) -> subprocess.CompletedProcess[str
 
 @pytest.mark.trainer
 def test_the_command_says_what_it_found_and_ends_with_3(planted):
-    right = verify(planted, str(planted.folder / "right.parquet"))
+    right = verify(planted, str(planted.folder / "right"))
     assert (right.returncode, "The recorded tokens are this model's." in right.stdout) == (0, True), right.stderr
+    saved = json.loads((planted.folder / "right/_verify.json").read_bytes())
+    assert (saved["holds"], saved["model"], saved["all"]["tokens"]) == (True, "model", planted.tokens)
     wrong = verify(planted, str(planted.folder / "other_weights.parquet"))
     assert wrong.returncode == 3
     assert "OTHER WEIGHTS: version 2" in wrong.stdout
@@ -89,6 +93,6 @@ def test_the_command_says_what_it_found_and_ends_with_3(planted):
 
 @pytest.mark.trainer
 def test_a_model_that_is_not_there_is_said(planted):
-    command = [planted.python, "-m", "art_otel", "verify", planted.folder / "right.parquet", "--model", "no/model"]
+    command = [planted.python, "-m", "art_otel", "verify", planted.folder / "right", "--model", "no/model"]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
     assert (done.returncode, "--model no/model" in done.stderr) == (2, True)

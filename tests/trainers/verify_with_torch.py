@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
-from transformers import Qwen3Config, Qwen3ForCausalLM
+from transformers import PreTrainedModel, Qwen3Config, Qwen3ForCausalLM, Qwen3NextConfig, Qwen3NextForCausalLM
 
 import art_otel
 from art_otel.calls import Choice, InferenceCall, Logprobs, Message, TokenIds
@@ -44,6 +44,31 @@ def tiny_model(seed: int) -> Qwen3ForCausalLM:
     return Qwen3ForCausalLM(config).eval()
 
 
+def linear_model() -> Qwen3NextForCausalLM:
+    """A random model with a layer whose state no row of the cache is: it reads whole rows."""
+    torch.manual_seed(3)
+    config = Qwen3NextConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=32,
+        num_hidden_layers=2,
+        layer_types=["linear_attention", "full_attention"],
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=16,
+        linear_num_key_heads=1,
+        linear_num_value_heads=2,
+        linear_key_head_dim=16,
+        linear_value_head_dim=16,
+        num_experts=2,
+        num_experts_per_tok=1,
+        moe_intermediate_size=32,
+        shared_expert_intermediate_size=32,
+        initializer_range=0.15,
+        dtype=torch.float32,
+    )
+    return Qwen3NextForCausalLM(config).eval()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Sampled:
     """A call as the server answered it."""
@@ -58,7 +83,7 @@ class Sampled:
 
 
 @torch.inference_mode()
-def logprobs_of(model: Qwen3ForCausalLM, prompt: list[int], ids: list[int], temperature: float = 1.0) -> list[float]:
+def logprobs_of(model: PreTrainedModel, prompt: list[int], ids: list[int], temperature: float = 1.0) -> list[float]:
     """The log probability of each id behind the prompt."""
     logits = model(torch.tensor([prompt + ids])).logits[0] / temperature
     rows = logits.log_softmax(-1)
@@ -192,6 +217,11 @@ def shifted(model: Qwen3ForCausalLM, calls: list[Sampled]) -> list[Sampled]:
     return result
 
 
+def shifted_inside(_: Qwen3ForCausalLM, calls: list[Sampled]) -> list[Sampled]:
+    """From the third token on completions have the ids of the token behind."""
+    return [replace(one, ids=[*one.ids[:2], *one.ids[3:], 2]) for one in calls]
+
+
 def shortened(model: Qwen3ForCausalLM, calls: list[Sampled]) -> list[Sampled]:
     """The server read the latest 45 tokens only."""
     return [replace(one, logprobs=logprobs_of(model, one.prompt[-45:], one.ids)) for one in calls]
@@ -228,6 +258,16 @@ def some_completions(_: Qwen3ForCausalLM, calls: list[Sampled]) -> list[Sampled]
     ]
 
 
+def last_completions(_: Qwen3ForCausalLM, calls: list[Sampled]) -> list[Sampled]:
+    """Two rollouts end with ids of another call."""
+    return [
+        replace(one, ids=calls[place - 6].ids[: len(one.ids)] + one.ids[len(calls[place - 6].ids) :])
+        if place in (11, 31)
+        else one
+        for place, one in enumerate(calls)
+    ]
+
+
 def noise(_: Qwen3ForCausalLM, calls: list[Sampled]) -> list[Sampled]:
     """Rounding that grows with the length."""
     numbers = random.Random(3)
@@ -245,7 +285,7 @@ def noise(_: Qwen3ForCausalLM, calls: list[Sampled]) -> list[Sampled]:
 
 FAULTS: tuple[Callable[[Qwen3ForCausalLM, list[Sampled]], list[Sampled]], ...] = (
     *(other_weights, stale_head, stale_head_of_a_sure_policy, another_model, tempered, raw_at_temperature),
-    *(shifted, shortened, first_tokens, constrained, some_completions, noise),
+    *(shifted, shifted_inside, shortened, first_tokens, constrained, some_completions, last_completions, noise),
 )
 
 
@@ -259,8 +299,11 @@ def main(folder: str) -> None:
     assert model.training
     for fault in FAULTS:
         results[fault.__name__] = art_otel.verify(trajectories(fault(model, calls)), model)
+    linear = linear_model()
+    relogged = [replace(one, logprobs=logprobs_of(linear, one.prompt, one.ids)) for one in calls]
+    results["linear_attention"] = art_otel.verify(trajectories(relogged), linear)
     model.save_pretrained(f"{folder}/model")
-    art_otel.write_trajectories(trajectories(calls), f"{folder}/right.parquet")
+    art_otel.write_trajectories(trajectories(calls), f"{folder}/right")
     art_otel.write_trajectories(trajectories(other_weights(model, calls)), f"{folder}/other_weights.parquet")
     found = {
         name: {

@@ -60,6 +60,7 @@ BROKEN = {
     "it begins with a tool's answer": ([result()], "history on the server"),
     "it begins so behind the instructions": ([SYSTEM, result()], "history on the server"),
     "nobody called the tool": ([user("q"), called(LOOK), result(), result("c9")], "history on the server"),
+    "a call without a name": ([user("q"), called(structs.replace(LOOK, name="")), result()], "lossy recorder"),
     "a call without an answer": ([user("q"), called(LOOK), user("more")], "lossy recorder"),
     "one of two answers": (
         [user("q"), called(LOOK, structs.replace(LOOK, id="c2")), result(), assistant("a"), user("b")],
@@ -85,6 +86,13 @@ def test_a_prompt_that_no_server_takes_is_not_trained(prompt, kind):
 def test_what_was_sent_verbatim_or_refused_is_what_it_is(prompt, _, fields):
     sent = structs.replace(parsed(0, prompt, assistant("a")), **fields)
     assert list(find_broken_prompts([sent])) == []
+
+
+@pytest.mark.parametrize(("known", "untrained"), [("parsed attributes", "content doubtful"), ("verbatim body", None)])
+def test_an_answer_whose_tool_call_has_no_name_is_not_trained(known, untrained):
+    nameless = called(structs.replace(LOOK, name=""))
+    (turn,) = build_lineage([call(0, [user("q")], nameless, answer_known=known)]).turns
+    assert turn.text_untrained == untrained
 
 
 def test_a_prompt_that_goes_on_from_a_broken_one_is_broken():

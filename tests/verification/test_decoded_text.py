@@ -16,6 +16,7 @@ CALLED = '<tool_call>\n{"name": "umbrella", "arguments": {"why": "it says \\"rai
 SAME = [
     (Message(role="assistant", content="It rains."), "It rains.<|im_end|>"),
     (Message(role="assistant", content="It rains."), "  It rains.\n<|im_end|>\n"),
+    (Message(role="assistant", content="5\nuser"), "5\n<|im_start|>user"),
     (Message(role="assistant", content=""), "<|im_end|>"),
     (Message(role="assistant", content="B", reasoning="A"), "<think>\nA\n</think>\n\nB<|im_end|>"),
     (Message(role="assistant", content=None, tool_calls=(UMBRELLA,)), f"{CALLED}<|im_end|>"),

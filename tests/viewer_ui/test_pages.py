@@ -22,6 +22,7 @@ def views(visit) -> list[str]:
         "#/compare",
         f"#/pair/{row['key']}/{other['key']}",
         "#/plan",
+        "#/verify",
         "#/runs?metric=train%2Freward&task=test",
     ]
 

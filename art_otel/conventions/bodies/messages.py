@@ -10,7 +10,6 @@ thing. A prompt that begins with an earlier one shares its messages, and each me
 of a role and one text, as most are, is decoded in one step to what reading it in full gives.
 """
 
-import json
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -50,7 +49,7 @@ ResultWriter: TypeAlias = Callable[[Value], Value]
 
 def sent_result(result: Value) -> Value:
     """Write the result of a tool as clients send it: text and content parts as they are, else as Python's JSON."""
-    return result if isinstance(result, str) or is_content(result) else _json(result)
+    return result if isinstance(result, str) or is_content(result) else values.spaced_json(result)
 
 
 def messages_of(entry: Value, role: str | None = None, write_result: ResultWriter = sent_result) -> tuple[Message, ...]:
@@ -101,11 +100,12 @@ def tool_call(fields: dict[str, Value]) -> ToolCall:
         (function[name] for name in ("arguments", "input", "args") if function.get(name) is not None), None
     )
     exact = isinstance(arguments, str)
+    spelled = "" if arguments is None else arguments if isinstance(arguments, str) else values.spaced_json(arguments)
     name = _first(function, "name", "toolName") or ""
     return ToolCall(
         id=_first(fields, "call_id", "id", "toolCallId"),
         name=name_in({"name": fields.get("namespace")}, {"name": name}),
-        arguments=arguments if isinstance(arguments, str) else "" if arguments is None else _json(arguments),
+        arguments=spelled,
         exact=exact,
     )
 
@@ -197,6 +197,14 @@ def join_messages(messages: Sequence[Message]) -> Message:
         draft.refusals += [message.refusal] if message.refusal else []
         draft.tool_calls += message.tool_calls
     return draft.message(role=messages[0].role, name=next((message.name for message in messages if message.name), None))
+
+
+def join_chunks(chunks: Sequence[Message]) -> Message:
+    """Join the chunks of a streamed answer: its text and its reasoning go on where the chunk before ended."""
+    joined = join_messages(chunks)
+    is_text = all(chunk.parts is None for chunk in chunks)
+    reasoning = "".join(chunk.reasoning or "" for chunk in chunks) or None
+    return msgspec.structs.replace(joined, reasoning=reasoning, parts=None if is_text else joined.parts)
 
 
 class Draft:
@@ -370,14 +378,6 @@ def is_content(value: Value) -> bool:
 
 def _is_content_part(fields: dict[str, Value]) -> bool:
     return fields.get("type") in _TEXT or parts.is_known(fields) or parts.is_block(fields)
-
-
-def _json(value: Value) -> str:
-    """Write a value as Python's json does, with `, ` and `: `. Raises ParseError when it cannot be written."""
-    try:
-        return json.dumps(value, ensure_ascii=False)
-    except (ValueError, TypeError, RecursionError) as error:
-        raise ParseError("", f"cannot be written as JSON ({error})") from None
 
 
 def _text(fields: dict[str, Value], *names: str) -> str:

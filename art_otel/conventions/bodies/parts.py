@@ -171,7 +171,7 @@ def _tool_result(inner: _Fields) -> _Fields:
 
 def _shown(entry: _Fields) -> _Fields:
     """Write an object that a tool gave as the JSON that the model is shown."""
-    return {"type": "text", "text": values.write_json(entry["json"])} if "json" in entry else entry
+    return {"type": "text", "text": values.spaced_json(entry["json"])} if "json" in entry else entry
 
 
 def _reasoning(inner: _Fields) -> _Fields:

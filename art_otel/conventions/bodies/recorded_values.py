@@ -169,6 +169,12 @@ _ROLES: Final = {
     "SystemMessageChunk": "system",
     "ToolMessageChunk": "tool",
 }
+_REASONS: Final = ("finish_reason", "stop_reason", "stopReason", "done_reason")
+"""Where the metadata of a message have OpenAI's, Anthropic's, Bedrock's and Ollama's finish reason."""
+
+_CHUNKS: Final = ("AIMessageChunk",)
+"""Types of messages that LangChain joins from a stream."""
+
 _OWN_FIELDS: Final = frozenset({"lc", "additional_kwargs", "response_metadata", "invalid_tool_calls"})
 _EXACT_CALL: Final = "function_call"
 _CALL_PARTS: Final = frozenset({_EXACT_CALL, "tool_use", "tool_call", "input_json_delta", "tool_call_chunk"})
@@ -262,6 +268,7 @@ def read_result(reader: AttributeReader, name: str, result: dict[str, Value]) ->
         response_model=_first(holders, "model_name") or _first(holders, "model"),
         choices=choices,
         usage=_usage(_object(outputs[-1], "usage_metadata")),
+        stream=True if any(output.get("type") in _CHUNKS for output in outputs) else None,
     )
 
 
@@ -282,7 +289,7 @@ def _choice(reader: AttributeReader, name: str, index: int, generation: dict[str
 
 
 def _finish_reason(metadata: dict[str, Value], *, tool_calls: bool) -> str | None:
-    reason = finish_reason(metadata.get("finish_reason") or metadata.get("stop_reason") or metadata.get("done_reason"))
+    reason = finish_reason(next((metadata[name] for name in _REASONS if metadata.get(name)), None))
     if reason is None:
         return response_finish_reason(metadata, tool_calls=tool_calls)
     return completed_reason(tool_calls=tool_calls) if reason == "stop" else reason

@@ -23,6 +23,7 @@ from art_otel.conventions.bodies.api_bodies import read_request, read_response
 from art_otel.conventions.bodies.messages import (
     decode_plain,
     join_assistant_messages,
+    join_chunks,
     messages_of,
     read_messages,
     with_instructions,
@@ -81,6 +82,7 @@ _PREVIOUS_RESPONSE: Final = (
 _COMPACTED: Final = "gen_ai.conversation.compacted"
 _CACHED_CONTENT: Final = "gcp.gen_ai.operation.config.cached_content"
 """What OTel's google-genai writes where OTEL_GOOGLE_GENAI_GENERATE_CONTENT_CONFIG_INCLUDES names it."""
+_CHOICE_COUNT: Final = "gen_ai.request.choice.count"
 _FINISH_REASONS: Final = "gen_ai.response.finish_reasons"
 _FINISH_REASON_NAMES: Final = (
     _FINISH_REASONS,
@@ -199,6 +201,10 @@ def _facts(reader: AttributeReader, convention: str, span: Span) -> CallFacts | 
         stream=reader.flag(*layout.stream) if layout.stream else True if layout.has_first_chunk else None,
         gaps=reader.gaps,
     )
+    if facts.choices is not None and len(facts.choices) > 1 and _are_chunks(reader):
+        answer = join_chunks([choice.message for choice in facts.choices])
+        joined = Choice(index=0, message=answer, finish_reason=facts.choices[-1].finish_reason)
+        facts = msgspec.structs.replace(facts, choices=(joined,), stream=True)
     if convention == CONVENTION and facts.stream is None and facts.usage is None and is_unfinished(span):
         facts = msgspec.structs.replace(facts, stream=True)
     if operation_name in LIVE_OPERATIONS:
@@ -272,6 +278,18 @@ def _choices(reader: AttributeReader, span: Span, *, responses: bool) -> tuple[C
     return tuple(
         [Choice(index=index, message=message, finish_reason=reason) for index, (message, reason) in enumerate(outputs)]
     )
+
+
+def _are_chunks(reader: AttributeReader) -> bool:
+    """Whether the output messages are chunks of one streamed answer: ADK gives all but the last an empty reason.
+
+    Where several answers are asked for, the request says how many, and each has a reason in the span's list.
+    """
+    asked = values.integer(reader.attributes.get(_CHOICE_COUNT)) or 1
+    if asked > 1 or len(values.strings(reader.attributes.get(_FINISH_REASONS))) > 1:
+        return False
+    entries = [values.mapping(entry) or {} for entry in values.items(reader.structured(OUTPUT_MESSAGES)) or ()]
+    return all(entry.get("finish_reason") == "" for entry in entries[:-1])
 
 
 def _choice_bodies(reader: AttributeReader) -> Value:

@@ -22,6 +22,7 @@ from art_otel.conventions import values
 from art_otel.conventions.attributes import AttributeReader, SpanRecording
 from art_otel.conventions.bodies.messages import (
     join_assistant_messages,
+    join_chunks,
     join_messages,
     messages_of,
     unwrapped,
@@ -34,7 +35,7 @@ from art_otel.conventions.dialects.logfire import doubt_scrubbed
 from art_otel.conventions.facts import CallFacts, with_gap
 from art_otel.conventions.vocabulary import completed_reason, finish_reason
 from art_otel.errors import ParseError
-from art_otel.spans import Attributes, LogRecord, Span, Value
+from art_otel.spans import Attributes, Event, LogRecord, Span, Value
 
 CONVENTION: Final = "gen_ai.messages"
 
@@ -56,6 +57,10 @@ _CALL_ID: Final = "id"
 _OF_MESSAGES: Final = frozenset({"role", "tool_calls", "parts", "refusal", "finish_reason"})
 """Fields by which JSON is a message, where it may also be what was said."""
 
+_SAID: Final = ("content", "message")
+"""The attributes of events that hold a text, or the JSON text of a list of blocks."""
+
+_EMPTY_LIST: Final = "[]"
 _CONTENT: Final = ("content", "parts", "refusal", "reasoning_content", "audio")
 
 
@@ -81,11 +86,11 @@ def read(recording: SpanRecording, _trusted_facts: CallFacts) -> CallFacts | Non
     are_dropped = bool(span.dropped_events_count) and not logs
     try:
         inputs = None if are_dropped else _input_messages(events)
-        choices = _choices(events)
+        answered = _answered(events)
     except ParseError:
         return with_gap(CallFacts(conventions=(CONVENTION,)), "not understood", "events of messages")
     prompts = [event.fields["gen_ai.prompt"] for event in events if "gen_ai.prompt" in event.fields]
-    facts = CallFacts(conventions=(CONVENTION,), input_messages=inputs, choices=choices)
+    facts = msgspec.structs.replace(answered, conventions=(CONVENTION,), input_messages=inputs)
     if are_dropped:
         facts = with_gap(facts, "dropped", "events of messages", field="prompt")
     if any(map(_is_transcript, prompts)):
@@ -97,8 +102,7 @@ def _events(span: Span, logs: Sequence[LogRecord]) -> list[_MessageEvent]:
     """Collect the message events in the order of their times. A log record delivered twice is one event."""
     events = [
         _MessageEvent(event.time_ns, event.name, _fields(event.attributes, None))
-        for event in span.events
-        if event.name in _EVENT_NAMES
+        for event in _with_empty_blocks([event for event in span.events if event.name in _EVENT_NAMES])
     ]
     for log in logs:
         name = event_name(log)
@@ -107,6 +111,25 @@ def _events(span: Span, logs: Sequence[LogRecord]) -> list[_MessageEvent]:
     events.sort(key=lambda event: event.time_ns)
     simultaneous = (list(group) for _, group in groupby(events, key=lambda event: event.time_ns))
     return [event for group in simultaneous for position, event in enumerate(group) if event not in group[:position]]
+
+
+def _with_empty_blocks(events: list[Event]) -> list[Event]:
+    """Write an empty list of blocks as the empty text, where lists of blocks beside it show that it is no text."""
+    if not any(_EMPTY_LIST in event.attributes.values() for event in events):
+        return events
+    texts = [text for event in events for name in _SAID if isinstance(text := event.attributes.get(name), str)]
+    if all(unwrapped(text) is text for text in texts):
+        return events
+    return [
+        msgspec.structs.replace(
+            event,
+            attributes={
+                name: "" if name in _SAID and value == _EMPTY_LIST else value
+                for name, value in event.attributes.items()
+            },
+        )
+        for event in events
+    ]
 
 
 def _fields(attributes: Attributes, body: Value) -> dict[str, Value]:
@@ -164,8 +187,9 @@ def _without_repeated_answers(messages: Sequence[Message]) -> tuple[Message, ...
     return tuple(kept)
 
 
-def _choices(events: Iterable[_MessageEvent]) -> tuple[Choice, ...] | None:
-    choices: dict[int, Choice] = {}
+def _answered(events: Iterable[_MessageEvent]) -> CallFacts:
+    """Read the choices. Those of one index are the chunks of a stream where all but the last have no finish reason."""
+    choices: dict[int, list[Choice]] = {}
     for event in events:
         for fields in (
             _message_list(event.fields.get("gen_ai.completion")) if event.name == _COMPLETION else [event.fields]
@@ -174,15 +198,28 @@ def _choices(events: Iterable[_MessageEvent]) -> tuple[Choice, ...] | None:
                 continue
             message = _choice_message(fields)
             if not _has_content(message):
-                return None
+                return CallFacts()
             index = values.integer(fields.get("index"))
             index = len(choices) if index is None or index < 0 else index
-            choices[index] = Choice(
+            choice = Choice(
                 index=index,
                 message=messages_of(message, role="assistant")[-1],
                 finish_reason=finish_reason(fields.get("finish_reason")),
             )
-    return tuple(choices[index] for index in sorted(choices)) or None
+            of_index = choices.setdefault(index, [])
+            if of_index and of_index[-1].finish_reason is not None:
+                of_index.clear()  # recorded twice
+            of_index.append(choice)
+    return CallFacts(
+        choices=tuple(_joined(choices[index]) for index in sorted(choices)) or None,
+        stream=True if any(len(chunks) > 1 for chunks in choices.values()) else None,
+    )
+
+
+def _joined(chunks: Sequence[Choice]) -> Choice:
+    if len(chunks) == 1:
+        return chunks[0]
+    return msgspec.structs.replace(chunks[-1], message=join_chunks([chunk.message for chunk in chunks]))
 
 
 def _choice_message(fields: dict[str, Value]) -> dict[str, Value]:
@@ -261,7 +298,8 @@ def _listed(entries: Sequence[dict[str, Value]]) -> CallFacts:
         for position, entry in enumerate(entries)
         if (name := values.text(entry.get(_NAME))) in _EVENT_NAMES
     ]
-    return CallFacts(conventions=(LIST_CONVENTION,), input_messages=_input_messages(events), choices=_choices(events))
+    facts = _answered(events)
+    return msgspec.structs.replace(facts, conventions=(LIST_CONVENTION,), input_messages=_input_messages(events))
 
 
 def _items(reader: AttributeReader, entries: Sequence[dict[str, Value]]) -> CallFacts:

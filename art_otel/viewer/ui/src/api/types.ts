@@ -300,6 +300,53 @@ export interface Plan extends Answer {
   sums: boolean;
 }
 
+/** Differences of a part of the tokens in nats; null where none were compared. */
+export interface Figures {
+  name: string;
+  tokens: number;
+  mean: number | null;
+  worst: number | null;
+  klK1: number | null;
+  klK3: number | null;
+  outside: number | null;
+}
+
+export interface Verification {
+  at: string;
+  model: string;
+  dtype: string;
+  /** Null where the rollouts of all versions were compared. */
+  policyVersion: string | null;
+  datasetChanged: boolean;
+  holds: boolean;
+  rollouts: number;
+  totalRollouts: number;
+  completions: number;
+  limit: number;
+  figures: Figures[];
+  diagnoses: {
+    name: string;
+    where: string;
+    tokens: number;
+    share: number;
+    mean: number;
+    meaning: string;
+    advice: string;
+  }[];
+  skipped: { reason: string; count: number }[];
+  texts: {
+    completions: number;
+    equal: number;
+    meaning: string | null;
+    examples: { rolloutId: string; turn: number; field: string; recorded: string; decoded: string }[];
+  } | null;
+}
+
+/** Of a file that holds a part of the data there are no sources. */
+export interface Verifications extends Answer {
+  sources: { name: string; verification: Verification | null }[];
+}
+
 export interface Side {
   rollouts: number;
   reward: number | null;

@@ -13,6 +13,7 @@ import { OverviewPage } from "../pages/overview";
 import { PlanPage } from "../pages/plan";
 import { RolloutPage } from "../pages/rollout";
 import { RunsPage } from "../pages/runs";
+import { VerifyPage } from "../pages/verify";
 import { go, hashOf, useRoute, type Route } from "../route";
 import { Failure } from "../text/unknown";
 import { Changed } from "./changed";
@@ -26,6 +27,7 @@ const TITLES: Record<string, string> = {
   compare: "Compare",
   pair: "Two rollouts",
   plan: "What would train",
+  verify: "Verification",
   runs: "Runs",
 };
 
@@ -97,6 +99,8 @@ function Page({ page, route, info }: { page: string; route: Route; info: Info | 
       return <PairPage route={route} info={info} />;
     case "plan":
       return <PlanPage route={route} info={info} />;
+    case "verify":
+      return <VerifyPage />;
     case "runs":
       return <RunsPage route={route} />;
     default:

@@ -11,6 +11,7 @@ export function Header({ info, page, onHelp }: { info: Info | null; page: string
     ["Overview", hashOf([""]), [""]],
     ["Trajectories", hashOf(["t"]), ["t", "r", "g"]],
     ["What would train", hashOf(["plan"]), ["plan"]],
+    ["Verification", hashOf(["verify"]), ["verify"]],
   ];
   if (!isExported) links.push(["Compare", hashOf(["compare"]), ["compare", "pair"]]);
   if (info?.hasRuns && !isExported) links.push(["Runs", hashOf(["runs"]), ["runs"]]);
