@@ -227,13 +227,13 @@ def _without_other_reasons(facts: CallFacts) -> CallFacts:
 def _is_empty_answer(facts: CallFacts, reasons: Sequence[str | None]) -> bool:
     """Whether the model said nothing: recorders write no message then, beside a prompt that they wrote.
 
-    Its end alone was counted. Of streams, recorders may lose the answer, and of tool calls and refusals more is
-    counted.
+    Nothing was counted, or of Claude the end alone. Of other models, one token may be an answer (`yes`) that was not
+    recorded. Of streams, recorders may lose the answer.
     """
     if facts.choices is not None or not facts.input_messages or facts.stream:
         return False
     counted = None if facts.usage is None else facts.usage.output_tokens
-    most = NOTHING_OF_CLAUDE if facts.provider == "anthropic" else 1
+    most = NOTHING_OF_CLAUDE if facts.provider == "anthropic" else 0
     return tuple(reasons) == ("stop",) and counted is not None and counted <= most
 
 

@@ -119,6 +119,7 @@ def test_no_arguments_and_an_empty_object_are_the_same_message():
 SAID_NOTHING = {
     "gen_ai.provider.name": "anthropic",
     "gen_ai.response.finish_reasons": ["stop"],
+    "gen_ai.usage.input_tokens": 9,
     "gen_ai.usage.output_tokens": 3,
 }
 
@@ -131,7 +132,8 @@ SAID_NOTHING = {
         ({"gen_ai.request.stream": True}, False),
         ({"gen_ai.response.finish_reasons": ["tool_calls"]}, False),
         ({"gen_ai.provider.name": "openai"}, False),
-        ({"gen_ai.provider.name": "openai", "gen_ai.usage.output_tokens": 1}, True),
+        ({"gen_ai.provider.name": "openai", "gen_ai.usage.output_tokens": 0}, True),
+        ({"gen_ai.provider.name": "openai", "gen_ai.usage.output_tokens": 1}, False),
         ({"error.type": "x"}, False),
     ],
 )
