@@ -289,7 +289,8 @@ def test_a_body_that_is_no_object_is_none(body):
 
 
 def test_a_body_that_only_python_would_write_is_read():
-    assert decode(b'{"a": NaN, "b": "\\ud800"}') == {"a": None, "b": "\ufffd"}
+    read = decode(b'{"a": NaN, "b": "\\ud800"}')
+    assert json.dumps(read) == '{"a": NaN, "b": "\\ufffd"}'
 
 
 def test_parameters_are_the_body_without_its_messages():
