@@ -1,3 +1,4 @@
+import { useEffect, useState } from "preact/hooks";
 import type { Option } from "../api/types";
 import { Inline, visible } from "../text/visible";
 
@@ -12,6 +13,9 @@ export function PlanOption({ option, value, onChange }: Props) {
   const standard = String(option.default ?? "");
   const shown = value ?? String(option.value ?? standard);
   const id = `option-${option.name}`;
+  // What is being typed stays while the plan of an option before arrives.
+  const [typed, setTyped] = useState(shown);
+  useEffect(() => setTyped(shown), [shown]);
   const change = (next: string) => onChange(next === standard ? null : next);
   return (
     <div class={value === null ? "option" : "option set"}>
@@ -35,7 +39,8 @@ export function PlanOption({ option, value, onChange }: Props) {
           id={id}
           type="number"
           min={0}
-          value={shown}
+          value={typed}
+          onInput={(event) => setTyped(event.currentTarget.value)}
           placeholder={standard || "none"}
           onChange={(event) => change(event.currentTarget.value)}
         />
@@ -44,7 +49,8 @@ export function PlanOption({ option, value, onChange }: Props) {
           <input
             id={id}
             type="text"
-            value={shown}
+            value={typed}
+            onInput={(event) => setTyped(event.currentTarget.value)}
             list={option.choices.length > 0 ? `${id}-examples` : undefined}
             placeholder={standard || "any"}
             onChange={(event) => change(event.currentTarget.value)}
