@@ -1,5 +1,7 @@
 """Exporting: trajectories to the files that a trainer reads. docs/exporters.md tells how to write an exporter."""
 
+from art_otel.data.advantages import Advantage as Advantage
+from art_otel.data.advantages import AdvantageName as AdvantageName
 from art_otel.data.plan import TurnReward as TurnReward
 from art_otel.data.preferences import PreferencePair as PreferencePair
 from art_otel.data.preferences import SpillFile as SpillFile

@@ -26,9 +26,8 @@ from numpy.typing import NDArray
 
 import art_otel
 from art_otel import Trajectory, TrajectoryGroup
-from art_otel.data.advantages import Advantage, AdvantageName
 from art_otel.errors import UsageError
-from art_otel.exporting import ExportStats, scored
+from art_otel.exporting import Advantage, AdvantageName, ExportStats, scored
 
 logger = logging.getLogger(__name__)
 
