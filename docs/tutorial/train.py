@@ -1,6 +1,6 @@
 """Train a language model to find a number between 1 and 5 in three guesses.
 
-    python train.py smollm2 [--steps 20] [--seed 0] [--server http://127.0.0.1:8000]
+    python train.py smollm2 [--steps 30] [--seed 0] [--server http://127.0.0.1:8000]
 
 Without --server, the model is served in this process. With it, a vLLM that serves the folder reads the new weights from
 there after each step.
@@ -111,7 +111,7 @@ async def train(folder: str, steps: int, server: str | None) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("folder")
-    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--server")
     arguments = parser.parse_args()

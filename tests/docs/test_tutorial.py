@@ -1,6 +1,6 @@
 """The tutorial shows the very programs beside it, and a real language model learns by them.
 
-A few steps are made every time; `ART_OTEL_TUTORIAL_STEPS=20` (`.ci/full tutorial`) makes as many as the page.
+A few steps are made every time; `ART_OTEL_TUTORIAL_STEPS=30` (`.ci/full tutorial`) makes as many as the page.
 """
 
 import os
@@ -18,7 +18,7 @@ from tests.trainers.environment import language_model_python
 
 TUTORIAL = DOCS / "tutorial"
 STEPS = how_many("ART_OTEL_TUTORIAL_STEPS", 2)
-WHOLE = 18
+WHOLE = 30
 """Steps within which the model learns."""
 GAMES = 40
 """In a step."""
