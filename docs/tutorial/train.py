@@ -27,7 +27,7 @@ from art_otel.data import Batch
 ATTEMPTS = 8
 LEARNING_RATE = 2e-5
 CLIP = 0.2
-ENTROPY_BONUS = 0.02  # keeps it trying: a number that no attempt finds has no gradient
+ENTROPY_BONUS = 0.05  # keeps it trying: a number that no attempt finds has no gradient
 ROWS = 20  # at once in torch
 
 
