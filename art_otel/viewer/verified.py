@@ -41,7 +41,15 @@ def _verification(path: str) -> dict[str, Any] | None:
             *_rows("", result.by_kind),
         ],
         "diagnoses": [
-            {name: getattr(one, name) for name in ("name", "where", "tokens", "share", "mean", "meaning", "advice")}
+            {
+                "name": one.name.capitalize(),
+                "where": one.where,
+                "tokens": one.tokens,
+                "share": one.share,
+                "mean": one.mean,
+                "meaning": _sentence(one.meaning),
+                "advice": f"{one.advice}.",
+            }
             for one in result.diagnoses
         ],
         "skipped": [{"reason": reason, "count": count} for reason, count in result.skipped.items()],
@@ -50,7 +58,7 @@ def _verification(path: str) -> dict[str, Any] | None:
         else {
             "completions": result.texts.completions,
             "equal": result.texts.equal,
-            "meaning": result.texts.meaning,
+            "meaning": result.texts.meaning and _sentence(result.texts.meaning),
             "examples": [
                 {
                     "rolloutId": one.rollout_id,
@@ -63,6 +71,10 @@ def _verification(path: str) -> dict[str, Any] | None:
             ],
         },
     }
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
 
 
 def _has_changed(folder: str, saved: SavedVerification) -> bool:

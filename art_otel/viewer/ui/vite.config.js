@@ -3,7 +3,8 @@ import { defineConfig } from "vite";
 
 export default defineConfig({
   publicDir: "public",
-  oxc: { jsx: { runtime: "automatic", importSource: "preact" } },
+  // The classic calls take children as arguments: 4 kB less than the property of the automatic ones.
+  oxc: { jsx: { runtime: "classic", pragma: "h", pragmaFrag: "Fragment" }, jsxInject: `import { h, Fragment } from "preact"` },
   build: {
     outDir: "../static",
     emptyOutDir: true,

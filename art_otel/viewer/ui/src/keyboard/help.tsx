@@ -1,5 +1,6 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { keysOn, switchKeys } from "./keys";
+import { Columns } from "../text/columns";
 
 export const KEYS: [string[], string][] = [
   [["j", "k"], "next and previous row, or rollout"],
@@ -24,12 +25,7 @@ export function Help({ open, onClose }: { open: boolean; onClose: () => void }) 
     <dialog ref={dialog} class="help" onClose={onClose} aria-labelledby="help-title">
       <h2 id="help-title">Keyboard</h2>
       <table>
-        <thead class="hidden">
-          <tr>
-            <th scope="col">Keys</th>
-            <th scope="col">What they do</th>
-          </tr>
-        </thead>
+        <Columns of={["Keys", "What they do"]} hidden />
         <tbody>
           {KEYS.map(([keys, does]) => (
             <tr>

@@ -1,5 +1,6 @@
 import type { Overview } from "../api/types";
 import { count } from "../format";
+import { Columns } from "../text/columns";
 import { Inline } from "../text/visible";
 
 /** Spans read = used + duplicate + ignored + quarantined; calls = completed + failed. */
@@ -23,15 +24,7 @@ export function Account({ report, sources }: { report: Overview["report"]; sourc
       </p>
       {left.length > 0 && (
         <table class="reasons">
-          <thead>
-            <tr>
-              <th scope="col">Spans not used</th>
-              <th scope="col" class="num">
-                Spans
-              </th>
-              <th scope="col">Account</th>
-            </tr>
-          </thead>
+          <Columns of={["Spans not used", ["Spans", "num"], "Account"]} />
           <tbody>
             {left.map((row) => (
               <tr>

@@ -3,6 +3,7 @@ import { useAnswer } from "../api/use_answer";
 import { count, counted, decimal, signed } from "../format";
 import { rewardOf } from "../list/columns";
 import { go, hashOf, queryText, withQuery, type Route } from "../route";
+import { Columns, Scroll } from "../text/columns";
 import { Failure, Loading, Value } from "../text/unknown";
 import { Inline, visible } from "../text/visible";
 
@@ -54,29 +55,9 @@ export function ComparePage({ route }: { route: Route }) {
               `; only before ${count(compared.onlyLeft)}, only after ${count(compared.onlyRight)}`}
             . One {compared.by === "group" ? "id" : "name"} is taken as one task: the first message of a pair shows whether it is. What changed most comes first; a number shows two rollouts word by word.
           </p>
-          <div class="scroll" tabIndex={0} role="region" aria-label="Tasks of both sides">
+          <Scroll label="Tasks of both sides">
             <table class="compared">
-              <thead>
-                <tr>
-                  <th scope="col">Task</th>
-                  <th scope="col" class="num">
-                    Rollouts
-                  </th>
-                  <th scope="col" class="num">
-                    Reward
-                  </th>
-                  <th scope="col" class="num">
-                    Change
-                  </th>
-                  <th scope="col" class="num">
-                    Turns
-                  </th>
-                  <th scope="col" class="num">
-                    Sampled tokens
-                  </th>
-                  <th scope="col">Side by side</th>
-                </tr>
-              </thead>
+              <Columns of={["Task", ["Rollouts", "num"], ["Reward", "num"], ["Change", "num"], ["Turns", "num"], ["Sampled tokens", "num"], "Side by side"]} />
               <tbody>
                 <tr class="all">
                   <th scope="row">all of these</th>
@@ -88,7 +69,7 @@ export function ComparePage({ route }: { route: Route }) {
                 ))}
               </tbody>
             </table>
-          </div>
+          </Scroll>
           {compared.tasks.length < compared.total && (
             <p class="quiet">The {count(compared.tasks.length)} tasks that changed most are shown.</p>
           )}

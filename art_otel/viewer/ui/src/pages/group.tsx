@@ -4,6 +4,7 @@ import { count, counted, decimal, shortId, signed } from "../format";
 import { Status, Verdict } from "../list/columns";
 import { RewardOptions } from "../rollout/option_choice";
 import { go, hashOf, queryText, withQuery, type Route } from "../route";
+import { Columns, Scroll } from "../text/columns";
 import { Failure, Loading, Unknown, Value } from "../text/unknown";
 import { Inline, visible } from "../text/visible";
 import { Derivation } from "./derivation";
@@ -40,28 +41,9 @@ export function GroupPage({ route, info }: { route: Route; info: Info | null }) 
       </section>
       <section aria-labelledby="members">
         <h2 id="members">Members</h2>
-        <div class="scroll" tabIndex={0} role="region" aria-label="Members of the group">
+        <Scroll label="Members of the group">
           <table class="members">
-            <thead>
-              <tr>
-                <th scope="col">Rollout</th>
-                <th scope="col">Status</th>
-                <th scope="col" class="num">
-                  Reward
-                </th>
-                <th scope="col" class="num">
-                  Advantage
-                </th>
-                <th scope="col">Would train</th>
-                <th scope="col" class="num">
-                  Trained / sampled
-                </th>
-                <th scope="col" class="num">
-                  Turns
-                </th>
-                <th scope="col">Differs at</th>
-              </tr>
-            </thead>
+            <Columns of={["Rollout", "Status", ["Reward", "num"], ["Advantage", "num"], "Would train", ["Trained / sampled", "num"], ["Turns", "num"], "Differs at"]} />
             <tbody>
               {group.members.map((row, index) => (
                 <tr>
@@ -103,7 +85,7 @@ export function GroupPage({ route, info }: { route: Route; info: Info | null }) 
               ))}
             </tbody>
           </table>
-        </div>
+        </Scroll>
       </section>
       <section aria-labelledby="beside">
         <h2 id="beside">Side by side</h2>
@@ -122,13 +104,13 @@ function SideBySide({ group }: { group: Group }) {
   return (
     <>
       {shown.length < group.members.length && <p class="quiet">The first {count(shown.length)} members.</p>}
-      <div class="scroll" tabIndex={0} role="region" aria-label="Turns of the members side by side">
+      <Scroll label="Turns of the members side by side">
         <table class="beside">
-          <thead>
-            <tr>
-              <th scope="col">Turn</th>
-              {shown.map((row) => (
-                <th scope="col">
+          <Columns
+            of={[
+              "Turn",
+              ...shown.map((row) => (
+                <>
                   <a href={hashOf(["r", row.key])} title={visible(row.rolloutId)}>
                     <Inline text={shortId(row.rolloutId)} />
                   </a>
@@ -136,10 +118,10 @@ function SideBySide({ group }: { group: Group }) {
                     {" "}
                     <Value of={row.reward} as={(value) => decimal(value)} />
                   </span>
-                </th>
-              ))}
-            </tr>
-          </thead>
+                </>
+              )),
+            ]}
+          />
           <tbody>
             {group.steps.map((step) => (
               <tr class={step.turn === first ? "first-difference" : ""}>
@@ -169,7 +151,7 @@ function SideBySide({ group }: { group: Group }) {
             ))}
           </tbody>
         </table>
-      </div>
+      </Scroll>
     </>
   );
 }

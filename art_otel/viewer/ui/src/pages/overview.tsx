@@ -4,6 +4,7 @@ import type { Info, Overview, Reason } from "../api/types";
 import { useAnswer } from "../api/use_answer";
 import { count, counted, decimal, percent } from "../format";
 import { hashOf, type Query } from "../route";
+import { Columns } from "../text/columns";
 import { Failure, Loading, Unknown, Value } from "../text/unknown";
 import { Inline, visible } from "../text/visible";
 import { Account } from "./account";
@@ -166,13 +167,7 @@ function Shares({
 }) {
   return (
     <table class="shares">
-      <thead class="hidden">
-        <tr>
-          <th scope="col">{label}</th>
-          <th scope="col">Trajectories</th>
-          <th scope="col">Share</th>
-        </tr>
-      </thead>
+      <Columns of={[label, "Trajectories", "Share"]} hidden />
       <tbody>
         {rows.map((row) => (
           <tr>

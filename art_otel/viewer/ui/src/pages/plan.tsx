@@ -3,6 +3,7 @@ import type { Info, Plan } from "../api/types";
 import { useAnswer } from "../api/use_answer";
 import { count, counted, json, percent } from "../format";
 import { go, withQuery, type Route } from "../route";
+import { Columns } from "../text/columns";
 import { Failure, Loading, Value } from "../text/unknown";
 import { Block } from "../text/visible";
 import { useRef } from "preact/hooks";
@@ -71,18 +72,7 @@ function Outcome({ plan }: { plan: Plan }) {
   return (
     <>
       <table class="totals">
-        <thead>
-          <tr>
-            <th scope="col">Of</th>
-            <th scope="col" class="num">
-              All
-            </th>
-            <th scope="col" class="num">
-              Trained
-            </th>
-            <th scope="col">Share</th>
-          </tr>
-        </thead>
+        <Columns of={["Of", ["All", "num"], ["Trained", "num"], "Share"]} />
         <tbody>
           <Total name="trajectories" all={trajectories.read} trained={trajectories.trained} />
           <Total name="sampled completions" all={completions.sampled} trained={completions.trained} />

@@ -1,5 +1,6 @@
 import { decimal } from "../format";
 import { hashOf } from "../route";
+import { Columns, Scroll, type Column } from "../text/columns";
 import { Value } from "../text/unknown";
 import { Inline } from "../text/visible";
 import type { Line } from "./chart";
@@ -12,20 +13,9 @@ export function SeriesTable({ lines, metric }: { lines: Line[]; metric: string }
       <summary>
         <Inline text={metric} /> as numbers, not smoothed
       </summary>
-      <div class="scroll" tabIndex={0} role="region" aria-label="The numbers">
+      <Scroll label="The numbers">
         <table class="series">
-          <thead>
-            <tr>
-              <th scope="col" class="num">
-                Step
-              </th>
-              {lines.map((line) => (
-                <th scope="col" class="num">
-                  <Inline text={line.name} />
-                </th>
-              ))}
-            </tr>
-          </thead>
+          <Columns of={[["Step", "num"], ...lines.map((line): Column => [<Inline text={line.name} />, "num"])]} />
           <tbody>
             {steps.map((step) => (
               <tr>
@@ -48,7 +38,7 @@ export function SeriesTable({ lines, metric }: { lines: Line[]; metric: string }
             ))}
           </tbody>
         </table>
-      </div>
+      </Scroll>
     </details>
   );
 }

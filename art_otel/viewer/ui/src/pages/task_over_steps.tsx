@@ -3,6 +3,7 @@ import type { TaskOverSteps, Tasks } from "../api/types";
 import { useAnswer } from "../api/use_answer";
 import { count, decimal } from "../format";
 import { go, hashOf, withQuery, type Route } from "../route";
+import { Scroll } from "../text/columns";
 import { Failure, Loading, Unknown, Value } from "../text/unknown";
 import { Inline, visible } from "../text/visible";
 
@@ -55,7 +56,7 @@ function Steps({ name }: { name: string }) {
           {count(shown)} of {count(answer.total)} steps, at equal distances.
         </p>
       )}
-      <div class="scroll" tabIndex={0} role="region" aria-label="The task over steps">
+      <Scroll label="The task over steps">
         <table class="beside">
           <thead>
             <tr>
@@ -89,7 +90,7 @@ function Steps({ name }: { name: string }) {
             ))}
           </tbody>
         </table>
-      </div>
+      </Scroll>
     </>
   );
 }

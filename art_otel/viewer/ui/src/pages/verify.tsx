@@ -2,6 +2,7 @@ import type { Figures, Verification, Verifications } from "../api/types";
 import { useAnswer } from "../api/use_answer";
 import { count, counted, decimal, time } from "../format";
 import { hashOf } from "../route";
+import { Columns, Scroll, type Column } from "../text/columns";
 import { Failure, Loading, Value } from "../text/unknown";
 import { Inline } from "../text/visible";
 
@@ -25,7 +26,7 @@ export function VerifyPage() {
             <Found of={verification} />
           ) : (
             <p>
-              None yet: <code>art-otel verify DATASET --model FOLDER</code> makes one and keeps it beside the dataset.
+              None yet: <code>art-otel verify DATASET --model FOLDER</code> makes one.
             </p>
           )}
         </>
@@ -53,7 +54,7 @@ function Found({ of }: { of: Verification }) {
       </p>
       {of.datasetChanged && <p class="notice">The dataset was written again since: this is of what it was before.</p>}
       {of.diagnoses.map((one) => (
-        <section class="diagnosis">
+        <section class="notice failure diagnosis">
           <h3>{one.name}</h3>
           <p>
             <Inline text={one.where} />{" "}
@@ -61,9 +62,9 @@ function Found({ of }: { of: Verification }) {
               {counted(one.tokens, "token")}, {share(one.share, 0)}, mean {small(one.mean)}
             </span>
           </p>
-          <p>{sentence(one.meaning)}</p>
+          <p>{one.meaning}</p>
           <p>
-            <b>What to do:</b> {one.advice}.
+            <b>What to do:</b> {one.advice}
           </p>
         </section>
       ))}
@@ -107,21 +108,9 @@ function FiguresTable({ rows }: { rows: Figures[] }) {
     ["outside [0.8, 1.25]", (row) => row.outside, (value) => share(value, 2)],
   ];
   return (
-    <div class="scroll" tabIndex={0} role="region" aria-label="The figures in nats">
+    <Scroll label="The figures in nats">
       <table class="verified">
-        <thead>
-          <tr>
-            <th scope="col">Differences in nats</th>
-            <th scope="col" class="num">
-              tokens
-            </th>
-            {numbers.map(([name]) => (
-              <th scope="col" class="num">
-                {name}
-              </th>
-            ))}
-          </tr>
-        </thead>
+        <Columns of={["Differences in nats", ["tokens", "num"], ...numbers.map(([name]): Column => [name, "num"])]} />
         <tbody>
           {rows.map((row) => (
             <tr>
@@ -138,7 +127,7 @@ function FiguresTable({ rows }: { rows: Figures[] }) {
           ))}
         </tbody>
       </table>
-    </div>
+    </Scroll>
   );
 }
 
@@ -148,18 +137,12 @@ function Texts({ of }: { of: NonNullable<Verification["texts"]> }) {
       <h2 id="texts">What the ids say</h2>
       <p>
         The ids of {count(of.equal)} of {count(of.completions)} completions say what was recorded.{" "}
-        {of.meaning && sentence(of.meaning)}
+        {of.meaning}
       </p>
       {of.examples.length > 0 && (
-        <div class="scroll" tabIndex={0} role="region" aria-label="Completions whose ids say something else">
+        <Scroll label="Completions whose ids say something else">
           <table class="beside">
-            <thead>
-              <tr>
-                <th scope="col">Rollout</th>
-                <th scope="col">Recorded</th>
-                <th scope="col">The ids say</th>
-              </tr>
-            </thead>
+            <Columns of={["Rollout", "Recorded", "The ids say"]} />
             <tbody>
               {of.examples.map((one) => (
                 <tr>
@@ -181,7 +164,7 @@ function Texts({ of }: { of: NonNullable<Verification["texts"]> }) {
               ))}
             </tbody>
           </table>
-        </div>
+        </Scroll>
       )}
     </section>
   );
@@ -194,8 +177,4 @@ function small(value: number): string {
 
 function share(value: number, digits: number): string {
   return `${(100 * value).toFixed(digits)}%`;
-}
-
-function sentence(text: string): string {
-  return `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
 }

@@ -1,6 +1,7 @@
 import type { TimeBar } from "../api/types";
 import { duration } from "../format";
 import type { TabProps } from "../pages/rollout";
+import { Columns, Scroll } from "../text/columns";
 import { Inline, visible } from "../text/visible";
 
 export function TimeTab({ rollout, info, address }: TabProps) {
@@ -15,26 +16,20 @@ export function TimeTab({ rollout, info, address }: TabProps) {
           other spans.
         </p>
       )}
-      <div class="scroll" tabIndex={0} role="region" aria-label="Waterfall">
+      <Scroll label="Waterfall">
         <table class="time">
-          <thead>
-            <tr>
-              <th scope="col">What</th>
-              <th scope="col" class="num">
-                Start
-              </th>
-              <th scope="col" class="num">
-                Took
-              </th>
-              <th scope="col">
-                <span class="ticks">
-                  <span>0</span>
-                  <span>{duration(whole / 2)}</span>
-                  <span>{duration(whole)}</span>
-                </span>
-              </th>
-            </tr>
-          </thead>
+          <Columns
+            of={[
+              "What",
+              ["Start", "num"],
+              ["Took", "num"],
+              <span class="ticks">
+                <span>0</span>
+                <span>{duration(whole / 2)}</span>
+                <span>{duration(whole)}</span>
+              </span>,
+            ]}
+          />
           <tbody>
             {bars.map((bar) => (
               <BarRow
@@ -45,7 +40,7 @@ export function TimeTab({ rollout, info, address }: TabProps) {
             ))}
           </tbody>
         </table>
-      </div>
+      </Scroll>
     </>
   );
 }
