@@ -372,8 +372,8 @@ def _field(value: Value, name: str) -> Value:
     return cast("dict[str, Value]", value).get(name) if isinstance(value, dict) else None
 
 
-class InferenceCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One request to a model and its outcome.
+class CallFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What is known of one request to a model and its outcome, beside what was asked and what was sampled.
 
     - Times are nanoseconds since the epoch. `agent` is the name of the nearest `invoke_agent` ancestor, `step` the
       index of the nearest step.
@@ -388,8 +388,7 @@ class InferenceCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
       response does not repeat; None if unknown.
     - `policy_version` is that of the weights as the request left, or as the server says. `policy_version_end` is that
       as the answer ended, where it is another.
-    - `media` lists the kinds of content beside text (`audio`, `file`, `image`, `video`) in its whole prompt. A call
-      that was made by hand may lack it: `media_of` looks at the messages, too.
+    - `media` lists the kinds of content beside text (`audio`, `file`, `image`, `video`) in its whole prompt.
     - `logprobs_mode` says of which distribution the server's logprobs are; None if unknown.
     - `conventions` lists the conventions that described the call.
     - `marked_untrained` is what the call is for, if a span at or above it says that the policy does not learn from it,
@@ -412,9 +411,6 @@ class InferenceCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     response_model: str | None = None
     parameters: dict[str, Value] = {}
     tools: tuple[Value, ...] | None = None
-    input_messages: tuple[Message, ...] | None = None
-    choices: tuple[Choice, ...] | None = None
-    prompt_token_ids: TokenIds | None = None
     usage: Usage | None = None
     policy_version: str | None = None
     policy_version_end: str | None = None
@@ -438,18 +434,6 @@ class InferenceCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def failed(self) -> bool:
         """Whether the call ended in an error."""
         return self.error_type is not None or self.error is not None
-
-    @property
-    def has_answer(self) -> bool:
-        """Whether something shows an answer: what it says, its ids, how it finished, its count, the response's id."""
-        return (
-            self.usage is not None
-            or self.response_id is not None
-            or any(
-                choice.finish_reason is not None or choice.token_ids is not None or not choice.message.says_nothing
-                for choice in self.choices or ()
-            )
-        )
 
     @property
     def sampling(self) -> Sampling:
@@ -498,6 +482,21 @@ class InferenceCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return bool(self.gaps) and (not kinds or any(gap.kind in kinds for gap in self.gaps))
 
 
-def media_of(call: InferenceCall) -> tuple[str, ...]:
-    """The kinds of content beside text in a call's prompt, also of a call that was made by hand."""
-    return call.media or media_in(call.input_messages or ())
+class InferenceCall(CallFacts, frozen=True, kw_only=True, gc=False):
+    """One request to a model and its outcome, as a recorder saw it: with its whole prompt and all its choices."""
+
+    input_messages: tuple[Message, ...] | None = None
+    choices: tuple[Choice, ...] | None = None
+    prompt_token_ids: TokenIds | None = None
+
+    @property
+    def has_answer(self) -> bool:
+        """Whether something shows an answer: what it says, its ids, how it finished, its count, the response's id."""
+        return (
+            self.usage is not None
+            or self.response_id is not None
+            or any(
+                choice.finish_reason is not None or choice.token_ids is not None or not choice.message.says_nothing
+                for choice in self.choices or ()
+            )
+        )

@@ -13,10 +13,10 @@ from textwrap import indent
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from art_otel import storage
-from art_otel.calls import InferenceCall, Message
+from art_otel.calls import CallFacts, Message
 from art_otel.cli.terminal import printable, printable_json, table_lines
 from art_otel.errors import UsageError
-from art_otel.trajectories import HistoryMessage, Reward, Trajectory, Turn, explain, histories, trajectory_json
+from art_otel.trajectories import Call, HistoryMessage, Reward, Trajectory, Turn, explain, histories, trajectory_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
     from art_otel.store import read_trajectories  # noqa: PLC0415 # as all below: what is heavy loads for who needs it
 
     if arguments.rollout is None:
-        rows = map(_overview, read_trajectories(arguments.path, prompts=False, messages=False, tokens=False))
+        rows = map(_overview, read_trajectories(arguments.path, messages=False, tokens=False))
         sys.stdout.writelines(_json_lines(rows) if arguments.json else _list_lines(rows, arguments.path))
         return 0
     trajectories = read_trajectories(arguments.path)
@@ -192,7 +192,7 @@ def _target(reward: Reward, calls: Collection[str]) -> _Target:
     return reward.target if is_of_target and reward.target is not None else reward.step
 
 
-def _beside(call: InferenceCall, rewards: _Rewards) -> Iterable[_Line]:
+def _beside(call: CallFacts, rewards: _Rewards) -> Iterable[_Line]:
     """The rewards of a call and of its step."""
     yield from (_reward(reward, "") for reward in rewards.get(call.span_id, ()))
     if call.step is not None:
@@ -222,7 +222,7 @@ def _reward(reward: Reward, of: str) -> _Line:
     return _line(f"★ {reward.name} = {value}{of}{tokens}{choice}", "bold yellow")
 
 
-def _message(entry: HistoryMessage, trajectory: Trajectory, call: InferenceCall | None) -> Iterable[_Line]:
+def _message(entry: HistoryMessage, trajectory: Trajectory, call: Call | None) -> Iterable[_Line]:
     message = entry.message
     marked_untrained = None if call is None else call.marked_untrained
     mark = f"  {_TRAINED}" if entry.trained and marked_untrained is None else ""
@@ -235,10 +235,10 @@ def _message(entry: HistoryMessage, trajectory: Trajectory, call: InferenceCall 
         yield _line(f"  {_facts(call, turn.finish_reason, turn.token_ids is not None)}", "dim")
         if marked_untrained is not None:
             yield _line(f"  ! marked untrained: {marked_untrained}", "yellow")
-        yield from (_line(f"  ! {warning}", "yellow") for warning in _warnings(turn))
+        yield from (_line(f"  ! {warning}", "yellow") for warning in _warnings(turn, call))
 
 
-def _warnings(turn: Turn) -> Iterable[str]:
+def _warnings(turn: Turn, call: Call) -> Iterable[str]:
     """Why the completion is not trained, and where the prompt's token ids and messages disagree."""
     if turn.tokens_untrained is not None and turn.tokens_untrained == turn.text_untrained:
         yield f"not trained: {turn.text_untrained}"
@@ -246,10 +246,10 @@ def _warnings(turn: Turn) -> Iterable[str]:
         yield f"token ids not trained: {turn.tokens_untrained}"
     elif turn.text_untrained is not None:
         yield f"text not trained: {turn.text_untrained}"
-    if turn.prompt.drifted_at is not None:
-        yield f"the prompt was tokenized anew after its first {turn.prompt.drifted_at} ids"
-    if turn.prompt.respelled_at is not None:
-        yield f"the prompt has other messages after its first {turn.prompt.respelled_at}"
+    if call.drifted_at is not None:
+        yield f"the prompt was tokenized anew after its first {call.drifted_at} ids"
+    if call.rewritten_at is not None:
+        yield f"the prompt has other messages after its first {call.rewritten_at}"
 
 
 def _body(message: Message) -> Iterable[str]:
@@ -265,7 +265,7 @@ def _body(message: Message) -> Iterable[str]:
         yield f"→ {call.name}({call.arguments})" + ("" if call.exact else "  [arguments re-serialized]")
 
 
-def _facts(call: InferenceCall, finish_reason: str | None, has_ids: bool) -> str:  # noqa: FBT001 # a fact, no switch
+def _facts(call: CallFacts, finish_reason: str | None, has_ids: bool) -> str:  # noqa: FBT001 # a fact, no switch
     model = call.response_model or call.request_model or "unknown model"
     facts = [model, finish_reason or "finish unknown", "token ids" if has_ids else "no token ids"]
     if call.agent is not None:

@@ -21,13 +21,13 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from art_otel import storage
-from art_otel.calls import InferenceCall, TokenIds, WeightVersion
+from art_otel.calls import TokenIds, WeightVersion
 from art_otel.data.completions import STREAM_BROKE
 from art_otel.data.sources import Chunk
 from art_otel.errors import StoreError, UsageError
 from art_otel.store import RowGroup
 from art_otel.store.read import open_parquet
-from art_otel.trajectories import GroupKey, PolicyVersions, Prompt, Reward, Trajectory, Turn
+from art_otel.trajectories import TOKEN_ROOT, Call, GroupKey, PolicyVersions, Reward, TokenNode, Trajectory, Turn
 
 Ints: TypeAlias = NDArray[np.int64]
 Flags: TypeAlias = NDArray[np.bool_]
@@ -51,10 +51,11 @@ _CALL: Final = (
     "stream",
     "toolset",
     "usage.output_tokens",
+    "drifted_at",
+    "rewritten_at",
 )
-_PROMPT: Final = ("token_parent", "drifted_at", "respelled_at")
 _TURN: Final = (
-    "call", "tokens_untrained", "finish_reason", "prompt_tokens", "sampled_tokens", "unscored_tokens", "zero_logprobs"
+    "call", "token_parent", "tokens_untrained", "finish_reason", "prompt_tokens", "sampled_tokens", "unscored_tokens", "zero_logprobs"
 )  # fmt: skip
 _REWARD: Final = ("name", "value", "step", "target")
 DECIDING: Final = (
@@ -63,7 +64,6 @@ DECIDING: Final = (
     "incomplete_reasons.list.element.reason",
     *(f"calls.list.element.{name}" for name in _CALL),
     "calls.list.element.media.list.element",
-    *(f"calls.list.element.prompt.{name}" for name in _PROMPT),
     *(f"turns.list.element.{name}" for name in _TURN),
     *(f"rewards.list.element.{name}" for name in _REWARD),
 )
@@ -77,8 +77,7 @@ OF_CREDITS: Final = (
 )
 """What is read, too, where not only the final reward decides."""
 
-_NO_PROMPT: Final = Prompt()
-_CALLED: Final = InferenceCall(trace_id="", span_id="", operation_name="chat", start_ns=0, end_ns=None)
+_CALLED: Final = Call(trace_id="", span_id="", operation_name="chat", start_ns=0, end_ns=None)
 
 
 @dataclass(slots=True)
@@ -144,7 +143,7 @@ def _joined(table: pa.Table, *, is_lifted: bool) -> Columns:
     if ((local < 0) | (turn_calls >= call_ends[turn_rows + 1])).any():
         row = int(turn_rows[np.argmax((local < 0) | (turn_calls >= call_ends[turn_rows + 1]))])
         raise StoreError(f"rollout {table.column('rollout_id')[row].as_py()!r}: a turn is of no call")
-    parents = numbers(pc.struct_field(calls, ["prompt", "token_parent"]), -1)[turn_calls]
+    parents = numbers(pc.struct_field(turns, "token_parent"), -1)
     tokens_untrained = pc.struct_field(turns, "tokens_untrained")
     if is_lifted:
         is_closed = pc.struct_field(calls, "closed_by_app").is_valid().take(pa.array(turn_calls))
@@ -298,9 +297,13 @@ def _all_light(read: Columns) -> Iterator[Trajectory]:
     calls = list(map(_call, *of_calls, errors))
     zeros = {size: TokenIds(bytes(4 * size)) for size in set(read.sampled_tokens.tolist())}
     of_turns = [field_of(read.turns, name).to_pylist() for name in ("call", "choice", "weight_versions")]
-    turns = [
-        _turn(call, choice, zeros[size], versions and [each["version"] for each in versions])
-        for call, choice, versions, size in zip(*of_turns, read.sampled_tokens.tolist(), strict=True)
+    turns: list[list[Turn]] = [[] for _ in calls]
+    sizes, owners = read.sampled_tokens.tolist(), read.turn_calls.tolist()
+    for call, choice, versions, size, owner in zip(*of_turns, sizes, owners, strict=True):
+        turns[owner].append(_turn(call, choice, zeros[size], versions and [each["version"] for each in versions]))
+    calls = [
+        msgspec.structs.replace(call, choices=tuple(choices)) if choices else call
+        for call, choices in zip(calls, turns, strict=True)
     ]
     versions = read.column("policy_version").to_pylist()
     for row, (reward, version) in enumerate(zip(read.column("reward").to_pylist(), versions, strict=True)):
@@ -311,7 +314,6 @@ def _all_light(read: Columns) -> Iterator[Trajectory]:
             policy_version=None if version is None else PolicyVersions(**version),
             rewards=tuple(all_rewards[reward_ends[row] : reward_ends[row + 1]]),
             calls=tuple(calls[read.call_ends[row] : read.call_ends[row + 1]]),
-            turns=tuple(turns[read.turn_ends[row] : read.turn_ends[row + 1]]),
         )
 
 
@@ -325,7 +327,7 @@ def _reward(*values: object) -> Reward:
     return Reward(source="evaluation", time_ns=0, **fields)  # no evaluation is final by its source; the column has that
 
 
-def _call(*values: object) -> InferenceCall:
+def _call(*values: object) -> Call:
     span_id, *fields, error = values
     known: dict[str, Any] = dict(zip(_LIGHT_CALL[1:], fields, strict=True))
     return msgspec.structs.replace(_CALLED, span_id=span_id or "", error=error, **known)
@@ -335,11 +337,14 @@ def _turn(call: int, choice: int | None, token_ids: TokenIds, versions: Iterable
     return Turn(
         call=call,
         choice=choice or 0,
-        prompt=_NO_PROMPT,
-        token_ids=token_ids,
-        weight_versions=None
-        if versions is None
-        else tuple(WeightVersion(version=version, start=0, end=0) for version in versions),
+        index=choice or 0,
+        token_node=TokenNode(
+            parent=TOKEN_ROOT,
+            ids=token_ids,
+            weight_versions=None
+            if versions is None
+            else tuple(WeightVersion(version=version, start=0, end=0) for version in versions),
+        ),
     )
 
 

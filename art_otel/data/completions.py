@@ -11,20 +11,20 @@ is compared with the others.
                    trained          another model        cut at max_tokens: context only
 """
 
-import dataclasses
 import re
 from collections import Counter
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
+from operator import is_
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
 
-from art_otel.calls import InferenceCall, media_of
+from art_otel.calls import CallFacts
 from art_otel.data.versions import is_version_of
 from art_otel.errors import UsageError
-from art_otel.trajectories import CONTEXT_EXCEEDED, End, Trajectory, Turn
+from art_otel.trajectories import CONTEXT_EXCEEDED, End, Trajectory, Turn, with_turns
 
 Length: TypeAlias = Literal["keep", "mask", "drop"]
 """What becomes of completions that were cut at `max_tokens`: trained, only context, or their rollout left out."""
@@ -79,7 +79,7 @@ class CompletionFacts(NamedTuple):
     has_media: bool
 
 
-def facts_of(call: InferenceCall, turn: Turn, end: End | None) -> CompletionFacts:
+def facts_of(call: CallFacts, turn: Turn, end: End | None) -> CompletionFacts:
     """The facts of a completion that a call sampled, in a rollout that ended so."""
     return CompletionFacts(
         model=call.request_model or call.response_model,
@@ -88,7 +88,7 @@ def facts_of(call: InferenceCall, turn: Turn, end: End | None) -> CompletionFact
         end=end,
         finish_reason=turn.finish_reason,
         is_constrained=call.is_constrained,
-        has_media=bool(media_of(call)),
+        has_media=bool(call.media),
     )
 
 
@@ -152,13 +152,13 @@ class CompletionChoice(msgspec.Struct, frozen=True, kw_only=True):
 
 def with_closed_streams(trajectory: Trajectory) -> Trajectory:
     """Let the ids be trained that came of streams that the app closed: they are what was sampled, up to there."""
-    turns = tuple(
+    turns = [
         replace(turn, tokens_untrained=None)
         if turn.tokens_untrained == STREAM_BROKE and trajectory.calls[turn.call].closed_by_app is not None
         else turn
         for turn in trajectory.turns
-    )
-    return trajectory if turns == trajectory.turns else dataclasses.replace(trajectory, turns=turns)
+    ]
+    return trajectory if all(map(is_, turns, trajectory.turns)) else with_turns(trajectory, turns)
 
 
 def is_among(patterns: tuple[str, ...] | None, name: str | None) -> bool:

@@ -72,7 +72,7 @@ class BatchReport:
       policy's own (temperature 1, all tokens), by what their logprobs are of: `raw`, `tempered`, `processed` or
       `unknown`. `zero_logprobs` counts trained completions of more than 8 tokens that all have a logprob of exactly
       0.0, though nothing forced them: their server gives no real logprobs.
-    - `drifts` counts calls whose prompt continues an earlier call by messages, but not by ids. `respellings` counts
+    - `drifts` counts calls whose prompt continues an earlier call by messages, but not by ids. `rewritten_prompts` counts
       those that continue one by ids, but not by messages.
     - `retokenized` counts sequences whose ids are not the server's. `without_stop_token` counts trained completions in
       them that do not teach the policy to stop: the chat template writes no end of a turn, and nothing followed that
@@ -104,7 +104,7 @@ class BatchReport:
     altered_sampling: Counter[str] = field(default_factory=Counter[str])
     zero_logprobs: int = 0
     drifts: int = 0
-    respellings: int = 0
+    rewritten_prompts: int = 0
     retokenized: int = 0
     without_stop_token: int = 0
     token_rewards: Counter[str] = field(default_factory=Counter[str])
@@ -143,8 +143,8 @@ class BatchReport:
             reason is None and turn.token_ids is not None and trajectory.calls[turn.call].is_uncounted
             for turn, reason in zip(trajectory.turns, built.verdict.completions, strict=True)
         )
-        self.drifts += sum([prompt.drifted_at is not None for prompt in trajectory.prompts])
-        self.respellings += sum([prompt.respelled_at is not None for prompt in trajectory.prompts])
+        self.drifts += sum([call.drifted_at is not None for call in trajectory.calls])
+        self.rewritten_prompts += sum([call.rewritten_at is not None for call in trajectory.calls])
         self.truncated_sequences += built.truncated
         self.truncated_tokens += built.truncated_tokens
         self.truncated_trained_tokens += built.truncated_trained_tokens

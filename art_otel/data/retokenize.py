@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias, cast
 
 import msgspec
 
-from art_otel.calls import InferenceCall, Message, TokenIds
+from art_otel.calls import CallFacts, Message, TokenIds
 from art_otel.data.sequences import HistorySource, TokenizedHistory
 from art_otel.errors import UsageError
 from art_otel.trajectories import (
@@ -27,12 +27,10 @@ from art_otel.trajectories import (
     CompletionSpan,
     History,
     HistoryMessage,
-    RebuiltPrompt,
     Trajectory,
+    histories,
     is_text,
     message_json,
-    rebuild_prompts,
-    text_only_histories,
     token_histories,
 )
 
@@ -99,7 +97,7 @@ class Sample:
     """
 
     turn: int
-    call: InferenceCall
+    call: CallFacts
     prompt: Sequence[Message]
     message: Message
     finish_reason: str | None
@@ -194,7 +192,7 @@ class ChatTemplate:
         tools = list(sample.call.tools or ()) or None
         return self._render(messages, tools=tools, **(self._variables(sample.call) | options))
 
-    def _variables(self, call: InferenceCall) -> dict[str, Any]:
+    def _variables(self, call: CallFacts) -> dict[str, Any]:
         """The template's variables that the request set (vLLM's and SGLang's `chat_template_kwargs`)."""
         requested: object = call.parameters.get("chat_template_kwargs")
         if not isinstance(requested, dict):
@@ -263,7 +261,7 @@ def retokenizing_histories(tokenizer: ChatTokenizer) -> HistorySource:
     template = ChatTemplate(tokenizer)
 
     def histories(trajectory: Trajectory) -> tuple[Sequence[TokenizedHistory], Mapping[int, str]]:
-        recorded, without_ids = token_histories(trajectory), text_only_histories(trajectory)
+        recorded, without_ids = token_histories(trajectory), _without_ids(trajectory)
         if not without_ids:
             return recorded, {}
         retokenized = retokenize(trajectory, template, without_ids)
@@ -275,9 +273,9 @@ def retokenizing_histories(tokenizer: ChatTokenizer) -> HistorySource:
 
 
 def retokenize(
-    trajectory: Trajectory, tokenizer: ChatTokenizer | ChatTemplate, histories: Iterable[History] | None = None
+    trajectory: Trajectory, tokenizer: ChatTokenizer | ChatTemplate, given: Iterable[History] | None = None
 ) -> RetokenizedHistories:
-    """Tokenize the histories whose ids are unknown (None: `text_only_histories(trajectory)`).
+    """Tokenize the histories that are given, None: those that have completions without ids, in which only these train.
 
     `tokenizer` is a Hugging Face tokenizer with the policy's chat template (for many trajectories, one ChatTemplate of
     it). Each prompt is rendered as it was asked, also where it repeats a message in other words. The loss mask covers
@@ -290,26 +288,38 @@ def retokenize(
     Raises UsageError for a tokenizer without a chat template.
     """
     template = tokenizer if isinstance(tokenizer, ChatTemplate) else ChatTemplate(tokenizer)
-    prompts = rebuild_prompts(trajectory.prompts, trajectory.turns)
     made_histories: list[RetokenizedHistory] = []
     skipped: list[Skipped] = []
-    for history in text_only_histories(trajectory) if histories is None else histories:
+    for history in _without_ids(trajectory) if given is None else given:
         if history.messages is None:
             skipped.append(Skipped(turns=history.turns, reason="messages unknown"))
             continue
-        for text in _texts(_samples(trajectory, history.messages, prompts), template, skipped):
+        for text in _texts(_samples(trajectory, history.messages), template, skipped):
             for tokens in _tokenize(text, template):
                 made_histories.extend(_build(tokens, template, skipped))
     return RetokenizedHistories(histories=tuple(made_histories), skipped=tuple(skipped))
 
 
-def _samples(
-    trajectory: Trajectory, messages: Sequence[HistoryMessage], prompts: Sequence[RebuiltPrompt]
-) -> Iterator[Sample]:
+def _without_ids(trajectory: Trajectory) -> tuple[History, ...]:
+    """The histories that train a completion without token ids, in which those with ids are context."""
+    turns = trajectory.turns
+    result: list[History] = []
+    for history in histories(trajectory):
+        if all(turns[turn].has_tokens for turn in history.turns):
+            continue
+        messages = history.messages and tuple(
+            replace(entry, trained=entry.trained and entry.turn is not None and not turns[entry.turn].has_tokens)
+            for entry in history.messages
+        )
+        result.append(replace(history, messages=messages))
+    return tuple(result)
+
+
+def _samples(trajectory: Trajectory, messages: Sequence[HistoryMessage]) -> Iterator[Sample]:
     for entry, next_entry in zip_longest(messages, messages[1:]):
         if entry.trained and entry.turn is not None:
             turn = trajectory.turns[entry.turn]
-            prompt = prompts[turn.call].messages or ()
+            prompt = trajectory.calls[turn.call].input_messages or ()
             following = None if next_entry is None else next_entry.message
             yield Sample(entry.turn, trajectory.calls[turn.call], prompt, entry.message, turn.finish_reason, following)
 

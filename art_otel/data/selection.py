@@ -65,7 +65,7 @@ View: TypeAlias = Literal["tokens", "text", "made tokens"]
 StatusFilter: TypeAlias = Status | Iterable[Status] | None
 """One status or several; None is every status."""
 
-OUTLINE: Final = Wanted(prompts=False, messages=False, tokens=False)
+OUTLINE: Final = Wanted(messages=False, tokens=False)
 """What planning reads: neither messages nor tokens."""
 
 NOT_CHOSEN: Final = "not chosen"

@@ -245,7 +245,7 @@ class SequenceBuilder:
     @property
     def wanted(self) -> Wanted:
         """The parts of trajectories that are read."""
-        return Wanted(prompts=False, messages=self.tokenizer is not None, token_facts=self.token_facts)
+        return Wanted(messages=self.tokenizer is not None, token_facts=self.token_facts)
 
     def build(self, trajectory: Trajectory, turn_rewards: Sequence[TurnReward]) -> BuiltSequences:
         """Build the sequences of a selected trajectory. `turn_rewards` has shape (turns,).

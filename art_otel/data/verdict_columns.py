@@ -378,11 +378,9 @@ def _count(read: Columns, selected: Flags, decision: _Decision, report: BatchRep
     report.unusable_rewards += [read.column("rollout_id")[row].as_py() for row in rows]
     of_selected = selected[np.repeat(np.arange(read.rows), np.diff(read.call_ends))]
     report.context_exceeded = int((among(read.column("end"), {CONTEXT_EXCEEDED}) & selected).sum())
-    drifted, respelled = (
-        int((flags(pc.struct_field(read.calls, ["prompt", name]).is_valid()) & of_selected).sum())
-        for name in ("drifted_at", "respelled_at")
+    report.drifts, report.rewritten_prompts = (
+        int((flags(read.of_call(name).is_valid()) & of_selected).sum()) for name in ("drifted_at", "rewritten_at")
     )
-    report.drifts, report.respellings = drifted, respelled
 
 
 def _owners(read: Columns) -> Ints:
@@ -413,7 +411,7 @@ def _without_logprobs(read: Columns, chunks: Sequence[Chunk], decision: _Decisio
     in_part = trained & (tokens < sampled) & ~masked & (unscored > 0) & (unscored < sampled)
     counts = np.where(masked, tokens, np.minimum(unscored, tokens))
     rows = set(read.turn_rows[in_part].tolist())
-    for row, trajectory in read_numbered(chunks, Wanted(prompts=False, messages=False), rows) if rows else ():
+    for row, trajectory in read_numbered(chunks, Wanted(messages=False), rows) if rows else ():
         for turn in np.flatnonzero(in_part & (read.turn_rows == row)).tolist():
             logprobs = trajectory.turns[turn - int(read.turn_ends[row])].logprobs
             known = np.frombuffer(logprobs.data if logprobs else b"", "<f4")[: tokens[turn]]

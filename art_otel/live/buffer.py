@@ -419,8 +419,9 @@ class RunningCalls:
 
 def _calls_of(rollout_id: str, spans: "Sequence[Span]") -> "tuple[InferenceCall, ...]":
     from art_otel.trajectories import SpanGroup, build_trajectories  # noqa: PLC0415 # as above
+    from art_otel.trajectories.lineage import recorded_call  # noqa: PLC0415 # as above
 
     built = build_trajectories(SpanGroup(spans=spans)).trajectories
     only = built[0] if len(built) == 1 else None  # of another id where its trace is joined with others
     trajectory = by_rollout_id(built).get(rollout_id, only)
-    return () if trajectory is None else trajectory.calls
+    return () if trajectory is None else tuple(map(recorded_call, trajectory.calls))

@@ -28,26 +28,25 @@ from art_otel.errors import StorageError, StoreError
 from art_otel.store.files import DataFile, Rows, find_all_files, find_files
 from art_otel.store.report import SCHEMA_VERSION, VERSION_KEY, Part
 from art_otel.store.rows import Fields, restore_trajectory
-from art_otel.store.schema import CALL, PROMPT, READ_ROW, TRACES_ROW, TURN, Record
+from art_otel.store.schema import READ_ROW, TRACES_ROW, TURN, Record
 from art_otel.trajectories import GroupKey, RolloutTrace, Trajectory
 
-_MESSAGES: Final = frozenset({"edits", "messages", "message"})
-_TOKENS: Final = frozenset({"context_token_ids", "token_ids", "logprobs"})
+_MESSAGES: Final = frozenset({"message_nodes", "turns.list.element.message"})
+_TOKENS: Final = frozenset({"token_nodes", "turns.list.element.token_ids", "turns.list.element.logprobs"})
 _TOKEN_FACTS: Final = frozenset(TOKEN_FACTS)
-_SIZES: Final = frozenset({"prompt_tokens", "sampled_tokens", "unscored_tokens", "zero_logprobs"})
+_FOLLOWING: Final = frozenset(
+    {"parent", "token_parent", "prompt_tokens", "sampled_tokens", "unscored_tokens", "zero_logprobs"}
+)
 """Fields of turns that follow from the others."""
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """Which parts of a trajectory to read; what is left out is None, and () for edits.
+    """Which parts of a trajectory to read; what is left out is None.
 
-    `prompts` are the `input_messages` and `prompt_token_ids` of calls: `Trajectory.prompts` holds the same in less, for
-    whole prompts grow with the square of a conversation's length. `messages` are all messages, `tokens` all ids and
-    logprobs. Whole prompts, and the choices of calls, are read only with both. `token_facts` names what else of each
-    token is read with the ids.
+    `messages` are all messages, `tokens` all ids and logprobs. `token_facts` names what else of each token is read with
+    the ids.
     """
 
-    prompts: bool = True
     messages: bool = True
     tokens: bool = True
     token_facts: frozenset[str] = _TOKEN_FACTS
@@ -56,11 +55,12 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     def columns(self) -> list[str]:
         """Parquet's paths of the columns that hold them."""
         without = (frozenset() if self.messages else _MESSAGES) | (frozenset() if self.tokens else _TOKENS)
-        without |= _SIZES | (_TOKEN_FACTS - self.token_facts if self.tokens else _TOKEN_FACTS)
-        plain = [name for name in READ_ROW.names if name not in ("calls", "turns")]
-        calls = [name for name in CALL.names if name != "prompt"] + [f"prompt.{name}" for name in PROMPT.names]
-        paths = [f"calls.list.element.{name}" for name in calls] + [f"turns.list.element.{name}" for name in TURN.names]
-        return plain + [path for path in paths if path.rpartition(".")[2] not in without]
+        facts = self.token_facts if self.tokens else frozenset()
+        without |= {f"turns.list.element.{name}" for name in _FOLLOWING | (_TOKEN_FACTS - facts)}
+        plain = [name for name in READ_ROW.names if name != "turns"]
+        return [
+            path for path in (*plain, *[f"turns.list.element.{name}" for name in TURN.names]) if path not in without
+        ]
 
 
 WHOLE: Final = Wanted()
@@ -99,7 +99,6 @@ def read_trajectories(
     *,
     split: str | Iterable[str | None] | None = None,
     training_step: int | Iterable[int | None] | None = None,
-    prompts: bool = True,
     messages: bool = True,
     tokens: bool = True,
 ) -> Iterator[Trajectory]:
@@ -111,17 +110,14 @@ def read_trajectories(
     several (`range(10, 20)`); None among them selects trajectories without one. Files that have none of them, as the
     manifest says, are not opened.
 
-    Whole prompts repeat the conversation so far, so their size grows with the square of a conversation's length. If
-    `Trajectory.prompts` and `turns` are enough, use `prompts=False`: `input_messages` and `prompt_token_ids` of the
-    calls are then None. With `messages=False` or `tokens=False`, the messages or tokens of prompts and turns are None
-    (edits are empty), and so are whole prompts and choices of the calls.
+    With `messages=False` or `tokens=False`, the messages or tokens of prompts and turns are None, which takes less time.
 
     Raises UsageError for a file that is given twice. Raises StoreError: for a path without files at once, otherwise
     while iterating.
     """
     rows = Rows.of(split, training_step)
     files = [file for file in find_all_files(path) if file.part is None or rows.why_none_of(file.part) is None]
-    wanted = Wanted(prompts=prompts, messages=messages, tokens=tokens)
+    wanted = Wanted(messages=messages, tokens=tokens)
     return (trajectory for file in files for trajectory in _read_file(file, wanted, rows))
 
 
@@ -206,7 +202,7 @@ def _read_group(
     group: RowGroup, parquet: pq.ParquetFile, wanted: Wanted, rows: Sequence[int] | None = None
 ) -> Iterator[Trajectory]:
     table = group.read(parquet, wanted.columns)
-    trajectories = _restore(group.file, table if rows is None else _take(table, rows), wanted)
+    trajectories = _restore(group.file, table if rows is None else _take(table, rows))
     return (with_group_id(one, group.group_ids) for one in trajectories) if group.group_ids else trajectories
 
 
@@ -220,7 +216,7 @@ def with_group_id(trajectory: Trajectory, group_ids: Mapping[GroupKey, str]) -> 
     return trajectory if key is None else replace(trajectory, group_id=group_ids.get(key, key.group_id))
 
 
-def _restore(location: str, table: pa.Table, wanted: Wanted) -> Iterator[Trajectory]:
+def _restore(location: str, table: pa.Table) -> Iterator[Trajectory]:
     """The trajectories of a table's rows. Raises StoreError for a row that is none."""
     try:
         rows: list[Fields] = _assemble(READ_ROW, table)
@@ -228,13 +224,12 @@ def _restore(location: str, table: pa.Table, wanted: Wanted) -> Iterator[Traject
         if table.num_rows == 1:
             raise _misfit(location, table.column("rollout_id")[0].as_py(), error) from error
         for row in range(table.num_rows):  # find the one at fault
-            yield from _restore(location, table.slice(row, 1), wanted)
+            yield from _restore(location, table.slice(row, 1))
         return
     del table
-    whole = wanted.messages and wanted.tokens
     for row in rows:
         try:
-            yield restore_trajectory(row, prompts=wanted.prompts and whole, choices=whole)
+            yield restore_trajectory(row)
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:  # values out of place
             raise _misfit(location, row["rollout_id"], error) from error
 

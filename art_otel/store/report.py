@@ -19,7 +19,7 @@ from art_otel.errors import StoreError
 
 REPORT_NAME: Final = "_report.json"
 
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 """The version of the schema: it goes up with every change to what a reader must know."""
 
 VERSION_KEY: Final = b"art_otel.schema"

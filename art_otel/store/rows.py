@@ -4,8 +4,8 @@ Invariant: `restore_trajectory` gives back an equal trajectory, but for metrics 
 such numbers, and ART's reader refuses a file whose metrics hold null. What no trajectory has is refused.
 
 What several calls share stands once in a row, and in the bytes of a trajectory that goes from one process to another of
-the same version: of a call's prompt only what is new, its choices are the turns, and lists of tools and the objects of
-steps are positions in lists.
+the same version: messages and token ids as two trees, of which calls have the ends of their prompts, and lists of tools
+and the objects of steps as positions in lists.
 
 ART 0.5's own reader takes its ten columns as they are: metadata values are flat scalars, tool calls are JSON text in
 OpenAI's form, and one list of messages holds the main history. Source: `art.utils.trajectory_logging` of openpipe-art
@@ -14,55 +14,80 @@ OpenAI's form, and one list of messages holds the main history. Source: `art.uti
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, get_args
 
 import msgspec
 
-from art_otel.calls import Choice, InferenceCall, Message, RoutedExperts
+from art_otel.calls import CallFacts, Logprobs, Message, RoutedExperts, TokenIds, WeightVersion
 from art_otel.errors import StoreError
 from art_otel.spans import Value
 from art_otel.trajectories import (
-    Prompt,
-    RebuiltPrompt,
+    MESSAGE_ROOT,
+    TOKEN_ROOT,
+    Call,
+    MessageNode,
     RolloutTrace,
     Status,
+    TextUntrained,
+    TokenNode,
+    TokensUntrained,
     Trajectory,
     Turn,
+    in_order,
     main_history,
-    rebuild_prompts,
+    message_ends,
     rollout_traces,
+    token_ends,
 )
 
 _Value = TypeVar("_Value")
+_Node = TypeVar("_Node", MessageNode, TokenNode)
 
 Fields: TypeAlias = dict[str, Any]
 """The values of a row, a call or a turn, by the names of their columns."""
 
 
-class CallSource(NamedTuple):
-    """A call and its prompt. The numbers are positions in the row's `toolsets` and `objects`."""
+ROOT: Final = -1
+"""The position of a tree's root, which is no row: what every known prompt begins with."""
 
-    call: InferenceCall
-    prompt: Prompt
+
+class MessageSource(NamedTuple):
+    """A node of messages. `parent` and `restates` are positions of nodes; `message` is None where `turn` has it."""
+
+    parent: int | None
+    turn: int | None
+    restates: int | None
+    message: Message | None
+
+
+class RunSource(NamedTuple):
+    """A node of token ids. `parent` is the position of a node; `ids` is None where `turn` has them."""
+
+    parent: int | None
+    turn: int | None
+    kept: int | None
+    ids: TokenIds | None
+
+
+class CallSource(NamedTuple):
+    """A call. The numbers are positions of nodes, and in the row's `toolsets` and `objects`."""
+
+    call: Call
+    prompt_node: int | None
+    prompt_token_node: int | None
     toolset: int | None
     env_state: int | None
     extra: int | None
 
 
 class TurnSource(NamedTuple):
-    """A turn, the index that the server gave its choice, and how many tokens it has."""
+    """A turn, what its prompt continues, and how many ids its prompt has; None where they are unknown."""
 
     turn: Turn
-    choice_index: int
-
-    @property
-    def prompt_tokens(self) -> int | None:
-        """How many ids its prompt has; None where they are unknown."""
-        prompt = self.turn.prompt
-        return None if prompt.context_token_ids is None else prompt.kept_tokens + len(prompt.context_token_ids)
+    prompt_tokens: int | None
 
     @property
     def sampled_tokens(self) -> int | None:
@@ -113,6 +138,8 @@ class RowSource(NamedTuple):
     metadata: Mapping[str, Value]
     nested_metadata: Mapping[str, Value]
     messages: tuple[ArtMessage, ...] | None
+    message_nodes: tuple[MessageSource, ...]
+    token_nodes: tuple[RunSource, ...]
     calls: tuple[CallSource, ...]
     turns: tuple[TurnSource, ...]
     toolsets: tuple[str, ...]
@@ -121,22 +148,21 @@ class RowSource(NamedTuple):
 
 
 def row_source(trajectory: Trajectory, *, with_traces: bool = False) -> RowSource:
-    """The source of a trajectory's row.
-
-    Raises ValueError, TypeError or LookupError for values that are no JSON and for turns and prompts that are not
-    those of the calls.
-    """
+    """The source of a trajectory's row. Raises ValueError, TypeError or LookupError for values that are no JSON."""
     toolsets: SharedTexts[tuple[Value, ...]] = SharedTexts()
     objects: SharedTexts[dict[str, Value]] = SharedTexts()
+    message_nodes, message_positions = _message_sources(trajectory)
+    token_nodes, token_positions, lengths = _run_sources(trajectory)
     calls = tuple(
         CallSource(
             call,
-            prompt,
+            None if call.prompt_node is None else message_positions.get(id(call.prompt_node), ROOT),
+            None if call.prompt_token_node is None else token_positions.get(id(call.prompt_token_node), ROOT),
             None if call.tools is None else toolsets.position(call.tools),
             objects.position(call.env_state) if call.env_state else None,
             objects.position(call.extra) if call.extra else None,
         )
-        for call, prompt in zip(trajectory.calls, trajectory.prompts, strict=True)
+        for call in trajectory.calls
     )
     metadata, nested = art_metadata(trajectory.metadata)
     return RowSource(
@@ -145,46 +171,164 @@ def row_source(trajectory: Trajectory, *, with_traces: bool = False) -> RowSourc
         metadata=metadata,
         nested_metadata=nested,
         messages=art_messages(trajectory),
+        message_nodes=tuple(message_nodes),
+        token_nodes=tuple(token_nodes),
         calls=calls,
-        turns=tuple(_turn_sources(trajectory)),
+        turns=tuple(
+            TurnSource(turn, None if end is None else lengths.get(id(end), 0))
+            for call in trajectory.calls
+            for end in [call.prompt_token_node]
+            for turn in call.choices or ()
+        ),
         toolsets=toolsets.texts,
         objects=objects.texts,
         rollout_traces=rollout_traces(trajectory) if with_traces else None,
     )
 
 
-def restore_trajectory(row: Fields, *, prompts: bool = True, choices: bool = True) -> Trajectory:
-    """The trajectory of a row. Without `prompts` its calls lack their whole prompts, without `choices` their choices.
+def _message_sources(trajectory: Trajectory) -> tuple[list[MessageSource], dict[int, int]]:
+    """The nodes of messages in the order of the calls, and their positions by `id`."""
+    positions: dict[int, int] = {}
+    sources: list[MessageSource] = []
+    for node in in_order(message_ends(trajectory.calls)):
+        positions[id(node)] = len(positions)
+        sources.append(
+            MessageSource(
+                None if node.parent is None else positions.get(id(node.parent), ROOT),
+                node.turn,
+                None if node.restates is None else positions[id(node.restates)],
+                node.message if node.turn is None else None,
+            )
+        )
+    return sources, positions
 
-    Raises ValueError, TypeError or LookupError for a row that no trajectory has.
-    """
+
+def _run_sources(trajectory: Trajectory) -> tuple[list[RunSource], dict[int, int], dict[int, int]]:
+    """The nodes of token ids in the order of the calls, their positions, and how long their paths are, by `id`."""
+    positions: dict[int, int] = {}
+    lengths: dict[int, int] = {}
+    sources: list[RunSource] = []
+    for node in in_order(token_ends(trajectory.calls)):
+        before = node.parent
+        start = 0 if before is None else lengths.get(id(before), 0)
+        if before is not None and node.kept is not None:
+            start += node.kept - len(before.ids or ())
+        positions[id(node)] = len(positions)
+        lengths[id(node)] = start + len(node.ids or ())
+        sources.append(
+            RunSource(
+                None if before is None else positions.get(id(before), ROOT),
+                node.turn,
+                node.kept,
+                node.ids if node.turn is None else None,
+            )
+        )
+    return sources, positions, lengths
+
+
+def restore_trajectory(row: Fields) -> Trajectory:
+    """The trajectory of a row. Raises ValueError, TypeError or LookupError for a row that no trajectory has."""
     _check(row)
     unchanged = {name: value for name, value in row.items() if name not in _RESTORED}
-    asked = tuple(call["prompt"] for call in row["calls"])
-    turns = tuple(_turn(fields, asked[fields["call"]]) for fields in row["turns"])
-    whole_prompts = rebuild_prompts(asked, turns) if prompts else (RebuiltPrompt(),) * len(asked)
-    choices_of = _choices(turns, row["turns"]) if choices else {}
     return Trajectory(
         **unchanged,
         incomplete_reasons=dict(row["incomplete_reasons"]),
         metrics={name: value for name, value in row["metrics"].items() if value is not None},
         metadata=row["metadata"] | row["nested_metadata"],
-        calls=tuple(
-            _call(fields, row["toolsets"], row["objects"], prompt, choices_of.get(position))
-            for position, (fields, prompt) in enumerate(zip(row["calls"], whole_prompts, strict=True))
-        ),
-        prompts=asked,
-        turns=turns,
+        calls=_restore_calls(row),
     )
 
 
-def _turn_sources(trajectory: Trajectory) -> Iterator[TurnSource]:
-    for position, turn in enumerate(trajectory.turns):
-        call, prompt = trajectory.calls[turn.call], trajectory.prompts[turn.call]
-        if turn.prompt is not prompt and turn.prompt != prompt:
-            raise ValueError(f"turn {position} has another prompt than its call {turn.call}")
-        # Calls that were read without their choices have none; positions are then the best that is known.
-        yield TurnSource(turn, turn.choice if call.choices is None else call.choices[turn.choice].index)
+def _restore_calls(row: Fields) -> tuple[Call, ...]:
+    """The calls of a row with their turns, and the trees that they point into."""
+    sampled: Sequence[Fields] = row["turns"]
+    messages = _restore_messages(row["message_nodes"] or (), sampled)
+    tokens = _restore_runs(row["token_nodes"] or (), sampled)
+    message_of = {node.turn: node for node in messages if node.turn is not None}
+    token_of = {node.turn: node for node in tokens if node.turn is not None}
+    choices: dict[int, list[Turn]] = {}
+    for position, fields in enumerate(sampled):
+        of_call = choices.setdefault(fields["call"], [])
+        if fields["choice"] != len(of_call):
+            raise ValueError(f"turn {position} is not choice {len(of_call)} of call {fields['call']}")
+        of_call.append(
+            Turn(
+                call=fields["call"],
+                choice=fields["choice"],
+                index=fields["index"],
+                finish_reason=fields["finish_reason"],
+                message_node=message_of.get(position),
+                token_node=token_of.get(position),
+                tokens_untrained=fields["tokens_untrained"],
+                text_untrained=fields["text_untrained"],
+            )
+        )
+    calls: list[Call] = []
+    for position, fields in enumerate(row["calls"]):
+        toolset, env_state, extra = fields.pop("toolset"), fields.pop("env_state"), fields.pop("extra")
+        prompt_node, prompt_token_node = fields.pop("prompt_node"), fields.pop("prompt_token_node")
+        of_call = choices.get(position)
+        calls.append(
+            Call(
+                **fields,
+                # Values of their own: an app may change what it gets.
+                tools=None if toolset is None else list_of(row["toolsets"][toolset]),
+                env_state={} if env_state is None else object_of(row["objects"][env_state]),
+                extra={} if extra is None else object_of(row["objects"][extra]),
+                prompt_node=_node_at(prompt_node, messages, MESSAGE_ROOT),
+                prompt_token_node=_node_at(prompt_token_node, tokens, TOKEN_ROOT),
+                choices=None if of_call is None else tuple(of_call),
+            )
+        )
+    return tuple(calls)
+
+
+def _restore_messages(rows: Sequence[MessageSource], sampled: Sequence[Fields]) -> list[MessageNode]:
+    nodes: list[MessageNode] = []
+    for parent, turn, restates, message in rows:
+        said: Message | None = message if turn is None else sampled[turn]["message"]
+        if said is None:
+            raise ValueError(f"message node {len(nodes)} has no message")
+        nodes.append(
+            MessageNode(
+                parent=_node_at(parent, nodes, MESSAGE_ROOT),
+                message=said,
+                turn=turn,
+                restates=None if restates is None else _node_at(restates, nodes, MESSAGE_ROOT),
+            )
+        )
+    return nodes
+
+
+def _restore_runs(rows: Sequence[RunSource], sampled: Sequence[Fields]) -> list[TokenNode]:
+    nodes: list[TokenNode] = []
+    for parent, turn, kept, ids in rows:
+        before = _node_at(parent, nodes, TOKEN_ROOT)
+        facts: Fields = {} if turn is None else sampled[turn]
+        if kept is not None and not (before is not None and 0 <= kept <= len(before.ids or ())):
+            raise ValueError(f"token node {len(nodes)} keeps {kept} ids of a run that has fewer")
+        nodes.append(
+            TokenNode(
+                parent=before,
+                kept=kept,
+                ids=ids if turn is None else facts["token_ids"],
+                turn=turn,
+                logprobs=facts.get("logprobs"),
+                weight_versions=facts.get("weight_versions"),
+                routed_experts=facts.get("routed_experts"),
+                sampling_mask=facts.get("sampling_mask"),
+            )
+        )
+    return nodes
+
+
+def _node_at(position: int | None, nodes: Sequence[_Node], root: _Node) -> _Node | None:
+    """The node at a position, which is one of those that stand before. Raises ValueError for any other number."""
+    if position is None:
+        return None
+    if not ROOT <= position < len(nodes):
+        raise ValueError(f"a path goes on from node {position}, of {len(nodes)} before it")
+    return root if position == ROOT else nodes[position]
 
 
 class SharedTexts(Generic[_Value]):
@@ -267,6 +411,8 @@ _RESTORED: Final = frozenset(
         "nested_metadata",
         "toolsets",
         "objects",
+        "message_nodes",
+        "token_nodes",
         "calls",
         "turns",
     ]
@@ -281,88 +427,14 @@ def _check(row: Fields) -> None:
         raise ValueError("revision is missing")
     if row["status"] not in get_args(Status):
         raise ValueError(f"{row['status']!r} is no status")
-    for position, call in enumerate(row["calls"]):
-        if call["prompt"] is None:
-            raise ValueError(f"call {position} has no prompt")
     for position, turn in enumerate(row["turns"]):
         if not 0 <= turn["call"] < len(row["calls"]):
             raise ValueError(f"turn {position} is of call {turn['call']}, of {len(row['calls'])} calls")
 
 
-def _turn(fields: Fields, prompt: Prompt) -> Turn:
-    """A turn with the prompt of its call. Each field is named, which takes half the time of `**fields`."""
-    return Turn(
-        call=fields["call"],
-        choice=fields["choice"],
-        prompt=prompt,
-        message=fields["message"],
-        finish_reason=fields["finish_reason"],
-        token_ids=fields["token_ids"],
-        logprobs=fields["logprobs"],
-        weight_versions=fields["weight_versions"],
-        routed_experts=fields["routed_experts"],
-        sampling_mask=fields["sampling_mask"],
-        tokens_untrained=fields["tokens_untrained"],
-        text_untrained=fields["text_untrained"],
-    )
-
-
-def _choices(turns: Sequence[Turn], rows: Sequence[Fields]) -> dict[int, list[Choice]]:
-    """The choices of each call that has any, in their order. Raises ValueError for a turn that is out of place."""
-    choices: dict[int, list[Choice]] = {}
-    for position, (turn, fields) in enumerate(zip(turns, rows, strict=True)):
-        if turn.message is None:  # it was read without messages and written again
-            continue
-        of_call = choices.setdefault(turn.call, [])
-        index: int | None = fields["choice_index"]
-        if turn.choice != len(of_call) or index is None:
-            raise ValueError(f"turn {position} is not choice {len(of_call)} of call {turn.call}")
-        of_call.append(make_choice(index, turn))
-    return choices
-
-
-def make_choice(index: int, turn: Turn) -> Choice:
-    """The choice that a turn was made of. Raises ValueError where its message is unknown."""
-    if turn.message is None:
-        raise ValueError("a choice has no message")
-    return Choice(
-        index=index,
-        message=turn.message,
-        finish_reason=turn.finish_reason,
-        token_ids=turn.token_ids,
-        logprobs=turn.logprobs,
-        weight_versions=turn.weight_versions,
-        routed_experts=turn.routed_experts,
-        sampling_mask=turn.sampling_mask,
-    )
-
-
 def routed_experts_of(data: bytes | None, **shape: int) -> RoutedExperts | None:
     """The routed experts of a turn; None where it has none."""
     return None if data is None else RoutedExperts(data=data, **shape)
-
-
-def _call(
-    fields: Fields,
-    toolsets: Sequence[str],
-    objects: Sequence[str],
-    prompt: RebuiltPrompt,
-    choices: Sequence[Choice] | None,
-) -> InferenceCall:
-    """A call with its whole prompt and its choices, and with values of its own of what it shares with others."""
-    del fields["prompt"]
-    toolset: int | None = fields.pop("toolset")
-    env_state: int | None = fields.pop("env_state")
-    extra: int | None = fields.pop("extra")
-    return InferenceCall(
-        **fields,
-        tools=None if toolset is None else list_of(toolsets[toolset]),
-        input_messages=prompt.messages,
-        prompt_token_ids=prompt.token_ids,
-        choices=None if choices is None else tuple(choices),
-        env_state={} if env_state is None else object_of(objects[env_state]),
-        extra={} if extra is None else object_of(objects[extra]),
-    )
 
 
 # JSON values are text, because Arrow would merge objects of different keys into one struct.
@@ -402,25 +474,44 @@ def list_of(text: str | msgspec.Raw) -> tuple[Value, ...]:
     return tuple(_LIST.decode(text))
 
 
-_NOT_HERE: Final = Prompt()
+class _SentCall(msgspec.Struct, frozen=True, array_like=True):
+    """What is known of a call. The numbers are positions, as those of `CallSource`."""
 
-
-class _SharingCall(msgspec.Struct, frozen=True, array_like=True):
-    """A call without its prompt and choices. The numbers are positions in `shared`; `choices` are the server's."""
-
-    call: InferenceCall
-    tools: int | None
+    facts: CallFacts
+    prompt_node: int | None
+    prompt_token_node: int | None
+    toolset: int | None
     env_state: int | None
     extra: int | None
-    choices: tuple[int, ...] | None
+
+
+class _SentTurn(msgspec.Struct, frozen=True, array_like=True):
+    """A turn with what its nodes have."""
+
+    call: int
+    choice: int
+    index: int
+    finish_reason: str | None
+    message: Message | None
+    token_ids: TokenIds | None
+    logprobs: Logprobs | None
+    weight_versions: tuple[WeightVersion, ...] | None
+    routed_experts: RoutedExperts | None
+    sampling_mask: tuple[TokenIds, ...] | None
+    tokens_untrained: TokensUntrained | None
+    text_untrained: TextUntrained | None
 
 
 class _Parcel(msgspec.Struct, frozen=True, array_like=True):
-    """A trajectory without its calls, whose turns lack their prompts."""
+    """A trajectory without its calls, and what its row has of them."""
 
     trajectory: Trajectory
-    calls: tuple[_SharingCall, ...]
-    shared: tuple[msgspec.Raw, ...]
+    message_nodes: tuple[MessageSource, ...]
+    token_nodes: tuple[RunSource, ...]
+    calls: tuple[_SentCall, ...]
+    turns: tuple[_SentTurn, ...]
+    toolsets: tuple[str, ...]
+    objects: tuple[str, ...]
 
 
 _PARCEL: Final = msgspec.json.Decoder(_Parcel)
@@ -428,54 +519,51 @@ _PARCEL: Final = msgspec.json.Decoder(_Parcel)
 
 def encode_trajectory(trajectory: Trajectory) -> bytes:
     """Encode a trajectory, for another process. Raises TypeError or ValueError for values that are no JSON."""
-    shared: SharedTexts[Value] = SharedTexts()
-    calls = tuple(_shortened(call, shared) for call in trajectory.calls)
-    rest = replace(
-        trajectory,
-        metrics={name: value for name, value in trajectory.metrics.items() if math.isfinite(value)},
-        calls=(),
-        turns=tuple(msgspec.structs.replace(turn, prompt=_NOT_HERE) for turn in trajectory.turns),
+    source = row_source(trajectory)
+    return _ENCODER.encode(
+        _Parcel(
+            trajectory=replace(trajectory, metrics=source.metrics, calls=()),
+            message_nodes=source.message_nodes,
+            token_nodes=source.token_nodes,
+            calls=tuple(
+                _SentCall(
+                    CallFacts(**{name: getattr(call.call, name) for name in _SENT_FACTS}),
+                    call.prompt_node,
+                    call.prompt_token_node,
+                    call.toolset,
+                    call.env_state,
+                    call.extra,
+                )
+                for call in source.calls
+            ),
+            turns=tuple(
+                _SentTurn(*[getattr(turn, name) for name in _SentTurn.__struct_fields__]) for turn in trajectory.turns
+            ),
+            toolsets=source.toolsets,
+            objects=source.objects,
+        )
     )
-    texts = tuple(msgspec.Raw(text.encode()) for text in shared.texts)
-    return _ENCODER.encode(_Parcel(trajectory=rest, calls=calls, shared=texts))
+
+
+_SENT_FACTS: Final = tuple(name for name in CallFacts.__struct_fields__ if name not in ("tools", "env_state", "extra"))
 
 
 def decode_trajectory(data: bytes) -> Trajectory:
     """Read what `encode_trajectory` gave. Raises StoreError for anything else."""
     try:
-        return _whole(_PARCEL.decode(data))
+        parcel = _PARCEL.decode(data)
+        calls: list[Fields] = []
+        for sent in parcel.calls:
+            fields: Fields = {name: getattr(sent.facts, name) for name in _SENT_FACTS}
+            calls.append(fields | {name: getattr(sent, name) for name in _SentCall.__struct_fields__[1:]})
+        row: Fields = {
+            "message_nodes": parcel.message_nodes,
+            "token_nodes": parcel.token_nodes,
+            "calls": calls,
+            "turns": [msgspec.structs.asdict(turn) for turn in parcel.turns],
+            "toolsets": parcel.toolsets,
+            "objects": parcel.objects,
+        }
+        return replace(parcel.trajectory, calls=_restore_calls(row))
     except (ValueError, LookupError) as error:
         raise StoreError(f"a received rollout: this is no trajectory: {error}") from error
-
-
-def _shortened(call: InferenceCall, shared: SharedTexts[Value]) -> _SharingCall:
-    return _SharingCall(
-        call=msgspec.structs.replace(
-            call, input_messages=None, prompt_token_ids=None, choices=None, tools=None, env_state={}, extra={}
-        ),
-        tools=None if call.tools is None else shared.position(call.tools),
-        env_state=shared.position(call.env_state) if call.env_state else None,
-        extra=shared.position(call.extra) if call.extra else None,
-        choices=None if call.choices is None else tuple(choice.index for choice in call.choices),
-    )
-
-
-def _whole(parcel: _Parcel) -> Trajectory:
-    prompts = parcel.trajectory.prompts
-    turns = tuple(msgspec.structs.replace(turn, prompt=prompts[turn.call]) for turn in parcel.trajectory.turns)
-    choices: dict[tuple[int, int], Turn] = {(turn.call, turn.choice): turn for turn in turns}
-    calls = tuple(
-        msgspec.structs.replace(
-            each.call,
-            input_messages=whole.messages,
-            prompt_token_ids=whole.token_ids,
-            choices=None
-            if each.choices is None
-            else tuple(make_choice(index, choices[call, choice]) for choice, index in enumerate(each.choices)),
-            tools=None if each.tools is None else list_of(parcel.shared[each.tools]),
-            env_state={} if each.env_state is None else object_of(parcel.shared[each.env_state]),
-            extra={} if each.extra is None else object_of(parcel.shared[each.extra]),
-        )
-        for call, (each, whole) in enumerate(zip(parcel.calls, rebuild_prompts(prompts, turns), strict=True))
-    )
-    return replace(parcel.trajectory, calls=calls, turns=turns)

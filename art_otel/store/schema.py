@@ -29,7 +29,9 @@ from art_otel.calls import Gap, Logprobs, Message, TokenIds, ToolCall, Usage, We
 from art_otel.store.report import SCHEMA_VERSION, VERSION_KEY
 from art_otel.store.rows import (
     ArtMessage,
+    MessageSource,
     RowSource,
+    RunSource,
     group_index,
     json_text,
     list_of,
@@ -39,7 +41,7 @@ from art_otel.store.rows import (
     value_of,
     value_text,
 )
-from art_otel.trajectories import AddedMessage, Edit, PolicyVersions, Prompt, Reward, ToolExecution
+from art_otel.trajectories import AddedMessage, PolicyVersions, Reward, ToolExecution
 
 
 class Scalar(msgspec.Struct, frozen=True):
@@ -347,24 +349,16 @@ _REWARD = Record(
 
 _USAGE = Record(Usage, _columns(_INT, "input_tokens output_tokens total_tokens cached_tokens reasoning_tokens"))
 
-_EDIT = Record(Edit, (Column("index", _POSITION), Column("message", _MESSAGE)))
-
 _WEIGHT_VERSION = Record(WeightVersion, (Column("version", _TEXT), *_columns(_POSITION, "start end")))
 _ROUTED_EXPERTS = Record(routed_experts_of, (Column("data", _BYTES), *_columns(_POSITION, "layers experts width")))
 
-PROMPT: Final = Record(
-    Prompt,
-    (
-        *_columns(_POSITION, "parent token_parent"),
-        Column("kept_messages", _INT),
-        Column("edits", ListOf(_EDIT, null=())),  # null where messages are not read
-        Column("messages", ListOf(_MESSAGE)),
-        Column("kept_tokens", _INT),
-        Column("context_token_ids", _TOKEN_IDS),
-        *_columns(_INT, "drifted_at respelled_at"),
-    ),
+MESSAGE_NODE: Final = Record(
+    MessageSource, (*_columns(_POSITION, "parent turn restates"), Column("message", _MESSAGE)), eager=True
 )
-"""The fields of a call's prompt."""
+"""The fields of a node of messages."""
+
+TOKEN_NODE: Final = Record(RunSource, (*_columns(_POSITION, "parent turn kept"), Column("ids", _TOKEN_IDS)), eager=True)
+"""The fields of a node of token ids."""
 
 _GAP: Final = Record(Gap, _columns(_TEXT, "kind field evidence"))
 
@@ -387,7 +381,8 @@ CALL: Final = Record(
         Column("media", ListOf(_TEXT, null=()), "call.media"),
         Column("conventions", _TEXTS, "call.conventions"),
         *_columns(_POSITION, "env_state extra"),
-        Column("prompt", PROMPT),
+        *_columns(_POSITION, "prompt_node prompt_token_node"),
+        *_columns(_INT, "drifted_at rewritten_at", "call."),
     ),
     eager=True,
 )
@@ -397,7 +392,8 @@ TURN: Final = Record(
     dict,
     (
         *_columns(_POSITION, "call choice", "turn."),
-        Column("choice_index", _INT),
+        Column("index", _INT, "turn.index"),
+        *_columns(_POSITION, "parent token_parent", "turn."),
         *_columns(_TEXT, "tokens_untrained text_untrained", "turn."),
         Column("message", _MESSAGE, "turn.message"),
         Column("finish_reason", _TEXT, "turn.finish_reason"),
@@ -473,6 +469,8 @@ ROW: Final = Record(
         Column("rewards", ListOf(_REWARD), "trajectory.rewards"),
         Column("nested_metadata", _OBJECT),
         *_columns(_TEXTS, "toolsets objects"),
+        Column("message_nodes", ListOf(MESSAGE_NODE)),
+        Column("token_nodes", ListOf(TOKEN_NODE)),
         Column("calls", ListOf(CALL)),
         Column("turns", ListOf(TURN)),
         Column("tool_calls", ListOf(_TOOL_EXECUTION), "trajectory.tool_calls"),

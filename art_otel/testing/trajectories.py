@@ -1,6 +1,6 @@
 """Strategies for whole trajectories.
 
-Invariant: the prompts and turns of a trajectory are the lineage of its calls.
+Invariant: the calls of a trajectory are a lineage.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ from art_otel.trajectories.model import AddedMessage, PolicyVersions, Trajectory
 
 @st.composite
 def lineages(draw: DrawFn, *, max_calls: int = 4) -> Lineage:
-    """Calls of an agent in causal order with their prompts and turns.
+    """Calls of an agent in causal order.
 
     There are branches, retries, n > 1, edited messages, prompts that were tokenized or written anew, failed calls and
     whatever is unknown.
@@ -87,7 +87,7 @@ def _continued(draw: DrawFn, calls: Sequence[InferenceCall]) -> tuple[tuple[Mess
 
 @st.composite
 def trajectories(draw: DrawFn, rollout_ids: SearchStrategy[str] = TEXT, *, max_calls: int = 4) -> Trajectory:
-    """Whole trajectories, whose prompts and turns are the lineage of their calls."""
+    """Whole trajectories."""
     lineage = draw(lineages(max_calls=max_calls))
     ran = draw(st.lists(tool_executions(), max_size=2))
     turns = range(len(lineage.turns))
@@ -96,8 +96,6 @@ def trajectories(draw: DrawFn, rollout_ids: SearchStrategy[str] = TEXT, *, max_c
     return Trajectory(
         rollout_id=draw(rollout_ids),
         calls=lineage.calls,
-        prompts=lineage.prompts,
-        turns=lineage.turns,
         tool_calls=tuple(structs.replace(tool, turn=draw(askers)) for tool in ran),
         added_messages=tuple(draw(added)) if turns else (),
         **draw(_REST_OF_TRAJECTORY),

@@ -21,13 +21,10 @@ if not defer_imports(__name__):
     from art_otel.trajectories.history import CompletionSpan as CompletionSpan
     from art_otel.trajectories.history import History as History
     from art_otel.trajectories.history import HistoryMessage as HistoryMessage
-    from art_otel.trajectories.history import RebuiltPrompt as RebuiltPrompt
     from art_otel.trajectories.history import TokenHistory as TokenHistory
     from art_otel.trajectories.history import histories as histories
     from art_otel.trajectories.history import history_of as history_of
     from art_otel.trajectories.history import main_history as main_history
-    from art_otel.trajectories.history import rebuild_prompts as rebuild_prompts
-    from art_otel.trajectories.history import text_only_histories as text_only_histories
     from art_otel.trajectories.history import token_histories as token_histories
     from art_otel.trajectories.json_views import ChatMessage as ChatMessage
     from art_otel.trajectories.json_views import RolloutTrace as RolloutTrace
@@ -38,10 +35,9 @@ if not defer_imports(__name__):
     from art_otel.trajectories.json_views import trajectory_json as trajectory_json
     from art_otel.trajectories.json_views import trajectory_schema as trajectory_schema
     from art_otel.trajectories.model import AddedMessage as AddedMessage
-    from art_otel.trajectories.model import Edit as Edit
+    from art_otel.trajectories.model import Call as Call
     from art_otel.trajectories.model import GroupKey as GroupKey
     from art_otel.trajectories.model import PolicyVersions as PolicyVersions
-    from art_otel.trajectories.model import Prompt as Prompt
     from art_otel.trajectories.model import Reward as Reward
     from art_otel.trajectories.model import Status as Status
     from art_otel.trajectories.model import TextUntrained as TextUntrained
@@ -53,9 +49,12 @@ if not defer_imports(__name__):
     from art_otel.trajectories.model import aggregate as aggregate
     from art_otel.trajectories.model import final_reward as final_reward
     from art_otel.trajectories.model import first_and_last_known as first_and_last_known
+    from art_otel.trajectories.model import message_ends as message_ends
+    from art_otel.trajectories.model import token_ends as token_ends
     from art_otel.trajectories.model import version_of as version_of
     from art_otel.trajectories.model import versions_in as versions_in
     from art_otel.trajectories.model import with_token_facts as with_token_facts
+    from art_otel.trajectories.model import with_turns as with_turns
     from art_otel.trajectories.reward_addresses import ADVICE as ADVICE
     from art_otel.trajectories.reward_addresses import NO_RESPONSE as NO_RESPONSE
     from art_otel.trajectories.reward_addresses import NO_ROLLOUT as NO_ROLLOUT
@@ -66,3 +65,9 @@ if not defer_imports(__name__):
     from art_otel.trajectories.reward_addresses import external_rewards as external_rewards
     from art_otel.trajectories.span_context import declared_id as declared_id
     from art_otel.trajectories.span_context import joined_id as joined_id
+    from art_otel.trajectories.trees import MESSAGE_ROOT as MESSAGE_ROOT
+    from art_otel.trajectories.trees import TOKEN_ROOT as TOKEN_ROOT
+    from art_otel.trajectories.trees import MessageNode as MessageNode
+    from art_otel.trajectories.trees import TokenNode as TokenNode
+    from art_otel.trajectories.trees import in_order as in_order
+    from art_otel.trajectories.trees import path_to as path_to

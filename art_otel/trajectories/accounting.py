@@ -18,12 +18,11 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-from art_otel.calls import InferenceCall
 from art_otel.conventions import Role, names_model
 from art_otel.spans import LogRecord, Quarantined, Span, SpanKey, SpanTree, extend_sorted
 from art_otel.spans.span import Kind
 from art_otel.spans.tree import deduplicate, take_out_cycles
-from art_otel.trajectories.model import Trajectory
+from art_otel.trajectories.model import Call, Trajectory
 from art_otel.trajectories.rewards import Attribution
 from art_otel.trajectories.rollouts import RolloutAssignment
 from art_otel.trajectories.span_context import CorrelatedLogs
@@ -253,7 +252,7 @@ def _count_trajectories(stats: AssemblyStats, group: AssembledGroup) -> None:
                 stats.calls_without_content[group.tree.spans[call.trace_id, call.span_id].scope.name] += 1
 
 
-def is_without_content(call: InferenceCall) -> bool:
+def is_without_content(call: Call) -> bool:
     """Whether nothing of the conversation was captured, and nothing says that it was lost."""
-    is_unknown = call.input_messages is None and call.choices is None
+    is_unknown = call.prompt_node is None and call.choices is None
     return is_unknown and all(gap.kind == "off" for gap in call.gaps)

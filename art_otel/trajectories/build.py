@@ -13,7 +13,7 @@ give to them. The steps run in this order:
       find_losses              quarantine        -> what the traces lost
     for each rollout
       read_rollout_attributes  its own span      -> name, group, status, metrics, metadata
-      build_lineage            its calls         -> what each prompt continues: prompts and turns (see `model`)
+      build_lineage            its calls         -> what each prompt continues: the trees, and turns (see `model`)
       find_incomplete          tree and lineage  -> what is missing, by reason
       find_tool_executions     tool spans        -> the tools that ran, and the turns that asked for them
     count_group                all of that       -> where every record went (`AssemblyStats`)
@@ -27,7 +27,7 @@ from typing import Final
 import msgspec
 
 from art_otel.attributes import EXTRA, PROMPT
-from art_otel.calls import InferenceCall
+from art_otel.calls import CallFacts
 from art_otel.conventions import RecordedMessage, Role, may_be_run, rewards_of, role_of
 from art_otel.spans import LogRecord, Quarantined, Span, SpanKey, SpanTree, Value, build_tree
 from art_otel.trajectories.accounting import (
@@ -198,8 +198,6 @@ def _build_trajectory(
         logs=rollout_attributes.logs,
         tools=_tool_definitions(lineage.calls),
         calls=lineage.calls,
-        prompts=lineage.prompts,
-        turns=lineage.turns,
         tool_calls=find_tool_executions((span for span in rollout.spans if roles[span.key] == "tool"), lineage, tree),
         added_messages=tuple(_added_messages(rollout_attributes.added_messages, lineage)),
     )
@@ -209,13 +207,13 @@ def _added_messages(recorded: Iterable[RecordedMessage], lineage: Lineage) -> It
     """The messages that the app put behind completions, where the completions are known."""
     turns: Mapping[tuple[str | None, int], int] | None = None
     for one in recorded:
-        turns = turns_by_completion(lineage.calls, lineage.turns) if turns is None else turns
+        turns = turns_by_completion(lineage.calls) if turns is None else turns
         turn = turns.get((one.completion_id, one.choice))
         if turn is not None:
             yield AddedMessage(turn=turn, message=one.message)
 
 
-def _with_prompt_outcomes(metadata: Mapping[str, Value], calls: Iterable[InferenceCall]) -> Mapping[str, Value]:
+def _with_prompt_outcomes(metadata: Mapping[str, Value], calls: Iterable[CallFacts]) -> Mapping[str, Value]:
     """The metadata with how many prompts of exact tokens were spliced, needed nothing, and so on, as calls say."""
     outcomes = [outcome for call in calls if (outcome := call.extra.get(_PROMPT)) in _OUTCOMES]
     if not outcomes:
@@ -225,7 +223,7 @@ def _with_prompt_outcomes(metadata: Mapping[str, Value], calls: Iterable[Inferen
     return {name: together[name] for name in sorted(together)}
 
 
-def _tool_definitions(calls: Iterable[InferenceCall]) -> tuple[Value, ...]:
+def _tool_definitions(calls: Iterable[CallFacts]) -> tuple[Value, ...]:
     """Every tool definition of any call, in the order of first use, as values of their own."""
     definitions: dict[bytes, bytes] = {}
     for call in calls:

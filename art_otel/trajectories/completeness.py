@@ -33,6 +33,7 @@ from art_otel.trajectories.span_context import (
     may_be_one_process,
     spans_counted_on,
 )
+from art_otel.trajectories.trees import last_turn
 from art_otel.trajectories.wholeness import REASONS, Concern, count_gaps, what_is_said
 
 MISSING_ROOT: Final = "missing root"
@@ -161,7 +162,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
 
 def find_incomplete(evidence: Evidence, tree: SpanTree) -> dict[str, int]:
     """Count what is missing by reason, in the order of EXPLANATIONS. Empty means complete."""
-    root, spans, calls = evidence.root, evidence.spans, evidence.lineage.calls
+    root, spans, calls = evidence.root, evidence.spans, evidence.lineage.recorded
     losing = [
         span for span in spans if _has_dropped_data(span) and _matters(span, root) and span.key not in evidence.call_of
     ]
@@ -291,7 +292,7 @@ def _count_unsampled(lineage: Lineage) -> dict[str, int]:
     behind = list(_behind_completions(lineage))
     if not behind:
         return {}
-    calls = lineage.calls
+    calls = lineage.recorded
     prefixes = [lineage.numbers.of(call.input_messages or ()) for call in calls]
     asked = {its_prefixes[-1] for its_prefixes in prefixes}
     recorded = {what_is_said(choice.message) for call in calls for choice in call.choices or ()}
@@ -308,12 +309,13 @@ def _count_unsampled(lineage: Lineage) -> dict[str, int]:
 
 def _behind_completions(lineage: Lineage) -> Iterator[tuple[int, int]]:
     """The positions of assistant's messages in prompts, behind the completion that the prompt continues."""
-    calls = lineage.calls
-    for index, (call, prompt) in enumerate(zip(calls, lineage.prompts, strict=True)):
-        if prompt.parent is None:
+    calls, turns = lineage.recorded, lineage.turns
+    for index, (recorded, call) in enumerate(zip(calls, lineage.calls, strict=True)):
+        parent = last_turn(call.prompt_node)
+        if parent is None:
             continue
-        messages = call.input_messages or ()
-        path = len(calls[lineage.turns[prompt.parent].call].input_messages or ()) + 1
+        messages = recorded.input_messages or ()
+        path = len(calls[turns[parent].call].input_messages or ()) + 1
         for at in range(path, len(messages) - 1):
             if messages[at].role == "assistant":
                 yield index, at

@@ -10,16 +10,17 @@ the server saw. Every completion to train that has ids is trained exactly once: 
 it.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, overload
+from dataclasses import dataclass
+from typing import Any, overload
 
-from art_otel.calls import InferenceCall, Logprobs, Message, TokenIds, ToolCall
+from art_otel.calls import Logprobs, Message, TokenIds, ToolCall
 from art_otel.trajectories.display import messages_html
 from art_otel.trajectories.json_views import request_message
 from art_otel.trajectories.lineage import turns_by_completion
-from art_otel.trajectories.model import AddedMessage, Prompt, Trajectory, Turn
+from art_otel.trajectories.model import Trajectory, Turn
+from art_otel.trajectories.trees import MessageNode, path_to, runs_to
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,77 +97,32 @@ class History(Sequence[HistoryMessage]):
 
 def histories(trajectory: Trajectory) -> tuple[History, ...]:
     """Return the message histories: every message path from a root turn to a leaf, in the order of the leaves."""
-    first_leaves = _first_leaves(trajectory.turns, _known_paths(trajectory.turns))
-    return tuple(_history(trajectory, leaf, first_leaves) for leaf in leaves(trajectory.turns))
+    parents = [turn.parent for turn in trajectory.turns]
+    first_leaves = _first_leaves(trajectory, parents)
+    return tuple(_history(trajectory, leaf, first_leaves) for leaf in leaves(parents))
 
 
-def history_of(
-    calls: Sequence[InferenceCall],
-    turns: Sequence[Turn],
-    completion_id: str,
-    choice: int = 0,
-    added: Iterable[AddedMessage] = (),
-) -> History | None:
+def history_of(trajectory: Trajectory, completion_id: str, choice: int = 0) -> History | None:
     """The messages up to and with a completion, as its call had them, and what was put behind it.
 
     `trained` says of a sampled message that it is to be trained. None where there is no such completion, or its
     messages are unknown. Of several responses of one id it is the last.
     """
-    position = turns_by_completion(calls, turns).get((completion_id, choice))
-    prompt = None if position is None else calls[turns[position].call].input_messages
-    sampled = None if position is None else turns[position].message
-    if position is None or prompt is None or sampled is None:
+    position = turns_by_completion(trajectory.calls).get((completion_id, choice))
+    node = None if position is None else trajectory.turns[position].message_node
+    if position is None or node is None or node.parent is None:
         return None
-    entries = [
-        _entry(message, turn, calls, turns)
-        for message, turn in zip((*prompt, sampled), _sampling_turns(turns, position), strict=True)
-    ]
-    behind = [HistoryMessage(message=one.message) for one in added if one.turn == position]
-    return History(turns=path_to(turns, position), messages=(*entries, *behind))
-
-
-def _sampling_turns(turns: Sequence[Turn], position: int) -> list[int | None]:
-    """The turn that sampled each message of a turn's message path, None for what was given to the model."""
-    path = [position]
-    while (link := message_link(turns[path[-1]].prompt)) is not None:
-        path.append(link)
-    sampled_by: list[int | None] = []
-    for turn in reversed(path):
-        prompt = turns[turn].prompt
-        sampled_by = [*sampled_by[: prompt.kept_messages], *[None] * len(prompt.messages or ()), turn]
-    return sampled_by
-
-
-def _entry(message: Message, turn: int | None, calls: Sequence[InferenceCall], turns: Sequence[Turn]) -> HistoryMessage:
-    if turn is None:
-        return HistoryMessage(message=message)
-    return HistoryMessage(
-        message=message,
-        turn=turn,
-        completion_id=calls[turns[turn].call].response_id,
-        trained=turns[turn].text_untrained is None,
-    )
-
-
-def text_only_histories(trajectory: Trajectory) -> tuple[History, ...]:
-    """The histories that train a completion without token ids, in which those with ids are context."""
     turns = trajectory.turns
-    result: list[History] = []
-    for history in histories(trajectory):
-        if all(turns[turn].has_tokens for turn in history.turns):
-            continue
-        messages = history.messages and tuple(
-            replace(entry, trained=entry.trained and entry.turn is not None and not turns[entry.turn].has_tokens)
-            for entry in history.messages
-        )
-        result.append(replace(history, messages=messages))
-    return tuple(result)
+    entries = _entries(trajectory, path_to(node), lambda turn: turns[turn].text_untrained is None, as_sent=True)
+    behind = [HistoryMessage(message=one.message) for one in trajectory.added_messages if one.turn == position]
+    sampled = tuple(entry.turn for entry in entries if entry.turn is not None)
+    return History(turns=sampled, messages=(*entries, *behind))
 
 
-def leaves(turns: Sequence[Turn]) -> list[int]:
-    """The turns whose message path no other turn continues."""
-    continued = {turn.prompt.parent for turn in turns}
-    return [position for position in range(len(turns)) if position not in continued]
+def leaves(parents: Sequence[int | None]) -> list[int]:
+    """The turns that no other one continues. `parents` are those of all turns, None for a root."""
+    continued = {*parents}
+    return [position for position in range(len(parents)) if position not in continued]
 
 
 def main_history(trajectory: Trajectory, left_out: AbstractSet[int] | None = None) -> History | None:
@@ -179,22 +135,21 @@ def main_history(trajectory: Trajectory, left_out: AbstractSet[int] | None = Non
     turns = trajectory.turns
     others = marked_turns(trajectory) if left_out is None else left_out
     counted = set(range(len(turns))) - others or set(range(len(turns)))
+    parents = [turn.parent for turn in turns]
     depths: list[int] = []
     continued: set[int] = set()  # turns with a counted one somewhere behind them
-    for position, turn in enumerate(turns):
-        parent = turn.prompt.parent
+    for position, parent in enumerate(parents):
         depths.append((position in counted) + (0 if parent is None else depths[parent]))
-    for position in reversed(range(len(turns))):
-        parent = turns[position].prompt.parent
+    for position, parent in reversed([*enumerate(parents)]):
         if parent is not None and (position in counted or position in continued):
             continued.add(parent)
-    are_known = _known_paths(turns)
+    are_known = _known_paths(trajectory, parents)
     end = max(
         counted - continued,
         key=lambda end: (are_known[end], depths[end], turns[end].call, -turns[end].choice),
         default=None,
     )
-    return None if end is None else _history(trajectory, end, _first_leaves(turns, are_known))
+    return None if end is None else _history(trajectory, end, _first_leaves(trajectory, parents))
 
 
 def marked_turns(trajectory: Trajectory) -> frozenset[int]:
@@ -205,25 +160,23 @@ def marked_turns(trajectory: Trajectory) -> frozenset[int]:
     )
 
 
-def _known_paths(turns: Sequence[Turn]) -> list[bool]:
+def _known_paths(trajectory: Trajectory, parents: Sequence[int | None]) -> list[bool]:
     """Whether all messages of the path to each turn are known."""
     are_known: list[bool] = []
-    for turn in turns:
-        parent = turn.prompt.parent
-        is_known = PromptPaths(turns).messages(turn.prompt) is not None if parent is None else are_known[parent]
+    for turn, parent in zip(trajectory.turns, parents, strict=True):
+        is_known = trajectory.calls[turn.call].prompt_node is not None if parent is None else are_known[parent]
         are_known.append(is_known and turn.message is not None and not _is_tokens_only(turn))
     return are_known
 
 
-def _first_leaves(turns: Sequence[Turn], are_known: Sequence[bool]) -> list[int]:
+def _first_leaves(trajectory: Trajectory, parents: Sequence[int | None]) -> list[int]:
     """The first leaf of the paths through each turn, of those that are known if any is.
 
     The turn is trained in the history that leads to it.
     """
-    ranks = [(not is_known, position) for position, is_known in enumerate(are_known)]
+    ranks = [(not is_known, position) for position, is_known in enumerate(_known_paths(trajectory, parents))]
     continued: set[int] = set()
-    for position in reversed(range(len(turns))):
-        parent = turns[position].prompt.parent
+    for position, parent in reversed([*enumerate(parents)]):
         if parent is not None:
             ranks[parent] = min(ranks[position], ranks[parent]) if parent in continued else ranks[position]
             continued.add(parent)
@@ -233,13 +186,20 @@ def _first_leaves(turns: Sequence[Turn], are_known: Sequence[bool]) -> list[int]
 def _history(trajectory: Trajectory, end: int, first_leaves: Sequence[int]) -> History:
     """The path to a turn. It trains what the first history with that turn does."""
     turns = trajectory.turns
-    path = path_to(turns, end)
-    trained = {turn for turn in path if turns[turn].text_untrained is None and first_leaves[turn] == first_leaves[end]}
-    messages = _messages(trajectory, path, trained)
-    if messages is not None:
-        behind = [one.message for one in trajectory.added_messages if one.turn == end]
-        messages = (*messages, *[HistoryMessage(message=message) for message in behind])
-    return History(turns=path, messages=messages)
+    node = turns[end].message_node
+    path = path_to(node)
+    sampled = tuple(turn for each in path if (turn := each.first.turn) is not None) or (end,)
+    messages: tuple[HistoryMessage, ...] | None = None
+    is_known = bool(path) and path[0].parent is not None
+    if is_known and not any(turns[turn].message is None or _is_tokens_only(turns[turn]) for turn in sampled):
+        entries = _entries(
+            trajectory,
+            path,
+            lambda turn: turns[turn].text_untrained is None and first_leaves[turn] == first_leaves[end],
+        )
+        behind = [HistoryMessage(message=one.message) for one in trajectory.added_messages if one.turn == end]
+        messages = (*entries, *behind)
+    return History(turns=sampled, messages=messages)
 
 
 def _is_tokens_only(turn: Turn) -> bool:
@@ -247,148 +207,24 @@ def _is_tokens_only(turn: Turn) -> bool:
     return bool(turn.token_ids) and turn.message is not None and turn.message.is_unknown
 
 
-def _messages(trajectory: Trajectory, path: Sequence[int], trained: set[int]) -> tuple[HistoryMessage, ...] | None:
-    turns = trajectory.turns
-    messages: list[HistoryMessage] = []
-    for index, position in enumerate(path):
-        turn = turns[position]
-        context = turn.prompt.messages if index else PromptPaths(turns).messages(turn.prompt)
-        if context is None or turn.message is None or _is_tokens_only(turn):
-            return None
-        messages.extend([HistoryMessage(message=message) for message in context])
-        completion_id = trajectory.calls[turn.call].response_id
-        messages.append(
-            HistoryMessage(
-                message=turn.message, turn=position, completion_id=completion_id, trained=position in trained
+def _entries(
+    trajectory: Trajectory, path: Sequence[MessageNode], is_trained: Callable[[int], bool], *, as_sent: bool = False
+) -> list[HistoryMessage]:
+    """The messages of a path, in the words in which they were said first, or `as_sent` in those of the path."""
+    entries: list[HistoryMessage] = []
+    for node in path:
+        message, turn = node.message if as_sent else node.first.message, node.first.turn
+        entries.append(
+            HistoryMessage(message=message)
+            if turn is None
+            else HistoryMessage(
+                message=message,
+                turn=turn,
+                completion_id=trajectory.calls[trajectory.turns[turn].call].response_id,
+                trained=is_trained(turn),
             )
         )
-    return tuple(messages)
-
-
-_WIDTH = 4  # bytes of an id
-
-
-class RebuiltPrompt(NamedTuple):
-    """The messages and the token ids before a completion, each None when unknown."""
-
-    messages: tuple[Message, ...] | None = None
-    token_ids: TokenIds | None = None
-
-
-def rebuild_prompts(prompts: Sequence[Prompt], turns: Sequence[Turn]) -> tuple[RebuiltPrompt, ...]:
-    """The prompt of each call. Raises ValueError for links that lead nowhere.
-
-    Each prompt follows from the turns before it, so one pass over the calls rebuilds all of them. Time and memory are
-    those of the prompts themselves, whose messages are shared.
-    """
-    rebuilt: list[RebuiltPrompt] = []
-    paths = PromptPaths(turns, rebuilt)
-    for position, prompt in enumerate(prompts):
-        for link in (prompt.parent, prompt.token_parent):
-            if link is not None and not (0 <= link < len(turns) and turns[link].call < position):
-                raise ValueError(f"the prompt of call {position} continues turn {link}, which is of no earlier call")
-        rebuilt.append(RebuiltPrompt(paths.messages(prompt), paths.token_ids(prompt)))
-    return tuple(rebuilt)
-
-
-def path_to(
-    turns: Sequence[Turn], leaf: int, link: Callable[[Turn], int | None] = lambda turn: turn.parent
-) -> tuple[int, ...]:
-    """The positions of the turns from the root to `leaf`, along one kind of link."""
-    path = [leaf]
-    while (parent := link(turns[path[-1]])) is not None:
-        path.append(parent)
-    return tuple(reversed(path))
-
-
-def message_link(prompt: Prompt) -> int | None:
-    """The turn whose messages the prompt keeps; None where it keeps none."""
-    if prompt.messages is None or not prompt.kept_messages:
-        return None
-    link = prompt.token_parent if prompt.parent is None else prompt.parent
-    if link is None:
-        raise ValueError(f"a prompt keeps {prompt.kept_messages} messages and continues no turn")
-    return link
-
-
-class PromptPaths:
-    """The messages and token ids of single prompts. Each takes time linear in what is before it.
-
-    `rebuilt` are the prompts of the first calls, as far as they are known: those before need not be walked again.
-    """
-
-    def __init__(self, turns: Sequence[Turn], rebuilt: Sequence[RebuiltPrompt] = ()) -> None:
-        self._turns = turns
-        self._rebuilt = rebuilt
-
-    def messages(self, prompt: Prompt) -> tuple[Message, ...] | None:
-        """The messages of a prompt, None where no recorder kept them."""
-        first, steps = self._walk(prompt, message_link)
-        if first.messages is None or not steps:
-            return first.messages
-        messages = list(first.messages)
-        for turn, later in steps:
-            if turn.message is not None:
-                messages.append(turn.message)
-            if len(messages) < later.kept_messages:
-                raise ValueError(f"a prompt keeps {later.kept_messages} messages of a path that has {len(messages)}")
-            del messages[later.kept_messages :]
-            for edit in later.edits:
-                if not 0 <= edit.index < len(messages):
-                    raise ValueError(f"an edit of message {edit.index}, of {len(messages)} that are kept")
-                messages[edit.index] = edit.message
-            messages += later.messages or ()
-        return tuple(messages)
-
-    def token_ids(self, prompt: Prompt) -> TokenIds | None:
-        """The token ids of a prompt, None where the server gave none."""
-        first, steps = self._walk(prompt, self._token_link)
-        if first.token_ids is None or not steps:
-            return first.token_ids
-        ids = bytearray(first.token_ids.data)
-        for turn, later in steps:
-            ids += b"" if turn.token_ids is None else turn.token_ids.data
-            del ids[_WIDTH * later.kept_tokens :]
-            ids += b"" if later.context_token_ids is None else later.context_token_ids.data
-        return TokenIds(bytes(ids))
-
-    def context(self, prompt: Prompt) -> bytes:
-        """The ids of a prompt behind the path of its token parent, 4 bytes each; without one, the whole prompt's."""
-        before = 0 if prompt.token_parent is None else self._known_ids(prompt.token_parent)
-        if prompt.kept_tokens == before and prompt.context_token_ids is not None:
-            return prompt.context_token_ids.data
-        ids = self.token_ids(prompt)
-        return b"" if ids is None else ids.data[_WIDTH * before :]
-
-    def _walk(
-        self, prompt: Prompt, link_of: Callable[[Prompt], int | None]
-    ) -> tuple[RebuiltPrompt, list[tuple[Turn, Prompt]]]:
-        """The first prompt that a prompt goes back to, and the prompts from there, each with the turn that it keeps."""
-        steps: list[tuple[Turn, Prompt]] = []
-        while (link := link_of(prompt)) is not None:
-            turn = self._turns[link]
-            steps.append((turn, prompt))
-            prompt = turn.prompt
-            if turn.call < len(self._rebuilt):
-                return self._rebuilt[turn.call], steps[::-1]
-        return RebuiltPrompt(prompt.messages, prompt.context_token_ids), steps[::-1]
-
-    def _token_link(self, prompt: Prompt) -> int | None:
-        """The turn whose path has the ids that the prompt keeps; None where it keeps none."""
-        if prompt.context_token_ids is None or not prompt.kept_tokens:
-            return None
-        for link in (prompt.token_parent, prompt.parent):
-            if link is not None and self._known_ids(link) >= prompt.kept_tokens:
-                return link
-        raise ValueError(f"a prompt keeps {prompt.kept_tokens} ids of paths that have fewer")
-
-    def _known_ids(self, position: int) -> int:
-        """How many ids of a turn's path are known from the start: those of its prompt, and of its completion."""
-        turn = self._turns[position]
-        context = turn.prompt.context_token_ids
-        if context is None:
-            return 0
-        return turn.prompt.kept_tokens + len(context) + (0 if turn.token_ids is None else len(turn.token_ids))
+    return entries
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -426,52 +262,50 @@ class TokenHistory:
 def token_histories(trajectory: Trajectory) -> tuple[TokenHistory, ...]:
     """Return the token histories: every token path from a root turn to a leaf, in the order of the leaves.
 
-    This needs only turns and prompts, so you may read the trajectory with `prompts=False`. The time is linear in the
-    tokens of the histories. If several histories have a common context, each contains it.
+    The time is linear in the tokens of the histories. If several histories have a common context, each contains it.
     """
     turns = trajectory.turns
-    paths = PromptPaths(turns)
     trained_before: set[int] = set()
     result: list[TokenHistory] = []
     for leaf in token_leaves(turns):
-        path = path_to(turns, leaf, lambda turn: turn.token_parent)
-        trained = {turn for turn in path if turns[turn].tokens_untrained is None} - trained_before
-        trained_before |= trained
-        result.append(_token_history(turns, path, paths, trained))
+        history = _token_history(trajectory, leaf, trained_before)
+        trained_before.update(span.turn for span in history.spans if span.trained)
+        result.append(history)
     return tuple(result)
 
 
 def token_leaves(turns: Sequence[Turn]) -> list[int]:
     """The turns with ids whose token path no other turn with ids continues."""
-    continued = {turn.prompt.token_parent for turn in turns if turn.has_tokens}
+    continued = {turn.token_parent for turn in turns if turn.has_tokens}
     return [position for position, turn in enumerate(turns) if turn.has_tokens and position not in continued]
 
 
-def _token_history(turns: Sequence[Turn], path: Sequence[int], paths: PromptPaths, trained: set[int]) -> TokenHistory:
+def _token_history(trajectory: Trajectory, leaf: int, trained_before: AbstractSet[int]) -> TokenHistory:
+    """The path to a turn. It trains what no history before it trains."""
+    turns = trajectory.turns
     ids: list[bytes] = []
     mask: list[bytes] = []
     logprobs: list[bytes] = []
     spans: list[CompletionSpan] = []
-    is_known = True
+    has_logprobs = True
     end = 0
-    for position in path:
-        turn, is_trained = turns[position], position in trained
-        context = paths.context(turn.prompt)
-        sampled = b"" if turn.token_ids is None else turn.token_ids.data
-        its_logprobs = None if turn.logprobs is None else turn.logprobs.data
-        start = end + len(context) // 4
-        end = start + len(sampled) // 4
-        if its_logprobs is None or len(its_logprobs) != len(sampled):
-            is_known = is_known and not (is_trained and sampled)
-            its_logprobs = bytes(len(sampled))
-        ids += (context, sampled)
-        mask += (bytes(len(context) // 4), (b"\1" if is_trained else b"\0") * (end - start))
-        logprobs += (bytes(len(context)), its_logprobs)
-        spans.append(CompletionSpan(turn=position, start=start, end=end, trained=is_trained))
+    for node, kept in runs_to(turns[leaf].token_node):
+        start, end = end, end + len(kept) // 4
+        is_trained, its_logprobs = False, bytes(len(kept))
+        if node.turn is not None and node.ids is not None and len(node.ids.data) == len(kept):  # sampled, and whole
+            is_trained = turns[node.turn].tokens_untrained is None and node.turn not in trained_before
+            spans.append(CompletionSpan(turn=node.turn, start=start, end=end, trained=is_trained))
+            if node.logprobs is not None and len(node.logprobs.data) == len(kept):
+                its_logprobs = node.logprobs.data
+            elif is_trained and kept:
+                has_logprobs = False
+        ids.append(kept)
+        mask.append((b"\1" if is_trained else b"\0") * (end - start))
+        logprobs.append(its_logprobs)
     return TokenHistory(
         token_ids=TokenIds(b"".join(ids)),
         loss_mask=b"".join(mask),
-        logprobs=Logprobs(b"".join(logprobs)) if is_known else None,
-        turns=tuple(path),
+        logprobs=Logprobs(b"".join(logprobs)) if has_logprobs else None,
+        turns=tuple([span.turn for span in spans]),
         spans=tuple(spans),
     )

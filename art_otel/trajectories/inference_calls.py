@@ -57,7 +57,7 @@ from art_otel.trajectories.duplicate_groups import (
     read_recordings,
     usage_differs,
 )
-from art_otel.trajectories.model import PolicyVersions
+from art_otel.trajectories.model import Call, PolicyVersions
 from art_otel.trajectories.overlapping_recordings import (
     LatestOpen,
     attach_doubles,
@@ -314,13 +314,13 @@ def with_versions(calls: Iterable[InferenceCall], of_rollout: str | None) -> tup
     )
 
 
-def _versions_of(call: InferenceCall) -> list[str | None]:
+def _versions_of(call: InferenceCall | Call) -> list[str | None]:
     """The versions that sampled a call's completions, from its first token to its last."""
     spans = [span.version for choice in call.choices or () for span in choice.weight_versions or ()]
     return [call.policy_version, *spans, call.policy_version_end]
 
 
-def first_and_last(calls: Iterable[InferenceCall], of_rollout: str | None) -> PolicyVersions | None:
+def first_and_last(calls: Iterable[Call], of_rollout: str | None) -> PolicyVersions | None:
     """The versions of the first and last call that has one; what the rollout says where none has."""
     versions = [version for call in calls for version in _versions_of(call) if version is not None]
     if not versions and of_rollout is not None:

@@ -4,9 +4,9 @@ Invariant of `chat_message`: nothing a message says is lost on the way: argument
 that is more than text is a list of parts. Sources: OpenAI's chat completions API; `reasoning_content` as vLLM and
 Hugging Face's templates name it.
 
-Invariant of `trajectory_json`, for people and programs that read text: nothing that was recorded is left out, said
-twice or rounded. A call has its whole prompt, so its entry in `prompts` has the links and counts; packed ids and
-logprobs become lists, bytes become base64 text.
+Invariant of `trajectory_json`, for people and programs that read text: nothing that was recorded is left out or
+rounded. A call has its whole prompt there, for which one would have to walk the trees; what was sampled is in `turns`.
+Packed ids and logprobs become lists, bytes become base64 text.
 
 Invariant of `rollout_traces`: the prompt is that of the moment of the call, rewards are raw numbers, and what is
 unknown is left out of the record (None) and never invented. The five fields are those of tinker-cookbook's rollout
@@ -18,18 +18,19 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from inspect import cleandoc
-from typing import Any, Final, TypeAlias, cast, get_type_hints
+from typing import Any, Final, TypeAlias, TypeVar, cast, get_type_hints
 
 import msgspec
 
-from art_otel.calls import TOKEN_FACTS, Choice, InferenceCall, Logprobs, Message, TokenIds
+from art_otel.calls import TOKEN_FACTS, CallFacts, Logprobs, Message, RoutedExperts, TokenIds, WeightVersion
 from art_otel.trajectories.ends import End
-from art_otel.trajectories.model import Prompt, Reward, Trajectory, Turn, aggregate
+from art_otel.trajectories.model import Call, Reward, TextUntrained, TokensUntrained, Trajectory, Turn, aggregate
 
 ChatMessage: TypeAlias = dict[str, Any]
 """`role`, `content` (None, text or a list of parts) and what else the message has: `tool_calls`, `tool_call_id`, …"""
 
 _JsonObject: TypeAlias = dict[str, Any]
+_View = TypeVar("_View", bound=msgspec.Struct)
 
 _FILE_FIELDS: Final = {"data": "file_data", "id": "file_id", "file_id": "file_id", "filename": "filename"}
 
@@ -109,7 +110,40 @@ def without_none(**fields: object) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-_LEFT_OUT: Final = frozenset({"result", "exception", "children", "prompts", "turns"})
+class TurnView(msgspec.Struct, frozen=True, kw_only=True):
+    """One sampled completion, with the turns that its prompt continues, by messages and by token ids."""
+
+    call: int
+    choice: int
+    index: int
+    message: Message | None
+    finish_reason: str | None
+    token_ids: TokenIds | None
+    logprobs: Logprobs | None
+    weight_versions: tuple[WeightVersion, ...] | None
+    routed_experts: RoutedExperts | None
+    sampling_mask: tuple[TokenIds, ...] | None
+    tokens_untrained: TokensUntrained | None
+    text_untrained: TextUntrained | None
+    parent: int | None
+    token_parent: int | None
+
+
+class CallView(CallFacts, frozen=True, kw_only=True, gc=False):
+    """A call with its whole prompt; what it sampled is in `turns`.
+
+    `drifted_at` is how many ids the prompt has in common with the token path of the turn whose messages it continues,
+    if it does not begin with that whole path; `rewritten_at` is the same of messages and of the turn whose ids it
+    continues.
+    """
+
+    input_messages: tuple[Message, ...] | None
+    prompt_token_ids: TokenIds | None
+    drifted_at: int | None
+    rewritten_at: int | None
+
+
+_LEFT_OUT: Final = frozenset({"result", "exception", "children", "calls", "turns"})
 """What only the live object has, and what is written below in another form."""
 
 
@@ -117,48 +151,35 @@ def trajectory_json(trajectory: Trajectory) -> dict[str, Any]:
     """The whole trajectory with `complete` and `end` beside it; keys are the field names."""
     names = [field.name for field in fields(trajectory) if field.name not in _LEFT_OUT]
     plain = {name: _plain(getattr(trajectory, name)) for name in names}
-    prompts = [_prompt(*pair) for pair in zip(trajectory.prompts, trajectory.calls, strict=True)]
     decided = {"complete": trajectory.complete, "end": trajectory.end}
-    return {**plain, "prompts": prompts, "turns": list(map(_turn, trajectory.turns)), **decided}
+    return {
+        **plain,
+        "calls": [_plain(_view(CallView, call)) for call in trajectory.calls],
+        "turns": [_plain(_view(TurnView, turn)) for turn in trajectory.turns],
+        **decided,
+    }
 
 
-def _prompt(prompt: Prompt, call: InferenceCall) -> dict[str, object]:
-    """A prompt without what its call has whole."""
-    repeated = (() if call.input_messages is None else ("messages", "edits")) + (
-        () if call.prompt_token_ids is None else ("context_token_ids",)
-    )
-    return {name: _plain(getattr(prompt, name)) for name in prompt.__struct_fields__ if name not in repeated}
-
-
-def _turn(turn: Turn) -> dict[str, object]:
-    """A turn with the links of its prompt; the prompt itself is in `prompts`."""
-    names = [name for name in _told(turn) if name != "prompt"]
-    plain = {name: _plain(getattr(turn, name)) for name in names}
-    return {**plain, "parent": turn.parent, "token_parent": turn.token_parent}
+def _view(kind: type[_View], record: msgspec.Struct) -> _View:
+    return kind(**{name: getattr(record, name) for name in kind.__struct_fields__})
 
 
 _FEW_HAVE: Final = frozenset({"policy_version_end", "weight_versions", *TOKEN_FACTS})
-_OF_THE_CALL: Final = frozenset({"messages", "edits", "context_token_ids"})
-"""What a prompt has only where its call has no whole prompt."""
 
 
 def trajectory_schema() -> dict[str, Any]:
     """The JSON schema (2020-12) of what `trajectory_json` gives. Later versions may give more keys."""
     types = {name: kind for name, kind in get_type_hints(Trajectory).items() if name not in _LEFT_OUT}
-    types |= {"prompts": tuple[Prompt, ...], "turns": tuple[Turn, ...], "complete": bool, "end": End | None}
+    types |= {"calls": tuple[CallView, ...], "turns": tuple[TurnView, ...], "complete": bool, "end": End | None}
     schemas, records = msgspec.json.schema_components(types.values(), ref_template="#/$defs/{name}")
     records |= {
         "TokenIds": {"type": "array", "items": {"type": "integer"}},
         "Logprobs": {"type": "array", "items": {"type": ["number", "null"]}},
     }
-    properties = records["Turn"]["properties"]
-    properties |= {name: records["Prompt"]["properties"][name] for name in ("parent", "token_parent")}
-    del properties["prompt"]
-    for name, record in records.items():
+    for record in records.values():
         if "properties" in record:
             record["description"] = cleandoc(record["description"])
-            rare = _FEW_HAVE | _OF_THE_CALL if name == "Prompt" else _FEW_HAVE
-            record["required"] = [field for field in record["properties"] if field not in rare]
+            record["required"] = [field for field in record["properties"] if field not in _FEW_HAVE]
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Trajectory",
@@ -225,7 +246,7 @@ def rollout_traces(trajectories: Trajectory | Iterable[Trajectory]) -> tuple[Rol
     )
 
 
-def _trace(rollout_id: str, call: InferenceCall, reward_data: Mapping[str, float]) -> RolloutTrace:
+def _trace(rollout_id: str, call: Call, reward_data: Mapping[str, float]) -> RolloutTrace:
     return RolloutTrace(
         rollout_id=rollout_id,
         span_id=call.span_id,
@@ -237,7 +258,7 @@ def _trace(rollout_id: str, call: InferenceCall, reward_data: Mapping[str, float
     )
 
 
-def _asked(call: InferenceCall) -> JsonObject | None:
+def _asked(call: Call) -> JsonObject | None:
     messages, ids = call.input_messages, call.prompt_token_ids
     if messages is None and ids is None:
         return None
@@ -250,7 +271,7 @@ def _asked(call: InferenceCall) -> JsonObject | None:
     )
 
 
-def _policy_response(call: InferenceCall) -> JsonObject | None:
+def _policy_response(call: Call) -> JsonObject | None:
     if call.choices is None and not call.failed:
         return None
     return without_none(
@@ -265,10 +286,10 @@ def _policy_response(call: InferenceCall) -> JsonObject | None:
     )
 
 
-def _choice(choice: Choice) -> JsonObject:
+def _choice(choice: Turn) -> JsonObject:
     return without_none(
         index=choice.index,
-        message=_message(choice.message),
+        message=None if choice.message is None else _message(choice.message),
         finish_reason=choice.finish_reason,
         token_ids=None if choice.token_ids is None else choice.token_ids.tolist(),
         logprobs=None if choice.logprobs is None else _numbers(choice.logprobs),
@@ -323,7 +344,7 @@ class RewardComponents:
         self._by_call = {call: _components(rewards, "") for call, rewards in by_call.items()}
         self._by_step = {step: _components(rewards, "step/") for step, rewards in by_step.items() if _is_one(rewards)}
 
-    def of(self, call: InferenceCall) -> _Components:
+    def of(self, call: Call) -> _Components:
         """Collect the reward components of a call, its step and the rollout."""
         components = dict(self._by_call.get(call.span_id, {}))
         if call.step is not None:

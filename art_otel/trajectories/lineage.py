@@ -1,11 +1,11 @@
-"""Lineage: the calls of a rollout in causal order, each with its prompt, and a turn for every completion.
+"""Lineage: the calls of a rollout in causal order, and the two trees of what they were asked and sampled.
 
 `prompt_parents` says which completion a prompt continues, by its messages and by its token ids.
 
-Invariant: a call comes after the call that its prompt continues, else in the order of its start. A prompt holds only
-what is not in the paths that it continues, so that all prompts together are as large as what is new in them, also where
-every prompt was tokenized anew; rebuilding them gives the calls' prompts again. Each sampled completion is one turn,
-and `wholeness.verdicts_on` alone decides whether it may be trained.
+Invariant: a call comes after the call that its prompt continues, else in the order of its start. The trees hold of a
+prompt only what is not in the path that it continues, so that they are as large as what is new in all prompts, also
+where every prompt was tokenized anew; the paths to the ends of a call's prompt are that prompt. Each sampled completion
+is one turn, and `wholeness.verdicts_on` alone decides whether it may be trained.
 
 Every tool span of a rollout is one execution. It belongs to a turn only where its tool call's id says so: of repeated
 ids the latest call of its name before it that no other execution has. Without an id it belongs to a turn only where
@@ -20,10 +20,19 @@ from typing import NamedTuple
 
 import msgspec
 
-from art_otel.calls import Choice, InferenceCall, Message, ToolCall, canonical_arguments, media_in
+from art_otel.calls import (
+    CallFacts,
+    Choice,
+    InferenceCall,
+    Message,
+    TokenIds,
+    ToolCall,
+    canonical_arguments,
+    media_in,
+)
 from art_otel.conventions import ToolFacts, failure_of, tool_facts
 from art_otel.spans import Span, SpanTree
-from art_otel.trajectories.model import Edit, Prompt, ToolExecution, Turn
+from art_otel.trajectories.model import Call, ToolExecution, Turn
 from art_otel.trajectories.prompt_parents import (
     MessageParent,
     PrefixNumbers,
@@ -34,20 +43,25 @@ from art_otel.trajectories.prompt_parents import (
     with_answer_ids,
     with_joined_pieces,
 )
-from art_otel.trajectories.wholeness import Verdicts, verdicts_on, with_conversation_gaps
+from art_otel.trajectories.trees import MESSAGE_ROOT, TOKEN_ROOT, MessageNode, TokenNode, path_to
+from art_otel.trajectories.wholeness import verdicts_on, with_conversation_gaps
 
 
 class Lineage(NamedTuple):
-    """Calls in causal order with a prompt each, the turns of all of them, and the numbers of the prompts' prefixes."""
+    """What was recorded of the calls, in causal order; the calls of the trajectory; the numbers of prompts' prefixes."""
 
-    calls: tuple[InferenceCall, ...]
-    prompts: tuple[Prompt, ...]
-    turns: tuple[Turn, ...]
+    recorded: tuple[InferenceCall, ...]
+    calls: tuple[Call, ...]
     numbers: PrefixNumbers
+
+    @property
+    def turns(self) -> list[Turn]:
+        """The choices of all calls."""
+        return [turn for call in self.calls for turn in call.choices or ()]
 
 
 def build_lineage(calls: Sequence[InferenceCall]) -> Lineage:
-    """Order calls, which come in the order of their start, and link their prompts to what they continue.
+    """Order calls, which come in the order of their start, and put their prompts and choices into the trees.
 
     A call moves behind the call whose completion its prompt holds, even if the clocks say otherwise.
     """
@@ -66,16 +80,192 @@ def build_lineage(calls: Sequence[InferenceCall]) -> Lineage:
         parents.append(None if match is None else first_turns[position[match.completion[0]]] + match.completion[1])
     token_parents = find_token_parents(ordered, parents)
     ordered = _with_new_routing(ordered, token_parents)
-    prompts: list[Prompt] = []
-    turns: list[Turn] = []
+    trees = _Trees(ordered, is_chain=needed is None)
+    linked: list[Call] = []
     for new_index, (index, parent, token_parent) in enumerate(zip(order, parents, token_parents, strict=True)):
-        call, match = ordered[new_index], message_parents[index]
-        verbatim = match is not None and match.verbatim
-        prompt = describe_prompt(call, ordered, turns, parent, token_parent, verbatim=verbatim)
-        prompts.append(prompt)
-        for choice_position, choice in enumerate(call.choices or ()):
-            turns.append(_turn(new_index, choice_position, prompt, choice, verdicts_on(call, choice)))
-    return Lineage(tuple(ordered), tuple(prompts), tuple(turns), numbers)
+        match = message_parents[index]
+        is_verbatim = match is not None and match.verbatim
+        linked.append(trees.add(new_index, parent, token_parent, is_verbatim=is_verbatim))
+    return Lineage(tuple(ordered), tuple(linked), numbers)
+
+
+class _Trees:
+    """Both trees, while calls are added in causal order."""
+
+    def __init__(self, calls: Sequence[InferenceCall], *, is_chain: bool) -> None:
+        self._calls = calls
+        self._is_chain = is_chain
+        self._turns: list[Turn] = []
+        # What several prompts go on with is one node. In a chain there is no such thing to look for.
+        self._given: dict[tuple[int, int, Message], MessageNode] = {}
+        self._runs: dict[tuple[int, int | None, TokenIds], TokenNode] = {}
+
+    def add(self, position: int, parent: int | None, token_parent: int | None, *, is_verbatim: bool) -> Call:
+        """The call at a position, whose prompt continues these turns; `is_verbatim`: word for word."""
+        recorded = self._calls[position]
+        prompt = self._add_messages(recorded, parent, is_verbatim=is_verbatim)
+        prompt_tokens = self._add_ids(recorded, parent, token_parent)
+        choices: list[Turn] = []
+        for place, choice in enumerate(recorded.choices or ()):
+            turn = len(self._turns)
+            verdicts = verdicts_on(recorded, choice)
+            choices.append(
+                Turn(
+                    call=position,
+                    choice=place,
+                    index=choice.index,
+                    finish_reason=choice.finish_reason,
+                    message_node=MessageNode(parent=prompt, message=choice.message, turn=turn),
+                    token_node=TokenNode(
+                        parent=prompt_tokens,
+                        ids=choice.token_ids,
+                        turn=turn,
+                        logprobs=choice.logprobs,
+                        weight_versions=choice.weight_versions,
+                        routed_experts=choice.routed_experts,
+                        sampling_mask=choice.sampling_mask,
+                    ),
+                    tokens_untrained=verdicts.tokens,
+                    text_untrained=verdicts.text,
+                )
+            )
+            self._turns.append(choices[-1])
+        return Call(
+            **{name: getattr(recorded, name) for name in CallFacts.__struct_fields__},
+            prompt_node=prompt,
+            prompt_token_node=prompt_tokens,
+            choices=tuple(choices) or None,
+            drifted_at=self._drifted_at(recorded, parent, token_parent),
+            rewritten_at=self._rewritten_at(recorded, parent, token_parent),
+        )
+
+    def _add_messages(self, recorded: InferenceCall, parent: int | None, *, is_verbatim: bool) -> MessageNode | None:
+        """The node of the prompt's last message; None if the prompt is unknown."""
+        prompt = recorded.input_messages
+        if prompt is None:
+            return None
+        if parent is None:
+            end, kept = MESSAGE_ROOT, 0
+        elif is_verbatim:
+            end = self._turns[parent].message_node
+            kept = len(self._calls[self._turns[parent].call].input_messages or ()) + 1
+        else:
+            path = path_to(self._turns[parent].message_node)
+            end, kept = MESSAGE_ROOT, len(path)
+            for node, message in zip(path, prompt, strict=False):
+                if end is node.parent and (message is node.message or message == node.message):
+                    end = node
+                else:  # in other words, or behind a message in other words
+                    end = self._node(end, message, node.first)
+        for message in prompt[kept:]:
+            end = self._node(end, message, None)
+        return end
+
+    def _node(self, parent: MessageNode | None, message: Message, restates: MessageNode | None) -> MessageNode:
+        if self._is_chain:
+            return MessageNode(parent=parent, message=message, restates=restates)
+        key = id(parent), id(restates), message
+        if key not in self._given:
+            self._given[key] = MessageNode(parent=parent, message=message, restates=restates)
+        return self._given[key]
+
+    def _add_ids(self, recorded: InferenceCall, parent: int | None, token_parent: int | None) -> TokenNode | None:
+        """The node of the prompt's last ids; None if they are unknown.
+
+        The prompt keeps the whole path of the token parent, or what it shares with the known ids of the parent, if that
+        is more.
+        """
+        prompt = recorded.prompt_token_ids
+        if prompt is None:
+            return None
+        kept, end = 0, TOKEN_ROOT
+        if token_parent is not None:
+            kept, end = len(self._known_ids(token_parent)), self._turns[token_parent].token_node
+        if parent is not None and parent != token_parent:
+            path = self._known_ids(parent)
+            shared = shared_prefix(prompt.data, path)
+            if shared > kept:
+                kept, end = shared, self._end_of_known(parent)
+                return self._run(end, len(path) - shared, prompt.data[kept:])
+        return self._run(end, 0, prompt.data[kept:])
+
+    def _run(self, end: TokenNode | None, surplus: int, data: bytes) -> TokenNode:
+        """The node of a run of ids behind a path, of which the last `surplus` bytes are left out."""
+        kept: int | None = None
+        while end is not None and surplus:
+            size = 4 * len(end.ids or ()) if kept is None else 4 * kept
+            if surplus < size:
+                kept, surplus = (size - surplus) // 4, 0
+            else:
+                surplus -= size
+                kept, end = end.kept, end.parent
+        if end is not None and not data and kept is None:
+            return end
+        ids = TokenIds(data)
+        key = id(end), kept, ids
+        if key not in self._runs:
+            self._runs[key] = TokenNode(parent=end, kept=kept, ids=ids)
+        return self._runs[key]
+
+    def _end_of_known(self, turn: int) -> TokenNode | None:
+        """The end of the ids of a turn that are known from the start."""
+        node = self._turns[turn].token_node
+        return node if node is None or node.ids is not None else node.parent
+
+    def _known_ids(self, position: int) -> bytes:
+        """The ids of a turn's prompt and of its completion, as far as they are known from the start."""
+        turn = self._turns[position]
+        prompt = self._calls[turn.call].prompt_token_ids
+        if prompt is None:
+            return b""
+        return prompt.data if turn.token_ids is None else prompt.data + turn.token_ids.data
+
+    def _drifted_at(self, recorded: InferenceCall, parent: int | None, token_parent: int | None) -> int | None:
+        """Where the prompt's ids leave the parent's token path; None if they agree or either is unknown."""
+        prompt = recorded.prompt_token_ids
+        if prompt is None or parent is None or parent == token_parent or not self._turns[parent].has_tokens:
+            return None
+        path = self._known_ids(parent)
+        return None if prompt.data.startswith(path) else shared_prefix(prompt.data, path) // 4
+
+    def _rewritten_at(self, recorded: InferenceCall, parent: int | None, token_parent: int | None) -> int | None:
+        """Where the prompt's messages leave the token parent's path; None if they agree or either is unknown."""
+        prompt = recorded.input_messages
+        if prompt is None or token_parent is None or parent == token_parent:
+            return None
+        turn = self._turns[token_parent]
+        before = self._calls[turn.call].input_messages
+        path = () if before is None or turn.message is None else (*before, turn.message)
+        same = takewhile(lambda pair: _is_same(*pair), zip(prompt, path, strict=False))
+        shared = sum(1 for _ in same)
+        return shared if shared < len(path) else None
+
+
+def recorded_call(call: Call) -> InferenceCall:
+    """The call of a trajectory as it was recorded: with its whole prompt, and without its place in the trees."""
+    return InferenceCall(
+        **{name: getattr(call, name) for name in CallFacts.__struct_fields__},
+        input_messages=call.input_messages,
+        prompt_token_ids=call.prompt_token_ids,
+        choices=call.choices
+        and tuple(
+            Choice(
+                index=turn.index,
+                message=turn.message or Message(role="assistant"),
+                finish_reason=turn.finish_reason,
+                token_ids=turn.token_ids,
+                logprobs=turn.logprobs,
+                weight_versions=turn.weight_versions,
+                routed_experts=turn.routed_experts,
+                sampling_mask=turn.sampling_mask,
+            )
+            for turn in call.choices
+        ),
+    )
+
+
+def _is_same(one: Message, other: Message) -> bool:
+    return one is other or one == other or one.identity == other.identity
 
 
 def _with_media(calls: Sequence[InferenceCall]) -> list[InferenceCall]:
@@ -156,151 +346,10 @@ def _with_last_experts(choice: Choice, end: int, known: int) -> Choice:
     return choice if rows is experts else msgspec.structs.replace(choice, routed_experts=rows)
 
 
-def _turn(call: int, position: int, prompt: Prompt, choice: Choice, verdicts: Verdicts) -> Turn:
-    return Turn(
-        call=call,
-        choice=position,
-        prompt=prompt,
-        message=choice.message,
-        finish_reason=choice.finish_reason,
-        token_ids=choice.token_ids,
-        logprobs=choice.logprobs,
-        weight_versions=choice.weight_versions,
-        routed_experts=choice.routed_experts,
-        sampling_mask=choice.sampling_mask,
-        tokens_untrained=verdicts.tokens,
-        text_untrained=verdicts.text,
-    )
-
-
-def turns_by_completion(calls: Sequence[InferenceCall], turns: Sequence[Turn]) -> dict[tuple[str | None, int], int]:
+def turns_by_completion(calls: Iterable[Call]) -> dict[tuple[str | None, int], int]:
     """The turns by the id of their response and the index of the choice: the last one where several have both."""
-    positions: dict[tuple[str | None, int], int] = {}
-    for position, turn in enumerate(turns):
-        call = calls[turn.call]
-        positions[call.response_id, turn.choice if call.choices is None else call.choices[turn.choice].index] = position
-    return positions
-
-
-def describe_prompt(
-    call: InferenceCall,
-    calls: Sequence[InferenceCall],
-    turns: Sequence[Turn],
-    parent: int | None,
-    token_parent: int | None,
-    *,
-    verbatim: bool,
-) -> Prompt:
-    """The prompt of a call. Its parents are in `turns`, which are of the `calls` before it.
-
-    `verbatim` says that it is known to repeat the parent's messages word for word.
-    """
-    message_link = token_parent if parent is None else parent
-    path = () if message_link is None or verbatim else _message_path(turns[message_link], calls)
-    asked = call.input_messages
-    if asked is None:
-        kept_messages = 0
-    elif verbatim and parent is not None:
-        kept_messages = len(calls[turns[parent].call].input_messages or ()) + 1
-    else:
-        kept_messages = _shared_messages(asked, path)
-    prompt_ids = None if call.prompt_token_ids is None else call.prompt_token_ids.data
-    kept_tokens = 0 if prompt_ids is None else _kept_tokens(prompt_ids, calls, turns, parent, token_parent)
-    return Prompt(
-        parent=parent,
-        token_parent=token_parent,
-        kept_messages=kept_messages,
-        edits=() if asked is None or verbatim else _edits(asked[:kept_messages], path),
-        messages=None if asked is None else asked[kept_messages:],
-        kept_tokens=kept_tokens,
-        context_token_ids=None if call.prompt_token_ids is None else call.prompt_token_ids.after(kept_tokens),
-        drifted_at=_drifted_at(prompt_ids, calls, turns, parent, token_parent),
-        respelled_at=_respelled_at(asked, calls, turns, parent, token_parent),
-    )
-
-
-def _message_path(turn: Turn, calls: Sequence[InferenceCall]) -> tuple[Message, ...]:
-    """The messages of a turn's path; empty where its prompt is unknown."""
-    asked = calls[turn.call].input_messages
-    return () if asked is None or turn.message is None else (*asked, turn.message)
-
-
-def _shared_messages(asked: Sequence[Message], path: Sequence[Message]) -> int:
-    """How many messages both begin with, in whatever words."""
-    pairs = zip(asked, path, strict=False)
-    return sum(1 for _ in takewhile(lambda pair: _is_same(*pair), pairs))
-
-
-def _is_same(one: Message, other: Message) -> bool:
-    return one is other or one == other or one.identity == other.identity
-
-
-def _edits(kept: Sequence[Message], path: Sequence[Message]) -> tuple[Edit, ...]:
-    """The kept messages that the prompt writes in other words."""
-    return tuple(
-        Edit(index=index, message=new)
-        for index, (new, old) in enumerate(zip(kept, path, strict=False))
-        if new is not old and new != old
-    )
-
-
-def _kept_tokens(
-    prompt_ids: bytes,
-    calls: Sequence[InferenceCall],
-    turns: Sequence[Turn],
-    parent: int | None,
-    token_parent: int | None,
-) -> int:
-    """How many ids the prompt has in common with what it continues.
-
-    That is the whole path of the token parent, or what it shares with the known ids of the parent, if that is more.
-    """
-    kept = 0 if token_parent is None else _count_known_ids(turns[token_parent], calls)
-    if parent is None or parent == token_parent:
-        return kept
-    return max(kept, shared_prefix(prompt_ids, _known_ids(turns[parent], calls)) // 4)
-
-
-def _count_known_ids(turn: Turn, calls: Sequence[InferenceCall]) -> int:
-    prompt_ids = calls[turn.call].prompt_token_ids
-    return 0 if prompt_ids is None else len(prompt_ids) + (0 if turn.token_ids is None else len(turn.token_ids))
-
-
-def _known_ids(turn: Turn, calls: Sequence[InferenceCall]) -> bytes:
-    """The ids of a turn's prompt and of its completion, as far as they are known from the start."""
-    prompt_ids = calls[turn.call].prompt_token_ids
-    if prompt_ids is None:
-        return b""
-    return prompt_ids.data if turn.token_ids is None else prompt_ids.data + turn.token_ids.data
-
-
-def _drifted_at(
-    prompt_ids: bytes | None,
-    calls: Sequence[InferenceCall],
-    turns: Sequence[Turn],
-    parent: int | None,
-    token_parent: int | None,
-) -> int | None:
-    """Where the prompt's ids leave the parent's token path; None if they agree or either is unknown."""
-    if prompt_ids is None or parent is None or parent == token_parent or not turns[parent].has_tokens:
-        return None
-    path = _known_ids(turns[parent], calls)
-    return None if prompt_ids.startswith(path) else shared_prefix(prompt_ids, path) // 4
-
-
-def _respelled_at(
-    asked: Sequence[Message] | None,
-    calls: Sequence[InferenceCall],
-    turns: Sequence[Turn],
-    parent: int | None,
-    token_parent: int | None,
-) -> int | None:
-    """Where the prompt's messages leave the token parent's message path; None if they agree or either is unknown."""
-    if asked is None or token_parent is None or parent == token_parent:
-        return None
-    path = _message_path(turns[token_parent], calls)
-    shared = _shared_messages(asked, path)
-    return shared if shared < len(path) else None
+    turns = ((call, turn) for call in calls for turn in call.choices or ())
+    return {(call.response_id, turn.index): position for position, (call, turn) in enumerate(turns)}
 
 
 # The tools that ran.

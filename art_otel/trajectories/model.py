@@ -1,8 +1,8 @@
 """The model: what a trajectory is.
 
-A **trajectory** is one recorded rollout: its facts, its rewards, and its LLM calls in causal order. Each completion
-that a call sampled is one **turn**. What a call was asked is its **prompt**. A call has its whole prompt
-(`input_messages`, `prompt_token_ids`); the `Prompt` beside it, which is what files keep, holds only what is new:
+A **trajectory** is one recorded rollout: its facts, its rewards, and its LLM calls in causal order. A **call** was
+asked with a prompt, and sampled choices; each choice is one **turn**. Messages and token ids stand in two trees, each
+once (`trees` draws them): a call points at the ends of its prompt, a turn at what it sampled.
 
     call 0   prompt: system, user                        turn 0   assistant
     call 1   prompt: path of turn 0, then tool           turn 1   assistant    parent 0, token_parent 0
@@ -10,11 +10,9 @@ that a call sampled is one **turn**. What a call was asked is its **prompt**. A 
     call 3   prompt: path of turn 1, tokenized anew,     turn 3   assistant    parent 1, token_parent 0: drift
              then user
 
-A turn's *message path* is its prompt's messages and then the sampled message. Its *token path* is its prompt's token
-ids and then the sampled ids. A prompt has two links: `parent` is the turn with the longest message path that the
-prompt's messages begin with, `token_parent` the turn with the longest token path that the prompt's ids begin with. The
-two differ where a server tokenized the conversation anew (call 3), and where a client sent a message back with another
-text, but with the same ids.
+A prompt continues the turn with the longest message path that its messages begin with (`Turn.parent`), and the turn
+with the longest token path that its ids begin with (`Turn.token_parent`). The two differ where a server tokenized the
+conversation anew (call 3), and where a client sent a message back with another text, but with the same ids.
 
 Who decides:
 
@@ -49,9 +47,10 @@ from msgspec.structs import replace as replace_fields
 from typing_extensions import TypeVar
 
 from art_otel.attributes import REWARD_NAME, RewardSource
-from art_otel.calls import TOKEN_FACTS, InferenceCall, Logprobs, Message, RoutedExperts, TokenIds, WeightVersion
+from art_otel.calls import TOKEN_FACTS, CallFacts, Logprobs, Message, RoutedExperts, TokenIds, WeightVersion
 from art_otel.spans import Value
 from art_otel.trajectories.ends import End, end_of
+from art_otel.trajectories.trees import MessageNode, TokenNode, in_order, last_turn, messages_to, runs_to
 
 if TYPE_CHECKING:
     from art_otel.trajectories.history import History
@@ -85,75 +84,100 @@ TextUntrained: TypeAlias = Literal[
 """
 
 
-class Edit(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A kept message that has another text in this prompt. `index` counts the prompt's messages from 0."""
-
-    index: int
-    message: Message
-
-
-class Prompt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The prompt of one call; only its new part is stored. `history.rebuild_prompts` rebuilds whole prompts.
-
-    - `parent` and `token_parent` are positions in `Trajectory.turns`, or None if the prompt continues no turn.
-    - The prompt's messages are the first `kept_messages` of the message path of `parent` (or of `token_parent`, if
-      there is no parent), with `edits` in their places, and then `messages`. `messages` is None if they were not
-      recorded.
-    - The prompt's ids are `kept_tokens` ids and then `context_token_ids`. The kept ids are the beginning of the token
-      path of `token_parent`, or of the known ids of `parent` if that path is shorter. `context_token_ids` is None if
-      the server gave no ids.
-    - `drifted_at` is how many ids the prompt and the parent's token path have in common, if the prompt does not begin
-      with that whole path. `respelled_at` is how many messages it and the token parent's message path have in common,
-      if it does not begin with that path. Both are None if there is no such difference, or if it is unknown.
-    """
-
-    parent: int | None = None
-    token_parent: int | None = None
-    kept_messages: int = 0
-    edits: tuple[Edit, ...] = ()
-    messages: tuple[Message, ...] | None = None
-    kept_tokens: int = 0
-    context_token_ids: TokenIds | None = None
-    drifted_at: int | None = None
-    respelled_at: int | None = None
-
-
 class Turn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One sampled completion.
+    """One sampled choice of a call: its node in each tree, and a verdict for each.
 
-    `call` is a position in `Trajectory.calls`, and `choice` a position in that call's choices. `prompt` is the call's
-    prompt; all turns of a call have the same object. `message`, `token_ids` and `logprobs` (one for each token) were
-    sampled. `weight_versions`, `routed_experts` and `sampling_mask` are those of the choice. `tokens_untrained` is None
-    if the token ids may be trained, `text_untrained` if the message may; otherwise each is the reason why not.
+    `call` is a position in `Trajectory.calls`, `choice` a position in that call's choices, and `index` what the server
+    numbered it. `message_node` or `token_node` is None where a reader left out messages or tokens. `tokens_untrained`
+    is None if the token ids may be trained, `text_untrained` if the message may; otherwise each is the reason why not.
     """
 
     call: int
     choice: int
-    prompt: Prompt
-    message: Message | None = None
+    index: int
     finish_reason: str | None = None
-    token_ids: TokenIds | None = None
-    logprobs: Logprobs | None = None
-    weight_versions: tuple[WeightVersion, ...] | None = None
-    routed_experts: RoutedExperts | None = None
-    sampling_mask: tuple[TokenIds, ...] | None = None
+    message_node: MessageNode | None = None
+    token_node: TokenNode | None = None
     tokens_untrained: TokensUntrained | None = None
     text_untrained: TextUntrained | None = None
 
     @property
+    def message(self) -> Message | None:
+        """The sampled message."""
+        return None if self.message_node is None else self.message_node.message
+
+    @property
+    def token_ids(self) -> TokenIds | None:
+        """The sampled ids, None where the server gave none."""
+        return None if self.token_node is None else self.token_node.ids
+
+    @property
+    def logprobs(self) -> Logprobs | None:
+        """The log probabilities of the sampled ids when they were sampled, one for each."""
+        return None if self.token_node is None else self.token_node.logprobs
+
+    @property
+    def weight_versions(self) -> tuple[WeightVersion, ...] | None:
+        """Which weights sampled which of the ids."""
+        return None if self.token_node is None else self.token_node.weight_versions
+
+    @property
+    def routed_experts(self) -> RoutedExperts | None:
+        """The experts of the ids; only those that no earlier turn of the path has."""
+        return None if self.token_node is None else self.token_node.routed_experts
+
+    @property
+    def sampling_mask(self) -> tuple[TokenIds, ...] | None:
+        """For each of the ids what it could have been."""
+        return None if self.token_node is None else self.token_node.sampling_mask
+
+    @property
     def parent(self) -> int | None:
         """The turn whose messages the prompt continues."""
-        return self.prompt.parent
+        return None if self.message_node is None else last_turn(self.message_node.parent)
 
     @property
     def token_parent(self) -> int | None:
         """The turn whose token ids the prompt continues."""
-        return self.prompt.token_parent
+        return None if self.token_node is None else last_turn(self.token_node.parent)
 
     @property
     def has_tokens(self) -> bool:
         """Whether the ids of prompt and completion are known. Token histories need them; message histories do not."""
-        return self.prompt.context_token_ids is not None and self.token_ids is not None
+        return self.token_node is not None and self.token_node.parent is not None and self.token_node.ids is not None
+
+
+class Call(CallFacts, frozen=True, kw_only=True, gc=False):
+    """One LLM call of a trajectory: what is known of it, the ends of its prompt in both trees, and its turns.
+
+    - `prompt_node` is the node of the prompt's last message, `prompt_token_node` that of its last ids: the roots for an
+      empty prompt, None if it is unknown.
+    - `choices` are its turns, None if no answer is known.
+    - `drifted_at` is how many ids the prompt has in common with the token path of the turn whose messages it continues,
+      if it does not begin with that whole path. `rewritten_at` is how many messages it has in common with the message
+      path of the turn whose ids it continues, if it does not begin with that path. Both are None if there is no such
+      difference, or if it is unknown.
+    """
+
+    prompt_node: MessageNode | None = None
+    prompt_token_node: TokenNode | None = None
+    choices: tuple[Turn, ...] | None = None
+    drifted_at: int | None = None
+    rewritten_at: int | None = None
+
+    @property
+    def input_messages(self) -> tuple[Message, ...] | None:
+        """The prompt's messages as they were sent; None if they are unknown. Takes time linear in their number."""
+        return None if self.prompt_node is None else messages_to(self.prompt_node)
+
+    @property
+    def prompt_token_ids(self) -> TokenIds | None:
+        """The prompt's token ids; None if they are unknown. Takes time linear in their number."""
+        return (
+            None
+            if self.prompt_token_node is None
+            else TokenIds(b"".join([ids for _, ids in runs_to(self.prompt_token_node)]))
+        )
 
 
 class Reward(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -268,8 +292,8 @@ class Trajectory(Generic[Result_co]):
     - `reward` is the final reward, or None. If you do not give it, it follows from `rewards`.
     - `metadata` holds JSON values as they were given. `tools` has all tool definitions of all calls. `tool_calls` has
       the tools that ran.
-    - `calls` and `prompts` have one entry for each call, in causal order: a call comes after the call that its prompt
-      continues.
+    - `calls` are in causal order: a call comes after the call that its prompt continues. `turns` are the choices of all
+      calls, in that order.
     - `added_messages` are messages that the app added after completions, with `get_history(…).append(…)`, in that
       order.
 
@@ -300,9 +324,8 @@ class Trajectory(Generic[Result_co]):
     metadata: Mapping[str, Value] = field(default_factory=dict[str, Value])
     logs: tuple[str, ...] = ()
     tools: tuple[Value, ...] = ()
-    calls: tuple[InferenceCall, ...] = ()
-    prompts: tuple[Prompt, ...] = ()
-    turns: tuple[Turn, ...] = ()
+    calls: tuple[Call, ...] = ()
+    turns: tuple[Turn, ...] = field(init=False, compare=False, repr=False)
     tool_calls: tuple[ToolExecution, ...] = ()
     added_messages: tuple[AddedMessage, ...] = ()
     # None where there is none; a type that says so would make every app check for it.
@@ -311,7 +334,8 @@ class Trajectory(Generic[Result_co]):
     children: "tuple[Trajectory, ...]" = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Derive the final reward where it is not given."""
+        """Derive the turns, and the final reward where it is not given."""
+        object.__setattr__(self, "turns", tuple([turn for call in self.calls for turn in call.choices or ()]))
         if self.reward is None and self.rewards:
             object.__setattr__(self, "reward", final_reward(self.rewards))
 
@@ -355,7 +379,7 @@ class Trajectory(Generic[Result_co]):
         """
         from art_otel.trajectories.history import history_of  # noqa: PLC0415 # as above
 
-        return history_of(self.calls, self.turns, completion_id, choice, self.added_messages)
+        return history_of(self, completion_id, choice)
 
     @property
     def order(self) -> tuple[str, int, str]:
@@ -399,22 +423,58 @@ class TrajectoryGroup:
         return group_html(self)
 
 
-def with_token_facts(trajectory: Trajectory, kept: AbstractSet[str]) -> Trajectory:
-    """Leave out the facts of tokens that are not `kept`, of calls and of turns."""
-    left_out = {name: None for name in TOKEN_FACTS if name not in kept}
-    if not any(getattr(turn, name) is not None for turn in trajectory.turns for name in left_out):
-        return trajectory
+def message_ends(calls: Iterable[Call]) -> Iterator[MessageNode | None]:
+    """The ends of all message paths, in the order of the calls: of each its prompt, then what it sampled."""
+    for call in calls:
+        yield call.prompt_node
+        for turn in call.choices or ():
+            yield turn.message_node
+
+
+def token_ends(calls: Iterable[Call]) -> Iterator[TokenNode | None]:
+    """The ends of all token paths, in the same order."""
+    for call in calls:
+        yield call.prompt_token_node
+        for turn in call.choices or ():
+            yield turn.token_node
+
+
+def with_turns(trajectory: Trajectory, turns: Sequence[Turn]) -> Trajectory:
+    """The trajectory with other turns in the places of its own, such as with other verdicts."""
+    by_place = {(turn.call, turn.choice): turn for turn in turns}
     calls = [
         call
         if call.choices is None
-        else replace_fields(call, choices=tuple([replace_fields(choice, **left_out) for choice in call.choices]))
+        else replace_fields(call, choices=tuple([by_place[turn.call, turn.choice] for turn in call.choices]))
         for call in trajectory.calls
     ]
-    turns = [replace_fields(turn, **left_out) for turn in trajectory.turns]
-    return replace(trajectory, calls=tuple(calls), turns=tuple(turns))
+    return replace(trajectory, calls=tuple(calls))
 
 
-def version_of(trajectory: Trajectory, call: InferenceCall) -> str | None:
+def with_token_facts(trajectory: Trajectory, kept: AbstractSet[str]) -> Trajectory:
+    """Leave out the facts of tokens that are not `kept`."""
+    left_out = {name: None for name in TOKEN_FACTS if name not in kept}
+    if not any(getattr(turn, name) is not None for turn in trajectory.turns for name in left_out):
+        return trajectory
+    renewed: dict[int, TokenNode] = {}
+    for node in in_order(token_ends(trajectory.calls)):
+        parent = node.parent and renewed.get(id(node.parent), node.parent)
+        renewed[id(node)] = replace_fields(node, parent=parent, **left_out)
+    turns = [
+        replace_fields(turn, token_node=turn.token_node and renewed[id(turn.token_node)]) for turn in trajectory.turns
+    ]
+    calls = [
+        replace_fields(
+            call,
+            prompt_token_node=call.prompt_token_node
+            and renewed.get(id(call.prompt_token_node), call.prompt_token_node),
+        )
+        for call in trajectory.calls
+    ]
+    return with_turns(replace(trajectory, calls=tuple(calls)), turns)
+
+
+def version_of(trajectory: Trajectory, call: CallFacts) -> str | None:
     """The version that a call of a trajectory was sampled by, None where it is unknown.
 
     Where no call has a version, it is the rollout's first. If some call has a version, calls without one stay unknown.
@@ -455,5 +515,5 @@ def first_and_last_known(trajectory: Trajectory) -> PolicyVersions | None:
     return None if None in versions_in(trajectory) else trajectory.policy_version
 
 
-def _says_any(calls: Sequence[InferenceCall]) -> bool:
+def _says_any(calls: Sequence[CallFacts]) -> bool:
     return any(call.policy_version is not None for call in calls)

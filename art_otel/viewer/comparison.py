@@ -19,8 +19,8 @@ from art_otel.viewer.addresses import group_key_of
 from art_otel.viewer.judging import Judgement, PlanOptions
 from art_otel.viewer.snapshot import Snapshot
 
-_OUTLINE = Wanted(prompts=False, messages=False, tokens=False)
-_TOKENS = Wanted(prompts=False, messages=False)
+_OUTLINE = Wanted(messages=False, tokens=False)
+_TOKENS = Wanted(messages=False)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -26,7 +26,7 @@ _MOST_MEMBERS: Final = 64
 """Members whose texts are shown; the rewards are those of all."""
 
 _ELSEWHERE: Final = "Tokens shows the advantage of each completion"
-_MESSAGES: Final = Wanted(prompts=False, tokens=False)
+_MESSAGES: Final = Wanted(tokens=False)
 
 
 def show_group(snapshot: Snapshot, key: GroupKey, options: PlanOptions) -> dict[str, Any]:

@@ -50,7 +50,7 @@ _MESSAGE: Final = (
 _SEARCHED: Final = (
     "rollout_id", "trace_id", "name", "group_id", "error", "metadata", "nested_metadata", "logs",
     "rewards.list.element.label", "rewards.list.element.explanation",
-    *(f"calls.list.element.prompt.messages.list.element.{field}" for field in _MESSAGE),
+    *(f"message_nodes.list.element.message.{field}" for field in _MESSAGE),
     *(f"turns.list.element.message.{field}" for field in _MESSAGE),
     "tool_calls.list.element.name", "tool_calls.list.element.arguments", "tool_calls.list.element.result",
     "tool_calls.list.element.error",

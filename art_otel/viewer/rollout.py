@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from art_otel.sources import FileStats, find_inputs, read_file
 from art_otel.spans import Span
 from art_otel.trajectories import Reward, Trajectory, trajectory_json
-from art_otel.trajectories.history import leaves, main_history, path_to, token_leaves
+from art_otel.trajectories.history import histories, main_history, token_histories
 from art_otel.viewer.addresses import TrajectoryKey, encode_key, group_key_of
 from art_otel.viewer.comparison import compare, members_of
 from art_otel.viewer.conversation import conversations
@@ -97,8 +97,8 @@ def _main_histories(trajectory: Trajectory) -> dict[str, int]:
     A judge's turn may go on with the main history: then it is the first history with all turns of it.
     """
     turns, main = trajectory.turns, main_history(trajectory)
-    through = [path_to(turns, leaf) for leaf in leaves(turns)]
-    paths = [path_to(turns, leaf, lambda turn: turn.token_parent) for leaf in token_leaves(turns)]
+    through = [history.turns for history in histories(trajectory)]
+    paths = [history.turns for history in token_histories(trajectory)]
     longest = max(paths, key=lambda path: (len(path), turns[path[-1]].call, -turns[path[-1]].choice), default=None)
     return {
         "conversation": next((at for at, path in enumerate(through) if main is not None and main.turns[-1] in path), 0),

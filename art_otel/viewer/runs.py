@@ -32,7 +32,7 @@ _MOST_STEPS: Final = 32
 """Steps that are shown: of more, these at equal distances, with the first and the last."""
 
 _MOST_ANSWERS: Final = 4
-_MESSAGES: Final = Wanted(prompts=False, tokens=False)
+_MESSAGES: Final = Wanted(tokens=False)
 
 
 def list_runs(sources: Sequence[Source]) -> dict[str, Any]:

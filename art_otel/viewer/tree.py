@@ -48,7 +48,7 @@ def _turn(trajectory: Trajectory, position: int, tokenizer: Tokenizer | None) ->
         "failed": call.failed,
         "label": _label(turn),
         "drift": _drift(trajectory, turn, tokenizer),
-        "respelledAt": turn.prompt.respelled_at,
+        "rewrittenAt": call.rewritten_at,
         "model": call.response_model or call.request_model,
         "policyVersion": call.policy_version
         if call.policy_version_end is None
@@ -59,17 +59,15 @@ def _turn(trajectory: Trajectory, position: int, tokenizer: Tokenizer | None) ->
 def _relation(trajectory: Trajectory, position: int) -> str:  # one line a relation
     """Say how a turn came about; where several words fit, the most specific."""
     turn = trajectory.turns[position]
-    prompt, call = turn.prompt, trajectory.calls[turn.call]
+    call = trajectory.calls[turn.call]
     if turn.choice > 0:
         return "n>1"
-    if prompt.drifted_at is not None:
+    if call.drifted_at is not None:
         return "drift"
-    if prompt.respelled_at is not None:
-        return "respelled"
+    if call.rewritten_at is not None:
+        return "rewritten"
     before = [one for one in trajectory.turns[:position] if one.call != turn.call and one.parent == turn.parent]
-    if any(
-        one.prompt.messages == prompt.messages and one.prompt.kept_messages == prompt.kept_messages for one in before
-    ):
+    if any(trajectory.calls[one.call].prompt_node is call.prompt_node for one in before):
         return "retry"
     link = turn.parent if turn.parent is not None else turn.token_parent
     if link is None:
@@ -92,7 +90,8 @@ def _label(turn: Turn) -> str | None:
 
 def _drift(trajectory: Trajectory, turn: Turn, tokenizer: Tokenizer | None) -> dict[str, Any] | None:
     """Show both id sequences from where the prompt's ids differ from those of the turn that its messages continue."""
-    at, prompt = turn.prompt.drifted_at, trajectory.calls[turn.call].prompt_token_ids
+    call = trajectory.calls[turn.call]
+    at, prompt = call.drifted_at, call.prompt_token_ids
     if at is None or prompt is None or turn.parent is None:
         return None
     parent = trajectory.turns[turn.parent]

@@ -62,7 +62,7 @@ def test_a_call_has_the_media_of_its_whole_prompt_and_a_dataset_says_so_without_
     calls = build_lineage(browsing()).calls
     assert [call.media for call in calls] == [(), ("image",), ("image",)]
     art_otel.write_trajectories([rollout(browsing())], tmp_path)
-    (read,) = read_trajectories(tmp_path, prompts=False, messages=False, tokens=False)
+    (read,) = read_trajectories(tmp_path, messages=False, tokens=False)
     assert [call.media for call in read.calls] == [(), ("image",), ("image",)]
 
 

@@ -52,7 +52,7 @@ def test_what_was_written_is_read_over_row_groups_and_parts(tmp_path_factory, gi
 def test_what_was_read_without_whole_prompts_is_written_as_it_was(tmp_path_factory, trajectory):
     folder = tmp_path_factory.mktemp("dataset")
     write_trajectories([trajectory], folder / "whole.parquet")
-    write_trajectories(read_trajectories(folder / "whole.parquet", prompts=False), folder / "again.parquet")
+    write_trajectories(read_trajectories(folder / "whole.parquet"), folder / "again.parquet")
     assert (folder / "whole.parquet").read_bytes() == (folder / "again.parquet").read_bytes()
 
 

@@ -40,13 +40,9 @@ def call(number: int, prompt: str, ids: list[int] | None, *choices: Choice, **fi
 
 def trajectory_of(calls) -> Trajectory:
     """The trajectory of calls in the order of their start."""
-    lineage = build_lineage(calls)
-    return Trajectory(
-        rollout_id="r", trace_id="ab" * 16, calls=lineage.calls, prompts=lineage.prompts, turns=lineage.turns
-    )
+    return Trajectory(rollout_id="r", trace_id="ab" * 16, calls=build_lineage(calls).calls)
 
 
 def lineage_of(calls: Iterable[InferenceCall]) -> dict[str, object]:
     """The fields of a trajectory that its calls decide."""
-    lineage = build_lineage(calls)
-    return {"calls": lineage.calls, "prompts": lineage.prompts, "turns": lineage.turns}
+    return {"calls": build_lineage(calls).calls}

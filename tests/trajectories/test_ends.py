@@ -43,7 +43,7 @@ def test_the_last_failed_call_tells_how_it_ended_if_no_call_completed_after_it(c
     one = rollout(calls)
     assert one.end == end
     write_trajectories([one], tmp_path / "d")
-    assert [read.end for read in read_trajectories(tmp_path / "d", prompts=False)] == [end]
+    assert [read.end for read in read_trajectories(tmp_path / "d")] == [end]
 
 
 @pytest.mark.parametrize(

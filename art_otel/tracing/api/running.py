@@ -7,6 +7,7 @@ rewards that are assigned and given by `reward()` the last counts, as it does fo
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, Self, TypeVar, cast, overload
 
 from opentelemetry.trace import Span
@@ -21,7 +22,7 @@ from art_otel.tracing.internal_errors import handle_internal_errors, warn_once
 if TYPE_CHECKING:
     from art_otel.calls import InferenceCall, Message
     from art_otel.tracing.api.step import Step
-    from art_otel.trajectories import History, HistoryMessage, Turn
+    from art_otel.trajectories import History, HistoryMessage, Trajectory, Turn
 
 _T = TypeVar("_T", str, int)
 
@@ -164,7 +165,7 @@ class RunningTrajectory(Rewarded):
         recording = recorder()
         self._calls_outside = 0 if recording is None else recording.calls_outside
         self._added: list[tuple[str, int, Message]] = []
-        self._turns: tuple[Sequence[InferenceCall], Sequence[InferenceCall], tuple[Turn, ...]] = ((), (), ())
+        self._built: tuple[Sequence[InferenceCall], Trajectory] | None = None
 
     @property
     def rollout_id(self) -> str:
@@ -224,7 +225,7 @@ class RunningTrajectory(Rewarded):
     @property
     def turns(self) -> "tuple[Turn, ...]":
         """The turns of `calls`. Each turn has the position of its call in `calls`."""
-        return self._lineage()[1]
+        return self._so_far().turns
 
     def get_history(self, completion_id: str, choice: int = 0) -> "RunningHistory | None":
         """Return the messages up to and including a completion, and the messages appended to it; None if it is unknown.
@@ -232,15 +233,15 @@ class RunningTrajectory(Rewarded):
         `completion_id` is the id of the completion's response, `choice` the index of one of its choices. Append tool
         results with `history.append(…)`, and send the messages with `history.to_openai()`.
         """
-        from art_otel.trajectories import AddedMessage, history_of  # noqa: PLC0415 # as above
+        from art_otel.trajectories import AddedMessage  # noqa: PLC0415 # as above
         from art_otel.trajectories.lineage import turns_by_completion  # noqa: PLC0415 # as above
 
-        calls, turns = self._lineage()
-        turn = turns_by_completion(calls, turns).get((completion_id, choice))
+        so_far = self._so_far()
+        turn = turns_by_completion(so_far.calls).get((completion_id, choice))
         if turn is None:
             return None
         added = [AddedMessage(turn=turn, message=one[2]) for one in self._added if one[:2] == (completion_id, choice)]
-        history = history_of(calls, turns, completion_id, choice, added)
+        history = replace(so_far, added_messages=tuple(added)).get_history(completion_id, choice)
         return None if history is None else RunningHistory(self, completion_id, choice, history)
 
     def add_message(
@@ -319,15 +320,16 @@ class RunningTrajectory(Rewarded):
         warn_once(f"rollout %s runs in the process that forked this one: its {what} cannot be set here", self.name)
         return False
 
-    def _lineage(self) -> "tuple[Sequence[InferenceCall], tuple[Turn, ...]]":
+    def _so_far(self) -> "Trajectory":
         """The calls in causal order and their turns; built again only when there are more."""
         recorded = self.calls
-        if self._turns[0] is not recorded:
+        if self._built is None or self._built[0] is not recorded:
             from art_otel.trajectories.lineage import build_lineage  # noqa: PLC0415 # loads the trajectories
+            from art_otel.trajectories.model import Trajectory  # noqa: PLC0415 # as above
 
-            lineage = build_lineage(recorded)
-            self._turns = (recorded, lineage.calls, lineage.turns)
-        return self._turns[1:]
+            calls = build_lineage(recorded).calls
+            self._built = recorded, Trajectory(rollout_id=self._rollout_id, trace_id="", calls=calls)
+        return self._built[1]
 
 
 class RunningHistory(Sequence["HistoryMessage"]):

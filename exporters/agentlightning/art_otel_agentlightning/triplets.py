@@ -19,7 +19,7 @@ import numpy as np
 from msgspec import Meta
 
 from art_otel import attributes as names
-from art_otel.calls import InferenceCall
+from art_otel.calls import CallFacts
 from art_otel.exporting import ExportStats, ScoredTrajectory, sequences_of, unrewarded
 from art_otel.trajectories import ChatMessage, Trajectory, Turn, chat_message
 
@@ -60,7 +60,7 @@ def encode_triplets(
 class _Completion:
     """A sampled completion. `prompt_ids` are those of its whole prompt. `logprobs` is None if one is no number."""
 
-    call: InferenceCall
+    call: CallFacts
     turn: Turn
     prompt_ids: list[int]
     response_ids: list[int]

@@ -19,11 +19,11 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from art_otel.calls import InferenceCall
+from art_otel.calls import CallFacts
 from art_otel.exporting import NULL_REWARD, ExportStats, ScoredTrajectory, Value, unrewarded
 from art_otel.trajectories import Trajectory, histories, main_history
 from art_otel_atif.content import JsonObject, Media
-from art_otel_atif.steps import MESSAGES, Draft, call_facts, drop_empty, history_steps, record_facts
+from art_otel_atif.steps import Draft, call_facts, drop_empty, history_steps, record_facts
 
 NOTHING_SAMPLED: Final = "nothing sampled"
 OTHER_TOOLS: Final = "histories whose tools changed, written with the tools of all their calls"
@@ -129,7 +129,7 @@ def _sum(counts: Iterable[int | None]) -> int | None:
     return total
 
 
-def _add_reference(root: JsonObject, history: JsonObject, first: InferenceCall) -> None:
+def _add_reference(root: JsonObject, history: JsonObject, first: CallFacts) -> None:
     """Name the history of another agent at the last step of the main history that was over when it began.
 
     Spans say when it began, but not for which tool call, so the reference has no `source_call_id`.
@@ -144,7 +144,7 @@ def _add_reference(root: JsonObject, history: JsonObject, first: InferenceCall) 
         results.append({"subagent_trajectory_ref": [reference]})
 
 
-def _agent(name: str | None, version: str, calls: Sequence[InferenceCall], stats: ExportStats) -> JsonObject:
+def _agent(name: str | None, version: str, calls: Sequence[CallFacts], stats: ExportStats) -> JsonObject:
     """Say who made the calls: the agent of the first call that has one, else `name`, which is the rollout's."""
     definitions = _tool_definitions(calls, stats)
     other = [tool for tool in definitions or () if not isinstance(tool, dict)]
@@ -162,7 +162,7 @@ def _agent(name: str | None, version: str, calls: Sequence[InferenceCall], stats
     )
 
 
-def _tool_definitions(calls: Sequence[InferenceCall], stats: ExportStats) -> list[Value] | None:
+def _tool_definitions(calls: Sequence[CallFacts], stats: ExportStats) -> list[Value] | None:
     """List every definition that a call had, once; None if no call says which tools it had."""
     toolsets: list[tuple[Value, ...]] = []
     for call in calls:
@@ -191,7 +191,7 @@ def _trajectory_facts(trajectory: Trajectory) -> JsonObject:
     lists = {
         "rewards": tuple(record_facts(reward) for reward in trajectory.rewards),
         "tool_calls": tuple(record_facts(execution) for execution in trajectory.tool_calls),
-        "calls_without_completion": tuple(call_facts(call, MESSAGES) for call in silent),
+        "calls_without_completion": tuple(call_facts(call) for call in silent),
     }
     return drop_empty({**facts, "complete": trajectory.complete, **lists})
 

@@ -17,9 +17,9 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from art_otel.calls import InferenceCall, Message, ToolCall, Usage
+from art_otel.calls import CallFacts, Message, ToolCall, Usage
 from art_otel.exporting import ExportStats, ScoredTrajectory
-from art_otel.trajectories import Reward, ToolExecution, Trajectory, Turn
+from art_otel.trajectories import Reward, ToolExecution, Trajectory, Turn, path_to
 from art_otel_atif.content import JsonObject, Media, atif_content
 
 NOT_SAMPLED: Final = "assistant messages that were not sampled, marked as copied context"
@@ -30,9 +30,6 @@ NO_ID: Final = "tool calls without an id, which got one"
 NO_OBJECT: Final = "arguments that are not a JSON object, written as {} with their text in extra"
 OTHER_PARTS: Final = "content that ATIF cannot hold, put into extra"
 NO_LOGPROBS: Final = "logprobs that are not finite, or not as many as the token ids, left out"
-
-MESSAGES: Final = frozenset({"input_messages", "choices", "prompt_token_ids"})
-"""The fields of a call that are large."""
 
 _SOURCES: Final = {"system": "system", "developer": "system", "user": "user"}
 _USUAL_ROLES: Final = ("system", "user", "assistant", "tool")
@@ -134,8 +131,8 @@ class _History:
             "turn": position,
             "call": turn.call,
             "choice": turn.choice,
-            "drifted_at": turn.prompt.drifted_at,
-            "respelled_at": turn.prompt.respelled_at,
+            "drifted_at": call.drifted_at,
+            "rewritten_at": call.rewritten_at,
             "finish_reason": turn.finish_reason,
             "tokens_untrained": turn.tokens_untrained,
             "text_untrained": turn.text_untrained,
@@ -143,7 +140,7 @@ class _History:
             "prompt_messages": None if has_prompt else "unknown",
         }
         self._step(
-            "agent", said, drop_empty(fields), drop_empty(facts) | call_facts(call, MESSAGES | {"tools", "usage"})
+            "agent", said, drop_empty(fields), drop_empty(facts) | call_facts(call, frozenset({"tools", "usage"}))
         )
 
     def _observe(self, message: Message, copied: JsonObject) -> None:
@@ -211,10 +208,14 @@ class _History:
 
 def _prompt_messages(trajectory: Trajectory, turn: Turn) -> tuple[Message, ...] | None:
     """Return the messages that a turn's prompt adds to the path of its parent; None if they were not recorded."""
-    return trajectory.calls[turn.call].input_messages if turn.parent is None else turn.prompt.messages
+    call, parent = trajectory.calls[turn.call], turn.parent
+    if parent is None:
+        return call.input_messages
+    path = path_to(call.prompt_node)
+    return tuple([node.message for node in path[len(path_to(trajectory.turns[parent].message_node)) :]])
 
 
-def _step_metrics(turn: Turn, call: InferenceCall, draft: Draft) -> JsonObject:
+def _step_metrics(turn: Turn, call: CallFacts, draft: Draft) -> JsonObject:
     """Give the tokens of a sampled turn, and the usage of its call if no other step has it."""
     usage = (None if turn.call in draft.calls else call.usage) or _NO_USAGE
     prompt = call.prompt_token_ids if draft.prompt_token_ids else None
@@ -237,12 +238,13 @@ def _step_metrics(turn: Turn, call: InferenceCall, draft: Draft) -> JsonObject:
     )
 
 
-def call_facts(call: InferenceCall, without: frozenset[str]) -> JsonObject:
-    """Give the known fields of a call, by the names of our record."""
-    return {name: value for name, value in record_facts(call).items() if name not in without}
+def call_facts(call: CallFacts, without: frozenset[str] = frozenset()) -> JsonObject:
+    """Give what is known of a call beside its prompt and its choices, by the names of our record."""
+    names = [name for name in CallFacts.__struct_fields__ if name not in without]
+    return drop_empty({name: getattr(call, name) for name in names})
 
 
-def record_facts(record: InferenceCall | Reward | ToolExecution) -> JsonObject:
+def record_facts(record: Reward | ToolExecution) -> JsonObject:
     """Give the known fields of a record, by their names."""
     return drop_empty({name: getattr(record, name) for name in record.__struct_fields__})
 
