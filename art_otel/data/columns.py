@@ -55,7 +55,8 @@ _CALL: Final = (
     "rewritten_at",
 )
 _TURN: Final = (
-    "call", "token_parent", "tokens_untrained", "finish_reason", "prompt_tokens", "sampled_tokens", "unscored_tokens", "zero_logprobs"
+    "call", "token_parent", "tokens_untrained", "finish_reason", "prompt_tokens", "sampled_tokens", "unscored_tokens",
+    "zero_logprobs",
 )  # fmt: skip
 _REWARD: Final = ("name", "value", "step", "target")
 DECIDING: Final = (

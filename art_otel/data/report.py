@@ -72,8 +72,8 @@ class BatchReport:
       policy's own (temperature 1, all tokens), by what their logprobs are of: `raw`, `tempered`, `processed` or
       `unknown`. `zero_logprobs` counts trained completions of more than 8 tokens that all have a logprob of exactly
       0.0, though nothing forced them: their server gives no real logprobs.
-    - `drifts` counts calls whose prompt continues an earlier call by messages, but not by ids. `rewritten_prompts` counts
-      those that continue one by ids, but not by messages.
+    - `drifts` counts calls whose prompt continues an earlier call by messages, but not by ids. `rewritten_prompts`
+      counts those that continue one by ids, but not by messages.
     - `retokenized` counts sequences whose ids are not the server's. `without_stop_token` counts trained completions in
       them that do not teach the policy to stop: the chat template writes no end of a turn, and nothing followed that
       shows it. `token_rewards` counts rewards for ranges of tokens

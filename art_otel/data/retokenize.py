@@ -261,7 +261,7 @@ def retokenizing_histories(tokenizer: ChatTokenizer) -> HistorySource:
     template = ChatTemplate(tokenizer)
 
     def histories(trajectory: Trajectory) -> tuple[Sequence[TokenizedHistory], Mapping[int, str]]:
-        recorded, without_ids = token_histories(trajectory), _without_ids(trajectory)
+        recorded, without_ids = token_histories(trajectory), histories_without_ids(trajectory)
         if not without_ids:
             return recorded, {}
         retokenized = retokenize(trajectory, template, without_ids)
@@ -290,7 +290,7 @@ def retokenize(
     template = tokenizer if isinstance(tokenizer, ChatTemplate) else ChatTemplate(tokenizer)
     made_histories: list[RetokenizedHistory] = []
     skipped: list[Skipped] = []
-    for history in _without_ids(trajectory) if given is None else given:
+    for history in histories_without_ids(trajectory) if given is None else given:
         if history.messages is None:
             skipped.append(Skipped(turns=history.turns, reason="messages unknown"))
             continue
@@ -300,7 +300,7 @@ def retokenize(
     return RetokenizedHistories(histories=tuple(made_histories), skipped=tuple(skipped))
 
 
-def _without_ids(trajectory: Trajectory) -> tuple[History, ...]:
+def histories_without_ids(trajectory: Trajectory) -> tuple[History, ...]:
     """The histories that train a completion without token ids, in which those with ids are context."""
     turns = trajectory.turns
     result: list[History] = []

@@ -110,7 +110,7 @@ def read_trajectories(
     several (`range(10, 20)`); None among them selects trajectories without one. Files that have none of them, as the
     manifest says, are not opened.
 
-    With `messages=False` or `tokens=False`, the messages or tokens of prompts and turns are None, which takes less time.
+    With `messages=False` or `tokens=False`, messages or tokens of prompts and turns are None, which takes less time.
 
     Raises UsageError for a file that is given twice. Raises StoreError: for a path without files at once, otherwise
     while iterating.

@@ -36,22 +36,19 @@ from art_otel.trajectories import (
     TokensUntrained,
     Trajectory,
     Turn,
-    in_order,
     main_history,
     message_ends,
+    node_at,
+    numbered,
+    position_of,
     rollout_traces,
     token_ends,
 )
 
 _Value = TypeVar("_Value")
-_Node = TypeVar("_Node", MessageNode, TokenNode)
 
 Fields: TypeAlias = dict[str, Any]
 """The values of a row, a call or a turn, by the names of their columns."""
-
-
-ROOT: Final = -1
-"""The position of a tree's root, which is no row: what every known prompt begins with."""
 
 
 class MessageSource(NamedTuple):
@@ -151,13 +148,14 @@ def row_source(trajectory: Trajectory, *, with_traces: bool = False) -> RowSourc
     """The source of a trajectory's row. Raises ValueError, TypeError or LookupError for values that are no JSON."""
     toolsets: SharedTexts[tuple[Value, ...]] = SharedTexts()
     objects: SharedTexts[dict[str, Value]] = SharedTexts()
-    message_nodes, message_positions = _message_sources(trajectory)
-    token_nodes, token_positions, lengths = _run_sources(trajectory)
+    message_nodes, message_positions = numbered(message_ends(trajectory.calls))
+    token_nodes, token_positions = numbered(token_ends(trajectory.calls))
+    lengths = _path_lengths(token_nodes)
     calls = tuple(
         CallSource(
             call,
-            None if call.prompt_node is None else message_positions.get(id(call.prompt_node), ROOT),
-            None if call.prompt_token_node is None else token_positions.get(id(call.prompt_token_node), ROOT),
+            position_of(call.prompt_node, message_positions),
+            position_of(call.prompt_token_node, token_positions),
             None if call.tools is None else toolsets.position(call.tools),
             objects.position(call.env_state) if call.env_state else None,
             objects.position(call.extra) if call.extra else None,
@@ -171,8 +169,8 @@ def row_source(trajectory: Trajectory, *, with_traces: bool = False) -> RowSourc
         metadata=metadata,
         nested_metadata=nested,
         messages=art_messages(trajectory),
-        message_nodes=tuple(message_nodes),
-        token_nodes=tuple(token_nodes),
+        message_nodes=tuple([_message_source(node, message_positions) for node in message_nodes]),
+        token_nodes=tuple([_run_source(node, token_positions) for node in token_nodes]),
         calls=calls,
         turns=tuple(
             TurnSource(turn, None if end is None else lengths.get(id(end), 0))
@@ -186,44 +184,28 @@ def row_source(trajectory: Trajectory, *, with_traces: bool = False) -> RowSourc
     )
 
 
-def _message_sources(trajectory: Trajectory) -> tuple[list[MessageSource], dict[int, int]]:
-    """The nodes of messages in the order of the calls, and their positions by `id`."""
-    positions: dict[int, int] = {}
-    sources: list[MessageSource] = []
-    for node in in_order(message_ends(trajectory.calls)):
-        positions[id(node)] = len(positions)
-        sources.append(
-            MessageSource(
-                None if node.parent is None else positions.get(id(node.parent), ROOT),
-                node.turn,
-                None if node.restates is None else positions[id(node.restates)],
-                node.message if node.turn is None else None,
-            )
-        )
-    return sources, positions
+def _message_source(node: MessageNode, positions: Mapping[int, int]) -> MessageSource:
+    return MessageSource(
+        position_of(node.parent, positions),
+        node.turn,
+        position_of(node.restates, positions),
+        node.message if node.turn is None else None,
+    )
 
 
-def _run_sources(trajectory: Trajectory) -> tuple[list[RunSource], dict[int, int], dict[int, int]]:
-    """The nodes of token ids in the order of the calls, their positions, and how long their paths are, by `id`."""
-    positions: dict[int, int] = {}
+def _run_source(node: TokenNode, positions: Mapping[int, int]) -> RunSource:
+    return RunSource(position_of(node.parent, positions), node.turn, node.kept, node.ids if node.turn is None else None)
+
+
+def _path_lengths(nodes: Sequence[TokenNode]) -> dict[int, int]:
+    """How many ids the path to each node has, by its `id`; none for the root."""
     lengths: dict[int, int] = {}
-    sources: list[RunSource] = []
-    for node in in_order(token_ends(trajectory.calls)):
-        before = node.parent
-        start = 0 if before is None else lengths.get(id(before), 0)
-        if before is not None and node.kept is not None:
-            start += node.kept - len(before.ids or ())
-        positions[id(node)] = len(positions)
-        lengths[id(node)] = start + len(node.ids or ())
-        sources.append(
-            RunSource(
-                None if before is None else positions.get(id(before), ROOT),
-                node.turn,
-                node.kept,
-                node.ids if node.turn is None else None,
-            )
-        )
-    return sources, positions, lengths
+    for node in nodes:
+        before = 0 if node.parent is None else lengths.get(id(node.parent), 0)
+        if node.parent is not None and node.kept is not None:
+            before += node.kept - len(node.parent.ids or ())
+        lengths[id(node)] = before + len(node.ids or ())
+    return lengths
 
 
 def restore_trajectory(row: Fields) -> Trajectory:
@@ -242,10 +224,11 @@ def restore_trajectory(row: Fields) -> Trajectory:
 def _restore_calls(row: Fields) -> tuple[Call, ...]:
     """The calls of a row with their turns, and the trees that they point into."""
     sampled: Sequence[Fields] = row["turns"]
-    messages = _restore_messages(row["message_nodes"] or (), sampled)
-    tokens = _restore_runs(row["token_nodes"] or (), sampled)
-    message_of = {node.turn: node for node in messages if node.turn is not None}
-    token_of = {node.turn: node for node in tokens if node.turn is not None}
+    # None where a reader left them out.
+    messages = None if row["message_nodes"] is None else _restore_messages(row["message_nodes"], sampled)
+    tokens = None if row["token_nodes"] is None else _restore_runs(row["token_nodes"], sampled)
+    message_of = {node.turn: node for node in messages or () if node.turn is not None}
+    token_of = {node.turn: node for node in tokens or () if node.turn is not None}
     choices: dict[int, list[Turn]] = {}
     for position, fields in enumerate(sampled):
         of_call = choices.setdefault(fields["call"], [])
@@ -275,8 +258,8 @@ def _restore_calls(row: Fields) -> tuple[Call, ...]:
                 tools=None if toolset is None else list_of(row["toolsets"][toolset]),
                 env_state={} if env_state is None else object_of(row["objects"][env_state]),
                 extra={} if extra is None else object_of(row["objects"][extra]),
-                prompt_node=_node_at(prompt_node, messages, MESSAGE_ROOT),
-                prompt_token_node=_node_at(prompt_token_node, tokens, TOKEN_ROOT),
+                prompt_node=None if messages is None else node_at(prompt_node, messages, MESSAGE_ROOT),
+                prompt_token_node=None if tokens is None else node_at(prompt_token_node, tokens, TOKEN_ROOT),
                 choices=None if of_call is None else tuple(of_call),
             )
         )
@@ -291,10 +274,10 @@ def _restore_messages(rows: Sequence[MessageSource], sampled: Sequence[Fields]) 
             raise ValueError(f"message node {len(nodes)} has no message")
         nodes.append(
             MessageNode(
-                parent=_node_at(parent, nodes, MESSAGE_ROOT),
+                parent=node_at(parent, nodes, MESSAGE_ROOT),
                 message=said,
                 turn=turn,
-                restates=None if restates is None else _node_at(restates, nodes, MESSAGE_ROOT),
+                restates=None if restates is None else node_at(restates, nodes, MESSAGE_ROOT),
             )
         )
     return nodes
@@ -303,7 +286,7 @@ def _restore_messages(rows: Sequence[MessageSource], sampled: Sequence[Fields]) 
 def _restore_runs(rows: Sequence[RunSource], sampled: Sequence[Fields]) -> list[TokenNode]:
     nodes: list[TokenNode] = []
     for parent, turn, kept, ids in rows:
-        before = _node_at(parent, nodes, TOKEN_ROOT)
+        before = node_at(parent, nodes, TOKEN_ROOT)
         facts: Fields = {} if turn is None else sampled[turn]
         if kept is not None and not (before is not None and 0 <= kept <= len(before.ids or ())):
             raise ValueError(f"token node {len(nodes)} keeps {kept} ids of a run that has fewer")
@@ -320,15 +303,6 @@ def _restore_runs(rows: Sequence[RunSource], sampled: Sequence[Fields]) -> list[
             )
         )
     return nodes
-
-
-def _node_at(position: int | None, nodes: Sequence[_Node], root: _Node) -> _Node | None:
-    """The node at a position, which is one of those that stand before. Raises ValueError for any other number."""
-    if position is None:
-        return None
-    if not ROOT <= position < len(nodes):
-        raise ValueError(f"a path goes on from node {position}, of {len(nodes)} before it")
-    return root if position == ROOT else nodes[position]
 
 
 class SharedTexts(Generic[_Value]):

@@ -70,4 +70,7 @@ if not defer_imports(__name__):
     from art_otel.trajectories.trees import MessageNode as MessageNode
     from art_otel.trajectories.trees import TokenNode as TokenNode
     from art_otel.trajectories.trees import in_order as in_order
+    from art_otel.trajectories.trees import node_at as node_at
+    from art_otel.trajectories.trees import numbered as numbered
     from art_otel.trajectories.trees import path_to as path_to
+    from art_otel.trajectories.trees import position_of as position_of

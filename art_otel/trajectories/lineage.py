@@ -48,7 +48,7 @@ from art_otel.trajectories.wholeness import verdicts_on, with_conversation_gaps
 
 
 class Lineage(NamedTuple):
-    """What was recorded of the calls, in causal order; the calls of the trajectory; the numbers of prompts' prefixes."""
+    """Calls in causal order, as recorded and in the trees of a trajectory, and the numbers of the prompts' prefixes."""
 
     recorded: tuple[InferenceCall, ...]
     calls: tuple[Call, ...]
@@ -247,8 +247,9 @@ def recorded_call(call: Call) -> InferenceCall:
         **{name: getattr(call, name) for name in CallFacts.__struct_fields__},
         input_messages=call.input_messages,
         prompt_token_ids=call.prompt_token_ids,
-        choices=call.choices
-        and tuple(
+        choices=None
+        if call.choices is None
+        else tuple(
             Choice(
                 index=turn.index,
                 message=turn.message or Message(role="assistant"),

@@ -28,7 +28,7 @@ Invariant: paths lead to the root, or to a completion whose prompt is unknown. N
 they have in common, and their size is linear in what was new.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar
 
 import msgspec
@@ -153,6 +153,30 @@ def in_order(ends: Iterable[Node | None]) -> Iterator[Node]:
             new.append(node)
             node = node.parent
         yield from reversed(new)
+
+
+ROOT: Final = -1
+"""The position of a root among the nodes of its tree."""
+
+
+def numbered(ends: Iterable[Node | None]) -> tuple[list[Node], dict[int, int]]:
+    """The nodes of a tree as `in_order` has them, and the position of each by its `id`."""
+    nodes = [*in_order(ends)]
+    return nodes, {id(node): position for position, node in enumerate(nodes)}
+
+
+def position_of(node: Node | None, positions: Mapping[int, int]) -> int | None:
+    """The position of a node, `ROOT` for the root; None stays None."""
+    return None if node is None else positions.get(id(node), ROOT)
+
+
+def node_at(position: int | None, nodes: Sequence[Node], root: Node) -> Node | None:
+    """The inverse of `position_of`. Raises ValueError for a node that does not stand before."""
+    if position is None:
+        return None
+    if not ROOT <= position < len(nodes):
+        raise ValueError(f"a path goes on from node {position}, of {len(nodes)} before it")
+    return root if position == ROOT else nodes[position]
 
 
 def _are_equal(one: Node | None, other: Node | None, fields_of: Callable[[Node], tuple[object, ...]]) -> bool:

@@ -15,12 +15,12 @@ from pathlib import Path
 
 import httpx
 import numpy as np
-from msgspec import structs
 
 from art_otel.calls import Logprobs, Message, TokenIds
 from art_otel.store import FileLimits, write_trajectories
 from art_otel.trajectories import Reward, Trajectory, Turn
 from tests.data.token_rollouts import talk
+from tests.trajectories.calls import with_sampled
 from tests.viewer.served import answer
 
 GROUP = 8
@@ -38,10 +38,9 @@ def rollouts(count: int) -> Iterator[Trajectory]:
         reward = generator.choice((0.0, 0.25, 0.5, 1.0, None))
         rewards = () if reward is None else (Reward(name="reward", value=reward, source="attribute", time_ns=1),)
         group, started = number // GROUP, 1_795_000_000_000_000_000 + number * 1_000_000
-        one = templates[number % TEMPLATES]
+        one = with_sampled(templates[number % TEMPLATES], lambda turn: own_turn(turn, generator, numbers))
         yield replace(
             one,
-            turns=tuple(own_turn(turn, generator, numbers) for turn in one.turns),
             rollout_id=f"{number:032x}",
             trace_id=f"{number * 7919:032x}",
             name=f"task-{group % 97}",
@@ -55,16 +54,15 @@ def rollouts(count: int) -> Iterator[Trajectory]:
         )
 
 
-def own_turn(turn: Turn, generator: random.Random, numbers: np.random.Generator) -> Turn:
+def own_turn(turn: Turn, generator: random.Random, numbers: np.random.Generator) -> dict[str, object]:
     """The turn with another text and other tokens, as many as before."""
     size = len(turn.token_ids or ())
     words = " ".join(generator.choices(WORDS, k=size // 2))
-    return structs.replace(
-        turn,
-        message=Message(role="assistant", content=words),
-        token_ids=TokenIds(numbers.integers(0, 150_000, size, np.int32).tobytes()),
-        logprobs=Logprobs((-numbers.exponential(0.5, size)).astype("<f4").tobytes()),
-    )
+    return {
+        "message": Message(role="assistant", content=words),
+        "token_ids": TokenIds(numbers.integers(0, 150_000, size, np.int32).tobytes()),
+        "logprobs": Logprobs((-numbers.exponential(0.5, size)).astype("<f4").tobytes()),
+    }
 
 
 def memory_mb(pid: int) -> float:

@@ -52,8 +52,6 @@ def rollout(calls, rollout_id: str = "r", **fields) -> Trajectory:
         rollout_id=rollout_id,
         trace_id="ab" * 16,
         calls=lineage.calls,
-        prompts=lineage.prompts,
-        turns=lineage.turns,
         **fields,
     )
 

@@ -11,17 +11,17 @@ from art_otel.calls import Logprobs
 from art_otel.data.report import BatchReport
 from art_otel.sampling import Sampling
 from tests.data.token_rollouts import EVERYTHING, talk
+from tests.trajectories.calls import with_sampled
 
 
 def sampled(*parameters, mode="raw", logprob=-0.5, size=2):
     """A rollout of a call for each of the parameters; each sampled so many tokens of this logprob."""
-    told = talk("r", *[size] * len(parameters))
-    turns = [structs.replace(turn, logprobs=Logprobs.of([logprob] * size)) for turn in told.turns]
+    told = with_sampled(talk("r", *[size] * len(parameters)), lambda _: {"logprobs": Logprobs.of([logprob] * size)})
     calls = [
         structs.replace(call, parameters=asked, logprobs_mode=mode)
         for call, asked in zip(told.calls, parameters, strict=True)
     ]
-    return replace(told, turns=tuple(turns), calls=tuple(calls))
+    return replace(told, calls=tuple(calls))
 
 
 def report_of(*trajectories, **options) -> BatchReport:
@@ -62,8 +62,8 @@ def test_completions_of_another_distribution_are_counted_by_what_their_logprobs_
 
 def test_completions_without_logprobs_are_not_counted():
     one = sampled({"temperature": 0.3}, {"temperature": 0.3, "tool_choice": "required"})
-    first = structs.replace(one.turns[0], logprobs=None)
-    assert report_of(replace(one, turns=(first, one.turns[1]))).altered_sampling == {}
+    one = with_sampled(one, lambda turn: {} if turn.call else {"logprobs": None})
+    assert report_of(one).altered_sampling == {}
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,5 @@ def test_completions_whose_logprobs_are_all_zero_are_counted_and_kept():
 
 
 def test_what_is_no_logprob_is_without_logprobs():
-    one = sampled({}, size=2)
-    (turn,) = one.turns
-    unknown = structs.replace(turn, logprobs=Logprobs.of([-0.5, float("nan")]))
-    assert report_of(replace(one, turns=(unknown,))).without_logprobs == 1
+    one = with_sampled(sampled({}, size=2), lambda _: {"logprobs": Logprobs.of([-0.5, float("nan")])})
+    assert report_of(one).without_logprobs == 1

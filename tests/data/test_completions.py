@@ -14,9 +14,10 @@ from art_otel.data import Credit, call_reward, message_batches, preference_batch
 from art_otel.data.completions import CompletionChoice, CompletionFacts, is_among, policy_name
 from art_otel.errors import UsageError
 from art_otel.exporting import installed_exporters
-from art_otel.trajectories import Trajectory
+from art_otel.trajectories import Trajectory, with_turns
 from art_otel.trajectories.wholeness import count_gaps
 from tests.data.token_rollouts import judged, stored, talk
+from tests.trajectories.calls import with_sampled
 
 COMPLETIONS = [
     ("policy", "planner", {}),
@@ -31,14 +32,13 @@ COMPLETIONS = [
 def sampled(rollout_id: str = "r", completions=COMPLETIONS, **fields) -> Trajectory:
     """A conversation of these completions, with two tokens each."""
     one = talk(rollout_id, *[2] * len(completions), **fields)
-    calls, turns = [], []
-    for call, turn, (model, agent, facts) in zip(one.calls, one.turns, completions, strict=True):
+    calls = []
+    for call, (model, agent, facts) in zip(one.calls, completions, strict=True):
         reason = facts.get("finish_reason", "stop")
-        turns.append(structs.replace(turn, finish_reason=reason))
         choices = tuple(structs.replace(choice, finish_reason=reason) for choice in call.choices)
         told = {"request_model": model, "agent": agent, "marked_untrained": facts.get("marked_untrained")}
         calls.append(structs.replace(call, choices=choices, **told))
-    return replace(one, calls=tuple(calls), turns=tuple(turns))
+    return replace(one, calls=tuple(calls))
 
 
 def trained(found, **options) -> list[int]:
@@ -219,8 +219,8 @@ def test_what_is_not_trained_anyway_is_no_second_model():
     ) == [0]
     failed = sampled("r", [COMPLETIONS[0], judge])
     turns = (failed.turns[0], structs.replace(failed.turns[1], tokens_untrained="failed", text_untrained="failed"))
-    assert trained([replace(failed, turns=turns)], advantage=None) == [0]
-    assert imitated([replace(failed, turns=turns)]) == ["a0"]
+    assert trained([with_turns(failed, turns)], advantage=None) == [0]
+    assert imitated([with_turns(failed, turns)]) == ["a0"]
     assert trained(
         [sampled("r", [COMPLETIONS[0], judge], status="error"), sampled("s", COMPLETIONS[:1])], advantage=None
     ) == [0]
@@ -334,10 +334,7 @@ def test_length_of_messages_pairs_and_files(tmp_path):
 def said(rollout_id: str, answer: str, reward: float, **facts) -> Trajectory:
     """A rollout of one answer to the question that all have."""
     one = sampled(rollout_id, [("policy", None, facts)], group_id="g", reward=reward)
-    (choice,) = one.calls[0].choices
-    message = structs.replace(choice.message, content=answer)
-    calls = (structs.replace(one.calls[0], choices=(structs.replace(choice, message=message),)),)
-    return replace(one, calls=calls, turns=(structs.replace(one.turns[0], message=message),))
+    return with_sampled(one, lambda turn: {"message": structs.replace(turn.message, content=answer)})
 
 
 def test_pairs_are_of_what_is_chosen():
@@ -360,7 +357,7 @@ def test_what_a_judge_met_says_nothing_of_the_policy():
     late = {"start_ns": 10**18, "end_ns": 10**18 + 1, "error": "down", "choices": None}
     judge = structs.replace(talk("j", 2).calls[0], marked_untrained="judge", **late)
     policy = talk("r", 2)
-    both = replace(policy, calls=(*policy.calls, judge), prompts=(*policy.prompts, talk("j", 2).prompts[0]))
+    both = replace(policy, calls=(*policy.calls, judge))
     assert both.end is None
     alone = replace(both, calls=(*policy.calls, structs.replace(judge, marked_untrained=None)))
     assert alone.end == "failed call"
@@ -397,7 +394,7 @@ def test_a_rollout_whose_context_was_exceeded_is_valid_also_where_its_function_r
     ended = talk("r-0", 2, group_id="g", reward=0.0, status=status)
     failed = structs.replace(ended.calls[0], failure="context exceeded", error="too long", choices=None)
     late = structs.replace(failed, span_id="f" * 16, start_ns=10**18, end_ns=10**18 + 1)
-    ended = replace(ended, calls=(*ended.calls, late), prompts=(*ended.prompts, ended.prompts[0]))
+    ended = replace(ended, calls=(*ended.calls, late))
     found = [ended, talk("r-1", 2, group_id="g", reward=1.0), talk("r-2", 2, group_id="g", reward=1.0, status="error")]
     art_otel.write_trajectories(found, tmp_path)
     for source in (found, tmp_path):

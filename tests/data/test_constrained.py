@@ -10,6 +10,7 @@ import art_otel
 from art_otel.calls import Logprobs
 from art_otel.errors import UsageError
 from tests.data.token_rollouts import EVERYTHING, talk
+from tests.trajectories.calls import with_sampled
 
 FREE = [
     {},
@@ -33,11 +34,10 @@ CONSTRAINED = [
 
 def sampled(parameters, constrained):
     """A rollout of two calls, each of which sampled two tokens; the second had these parameters."""
-    told = talk("r", 2, 2)
-    turns = [structs.replace(turn, logprobs=Logprobs.of([-0.5, -1.0])) for turn in told.turns]
+    told = with_sampled(talk("r", 2, 2), lambda _: {"logprobs": Logprobs.of([-0.5, -1.0])})
     last = structs.replace(told.calls[1], parameters=parameters)
     assert last.is_constrained is constrained
-    return replace(told, turns=tuple(turns), calls=(told.calls[0], last))
+    return replace(told, calls=(told.calls[0], last))
 
 
 @pytest.mark.parametrize("constrained", [False, True])

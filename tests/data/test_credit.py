@@ -2,12 +2,12 @@
 
 import math
 import pickle
-from dataclasses import replace
 
 import pytest
 from msgspec import structs
 
 from art_otel.data import ADVANTAGES, call_reward, discounted, outcome_reward, reward_function, step_reward, weighted
+from art_otel.trajectories import with_turns
 from tests.data.rollouts import rollout
 from tests.data.token_rollouts import judged, talk
 from tests.trajectories.calls import call, choice
@@ -186,7 +186,6 @@ def test_advantages_by_name_go_to_other_processes():
 
 def test_credit_needs_neither_messages_nor_tokens():
     told = talk("r", 1, 1, steps=(0, 1), reward=1.0, rewards=(judged(1.0, step=0), judged(2.0, step=1)))
-    bare = [structs.replace(turn, message=None, token_ids=None, logprobs=None) for turn in told.turns]
-    outline = replace(told, turns=tuple(bare))
+    outline = with_turns(told, [structs.replace(turn, message_node=None, token_node=None) for turn in told.turns])
     for credit in CREDITS:
         assert credit.rewards(outline) == credit.rewards(told)

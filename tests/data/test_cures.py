@@ -1,6 +1,5 @@
 """Every reason says what it means and what to do."""
 
-from dataclasses import replace
 from typing import get_args
 
 import pytest
@@ -12,7 +11,7 @@ from art_otel.data.completions import SEVERAL
 from art_otel.data.cures import cure_of, helps_against
 from art_otel.data.selection import ENDED_ON_FAILURE
 from art_otel.data.sequences import NOTHING
-from art_otel.trajectories import EXPLANATIONS
+from art_otel.trajectories import EXPLANATIONS, with_turns
 from art_otel.trajectories.model import TextUntrained, TokensUntrained
 from tests.data.token_rollouts import talk
 
@@ -40,7 +39,7 @@ def test_each_reason_has_a_cure_of_its_own(reason):
 
 def test_reports_say_what_to_do():
     cut = talk("r-1", 2, reward=1.0)
-    cut = replace(cut, turns=tuple(structs.replace(turn, finish_reason="length") for turn in cut.turns))
+    cut = with_turns(cut, [structs.replace(turn, finish_reason="length") for turn in cut.turns])
     other = talk("r-2", 2, reward=1.0, split="val")
     batches = art_otel.batches([cut, other], length="mask")
     with pytest.warns(UserWarning, match="no batches"):

@@ -125,7 +125,7 @@ def test_workers_divide_the_sequences_and_the_account(found, chosen, count, rows
     assert sum((report.trajectories_skipped for report in reports), Counter()) == whole.report.trajectories_skipped
     if chosen["keep_together"] != "group":  # whole groups are no equal shares
         assert max(report.trajectories for report in reports) - min(report.trajectories for report in reports) <= 1
-    for name in ("trajectories", "trajectories_used", "completions", "trained_tokens", "drifts", "respellings"):
+    for name in ("trajectories", "trajectories_used", "completions", "trained_tokens", "drifts", "rewritten_prompts"):
         assert sum(getattr(report, name) for report in reports) == getattr(whole.report, name)
 
 

@@ -19,11 +19,11 @@ DRIFTED = call(2, "hi a x", [1, 5, 3], choice("b", [4]))
 
 
 def counted(source, **options) -> tuple[int, int]:
-    """How many drifts and respellings the report tells after an iteration."""
+    """How many drifts and rewritten prompts the report tells after an iteration."""
     batches = art_otel.batches(source, **EVERYTHING | options)
     for _ in batches:
         pass
-    return batches.report.drifts, batches.report.respellings
+    return batches.report.drifts, batches.report.rewritten_prompts
 
 
 CASES = [(AGREES, (0, 0)), (RESPELLED, (0, 1)), (UNRECORDED, (0, 0)), (DRIFTED, (1, 0))]
@@ -61,10 +61,10 @@ def test_a_rollout_that_is_left_out_is_not_asked():
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow], max_examples=examples(50))
 @given(rollouts(storable=True), st.integers(1, 3))
 def test_the_report_counts_what_prompts_tell(found, rows):
-    prompts = [prompt for one in found for prompt in one.prompts]
+    prompts = [call for one in found for call in one.calls]
     expected = (
         sum(prompt.drifted_at is not None for prompt in prompts),
-        sum(prompt.respelled_at is not None for prompt in prompts),
+        sum(prompt.rewritten_at is not None for prompt in prompts),
     )
     assert counted(found) == expected
     with stored(found, rows) as folder:

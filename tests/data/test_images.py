@@ -72,9 +72,7 @@ def by_hand():
     calls = [
         asked(number, one.input_messages, one.prompt_token_ids, one.choices) for number, one in enumerate(built.calls)
     ]
-    return art_otel.Trajectory(
-        rollout_id="r", trace_id="ab" * 16, calls=tuple(calls), prompts=built.prompts, turns=built.turns
-    )
+    return art_otel.Trajectory(rollout_id="r", trace_id="ab" * 16, calls=tuple(calls))
 
 
 @pytest.mark.parametrize("made", [lambda: rollout(browsing()), by_hand])

@@ -6,8 +6,8 @@ import transformers
 from msgspec import structs
 
 from art_otel.calls import Logprobs, Message, TokenIds
-from art_otel.data.retokenize import retokenize, template_message
-from art_otel.trajectories import histories, text_only_histories
+from art_otel.data.retokenize import histories_without_ids, retokenize, template_message
+from art_otel.trajectories import histories
 from tests.data import tokenizers
 from tests.data.rollouts import answer, assistant, call, chat, looking, rollout, user
 from tests.data.test_messages import TOOL
@@ -57,7 +57,7 @@ def check_laws(trajectory, tokenizer, found) -> None:
     trained = Counter(span.turn for history in found.histories for span in history.spans)
     skipped_turns = Counter(turn for one in found.skipped if one.reason != "messages unknown" for turn in one.turns)
     wanted = {
-        entry.turn for history in text_only_histories(trajectory) for entry in history.messages or () if entry.trained
+        entry.turn for history in histories_without_ids(trajectory) for entry in history.messages or () if entry.trained
     }
     assert trained + skipped_turns == Counter(wanted)
 

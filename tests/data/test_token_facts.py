@@ -14,7 +14,7 @@ from art_otel.store import read_trajectories, write_trajectories
 from art_otel.testing import trajectories
 from art_otel.trajectories import Trajectory
 from tests.data.token_rollouts import EVERYTHING
-from tests.trajectories.calls import call, lineage_of
+from tests.trajectories.calls import call, lineage_of, with_sampled
 
 FACTS = ("routed_experts", "sampling_mask")
 
@@ -82,8 +82,7 @@ def test_packed_rows_and_cut_sequences_keep_their_facts():
 def test_facts_that_nobody_asked_for_or_recorded_are_none_or_unknown():
     (batch,) = art_otel.batches([two_turns()], **EVERYTHING)
     assert batch.routed_experts is batch.sampling_mask_counts is batch.sampling_mask_ids is None
-    plain = two_turns()
-    plain = replace(plain, turns=tuple(structs.replace(one, **dict.fromkeys(FACTS)) for one in plain.turns))
+    plain = with_sampled(two_turns(), lambda _: dict.fromkeys(FACTS))
     (batch,) = art_otel.batches([plain], **EVERYTHING, token_facts=FACTS)
     assert batch.routed_experts.shape == (1, 7, 0, 0)
     assert not batch.sampling_mask_counts.any()

@@ -21,6 +21,7 @@ from tests.conversions import RECORDINGS, convert_files
 from tests.data.batch_options import laws, options
 from tests.data.token_rollouts import rollouts, stored, talk
 from tests.examples import examples
+from tests.trajectories.calls import with_sampled
 
 UNTRAINED = [None, None, None, "failed", "scrubbed", "stream broke"]
 COUNTED = [
@@ -72,7 +73,9 @@ def varied(draw, one: Trajectory) -> Trajectory:
         logprobs = draw(st.none() | some | st.just([0.0] * size))
         known = None if turn.token_ids is None or logprobs is None else Logprobs.of(logprobs)
         verdict, reason = draw(st.sampled_from(UNTRAINED)), draw(st.sampled_from(["stop", "stop", "length", None]))
-        turns.append(structs.replace(turn, logprobs=known, tokens_untrained=verdict, finish_reason=reason))
+        turns.append({"logprobs": known, "tokens_untrained": verdict, "finish_reason": reason})
+    position = {(turn.call, turn.choice): at for at, turn in enumerate(one.turns)}
+    one = with_sampled(one, lambda turn: turns[position[turn.call, turn.choice]])
     models = draw(st.sampled_from(MODELS))
     calls = [
         structs.replace(
@@ -91,7 +94,7 @@ def varied(draw, one: Trajectory) -> Trajectory:
         )
         for call in one.calls
     ]
-    return replace(one, calls=tuple(calls), turns=tuple(turns), training_step=draw(st.sampled_from([None, 1, 2])))
+    return replace(one, calls=tuple(calls), training_step=draw(st.sampled_from([None, 1, 2])))
 
 
 def check(source: object, **chosen) -> None:
@@ -165,8 +168,8 @@ def test_streams_with_tools_whose_ids_nobody_counted_are_trained_and_said(tmp_pa
 def test_of_long_completions_whose_logprobs_are_all_zero(tmp_path: Path):
     def zeros(rollout_id: str, size: int, **fields) -> Trajectory:
         told = talk(rollout_id, size, reward=1.0, group_id="g")
-        turns = [structs.replace(turn, logprobs=Logprobs.of([0.0] * size)) for turn in told.turns]
-        return replace(told, turns=tuple(turns), calls=(structs.replace(told.calls[0], **fields),))
+        told = with_sampled(told, lambda _: {"logprobs": Logprobs.of([0.0] * size)})
+        return replace(told, calls=(structs.replace(told.calls[0], **fields),))
 
     found = [
         zeros("few", 8),

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
@@ -18,7 +17,7 @@ from art_otel.testing import trajectories
 from art_otel.trajectories import PolicyVersions, Reward, Trajectory
 from tests.data.rollouts import rollout
 from tests.trajectories.agents import agent_calls
-from tests.trajectories.calls import call, choice
+from tests.trajectories.calls import call, choice, with_sampled
 
 STATUSES = ("ok", "error", "cancelled", "unfinished")
 EVERYTHING = {
@@ -37,15 +36,13 @@ def trainable(trajectory: Trajectory) -> Trajectory:
     A completion that is marked untrained is only context, and logprobs that a grammar masked are unknown.
     """
     calls = trajectory.calls
-    turns = tuple(
-        structs.replace(
-            turn,
-            tokens_untrained=turn.tokens_untrained if calls[turn.call].marked_untrained is None else MARKED,
-            logprobs=None if calls[turn.call].has_masked_logprobs else turn.logprobs,
-        )
-        for turn in trajectory.turns
+    return with_sampled(
+        trajectory,
+        lambda turn: {
+            "tokens_untrained": turn.tokens_untrained if calls[turn.call].marked_untrained is None else MARKED,
+            "logprobs": None if calls[turn.call].has_masked_logprobs else turn.logprobs,
+        },
     )
-    return replace(trajectory, turns=turns)
 
 
 def talk(rollout_id: str, *sizes: int, steps: Sequence[int | None] = (), **fields) -> Trajectory:

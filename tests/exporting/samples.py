@@ -98,8 +98,6 @@ def rollout(rollout_id: str, calls, **fields) -> Trajectory:
         rollout_id=rollout_id,
         trace_id=TRACE,
         calls=lineage.calls,
-        prompts=lineage.prompts,
-        turns=lineage.turns,
         **told,
     )
 

@@ -32,7 +32,7 @@ def test_the_tokens_that_were_sampled(server, tmp_path, instrumentor):
     assert run.code == 0, run.errors
     check_calls(run.trajectories, server.exchanges(), tokens=True)
     check_trained_once(run.only)
-    assert not any(prompt.drifted_at is not None for prompt in run.only.prompts)
+    assert not any(call.drifted_at is not None for call in run.only.calls)
 
 
 def test_streams(server, tmp_path, instrumentor):

@@ -68,7 +68,7 @@ def test_arts_columns_come_first_with_arts_types(tmp_path):
     schema = pq.read_schema(tmp_path / "x.parquet")
     assert schema.names[:10] == list(ART)
     assert [schema.field(name).type for name in ART] == list(ART.values())
-    assert schema.metadata == {b"art_otel.schema": b"2"}
+    assert schema.metadata == {b"art_otel.schema": b"3"}
 
 
 def test_the_main_history_is_the_longest_path_to_the_first_choice(tmp_path):
@@ -163,16 +163,17 @@ def test_nested_columns_read_in_plain_pyarrow(tmp_path):
     (row,) = written(tmp_path, trajectory("r", first, second, incomplete_reasons={"cut": 2}))
     assert [stored["toolset"] for stored in row["calls"]] == [0, 0]
     assert [json.loads(tools) for tools in row["toolsets"]] == [list(tools)]
-    turns, prompts = row["turns"], [stored["prompt"] for stored in row["calls"]]
-    assert [prompt["parent"] for prompt in prompts] == [None, 0]
-    assert [prompt["kept_messages"] for prompt in prompts] == [0, 2]
+    turns, nodes = row["turns"], row["message_nodes"]
+    assert [turn["parent"] for turn in turns] == [None, 0, 0]
+    assert [(node["parent"], node["turn"]) for node in nodes] == [(-1, None), (0, 0), (1, None), (2, 1), (2, 2)]
+    assert [stored["prompt_node"] for stored in row["calls"]] == [0, 2]
     assert [(turn["call"], turn["choice"]) for turn in turns] == [(0, 0), (1, 0), (1, 1)]
-    assert [turn["choice_index"] for turn in turns] == [0, 0, 1]
+    assert [turn["index"] for turn in turns] == [0, 0, 1]
     assert [turn["token_ids"] for turn in turns] == [[1, 0], [2, 0], [2, 1]]
-    assert prompts[0]["context_token_ids"] == [5, 6]
+    assert row["token_nodes"][0] == {"parent": -1, "turn": None, "kept": None, "ids": [5, 6]}
     assert turns[0]["logprobs"] == [-0.5, -1.0]
     assert turns[0]["message"]["tool_calls"] == [{"id": "c", "name": "look", "arguments": '{"a": 1}', "exact": True}]
-    assert [message["content"] for message in prompts[1]["messages"]] == ["rain"]
+    assert [node["message"] and node["message"]["content"] for node in nodes] == ["weather?", None, "rain", None, None]
     assert (row["complete"], row["incomplete_reasons"]) == (False, [{"reason": "cut", "count": 2}])
 
 

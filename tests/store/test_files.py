@@ -238,23 +238,26 @@ def test_values_that_no_trajectory_has_are_refused_with_the_rollout(tmp_path, ta
 
 
 @pytest.mark.parametrize(
-    "fields", [{"parent": 0}, {"parent": 7}, {"token_parent": -1}, {"kept_messages": 1}, {"kept_tokens": 1}]
+    ("column", "fields"),
+    [
+        ("message_nodes", {"parent": 0}),
+        ("message_nodes", {"parent": 7}),
+        ("message_nodes", {"parent": -2}),
+        ("message_nodes", {"restates": 3}),
+        ("message_nodes", {"turn": 9}),
+        ("token_nodes", {"kept": 1}),
+        ("token_nodes", {"parent": 5}),
+        ("calls", {"prompt_node": 8}),
+        ("calls", {"prompt_token_node": -2}),
+    ],
 )
-def test_links_that_lead_nowhere_are_refused(tmp_path, table, fields):
-    calls = table["calls"].to_pylist()
-    first = calls[0][0]
-    tokens = {"context_token_ids": []} if "kept_tokens" in fields else {}
-    broken = [[{**first, "prompt": {**first["prompt"], **tokens, **fields}}], calls[1]]
-    assert "is not what a trajectory can be" in read_error(changed(tmp_path, table, "calls", broken))
+def test_links_that_lead_nowhere_are_refused(tmp_path, table, column, fields):
+    rows = table[column].to_pylist()
+    broken = [[{**rows[0][0], **fields}, *rows[0][1:]], rows[1]]
+    assert "is not what a trajectory can be" in read_error(changed(tmp_path, table, column, broken))
 
 
-def test_a_call_without_a_prompt_is_refused(tmp_path, table):
-    calls = table["calls"].to_pylist()
-    broken = [[{**calls[0][0], "prompt": None}], calls[1]]
-    assert "call 0 has no prompt" in read_error(changed(tmp_path, table, "calls", broken))
-
-
-@pytest.mark.parametrize("fields", [{"choice_index": None}, {"choice": None}, {"choice": 1}, {"call": -1}])
+@pytest.mark.parametrize("fields", [{"choice": None}, {"choice": 1}, {"call": -1}])
 def test_turns_that_are_no_choice_of_their_call_are_refused(tmp_path, table, fields):
     turns = table["turns"].to_pylist()
     broken = [[{**turns[0][0], **fields}], turns[1]]

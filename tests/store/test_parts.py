@@ -13,44 +13,20 @@ from art_otel.store import read_row_group, read_trajectories, row_groups, write_
 from art_otel.store.read import read_keys
 from art_otel.store.write import FileLimits
 from art_otel.testing import trajectories
-from art_otel.trajectories import Trajectory
-
-NO_PROMPTS = {"input_messages": None, "prompt_token_ids": None}
-NO_MESSAGES = {"edits": (), "messages": None, "message": None}
-NO_TOKENS = dict.fromkeys(("context_token_ids", "token_ids", "logprobs", "routed_experts", "sampling_mask"))
-
-
-def without(record, fields):
-    return structs.replace(record, **{name: fields[name] for name in fields if name in record.__struct_fields__})
+from art_otel.trajectories import Trajectory, with_turns
 
 
 @pytest.mark.long
 @settings(deadline=None)
-@given(trajectory=trajectories(max_calls=5), prompts=st.booleans(), messages=st.booleans(), tokens=st.booleans())
-def test_what_is_not_wanted_is_none_and_the_rest_equal(trajectory, prompts, messages, tokens, tmp_path_factory):
+@given(trajectory=trajectories(max_calls=5), messages=st.booleans(), tokens=st.booleans())
+def test_what_is_not_wanted_is_none_and_the_rest_equal(trajectory, messages, tokens, tmp_path_factory):
     path = tmp_path_factory.mktemp("parts") / "one.parquet"
     write_trajectories([trajectory], path)
-    (read,) = read_trajectories(path, prompts=prompts, messages=messages, tokens=tokens)
-    whole = messages and tokens
-    of_call = ({} if prompts and whole else NO_PROMPTS) | ({} if whole else {"choices": None})
-    of_turn = ({} if messages else NO_MESSAGES) | ({} if tokens else NO_TOKENS)
-    left = [without(prompt, of_turn) for prompt in trajectory.prompts]
-    assert read == replace(
-        trajectory,
-        calls=tuple(structs.replace(call, **of_call) for call in trajectory.calls),
-        prompts=tuple(left),
-        turns=tuple(structs.replace(without(turn, of_turn), prompt=left[turn.call]) for turn in trajectory.turns),
-    )
-
-
-@pytest.mark.long
-@given(trajectory=trajectories(max_calls=5))
-@settings(deadline=None)
-def test_the_turns_of_a_call_share_its_prompt(trajectory, tmp_path_factory):
-    path = tmp_path_factory.mktemp("parts") / "one.parquet"
-    write_trajectories([trajectory], path)
-    (read,) = read_trajectories(path)
-    assert all(turn.prompt is read.prompts[turn.call] for turn in read.turns)
+    (read,) = read_trajectories(path, messages=messages, tokens=tokens)
+    of_call = ({} if messages else {"prompt_node": None}) | ({} if tokens else {"prompt_token_node": None})
+    of_turn = ({} if messages else {"message_node": None}) | ({} if tokens else {"token_node": None})
+    expected = replace(trajectory, calls=tuple(structs.replace(call, **of_call) for call in trajectory.calls))
+    assert read == with_turns(expected, [structs.replace(turn, **of_turn) for turn in trajectory.turns])
 
 
 @pytest.mark.long

@@ -45,8 +45,6 @@ def rollout(name: str, group: str | None, reward: float, *, failed: bool = False
         logs=("looked",),
         tools=TOOLS,
         calls=lineage.calls,
-        prompts=lineage.prompts,
-        turns=lineage.turns,
     )
 
 

@@ -38,8 +38,6 @@ def rollout(name: str, group: str | None, reward: float | None, **fields) -> Tra
         reward=reward,
         metrics={"turns": 1.0},
         calls=lineage.calls,
-        prompts=lineage.prompts,
-        turns=lineage.turns,
         **fields,
     )
 

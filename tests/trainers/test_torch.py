@@ -47,8 +47,6 @@ def rollout(number: int) -> Trajectory:
         group_id=None if number == 0 else f"g{number % 4}",
         reward=float(number),
         calls=lineage.calls,
-        prompts=lineage.prompts,
-        turns=lineage.turns,
     )
 
 

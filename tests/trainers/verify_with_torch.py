@@ -143,8 +143,6 @@ def trajectories(calls: list[Sampled]) -> list[Trajectory]:
                 reward=1.0,
                 policy_version=PolicyVersions(first=recorded[0].policy_version, last=recorded[-1].policy_version),
                 calls=lineage.calls,
-                prompts=lineage.prompts,
-                turns=lineage.turns,
             )
         )
     return result

@@ -1,10 +1,14 @@
 """Calls written by hand, with the token ids that their server gave."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+from msgspec import structs
 
 from art_otel.calls import Choice, InferenceCall, Logprobs, Message, TokenIds
-from art_otel.trajectories import Trajectory
-from art_otel.trajectories.lineage import build_lineage
+from art_otel.trajectories import Trajectory, Turn, with_turns
+from art_otel.trajectories.lineage import build_lineage, recorded_call
 
 
 def choice(content: str, ids: list[int] | None, *, index: int = 0, logprobs: bool = True) -> Choice:
@@ -46,3 +50,19 @@ def trajectory_of(calls) -> Trajectory:
 def lineage_of(calls: Iterable[InferenceCall]) -> dict[str, object]:
     """The fields of a trajectory that its calls decide."""
     return {"calls": build_lineage(calls).calls}
+
+
+def with_sampled(trajectory: Trajectory, changes: Callable[[Turn], dict[str, Any]]) -> Trajectory:
+    """The trajectory whose turns sampled something else, or have other verdicts: `changes` has the fields of a turn."""
+    calls, verdicts = [], {}
+    for one in trajectory.calls:
+        recorded, choices = recorded_call(one), []
+        for turn, choice in zip(one.choices or (), recorded.choices or (), strict=True):
+            fields = changes(turn)
+            sampled = {name: value for name, value in fields.items() if name in Choice.__struct_fields__}
+            choices.append(structs.replace(choice, **sampled))
+            kept = {name: getattr(turn, name) for name in ("tokens_untrained", "text_untrained")}
+            verdicts[turn.call, turn.choice] = kept | {name: fields[name] for name in kept if name in fields}
+        calls.append(structs.replace(recorded, choices=tuple(choices) or None))
+    changed = replace(trajectory, calls=build_lineage(calls).calls)
+    return with_turns(changed, [structs.replace(turn, **verdicts[turn.call, turn.choice]) for turn in changed.turns])

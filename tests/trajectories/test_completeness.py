@@ -190,7 +190,7 @@ def test_a_call_whose_own_input_nobody_recorded_has_an_unknown_history_too():
     second = builder.chat(root, [], sampled, attributes=blind)
     del second.attributes["gen_ai.input.messages"]
     (found,) = build_trajectories(SpanGroup(spans=(root, first, second))).trajectories
-    assert (found.turns[1].prompt.messages, found.incomplete_reasons) == (None, {"unknown history": 1})
+    assert (found.calls[1].prompt_node, found.incomplete_reasons) == (None, {"unknown history": 1})
 
 
 def test_an_earlier_response_is_the_prompt_of_the_next(tmp_path):

@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 from art_otel.calls import Choice, InferenceCall, Message
 from art_otel.spans import Span
 from art_otel.testing import SpanBuilder
-from art_otel.trajectories import SpanGroup, build_trajectories, inference_calls
+from art_otel.trajectories import SpanGroup, build_trajectories, in_order, inference_calls
 from art_otel.trajectories.inference_calls import MAX_CONTINUED_MESSAGES, continue_responses
 from art_otel.trajectories.lineage import build_lineage
+from art_otel.trajectories.trees import last_turn
 
 
 def call(number: int, earlier: int | None, prompt: list[Message] | None, answer: str | None = "yes", **fields):
@@ -130,7 +131,7 @@ def test_a_rollout_has_a_limit_of_its_own_and_says_what_is_unknown(monkeypatch):
     first, second = build_trajectories(SpanGroup(spans=spans)).trajectories
     assert [len(one.input_messages or ()) for one in (*first.calls, *second.calls)] == [1, 3, 5, 0, 1, 3, 5]
     assert (first.incomplete_reasons, second.incomplete_reasons) == ({"unknown history": 1}, {})
-    assert [prompt.messages is None for prompt in first.prompts] == [False, False, False, True]
+    assert [call.prompt_node is None for call in first.calls] == [False, False, False, True]
 
 
 def thinking(number: int, thought: str) -> Message:
@@ -147,5 +148,5 @@ def test_a_call_goes_on_with_the_response_that_it_names():
             calls.append(msgspec.structs.replace(made, choices=(said,)))
     resumed = continue_responses(calls, MAX_CONTINUED_MESSAGES)
     lineage = build_lineage(resumed)
-    assert [prompt.parent for prompt in lineage.prompts] == [None, None, *range(22)]
-    assert not any(prompt.edits for prompt in lineage.prompts)
+    assert [last_turn(call.prompt_node) for call in lineage.calls] == [None, None, *range(22)]
+    assert not any(node.restates for node in in_order(call.prompt_node for call in lineage.calls))

@@ -9,15 +9,17 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from art_otel.calls import Choice, InferenceCall, Message, TokenIds
+from art_otel.data.retokenize import histories_without_ids
 from art_otel.trajectories import (
     Trajectory,
     histories,
     main_history,
-    rebuild_prompts,
-    text_only_histories,
+    message_ends,
+    token_ends,
     token_histories,
 )
-from art_otel.trajectories.history import PromptPaths
+from art_otel.trajectories.lineage import build_lineage, recorded_call
+from art_otel.trajectories.trees import in_order, last_turn
 from tests.trajectories.agents import agent_calls
 from tests.trajectories.calls import asked, trajectory_of
 
@@ -53,44 +55,45 @@ def first_turn(trajectory: Trajectory, call: int) -> int:
 def test_every_completion_is_one_turn_of_its_call(calls):
     trajectory = trajectory_of(calls)
     assert sorted(call.span_id for call in trajectory.calls) == sorted(call.span_id for call in calls)
-    assert len(trajectory.prompts) == len(calls)
     expected = [(at, choice) for at, call in enumerate(trajectory.calls) for choice in range(len(call.choices or ()))]
     assert [(turn.call, turn.choice) for turn in trajectory.turns] == expected
     for turn in trajectory.turns:
-        choice = trajectory.calls[turn.call].choices[turn.choice]
-        assert (turn.message, turn.token_ids, turn.logprobs) == (choice.message, choice.token_ids, choice.logprobs)
-        assert turn.prompt is trajectory.prompts[turn.call]
+        assert trajectory.calls[turn.call].choices[turn.choice] is turn
 
 
 @given(agent_calls())
 def test_the_parent_is_the_longest_message_path(calls):
     trajectory = trajectory_of(calls)
     paths = [message_path(trajectory, turn) for turn in range(len(trajectory.turns))]
-    for call, prompt in zip(trajectory.calls, trajectory.prompts, strict=True):
-        asked = identities(call.input_messages or ())
+    for call in trajectory.calls:
+        asked, parent = identities(call.input_messages or ()), last_turn(call.prompt_node)
         fitting = [path for path in paths if path is not None and asked[: len(path)] == path]
         longest = max(map(len, fitting), default=0)
-        assert longest == (0 if prompt.parent is None else len(paths[prompt.parent]))
-        if prompt.parent is not None:
-            assert paths[prompt.parent] in fitting
+        assert longest == (0 if parent is None else len(paths[parent]))
+        if parent is not None:
+            assert paths[parent] in fitting
 
 
 @given(agent_calls())
 def test_the_token_parent_is_the_longest_token_path_of_an_earlier_call(calls):
     trajectory = trajectory_of(calls)
-    for at, (call, prompt) in enumerate(zip(trajectory.calls, trajectory.prompts, strict=True)):
+    for at, call in enumerate(trajectory.calls):
+        parent = last_turn(call.prompt_node)
         before = range(first_turn(trajectory, at))
         ids = None if call.prompt_token_ids is None else call.prompt_token_ids.tolist()
         fitting: dict[int, int] = {}
         for turn in before if ids is not None else ():
             path = token_path(trajectory, turn)
-            shows_something = trajectory.turns[turn].token_ids or turn == prompt.parent
+            shows_something = trajectory.turns[turn].token_ids or turn == parent
             if path is not None and shows_something and ids[: len(path)] == path:
                 fitting[turn] = len(path)
         longest = max(fitting.values(), default=0)
         best = [turn for turn, length in fitting.items() if length == longest]
-        expected = prompt.parent if prompt.parent in best else max(best, default=None)
-        assert prompt.token_parent == expected
+        token_parent = last_turn(call.prompt_token_node)
+        assert (token_parent is None) == (not best)
+        if token_parent is not None:  # of equal paths any
+            assert token_path(trajectory, token_parent) == token_path(trajectory, best[0])
+            assert token_parent == parent or parent not in best
 
 
 @given(agent_calls(), st.randoms(use_true_random=False))
@@ -98,8 +101,8 @@ def test_calls_stand_in_causal_order_under_any_clock(calls, chance):
     shuffled = calls.copy()
     chance.shuffle(shuffled)
     trajectory = trajectory_of(shuffled)
-    for at, prompt in enumerate(trajectory.prompts):
-        for link in (prompt.parent, prompt.token_parent):
+    for at, call in enumerate(trajectory.calls):
+        for link in (last_turn(call.prompt_node), last_turn(call.prompt_token_node)):
             assert link is None or trajectory.turns[link].call < at
 
 
@@ -107,19 +110,16 @@ def test_calls_stand_in_causal_order_under_any_clock(calls, chance):
 def test_calls_keep_the_order_of_their_start_unless_a_prompt_says_otherwise(calls):
     trajectory = trajectory_of(calls)
     starts = [call.start_ns for call in trajectory.calls]
-    for at, prompt in enumerate(trajectory.prompts):
-        waited_for = -1 if prompt.parent is None else trajectory.turns[prompt.parent].call
+    for at, call in enumerate(trajectory.calls):
+        parent = last_turn(call.prompt_node)
+        waited_for = -1 if parent is None else trajectory.turns[parent].call
         assert all(starts[other] < starts[at] for other in range(waited_for + 1, at))
 
 
 @given(agent_calls())
-def test_prompts_are_rebuilt_from_what_is_new_in_them(calls):
-    trajectory = trajectory_of(calls)
-    rebuilt = rebuild_prompts(trajectory.prompts, trajectory.turns)
-    paths = PromptPaths(trajectory.turns)
-    for call, prompt, whole in zip(trajectory.calls, trajectory.prompts, rebuilt, strict=True):
-        assert (whole.messages, whole.token_ids) == (call.input_messages, call.prompt_token_ids)
-        assert (paths.messages(prompt), paths.token_ids(prompt)) == whole
+def test_the_paths_to_the_ends_of_a_prompt_are_the_prompt(calls):
+    recorded, linked, _ = build_lineage(calls)
+    assert list(map(recorded_call, linked)) == list(recorded)
 
 
 @given(agent_calls())
@@ -139,7 +139,7 @@ def test_only_untrained_decides_what_is_trained_and_each_view_trains_it_once(cal
     spans = [span for history in token_histories(trajectory) for span in history.spans if span.trained]
     with_ids = {at for at in wanted if token_path(trajectory, at) is not None}
     assert Counter(span.turn for span in spans) == Counter(with_ids)
-    texts = [entry for history in text_only_histories(trajectory) for entry in history.messages or ()]
+    texts = [entry for history in histories_without_ids(trajectory) for entry in history.messages or ()]
     assert Counter(entry.turn for entry in texts if entry.trained) == Counter((set(wanted) - with_ids) & held)
 
 
@@ -179,19 +179,20 @@ def test_a_token_history_is_what_the_server_saw(calls):
 @given(agent_calls())
 def test_it_says_where_messages_and_ids_part(calls):
     trajectory = trajectory_of(calls)
-    for call, prompt in zip(trajectory.calls, trajectory.prompts, strict=True):
-        path = None if prompt.parent is None else token_path(trajectory, prompt.parent)
+    for call in trajectory.calls:
+        parent, token_parent = last_turn(call.prompt_node), last_turn(call.prompt_token_node)
+        path = None if parent is None else token_path(trajectory, parent)
         expected = None
         if path is not None and call.prompt_token_ids is not None:
             shared = shared_length(call.prompt_token_ids, path)
             expected = shared if shared < len(path) else None
-        assert prompt.drifted_at == expected
-        path = None if prompt.token_parent is None else message_path(trajectory, prompt.token_parent)
+        assert call.drifted_at == expected
+        path = None if token_parent is None else message_path(trajectory, token_parent)
         expected = None
         if path is not None and call.input_messages is not None:
             shared = shared_length(identities(call.input_messages), path)
             expected = shared if shared < len(path) else None
-        assert prompt.respelled_at == expected
+        assert call.rewritten_at == expected
 
 
 def shared_length(one, other) -> int:
@@ -220,10 +221,9 @@ def choice_of(message: Message, ids: list[int]) -> Choice:
 @pytest.mark.parametrize("first_as_sampled", [True, False])
 def test_stored_size_is_linear_in_what_is_new_also_where_every_turn_drifts(first_as_sampled):
     trajectory = trajectory_of(drifting_agent(60, first_as_sampled=first_as_sampled))
-    context = sum(len(prompt.context_token_ids) for prompt in trajectory.prompts)
-    assert context + sum(len(turn.token_ids) for turn in trajectory.turns) <= 60 * (300 + 300 + 300)
-    assert sum(prompt.drifted_at is not None for prompt in trajectory.prompts) == 59 - first_as_sampled
-    assert all(len(prompt.messages) == 1 for prompt in trajectory.prompts)
+    assert sum(len(node.ids) for node in in_order(token_ends(trajectory.calls))) <= 60 * (300 + 300 + 300)
+    assert sum(call.drifted_at is not None for call in trajectory.calls) == 59 - first_as_sampled
+    assert len([*in_order(message_ends(trajectory.calls))]) == 60 * 2
     assert sum(len(history.token_ids) for history in token_histories(trajectory)) > 500_000
 
 
@@ -271,4 +271,4 @@ def test_pieces_of_an_answer_in_a_prompt_of_gemini_are_the_answer(operation, pie
     ]
     trajectory = trajectory_of(calls)
     assert len(trajectory.calls[1].input_messages) == prompt_length
-    assert trajectory.prompts[1].parent == (0 if prompt_length == 3 else None)
+    assert trajectory.turns[1].parent == (0 if prompt_length == 3 else None)

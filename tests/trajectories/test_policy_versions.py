@@ -75,10 +75,10 @@ def test_a_call_that_failed_before_it_sampled_needs_no_version():
     found = recorded(None, ["12", "12"])
     refused = structs.replace(found.calls[0], policy_version=None, error="429", choices=None)
     fresh = Selection(policy_version="12")
-    with_failed = replace(found, calls=(refused, found.calls[1]), turns=(found.turns[1],))
+    with_failed = replace(found, calls=(refused, found.calls[1]))
     assert fresh.skip_reason(with_failed) is None
     broke_off = structs.replace(refused, choices=found.calls[0].choices)
-    with_broken = replace(found, calls=(broke_off, found.calls[1]), turns=found.turns)
+    with_broken = replace(found, calls=(broke_off, found.calls[1]))
     assert fresh.skip_reason(with_broken) == "no policy version"
 
 
@@ -88,7 +88,7 @@ def test_where_no_call_says_one_the_rollout_s_are_meant(of_calls):
     found = recorded(None, [None, None])
     told = replace(found, policy_version=PolicyVersions(first="11", last="12"))
     if not of_calls:
-        told = replace(told, calls=(), turns=())
+        told = replace(told, calls=())
     assert [version_of(told, call) for call in told.calls] == ["11"] * len(of_calls)
     assert first_and_last_known(told) == PolicyVersions(first="11", last="12")
     assert Selection(policy_version="12").skip_reason(told) == "another policy version"

@@ -15,7 +15,8 @@ from msgspec import structs
 import art_otel
 from art_otel.calls import CONTENT_GAPS, Gap, GapKind, InferenceCall, Message, ToolCall
 from art_otel.data import message_batches
-from art_otel.trajectories import Trajectory, histories, text_only_histories, token_histories
+from art_otel.data.retokenize import histories_without_ids
+from art_otel.trajectories import Trajectory, histories, token_histories
 from tests.conversions import convert_files
 from tests.trajectories.agents import agent_calls
 from tests.trajectories.calls import trajectory_of
@@ -227,7 +228,7 @@ def test_each_tree_trains_exactly_what_its_own_verdict_allows(calls):
     held = {turn for history in known for turn in history.turns}
     for views, wanted in (
         (histories(found), text & held),
-        (text_only_histories(found), {at for at in text & held if not found.turns[at].has_tokens}),
+        (histories_without_ids(found), {at for at in text & held if not found.turns[at].has_tokens}),
     ):
         trained = [entry.turn for one in views for entry in one.messages or () if entry.trained]
         assert Counter(trained) == Counter(wanted)

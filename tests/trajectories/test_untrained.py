@@ -5,10 +5,11 @@ from msgspec import structs
 
 from art_otel import histories
 from art_otel.calls import Choice, Message, TokenIds, ToolCall
+from art_otel.data.retokenize import histories_without_ids
 from art_otel.spans import Span
 from art_otel.store.rows import art_messages
 from art_otel.testing import SpanBuilder
-from art_otel.trajectories import SpanGroup, Trajectory, build_trajectories, text_only_histories, token_histories
+from art_otel.trajectories import SpanGroup, Trajectory, build_trajectories, token_histories
 
 ASKED = [Message(role="user", content="weather?")]
 LOOK = ToolCall(id="c1", name="look", arguments='{"city": "Paris"}')
@@ -61,7 +62,7 @@ def check_views(found: Trajectory) -> None:
     wanted = {at for at, turn in enumerate(found.turns) if turn.message is not None and turn.text_untrained is None}
     learnt = [entry.turn for one in histories(found) for entry in one.messages or () if entry.trained]
     with_ids = [span.turn for one in token_histories(found) for span in one.spans if span.trained]
-    without = [entry.turn for one in text_only_histories(found) for entry in one.messages or () if entry.trained]
+    without = [entry.turn for one in histories_without_ids(found) for entry in one.messages or () if entry.trained]
     assert sorted(learnt) == sorted(with_ids + without) == sorted(wanted)
     untrained = {(turn.message.content, bool(turn.message.tool_calls)) for turn in found.turns if turn.text_untrained}
     for entry in art_messages(found) or ():

@@ -27,5 +27,7 @@ def rollout_of(message: Message, ids: list[int]) -> Trajectory:
     )
     lineage = build_lineage([call])
     return Trajectory(
-        rollout_id="r", trace_id="ab" * 16, calls=lineage.calls, prompts=lineage.prompts, turns=lineage.turns
+        rollout_id="r",
+        trace_id="ab" * 16,
+        calls=lineage.calls,
     )

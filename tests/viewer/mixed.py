@@ -1,13 +1,12 @@
 """Rollouts in which more than the policy sampled, and completions that ended in every way."""
 
-from dataclasses import replace
 from pathlib import Path
 
 from msgspec import structs
 
 from art_otel.calls import InferenceCall
 from art_otel.store import write_trajectories
-from art_otel.trajectories import Trajectory
+from art_otel.trajectories import Trajectory, with_turns
 from tests.data.rollouts import rollout
 from tests.trajectories.calls import call, choice
 from tests.viewer.served import rewarded
@@ -46,8 +45,7 @@ def alone(rollout_id: str, **fields) -> Trajectory:
 
 def ended(rollout_id: str, **verdicts: str) -> Trajectory:
     one = alone(rollout_id, **rewarded(1.0))
-    turns = tuple(structs.replace(turn, **verdicts) for turn in one.turns)
-    return replace(one, turns=turns)
+    return with_turns(one, [structs.replace(turn, **verdicts) for turn in one.turns])
 
 
 def asked(number: int, says: str, finish_reason: str = "stop", **fields: str) -> InferenceCall:

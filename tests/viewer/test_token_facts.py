@@ -2,7 +2,7 @@
 
 from art_otel.calls import TokenIds, WeightVersion
 from art_otel.store import write_trajectories
-from art_otel.trajectories import Prompt, Turn
+from art_otel.trajectories import TokenNode, Turn
 from art_otel.viewer.tokens import facts_of
 from tests.data.rollouts import rollout
 from tests.trajectories.calls import call, choice
@@ -12,9 +12,10 @@ from tests.viewer.served import answer, viewer
 def test_weights_are_named_where_they_change_and_large_facts_as_known():
     versions = tuple(WeightVersion(version=str(5 + at), start=at, end=at + 1) for at in (0, 1))
     masks = (TokenIds.of([1]), TokenIds.of([2]))
-    turn = Turn(call=0, choice=0, prompt=Prompt(), weight_versions=versions, sampling_mask=masks)
+    node = TokenNode(turn=0, weight_versions=versions, sampling_mask=masks)
+    turn = Turn(call=0, choice=0, index=0, token_node=node)
     assert facts_of(turn) == " Weights: 5 from token 0, 6 from token 1. Also known: sampling mask."
-    assert not facts_of(Turn(call=0, choice=0, prompt=Prompt()))
+    assert not facts_of(Turn(call=0, choice=0, index=0))
 
 
 def test_ids_that_stand_for_an_image_are_its_placeholders(tmp_path):

@@ -2,19 +2,18 @@
 
 import json
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from urllib.parse import parse_qsl
 
 import httpx
 import pytest
-from msgspec import structs
 
 import art_otel
 from art_otel.store import read_trajectories, write_trajectories
 from art_otel.trajectories import trajectory_json
 from tests.conversions import convert_files
 from tests.data.token_rollouts import talk
+from tests.trajectories.calls import with_sampled
 from tests.viewer.served import HOSTILE, answer, dataset, drifting, recorded, rewarded, viewer
 
 OPTIONS = [
@@ -168,7 +167,7 @@ def test_drift_shows_both_sequences_from_where_they_part(client):
     assert [turn["relation"] for turn in turns] == ["root", "drift", "continue"]
     drift = turns[1]["drift"]
     assert (drift["at"], drift["before"], drift["expected"], drift["actual"]) == (2, [1, 2], [3, 4], [9, 5])
-    assert drifting().prompts[1].drifted_at == 2
+    assert drifting().calls[1].drifted_at == 2
 
 
 def test_a_group_derives_its_advantages(client):
@@ -266,9 +265,8 @@ def test_the_calls_of_several_agents_say_whose_they_are(tmp_path):
 
 
 def test_unknown_numbers_of_tokens_are_unknown(tmp_path):
-    unknown = talk("unknown", 2)
-    bare = tuple(structs.replace(turn, token_ids=None, logprobs=None) for turn in unknown.turns)
-    write_trajectories([talk("known", 3), replace(unknown, turns=bare)], tmp_path)
+    unknown = with_sampled(talk("unknown", 2), lambda _: {"token_ids": None, "logprobs": None})
+    write_trajectories([talk("known", 3), unknown], tmp_path)
     with viewer(tmp_path) as client:
         plan = answer(client, "plan", advantage="none")
         rows = {row["rolloutId"]: row["sampledTokens"] for row in rows_of(client, sort="tokens")}

@@ -19,6 +19,7 @@ from art_otel.data.credit import step_reward
 from art_otel.exporting import export
 from art_otel.testing import trajectories
 from art_otel.trajectories import Reward
+from art_otel.trajectories.lineage import recorded_call
 from art_otel_skyrl import generator_output, read_rollouts
 from art_otel_skyrl.rollouts import END_CUT, NO_PROMPT, NO_REWARD
 from tests.data.token_rollouts import rollouts as token_rollouts
@@ -36,6 +37,7 @@ from tests.exporting.samples import (
     samples,
     without_logprobs,
 )
+from tests.trajectories.calls import trajectory_of
 
 TESTDATA = Path(__file__).parent.parent / "testdata"
 READER = Path(__file__).parent.parent / "art_otel_skyrl" / "read.py"
@@ -134,8 +136,7 @@ def test_what_gives_no_record_is_counted():
     second = (*first, said("a"), QUESTION)
     cut = rollout("r-cut", [asked(0, first, said("a")), asked(1, second, said("b"), error_type="Cut")], reward=1.0)
     bare = talk("r-bare", 1)
-    prompt = structs.replace(bare.prompts[0], context_token_ids=TokenIds())
-    bare = replace(bare, prompts=(prompt,), turns=(structs.replace(bare.turns[0], prompt=prompt),))
+    bare = trajectory_of([structs.replace(recorded_call(bare.calls[0]), prompt_token_ids=TokenIds())])
     unrewarded = conversation("r-none", "Rain.", None)
     records, report = records_of([cut, bare, unrewarded])
     assert [record["rollout_id"] for record in records] == ["r-cut"]

@@ -21,12 +21,14 @@ from art_otel.errors import UsageError
 from art_otel.exporting import export
 from art_otel.testing import trajectories
 from art_otel.trajectories import Reward
+from art_otel.trajectories.lineage import recorded_call
 from art_otel_verl import EXPORTER
 from art_otel_verl.rollouts import END_CUT, NO_PROMPT, pad_rollouts
 from tests.data.token_rollouts import rollouts as token_rollouts
 from tests.data.token_rollouts import talk
 from tests.exporting.golden import check_golden
 from tests.exporting.samples import QUESTION, SYSTEM, asked, conversation, group, rollout, said, samples, without_ids
+from tests.trajectories.calls import trajectory_of
 
 TESTDATA = Path(__file__).parent.parent / "testdata"
 EVERY = {"allow_incomplete": True, "status": ("ok", "error", "cancelled", "unfinished")}
@@ -143,8 +145,7 @@ def test_what_gives_no_row_is_counted():
     second = (*first, said("a"), QUESTION)
     cut = rollout("r-cut", [asked(0, first, said("a")), asked(1, second, said("b"), error_type="Cut")])
     bare = talk("r-bare", 1)
-    prompt = structs.replace(bare.prompts[0], context_token_ids=TokenIds())
-    bare = replace(bare, prompts=(prompt,), turns=(structs.replace(bare.turns[0], prompt=prompt),))
+    bare = trajectory_of([structs.replace(recorded_call(bare.calls[0]), prompt_token_ids=TokenIds())])
     rows, report = rows_of([cut, without_ids(), bare])
     assert [row["rollout_id"] for row in rows] == ["r-cut"]
     assert report.skipped == Counter({"no token ids": 1, "failed": 1, NO_PROMPT: 1})
