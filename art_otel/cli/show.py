@@ -13,7 +13,7 @@ from textwrap import indent
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from art_otel import storage
-from art_otel.calls import CallFacts, Message
+from art_otel.calls import Message
 from art_otel.cli.terminal import printable, printable_json, table_lines
 from art_otel.errors import UsageError
 from art_otel.trajectories import Call, HistoryMessage, Reward, Trajectory, Turn, explain, histories, trajectory_json
@@ -192,7 +192,7 @@ def _target(reward: Reward, calls: Collection[str]) -> _Target:
     return reward.target if is_of_target and reward.target is not None else reward.step
 
 
-def _beside(call: CallFacts, rewards: _Rewards) -> Iterable[_Line]:
+def _beside(call: Call, rewards: _Rewards) -> Iterable[_Line]:
     """The rewards of a call and of its step."""
     yield from (_reward(reward, "") for reward in rewards.get(call.span_id, ()))
     if call.step is not None:
@@ -265,7 +265,7 @@ def _body(message: Message) -> Iterable[str]:
         yield f"→ {call.name}({call.arguments})" + ("" if call.exact else "  [arguments re-serialized]")
 
 
-def _facts(call: CallFacts, finish_reason: str | None, has_ids: bool) -> str:  # noqa: FBT001 # a fact, no switch
+def _facts(call: Call, finish_reason: str | None, has_ids: bool) -> str:  # noqa: FBT001 # a fact, no switch
     model = call.response_model or call.request_model or "unknown model"
     facts = [model, finish_reason or "finish unknown", "token ids" if has_ids else "no token ids"]
     if call.agent is not None:

@@ -19,10 +19,11 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias, cast
 
 import msgspec
 
-from art_otel.calls import CallFacts, Message, TokenIds
+from art_otel.calls import Message, TokenIds
 from art_otel.data.sequences import HistorySource, TokenizedHistory
 from art_otel.errors import UsageError
 from art_otel.trajectories import (
+    Call,
     ChatMessage,
     CompletionSpan,
     History,
@@ -97,7 +98,7 @@ class Sample:
     """
 
     turn: int
-    call: CallFacts
+    call: Call
     prompt: Sequence[Message]
     message: Message
     finish_reason: str | None
@@ -192,7 +193,7 @@ class ChatTemplate:
         tools = list(sample.call.tools or ()) or None
         return self._render(messages, tools=tools, **(self._variables(sample.call) | options))
 
-    def _variables(self, call: CallFacts) -> dict[str, Any]:
+    def _variables(self, call: Call) -> dict[str, Any]:
         """The template's variables that the request set (vLLM's and SGLang's `chat_template_kwargs`)."""
         requested: object = call.parameters.get("chat_template_kwargs")
         if not isinstance(requested, dict):

@@ -451,14 +451,18 @@ def _flat(
     tokens, at_run = numbered(token_ends(calls))
     flat_calls: list[_FlatCall] = []
     for call in calls:
-        choices = call.choices and [
-            (
-                replace_fields(turn, message_node=None, token_node=None),
-                position_of(turn.message_node, at_message),
-                position_of(turn.token_node, at_run),
-            )
-            for turn in call.choices
-        ]
+        choices = (
+            None
+            if call.choices is None
+            else [
+                (
+                    replace_fields(turn, message_node=None, token_node=None),
+                    position_of(turn.message_node, at_message),
+                    position_of(turn.token_node, at_run),
+                )
+                for turn in call.choices
+            ]
+        )
         bare = replace_fields(call, prompt_node=None, prompt_token_node=None, choices=None)
         ends = position_of(call.prompt_node, at_message), position_of(call.prompt_token_node, at_run)
         flat_calls.append((bare, *ends, choices))

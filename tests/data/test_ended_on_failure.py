@@ -1,5 +1,6 @@
 """A rollout that ended in an outage tells nothing of a policy: batches leave it out, and say so."""
 
+from art_otel.trajectories.lineage import recorded_call
 import pytest
 from msgspec import structs
 
@@ -103,7 +104,7 @@ def test_a_context_that_was_exceeded_is_the_policys_doing(tmp_path, option, adva
 @pytest.mark.parametrize("closed", [None, "left", "finished"])
 def test_ids_of_a_stream_that_the_app_closed_are_trained_where_somebody_says_so(tmp_path, closed):
     """At recording (`finished`), or at choosing; a stream that broke is lifted by nothing."""
-    (broken,) = group_of_three()[1].calls
+    broken = recorded_call(group_of_three()[1].calls[0])
     (choice,) = broken.choices
     broken = structs.replace(
         broken, stream=True, closed_by_app=closed, choices=(structs.replace(choice, finish_reason=None),)

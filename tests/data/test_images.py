@@ -66,22 +66,12 @@ def test_a_call_has_the_media_of_its_whole_prompt_and_a_dataset_says_so_without_
     assert [call.media for call in read.calls] == [(), ("image",), ("image",)]
 
 
-def by_hand():
-    """The same rollout, of calls that say nothing of media beside their messages."""
-    (built,) = [rollout(browsing())]
-    calls = [
-        asked(number, one.input_messages, one.prompt_token_ids, one.choices) for number, one in enumerate(built.calls)
-    ]
-    return art_otel.Trajectory(rollout_id="r", trace_id="ab" * 16, calls=tuple(calls))
-
-
-@pytest.mark.parametrize("made", [lambda: rollout(browsing()), by_hand])
-def test_completions_behind_images_are_left_out_unless_placeholders_are_wanted(made):
-    batches = art_otel.batches([made()], advantage=None)
+def test_completions_behind_images_are_left_out_unless_placeholders_are_wanted():
+    batches = art_otel.batches([rollout(browsing())], advantage=None)
     (batch,) = batches
     assert batch.loss_mask.sum() == 2
     assert batches.report.completions_skipped == {"images not carried": 2}
-    (batch,) = art_otel.batches([made()], advantage=None, images="placeholders")
+    (batch,) = art_otel.batches([rollout(browsing())], advantage=None, images="placeholders")
     assert batch.loss_mask.sum() == 6
     with pytest.raises(UsageError, match="images='keep'"):
         art_otel.batches([], images="keep")

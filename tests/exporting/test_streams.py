@@ -1,5 +1,6 @@
 """Streams: each kind of encoder gets its items, of the chosen trajectories, with the rewards that were asked for."""
 
+from art_otel.trajectories.lineage import recorded_call
 from dataclasses import dataclass, replace
 
 import pytest
@@ -228,7 +229,7 @@ def test_choices_that_can_be_asked_only_once_are_kept(rollouts, tmp_path):
 
 def test_a_trajectory_of_which_nothing_can_be_exported_is_left_out(tmp_path):
     known = conversation("r", "Rain.", 1.0)
-    blind = rollout("r", [structs.replace(known.calls[0], input_messages=None)], reward=1.0)
+    blind = rollout("r", [structs.replace(recorded_call(known.calls[0]), input_messages=None)], reward=1.0)
     items, report = items_of([blind], "conversations", {}, tmp_path)
     assert (items, report.trajectories_used) == ([], 0)
     assert sum(report.trajectories_skipped.values()) == 1

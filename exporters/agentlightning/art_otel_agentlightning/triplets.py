@@ -19,9 +19,8 @@ import numpy as np
 from msgspec import Meta
 
 from art_otel import attributes as names
-from art_otel.calls import CallFacts
 from art_otel.exporting import ExportStats, ScoredTrajectory, sequences_of, unrewarded
-from art_otel.trajectories import ChatMessage, Trajectory, Turn, chat_message
+from art_otel.trajectories import Call, ChatMessage, Trajectory, Turn, chat_message
 
 JsonObject: TypeAlias = dict[str, Any]
 
@@ -60,7 +59,7 @@ def encode_triplets(
 class _Completion:
     """A sampled completion. `prompt_ids` are those of its whole prompt. `logprobs` is None if one is no number."""
 
-    call: CallFacts
+    call: Call
     turn: Turn
     prompt_ids: list[int]
     response_ids: list[int]

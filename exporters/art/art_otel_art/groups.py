@@ -22,7 +22,6 @@ from msgspec import Meta
 
 from art_otel import attributes as names
 from art_otel import batches
-from art_otel.calls import CallFacts
 from art_otel.exporting import (
     ExportStats,
     ScoredTrajectory,
@@ -34,6 +33,7 @@ from art_otel.exporting import (
 )
 from art_otel.store import art_metadata
 from art_otel.trajectories import (
+    Call,
     GroupKey,
     History,
     Trajectory,
@@ -234,7 +234,7 @@ def _history(
     return {"messages_and_choices": messages, "tools": _tools(trajectory, path, stats)}
 
 
-def _choice(call: CallFacts, turn: Turn, stats: ExportStats, *, drop_tool_calls: bool) -> JsonObject | None:
+def _choice(call: Call, turn: Turn, stats: ExportStats, *, drop_tool_calls: bool) -> JsonObject | None:
     """Give the Choice of a turn that is trained; None if its role is not assistant, for which ART has no Choice."""
     message = turn.message
     if message is None or message.role != "assistant":
@@ -259,7 +259,7 @@ def _choice(call: CallFacts, turn: Turn, stats: ExportStats, *, drop_tool_calls:
     return {"finish_reason": reason, "index": turn.choice, "logprobs": None, "message": _EMPTY | chat, **tokens}
 
 
-def _tokens(call: CallFacts, turn: Turn, stats: ExportStats) -> JsonObject:
+def _tokens(call: Call, turn: Turn, stats: ExportStats) -> JsonObject:
     """Give what ART trains on: ids of the prompt, ids and logprobs of the completion. Empty if one is unknown."""
     ids, logprobs = turn.token_ids, turn.logprobs
     if not ids or logprobs is None or len(ids) != len(logprobs) or not all(map(math.isfinite, logprobs)):

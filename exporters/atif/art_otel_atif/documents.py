@@ -19,9 +19,8 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from art_otel.calls import CallFacts
 from art_otel.exporting import NULL_REWARD, ExportStats, ScoredTrajectory, Value, unrewarded
-from art_otel.trajectories import Trajectory, histories, main_history
+from art_otel.trajectories import Call, Trajectory, histories, main_history
 from art_otel_atif.content import JsonObject, Media
 from art_otel_atif.steps import Draft, call_facts, drop_empty, history_steps, record_facts
 
@@ -129,7 +128,7 @@ def _sum(counts: Iterable[int | None]) -> int | None:
     return total
 
 
-def _add_reference(root: JsonObject, history: JsonObject, first: CallFacts) -> None:
+def _add_reference(root: JsonObject, history: JsonObject, first: Call) -> None:
     """Name the history of another agent at the last step of the main history that was over when it began.
 
     Spans say when it began, but not for which tool call, so the reference has no `source_call_id`.
@@ -144,7 +143,7 @@ def _add_reference(root: JsonObject, history: JsonObject, first: CallFacts) -> N
         results.append({"subagent_trajectory_ref": [reference]})
 
 
-def _agent(name: str | None, version: str, calls: Sequence[CallFacts], stats: ExportStats) -> JsonObject:
+def _agent(name: str | None, version: str, calls: Sequence[Call], stats: ExportStats) -> JsonObject:
     """Say who made the calls: the agent of the first call that has one, else `name`, which is the rollout's."""
     definitions = _tool_definitions(calls, stats)
     other = [tool for tool in definitions or () if not isinstance(tool, dict)]
@@ -162,7 +161,7 @@ def _agent(name: str | None, version: str, calls: Sequence[CallFacts], stats: Ex
     )
 
 
-def _tool_definitions(calls: Sequence[CallFacts], stats: ExportStats) -> list[Value] | None:
+def _tool_definitions(calls: Sequence[Call], stats: ExportStats) -> list[Value] | None:
     """List every definition that a call had, once; None if no call says which tools it had."""
     toolsets: list[tuple[Value, ...]] = []
     for call in calls:

@@ -19,7 +19,7 @@ import msgspec
 
 from art_otel.calls import CallFacts, Message, ToolCall, Usage
 from art_otel.exporting import ExportStats, ScoredTrajectory
-from art_otel.trajectories import Reward, ToolExecution, Trajectory, Turn, path_to
+from art_otel.trajectories import Call, Reward, ToolExecution, Trajectory, Turn, path_to
 from art_otel_atif.content import JsonObject, Media, atif_content
 
 NOT_SAMPLED: Final = "assistant messages that were not sampled, marked as copied context"
@@ -215,7 +215,7 @@ def _prompt_messages(trajectory: Trajectory, turn: Turn) -> tuple[Message, ...] 
     return tuple([node.message for node in path[len(path_to(trajectory.turns[parent].message_node)) :]])
 
 
-def _step_metrics(turn: Turn, call: CallFacts, draft: Draft) -> JsonObject:
+def _step_metrics(turn: Turn, call: Call, draft: Draft) -> JsonObject:
     """Give the tokens of a sampled turn, and the usage of its call if no other step has it."""
     usage = (None if turn.call in draft.calls else call.usage) or _NO_USAGE
     prompt = call.prompt_token_ids if draft.prompt_token_ids else None

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, TypeAlias
 import numpy as np
 from msgspec import Meta
 
-from art_otel.calls import CallFacts, Message
+from art_otel.calls import Message
 from art_otel.exporting import (
     NO_LOGPROBS,
     ExportStats,
@@ -26,7 +26,7 @@ from art_otel.exporting import (
     sequences_of,
     text_message,
 )
-from art_otel.trajectories import GroupKey, Trajectory, chat_message
+from art_otel.trajectories import Call, GroupKey, Trajectory, chat_message
 
 JsonObject: TypeAlias = dict[str, Any]
 
@@ -125,7 +125,7 @@ def _record(sequence: TokenSequence, trajectory: Trajectory, stats: ExportStats)
 
 
 def _conversation(
-    sequence: TokenSequence, trajectory: Trajectory, calls: Sequence[CallFacts], stats: ExportStats
+    sequence: TokenSequence, trajectory: Trajectory, calls: Sequence[Call], stats: ExportStats
 ) -> tuple[list[JsonObject], list[int]]:
     """Return the messages of the history, and the place of each trained completion among them.
 

@@ -20,7 +20,6 @@ from typing import Annotated, Any, Final, TypeAlias, cast
 import msgspec
 from msgspec import Meta
 
-from art_otel.calls import CallFacts
 from art_otel.exporting import (
     NULL_REWARD,
     ExportStats,
@@ -32,6 +31,7 @@ from art_otel.exporting import (
     unrewarded,
 )
 from art_otel.trajectories import (
+    Call,
     GroupKey,
     Reward,
     RolloutTrace,
@@ -230,7 +230,7 @@ def call_rewards(trajectory: Trajectory) -> list[float | None]:
     return rewards
 
 
-def _step(number: int, call: CallFacts, reward: float | None, *, episode_done: bool) -> JsonObject:
+def _step(number: int, call: Call, reward: float | None, *, episode_done: bool) -> JsonObject:
     env_fields = {name: _object(call.env_state.get(name)) or {} for name in _STEP_FIELDS}
     return {
         "step_idx": number,
@@ -242,7 +242,7 @@ def _step(number: int, call: CallFacts, reward: float | None, *, episode_done: b
     }
 
 
-def _trace(trace: RolloutTrace, call: CallFacts) -> JsonObject:
+def _trace(trace: RolloutTrace, call: Call) -> JsonObject:
     """The five parts of a trace, without those that are unknown and those that the step has already."""
     parts: JsonObject = {name: getattr(trace, name) for name in _TRACE}
     state = call.env_state
@@ -250,7 +250,7 @@ def _trace(trace: RolloutTrace, call: CallFacts) -> JsonObject:
     return {name: part for name, part in {**parts, "env_state": rest or None}.items() if part is not None}
 
 
-def _sampled_tokens(call: CallFacts) -> int | None:
+def _sampled_tokens(call: Call) -> int | None:
     """Count the sampled tokens of all choices; None if those of one are unknown."""
     lengths = [None if choice.token_ids is None else len(choice.token_ids) for choice in call.choices or ()]
     present = [length for length in lengths if length is not None]
