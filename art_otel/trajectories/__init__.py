@@ -34,6 +34,7 @@ if not defer_imports(__name__):
     from art_otel.trajectories.json_views import rollout_traces as rollout_traces
     from art_otel.trajectories.json_views import trajectory_json as trajectory_json
     from art_otel.trajectories.json_views import trajectory_schema as trajectory_schema
+    from art_otel.trajectories.lineage import link_calls as link_calls
     from art_otel.trajectories.model import AddedMessage as AddedMessage
     from art_otel.trajectories.model import Call as Call
     from art_otel.trajectories.model import GroupKey as GroupKey

@@ -241,6 +241,11 @@ class _Trees:
         return shared if shared < len(path) else None
 
 
+def link_calls(calls: Iterable[InferenceCall]) -> tuple[Call, ...]:
+    """The calls of a trajectory, of calls that were made by hand."""
+    return build_lineage(sorted(calls, key=lambda call: call.start_ns)).calls
+
+
 def recorded_call(call: Call) -> InferenceCall:
     """The call of a trajectory as it was recorded: with its whole prompt, and without its place in the trees."""
     return InferenceCall(

@@ -1,6 +1,5 @@
 """A rollout that ended in an outage tells nothing of a policy: batches leave it out, and say so."""
 
-from art_otel.trajectories.lineage import recorded_call
 import pytest
 from msgspec import structs
 
@@ -8,6 +7,7 @@ import art_otel
 from art_otel.calls import Message, TokenIds
 from art_otel.data import message_batches, preference_batches
 from art_otel.trajectories import Trajectory
+from art_otel.trajectories.lineage import recorded_call
 from tests.conversions import convert_spans
 from tests.data.rollouts import assistant, call, rollout, user
 from tests.dumps import chat_span, make_span

@@ -1,6 +1,5 @@
 """Streams: each kind of encoder gets its items, of the chosen trajectories, with the rewards that were asked for."""
 
-from art_otel.trajectories.lineage import recorded_call
 from dataclasses import dataclass, replace
 
 import pytest
@@ -11,6 +10,7 @@ from art_otel.errors import UsageError
 from art_otel.exporting import Exporter, Format, JsonLines, export
 from art_otel.store import write_trajectories
 from art_otel.trajectories import Trajectory, TrajectoryGroup
+from art_otel.trajectories.lineage import recorded_call
 from tests.exporting.samples import branching, conversation, failed, group, rollout, samples, without_ids
 
 

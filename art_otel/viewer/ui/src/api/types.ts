@@ -176,7 +176,7 @@ export interface Turn {
   failed: boolean;
   label: string | null;
   drift: Drift | null;
-  respelledAt?: number | null;
+  rewrittenAt?: number | null;
   model: string | null;
   policyVersion: string | number | null;
   verdict?: string | null;

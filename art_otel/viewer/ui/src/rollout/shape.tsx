@@ -7,7 +7,7 @@ const SHAPES: Record<string, string> = {
   "n>1": "M8 1l7 7-7 7-7-7z",
   "sub-agent": "M5 2h6l4 6-4 6H5L1 8z",
   drift: "M9 1L3 9h4l-1 6 7-9H8z",
-  respelled: "M1 5h14v2H1zm0 4h14v2H1z",
+  rewritten: "M1 5h14v2H1zm0 4h14v2H1z",
 };
 
 export function Shape({ relation }: { relation: string }) {

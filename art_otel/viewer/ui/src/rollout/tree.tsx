@@ -68,8 +68,8 @@ function TurnLine({ turn, href }: { turn: Turn; href: string }) {
           <Inline text={turn.agent} />
         </span>
       )}
-      {turn.respelledAt !== null && turn.respelledAt !== undefined && (
-        <span>the ids continue, the messages differ from message {count(turn.respelledAt)} on</span>
+      {turn.rewrittenAt !== null && turn.rewrittenAt !== undefined && (
+        <span>the ids continue, the messages differ from message {count(turn.rewrittenAt)} on</span>
       )}
       <TurnVerdict turn={turn} />
       <TurnNotes turn={turn} reason={reasonOf(turn)} />
