@@ -452,6 +452,8 @@ class _SentCall(msgspec.Struct, frozen=True, array_like=True):
     """What is known of a call. The numbers are positions, as those of `CallSource`."""
 
     facts: CallFacts
+    drifted_at: int | None
+    rewritten_at: int | None
     prompt_node: int | None
     prompt_token_node: int | None
     toolset: int | None
@@ -502,6 +504,8 @@ def encode_trajectory(trajectory: Trajectory) -> bytes:
             calls=tuple(
                 _SentCall(
                     CallFacts(**{name: getattr(call.call, name) for name in _SENT_FACTS}),
+                    call.call.drifted_at,
+                    call.call.rewritten_at,
                     call.prompt_node,
                     call.prompt_token_node,
                     call.toolset,

@@ -38,9 +38,10 @@ from art_otel.trajectories.accounting import (
     count_idle_spans,
 )
 from art_otel.trajectories.completeness import Evidence, Losses, find_incomplete, find_losses
-from art_otel.trajectories.inference_calls import RecordedCalls, first_and_last, record_calls, with_versions
+from art_otel.trajectories.inference_calls import RecordedCalls, record_calls
 from art_otel.trajectories.lineage import Lineage, build_lineage, find_tool_executions, turns_by_completion
 from art_otel.trajectories.model import AddedMessage, Trajectory
+from art_otel.trajectories.policy_versions import first_and_last, with_versions
 from art_otel.trajectories.reward_addresses import ExternalReward
 from art_otel.trajectories.rewards import Attribution, AttributionContext, deliver_rewards
 from art_otel.trajectories.rollouts import RolloutSpans, assign_rollouts

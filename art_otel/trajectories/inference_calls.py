@@ -57,7 +57,6 @@ from art_otel.trajectories.duplicate_groups import (
     read_recordings,
     usage_differs,
 )
-from art_otel.trajectories.model import Call, PolicyVersions
 from art_otel.trajectories.overlapping_recordings import (
     LatestOpen,
     attach_doubles,
@@ -302,30 +301,6 @@ def _split_instructions(call: InferenceCall) -> tuple[tuple[Message, ...], tuple
     prompt = call.input_messages or ()
     is_first = bool(prompt) and prompt[0].role == "system" and call.has_instructions is not False
     return (prompt[:1], prompt[1:]) if is_first else ((), prompt)
-
-
-def with_versions(calls: Iterable[InferenceCall], of_rollout: str | None) -> tuple[InferenceCall, ...]:
-    """The calls, those that say no version with what their rollout says."""
-    if of_rollout is None:
-        return tuple(calls)
-    return tuple(
-        call if call.policy_version is not None else msgspec.structs.replace(call, policy_version=of_rollout)
-        for call in calls
-    )
-
-
-def _versions_of(call: InferenceCall | Call) -> list[str | None]:
-    """The versions that sampled a call's completions, from its first token to its last."""
-    spans = [span.version for choice in call.choices or () for span in choice.weight_versions or ()]
-    return [call.policy_version, *spans, call.policy_version_end]
-
-
-def first_and_last(calls: Iterable[Call], of_rollout: str | None) -> PolicyVersions | None:
-    """The versions of the first and last call that has one; what the rollout says where none has."""
-    versions = [version for call in calls for version in _versions_of(call) if version is not None]
-    if not versions and of_rollout is not None:
-        versions = [of_rollout]
-    return PolicyVersions(first=versions[0], last=versions[-1]) if versions else None
 
 
 Rule: TypeAlias = Callable[[DuplicateGroups], None]

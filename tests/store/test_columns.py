@@ -173,7 +173,7 @@ def test_nested_columns_read_in_plain_pyarrow(tmp_path):
     assert row["token_nodes"][0] == {"parent": -1, "turn": None, "kept": None, "ids": [5, 6]}
     assert turns[0]["logprobs"] == [-0.5, -1.0]
     assert turns[0]["message"]["tool_calls"] == [{"id": "c", "name": "look", "arguments": '{"a": 1}', "exact": True}]
-    assert [node["message"] and node["message"]["content"] for node in nodes] == ["weather?", None, "rain", None, None]
+    assert [node["message"] and node["message"]["content"] for node in nodes] == ["Zürich?", None, "rain", None, None]
     assert (row["complete"], row["incomplete_reasons"]) == (False, [{"reason": "cut", "count": 2}])
 
 

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from art_otel.calls import TokenIds
 from art_otel.exporting import NULL_REWARD, ExportStats, ScoredTrajectory, export
 from art_otel.testing import trajectories
-from art_otel.trajectories import PolicyVersions, Reward, rollout_traces
+from art_otel.trajectories import TOKEN_ROOT, PolicyVersions, Reward, rollout_traces
 from art_otel_tinker.rollouts import NO_SPLIT, NO_STEP, RolloutsConfig, call_rewards, encode_rollouts
 from tests.data.rollouts import agent_rollouts
 from tests.exporting.samples import branching, conversation, failed, group, samples, without_ids
+from tests.trajectories.calls import with_sampled
 
 GOLDEN = Path(__file__).parent.parent / "testdata" / "train_rollout_summaries.jsonl"
 EVERYTHING = {"status": ("ok", "error")}
@@ -177,10 +177,8 @@ def test_lengths_are_those_of_the_ids_or_unknown():
         assert ac == (sum(len(choice.token_ids) for choice in call.choices) if call.choices else None)
     assert [(step["ob_len"], step["ac_len"]) for step in record_of(without_ids())["steps"]] == [(None, None)]
     assert record_of(failed())["art_otel"]["error"] == "ValueError: no rain"
-    call = branching().calls[0]
-    half = structs.replace(call, choices=(call.choices[0], structs.replace(call.choices[1], token_ids=None)))
-    trajectory = type(group()[0])(rollout_id="r", trace_id="ab" * 16, calls=(half,))
-    assert record_of(trajectory)["steps"][0]["ac_len"] is None
+    half = with_sampled(branching(), lambda turn: {"token_ids": None} if turn.choice else {})
+    assert record_of(half)["steps"][0]["ac_len"] is None
 
 
 def test_metrics_and_logs_of_the_environment_stand_where_tinker_has_them():
@@ -193,7 +191,7 @@ def test_metrics_and_logs_of_the_environment_stand_where_tinker_has_them():
     assert (step["metrics"], step["logs"]) == ({"correct": 1.0}, {"said": "Rain"})
     assert step["trace"]["env_state"] == {"reference_answer": "4"}
     assert step["trace"]["extra"] == {"termination": "eos"}
-    odd = structs.replace(call, env_state={"metrics": 3}, prompt_token_ids=TokenIds())
+    odd = structs.replace(call, env_state={"metrics": 3}, prompt_token_node=TOKEN_ROOT)
     (step,) = record_of(type(group()[0])(rollout_id="r", trace_id="ab" * 16, calls=(odd,)))["steps"]
     assert (step["metrics"], step["trace"]["env_state"], step["ob_len"]) == ({}, {"metrics": 3}, 0)
 
