@@ -10,7 +10,6 @@ beyond the limits is set aside whole, before its records fill the memory; others
 is larger than memory should hold, which has a single slot, is read in passes, each for some of its traces.
 """
 
-import hashlib
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -108,12 +107,6 @@ class AssembledPart(msgspec.Struct, frozen=True, kw_only=True):
     outcomes: Shuffled = NOTHING
     superseded: tuple[RowKey, ...] = ()
     open_since: dict[int, int] = {}
-
-    def is_intact(self) -> bool:
-        """Whether the part is there as it was written."""
-        if storage.size_of(self.location) != self.part.bytes or not self.outcomes.is_intact():
-            return False
-        return hashlib.sha256(storage.read(self.location)).hexdigest() == self.part.sha256
 
 
 def assemble(task: AssembleTask) -> AssembledPart:

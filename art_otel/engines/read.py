@@ -202,10 +202,6 @@ class ReadSummary(msgspec.Struct, kw_only=True):
         """The log records of spans that were read."""
         return sum(file.log_records for file in self.files)
 
-    def is_intact(self) -> bool:
-        """Whether what it names is there as it was written, and no file is worth another try."""
-        return self.shuffled.is_intact() and all(file.error is None for file in self.files)
-
     def count(self, quarantined: Quarantined) -> None:
         """Count and list what could not be read."""
         if not quarantined.partial:

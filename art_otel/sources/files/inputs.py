@@ -87,14 +87,6 @@ class Input(msgspec.Struct, frozen=True, kw_only=True):
     note: str | None = None
 
 
-def identity_of(source: Input) -> tuple[str, int, int | str] | None:
-    """Identify the content of an input by its path, size and time of change, or ETag; None when these are not known."""
-    version = source.mtime_ns if source.stored is None else source.stored.etag or source.mtime_ns
-    if source.size is None or version is None:
-        return None
-    return (source.name if source.path is None else str(source.path.absolute()), source.size, version)
-
-
 def identified(inputs: Sequence[Input]) -> list[Input]:
     """The inputs, those in stores with their ETags."""
     stored = [source.stored for source in inputs if source.stored is not None]
