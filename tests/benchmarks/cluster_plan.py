@@ -102,6 +102,7 @@ class Simulated:
                 started_at=None,
                 training_step=None,
                 splits=(),
+                group_rows=(),
             )
             yield AssembledPart(part=part, location=str(location), stats=AssemblyStats())
 
