@@ -43,7 +43,6 @@ SCENARIOS: Final = {
     "long100": "conversations of 402 messages",
 }
 PACKAGES: Final = {
-    "agentlightning": ("agentlightning",),
     "art": ("openpipe-art",),
     "atif": ("harbor", "atif"),
     "nemogym": ("nemo-gym",),

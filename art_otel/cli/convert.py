@@ -1,6 +1,6 @@
 """`art-otel convert`: span dumps in, a Parquet dataset and its report out.
 
-With `--plan` it says what that would take, with `--follow` a line for each round in which something came.
+With `--follow` it prints a line for each round in which something came.
 """
 
 import argparse
@@ -14,7 +14,6 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn, cast
 
-import msgspec
 from msgspec.structs import replace
 
 from art_otel import storage
@@ -28,7 +27,6 @@ from art_otel.cli.arguments import (
     seconds,
 )
 from art_otel.cli.terminal import by_reason, counted, printable, printable_json, show_progress
-from art_otel.errors import UsageError
 from art_otel.sources.format import UNKNOWN_FORMAT
 from art_otel.spans import MAX_LISTED
 from art_otel.trajectories import explain
@@ -139,12 +137,6 @@ def _add_engine(parser: argparse.ArgumentParser) -> None:
         " (default: RAY_ADDRESS, else local)",
     )
     parser.add_argument(
-        "--plan", action="store_true", help="only estimate what the conversion would take, from the sizes of its inputs"
-    )
-    parser.add_argument(
-        "--nodes", type=int, default=1, metavar="N", help="for --plan: number of nodes like this one (default: 1)"
-    )
-    parser.add_argument(
         "--scratch",
         type=destination_or_store,
         metavar="DIR",
@@ -187,8 +179,6 @@ def _add_rounds(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Convert the sources and print what came out."""
-    if arguments.plan:
-        return _print_plan(arguments)
     if arguments.owns_process:
         # Says that there is no numpy. pyarrow would load it, a third of the start, and a conversion needs none.
         sys.modules.setdefault("numpy", cast(ModuleType, None))
@@ -305,57 +295,6 @@ def _lines(report: "ConversionReport", out: str, held: int | None) -> list[_Row]
 
 def _row(label: str, text: str, style: str = "") -> _Row:
     return _Row(label, printable(text), style)
-
-
-def _print_plan(arguments: argparse.Namespace) -> int:
-    """Print the estimate, as a table or as JSON. Raises UsageError for an input of unknown size, or no node."""
-    from art_otel.conversion import since_ns  # noqa: PLC0415 # as below
-    from art_otel.engines.estimate import estimate  # noqa: PLC0415 # as above
-    from art_otel.engines.read import changed_since, without_dataset  # noqa: PLC0415 # as above
-    from art_otel.engines.run import available_processors  # noqa: PLC0415 # as above
-    from art_otel.sources import find_inputs  # noqa: PLC0415 # as above
-
-    if arguments.nodes < 1:
-        raise UsageError(f"--nodes {arguments.nodes}: needs at least one node")
-    inputs = without_dataset(find_inputs(arguments.sources), str(arguments.out))
-    total = 0
-    for source in changed_since(since_ns(arguments.since), inputs):
-        if source.size is None:
-            raise UsageError(f"--plan: nobody knows how long {source.name} is; name files")
-        total += source.size
-    workers = arguments.workers or available_processors() * arguments.nodes
-    plan = estimate(total, nodes=arguments.nodes, workers=workers)
-    numbers = msgspec.structs.asdict(plan) | {"files": len(inputs), "seconds": plan.seconds}
-    if arguments.json:
-        sys.stdout.write(json.dumps(numbers) + "\n")
-        return 0
-    per_node = f", {_bytes(plan.node_bytes)} over the network of each of {arguments.nodes} nodes"
-    rows = {
-        "in": f"{_bytes(total)} in {counted(len(inputs), 'file')}",
-        "tasks": f"{plan.read_tasks:,} to read, {plan.assemble_tasks:,} to assemble; {workers} at once",
-        "scratch": f"{_bytes(plan.shuffle_bytes)} of shuffle files",
-        "out": f"about {_bytes(plan.output_bytes)}",
-        "memory": f"{_bytes(plan.driver_memory)} here, up to {_bytes(plan.worker_memory)} a worker",
-        "moves": f"{plan.requests:,} requests to a store{per_node if arguments.nodes > 1 else ''}",
-        "takes": f"about {_duration(plan.seconds)}: {_duration(plan.core_seconds)} of work,"
-        f" {_duration(plan.link_seconds)} of network, {_duration(plan.request_seconds)} of requests, at the same time",
-    }
-    sys.stdout.writelines(f"{label:>7}  {text}\n" for label, text in rows.items())
-    return 0
-
-
-def _bytes(number: float) -> str:
-    for unit in ("B", "KB", "MB", "GB"):
-        if number < 1_000:
-            return f"{number:.3g} {unit}"
-        number /= 1_000
-    return f"{number:.3g} TB"
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.2g} s" if seconds < 100 else f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7_200 else f"{seconds / 3_600:.1f} h"
 
 
 def _follow_until_told(conversion: "Conversion", *, every: float, as_json: bool) -> int:

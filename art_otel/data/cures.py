@@ -164,7 +164,7 @@ _CURES: Final = {
     "images not carried": Cure(
         "the prompt of its call has images, audio or files, for which the token ids have no more than placeholders",
         "Choose images=placeholders to train it on these, or export to a trainer that gets the images, as"
-        " agentlightning and trinity do.",
+        " trinity does.",
     ),
     "zero variance": Cure(
         "all known rewards of the group are equal, so nothing is learned from it", "Sample more rollouts of the task."

@@ -10,12 +10,11 @@ trained in one history, or skipped with a reason.
 The way: messages of a call -> text by the template -> texts that go on with each other -> tokens -> histories.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from inspect import signature
 from itertools import zip_longest
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias, cast
+from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
 import msgspec
 
@@ -36,9 +35,6 @@ from art_otel.trajectories import (
 )
 
 _JsonObject: TypeAlias = dict[str, Any]
-
-_MARKERS: Final = re.compile(r"\{%-?\s*generation\s*-?%\}")
-"""Where a template says itself what the assistant generates: `{% generation %}`."""
 
 
 class ChatTokenizer(Protocol):
@@ -119,7 +115,6 @@ class ChatTemplate:
             raise UsageError(f"{type(tokenizer).__name__} has no chat template; set tokenizer.chat_template")
         self._tokenizer = tokenizer
         self._options = frozenset(signature(tokenizer.apply_chat_template).parameters)
-        self._marked = _MARKERS.search(str(template)) is not None and bool(getattr(tokenizer, "is_fast", False))
         self._stops = _special_tokens(tokenizer)
         self._ending = self._find_ending()
 
@@ -156,10 +151,9 @@ class ChatTemplate:
     def _stop_in_next_message(self, sample: Sample, start: int) -> str:
         """What the template writes behind the answer up to the first special token, as GLM-4.5's `<|user|>`; or "".
 
-        Where it drops the answer's reasoning once a message follows, the answer without it shows the same. A template
-        with markers says itself what is trained.
+        Where it drops the answer's reasoning once a message follows, the answer without it shows the same.
         """
-        if self._marked or sample.following is None or sample.following.role == "assistant":
+        if sample.following is None or sample.following.role == "assistant":
             return ""
         for answer in (sample.message, msgspec.structs.replace(sample.message, reasoning=None)):
             try:
@@ -179,14 +173,6 @@ class ChatTemplate:
         """The ids of a text that was rendered. Shape: (tokens,)."""
         encoding = self._tokenizer(text, add_special_tokens=False, truncation=False, padding=False, verbose=False)
         return TokenIds(TokenIds.of(encoding["input_ids"]).data)
-
-    def generated(self, sample: Sample) -> tuple[TokenIds, Sequence[int]] | None:
-        """The ids of `answered` and a 1 for each that the template marks as generated; None if it has no markers."""
-        if not self._marked:
-            return None
-        options = {"return_dict": True, "return_assistant_tokens_mask": True, "truncation": False, "padding": False}
-        encoding = self._apply(sample, (sample.message,), tokenize=True, **options)
-        return TokenIds(TokenIds.of(encoding["input_ids"]).data), encoding["assistant_masks"]
 
     def _apply(self, sample: Sample, answer: Sequence[Message], **options: Any) -> Any:  # noqa: ANN401 # str or ids
         messages = [template_message(message) for message in (*sample.prompt, *answer)]
@@ -281,8 +267,7 @@ def retokenize(
     `tokenizer` is a Hugging Face tokenizer with the policy's chat template (for many trajectories, one ChatTemplate of
     it). Each prompt is rendered as it was asked, also where it repeats a message in other words. The loss mask covers
     the completion with its stop token (without one where the answer was cut off at `length`, and where the template
-    writes none and no message behind the answer shows it), and of that only what the template marks, where it has
-    `{% generation %}` markers and the tokenizer is a fast one.
+    writes none and no message behind the answer shows it).
 
     Needs the turns with their messages. Text is rendered twice a completion, so its cost grows with the square of a
     conversation's length; tokens are made twice a history, unless they come out otherwise in pieces than as a whole.
@@ -296,8 +281,7 @@ def retokenize(
             skipped.append(Skipped(turns=history.turns, reason="messages unknown"))
             continue
         for text in _texts(_samples(trajectory, history.messages), template, skipped):
-            for tokens in _tokenize(text, template):
-                made_histories.extend(_build(tokens, template, skipped))
+            made_histories.extend(map(_build, _tokenize(text, template)))
     return RetokenizedHistories(histories=tuple(made_histories), skipped=tuple(skipped))
 
 
@@ -406,31 +390,18 @@ def _tokenize_each(text: _Text, template: ChatTemplate) -> Iterator[_Tokens]:
     yield current
 
 
-def _build(tokens: _Tokens, template: ChatTemplate, skipped: list[Skipped]) -> Iterator[RetokenizedHistory]:
-    """The history, or none where the template marks nothing of it."""
-    marks = _marks(tokens, template)
+def _build(tokens: _Tokens) -> RetokenizedHistory:
     mask = bytearray(len(tokens.ids))
     spans: list[CompletionSpan] = []
-    for completion in tokens.completions:
-        start, end = completion.start, completion.end
-        if marks is not None and start < end:
-            marked = [index for index in range(start, end) if marks[index]]
-            if not marked:
-                skipped.append(Skipped(turns=(completion.sample.turn,), reason="not marked by the template"))
-                continue
-            start, end = marked[0], marked[-1] + 1
-        mask[start:end] = b"\1" * (end - start)
-        turn, is_end_known = completion.sample.turn, completion.is_end_known
-        spans.append(CompletionSpan(turn=turn, start=start, end=end, trained=True, is_end_known=is_end_known))
-    if spans:
-        turns = tuple(span.turn for span in spans)
-        yield RetokenizedHistory(token_ids=tokens.ids, loss_mask=bytes(mask), turns=turns, spans=tuple(spans))
-
-
-def _marks(tokens: _Tokens, template: ChatTemplate) -> Sequence[int] | None:
-    """A 1 for each token that the template marks; None where it has no markers or its tokens are not these."""
-    generated = template.generated(tokens.completions[-1].sample)
-    return generated[1] if generated is not None and generated[0].startswith(tokens.ids) else None
+    for one in tokens.completions:
+        mask[one.start : one.end] = b"\1" * (one.end - one.start)
+        spans.append(
+            CompletionSpan(
+                turn=one.sample.turn, start=one.start, end=one.end, trained=True, is_end_known=one.is_end_known
+            )
+        )
+    turns = tuple(span.turn for span in spans)
+    return RetokenizedHistory(token_ids=tokens.ids, loss_mask=bytes(mask), turns=turns, spans=tuple(spans))
 
 
 def _special_tokens(tokenizer: ChatTokenizer) -> tuple[str, ...]:

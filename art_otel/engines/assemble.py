@@ -5,17 +5,16 @@
 Partitions are assembled one after the other, so memory holds the trajectories of one of them; the rows of each are in
 the order of their rollout ids.
 
-Invariant: every record of a partition is in one group or set aside, and linked traces are in one group. A rollout
-beyond the limits is set aside whole, before its records fill the memory; others with its id are not. A partition that
+Invariant: every record of a partition is in one group or set aside, and linked traces are in one group. A group beyond
+the limits is set aside whole, before its records fill the memory. A partition that
 is larger than memory should hold, which has a single slot, is read in passes, each for some of its traces.
 """
 
-import hashlib
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
 import msgspec
@@ -50,11 +49,9 @@ from art_otel.trajectories import (
     SpanGroup,
     Trajectory,
     build_trajectories,
-    declared_id,
     distinct,
     with_token_facts,
 )
-from art_otel.trajectories.span_context import is_marked_root
 
 if TYPE_CHECKING:
     from art_otel.engines.decisions import Decisions
@@ -108,12 +105,6 @@ class AssembledPart(msgspec.Struct, frozen=True, kw_only=True):
     outcomes: Shuffled = NOTHING
     superseded: tuple[RowKey, ...] = ()
     open_since: dict[int, int] = {}
-
-    def is_intact(self) -> bool:
-        """Whether the part is there as it was written."""
-        if storage.size_of(self.location) != self.part.bytes or not self.outcomes.is_intact():
-            return False
-        return hashlib.sha256(storage.read(self.location)).hexdigest() == self.part.sha256
 
 
 def assemble(task: AssembleTask) -> AssembledPart:
@@ -171,10 +162,6 @@ def _trajectories(task: AssembleTask, stats: AssemblyStats, decisions: "Decision
                 trajectories += decisions.trajectories(group, job.rollout_spans, stats)
         trajectories.sort(key=attrgetter("order"))
         yield from trajectories
-
-
-_SHARED_BYTES: Final = 512 << 20
-"""The most bytes that rollouts with one id may have together, although each is within its own limit."""
 
 
 class PartitionRecords(NamedTuple):
@@ -248,17 +235,30 @@ def groups_of(
         for records in where.records_of_slots():  # a rollout is in one slot, so none is beyond a limit
             yield from _grouped(where, records, is_wanted)
         return
-    aside = _SetAside(where, limits, stats)
-    for representatives in _passes(where, is_wanted, aside):
-        chosen = (record for record in where.records() if where.representative(record) in representatives)
-        for group in _grouped(where, _shared(filter(aside.leaves, chosen)), _always):
-            yield aside.counted(group)
+    aside: dict[str, _Amount] = {}
+    for representatives in _passes(where, limits, stats, is_wanted, aside):
+        chosen = (
+            record
+            for record in where.records()
+            if (representative := where.representative(record)) in representatives
+            and (representative not in aside or isinstance(record, Arrival | Outcome))
+        )
+        for group in _grouped(where, _shared(chosen), _always):
+            amount = aside.get(where.representative(group.states[0])) if group.states else None
+            yield group if amount is None else group._replace(spans=amount.spans, logs=amount.logs)
 
 
 def _passes(
-    where: PartitionRecords, is_wanted: Callable[[Sequence[State]], bool], aside: "_SetAside"
+    where: PartitionRecords,
+    limits: Limits,
+    stats: AssemblyStats,
+    is_wanted: Callable[[Sequence[State]], bool],
+    aside: "dict[str, _Amount]",
 ) -> Iterator[set[str]]:
-    """The groups of each pass, by representative: as many as memory is meant to hold at once."""
+    """The groups of each pass, by representative: as many as memory is meant to hold at once.
+
+    Those beyond the limits are counted and come into `aside`.
+    """
     groups: dict[str, _Amount] = defaultdict(_Amount)
     for record in where.records():
         groups[where.representative(record)].add(record)
@@ -267,12 +267,16 @@ def _passes(
     for representative, group in sorted(groups.items()):
         if not is_wanted(group.states):
             continue
-        aside.check(representative, group)
-        if chosen and size + group.bytes > where.sizes.partition_bytes:
+        may_be_large = group.spans > limits.max_rollout_spans or group.bytes > limits.max_rollout_bytes
+        if may_be_large and _is_large(where, representative, limits):
+            aside[representative] = group
+            _count_aside(where, representative, group, stats)
+        held = 0 if representative in aside else group.bytes
+        if chosen and size + held > where.sizes.partition_bytes:
             yield chosen
             chosen, size = set[str](), 0
         chosen.add(representative)
-        size += group.bytes
+        size += held
     if chosen:
         yield chosen
 
@@ -293,104 +297,38 @@ class _Amount:
             self.bytes += size_of([encode(record)]).bytes
 
 
-class _SetAside:
-    """The traces that are set aside: of whole groups, and of groups whose other traces are assembled."""
-
-    def __init__(self, where: PartitionRecords, limits: Limits, stats: AssemblyStats) -> None:
-        self._where = where
-        self._limits = limits
-        self._stats = stats
-        self._amounts: dict[str, _Amount] = {}
-        self._of_groups: set[str] = set()
-
-    def leaves(self, record: Stored) -> bool:
-        """Whether a record is not set aside. In a group that is assembled a reward may be for another of its traces."""
-        trace_id = record.trace_id or ""
-        if trace_id not in self._amounts or isinstance(record, Arrival | Outcome):
-            return True
-        return isinstance(record, ExternalReward) and not record.address.links and trace_id not in self._of_groups
-
-    def counted(self, group: RecordGroup) -> RecordGroup:
-        """A group, its traces that are set aside counted too."""
-        amounts = [self._amounts[one] for one in {state.trace_id for state in group.states} if one in self._amounts]
-        spans, logs = sum(one.spans for one in amounts), sum(one.logs for one in amounts)
-        return group._replace(spans=group.spans + spans, logs=group.logs + logs)
-
-    def check(self, representative: str, group: _Amount) -> None:
-        """Set aside what is beyond the limits of a group of so many records, and count it."""
-        if group.spans <= self._limits.max_rollout_spans and group.bytes <= self._limits.max_rollout_bytes:
-            return
-        sizes: dict[str, _TraceSize] = defaultdict(lambda: _TraceSize(self._limits))
-        for record in self._where.records():
-            if self._where.representative(record) == representative and isinstance(record, Span | LogRecord):
-                sizes[record.trace_id].add(record)
-        traces = _beyond_limits(sizes, self._limits)
-        amounts = {trace_id: _Amount() for trace_id in traces}
-        self._amounts |= amounts
-        if is_whole := len(traces) == len(sizes):
-            self._of_groups.update(traces)
-        rewards: list[ExternalReward] = []
-        for record in self._where.records() if traces else ():
-            if record.trace_id in amounts and not self.leaves(record):
-                amounts[record.trace_id].add(record)
-                if isinstance(record, ExternalReward):
-                    rewards.append(record)
-        for trace_id, amount in ({representative: group} if is_whole else amounts).items():
-            self._quarantine(trace_id, amount)
-        self._stats.rewards_undeliverable[OVER_A_LIMIT] += sum(
-            max(1, len(reward.address.links)) for reward in distinct(rewards) if reward.origin[0] not in amounts
-        )
-
-    def _quarantine(self, trace_id: str, amount: _Amount) -> None:
-        limits = f"{advice('max_rollout_spans')}, or {option_of('max_rollout_bytes')}"
-        detail = f"{amount.spans:,} spans, {amount.bytes:,} bytes are more than a rollout may have; {limits}"
-        self._stats.quarantine_trace(trace_id, spans=amount.spans, logs=amount.logs, detail=detail)
+def _is_large(where: PartitionRecords, representative: str, limits: Limits) -> bool:
+    """Whether a group is beyond the limits. What was delivered several times counts once, for it takes no memory."""
+    sizes: dict[SpanKey | int, int] = {}
+    spans = total = 0
+    for record in where.records():
+        if isinstance(record, Span | LogRecord) and where.representative(record) == representative:
+            encoded = encode(record)
+            key, size = record.key if isinstance(record, Span) else zlib.crc32(encoded), size_of([encoded]).bytes
+            before = sizes.get(key, 0)
+            sizes[key] = max(size, before)
+            spans += isinstance(record, Span) and not before
+            total += sizes[key] - before
+            if spans > limits.max_rollout_spans or total > limits.max_rollout_bytes:
+                return True
+    return False
 
 
-class _TraceSize:
-    """How large a trace is, and whether the own span of a rollout with an id is in it.
-
-    A record that was delivered several times counts once, for it takes no memory. Beyond a limit only that is known.
-    """
-
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
-        self._sizes: dict[str | int, int] = {}
-        self.spans = self.bytes = 0
-        self.has_root = False
-
-    def add(self, record: Span | LogRecord) -> None:
-        is_span = isinstance(record, Span)
-        self.has_root |= is_span and declared_id(record) is not None and is_marked_root(record)
-        if self.is_beyond:
-            return
-        encoded = encode(record)
-        key, size = record.span_id if is_span else zlib.crc32(encoded), size_of([encoded]).bytes
-        before = self._sizes.get(key, 0)
-        self.spans += is_span and not before
-        self.bytes += max(0, size - before)
-        self._sizes[key] = max(size, before)
-        if self.is_beyond:
-            self._sizes.clear()
-
-    @property
-    def is_beyond(self) -> bool:
-        """Whether it is more than one rollout may have."""
-        return self.spans > self._limits.max_rollout_spans or self.bytes > self._limits.max_rollout_bytes
-
-
-def _beyond_limits(sizes: Mapping[str, _TraceSize], limits: Limits) -> Collection[str]:
-    """The traces of a group that are set aside: all, or where several rollouts share an id those that are too large.
-
-    A limit is of one rollout, so several may have as many times that, as far as memory holds them together.
-    """
-    rollouts = sum(one.has_root for one in sizes.values())
-    large = {trace_id for trace_id, one in sizes.items() if one.is_beyond} if rollouts > 1 else set[str]()
-    rest = [one for trace_id, one in sizes.items() if trace_id not in large]
-    count = sum(one.has_root for one in rest) if rollouts > 1 else 1
-    most_bytes = max(limits.max_rollout_bytes, min(count * limits.max_rollout_bytes, _SHARED_BYTES))
-    has_too_many = sum(one.spans for one in rest) > count * limits.max_rollout_spans
-    return sizes if has_too_many or sum(one.bytes for one in rest) > most_bytes else large
+def _count_aside(where: PartitionRecords, representative: str, group: _Amount, stats: AssemblyStats) -> None:
+    """Count a group that is set aside, and the rewards that others gave it."""
+    limits = f"{advice('max_rollout_spans')}, or {option_of('max_rollout_bytes')}"
+    detail = f"{group.spans:,} spans, {group.bytes:,} bytes are more than a rollout may have; {limits}"
+    stats.quarantine_trace(representative, spans=group.spans, logs=group.logs, detail=detail)
+    rewards = [
+        record
+        for record in where.records()
+        if isinstance(record, ExternalReward) and where.representative(record) == representative
+    ]
+    stats.rewards_undeliverable[OVER_A_LIMIT] += sum(
+        max(1, len(reward.address.links))
+        for reward in distinct(rewards)
+        if where.representatives.get(reward.origin[0], reward.origin[0]) != representative
+    )
 
 
 def _grouped(

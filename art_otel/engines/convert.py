@@ -48,17 +48,15 @@ from art_otel.engines.run import (
     Sizes,
     choose_workers,
     local_engine,
-    open_workspace,
-    run_identity,
+    scratch_folder,
 )
 from art_otel.engines.shuffle import Shuffle
 from art_otel.errors import UsageError
 from art_otel.scrubbing import SecretRules
-from art_otel.sources import Input, Limits, find_inputs, format_named, identified, identity_of, plan_splits
-from art_otel.store import SCHEMA_VERSION, Part
+from art_otel.sources import Input, Limits, find_inputs, format_named, identified, plan_splits
+from art_otel.store import Part
 from art_otel.store.commit import check_out, commit
 from art_otel.trajectories import AssemblyStats
-from art_otel.version import __version__
 
 if TYPE_CHECKING:
     from art_otel.store import ConversionReport
@@ -119,8 +117,7 @@ class Conversion(msgspec.Struct, frozen=True, kw_only=True):
 def convert(conversion: Conversion, engine: Engine | None = None) -> "ConversionReport":
     """Read the sources, assemble trajectories, write the dataset and its report.
 
-    Without an `engine` the tasks run on this machine. A conversion that was ended early goes on where it was when one
-    of the same inputs and settings is started.
+    Without an `engine` the tasks run on this machine. One that was ended early has changed nothing.
     """
     if conversion.incremental:
         from art_otel.engines.incremental import convert_round  # noqa: PLC0415 # no other conversion needs it
@@ -129,7 +126,7 @@ def convert(conversion: Conversion, engine: Engine | None = None) -> "Conversion
     job = job_of(conversion)
     new = all_of(find_sources(conversion))
     inputs = [one.source for one in new]
-    with prepared(conversion, job, inputs, (), engine) as runner:
+    with prepared(conversion, job, inputs, engine) as runner:
         counts, read = read_all(conversion, runner, inputs)
         routes = route_all(runner, read)
         placement, leaving = place(routes.edges, job.sizes.slots, runner.job.scratch)
@@ -138,7 +135,7 @@ def convert(conversion: Conversion, engine: Engine | None = None) -> "Conversion
         parts, stats = assemble_all(runner, shuffle, placement, shuffle.sizes)
         report = describe_conversion(counts, stats)
         ledger = ledger_after((), new, report)
-        commit(os.fspath(conversion.out), runner.name, staged(parts), report, ledger=ledger)
+        commit(os.fspath(conversion.out), staged(parts), report, ledger=ledger)
         note_spools(new, ledger)
         return report
 
@@ -173,17 +170,14 @@ def job_of(conversion: Conversion) -> Job:
 
 
 @contextmanager
-def prepared(
-    conversion: Conversion, job: Job, inputs: Sequence[Input], settings: tuple[object, ...], engine: Engine | None
-) -> Generator[Runner]:
-    """A runner of the job, with a workspace: that of a conversion of the same inputs and settings that ended early."""
+def prepared(conversion: Conversion, job: Job, inputs: Sequence[Input], engine: Engine | None) -> Generator[Runner]:
+    """A runner of the job, with a scratch folder of its own."""
     if conversion.on_start is not None:
         conversion.on_start(_total(inputs))
-    identity = run_identity(map(identity_of, inputs), (__version__, SCHEMA_VERSION, job, *settings))
     scratch = None if conversion.scratch is None else os.fspath(conversion.scratch)
     chosen = nullcontext(engine) if engine is not None else _engine(conversion, inputs)
-    with open_workspace(os.fspath(conversion.out), identity, scratch) as workspace, chosen as started:
-        yield Runner(msgspec.structs.replace(job, scratch=workspace.folder), workspace, started)
+    with scratch_folder(os.fspath(conversion.out), scratch) as folder, chosen as started:
+        yield Runner(msgspec.structs.replace(job, scratch=folder), started)
 
 
 def _engine(conversion: Conversion, inputs: Sequence[Input]) -> AbstractContextManager[Engine]:

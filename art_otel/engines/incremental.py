@@ -103,11 +103,10 @@ def convert_round(conversion: Conversion, engine: "Engine | None" = None) -> "Co
     out, job = os.fspath(conversion.out), job_of(conversion)
     work = _find_work(conversion, job)
     manifest, inputs = work.manifest, [one.source for one in work.new]
-    with prepared(conversion, job, inputs, (conversion.times, manifest and manifest.run), engine) as prepared_runner:
+    round_ = _round(work.kept, conversion.times)
+    with prepared(conversion, msgspec.structs.replace(job, round=round_), inputs, engine) as runner:
         if read_manifest(out) != manifest:
             raise UsageError(f"{storage.shown(out)}: was written to by another process meanwhile; start again")
-        round_ = _begin(work.kept, conversion.times, prepared_runner.job.scratch)
-        runner = prepared_runner.in_round(round_)
         tiers = _tiers(out, work, runner.job.scratch)
         kept = Shuffle.union(tiers)
         counts, read = read_all(conversion, runner, inputs)
@@ -129,7 +128,7 @@ def convert_round(conversion: Conversion, engine: "Engine | None" = None) -> "Co
             kept=_stage(_after(work.kept, round_, touched, parts), _merged(runner, tiers), runner.job.scratch),
         )
         new = staged(parts, is_new=not first)
-        commit(out, runner.name, new, report, addition=addition, ledger=ledger)
+        commit(out, new, report, addition=addition, ledger=ledger)
         note_spools(work.new, ledger)
         return report
 
@@ -228,16 +227,6 @@ def _round(kept: Kept, times: Times) -> Round:
     now = time.time_ns() if times.now is None else times.now
     horizon = max(kept.horizon, now - int(times.retain * 1e9))
     return Round(number=kept.round + 1, now=now, grace=int(times.grace * 1e9), horizon=horizon)
-
-
-def _begin(kept: Kept, times: Times, scratch: str) -> Round:
-    """Begin a round. One that is taken up again goes on at its time, so that its tasks are the same."""
-    location = storage.join(scratch, "started")
-    if storage.size_of(location) is not None:
-        times = msgspec.structs.replace(times, now=int(storage.read(location)))
-    round_ = _round(kept, times)
-    storage.write(location, str(round_.now).encode())
-    return round_
 
 
 def _due(kept: Kept, round_: Round) -> set[int]:

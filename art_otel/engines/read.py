@@ -62,14 +62,13 @@ _BLOCK: Final = 1 << 16
 
 
 class Unread(NamedTuple):
-    """An input that is to be read, the entry of the ledger that says so afterwards, and the one that it replaces.
+    """An input that is to be read, and the entry of the ledger that says so afterwards, in place of that of its name.
 
     A pipe has no entry: what it gave before cannot be told.
     """
 
     source: Input
     entry: LedgerEntry | None = None
-    replaces: LedgerEntry | None = None
 
 
 def all_of(inputs: Iterable[Input]) -> list[Unread]:
@@ -117,12 +116,12 @@ def ledger_after(
     One that became another while it was read has no entry.
     """
     failed = {file.path for file in report.unread}
-    read = (one for one in inputs if one.source.name not in failed)
-    entries = {
-        one.entry: one.replaces for one in read if one.entry and entry_of(one.source, one.entry.bytes) == one.entry
-    }
-    replaced = set(entries.values())
-    return (*(entry for entry in ledger if entry not in replaced and entry not in entries), *entries)
+    entries = {entry.name: entry for entry in ledger}
+    for source, entry in inputs:
+        if entry is not None and source.name not in failed and entry_of(source, entry.bytes) == entry:
+            entries.pop(entry.name, None)  # the last that was read stands last
+            entries[entry.name] = entry
+    return tuple(entries.values())
 
 
 def note_spools(inputs: Iterable[Unread], ledger: Iterable[LedgerEntry]) -> None:
@@ -202,10 +201,6 @@ class ReadSummary(msgspec.Struct, kw_only=True):
     def logs(self) -> int:
         """The log records of spans that were read."""
         return sum(file.log_records for file in self.files)
-
-    def is_intact(self) -> bool:
-        """Whether what it names is there as it was written, and no file is worth another try."""
-        return self.shuffled.is_intact() and all(file.error is None for file in self.files)
 
     def count(self, quarantined: Quarantined) -> None:
         """Count and list what could not be read."""

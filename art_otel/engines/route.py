@@ -12,7 +12,6 @@ response id, for servers repeat response ids; else back to its own trace as unde
 earlier rounds kept is routed with what is new, so edges and rewards are those of one conversion.
 """
 
-import hashlib
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
@@ -101,10 +100,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
 
 def place(edges: Sequence[bytes], slots: int, folder: str) -> tuple[Placement, list[int]]:
     """Write down where linked traces go. Also gives the slots that any of them leaves."""
-    digest = hashlib.sha256()
-    for several in edges:
-        digest.update(several)
-    writer = ShuffleWriter(folder, slots, f"placement-{digest.hexdigest()[:32]}")  # the same where a conversion goes on
+    writer = ShuffleWriter(folder, slots)
     leaving: set[int] = set()
     for trace, representative in Links(edges).linked():
         record = Membership(representative.hex(), trace.hex())
@@ -139,10 +135,6 @@ class Routed(msgspec.Struct, frozen=True, kw_only=True):
     shuffled: Shuffled
     again: Shuffled
     touched: tuple[int, ...]
-
-    def is_intact(self) -> bool:
-        """Whether what it names is there as it was written."""
-        return self.shuffled.is_intact() and self.again.is_intact()
 
 
 def route(task: RouteTask) -> Routed:

@@ -1,19 +1,16 @@
 """Run: what runs the tasks of a conversion, and where its files lie meanwhile.
 
-An engine runs the tasks: this one process, several of this machine, or Ray. A runner hands it those that an earlier
-conversion of the same inputs and settings, which ended early, had not done.
+An engine runs the tasks: this one process, several of this machine, or Ray.
 
 Invariant: an engine decides where and when a task runs and nothing else, so each gives the same dataset. A process
 changes for the work only what another user of it does not see. No process is forked, so no thread or lock of the
 caller's is copied; a worker ends with whoever started it, and one that is killed ends the conversion with a
 WorkerError, never with a result that lacks something.
 
-One conversion at a time writes to an output folder. What was done is taken up only where checksums prove that it is
-still as it was. Nothing is left after success.
+One conversion at a time writes to an output folder, and its scratch files end with it.
 """
 
 import gc
-import hashlib
 import multiprocessing
 import os
 import shutil
@@ -21,18 +18,18 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar, cast, get_origin
+from typing import Any, Final, Generic, Protocol, TypeVar, cast, get_origin
 from uuid import uuid4
 
 import msgspec
 
 from art_otel import storage
-from art_otel.errors import SourceError, StoreError, UsageError, WorkerError
+from art_otel.errors import StorageError, UsageError, WorkerError
 from art_otel.scrubbing import SecretRules
 from art_otel.sources import Input, Limits
 from art_otel.sources.files.inputs import SCRATCH_PREFIX
@@ -120,101 +117,45 @@ class Engine(Protocol):
         ...
 
 
-class _Summary(Protocol):
-    def is_intact(self) -> bool: ...
-
-
-_KeptT = TypeVar("_KeptT", bound=_Summary)
-
-
-class Workspace(NamedTuple):
-    """A scratch folder. `run` names the conversion; `keeps` says whether a later one may take up what is there."""
-
-    folder: str
-    run: str
-    keeps: bool
-
-
 class Runner:
-    """Runs the tasks of a job. A summary that is in the workspace already is not worked for again."""
+    """Runs the tasks of a job."""
 
-    def __init__(self, job: Job, workspace: Workspace, engine: Engine) -> None:
+    def __init__(self, job: Job, engine: Engine) -> None:
         self.job = job
-        self._workspace = workspace
         self._engine = engine
-
-    @property
-    def name(self) -> str:
-        """The name of the conversion, the same when it goes on."""
-        return self._workspace.run
-
-    def in_round(self, round_: Round) -> "Runner":
-        """A runner of the same conversion, when it is known which round this is."""
-        return Runner(msgspec.structs.replace(self.job, round=round_), self._workspace, self._engine)
 
     def run(
         self,
-        function: Callable[[TaskT], _KeptT],
+        function: Callable[[TaskT], SummaryT],
         tasks: Sequence[TaskT],
-        kind: type[_KeptT],
-        instead: Callable[[TaskT, WorkerError], _KeptT] | None = None,
-    ) -> Iterator[_KeptT]:
-        """The summary of each task, in order: kept from before where it is still true, else of a new run.
+        kind: type[SummaryT],
+        instead: Callable[[TaskT, WorkerError], SummaryT] | None = None,
+    ) -> Iterator[SummaryT]:
+        """The summary of each task, in order.
 
         `instead` makes the summary of a task that ends its workers; without it that is an error.
         """
-        locations = [self._location(function.__name__, task) for task in tasks]
-        kept = [_kept(location, kind) for location in locations]
-        missing = [one[:2] for one in zip(tasks, locations, kept, strict=True) if one[2] is None]
-        new = self._engine.run(_Keeping(function), missing)
-        for task, earlier in zip(tasks, kept, strict=True):
-            summary = next(new) if earlier is None else earlier
-            if not isinstance(summary, WorkerError):
-                yield _decoded(summary, kind)
+        for task, encoded in zip(tasks, self._engine.run(_Encoding(function), tasks), strict=True):
+            if not isinstance(encoded, WorkerError):
+                yield msgspec.msgpack.decode(encoded, type=kind, dec_hook=_counter)
             elif instead is not None:
-                yield instead(task, summary)
+                yield instead(task, encoded)
             else:
                 raise WorkerError(
-                    f"{storage.shown(self._workspace.folder)}: {function.__name__}: {summary}; if the system ended them"
-                    " for want of memory, give each more. Started again, the conversion goes on where it was"
+                    f"{storage.shown(self.job.scratch)}: {function.__name__}: {encoded}; if the system ended them for"
+                    " want of memory, give each more"
                 )
 
-    def _location(self, function: str, task: object) -> str | None:
-        if not self._workspace.keeps:
-            return None
-        digest = hashlib.sha256(repr(task).encode(errors="backslashreplace"))  # names of files are any bytes
-        return storage.join(self._workspace.folder, f"{function}-{digest.hexdigest()[:32]}")
 
+class _Encoding(Generic[TaskT, SummaryT]):
+    """A function whose summaries are encoded: those that wait take a tenth of what sizes by slot are as objects."""
 
-def _kept(location: str | None, kind: type[_KeptT]) -> bytes | None:
-    if location is None or storage.size_of(location) is None:
-        return None
-    data = storage.read(location)
-    if hashlib.sha256(data[32:]).digest() != data[:32]:
-        return None
-    return data[32:] if _decoded(data[32:], kind).is_intact() else None
-
-
-class _Keeping(Generic[TaskT, _KeptT]):
-    """A function that keeps its summary where a task says: the conversion may not live to ask for it.
-
-    It gives the summary encoded, a tenth of what sizes by slot are as objects.
-    """
-
-    def __init__(self, function: Callable[[TaskT], _KeptT]) -> None:
+    def __init__(self, function: Callable[[TaskT], SummaryT]) -> None:
         self.__name__ = function.__name__
         self._function = function
 
-    def __call__(self, job: tuple[TaskT, str | None]) -> bytes:
-        task, location = job
-        encoded = msgspec.msgpack.encode(self._function(task))
-        if location is not None:
-            storage.write(location, hashlib.sha256(encoded).digest() + encoded, synced=False)
-        return encoded
-
-
-def _decoded(encoded: bytes, kind: type[_KeptT]) -> _KeptT:
-    return msgspec.msgpack.decode(encoded, type=kind, dec_hook=_counter)
+    def __call__(self, task: TaskT) -> bytes:
+        return msgspec.msgpack.encode(self._function(task))
 
 
 def _counter(kind: type[Any], value: Any) -> Any:  # noqa: ANN401 # msgspec's own signature
@@ -224,58 +165,27 @@ def _counter(kind: type[Any], value: Any) -> Any:  # noqa: ANN401 # msgspec's ow
 
 
 @contextmanager
-def open_workspace(out: str, identity: bytes | None, scratch: str | None = None) -> Generator[Workspace]:
-    """The workspace in an output folder: that of an earlier conversion of the same `identity`, else a new one.
+def scratch_folder(out: str, scratch: str | None = None) -> Generator[str]:
+    """A new folder for the files of a conversion into `out`, to which no other writes meanwhile; it ends with it.
 
-    Its files lie in a folder of their own in `scratch`, None in the output folder. What conversions of other inputs
-    left is removed in the output folder only: in a `scratch` it may be in use.
-
-    Without an identity nothing is taken up. It stays when the conversion ended early, but for a fault that the same
-    sources would only give again. Raises UsageError when another conversion writes to the folder.
+    It lies in `scratch`, a folder or URL, None in `out`. What killed conversions left is removed in an output folder of
+    this machine only: elsewhere it may be in use. Raises UsageError when another conversion writes to `out`.
     """
-    if not storage.is_url(out) and Path(out).is_file():
-        raise UsageError(f"{out}: is a file; name a folder for the dataset")
-    run = uuid4().hex if identity is None else hashlib.sha256(identity).hexdigest()[:32]
-    folder = storage.join(out, f"{SCRATCH_PREFIX}{run}") if scratch is None else _elsewhere(scratch, run, out)
+    for location, purpose in ((out, "dataset"), (scratch or "", "scratch files")):
+        if not storage.is_url(location) and Path(location).is_file():
+            raise UsageError(f"{location}: is a file; name a folder for the {purpose}")
     with locked(out):
-        if scratch is None:
-            _remove_others(out, folder)
+        for left in () if scratch or storage.is_url(out) else Path(out).glob(f"{SCRATCH_PREFIX}*"):
+            shutil.rmtree(left)
+        folder = storage.join(scratch or out, f"{SCRATCH_PREFIX}{uuid4().hex}")
         storage.make_folder(folder)
         try:
-            yield Workspace(folder, run, identity is not None)
-        except (SourceError, StoreError):
-            storage.remove_folder(folder)
-            raise
+            yield folder
         except BaseException:
-            if identity is None:
+            with suppress(StorageError, OSError):  # what ended the conversion says more
                 storage.remove_folder(folder)
             raise
         storage.remove_folder(folder)
-
-
-def _elsewhere(scratch: str, run: str, out: str) -> str:
-    """The folder for a run and an output: others may run with the same inputs into other outputs."""
-    if not storage.is_url(scratch) and Path(scratch).is_file():
-        raise UsageError(f"{scratch}: is a file; name a folder for the scratch files")
-    whole = out if storage.is_url(out) else str(Path(out).absolute())
-    digest = hashlib.sha256(f"{run} {whole}".encode(errors="surrogatepass")).hexdigest()[:32]
-    return storage.join(scratch, f"{SCRATCH_PREFIX}{digest}")
-
-
-def _remove_others(out: str, folder: str) -> None:
-    """Remove what conversions of other inputs left."""
-    if not storage.is_url(out):
-        for left in Path(out).glob(f"{SCRATCH_PREFIX}*"):
-            if left != Path(folder):
-                shutil.rmtree(left)
-
-
-def run_identity(files: Iterable[tuple[object, ...] | None], settings: object) -> bytes | None:
-    """What makes two conversions the same; None when an input can change unseen, as a pipe can."""
-    identities = list(files)
-    if None in identities:
-        return None
-    return repr((identities, settings)).encode(errors="backslashreplace")
 
 
 _COLLECT_EVERY: Final = 100_000
@@ -357,7 +267,7 @@ class _Processes:
         except TerminatedWorkerError as error:
             raise WorkerError(
                 "a worker process was ended before its work was done; if the system did it for want of memory, use"
-                " fewer --workers. Started again, the conversion goes on where it was"
+                " fewer --workers"
             ) from error
 
 

@@ -135,26 +135,11 @@ _Key: TypeAlias = tuple[bytes, bytes]
 
 
 class ShuffleFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A shuffle file. `crc32` is of all its `size` bytes, of which the last from `index_start` on are the index."""
+    """A shuffle file of `size` bytes, of which the last from `index_start` on are the index."""
 
     location: str
     size: int
-    crc32: int
     index_start: int
-
-    def is_intact(self) -> bool:
-        """Whether the file is there as it was written."""
-        try:
-            return storage.size_of(self.location) == self.size and self._crc32() == self.crc32
-        except (OSError, StorageError):
-            return False
-
-    def _crc32(self) -> int:
-        crc = 0
-        with storage.open_reader(self.location) as reader:
-            for start in range(0, self.size, _READ):
-                crc = zlib.crc32(reader.read_at(min(_READ, self.size - start), start), crc)
-        return crc
 
 
 class SlotSize(msgspec.Struct, frozen=True, array_like=True):
@@ -173,10 +158,6 @@ class Shuffled(msgspec.Struct, frozen=True, kw_only=True):
 
     file: ShuffleFile | None
     regions: dict[int, SlotSize]
-
-    def is_intact(self) -> bool:
-        """Whether the file is there as it was written."""
-        return self.file is None or self.file.is_intact()
 
 
 NOTHING: Final = Shuffled(file=None, regions={})
@@ -216,8 +197,8 @@ def size_of(encoded: Sequence[bytes]) -> SlotSize:
 class ShuffleWriter:
     """Writes one shuffle file into the scratch folder. Memory holds about `_BUDGET` bytes of records."""
 
-    def __init__(self, scratch: str, slots: int, name: str | None = None) -> None:
-        self._location = storage.join(scratch, name or f"shuffle-{uuid4().hex}")
+    def __init__(self, scratch: str, slots: int) -> None:
+        self._location = storage.join(scratch, f"shuffle-{uuid4().hex}")
         self._staged = ExitStack()
         self._slots = slots
         self._held: dict[int, dict[_Key, list[bytes]]] = defaultdict(lambda: defaultdict(list))
@@ -226,7 +207,7 @@ class ShuffleWriter:
         self._trace = ("", hash_of("") % slots)
         self._sizes: dict[int, SlotSize] = defaultdict(SlotSize)
         self._index: _Index = defaultdict(list)
-        self._size = self._crc32 = 0
+        self._size = 0
         self._compressor = zstandard.ZstdCompressor(compression_params=_COMPRESSION)
         self._file: BinaryIO | None = None
 
@@ -261,7 +242,7 @@ class ShuffleWriter:
         self._write(_ENCODER.encode(self._index))
         self._opened().close()
         self._staged.close()
-        written = ShuffleFile(location=self._location, size=self._size, crc32=self._crc32, index_start=start)
+        written = ShuffleFile(location=self._location, size=self._size, index_start=start)
         return Shuffled(file=written, regions=dict(sorted(self._sizes.items())))
 
     def _flush(self) -> None:
@@ -287,7 +268,6 @@ class ShuffleWriter:
     def _write(self, data: bytes) -> None:
         self._opened().write(data)
         self._size += len(data)
-        self._crc32 = zlib.crc32(data, self._crc32)
 
     def _opened(self) -> BinaryIO:
         if self._file is None:

@@ -38,6 +38,7 @@ from art_otel.exporting.files import ParquetFile as ParquetFile
 from art_otel.exporting.files import check_place as check_place
 from art_otel.exporting.files import whole_file as whole_file
 from art_otel.exporting.group_names import group_name as group_name
+from art_otel.exporting.group_names import rollout_name as rollout_name
 from art_otel.exporting.registry import GROUP as GROUP
 from art_otel.exporting.registry import Installed as Installed
 from art_otel.exporting.registry import Option as Option

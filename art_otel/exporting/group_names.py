@@ -3,7 +3,7 @@
 Invariant: members of one group have the same name, whatever else is in the file, and two groups have different ones.
 """
 
-from art_otel.trajectories import GroupKey
+from art_otel.trajectories import GroupKey, Trajectory
 
 
 def group_name(key: GroupKey) -> str:
@@ -11,3 +11,9 @@ def group_name(key: GroupKey) -> str:
     step = "" if key.training_step is None else f" of step {key.training_step}"
     gathering = "" if key.gathering is None else f" of gathering {key.gathering}"
     return f"{key.group_id}{step}{gathering}"
+
+
+def rollout_name(trajectory: Trajectory) -> str:
+    """The name of a rollout without a group, which no other has: `rollout r attempt 1 of trace 4bf9…`."""
+    attempt = f" attempt {trajectory.attempt}" if trajectory.attempt else ""
+    return f"rollout {trajectory.rollout_id}{attempt} of trace {trajectory.trace_id}"

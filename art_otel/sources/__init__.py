@@ -12,7 +12,6 @@ if not defer_imports(__name__):
     from art_otel.sources.files.inputs import Input as Input
     from art_otel.sources.files.inputs import find_inputs as find_inputs
     from art_otel.sources.files.inputs import identified as identified
-    from art_otel.sources.files.inputs import identity_of as identity_of
     from art_otel.sources.files.inputs import stored_ranges as stored_ranges
     from art_otel.sources.files.stores import Prefetcher as Prefetcher
     from art_otel.sources.format import FileStats as FileStats

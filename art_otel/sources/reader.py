@@ -275,17 +275,9 @@ def _blocks(source: Input, start: int) -> Iterator[bytes]:
 def _lines_before(source: Input, position: int) -> int:
     """Count the lines of an input before a position in bytes."""
     count = 0
-    for block in _content(source) if source.byte_range and source.byte_range.is_decompressed else _blocks(source, 0):
+    for block in _blocks(source, 0):
         if len(block) >= position:
             return count + block.count(b"\n", 0, position)
         count += block.count(b"\n")
         position -= len(block)
     return count
-
-
-def _content(source: Input) -> Iterator[bytes]:
-    """Read the bytes that a compressed input holds."""
-    whole = msgspec.structs.replace(source, byte_range=None)
-    with open_input(whole, Limits(), lambda _: None) as opened:
-        while block := opened.stream.read(_BLOCK):
-            yield block

@@ -1,7 +1,7 @@
 """Commit: part files that lie ready become the dataset of a folder or URL.
 
-Invariant: the dataset that was there stays readable until `_report.json` is replaced, which is the commit. A commit
-that was killed at any point and is repeated ends the same. Only files that a manifest or a pending file names are ever
+Invariant: the dataset that was there stays readable until `_report.json` is replaced, which is the commit. What a
+commit that was killed left goes with the next. Only files that a manifest or a pending file names are ever
 replaced or removed; a part of somebody else's is refused by name before anything is written.
 
 One writer at a time. Who writes on this machine holds a lock, so other pending files were abandoned. A store has no
@@ -19,6 +19,7 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
+from uuid import uuid4
 
 import msgspec
 from filelock import FileLock, Timeout
@@ -49,7 +50,6 @@ _TORN: Final = re.compile(r"(_report|_pending-.+)\.json\.[0-9a-f]{32}\.tmp")
 
 def commit(
     out: str,
-    run: str,
     staged: Sequence[tuple[str, Part]],
     report: ConversionReport | Mapping[str, object] | None = None,
     *,
@@ -61,7 +61,7 @@ def commit(
 
     With an `addition` they come behind parts that are in the folder already. `ledger` says what of the inputs is in the
     dataset now. Parts that are replaced stay for `linger` seconds, for those who read them, and then until the next
-    commit. `run` names the writing, the same when it is repeated. Raises UsageError for files that are not ours,
+    commit. Raises UsageError for files that are not ours,
     BusyError where another process became the dataset meanwhile, StorageError for what the disk or store refuses and
     for a staged file that is neither there nor in place.
     """
@@ -69,12 +69,10 @@ def commit(
     addition = addition or Addition()
     parts = (*addition.parts, *(part for _, part in staged))
     previous = folder.manifest
-    is_repeated = previous is not None and (previous.run, previous.parts) == (run, parts)
-    generation = 0 if previous is None else previous.generation + (not is_repeated)
     manifest = Manifest(
         schema_version=SCHEMA_VERSION,
-        generation=generation,
-        run=run,
+        generation=0 if previous is None else previous.generation + 1,
+        run=uuid4().hex,
         parts=parts,
         superseded={part.name: rows for part in parts if (rows := addition.superseded.get(part.name))},
         ledger=ledger,
@@ -149,21 +147,20 @@ def _read_pending(location: str) -> Pending:
 
 
 def _write_pending(out: str, manifest: Manifest, folder: _Folder, linger: float) -> None:
-    """Write the pending file; that of this run when it was killed named what this one replaces."""
-    name = pending_name(manifest.run)
-    replaced = [one for one in (folder.manifest, folder.pending.get(name)) if one is not None]
+    """Write the pending file: it names the files to come, and those that they replace."""
+    replaced = frozenset[str]() if folder.manifest is None else folder.manifest.names
     pending = Pending(
         run=manifest.run,
         written_at=time.time_ns(),
         linger=int(linger * 1e9),
         parts=tuple(sorted(manifest.names)),
-        previous=tuple(sorted(frozenset[str]().union(*(one.names for one in replaced)) - manifest.names)),
+        previous=tuple(sorted(replaced - manifest.names)),
     )
-    storage.write(storage.join(out, name), msgspec.json.encode(pending))
+    storage.write(storage.join(out, pending_name(manifest.run)), msgspec.json.encode(pending))
 
 
 def _place(out: str, staged: Iterable[tuple[str, str, int]], files: Mapping[str, int]) -> None:
-    """Give each staged file its name, unless a commit that was killed has done so."""
+    """Give each staged file its name, unless it has it already."""
     for path, name, size in staged:
         location = storage.join(out, name)
         if path != location and storage.size_of(path) is not None:

@@ -69,7 +69,7 @@ class RowKey(NamedTuple):
 
 
 class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How many bytes of an input are in a dataset: the first ones of what has this path or URL, or had it.
+    """How many bytes of an input are in a dataset: the first ones of what has this path or URL.
 
     An object in a store is known by its `etag`; None where the store says none. A file of this machine is known by the
     hashes of the first and of the last bytes that were read, `head` and `tail`. `mtime_ns` is when it was changed.

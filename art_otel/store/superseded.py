@@ -15,7 +15,6 @@ import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
-from uuid import uuid4
 
 import msgspec
 import pyarrow as pa
@@ -96,7 +95,7 @@ def compact(out: str | Path, *, linger: float = LINGER) -> Compaction:
             kept=tuple(KeptFile(name, sizes.get(name, -1), storage.join(folder, name)) for name in manifest.kept),
         )
         account: dict[str, Any] = msgspec.json.decode(storage.read(storage.join(folder, REPORT_NAME)))
-        commit(folder, uuid4().hex, rewritten, account, addition=addition, ledger=manifest.ledger, linger=linger)
+        commit(folder, rewritten, account, addition=addition, ledger=manifest.ledger, linger=linger)
     return Compaction(parts=len(parts), became=len(rewritten), rows=sum(map(len, manifest.superseded.values())))
 
 

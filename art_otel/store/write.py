@@ -53,7 +53,7 @@ def write_trajectories(
     check_out(out)
     with locked(out), staging(out) as folder:
         staged = list(_parts(checked, folder, limits))
-        files = commit(out, uuid4().hex, staged)
+        files = commit(out, staged)
     return WriteSummary(trajectories=sum(part.rows for _, part in staged), files=files)
 
 

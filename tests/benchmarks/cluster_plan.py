@@ -1,11 +1,9 @@
-"""The plan of a conversion that no machine here can run: its tasks, bytes, requests, and the memory of who plans.
+"""The plan of a conversion that no machine here can run: its tasks, and the memory of who plans.
 
-`estimate` says what N nodes take for T bytes, with the rates of this machine. `simulate` runs the real plan, with its
-real shuffle catalogs, links and placement, on summaries that are made up, and the largest route and reroute tasks on
-records that are made up; each in a process of its own, whose memory is measured.
+The real plan runs, with its real shuffle catalogs, links and placement, on summaries that are made up, and the largest
+route task on records that are made up; each in a process of its own, whose memory is measured.
 
-uv run --group ray python -m tests.benchmarks.cluster_plan [--nodes 100 --cores 16 --bytes 10e12]
-uv run python -m tests.benchmarks.cluster_plan --simulate [--rollouts 1e8] [--linked 0.1] [--folder DIR]
+uv run python -m tests.benchmarks.cluster_plan [--rollouts 1e8] [--linked 0.1] [--folder DIR]
 """
 
 import argparse
@@ -14,7 +12,6 @@ import resource
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from random import Random
@@ -24,7 +21,6 @@ import msgspec
 from art_otel.engines import Conversion, Sizes
 from art_otel.engines.assemble import AssembledPart, AssembleTask
 from art_otel.engines.convert import convert
-from art_otel.engines.estimate import Rates, estimate
 from art_otel.engines.read import ReadSummary, ReadTask
 from art_otel.engines.route import RerouteTask, Routed, RouteTask, route
 from art_otel.engines.run import Job
@@ -42,34 +38,13 @@ from art_otel.engines.shuffle import (
 from art_otel.sources import FileStats
 from art_otel.store import Part
 from art_otel.trajectories import AssemblyStats
-from tests.benchmarks.dumps import write_conversations
 
 ROLLOUT_BYTES = 100_000
+RECORDS = 0.8
+"""Bytes of records for a byte of input."""
+
 TRACES = 8
 """Of a rollout that has several."""
-
-
-def measure_rates(folder: Path) -> Rates:
-    """The rates of this machine, of a dump of 8 calls a rollout: the ratios come with it."""
-    dump = folder / "in.jsonl"
-    write_conversations(dump, 1_000, 8)
-    convert(Conversion(sources=[str(dump)], out=folder / "warm", workers=1))
-    used = -time.process_time()
-    report = convert(Conversion(sources=[str(dump)], out=folder / "out", workers=1))
-    used += time.process_time()
-    size = dump.stat().st_size
-    written = sum(path.stat().st_size for path in (folder / "out").glob("*.parquet"))
-    assert report.trajectories.total == 1_000
-    return msgspec.structs.replace(Rates(), core=size / used, written=written / size)
-
-
-def print_estimate(total: int, nodes: int, workers: int) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        rates = measure_rates(Path(folder))
-    linked = int(total / ROLLOUT_BYTES * 0.1 * TRACES)
-    estimated = estimate(total, nodes=nodes, workers=workers, rates=rates, linked_traces=linked)
-    for name, value in (msgspec.structs.asdict(rates) | msgspec.structs.asdict(estimated)).items():
-        print(f"{name:>16} {value:20,.{3 * (value < 1_000)}f}")
 
 
 class Simulated:
@@ -85,12 +60,12 @@ class Simulated:
         """The summaries as workers would send them."""
         make: Callable[[Sequence], Iterator] = getattr(self, function.__name__)
         report(f"{function.__name__}: {len(tasks):,} tasks")
-        yield from map(msgspec.msgpack.encode, make([task for task, _ in tasks]))
+        yield from map(msgspec.msgpack.encode, make(tasks))
 
     def read_split(self, tasks: Sequence[ReadTask]) -> Iterator[ReadSummary]:
         """Every file has something in every slot."""
         count, slots = len(tasks), self._sizes.slots
-        spans, size = self._rollouts * (TRACES + 1), self._rollouts * ROLLOUT_BYTES * Rates().records
+        spans, size = self._rollouts * (TRACES + 1), self._rollouts * ROLLOUT_BYTES * RECORDS
         each = SlotSize(max(1, spans // count // slots), int(size / count / slots))
         named = self._rollouts // count // len(ROLLOUT_REGIONS) + 1
         names = SlotSize(named, 130 * named)
@@ -127,13 +102,14 @@ class Simulated:
                 started_at=None,
                 training_step=None,
                 splits=(),
+                group_rows=(),
             )
             yield AssembledPart(part=part, location=str(location), stats=AssemblyStats())
 
 
 def _shuffled(number: int, regions: dict[int, SlotSize]) -> Shuffled:
     location = f"s3://bucket/out/.art-otel-scratch-{0:032x}/shuffle-{number:032x}"
-    return Shuffled(file=ShuffleFile(location=location, size=1, crc32=1, index_start=0), regions=regions)
+    return Shuffled(file=ShuffleFile(location=location, size=1, index_start=0), regions=regions)
 
 
 def driver(rollouts: int, linked: float, folder: Path) -> None:
@@ -181,12 +157,8 @@ PARTS: dict[str, Callable[[int, float, Path], None]] = {"driver": driver, "reduc
 
 
 def main() -> None:
-    """Estimate or simulate."""
+    """Run each part in a process of its own."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nodes", type=int, default=100)
-    parser.add_argument("--cores", type=int, default=16)
-    parser.add_argument("--bytes", type=float, default=10e12)
-    parser.add_argument("--simulate", action="store_true")
     parser.add_argument("--rollouts", type=float, default=1e8)
     parser.add_argument("--linked", type=float, default=0.1, help="the share of rollouts over several traces")
     parser.add_argument("--folder", type=Path, help="where files are written (default: temporary)")
@@ -195,13 +167,11 @@ def main() -> None:
     if arguments.part:
         with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
             PARTS[arguments.part](int(arguments.rollouts), arguments.linked, Path(folder))
-    elif arguments.simulate:
-        for part in PARTS:
-            print(part, flush=True)
-            command = [sys.executable, "-m", "tests.benchmarks.cluster_plan", *sys.argv[1:], "--part", part]
-            subprocess.run(command, check=True, env=os.environ)
-    else:
-        print_estimate(int(arguments.bytes), arguments.nodes, arguments.nodes * arguments.cores)
+        return
+    for part in PARTS:
+        print(part, flush=True)
+        command = [sys.executable, "-m", "tests.benchmarks.cluster_plan", *sys.argv[1:], "--part", part]
+        subprocess.run(command, check=True, env=os.environ)
 
 
 if __name__ == "__main__":

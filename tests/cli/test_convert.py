@@ -261,14 +261,3 @@ def test_an_address_of_ray_is_nothing_for_the_local_engine(tmp_path, capsys):
     code, _, err = run(capsys, "convert", SYNC, "--out", tmp_path, "--ray-address", "auto")
     assert code == 2
     assert "--engine ray" in err
-
-
-def test_a_plan_says_what_it_would_take_and_does_nothing(tmp_path, capsys):
-    code, out, _ = run(capsys, "convert", SYNC, "--out", tmp_path / "out", "--plan", "--workers", 2)
-    assert code == 0
-    assert "1 to read, 1 to assemble; 2 at once" in out
-    code, out, _ = run(capsys, "convert", SYNC, "--out", tmp_path / "out", "--plan", "--json", "--nodes", 4)
-    assert json.loads(out)["input_bytes"] == SYNC.stat().st_size
-    assert run(capsys, "convert", SYNC, "--out", tmp_path / "out", "--plan", "--nodes", 0)[0] == 2
-    assert run(capsys, "convert", "-", "--out", tmp_path / "out", "--plan")[0] == 2
-    assert not (tmp_path / "out").exists()

@@ -10,28 +10,14 @@ from art_otel.data.retokenize import ChatTemplate, retokenize
 from art_otel.errors import UsageError
 from tests.data import tokenizers
 from tests.data.rollouts import agent_rollouts, answer, assistant, chat, looking, rollout, user
-from tests.data.test_retokenize import CHATML, TALK, build, check_laws, reasons, texts
+from tests.data.test_retokenize import CHATML, TALK, build, check_laws, texts
 
 
 @pytest.mark.parametrize("make", [tokenizers.bpe, tokenizers.metaspace])
-def test_markers_say_what_is_generated(make):
+def test_generation_markers_change_nothing(make):
     marked, plain = make(tokenizers.MARKED), make(tokenizers.CHATML)
     trajectory = rollout(chat(*TALK))
     assert build(trajectory, marked) == build(trajectory, plain)
-
-
-def test_markers_that_leave_something_out_are_followed():
-    template = tokenizers.MARKED.replace(
-        "{% generation %}{{- message.content + '<|im_end|>\n' }}{% endgeneration %}",
-        "{% if loop.last %}{% generation %}{{- message.content }}{% endgeneration %}{% else %}{{- message.content }}"
-        "{% endif %}{{- '<|im_end|>\n' }}",
-    )
-    tokenizer = tokenizers.bpe(template)
-    found = build(rollout(chat(*TALK)), tokenizer)
-    assert texts(CHATML, found) == [["hello"]]
-    assert reasons(found) == {"not marked by the template": 1}
-    tokenizer.chat_template = template.replace("loop.last", "false")
-    assert reasons(build(rollout(chat(*TALK)), tokenizer)) == {"not marked by the template": 2}
 
 
 def test_dropped_thinking_starts_a_new_history():

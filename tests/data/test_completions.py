@@ -157,7 +157,7 @@ def refusals(found, dataset, tmp_path):
         "message_batches": lambda: list(message_batches(found)),
         "preference_batches": lambda: list(preference_batches(found)),
         "export of messages": lambda: art_otel.export(dataset, "openai", tmp_path / "openai"),
-        "export of tokens": lambda: art_otel.export(dataset, "agentlightning", tmp_path / "al"),
+        "export of tokens": lambda: art_otel.export(dataset, "skyrl", tmp_path / "skyrl"),
     }
 
 

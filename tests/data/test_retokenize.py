@@ -181,8 +181,8 @@ def test_only_what_has_no_ids_is_tokenized():
     assert texts(CHATML, both) == [["b<|im_end|>", "d<|im_end|>"]]
 
 
-def test_a_tokenizer_in_python_has_no_markers():
-    """Slow tokenizers know no characters of a token, so that the prompt alone decides."""
+def test_a_tokenizer_in_python_will_do():
+    """Slow tokenizers know no characters of a token."""
 
     class Letters(transformers.PreTrainedTokenizer):
         """One id a character."""

@@ -4,7 +4,6 @@ import os
 import signal
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -82,13 +81,12 @@ class Deadly:
     """The Ray engine, but in one phase the first worker that comes does not live.
 
     It kills itself so many `seconds` after its task began, None when it is done and nobody has heard of it yet. One
-    that `waits` waits for its node to be removed. `tasks` counts what ran to its end.
+    that `waits` waits for its node to be removed.
     """
 
     def __init__(
         self, engine: Engine, folder: Path, phase: str, seconds: float | None = None, *, waits: bool = False
     ) -> None:
-        self.tasks = Counter[str]()
         self._engine = engine
         self._phase = phase
         self._seconds = seconds
@@ -110,9 +108,7 @@ class Deadly:
             chosen = function
         else:
             chosen = Dying(name, function, self._stopped, self._seconds, waits=self._waits)
-        for summary in self._engine.run(chosen, tasks):
-            self.tasks[name] += 1
-            yield summary
+        return self._engine.run(chosen, tasks)
 
 
 class Dying:

@@ -52,16 +52,13 @@ def attempts(*calls):
 
 @pytest.mark.parametrize("limits", [Limits(max_rollout_spans=20), Limits(max_rollout_bytes=9_000)])
 @pytest.mark.parametrize("incremental", [False, True])
-def test_rollouts_that_share_an_id_are_limited_each_by_itself(tmp_path, limits, incremental):
-    dump = write_lines(tmp_path / "in.jsonl", map(request_of, attempts(*[3] * 10)))
-    known, whole = convert_files(tmp_path / "whole", dump)
-    found, report = convert_files(tmp_path / "out", dump, limits=limits, incremental=incremental, times=Times(grace=0))
-    assert (len(found), found, report.spans) == (10, known, whole.spans)
-    dump = write_lines(tmp_path / "in.jsonl", map(request_of, attempts(3, 3, 60, 3)))
+def test_rollouts_that_share_an_id_are_limited_together(tmp_path, limits, incremental):
+    spans = [*attempts(3, 3, 60, 3), *rollout(100, 2)]
+    dump = write_lines(tmp_path / "in.jsonl", map(request_of, spans))
     found, report = convert_files(tmp_path / "one", dump, limits=limits, incremental=incremental, times=Times(grace=0))
-    assert [(one.rollout_id, one.trace_id) for one in found] == [("task-7", f"{trace:032x}") for trace in (1, 2, 4)]
-    assert (report.spans.used, report.spans.quarantined) == (12, {"over a limit": 61})
-    assert [entry.path for entry in report.quarantine] == [f"trace {3:032x}"]
+    assert [one.rollout_id for one in found] == ["r100"]
+    assert (report.spans.used, report.spans.quarantined) == (3, {"over a limit": 73})
+    assert [entry.path for entry in report.quarantine] == [f"trace {1:032x}"]
 
 
 def reward_span(number, trace, value, target_trace, target=1):
@@ -166,11 +163,3 @@ def test_a_reward_of_a_rollout_beyond_the_limits_is_undeliverable(tmp_path):
     (trajectory,), report = convert_files(tmp_path / "out", dump, limits=Limits(max_rollout_spans=50))
     assert trajectory.reward == 1.0
     assert (report.rewards.delivered, report.rewards.undeliverable) == (1, {"rollout over a limit": 1})
-
-
-def test_rewards_of_rollouts_that_share_an_id_are_counted_once(tmp_path):
-    spans = [*attempts(3, 60, 3), *(reward_span(trace, 900, 0.5, trace) for trace in (1, 2, 3))]
-    dump = write_lines(tmp_path / "in.jsonl", map(request_of, spans))
-    found, report = convert_files(tmp_path / "out", dump, limits=Limits(max_rollout_spans=20))
-    assert [one.reward for one in found] == [0.5, 0.5]
-    assert (report.rewards.delivered, report.rewards.undeliverable) == (2, {"rollout over a limit": 1})

@@ -65,7 +65,7 @@ def test_a_failure_is_raised_here():
 
 @pytest.mark.long
 def test_a_worker_that_is_killed_is_an_error_that_says_what_to_do():
-    with pytest.raises(WorkerError, match=r"fewer --workers.*goes on where it was"), local_engine(2) as engine:
+    with pytest.raises(WorkerError, match="fewer --workers"), local_engine(2) as engine:
         list(engine.run(end, [signal.SIGKILL, 0]))
 
 

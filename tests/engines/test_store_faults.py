@@ -12,7 +12,6 @@ from random import Random
 import pytest
 
 import art_otel
-from art_otel import storage
 from art_otel.engines import Conversion, convert
 from art_otel.errors import ArtOtelError
 from tests.conversions import FEW
@@ -80,7 +79,7 @@ def dataset(out) -> list[str]:
     ],
 )
 def test_a_store_that_fails_for_good_is_named_and_keeps_the_dataset(server, local, share, fault):
-    """From any request on; then the same conversion goes on where it was."""
+    """From any request on; then the same conversion is not in the way of what is left of it."""
     out = server.url(f"data/for-good-{share}")
     convert(Conversion(sources=[server.url(f"data/dumps/{DUMPS[0].parent.name}")], out=out, sizes=FEW, workers=1))
     before = dataset(out)
@@ -97,7 +96,7 @@ def test_a_store_that_fails_for_good_is_named_and_keeps_the_dataset(server, loca
     assert parts_in(out) == local["few"]
 
 
-def test_a_conversion_killed_at_any_request_goes_on(server, local):
+def test_a_conversion_killed_at_any_request_changes_nothing(server, local):
     out = server.url("data/killed")
     convert(Conversion(sources=[server.url(f"data/dumps/{DUMPS[0].parent.name}")], out=out, sizes=FEW, workers=1))
     before = dataset(out)
@@ -118,30 +117,14 @@ def test_a_conversion_killed_at_any_request_goes_on(server, local):
         arguments = [server.url("data/dumps"), out]
         process = subprocess.Popen([sys.executable, "-c", PROGRAM, *arguments], start_new_session=True)
         while not reached.wait(0.1) and process.poll() is None:
-            pass  # it may need fewer requests than the rehearsal: what was done before is taken up
+            pass  # it may need fewer requests than the rehearsal
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         server.reset()
         assert dataset(out) in (before, dataset(server.url("data/rehearsal")))
-    finished = read_tasks(server, out)
     run(server, out)
     assert parts_in(out) == local["few"]
-    assert not [name for name in finished if name in put_by(server)]
-
-
-def read_tasks(server, out) -> set[str]:
-    """The summaries of tasks that are finished."""
-    from pyarrow.fs import FileSelector  # noqa: PLC0415
-
-    files, path = storage.located(out)
-    names = {info.path for info in files.get_file_info(FileSelector(path, recursive=True))}
-    server.asked.clear()
-    return {name for name in names if "/read_split-" in name or "/assemble-" in name}
-
-
-def put_by(server) -> set[str]:
-    return {asked.path.partition("?")[0].removeprefix("/") for asked in server.asked if asked.method == "PUT"}
 
 
 def test_two_writers_give_one_whole_dataset(server, local, tmp_path):
@@ -159,4 +142,6 @@ def test_two_writers_give_one_whole_dataset(server, local, tmp_path):
         ]
         errors = [process.communicate()[1] for process in processes]
         assert parts_in(out) in [whole[name] for name in pair]
-        assert not any(process.returncode for process in processes) or any("StorageError" in one for one in errors)
+        failed = [one for process, one in zip(processes, errors, strict=True) if process.returncode]
+        # Whose pending file ends while the other looks at it is a StorageError there.
+        assert all("BusyError" in one or "StorageError" in one for one in failed), failed

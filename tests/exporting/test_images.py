@@ -7,7 +7,7 @@ from art_otel.exporting import export, find_exporter
 from tests.data.rollouts import rollout
 from tests.data.test_images import browsing
 
-CARRY = (("agentlightning", "triplets"), ("trinity", "payloads"), ("art", "trajectories"))
+CARRY = (("trinity", "payloads"), ("art", "trajectories"))
 OF_TOKENS = (
     ("openenv", "traces"),
     ("primerl", "samples"),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from art_otel.sources import FileStats, find_inputs, identity_of, plan_splits, read_file
+from art_otel.sources import FileStats, find_inputs, plan_splits, read_file
 from tests.dumps import chat_span, make_span, request_of
 from tests.sources.requests import damages_of
 
@@ -104,13 +104,3 @@ def test_millions_of_blank_lines_are_looked_at_once(blank, count, tmp_path):
     records = records_of(plan_splits(inputs, inputs[0].size // 3))
     assert [type(record).__name__ for record in records] == ["Span", "Quarantined", "Span"]
     assert records[1].path.startswith(f"{dump}:{count + 3}")
-
-
-def test_the_identity_of_a_file_is_another_when_it_was_changed(tmp_path):
-    path = tmp_path / "in.jsonl"
-    path.write_bytes(LINES[0])
-    (before,) = find_inputs([path])
-    assert identity_of(before) == identity_of(*find_inputs([path]))
-    path.write_bytes(LINES[1])
-    assert identity_of(before) != identity_of(*find_inputs([path]))
-    assert identity_of(*find_inputs(["-"])) is None

@@ -10,7 +10,6 @@ from art_otel.sources import (
     Input,
     Prefetcher,
     find_inputs,
-    identity_of,
     plan_splits,
     read_file,
     stored_ranges,
@@ -70,7 +69,6 @@ def test_an_object_is_cut_and_read_in_parts(tmp_path):
     assert numbers(records_of(parts)) == list(range(1, 201))
     with Prefetcher(stored_ranges(parts)) as prefetcher:
         assert numbers(records_of(parts, prefetcher)) == list(range(1, 201))
-    assert identity_of(file) == (file.name, file.size, file.mtime_ns)
 
 
 def test_parquet_is_read_where_it_lies(tmp_path):

@@ -11,8 +11,15 @@ import art_otel
 from art_otel.calls import Message, TokenIds
 from art_otel.data.selection import Selection
 from art_otel.testing import SpanBuilder
-from art_otel.trajectories import PolicyVersions, SpanGroup, Trajectory, build_trajectories
-from art_otel.trajectories.model import first_and_last_known, version_of
+from art_otel.trajectories import (
+    PolicyVersions,
+    SpanGroup,
+    Trajectory,
+    build_trajectories,
+    first_and_last_known,
+    version_of,
+)
+
 from tests.conversions import convert_spans
 from tests.dumps import chat_span, make_span
 from tests.trajectories.calls import choice

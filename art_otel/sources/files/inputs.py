@@ -59,14 +59,12 @@ Consumed = Callable[[int], None]
 class ByteRange(msgspec.Struct, frozen=True, kw_only=True):
     """The bytes of a file from `start` up to `end`, at both of which a line begins (or the file ends).
 
-    `format` names that of the whole file: a part may begin with what does not show the format. A range that
-    `is_decompressed` is one of what a compressed file holds, up to its end.
+    `format` names that of the whole file: a part may begin with what does not show the format.
     """
 
     start: int
     end: int
     format: str
-    is_decompressed: bool = False
 
 
 class Input(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,14 +85,6 @@ class Input(msgspec.Struct, frozen=True, kw_only=True):
     stored: StoredFile | None = None
     byte_range: ByteRange | None = None
     note: str | None = None
-
-
-def identity_of(source: Input) -> tuple[str, int, int | str] | None:
-    """Identify the content of an input by its path, size and time of change, or ETag; None when these are not known."""
-    version = source.mtime_ns if source.stored is None else source.stored.etag or source.mtime_ns
-    if source.size is None or version is None:
-        return None
-    return (source.name if source.path is None else str(source.path.absolute()), source.size, version)
 
 
 def identified(inputs: Sequence[Input]) -> list[Input]:
@@ -292,8 +282,7 @@ def open_input(
             chunks = stack.enter_context(contextlib.closing(prefetcher.chunks(wanted)))
             yield OpenInput(_Pieces(_counted(chunks, consumed)), limits)
             return
-        file = _File(stack.enter_context(open_unbuffered(source)), source, consumed)
-        yield OpenInput(file, limits, source.byte_range)
+        yield OpenInput(_File(stack.enter_context(open_unbuffered(source)), source, consumed), limits)
 
 
 class OpenInput:
@@ -302,17 +291,14 @@ class OpenInput:
     `failures` says what could not be read. `became_shorter` is known when it was read to its end.
     """
 
-    def __init__(self, raw: "_Raw", limits: Limits, byte_range: ByteRange | None = None) -> None:
+    def __init__(self, raw: "_Raw", limits: Limits) -> None:
         self.stream: io.BufferedReader = io.BufferedReader(raw, HEAD_BYTES)
         self.failures: list[Failure] = []
         self.compression = compression_of(self.stream.peek())
         self._raw = raw
         fail = self.failures.append
         if self.compression in ("gzip", "zstd"):
-            pieces = unpacked(self.stream, limits, fail)
-            if byte_range is not None and byte_range.is_decompressed:
-                pieces = _behind(pieces, byte_range.start)
-            self.stream = io.BufferedReader(_Pieces(pieces), HEAD_BYTES)
+            self.stream = io.BufferedReader(_Pieces(unpacked(self.stream, limits, fail)), HEAD_BYTES)
         if (encoding := text_encoding_of(self.stream.peek())) is not None:
             self.compression = self.compression or encoding
             self.stream = io.BufferedReader(_Pieces(decoded(self.stream, limits, fail)), HEAD_BYTES)
@@ -374,11 +360,10 @@ class _File(_Raw):
         self._file = file
         self._name = source.name
         self._consumed = consumed
-        byte_range = source.byte_range
-        self._is_part = byte_range is not None and not byte_range.is_decompressed
+        self._is_part = source.byte_range is not None
         self._left = source.size or 0
-        if byte_range is not None and self._is_part:
-            file.seek(byte_range.start)
+        if source.byte_range is not None:
+            file.seek(source.byte_range.start)
 
     def _fill(self, target: memoryview) -> int:
         try:
@@ -414,11 +399,3 @@ def _counted(chunks: Iterator[bytes], consumed: Consumed) -> Iterator[bytes]:
     for chunk in chunks:
         consumed(len(chunk))
         yield chunk
-
-
-def _behind(pieces: Iterator[bytes], start: int) -> Iterator[bytes]:
-    """Drop the bytes before `start`."""
-    for piece in pieces:
-        if len(piece) > start:
-            yield piece[start:]
-        start = max(0, start - len(piece))

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 import numpy as np
 from msgspec import Meta
 
-from art_otel.exporting import ExportStats, ScoredTrajectory, TokenSequence, group_name, sequences_of
+from art_otel.exporting import ExportStats, ScoredTrajectory, TokenSequence, group_name, rollout_name, sequences_of
 from art_otel.trajectories import Trajectory
 
 JsonObject: TypeAlias = dict[str, Any]
@@ -68,11 +68,8 @@ class _Instances:
 
     def of(self, trajectory: Trajectory) -> JsonObject:
         """Return the parts of the TrajectoryID of a trajectory. No two trajectories have the same."""
-        if (key := trajectory.group_key) is None:
-            attempt = f" attempt {trajectory.attempt}" if trajectory.attempt else ""
-            instance = f"rollout {trajectory.rollout_id}{attempt} of trace {trajectory.trace_id}"
-        else:
-            instance = group_name(key)
+        key = trajectory.group_key
+        instance = rollout_name(trajectory) if key is None else group_name(key)
         repetition = self._members.get(instance, 0)
         self._members[instance] = repetition + 1
         return {"instance_id": instance, "repetition_id": repetition}

@@ -23,6 +23,7 @@ from art_otel.exporting import (
     TokenSequence,
     group_name,
     policy_number,
+    rollout_name,
     scored,
     sequences_of,
 )
@@ -115,9 +116,8 @@ def encode_runs(
 ) -> Iterator[list[Experience]]:
     """Yield the experiences of each trajectory, which is a run of a task; the runs of a task are counted from 0."""
     counts = Counter[Task]()
-    traces: dict[Task, str] = {}
     for item in items:
-        task = _task(item.trajectory, traces)
+        task = _task(item.trajectory)
         yield _experiences(item, _Run(*task, counts[task]), config, stats)
         counts[task] += 1
 
@@ -137,18 +137,13 @@ class _Piece:
     rewards: Sequence[float | None]
 
 
-def _task(trajectory: Trajectory, traces: dict[Task, str]) -> Task:
-    """The task of a trajectory. Without a group, each attempt is a task of its own.
-
-    `traces` has the traces of the attempts so far: if an attempt has the id of another trace, it is another task.
-    """
+def _task(trajectory: Trajectory) -> Task:
+    """The task of a trajectory. Without a group, each attempt is a task of its own."""
     # Trinity's own word for no batch is "".
     batch = "" if trajectory.training_step is None else trajectory.training_step
-    if trajectory.group_key is not None:
-        return batch, group_name(trajectory.group_key._replace(training_step=None))  # the step is the batch
-    alone = trajectory.rollout_id + (f".attempt-{trajectory.attempt}" if trajectory.attempt else "")
-    trace = trajectory.trace_id
-    return batch, alone if traces.setdefault((batch, alone), trace) == trace else f"{alone}.{trace}"
+    if trajectory.group_key is None:
+        return batch, rollout_name(trajectory)
+    return batch, group_name(trajectory.group_key._replace(training_step=None))  # the step is the batch
 
 
 def _experiences(item: ScoredTrajectory, run: _Run, config: ExperiencesConfig, stats: ExportStats) -> list[Experience]:

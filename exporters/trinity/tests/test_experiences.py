@@ -19,6 +19,7 @@ from tests.exporting.samples import (
     LOOK_UP,
     QUESTION,
     SYSTEM,
+    TRACE,
     asked,
     branching,
     completion_ids,
@@ -112,7 +113,7 @@ def test_what_has_no_ids_or_logprobs_is_left_out_and_counted():
     assert stats.skipped == {"no token ids": 1, NO_LOGPROBS: 1}
     (kept,) = experiences([without_logprobs()], ExperiencesConfig(without_logprobs="keep"), advantage=None)
     assert (kept.logprobs, kept.reward, kept.advantages) == (None, None, None)
-    assert (kept.eid.task, kept.eid.run) == ("r-without-logprobs", 0)
+    assert (kept.eid.task, kept.eid.run) == (f"rollout r-without-logprobs of trace {TRACE}", 0)
 
 
 @pytest.mark.parametrize("config", [ExperiencesConfig(), CALLS])
@@ -205,14 +206,20 @@ def test_the_same_group_id_in_another_step_is_another_task():
 
 def test_attempts_without_a_group_are_tasks_of_their_own():
     told = experiences([conversation("r", "Rain.", 1.0, group_id=None, attempt=attempt) for attempt in (None, 0, 1)])
-    assert [(one.eid.task, one.eid.run) for one in told] == [("r", 0), ("r", 1), ("r.attempt-1", 0)]
+    assert [(one.eid.task, one.eid.run) for one in told] == [
+        (f"rollout r of trace {TRACE}", 0),
+        (f"rollout r of trace {TRACE}", 1),
+        (f"rollout r attempt 1 of trace {TRACE}", 0),
+    ]
 
 
 def test_runs_without_a_group_that_share_an_id_are_tasks_of_their_own():
     alone = conversation("r", "Rain.", 1.0, group_id=None)
     other = replace(alone, trace_id="cd" * 16, reward=0.0)
     told = experiences([alone, other])
-    assert [(one.eid.task, one.eid.run) for one in told] == [("r", 0), (f"r.{'cd' * 16}", 0)]
+    assert [(one.eid.task, one.eid.run) for one in told] == [
+        (f"rollout r of trace {trace}", 0) for trace in (alone.trace_id, other.trace_id)
+    ]
     assert [one.advantages.tolist() for one in told] == [[0.0] * len(one.action_mask) for one in told]
 
 

@@ -18,7 +18,7 @@ from art_otel_trinity.database import DatabaseConfig
 from art_otel_trinity.experiences import encode_experiences
 from art_otel_trinity.payloads import encode_payloads
 from exporters.trinity.tests.test_experiences import CALLS, credited
-from tests.exporting.samples import conversation, group, samples, without_logprobs
+from tests.exporting.samples import TRACE, conversation, group, samples, without_logprobs
 
 TESTDATA = Path(__file__).parent.parent / "testdata"
 
@@ -43,7 +43,7 @@ def test_a_payload_holds_a_task_whatever_stood_between_its_runs():
         ("g", run, step) for run in range(3) for step in range(2)
     ]
     assert [(eid["task"], eid["run"]) for eid in told[1]] == [("h", 0), ("h", 0)]
-    assert [(eid["batch"], eid["task"]) for eid in told[2]] == [("", "r-alone"), ("", "r-alone")]
+    assert [(eid["batch"], eid["task"]) for eid in told[2]] == [("", f"rollout r-alone of trace {TRACE}")] * 2
 
 
 @pytest.mark.parametrize("table", ["select", "order", "a"])

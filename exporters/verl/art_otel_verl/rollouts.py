@@ -27,8 +27,15 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 from art_otel.errors import UsageError
-from art_otel.exporting import ExportStats, ParquetFile, ScoredTrajectory, TokenSequence, group_name, sequences_of
-from art_otel.trajectories import Trajectory
+from art_otel.exporting import (
+    ExportStats,
+    ParquetFile,
+    ScoredTrajectory,
+    TokenSequence,
+    group_name,
+    rollout_name,
+    sequences_of,
+)
 
 Row: TypeAlias = dict[str, Any]
 
@@ -72,9 +79,9 @@ class RolloutsConfig:
 
 def encode_rollouts(items: Iterator[ScoredTrajectory], config: RolloutsConfig, stats: ExportStats) -> Iterator[Row]:
     """Yield a row for each token history that trains something."""
-    uids = _Uids()
     for item in items:
-        uid = uids.of(item.trajectory)
+        key = item.trajectory.group_key
+        uid = rollout_name(item.trajectory) if key is None else group_name(key)  # verl compares the rows of one uid
         sequences = sequences_of(item, stats, token_rewards=config.token_rewards)
         kept = [sequence for sequence in sequences if sequence.completions[0].start > 0]
         if len(kept) < len(sequences):
@@ -85,22 +92,6 @@ def encode_rollouts(items: Iterator[ScoredTrajectory], config: RolloutsConfig, s
             if len(sequence) > sequence.completions[-1].end:
                 stats.changed[END_CUT] += 1
             yield _row(sequence, config, uid)
-
-
-class _Uids:
-    """What verl compares rows by: the members of a group. Other rows are compared with nothing."""
-
-    def __init__(self) -> None:
-        self._traces: dict[str, str] = {}
-
-    def of(self, trajectory: Trajectory) -> str:
-        """The uid of a trajectory's rows."""
-        if (key := trajectory.group_key) is not None:
-            return group_name(key)
-        attempt = f" attempt {trajectory.attempt}" if trajectory.attempt else ""
-        uid = f"rollout {trajectory.rollout_id}{attempt}"
-        trace = trajectory.trace_id
-        return uid if self._traces.setdefault(uid, trace) == trace else f"{uid} of trace {trace}"
 
 
 def _row(sequence: TokenSequence, config: RolloutsConfig, uid: str) -> Row:

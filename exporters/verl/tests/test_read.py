@@ -17,6 +17,7 @@ from tests.exporting.samples import (
     LOOK_UP,
     QUESTION,
     SYSTEM,
+    TRACE,
     asked,
     found,
     looking,
@@ -155,7 +156,8 @@ def test_the_data_proto_holds_the_rollouts(read):
     assert {len(tensor) for tensor in tensors.values()} == {len(expected)}
     assert data["names"]["rollout_id"] == [one.rollout_id for one in expected]
     assert data["names"]["uid"] == [
-        f"{one.group_id} of step 3" if one.group_id else f"rollout {one.rollout_id}" for one in expected
+        f"{one.group_id} of step 3" if one.group_id else f"rollout {one.rollout_id} of trace {TRACE}"
+        for one in expected
     ]
     assert data["names"]["policy_version"] == ["7"] * len(expected)
     for row, sequence in enumerate(expected):

@@ -124,14 +124,18 @@ def test_a_name_of_token_rewards_that_nobody_gave_is_counted():
 def test_what_has_no_group_is_compared_with_nothing_else():
     alone = conversation("g", "Rain.", 1.0, group_id=None)
     rows, _ = rows_of([*group(), alone, replace(alone, attempt=1)])
-    assert [row["uid"] for row in rows] == [*["g of step 3"] * 3, "rollout g", "rollout g attempt 1"]
+    assert [row["uid"] for row in rows] == [
+        *["g of step 3"] * 3,
+        f"rollout g of trace {alone.trace_id}",
+        f"rollout g attempt 1 of trace {alone.trace_id}",
+    ]
 
 
 def test_runs_that_share_an_id_and_have_no_group_are_not_compared():
     alone = conversation("r", "Rain.", 1.0, group_id=None)
     other = replace(alone, trace_id="cd" * 16, reward=0.0)
     rows, _ = rows_of([alone, other])
-    assert [row["uid"] for row in rows] == ["rollout r", f"rollout r of trace {'cd' * 16}"]
+    assert [row["uid"] for row in rows] == [f"rollout r of trace {trace}" for trace in (alone.trace_id, other.trace_id)]
 
 
 def test_a_group_id_of_two_training_steps_is_compared_within_each():

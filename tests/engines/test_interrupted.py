@@ -1,4 +1,4 @@
-"""A conversion that was ended in any way goes on where it was, and trusts only what its checksums prove."""
+"""A conversion that was ended in any way leaves the dataset as it was; the next removes what is left of it."""
 
 import errno
 import os
@@ -17,7 +17,7 @@ from random import Random
 import pytest
 
 from art_otel.engines import Conversion, Sizes, convert
-from art_otel.engines.run import open_workspace
+from art_otel.engines.run import scratch_folder
 from art_otel.errors import SourceError, UsageError
 from tests.benchmarks.dumps import write_conversations
 from tests.conversions import convert_files
@@ -27,7 +27,7 @@ SIZES = Sizes(least_split=4 << 20, most_split=4 << 20, partition_bytes=1 << 20, 
 PROGRAM = textwrap.dedent("""
     import sys
     from art_otel.engines import Conversion, Sizes, convert
-    from tests.engines.test_resume import SIZES
+    from tests.engines.test_interrupted import SIZES
     convert(Conversion(sources=[sys.argv[1]], out=sys.argv[2], workers=2, sizes=SIZES))
 """)
 KILLS = kills(6)
@@ -62,13 +62,9 @@ def begin(dump: Path, out: Path, **options) -> subprocess.Popen:
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, **options)
 
 
-def done(out: Path, task: str) -> list[Path]:
-    """The summaries of this kind of task."""
-    return [path for path in out.glob(f".art-otel-scratch-*/{task}-*") if path.suffix != ".tmp"]
-
-
-def until(process: subprocess.Popen, out: Path, task: str, count: int) -> None:
-    while len(done(out, task)) < count:
+def until(process: subprocess.Popen, out: Path, kind: str, count: int) -> None:
+    """Wait for so many scratch files of a kind: "shuffle" or "part"."""
+    while len([path for path in out.glob(f".art-otel-scratch-*/{kind}-*") if path.suffix != ".tmp"]) < count:
         assert process.poll() is None, process.stderr.read()
         time.sleep(0.001)
 
@@ -78,72 +74,39 @@ def worker_of(process: subprocess.Popen) -> int:
     return int(children[-1])
 
 
-def assert_goes_on(dump: Path, out: Path, undisturbed: dict[str, bytes]) -> None:
+def assert_converts(dump: Path, out: Path, undisturbed: dict[str, bytes]) -> None:
+    """Nothing of an earlier conversion is in the way of the next, or left behind it."""
     convert_files(out, dump, sizes=SIZES, workers=2)
     assert contents(out) == undisturbed
     assert len(list(out.iterdir())) == 1 + len(undisturbed)
 
 
 @pytest.mark.kill
-@pytest.mark.parametrize("task", ["read_split", "assemble"])
+@pytest.mark.parametrize("kind", ["shuffle", "part"])
 @pytest.mark.parametrize("how", ["the parent is killed", "a worker is killed", "Ctrl-C"])
-def test_it_goes_on_whatever_ended_it(dump, tmp_path, undisturbed, task, how):
+def test_whatever_ended_it_nothing_is_committed_and_the_next_converts(dump, tmp_path, undisturbed, kind, how):
     out = tmp_path / "out"
     process = begin(dump, out)
-    until(process, out, task, 2)
+    until(process, out, kind, 2)
     if how == "a worker is killed":
         os.kill(worker_of(process), signal.SIGKILL)
     else:
         process.send_signal(signal.SIGKILL if how == "the parent is killed" else signal.SIGINT)
     _, errors = process.communicate()
     assert process.returncode != 0, errors
-    assert len(done(out, task)) >= 2
-    assert_goes_on(dump, out, undisturbed)
-
-
-@pytest.mark.long
-def test_what_was_read_is_not_read_again(dump, tmp_path, undisturbed):
-    copy = tmp_path / "in.jsonl"
-    copy.write_bytes(dump.read_bytes())
-    process = begin(copy, tmp_path / "out")
-    until(process, tmp_path / "out", "assemble", 1)
-    process.kill()
-    process.communicate()
-    times = copy.stat()
-    copy.write_bytes(copy.read_bytes().replace(b"You are helpful", b"You are careful"))  # nobody looks into it
-    os.utime(copy, ns=(times.st_atime_ns, times.st_mtime_ns))
-    assert_goes_on(copy, tmp_path / "out", undisturbed)
+    assert not (out / "_report.json").exists()
+    assert_converts(dump, out, undisturbed)
 
 
 @pytest.mark.kill
-@pytest.mark.parametrize("damage", ["gone", "empty", "half", "a bit", "swapped"])
-@pytest.mark.parametrize("what", ["shuffle", "part"])
-def test_what_is_not_as_it_was_is_made_anew(dump, tmp_path, undisturbed, what, damage):
-    out = tmp_path / "out"
-    process = begin(dump, out)
-    until(process, out, "assemble", 3)
-    process.kill()
-    process.communicate()
-    files = sorted(file for file in out.glob(f".art-otel-scratch-*/{what}-*") if file.stat().st_size > 9)
-    bodies = [file.read_bytes() for file in files]
-    assert len(bodies) > 1
-    for file, body, other in zip(files, bodies, bodies[1:] + bodies[:1], strict=True):
-        if damage == "gone":
-            file.unlink()
-        else:
-            damaged = {"empty": b"", "half": body[: len(body) // 2], "swapped": other}
-            file.write_bytes(damaged.get(damage, body[:-9] + bytes([body[-9] ^ 1]) + body[-8:]))
-    assert_goes_on(dump, out, undisturbed)
-
-
-@pytest.mark.kill
-def test_a_full_disk_leaves_what_was_done(dump, tmp_path, undisturbed):
+def test_a_full_disk_is_an_error_and_leaves_nothing(dump, tmp_path, undisturbed):
     limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (300_000, 300_000))
     process = begin(dump, tmp_path / "out", preexec_fn=limit)
     _, errors = process.communicate()
     assert b"File too large" in errors
     assert process.returncode == 1
-    assert_goes_on(dump, tmp_path / "out", undisturbed)
+    assert not list((tmp_path / "out").glob(".art-otel-scratch-*"))
+    assert_converts(dump, tmp_path / "out", undisturbed)
 
 
 @pytest.mark.kill
@@ -157,25 +120,14 @@ def test_killed_at_random_moments_it_ends_as_if_it_were_not(dump, tmp_path, undi
             os.kill(process.pid if of == "parent" else worker_of(process), signal.SIGKILL)
         process.communicate()
         assert not out.exists() or contents(out).items() <= undisturbed.items()
-    assert_goes_on(dump, out, undisturbed)
-
-
-@pytest.mark.kill
-def test_other_sources_take_up_nothing(dump, tmp_path, undisturbed):
-    process = begin(dump, tmp_path / "out")
-    until(process, tmp_path / "out", "read_split", 1)
-    process.kill()
-    process.communicate()
-    longer = tmp_path / "in.jsonl"
-    longer.write_bytes(dump.read_bytes() + b'{"resourceSpans":[]}\n')
-    assert_goes_on(longer, tmp_path / "out", undisturbed)
+    assert_converts(dump, out, undisturbed)
 
 
 @pytest.mark.long
 def test_a_part_that_somebody_removed_is_there_again_after_the_same_conversion(dump, tmp_path, undisturbed):
     convert_files(tmp_path / "out", dump, sizes=SIZES, workers=2)
     next(tmp_path.glob("out/part-*")).unlink()
-    assert_goes_on(dump, tmp_path / "out", undisturbed)
+    assert_converts(dump, tmp_path / "out", undisturbed)
 
 
 def test_sources_that_cannot_be_read_leave_nothing(tmp_path):
@@ -190,16 +142,16 @@ def test_two_conversions_do_not_write_to_one_folder(tmp_path):
 
     def convert_too() -> None:
         try:
-            with open_workspace(str(tmp_path), None):
+            with scratch_folder(str(tmp_path)):
                 pass
         except UsageError as error:
             refused.append(str(error))
 
-    with open_workspace(str(tmp_path), None) as workspace:
+    with scratch_folder(str(tmp_path)) as folder:
         thread = threading.Thread(target=convert_too)
         thread.start()
         thread.join()
-        assert Path(workspace.folder).exists()
+        assert Path(folder).exists()
     assert len(refused) == 1
     assert "another process writes there" in refused[0]
     convert_too()
@@ -212,5 +164,5 @@ def test_a_file_system_without_locks_is_an_error(tmp_path, monkeypatch):
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr("fcntl.flock", refuse)
-    with pytest.raises(UsageError, match="grants no lock"), open_workspace(str(tmp_path), None):
+    with pytest.raises(UsageError, match="grants no lock"), scratch_folder(str(tmp_path)):
         pass
