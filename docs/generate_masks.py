@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
-from art_otel.conventions.masks import MASKS, Mask
+from art_otel.conventions.masks import HASH, MASKS, Mask
 from art_otel.conventions.value_limits import LIMITS, ValueLimit
 
 PAGE: Final = Path(__file__).resolve().parent / "spec" / "recorders.md"
@@ -30,8 +30,8 @@ Some writers also replace parts of texts. A mask inside a text counts only if th
 - An attribute that neither model nor prompt writes has the same mask (`user.email` is `<EMAIL_ADDRESS>`).
 - Another text of the call is only this mask.
 
-Otherwise, a placeholder in a prompt counts as text that the app sent. So does a hash (`action: hash` of the collector's
-attributes processor), because models are asked for hashes, too.
+Otherwise, a placeholder in a prompt counts as text that the app sent. Hashes count as masks if messages of several
+roles are hashes, or a whole prompt.
 """
 
 LIMITS_TEXT: Final = """\
@@ -50,13 +50,13 @@ To avoid it, raise the limit, or take the spans before they are cut, with a
 def recorders_page() -> str:
     """The page: what people wrote of it, and the tables."""
     written = PAGE.read_text(encoding="utf-8").partition("## Masks\n")[0]
-    masks = _table(["written by", "text", "also inside of texts", "source"], map(_mask_row, MASKS))
+    masks = _table(["written by", "text", "also inside of texts", "source"], map(_mask_row, (*MASKS, HASH)))
     limits = _table(["set by", "length", "of", "ends with", "source"], map(_limit_row, LIMITS))
     return f"{written}{MASKS_TEXT}\n{masks}\n{LIMITS_TEXT}\n{limits}"
 
 
 def _mask_row(mask: Mask) -> list[str]:
-    texts = ", ".join(f"`{example}`" for example in mask.examples)
+    texts = ", ".join(f"`{example}`" for example in mask.examples) if mask is not HASH else "64 or 40 hex digits"
     return [mask.writer, texts, "no" if mask.inside is None else "yes", mask.source]
 
 

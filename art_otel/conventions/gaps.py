@@ -10,7 +10,7 @@ What the conversation itself shows is `trajectories.wholeness`' subject.
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -21,7 +21,7 @@ from art_otel.conventions.bodies.parts import is_compaction
 from art_otel.conventions.bodies.parts import is_known as is_known_part
 from art_otel.conventions.dialects import art
 from art_otel.conventions.facts import CallFacts, choices_without_ids, with_gap
-from art_otel.conventions.masks import find_masked, is_plain, mask_of, signs_of
+from art_otel.conventions.masks import find_masked, is_hash, is_plain, mask_of, signs_of
 from art_otel.conventions.recorder_losses import find_losses
 from art_otel.conventions.references import find_unread, refers_to_content
 from art_otel.conventions.value_limits import cut_values
@@ -91,17 +91,23 @@ def find_gaps(recording: SpanRecording, facts: CallFacts, reasons: Sequence[str 
 
 
 def _of_messages(recording: SpanRecording, facts: CallFacts) -> list[Gap]:
-    """The gaps that messages show, and those of masks, which the rest of the call confirms."""
-    signs = _signs_of_prompt(facts.input_messages) if facts.input_messages else ()
-    gaps = [Gap(kind=kind, field="prompt", evidence=sign) for kind, sign in signs]
+    """The gaps that messages show, and those of masks and hashes, which the rest of the call confirms."""
+    gaps: list[Gap] = []
+    judged = _judge_prompt(facts.input_messages) if facts.input_messages else _NOTHING_JUDGED
+    has_hash = judged.has_hash
+    if judged.signs:
+        gaps += [Gap(kind=kind, field="prompt", evidence=sign) for kind, sign in judged.signs]
     for choice in facts.choices or ():
-        if signs := _signs_of_messages((choice.message,)):
+        judged = _judge((choice.message,), _NOTHING_JUDGED)
+        has_hash = has_hash or judged.has_hash
+        if judged.signs:
             # A server that compacts while it answers samples the answer from another prompt than was sent.
             fields = {"compacted": "prompt"}
             gaps += [
-                Gap(kind=kind, field=fields.get(kind, f"answer[{choice.index}]"), evidence=sign) for kind, sign in signs
+                Gap(kind=kind, field=fields.get(kind, f"answer[{choice.index}]"), evidence=sign)
+                for kind, sign in judged.signs
             ]
-    is_masked = any(gap.kind == "masked" for gap in (*facts.gaps, *gaps))
+    is_masked = has_hash or any(gap.kind == "masked" for gap in (*facts.gaps, *gaps))
     return [*gaps, *_masked(recording, facts)] if is_masked or signs_of(recording) else gaps
 
 
@@ -135,7 +141,7 @@ def _of_endings(facts: CallFacts, reasons: Sequence[str | None]) -> Iterator[Gap
 
 
 def _masked(recording: SpanRecording, facts: CallFacts) -> list[Gap]:
-    """Find the masked messages of a call, if a message of it is a mask, or its span shows a mask."""
+    """Find the masked messages of a call, if a message of it is a mask or a hash, or its span shows a mask."""
     prompt, choices = facts.input_messages or (), facts.choices or ()
     answers = [choice.message for choice in choices]
     return [
@@ -243,33 +249,41 @@ def _truncation_flags(names: AttributeNames) -> tuple[str, ...]:
     return tuple(name for name in names.starting("") if _FLAG.fullmatch(name))
 
 
-_PROMPTS: Final[PrefixCache[tuple[Message, ...], tuple[_Sign, ...]]] = PrefixCache(
+class _Judged(NamedTuple):
+    """The signs of gaps in a prompt, and whether one of its messages is a hash."""
+
+    signs: tuple[_Sign, ...]
+    has_hash: bool
+
+
+_NOTHING_JUDGED: Final = _Judged((), has_hash=False)
+
+_PROMPTS: Final[PrefixCache[tuple[Message, ...], _Judged]] = PrefixCache(
     lambda prompt, piece, position: prompt[position : position + len(piece)] == piece
 )
-"""The signs of gaps in the prompts of late."""
+"""What the prompts judged last showed."""
 
 
-def _signs_of_prompt(prompt: tuple[Message, ...]) -> tuple[_Sign, ...]:
-    """The signs of gaps in a prompt; its messages that were judged before are not judged again."""
+def _judge_prompt(prompt: tuple[Message, ...]) -> _Judged:
+    """Judge a prompt; its messages that were judged before are not judged again."""
     earlier = _PROMPTS.find(prompt)
     if earlier is None:
-        signs = _signs_of_messages(prompt)
+        judged = _judge(prompt, _NOTHING_JUDGED)
     elif earlier.length == len(prompt):
         return earlier.value
     else:
-        signs = earlier.value + _signs_of_messages(prompt[earlier.length :])
-    _PROMPTS.keep(prompt, signs, earlier=earlier)
-    return signs
+        judged = _judge(prompt[earlier.length :], earlier.value)
+    _PROMPTS.keep(prompt, judged, earlier=earlier)
+    return judged
 
 
-def _signs_of_messages(messages: Iterable[Message]) -> tuple[_Sign, ...]:
-    """The signs of gaps in messages, most of which have nothing to judge."""
-    signs: tuple[_Sign, ...] = ()
+def _judge(messages: Iterable[Message], judged: _Judged) -> _Judged:
+    """Add to what was judged the signs of gaps in further messages, most of which have nothing to judge."""
     for message in messages:
         text = message.content
         if text is None or text[-1:] in _LAST_CHARACTERS or message.role == UNKNOWN_ROLE or not is_plain(message):
-            signs += _signs_of(message)
-    return signs
+            judged = _Judged(judged.signs + _signs_of(message), judged.has_hash or is_hash(message))
+    return judged
 
 
 def _signs_of(message: Message) -> tuple[_Sign, ...]:

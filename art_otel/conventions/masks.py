@@ -11,9 +11,10 @@ that only mentions a mask ("LiteLLM writes redacted-by-litellm when …") stays 
    Without such a sign `<EMAIL_ADDRESS>`, `****` or `[REDACTED]` in a text counts as said: apps send prompts that were
    made anonymous before (so does LiteLLM's guardrail), models write `****` and placeholders themselves, and tools
    answer with `"password": "****"`.
+3. **It is a hash** (hex digits only, of a length that hash functions give), and so are all messages of the prompt, or
+   another one in another role, one of them a system's or user's: models are asked for hashes, but not by nothing else.
 
-Not looked for: hashes without such a sign (models are asked for them), and inside of texts without a sign whatever a
-mask function of the app's own writes into them.
+Not looked for inside of texts without a sign: whatever a mask function of the app's own writes into them.
 """
 
 import re
@@ -200,6 +201,14 @@ MASKS: Final = (
 )
 """The masks that are known; what switches leave out entirely is missing content, not a mask."""
 
+HASH: Final = Mask(
+    writer="Collector, attributes processor (`action: hash`)",
+    examples=(64 * "a", 40 * "a"),
+    whole="[0-9a-f]{128}|[0-9a-f]{96}|[0-9a-f]{64}|[0-9a-f]{40}|[0-9a-f]{32}",
+    source="opentelemetry-collector-contrib: processor/attributesprocessor, internal/coreinternal/attraction",
+)
+"""Also what the redaction processor's `hash_function` and `transform`'s SHA256 write; believed only as rule 3 says."""
+
 Signs: TypeAlias = frozenset[str]
 """The writers that masked something on a span for certain: there their masks count inside of texts."""
 
@@ -227,20 +236,27 @@ def find_masked(
     wider = signs.union([one.mask.writer for one in masked])
     if wider != signs:
         masked = [*_masked("prompt", prompt, wider), *_masked("answer", answers, wider)]
-    return tuple(masked)
+    return (*masked, *_hashed(prompt, answers))
 
 
 def is_plain(message: Message) -> bool:
-    """Whether a message is one text that does not begin as a mask does, as most are."""
+    """Whether a message is one text that neither begins as a mask does nor is as long as a hash, as most are."""
     text = message.content
     return (
         text is not None
         and text[:1] not in _FIRST
+        and len(text) not in _HASH_LENGTHS
         and message.parts is None
         and message.reasoning is None
         and message.refusal is None
         and not message.tool_calls
     )
+
+
+def is_hash(message: Message) -> bool:
+    """Whether all that a message says is a hash, which `find_masked` believes only beside others."""
+    text = message.content
+    return text is not None and len(text) in _HASH_LENGTHS and _HASH.fullmatch(text) is not None
 
 
 def mask_of(message: Message, signs: Signs = NO_SIGNS) -> Mask | None:
@@ -290,6 +306,8 @@ _FIRST: Final = frozenset('rR_<[({E*#- \t\r\n"')
 
 _WHOLE: Final = re.compile("|".join(f"({mask.whole})" for mask in MASKS))
 _INSIDE: Final = tuple((mask, re.compile(mask.inside)) for mask in MASKS if mask.inside is not None)
+_HASH: Final = re.compile(HASH.whole)
+_HASH_LENGTHS: Final = frozenset({32, 40, 64, 96, 128})
 
 _COUNTED: Final = "redaction.masked.count"
 _NAMED: Final = "redaction.masked.keys"
@@ -338,6 +356,32 @@ def _masked(where: Where, messages: Iterable[Message], signs: Signs) -> Iterator
         mask = mask_of(message, signs)
         if mask is not None:
             yield MaskedText(where=where, index=index, mask=mask, evidence=mask.evidence)
+
+
+def _hashed(prompt: Sequence[Message], answers: Sequence[Message]) -> tuple[MaskedText, ...]:
+    """The messages that are wholly hashes of one length, if several roles, instructions or all of the prompt are.
+
+    A user may ask about a hash, and a model or a tool may answer one; nobody instructs a model with one.
+    """
+    sides: tuple[tuple[Where, Sequence[Message]], ...] = (("prompt", prompt), ("answer", answers))
+    hashes: list[tuple[Where, int, Message]] = [
+        (where, index, message)
+        for where, messages in sides
+        for index, message in enumerate(messages)
+        if is_hash(message)
+    ]
+    if not hashes:
+        return ()
+    masked: list[MaskedText] = []
+    for length in {len(message.content or "") for _, _, message in hashes}:
+        alike = [one for one in hashes if len(one[2].content or "") == length]
+        roles = {message.role for _, _, message in alike}
+        is_whole_prompt = sum(where == "prompt" for where, _, _ in alike) == len(prompt) > 0
+        is_instruction = not roles.isdisjoint(("system", "developer"))
+        if is_whole_prompt or is_instruction or (len(roles) > 1 and "user" in roles):
+            evidence = f"messages are hashes of {length} digits"
+            masked += [MaskedText(where=where, index=index, mask=HASH, evidence=evidence) for where, index, _ in alike]
+    return tuple(masked)
 
 
 @lru_cache(maxsize=256)

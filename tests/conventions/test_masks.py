@@ -11,6 +11,7 @@ from art_otel.calls import Message, ToolCall
 from art_otel.conventions.attributes import SpanRecording, names_of
 from art_otel.conventions.masks import (
     COLLECTOR_REDACTION,
+    HASH,
     MASKS,
     NO_SIGNS,
     find_masked,
@@ -79,7 +80,7 @@ def said(text, role="assistant"):
 
 def test_every_row_has_examples_and_a_source():
     assert set(FURTHER) <= {mask.writer for mask in MASKS}
-    assert all(mask.source and mask.examples for mask in MASKS)
+    assert all(mask.source and mask.examples for mask in (*MASKS, HASH))
 
 
 @pytest.mark.parametrize(("writer", "text"), WHOLE)
@@ -166,6 +167,17 @@ def test_events_and_log_records_show_signs_too():
 def test_where_one_message_is_a_mask_the_others_that_contain_it_are_masked():
     prompt = [said("[REDACTED]", "user"), said("I am <PERSON>", "user")]
     assert masked(prompt, [said("Your card is [REDACTED].")]).keys() == {("prompt", 0), ("answer", 0)}
+
+
+@pytest.mark.parametrize("name", ["sha1", "sha256", "sha512", "md5"])
+def test_hashes_count_in_the_place_of_messages_of_several_roles(name):
+    texts = [hashlib.new(name, role.encode()).hexdigest() for role in ("system", "user", "assistant")]
+    prompt, answer = [said(texts[0], "system"), said(texts[1], "user")], said(texts[2])
+    assert masked(prompt, [answer]).keys() == {("prompt", 0), ("prompt", 1), ("answer", 0)}
+    assert masked([said(texts[1], "user")], [said("Hello")]).keys() == {("prompt", 0)}
+    assert masked([said("Hash it", "system"), said("Hello", "user")], [answer]) == {}
+    assert masked([said("Reverse it", "system"), said(texts[1], "user")], [said("Hello")]) == {}
+    assert masked([said("Sums?", "user"), said(texts[0], "tool"), said(texts[1], "tool")], [answer]) == {}
 
 
 def test_white_space_around_a_mask_is_nothing():

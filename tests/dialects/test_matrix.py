@@ -14,7 +14,7 @@ import pytest
 
 from art_otel.calls import InferenceCall, Message, canonical_arguments
 from art_otel.conventions.dialects import DIALECTS
-from art_otel.conventions.masks import COLLECTOR_REDACTION, MASKS, Mask
+from art_otel.conventions.masks import COLLECTOR_REDACTION, HASH, MASKS, Mask
 from art_otel.conventions.value_limits import LIMITS, ValueLimit
 from art_otel.sources import FileStats, find_inputs, read_file
 from art_otel.spans import LogRecord, Span
@@ -153,11 +153,25 @@ def mask_ways(mask: Mask) -> dict[str, Mutation]:
         ),
         "attributes": lambda one: (mutations.with_attributes_masked(one.records, one.texts, text), one.known),
     }
+    if mask is HASH:
+        del ways["answers"]  # one hash alone is what a model may have been asked for
+        each = ways["texts"]
+        # It takes whole attributes, so no block of a body.
+        ways["texts"] = lambda one: ((), one.known) if not one.parsed and asks_in_blocks(one) else each(one)
     if mask.inside is not None:
         inside = mask.examples[-1]
         sign = {"redaction.masked.count": 1} if mask.writer == COLLECTOR_REDACTION else {"user.email": inside}
         ways["words"] = lambda one: (mutations.with_words_masked(one.records, word_of(one), inside, sign), one.known)
     return {f"{mask.writer}: {way}": mutation for way, mutation in ways.items()}
+
+
+def asks_in_blocks(one: Recorded) -> bool:
+    """Whether every system's and user's message is joined of blocks, so that none stands whole in the recording."""
+    texts: set[str] = set()
+    mutations.rewritten(one.records, lambda _, value: mutations.each_text(value, lambda text: texts.add(text) or text))
+    calls = [call for trajectory in built(one.records) for call in trajectory.calls]
+    messages = [message for call in calls for message in call.input_messages or ()]
+    return texts.isdisjoint(message.content for message in messages if message.role in ("system", "developer", "user"))
 
 
 def word_of(one: Recorded) -> str:
@@ -226,7 +240,7 @@ WAYS: Mapping[str, Mapping[str, Mutation]] = {
         ),
         "system prompts": lambda one: (with_roles_masked(one, ("system", "developer")), one.known),
         "answers of tools": lambda one: (with_roles_masked(one, ("tool",)), one.known),
-        **{way: mutation for mask in MASKS for way, mutation in mask_ways(mask).items()},
+        **{way: mutation for mask in (*MASKS, HASH) for way, mutation in mask_ways(mask).items()},
     },
     "limits": {way: mutation for limit in LIMITS for way, mutation in limit_ways(limit).items()},
     "deliveries": {
