@@ -20,7 +20,8 @@ import msgspec
 
 from art_otel.calls import Gap, InferenceCall, Message
 from art_otel.conventions import values
-from art_otel.conventions.attributes import AttributeReader, SpanRecording, names_of
+from art_otel.conventions.attribute_names import AttributeNames
+from art_otel.conventions.attributes import AttributeReader, SpanRecording
 from art_otel.conventions.bodies import parts
 from art_otel.conventions.bodies.messages import (
     MAY_BE_PARTS,
@@ -406,7 +407,7 @@ def agent_content(span: Span) -> AgentContent | None:
     text = values.text(span.attributes.get(_SYSTEM_PROMPT)) if span.scope.name == _STRANDS else None
     if text is None and TOOL_DEFINITIONS not in span.attributes:
         return None
-    recording = SpanRecording(span, (), names_of(span.attributes))
+    recording = SpanRecording(span, (), AttributeNames(span.attributes))
     reader = recording.reader()
     tools = reader.parsed(TOOL_DEFINITIONS, parse_tools, span.attributes.get(TOOL_DEFINITIONS))
     mask = None if text is None else mask_in(text, signs_of(recording))

@@ -228,7 +228,7 @@ def _agentlightning(span: Span, time_ns: int) -> Iterator[RecordedReward | BadRe
                 yield _reward(reward_name, entry.get("value"), time_ns, "agentlightning", response_id=response_id)
         if REWARD_NAME in span.attributes:
             yield _reward(REWARD_NAME, span.attributes[REWARD_NAME], time_ns, "agentlightning", response_id=response_id)
-    for name in reader.names.among(_AGENTOPS_OUTPUTS):
+    for name in reader.families.among(_AGENTOPS_OUTPUTS):
         output = values.mapping(reader.structured(name)) or {}
         if output.get("type") == "reward" and output.get("value") is not None:
             yield _reward(REWARD_NAME, output["value"], time_ns, "agentlightning")

@@ -5,6 +5,7 @@ give to them. The steps run in this order:
 
     for the group
       build_tree               spans             -> each span once, below its parent, with comparable start times
+      families_of              names             -> families of names, without the indices of lists (see `conventions`)
       role_of                  span              -> LLM call, agent, tool, or something else
       correlate_logs           log records       -> log records by span
       assign_rollouts          tree              -> the rollout of each span
@@ -28,7 +29,7 @@ import msgspec
 
 from art_otel.attributes import EXTRA, PROMPT
 from art_otel.calls import InferenceCall
-from art_otel.conventions import RecordedMessage, Role, may_be_run, rewards_of, role_of
+from art_otel.conventions import NameFamilies, RecordedMessage, Role, families_of, may_be_run, rewards_of, role_of
 from art_otel.spans import LogRecord, Quarantined, Span, SpanKey, SpanTree, Value, build_tree
 from art_otel.trajectories.accounting import (
     AssembledGroup,
@@ -103,10 +104,11 @@ def _assemble(
     rollout_attributes: Sequence[str] = (),
 ) -> tuple[Trajectory, ...]:
     tree = build_tree(group.spans)
-    roles = _find_roles(tree)
+    families = {key: families_of(span.attributes) for key, span in tree.spans.items()}
+    roles = _find_roles(tree, families)
     logs = correlate_logs(group.logs, tree, roles)
     assignment = assign_rollouts(tree, roles, rollout_spans, rollout_attributes)
-    recorded = record_calls(assignment.rollouts, tree, roles, logs.of_spans)
+    recorded = record_calls(assignment.rollouts, tree, roles, logs.of_spans, families)
     attribution = deliver_rewards(
         AttributionContext(
             tree=tree,
@@ -138,11 +140,11 @@ def _assemble(
     return trajectories
 
 
-def _find_roles(tree: SpanTree) -> dict[SpanKey, Role]:
+def _find_roles(tree: SpanTree, families: Mapping[SpanKey, NameFamilies]) -> dict[SpanKey, Role]:
     """The role of each span; one of an app that shows messages and is around calls is no call itself."""
-    roles: dict[SpanKey, Role] = {key: role_of(span) for key, span in tree.spans.items()}
+    roles: dict[SpanKey, Role] = {key: role_of(span, families[key]) for key, span in tree.spans.items()}
     calls = [key for key, role in roles.items() if role == "inference"]
-    runs = {key for key in calls if may_be_run(tree.spans[key])}
+    runs = {key for key in calls if may_be_run(tree.spans[key], families[key])}
     for call in calls if runs else ():
         above = tree.parents.get(call)
         while above is not None:

@@ -25,6 +25,7 @@ import msgspec
 from art_otel import attributes
 from art_otel.calls import Gap, InferenceCall, Message
 from art_otel.conventions import (
+    NameFamilies,
     Role,
     agent_name,
     failure_kind,
@@ -86,13 +87,18 @@ class RecordedCalls(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _TreeContext(NamedTuple):
-    """A tree with its roles, log records, ancestry and step data."""
+    """A tree with its roles, log records, families of names, ancestry and step data."""
 
     tree: SpanTree
     roles: Mapping[SpanKey, Role]
     logs: Mapping[SpanKey, Sequence[LogRecord]]
+    families: Mapping[SpanKey, NameFamilies]
     ancestry: Ancestry
     steps: "StepData"
+
+    def parse(self, key: SpanKey) -> InferenceCall:
+        """Parse the call that a span and its log records describe."""
+        return parse_call(self.tree.spans[key], self.logs.get(key, ()), self.families[key])
 
 
 def record_calls(
@@ -100,19 +106,25 @@ def record_calls(
     tree: SpanTree,
     roles: Mapping[SpanKey, Role],
     logs: Mapping[SpanKey, Sequence[LogRecord]],
+    families: Mapping[SpanKey, NameFamilies],
 ) -> dict[RolloutSpans, RecordedCalls]:
     """Parse the inference spans of each rollout of a tree and merge those that describe one request."""
     roots = {key for rollout in rollouts for key in rollout.root_keys}
-    context = _TreeContext(tree=tree, roles=roles, logs=logs, ancestry=Ancestry(tree, roles, roots), steps=StepData())
+    context = _TreeContext(
+        tree=tree,
+        roles=roles,
+        logs=logs,
+        families=families,
+        ancestry=Ancestry(tree, roles, roots),
+        steps=StepData(),
+    )
     return {rollout: _record(rollout, context) for rollout in rollouts}
 
 
 def _record(rollout: RolloutSpans, context: _TreeContext) -> RecordedCalls:
     tree = context.tree
     inference = sorted([(tree.starts[key], key) for key in rollout.keys if context.roles[key] == "inference"])
-    parsed = _without_assumed_reasons(
-        {key: parse_call(tree.spans[key], context.logs.get(key, ())) for _, key in inference}, tree
-    )
+    parsed = _without_assumed_reasons({key: context.parse(key) for _, key in inference}, tree)
     calls: list[InferenceCall] = []
     call_of: dict[SpanKey, str] = {}
     tools = [tree.spans[key] for key in rollout.keys if context.roles[key] == "tool"]
@@ -144,7 +156,7 @@ def _without_reasons(call: InferenceCall) -> InferenceCall:
 def _fetched(rollout: RolloutSpans, context: _TreeContext) -> list[InferenceCall]:
     """What fetches of stored responses brought, in the order of their start."""
     keys = sorted([(context.tree.starts[key], key) for key in rollout.keys if context.roles[key] == "retrieval"])
-    return [parse_call(context.tree.spans[key], context.logs.get(key, ())) for _, key in keys]
+    return [context.parse(key) for _, key in keys]
 
 
 def with_fetched_answers(

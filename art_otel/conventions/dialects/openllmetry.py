@@ -18,12 +18,7 @@ import msgspec
 
 from art_otel.calls import Choice, Message
 from art_otel.conventions import values
-from art_otel.conventions.attributes import (
-    AttributeReader,
-    SpanRecording,
-    numbered,
-    unflatten,
-)
+from art_otel.conventions.attributes import AttributeReader, SpanRecording, numbered, unflatten
 from art_otel.conventions.bodies.messages import (
     MAY_BE_PARTS,
     SPOKEN_TYPES,
