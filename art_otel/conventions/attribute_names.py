@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 REMEMBERED: Final = 256
 REMEMBERED_LENGTH: Final = 16_384
-REMEMBERED_NAMES: Final = 1 << 14
+REMEMBERED_NAMES: Final = 1 << 15
 
 MAX_NAME: Final = 256
 """Longer names are split each time: they are few, and keeping them would hold too much memory."""
@@ -44,19 +44,31 @@ class SplitName(NamedTuple):
 class _SplitNames(dict[str, SplitName]):
     """The names that were split last: most spans repeat them."""
 
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
+
     def __missing__(self, name: str) -> SplitName:
-        first = _FIRST_INDEX.search(name)
-        if first is None:
-            split = SplitName(name)
-        elif first.end(1) == len(name):
-            split = SplitName(name, name[: first.start()], first[1])
-        else:
-            split = SplitName(_INDEX.sub("0", name), name[: first.start()], first[1], name[first.end() :])
-        if len(name) <= MAX_NAME:
-            if len(self) >= REMEMBERED_NAMES:
-                self.clear()
-            self[name] = split
+        if len(name) > MAX_NAME:
+            return _split(name)
+        if len(self) >= REMEMBERED_NAMES:
+            self.clear()
+            self._texts.clear()
+        family, prefix, entry, rest = _split(name)
+        once = self._texts.setdefault  # the entries of a list have few different families, prefixes and rests
+        split = self[name] = SplitName(
+            once(family, family), prefix and once(prefix, prefix), entry, rest and once(rest, rest)
+        )
         return split
+
+
+def _split(name: str) -> SplitName:
+    first = _FIRST_INDEX.search(name)
+    if first is None:
+        return SplitName(name)
+    prefix = name[: first.start()]
+    if first.end(1) == len(name):
+        return SplitName(name, prefix, first[1])
+    return SplitName(_INDEX.sub("0", name), prefix, first[1], name[first.end() :])
 
 
 _SPLIT_NAMES: Final = _SplitNames()

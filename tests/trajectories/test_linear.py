@@ -1,4 +1,7 @@
-"""No step is worse than n log n in the calls of a rollout, whatever ids are missing or repeated: operations counted."""
+"""No step is worse than n log n in the calls of a rollout, whatever ids are missing or repeated: operations counted.
+
+In the flattened shapes n is the messages of a prompt, or the calls with prompts of many attributes.
+"""
 
 import gc
 from itertools import pairwise
