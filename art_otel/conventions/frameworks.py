@@ -12,13 +12,12 @@ its entries look like.
 """
 
 from collections.abc import Callable, Collection
-from copy import deepcopy
 from functools import lru_cache
 from typing import Final, NamedTuple
 
 import msgspec
 
-from art_otel.calls import Gap, InferenceCall, Message
+from art_otel.calls import Gap, InferenceCall, Message, ToolSet
 from art_otel.conventions import values
 from art_otel.conventions.attribute_names import AttributeNames
 from art_otel.conventions.attributes import AttributeReader, SpanRecording
@@ -398,7 +397,7 @@ class AgentContent(NamedTuple):
 
     scope: str
     instructions: Message | None
-    tools: tuple[Value, ...] | None
+    tools: ToolSet | None
     gaps: tuple[Gap, ...]
 
 
@@ -429,7 +428,7 @@ def with_agent_content(call: InferenceCall, span: Span, content: AgentContent) -
         call = msgspec.structs.replace(call, input_messages=(instructions, *prompt), gaps=(*call.gaps, *gaps))
     if content.tools is not None and call.tools is None:
         gaps = [gap for gap in content.gaps if gap.field == "tools"]
-        call = msgspec.structs.replace(call, tools=deepcopy(content.tools), gaps=(*call.gaps, *gaps))
+        call = msgspec.structs.replace(call, tools=content.tools, gaps=(*call.gaps, *gaps))
     return call
 
 

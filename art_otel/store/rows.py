@@ -21,7 +21,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, get_args
 
 import msgspec
 
-from art_otel.calls import Choice, InferenceCall, Message, RoutedExperts
+from art_otel.calls import Choice, InferenceCall, Message, RoutedExperts, ToolSet
 from art_otel.errors import StoreError
 from art_otel.spans import Value
 from art_otel.trajectories import (
@@ -126,7 +126,7 @@ def row_source(trajectory: Trajectory, *, with_traces: bool = False) -> RowSourc
     Raises ValueError, TypeError or LookupError for values that are no JSON and for turns and prompts that are not
     those of the calls.
     """
-    toolsets: SharedTexts[tuple[Value, ...]] = SharedTexts()
+    toolsets: SharedTexts[Sequence[Value]] = SharedTexts()
     objects: SharedTexts[dict[str, Value]] = SharedTexts()
     calls = tuple(
         CallSource(
@@ -374,7 +374,7 @@ _VALUE: Final[msgspec.json.Decoder[Value]] = msgspec.json.Decoder()
 
 def json_text(value: Value) -> str:
     """The value as JSON; NaN and infinities become null. Raises TypeError or ValueError for what is no JSON value."""
-    return _ENCODER.encode(value).decode()
+    return value.json if isinstance(value, ToolSet) else _ENCODER.encode(value).decode()
 
 
 def value_text(value: Value) -> str | None:

@@ -23,12 +23,13 @@ Invariant: the outcome depends on the set of records only, not on their order, t
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Final
 
 import msgspec
 
 from art_otel.attributes import EXTRA, PROMPT
-from art_otel.calls import InferenceCall
+from art_otel.calls import InferenceCall, ToolSet
 from art_otel.conventions import NameFamilies, RecordedMessage, Role, families_of, may_be_run, rewards_of, role_of
 from art_otel.spans import LogRecord, Quarantined, Span, SpanKey, SpanTree, Value, build_tree
 from art_otel.trajectories.accounting import (
@@ -229,11 +230,22 @@ def _with_prompt_outcomes(metadata: Mapping[str, Value], calls: Iterable[Inferen
 
 def _tool_definitions(calls: Iterable[InferenceCall]) -> tuple[Value, ...]:
     """Every tool definition of any call, in the order of first use, as values of their own."""
-    definitions: dict[bytes, bytes] = {}
+    texts: dict[str, None] = {}
+    last: Sequence[Value] | None = None
     for call in calls:
-        for tool in call.tools or ():
-            definitions.setdefault(msgspec.json.encode(tool, order="deterministic"), msgspec.json.encode(tool))
-    return tuple(map(msgspec.json.decode, definitions.values()))
+        if call.tools is not None and call.tools is not last:
+            last = call.tools
+            texts[last.json if isinstance(last, ToolSet) else msgspec.json.encode(last).decode()] = None
+    return tuple(ToolSet(_united(tuple(texts)))) if texts else ()
+
+
+@lru_cache(maxsize=64)
+def _united(texts: tuple[str, ...]) -> str:
+    """The definitions of these tool sets, each once."""
+    once: dict[bytes, Value] = {}
+    for definition in (definition for text in texts for definition in ToolSet(text)):
+        once.setdefault(msgspec.json.encode(definition, order="deterministic"), definition)
+    return msgspec.json.encode([*once.values()]).decode()
 
 
 def _has_nothing_to_build(group: SpanGroup, rollout_spans: Sequence[str]) -> bool:

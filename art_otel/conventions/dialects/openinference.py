@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from art_otel.calls import Choice, Message, Usage
+from art_otel.calls import Choice, Message, ToolSet, Usage
 from art_otel.conventions import values
 from art_otel.conventions.attributes import AttributeReader, SpanRecording, unflatten
 from art_otel.conventions.bodies import api_bodies
@@ -204,7 +204,7 @@ def _choices(reader: AttributeReader, scope: str, *, responses: bool) -> tuple[C
     )
 
 
-def _tools(reader: AttributeReader) -> tuple[Value, ...] | None:
+def _tools(reader: AttributeReader) -> ToolSet | None:
     """Read the tools of `llm.tools.<n>.tool.json_schema`."""
     entries = unflatten(reader, "llm.tools")
     schemas = None if entries is None else [object_in(entry, "tool").get("json_schema") for entry in entries]

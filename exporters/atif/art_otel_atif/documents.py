@@ -164,7 +164,7 @@ def _agent(name: str | None, version: str, calls: Sequence[InferenceCall], stats
 
 def _tool_definitions(calls: Sequence[InferenceCall], stats: ExportStats) -> list[Value] | None:
     """List every definition that a call had, once; None if no call says which tools it had."""
-    toolsets: list[tuple[Value, ...]] = []
+    toolsets: list[Sequence[Value]] = []
     for call in calls:
         if call.tools is not None and call.tools not in toolsets:
             toolsets.append(call.tools)
