@@ -352,7 +352,7 @@ class DeduplicatedCall(NamedTuple):
 
 def find_calls(parsed: Mapping[SpanKey, InferenceCall], tree: SpanTree, ancestry: Ancestry) -> list[DeduplicatedCall]:
     """Find the calls that the inference spans of a rollout describe; both are in the order of their start."""
-    if _is_each_one_call(parsed, tree, ancestry):
+    if len(parsed) == 1 or _is_each_one_call(parsed, tree, ancestry):
         return [DeduplicatedCall(call, (tree.spans[key],)) for key, call in parsed.items()]
     groups = DuplicateGroups(read_recordings(parsed, tree, ancestry), tree)
     for rule in RULES:
