@@ -384,31 +384,35 @@ class ToolSet(Sequence[Value]):
     def __init__(self, json: str) -> None:
         self.json: Final = json
 
+    def decode(self) -> tuple[Value, ...]:
+        """The definitions, as values of their own."""
+        return _DEFINITIONS.decode(self.json)
+
     def __iter__(self) -> Iterator[Value]:
-        return iter(_DEFINITIONS.decode(self.json))
+        return iter(self.decode())
 
     def __len__(self) -> int:
-        return len(_DEFINITIONS.decode(self.json))
+        return len(self.decode())
 
     @overload
     def __getitem__(self, index: int) -> Value: ...
     @overload
     def __getitem__(self, index: slice) -> tuple[Value, ...]: ...
     def __getitem__(self, index: int | slice) -> Value:
-        return _DEFINITIONS.decode(self.json)[index]
+        return self.decode()[index]
 
     def __bool__(self) -> bool:
         return self.json != "[]"
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, ToolSet):
-            return self.json == other.json or tuple(self) == tuple(other)
-        return isinstance(other, tuple) and tuple(self) == other
+            return self.json == other.json or self.decode() == other.decode()
+        return isinstance(other, tuple) and self.decode() == other
 
     __hash__ = None  # pyright: ignore[reportAssignmentType] # equal definitions may be written as different texts
 
     def __repr__(self) -> str:
-        return repr(tuple(self))
+        return repr(self.decode())
 
     def __reduce__(self) -> tuple[type["ToolSet"], tuple[str]]:
         return ToolSet, (self.json,)

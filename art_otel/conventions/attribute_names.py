@@ -8,7 +8,8 @@ each of at most `REMEMBERED_LENGTH` characters, and `REMEMBERED_NAMES` names.
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from operator import itemgetter
+from itertools import compress, repeat
+from operator import eq, itemgetter
 from typing import Any, Final, NamedTuple, TypeVar
 
 REMEMBERED: Final = 256
@@ -132,12 +133,12 @@ def families_of(names: Iterable[str]) -> NameFamilies:
 class AttributeNames:
     """The names of one span's attributes, in their order."""
 
-    __slots__ = ("_lists", "_names", "families")
+    __slots__ = ("_names", "_splits", "families")
 
     def __init__(self, names: Collection[str], families: NameFamilies | None = None) -> None:
         self._names = names
+        self._splits: list[SplitName] | None = None
         self.families = families_of(names) if families is None else families
-        self._lists: dict[str, dict[str, dict[str | None, str]]] | None = None
 
     def of(self, families: Sequence[str]) -> Sequence[str]:
         """The names of some of the families; nearly always these have one each."""
@@ -147,21 +148,22 @@ class AttributeNames:
 
     def count(self, family: str) -> int:
         """How many names of a family there are."""
-        return [*map(itemgetter(0), map(_SPLIT_NAMES.__getitem__, self._names))].count(family)
+        return [*map(itemgetter(0), self._all_splits())].count(family)
 
-    @property
-    def lists(self) -> Mapping[str, Mapping[str, Mapping[str | None, str]]]:
-        """The names with an index, by their prefix, index and rest."""
-        if self._lists is None:
-            self._lists = {}
-            for name in self._names:
-                _, prefix, index, rest = _SPLIT_NAMES[name]
-                if prefix is not None:
-                    entries = self._lists.get(prefix)
-                    if entries is None:
-                        entries = self._lists[prefix] = {}
-                    entry = entries.get(index)
-                    if entry is None:
-                        entry = entries[index] = {}
-                    entry[rest] = name
-        return self._lists
+    def entries(self, prefix: str) -> Mapping[str, Mapping[str | None, str]]:
+        """The names of the list below `prefix`, by their entry and rest."""
+        splits = self._all_splits()
+        # A prompt has thousands of names, of which nothing of Python's looks at those of other lists.
+        is_below = map(eq, map(itemgetter(1), splits), repeat(prefix))
+        entries: dict[str, dict[str | None, str]] = {}
+        for name, (_, _, entry, rest) in compress(zip(self._names, splits, strict=True), is_below):
+            names = entries.get(entry)
+            if names is None:
+                names = entries[entry] = {}
+            names[rest] = name
+        return entries
+
+    def _all_splits(self) -> list[SplitName]:
+        if self._splits is None:
+            self._splits = [*map(_SPLIT_NAMES.__getitem__, self._names)]
+        return self._splits

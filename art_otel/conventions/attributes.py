@@ -196,7 +196,7 @@ def unflatten(reader: AttributeReader, prefix: str) -> list[Value] | None:
     """Rebuild the list below `prefix`; None when there is none, or when entries are missing, which is a gap."""
     if not reader.families.starting(f"{prefix}."):
         return None
-    entries = reader.names.lists.get(prefix, {})
+    entries = reader.names.entries(prefix)
     listed = [entries.get(str(position), {}) for position in range(len(entries))]
     if not listed or not all(listed):
         reader.gap("dropped", prefix, field=field_of(prefix))

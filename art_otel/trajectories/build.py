@@ -236,7 +236,7 @@ def _tool_definitions(calls: Iterable[InferenceCall]) -> tuple[Value, ...]:
         if call.tools is not None and call.tools is not last:
             last = call.tools
             texts[last.json if isinstance(last, ToolSet) else msgspec.json.encode(last).decode()] = None
-    return tuple(ToolSet(_united(tuple(texts)))) if texts else ()
+    return ToolSet(_united(tuple(texts))).decode() if texts else ()
 
 
 @lru_cache(maxsize=64)

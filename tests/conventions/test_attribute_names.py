@@ -41,7 +41,8 @@ def test_a_span_has_the_names_of_its_families_and_lists():
     assert names.of(["x", "q.3"]) == ["x", "q.3"]
     assert names.of(["x", "p.0.a"]) == ["x", "p.0.a", "p.1.a"]
     assert [names.count(family) for family in ("x", "p.0.a", "p.0.c")] == [1, 2, 0]
-    assert names.lists == {"p": {"0": {"a": "p.0.a"}, "1": {"a": "p.1.a", "b": "p.1.b"}}, "q": {"3": {None: "q.3"}}}
+    assert names.entries("p") == {"0": {"a": "p.0.a"}, "1": {"a": "p.1.a", "b": "p.1.b"}}
+    assert [names.entries(prefix) for prefix in ("q", "x", "p.1")] == [{"3": {None: "q.3"}}, {}, {}]
 
 
 def count(families):
