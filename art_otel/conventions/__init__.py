@@ -69,6 +69,7 @@ from art_otel.conventions.rewards import BadReward as BadReward
 from art_otel.conventions.rewards import RecordedReward as RecordedReward
 from art_otel.conventions.rewards import evaluation_attributes as evaluation_attributes
 from art_otel.conventions.rewards import has_response as has_response
+from art_otel.conventions.rewards import may_give_to_others as may_give_to_others
 from art_otel.conventions.rewards import rewards_of as rewards_of
 from art_otel.conventions.rewards import rewards_of_log as rewards_of_log
 from art_otel.conventions.roles import ANTHROPIC_SDK as ANTHROPIC_SDK
