@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 REMEMBERED: Final = 256
 REMEMBERED_LENGTH: Final = 16_384
-REMEMBERED_NAMES: Final = 1 << 15
+REMEMBERED_NAMES: Final = 1 << 16
 
 MAX_NAME: Final = 256
 """Longer names are split each time: they are few, and keeping them would hold too much memory."""
