@@ -11,7 +11,7 @@ import json
 import struct
 import sys
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any, ClassVar, Final, Generic, Literal, Self, TypeAlias, TypeVar, cast, get_args, overload
@@ -372,6 +372,55 @@ def _field(value: Value, name: str) -> Value:
     return cast("dict[str, Value]", value).get(name) if isinstance(value, dict) else None
 
 
+class ToolSet(Sequence[Value]):
+    """The definitions of the tools of a request: one immutable value by its JSON text, which many calls may share.
+
+    It reads like a tuple, and equals one of equal definitions. Each reading decodes the text, so whoever changes a
+    definition changes only what was read.
+    """
+
+    __slots__ = ("json",)
+
+    def __init__(self, json: str) -> None:
+        self.json: Final = json
+
+    def decode(self) -> tuple[Value, ...]:
+        """The definitions, as values of their own."""
+        return _DEFINITIONS.decode(self.json)
+
+    def __iter__(self) -> Iterator[Value]:
+        return iter(self.decode())
+
+    def __len__(self) -> int:
+        return len(self.decode())
+
+    @overload
+    def __getitem__(self, index: int) -> Value: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Value, ...]: ...
+    def __getitem__(self, index: int | slice) -> Value:
+        return self.decode()[index]
+
+    def __bool__(self) -> bool:
+        return self.json != "[]"
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, ToolSet):
+            return self.json == other.json or self.decode() == other.decode()
+        return isinstance(other, tuple) and self.decode() == other
+
+    __hash__ = None  # pyright: ignore[reportAssignmentType] # equal definitions may be written as different texts
+
+    def __repr__(self) -> str:
+        return repr(self.decode())
+
+    def __reduce__(self) -> tuple[type["ToolSet"], tuple[str]]:
+        return ToolSet, (self.json,)
+
+
+_DEFINITIONS: Final = msgspec.json.Decoder(tuple[Value, ...])
+
+
 class CallFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What is known of one request to a model and its outcome, beside what was asked and what was sampled.
 
@@ -393,8 +442,8 @@ class CallFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     - `conventions` lists the conventions that described the call.
     - `marked_untrained` is what the call is for, if a span at or above it says that the policy does not learn from it,
       such as `judge`; None where nothing says so.
-    - `parameters`, `env_state` and `extra` hold JSON values. `tools` are OpenAI tool definitions, or None if it is
-      unknown whether there were any.
+    - `parameters`, `env_state` and `extra` hold JSON values. `tools` are OpenAI tool definitions (a `ToolSet`
+      or a tuple), or None if it is unknown whether there were any.
     """
 
     trace_id: str
@@ -410,7 +459,7 @@ class CallFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     request_model: str | None = None
     response_model: str | None = None
     parameters: dict[str, Value] = {}
-    tools: tuple[Value, ...] | None = None
+    tools: Sequence[Value] | None = None
     usage: Usage | None = None
     policy_version: str | None = None
     policy_version_end: str | None = None

@@ -1,13 +1,14 @@
 """Packed numbers and message identity."""
 
 import json
+import pickle
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import art_otel
-from art_otel.calls import Logprobs, Message, TokenIds, ToolCall
+from art_otel.calls import Logprobs, Message, TokenIds, ToolCall, ToolSet
 
 IDS = st.lists(st.integers(-(2**31), 2**31 - 1), max_size=8)
 
@@ -54,6 +55,18 @@ def test_packed_numbers_refuse_what_does_not_fit():
     with pytest.raises(ValueError, match="4 bytes"):
         TokenIds(b"abc")
     assert TokenIds(b"") != Logprobs(b"")
+
+
+def test_tool_sets_are_values_that_no_reader_changes():
+    definitions = ({"type": "function", "function": {"name": "f", "strict": True}}, {"type": "web_search"})
+    tools = ToolSet(json.dumps(definitions))
+    tools[0]["type"] = "changed"
+    assert (tuple(tools), len(tools), tools[1:]) == (definitions, 2, definitions[1:])
+    assert tools == definitions == pickle.loads(pickle.dumps(tools))
+    assert tools == ToolSet(json.dumps([dict(reversed(one.items())) for one in definitions]))
+    assert tools != ToolSet("[]")
+    assert not ToolSet("[]")
+    assert repr(tools) == repr(definitions)
 
 
 def test_messages_are_the_same_however_they_were_spelt():

@@ -11,16 +11,19 @@ How a span becomes a call:
    call of what several instrumentors recorded.
 5. `gaps`: what of the call is not what was sent and sampled, and which recorders lose or rewrite what.
 
-What dialects share: `attributes` reads attributes by their names, `values` narrows their values, `bodies/` reads the
-JSON of messages, parts, tools, tokens, requests and responses, `vocabulary` has the words for operations and finish
-reasons, `frameworks` knows what is sent otherwise than it is recorded. Beside calls, `rewards` reads rewards and
-`tool_spans` reads executions of tools; `roles` says what to install or switch on.
+What dialects share: `attribute_names` splits names, once for the spans of one instrumentor, `attributes` reads values,
+`values` narrows them, `bodies/` reads the JSON of messages, parts, tools, tokens, requests and responses, `vocabulary`
+has the words for operations and finish reasons, `frameworks` knows what is sent otherwise than it is recorded. Beside
+calls, `rewards` reads rewards and `tool_spans` reads executions of tools. `wrapper_spans` knows spans that are no
+request of their own, and `recommended_setup` says what to install or switch on.
 
 To add a dialect: a module in `dialects/` with a `Dialect`, its line in `DIALECTS`, a recording in `tests/dialects/`.
 
 Invariant: all dialects give the same records, unknown is None, and nothing here raises for what a span contains.
 """
 
+from art_otel.conventions.attribute_names import NameFamilies as NameFamilies
+from art_otel.conventions.attribute_names import families_of as families_of
 from art_otel.conventions.bodies.messages import join_messages as join_messages
 from art_otel.conventions.bodies.tokens import encode_ids as encode_ids
 from art_otel.conventions.bodies.tokens import encode_logprobs as encode_logprobs
@@ -57,6 +60,8 @@ from art_otel.conventions.frameworks import retried_tool_call as retried_tool_ca
 from art_otel.conventions.frameworks import with_agent_content as with_agent_content
 from art_otel.conventions.frameworks import with_agent_conversation as with_agent_conversation
 from art_otel.conventions.frameworks import with_retried_tools as with_retried_tools
+from art_otel.conventions.recommended_setup import capture_switch as capture_switch
+from art_otel.conventions.recommended_setup import client_instrumentor as client_instrumentor
 from art_otel.conventions.references import references_of as references_of
 from art_otel.conventions.references import with_content as with_content
 from art_otel.conventions.rewards import EVALUATION as EVALUATION
@@ -64,20 +69,16 @@ from art_otel.conventions.rewards import BadReward as BadReward
 from art_otel.conventions.rewards import RecordedReward as RecordedReward
 from art_otel.conventions.rewards import evaluation_attributes as evaluation_attributes
 from art_otel.conventions.rewards import has_response as has_response
+from art_otel.conventions.rewards import may_give_to_others as may_give_to_others
 from art_otel.conventions.rewards import rewards_of as rewards_of
 from art_otel.conventions.rewards import rewards_of_log as rewards_of_log
 from art_otel.conventions.roles import ANTHROPIC_SDK as ANTHROPIC_SDK
 from art_otel.conventions.roles import agent_name as agent_name
-from art_otel.conventions.roles import capture_switch as capture_switch
-from art_otel.conventions.roles import client_instrumentor as client_instrumentor
 from art_otel.conventions.roles import has_call_attributes as has_call_attributes
-from art_otel.conventions.roles import is_request_only as is_request_only
-from art_otel.conventions.roles import is_wrapper_method as is_wrapper_method
 from art_otel.conventions.roles import may_be_call as may_be_call
 from art_otel.conventions.roles import may_be_run as may_be_run
 from art_otel.conventions.roles import may_have_role as may_have_role
 from art_otel.conventions.roles import names_model as names_model
-from art_otel.conventions.roles import recorder_of as recorder_of
 from art_otel.conventions.roles import role_of as role_of
 from art_otel.conventions.tool_spans import ToolFacts as ToolFacts
 from art_otel.conventions.tool_spans import execution_attributes as execution_attributes
@@ -94,3 +95,6 @@ from art_otel.conventions.vocabulary import failure_of as failure_of
 from art_otel.conventions.vocabulary import is_cancellation as is_cancellation
 from art_otel.conventions.vocabulary import is_gemini as is_gemini
 from art_otel.conventions.vocabulary import is_responses_api_id as is_responses_api_id
+from art_otel.conventions.wrapper_spans import is_request_only as is_request_only
+from art_otel.conventions.wrapper_spans import is_wrapper_method as is_wrapper_method
+from art_otel.conventions.wrapper_spans import recorder_of as recorder_of

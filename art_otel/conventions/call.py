@@ -17,7 +17,8 @@ import msgspec
 
 from art_otel.calls import CONTENT_GAPS, Choice, Gap, InferenceCall, Known, Message, ToolCall
 from art_otel.conventions import values
-from art_otel.conventions.attributes import SpanRecording, names_of
+from art_otel.conventions.attribute_names import AttributeNames, NameFamilies
+from art_otel.conventions.attributes import SpanRecording
 from art_otel.conventions.dialects import DIALECTS, all_dialects, art, attribute_dialects, genai
 from art_otel.conventions.dialects.openinference import RAW
 from art_otel.conventions.facts import NO_FACTS, CallFacts, lacks_what_server_has, merge_facts, merge_prompts, with_gap
@@ -51,9 +52,12 @@ _ABANDONED: Final = ("_OTHER", "GeneratorExit")
 finish reason `error`. Neither is a failure."""
 
 
-def parse_call(span: Span, logs: Sequence[LogRecord] = ()) -> InferenceCall:
-    """Parse the call that an inference span and its log records describe; the span tree sets `agent` and `step`."""
-    recording = SpanRecording(span, logs, names_of(span.attributes))
+def parse_call(span: Span, logs: Sequence[LogRecord] = (), families: NameFamilies | None = None) -> InferenceCall:
+    """Parse the call that an inference span and its log records describe; the span tree sets `agent` and `step`.
+
+    `families` are those of the names of its attributes, where they were asked for before.
+    """
+    recording = SpanRecording(span, logs, AttributeNames(span.attributes, families))
     facts = _without_unsent_names(_with_assistants(_read_facts(recording)))
     operation_name = facts.operation_name or operation_of_name(span.name) or "chat"
     if operation_name == TEXT_COMPLETION:
@@ -97,7 +101,7 @@ def parse_call(span: Span, logs: Sequence[LogRecord] = ()) -> InferenceCall:
         prompt_token_ids=facts.prompt_token_ids,
         conventions=facts.conventions,
     )
-    has_extras = recording.names.memo(art.has_extras)
+    has_extras = recording.families.memo(art.has_extras)
     return msgspec.structs.replace(  # in two steps: more than 15 arguments at once take four times as long
         call,
         previous_response_id=facts.previous_response_id,
@@ -133,7 +137,7 @@ def _read_facts(recording: SpanRecording) -> CallFacts:
     """
     dialects = all_dialects if recording.span.events or recording.logs else attribute_dialects
     facts, alone, is_uncounted = NO_FACTS, False, False
-    for dialect in recording.names.memo(dialects):
+    for dialect in recording.families.memo(dialects):
         if alone and dialect.shown_by:
             continue
         new_facts = dialect.read(recording, facts)

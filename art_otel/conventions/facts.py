@@ -39,7 +39,7 @@ class CallFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     request_model: str | None = None
     response_model: str | None = None
     parameters: dict[str, Value] = {}
-    tools: tuple[Value, ...] | None = None
+    tools: Sequence[Value] | None = None
     input_messages: tuple[Message, ...] | None = None
     choices: tuple[Choice, ...] | None = None
     prompt_token_ids: TokenIds | None = None

@@ -12,15 +12,15 @@ its entries look like.
 """
 
 from collections.abc import Callable, Collection
-from copy import deepcopy
 from functools import lru_cache
 from typing import Final, NamedTuple
 
 import msgspec
 
-from art_otel.calls import Gap, InferenceCall, Message
+from art_otel.calls import Gap, InferenceCall, Message, ToolSet
 from art_otel.conventions import values
-from art_otel.conventions.attributes import AttributeReader, SpanRecording, names_of
+from art_otel.conventions.attribute_names import AttributeNames
+from art_otel.conventions.attributes import AttributeReader, SpanRecording
 from art_otel.conventions.bodies import parts
 from art_otel.conventions.bodies.messages import (
     MAY_BE_PARTS,
@@ -397,7 +397,7 @@ class AgentContent(NamedTuple):
 
     scope: str
     instructions: Message | None
-    tools: tuple[Value, ...] | None
+    tools: ToolSet | None
     gaps: tuple[Gap, ...]
 
 
@@ -406,7 +406,7 @@ def agent_content(span: Span) -> AgentContent | None:
     text = values.text(span.attributes.get(_SYSTEM_PROMPT)) if span.scope.name == _STRANDS else None
     if text is None and TOOL_DEFINITIONS not in span.attributes:
         return None
-    recording = SpanRecording(span, (), names_of(span.attributes))
+    recording = SpanRecording(span, (), AttributeNames(span.attributes))
     reader = recording.reader()
     tools = reader.parsed(TOOL_DEFINITIONS, parse_tools, span.attributes.get(TOOL_DEFINITIONS))
     mask = None if text is None else mask_in(text, signs_of(recording))
@@ -428,7 +428,7 @@ def with_agent_content(call: InferenceCall, span: Span, content: AgentContent) -
         call = msgspec.structs.replace(call, input_messages=(instructions, *prompt), gaps=(*call.gaps, *gaps))
     if content.tools is not None and call.tools is None:
         gaps = [gap for gap in content.gaps if gap.field == "tools"]
-        call = msgspec.structs.replace(call, tools=deepcopy(content.tools), gaps=(*call.gaps, *gaps))
+        call = msgspec.structs.replace(call, tools=content.tools, gaps=(*call.gaps, *gaps))
     return call
 
 

@@ -16,12 +16,14 @@ import msgspec
 
 from art_otel.calls import Gap, GapKind, Message
 from art_otel.conventions import values
-from art_otel.conventions.attributes import AttributeNames, PrefixCache, SpanRecording
+from art_otel.conventions.attribute_names import NameFamilies
+from art_otel.conventions.attributes import SpanRecording
 from art_otel.conventions.bodies.parts import is_compaction
 from art_otel.conventions.bodies.parts import is_known as is_known_part
 from art_otel.conventions.dialects import art
 from art_otel.conventions.facts import CallFacts, choices_without_ids, with_gap
 from art_otel.conventions.masks import find_masked, is_hash, is_plain, mask_of, signs_of
+from art_otel.conventions.prefix_cache import PrefixCache
 from art_otel.conventions.recorder_losses import find_losses
 from art_otel.conventions.references import find_unread, refers_to_content
 from art_otel.conventions.value_limits import cut_values
@@ -63,7 +65,7 @@ def find_gaps(recording: SpanRecording, facts: CallFacts, reasons: Sequence[str 
 
     `reasons` are the finish reasons of the choices that an attribute of the span has.
     """
-    span, logs, names = recording.span, recording.logs, recording.names
+    span, logs, families = recording.span, recording.logs, recording.families
     of_dialects = [gap for gap in facts.gaps if gap.kind != "aborted" or not facts.stream]  # such a stream broke
     gaps = [*of_dialects, *_of_messages(recording, facts)]
     finished = (*reasons, *(choice.finish_reason for choice in facts.choices or ()))
@@ -79,13 +81,13 @@ def find_gaps(recording: SpanRecording, facts: CallFacts, reasons: Sequence[str 
         gaps.append(Gap(kind="not understood", field="call", evidence=f"no source: {', '.join(facts.conventions)}"))
     if dropped := sum([log.dropped_attributes_count for log in logs], span.dropped_attributes_count):
         gaps.append(Gap(kind="dropped", field=_field_of_dropped(facts), evidence=f"{dropped} attributes"))
-    if names.memo(_truncation_flags) or span.events or logs:
+    if families.memo(_truncation_flags) or span.events or logs:
         gaps += _flags(recording)
-    if logs or names.memo(refers_to_content):
+    if logs or families.memo(refers_to_content):
         gaps += find_unread(recording, facts)
-    gaps += find_losses(span, names, facts)
+    gaps += find_losses(span, families, facts)
     gaps += _of_parameters(facts)
-    if names.memo(art.has_extras) or logs:
+    if families.memo(art.has_extras) or logs:
         gaps += art.read_gaps(recording)
     return tuple(dict.fromkeys(gaps)) if gaps else ()
 
@@ -237,7 +239,8 @@ def _field_of_dropped(facts: CallFacts) -> str:
 def _flags(recording: SpanRecording) -> Iterator[Gap]:
     """What a span or its events say by a flag `….truncated`."""
     span, logs = recording.span, recording.logs
-    flagged = [(span.attributes, name) for name in recording.names.memo(_truncation_flags)]
+    names = recording.names.of(recording.families.memo(_truncation_flags))
+    flagged = [(span.attributes, name) for name in names]
     carriers: list[Attributes] = [*(event.attributes for event in span.events), *(log.attributes for log in logs)]
     flagged += [(attributes, name) for attributes in carriers for name in attributes if "truncated" in name]
     for attributes, name in flagged:
@@ -245,8 +248,8 @@ def _flags(recording: SpanRecording) -> Iterator[Gap]:
             yield Gap(kind="cut", field="call", evidence=name)
 
 
-def _truncation_flags(names: AttributeNames) -> tuple[str, ...]:
-    return tuple(name for name in names.starting("") if _FLAG.fullmatch(name))
+def _truncation_flags(families: NameFamilies) -> tuple[str, ...]:
+    return tuple(name for name in families.starting("") if _FLAG.fullmatch(name))
 
 
 class _Judged(NamedTuple):

@@ -25,7 +25,8 @@ from typing import Final, Literal, TypeAlias, cast
 import msgspec
 
 from art_otel.calls import Message
-from art_otel.conventions.attributes import AttributeNames, SpanRecording
+from art_otel.conventions.attribute_names import NameFamilies
+from art_otel.conventions.attributes import SpanRecording
 from art_otel.spans import Value
 
 
@@ -290,11 +291,11 @@ def mask_in(text: str, signs: Signs = NO_SIGNS) -> Mask | None:
 def signs_of(recording: SpanRecording) -> Signs:
     """The writers that masked something of a call, by what neither its model nor its prompt can have written."""
     span, signs = recording.span, NO_SIGNS
-    for name in recording.names.memo(_witnesses):
+    for name in recording.names.of(recording.families.memo(_witnesses)):
         value = span.attributes[name]
         if isinstance(value, str):
             signs |= {mask.writer for mask, inside in _INSIDE if _is_sign(mask, inside, value)}
-    if not (span.events or recording.logs or recording.names.memo(_redaction_counts)):
+    if not (span.events or recording.logs or recording.families.memo(_redaction_counts)):
         return signs  # as of most spans
     carriers = [record.attributes for record in (span, *span.events, *recording.logs)]
     return signs | {COLLECTOR_REDACTION} if any(map(_masks_content, carriers)) else signs
@@ -325,12 +326,12 @@ _CONTENT_KEY: Final = re.compile(
 )
 
 
-def _witnesses(names: AttributeNames) -> tuple[str, ...]:
-    return tuple(name for name in names.starting("") if _WITNESS.fullmatch(name))
+def _witnesses(families: NameFamilies) -> tuple[str, ...]:
+    return tuple(name for name in families.starting("") if _WITNESS.fullmatch(name))
 
 
-def _redaction_counts(names: AttributeNames) -> tuple[str, ...]:
-    return names.among((_NAMED, _COUNTED, _BODY_COUNTED))
+def _redaction_counts(families: NameFamilies) -> tuple[str, ...]:
+    return families.among((_NAMED, _COUNTED, _BODY_COUNTED))
 
 
 def _masks_content(attributes: Mapping[str, Value]) -> bool:

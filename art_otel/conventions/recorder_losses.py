@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 
 from art_otel.calls import Gap, Message, canonical_arguments
 from art_otel.conventions import values
-from art_otel.conventions.attributes import AttributeNames
+from art_otel.conventions.attribute_names import NameFamilies
 from art_otel.conventions.dialects import nemo_relay
 from art_otel.conventions.facts import CallFacts
 from art_otel.conventions.vocabulary import is_responses_api_id
@@ -26,13 +26,13 @@ _Judge: TypeAlias = Callable[[CallFacts], str | None]
 """Says which field of a call (see `calls.Gap`) its recorder lost or rewrote; None where it did not."""
 
 
-def find_losses(span: Span, names: AttributeNames, facts: CallFacts) -> tuple[Gap, ...]:
+def find_losses(span: Span, families: NameFamilies, facts: CallFacts) -> tuple[Gap, ...]:
     """The gaps of a call that its recorder's scope shows, and the names of the attributes that it wrote."""
-    if span.scope.name not in _JUDGED_SCOPES and not names.memo(_has_nemo_relay_names):
+    if span.scope.name not in _JUDGED_SCOPES and not families.memo(_has_nemo_relay_names):
         return ()
-    judges = list(_judges(span.scope, names))
+    judges = list(_judges(span.scope, families))
     evidence = f"{span.scope.name} {span.scope.version}".strip()
-    if names.memo(_has_nemo_relay_names) or (span.scope.name == _NEMO_RELAY_SCOPE and _is_of_rust(span)):
+    if families.memo(_has_nemo_relay_names) or (span.scope.name == _NEMO_RELAY_SCOPE and _is_of_rust(span)):
         judges, evidence = [_keeps_last_turn], "NeMo Relay"
     if not judges:
         return ()
@@ -40,7 +40,7 @@ def find_losses(span: Span, names: AttributeNames, facts: CallFacts) -> tuple[Ga
     return tuple(Gap(kind="lossy recorder", field=field, evidence=evidence) for field in fields if field)
 
 
-def _judges(scope: Scope, names: AttributeNames) -> Iterator[_Judge]:
+def _judges(scope: Scope, families: NameFamilies) -> Iterator[_Judge]:
     if scope.name in _JUDGES:
         yield _JUDGES[scope.name]
     for first, mended, judge in _VERSIONS.get(scope.name, ()):
@@ -48,7 +48,7 @@ def _judges(scope: Scope, names: AttributeNames) -> Iterator[_Judge]:
             yield judge
     if scope.name in _BEFORE:
         later, judge = _BEFORE[scope.name]
-        if later not in names:
+        if later not in families:
             yield judge
 
 
@@ -56,8 +56,8 @@ _NEMO_RELAY_SCOPE: Final = "opentelemetry"
 """The scope of its spans, unless it is configured. Its export of GenAI's attributes has no other sign."""
 
 
-def _has_nemo_relay_names(names: AttributeNames) -> bool:
-    return bool(names.starting(nemo_relay.PREFIX))
+def _has_nemo_relay_names(families: NameFamilies) -> bool:
+    return bool(families.starting(nemo_relay.PREFIX))
 
 
 def _is_of_rust(span: Span) -> bool:

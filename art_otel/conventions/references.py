@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from art_otel.calls import Gap
-from art_otel.conventions.attributes import AttributeNames, SpanRecording, field_of
+from art_otel.conventions.attribute_names import NameFamilies
+from art_otel.conventions.attributes import SpanRecording, field_of
 from art_otel.conventions.facts import CallFacts
 from art_otel.spans import Attributes, Value
 
@@ -38,9 +39,9 @@ def with_content(attributes: Attributes, contents: Mapping[str, str]) -> dict[st
     return {**replaced, **contents}
 
 
-def refers_to_content(names: AttributeNames) -> bool:
+def refers_to_content(families: NameFamilies) -> bool:
     """Whether any of the attributes refers to content."""
-    return bool(names.among(REFERENCES))
+    return bool(families.among(REFERENCES))
 
 
 def find_unread(recording: SpanRecording, facts: CallFacts) -> Iterator[Gap]:

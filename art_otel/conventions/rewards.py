@@ -33,6 +33,9 @@ _AGENTOPS_OUTPUTS: Final = ("agentops.task.output", "agentops.entity.output")
 _GIVING: Final = frozenset({_SCORE, _LABEL, names.REWARD, _RL_SCORE, *_AGENTOPS_OUTPUTS})
 """Attributes without one of which only events and Agent Lightning's own spans give a reward."""
 
+_GIVING_TO_OTHERS: Final = _GIVING - {names.REWARD, _RL_SCORE}
+"""Those that may name a response; the other two give a reward to their own span, if that is no reward span."""
+
 _BEHIND_EVENTS: Final = 1 << 20
 """The position of a span's first reward in attributes: the same however many of its events were delivered."""
 
@@ -79,6 +82,13 @@ def rewards_of(span: Span) -> list[RecordedReward | BadReward]:
     order = AttributeReader(span.attributes).text(names.REWARD_ORDER) or ""
     source = "evaluation" if span.attributes.get(names.REWARD_EVALUATION) is True else "reward_span"
     return [_with(reward, position=position, order=order, source=source) for position, reward in positioned]
+
+
+def may_give_to_others(span: Span) -> bool:
+    """Whether a reward on the span may be for anything but the span, as far as its links do not say it."""
+    if span.events or span.name in _AGENTLIGHTNING_SPANS or span.name.startswith(names.REWARD_SPAN_PREFIX):
+        return True
+    return not span.attributes.keys().isdisjoint(_GIVING_TO_OTHERS)
 
 
 def _with(reward: RecordedReward | BadReward, **fields: object) -> RecordedReward | BadReward:
@@ -228,7 +238,7 @@ def _agentlightning(span: Span, time_ns: int) -> Iterator[RecordedReward | BadRe
                 yield _reward(reward_name, entry.get("value"), time_ns, "agentlightning", response_id=response_id)
         if REWARD_NAME in span.attributes:
             yield _reward(REWARD_NAME, span.attributes[REWARD_NAME], time_ns, "agentlightning", response_id=response_id)
-    for name in reader.names.among(_AGENTOPS_OUTPUTS):
+    for name in reader.families.among(_AGENTOPS_OUTPUTS):
         output = values.mapping(reader.structured(name)) or {}
         if output.get("type") == "reward" and output.get("value") is not None:
             yield _reward(REWARD_NAME, output["value"], time_ns, "agentlightning")

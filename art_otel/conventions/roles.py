@@ -5,14 +5,8 @@ and a server's own span about usage and latency is "other". So is our own span o
 may write a call onto it while it is current. The SDK drops a span's oldest attributes beyond its limit, which are the
 ones that name its role; then it is inferred from the others.
 
-Wrapper spans are LLM spans that are no request of their own: instrumentors of frameworks mark every method of an LLM
-class (LlamaIndex), write a stream's answer to a second span (Logfire), or repeat the response in one of its own
-(LiteLLM). A span whose content may have been hidden, dropped or cut is none of these: a call nobody may read stays a
-call.
-
-What to install beside an instrumentor that writes no span for a call, and what makes each record messages, is what they
-recorded, measured, their documentation, and docs/how-to/capture-content.md. Scopes are matched by prefix, of capture
-switches the longest first.
+What a role follows from is asked of the families of a span's names (`attribute_names`), so that the spans of one
+instrumentor are asked once.
 """
 
 import re
@@ -21,14 +15,13 @@ from itertools import chain
 from typing import Final
 
 from art_otel.attributes import REWARD, REWARD_SPAN_PREFIX, ROLLOUT_NAME, STEP_INDEX, UNTRAINED
-from art_otel.calls import InferenceCall
 from art_otel.conventions import values
-from art_otel.conventions.attributes import AttributeReader, names_of
+from art_otel.conventions.attribute_names import NameFamilies, families_of
+from art_otel.conventions.attributes import AttributeReader
 from art_otel.conventions.dialects import DIALECTS, genai, litellm, openinference, openllmetry, role_readers
 from art_otel.conventions.dialects.art import ART_OTEL
 from art_otel.conventions.dialects.dialect import Role
-from art_otel.conventions.dialects.litellm import RAW_SPAN
-from art_otel.conventions.dialects.openinference import INPUT_VALUE, OUTPUT_VALUE, SPAN_KIND
+from art_otel.conventions.dialects.openinference import OUTPUT_VALUE
 from art_otel.conventions.tool_spans import TOOL_NAME
 from art_otel.conventions.vocabulary import LIVE_OPERATIONS, operation, operation_of_name
 from art_otel.spans import Attributes, Span
@@ -116,29 +109,33 @@ _OURS: Final = frozenset({ROLLOUT_NAME, STEP_INDEX, UNTRAINED})
 """What our own spans have that are around calls: one of these."""
 
 
-def role_of(span: Span) -> Role:
-    """The role of a span: what it represents."""
-    if genai.OPERATION_NAME not in span.attributes and _is_unmarked(span):  # most calls name their operation
+def role_of(span: Span, families: NameFamilies | None = None) -> Role:
+    """The role of a span: what it represents. `families` are those of its names, where they were asked for before."""
+    families = families_of(span.attributes) if families is None else families
+    if genai.OPERATION_NAME not in families and _is_unmarked(span, families):  # most calls name their operation
         return "other"
-    role = _named_role(span)
+    role = _named_role(span, families)
     if role == "tool" and span.attributes.get(TOOL_NAME) == _MERGED_TOOLS:
         return "other"
     if role != "inference":
         return role
-    if _is_ours(span) or prepares(span.attributes):
+    if _is_ours(span) or prepares(span.attributes, families):
         return "other"
     if _is_fetch(span):
         return "retrieval"
-    if span.scope.name in _SELF_TRACING and _is_uncaptured(span):
+    if span.scope.name in _SELF_TRACING and _is_uncaptured(span, families):
         return "uncaptured"
-    if span.name == litellm.RAW_SPAN and not litellm.has_answer(span.attributes):
-        return "inference" if any(name.startswith(_CONTENT_PREFIXES) for name in span.attributes) else "other"
+    if span.name == litellm.RAW_SPAN and not litellm.has_answer(span.attributes, families):
+        return "inference" if families.starting(_CONTENT_PREFIXES) else "other"
     return "inference"
 
 
 def has_call_attributes(span: Span) -> bool:
     """Whether our own span that is no call has attributes of one, which an instrumentor wrote onto it."""
-    return _is_ours(span) and not _is_unmarked(span) and _named_role(span) == "inference"
+    if not _is_ours(span):
+        return False
+    families = families_of(span.attributes)
+    return not _is_unmarked(span, families) and _named_role(span, families) == "inference"
 
 
 def _is_ours(span: Span) -> bool:
@@ -146,11 +143,11 @@ def _is_ours(span: Span) -> bool:
     return span.scope.name == ART_OTEL and not _OURS.isdisjoint(span.attributes)
 
 
-def _is_unmarked(span: Span) -> bool:
+def _is_unmarked(span: Span, families: NameFamilies) -> bool:
     """Whether nothing on the span can name a role, as on most spans of an application."""
     if span.dropped_attributes_count or span.name.startswith(_AGENT_SPAN_PREFIX):
         return False
-    return not may_have_role(span.attributes)
+    return not families.starting(_ROLE_PREFIXES)
 
 
 def may_have_role(names: Iterable[str]) -> bool:
@@ -183,14 +180,14 @@ def agent_name(span: Span) -> str | None:
     return named or None
 
 
-def _named_role(span: Span) -> Role:
+def _named_role(span: Span, families: NameFamilies) -> Role:
     """Return the role that the span's conventions name, else the one that its other attributes show."""
-    return _stated_role(span) or _inferred_role(span)
+    return _stated_role(span, families) or _inferred_role(span, families)
 
 
-def _stated_role(span: Span) -> Role | None:
+def _stated_role(span: Span, families: NameFamilies) -> Role | None:
     """The role that the span's conventions name; the first that names one wins."""
-    for role in names_of(span.attributes).memo(role_readers):
+    for role in families.memo(role_readers):
         if (named_role := role(span)) is not None:
             return named_role
     if (named_role := _operation_role(span.attributes)) is not None:
@@ -211,11 +208,11 @@ def _operation_role(attributes: Attributes) -> Role | None:
     return None if named is None else _OPERATIONS.get(operation(named.lower()))
 
 
-def _inferred_role(span: Span) -> Role:
+def _inferred_role(span: Span, families: NameFamilies) -> Role:
     """The role of a span that names none, by its span name and by the attributes that are left."""
     reader = AttributeReader(span.attributes)
     names_operation = genai.OPERATION_NAME in span.attributes
-    if _shows_messages(span) and not (names_operation and span.kind not in _MAY_BE_CLIENT):
+    if _shows_messages(span, families) and not (names_operation and span.kind not in _MAY_BE_CLIENT):
         return "inference"
     if names_operation:
         return "other"
@@ -223,46 +220,48 @@ def _inferred_role(span: Span) -> Role:
     is_instrumentor = _INSTRUMENTORS.match(span.scope.name) is not None
     if span.kind not in _MAY_BE_CLIENT and not is_instrumentor and span.name != litellm.RAW_SPAN:
         return "other"
-    if span.name == litellm.RAW_SPAN and litellm.has_answer(span.attributes):
+    if span.name == litellm.RAW_SPAN and litellm.has_answer(span.attributes, families):
         return "inference"
     has_request = reader.text(genai.REQUEST_MODEL, *genai.PROVIDERS) is not None
     names_agent = operation_name is None and reader.text(AGENT_NAME, openinference.AGENT_NAME) is not None
-    has_answer = not names_agent and any(map(_COMPLETION_NAMES.match, span.attributes))
+    has_answer = not names_agent and families.memo(_names_completion)
     lost_names = operation_name is not None and is_instrumentor and span.dropped_attributes_count > 0
-    if not (has_request or has_answer or lost_names) or _is_evaluation(span):
+    if not (has_request or has_answer or lost_names) or _is_evaluation(span, families):
         return "other"
     return "inference" if operation_name is None else _OPERATIONS.get(operation_name, "other")
 
 
-def _shows_messages(span: Span) -> bool:
+def _names_completion(families: NameFamilies) -> bool:
+    return any(map(_COMPLETION_NAMES.match, families.starting("")))
+
+
+def _shows_messages(span: Span, families: NameFamilies) -> bool:
     """Whether a span has a model, a prompt and an answer (none where the request failed), and is no agent's."""
-    names = span.attributes
-    if genai.REQUEST_MODEL not in names or not {AGENT_NAME, openinference.AGENT_NAME}.isdisjoint(names):
+    if genai.REQUEST_MODEL not in families or families.among((AGENT_NAME, openinference.AGENT_NAME)):
         return False
-    is_asked = any(name.startswith(_PROMPT) for name in names)
-    is_answered = span.status == "error" or any(name.startswith(_ANSWER) for name in names)
-    return is_asked and is_answered and not _is_evaluation(span)
+    is_answered = span.status == "error" or bool(families.starting(_ANSWER))
+    return bool(families.starting(_PROMPT)) and is_answered and not _is_evaluation(span, families)
 
 
-def may_be_run(span: Span) -> bool:
+def may_be_run(span: Span, families: NameFamilies) -> bool:
     """Whether messages alone make an app's own span a call: around other calls it is that of their run."""
     if span.kind in _MAY_BE_CLIENT or _INSTRUMENTORS.match(span.scope.name):
         return False
-    return _stated_role(span) is None and _shows_messages(span)
+    return _stated_role(span, families) is None and _shows_messages(span, families)
 
 
-def _is_evaluation(span: Span) -> bool:
+def _is_evaluation(span: Span, families: NameFamilies) -> bool:
     """Whether the span gives a score to a response: it names that response and is no request for it."""
     if span.name.startswith(REWARD_SPAN_PREFIX) and REWARD in span.attributes:
         return True
-    return any(name.startswith(_EVALUATION_PREFIX) for name in span.attributes)
+    return bool(families.starting(_EVALUATION_PREFIX))
 
 
-def _is_uncaptured(span: Span) -> bool:
+def _is_uncaptured(span: Span, families: NameFamilies) -> bool:
     """Whether a client traced its call on its own: in a trace of its own, without what was sent and sampled."""
     if span.parent_span_id is not None or span.events:
         return False
-    return not any(name.startswith((*_CONTENT_PREFIXES, "art.")) for name in span.attributes)
+    return not families.starting((*_CONTENT_PREFIXES, "art."))
 
 
 def _is_fetch(span: Span) -> bool:
@@ -279,93 +278,13 @@ def _is_fetch(span: Span) -> bool:
 _INTERACTION_FETCH: Final = "InteractionsResource.get"
 """The end of the name of OpenInference's spans of Gemini's interactions that were fetched."""
 
-_HIDDEN: Final = "__REDACTED__"
-"""What OpenInference writes in place of content that it was told to hide."""
-
 _REQUEST: Final = '{"messages":'
 """How a request body begins, and no response."""
 
-_RECORDERS: Final = tuple(dialect.recorder for dialect in DIALECTS if dialect.recorder is not None)
 _ANSWERED: Final = ("llm.output_messages.", "llm.token_count.")
 
 
-def prepares(attributes: Attributes) -> bool:
+def prepares(attributes: Attributes, families: NameFamilies) -> bool:
     """Whether a span's output is a request, which another span makes."""
     output = attributes.get(OUTPUT_VALUE)
-    if not isinstance(output, str) or not output.startswith(_REQUEST):
-        return False
-    return not any(name.startswith(_ANSWERED) for name in attributes)
-
-
-def is_wrapper_method(span: Span, call: InferenceCall) -> bool:
-    """Whether the span shows the arguments of a method and nothing that only a call has."""
-    shown = span.attributes.get(INPUT_VALUE)
-    is_shown = isinstance(shown, str) and shown != _HIDDEN and SPAN_KIND in span.attributes
-    return is_shown and call.input_messages is None and _has_no_answer(call)
-
-
-def is_request_only(span: Span, call: InferenceCall) -> bool:
-    """Whether the span has a prompt, ended well, and has nothing of an answer."""
-    ended_well = span.end_ns is not None and not call.failed
-    asks = call.input_messages is not None and OUTPUT_VALUE not in span.attributes
-    return ended_well and asks and _has_no_answer(call)
-
-
-def recorder_of(span: Span) -> tuple[str, str]:
-    """Who recorded the span: the instrumentor, and which of its integrations, of which each may record one call."""
-    if span.name == RAW_SPAN:  # a copy of the response in its parent
-        return span.scope.name, RAW_SPAN
-    for name in _RECORDERS:
-        if name in span.attributes:
-            return span.scope.name, str(span.attributes[name])
-    return span.scope.name, ""
-
-
-def _has_no_answer(call: InferenceCall) -> bool:
-    facts = (call.choices, call.response_id, call.usage, call.prompt_token_ids)
-    return facts == (None,) * len(facts) and not call.gaps
-
-
-_OPENAI: Final = "openinference-instrumentation-openai or opentelemetry-instrumentation-openai"
-_LITELLM: Final = "openinference-instrumentation-litellm"
-_CREWAI: Final = f"{_OPENAI}, for a model that CrewAI reaches by LiteLLM {_LITELLM}"
-_SMOLAGENTS: Final = f"{_OPENAI}, for a LiteLLMModel {_LITELLM}"
-
-_CLIENTS: Final = {
-    "openinference.instrumentation.crewai": _CREWAI,
-    "opentelemetry.instrumentation.crewai": _CREWAI,
-    "opentelemetry.instrumentation.genai.crewai": _CREWAI,
-    "crewai": _CREWAI,
-    "autogen-core": _OPENAI,
-    "autogen ": _OPENAI,
-    "opentelemetry.instrumentation.genai.openai_agents": _OPENAI,
-    "opentelemetry.instrumentation.genai.smolagents": _SMOLAGENTS,
-}
-
-
-def client_instrumentor(scope: str) -> str | None:
-    """Name the client's instrumentor to install beside this scope's, if that records no LLM calls itself; else None.
-
-    A model of another vendor needs the instrumentor of its client instead.
-    """
-    return next((named for prefix, named in _CLIENTS.items() if scope.startswith(prefix)), None)
-
-
-_SWITCHES: Final[dict[str, str]] = {
-    ANTHROPIC_SDK: "ANTHROPIC_OPEN_TELEMETRY_TRACES_CONTENT_MODE=content",
-    "opentelemetry.instrumentation.genai.": "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=SPAN_ONLY",
-    "opentelemetry.instrumentation.google_genai": "OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental and"
-    " OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=SPAN_ONLY",
-    "opentelemetry.instrumentation.openai_v2": "OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental and"
-    " OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=SPAN_ONLY",
-    "opentelemetry.util.genai": "OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental and"
-    " OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=SPAN_ONLY",
-    "opentelemetry.instrumentation.": "TRACELOOP_TRACE_CONTENT=true",
-    "openinference.": "OPENINFERENCE_HIDE_INPUTS=false and OPENINFERENCE_HIDE_OUTPUTS=false",
-}
-
-
-def capture_switch(scope: str) -> str:
-    """The environment variables that make the instrumentor of this scope record messages."""
-    prefixes = [prefix for prefix in _SWITCHES if scope.startswith(prefix)]
-    return _SWITCHES[max(prefixes, key=len)] if prefixes else "its own switch for message content"
+    return isinstance(output, str) and output.startswith(_REQUEST) and not families.starting(_ANSWERED)

@@ -21,7 +21,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, get_args
 
 import msgspec
 
-from art_otel.calls import CallFacts, Logprobs, Message, RoutedExperts, TokenIds, WeightVersion
+from art_otel.calls import CallFacts, Logprobs, Message, RoutedExperts, TokenIds, ToolSet, WeightVersion
 from art_otel.errors import StoreError
 from art_otel.spans import Value
 from art_otel.trajectories import (
@@ -146,7 +146,7 @@ class RowSource(NamedTuple):
 
 def row_source(trajectory: Trajectory, *, with_traces: bool = False) -> RowSource:
     """The source of a trajectory's row. Raises ValueError, TypeError or LookupError for values that are no JSON."""
-    toolsets: SharedTexts[tuple[Value, ...]] = SharedTexts()
+    toolsets: SharedTexts[Sequence[Value]] = SharedTexts()
     objects: SharedTexts[dict[str, Value]] = SharedTexts()
     message_nodes, message_positions = numbered(message_ends(trajectory.calls))
     token_nodes, token_positions = numbered(token_ends(trajectory.calls))
@@ -255,7 +255,7 @@ def _restore_calls(row: Fields) -> tuple[Call, ...]:
             Call(
                 **fields,
                 # Values of their own: an app may change what it gets.
-                tools=None if toolset is None else list_of(row["toolsets"][toolset]),
+                tools=None if toolset is None else ToolSet(row["toolsets"][toolset]),
                 env_state={} if env_state is None else object_of(row["objects"][env_state]),
                 extra={} if extra is None else object_of(row["objects"][extra]),
                 prompt_node=None if messages is None else node_at(prompt_node, messages, MESSAGE_ROOT),
@@ -420,7 +420,7 @@ _VALUE: Final[msgspec.json.Decoder[Value]] = msgspec.json.Decoder()
 
 def json_text(value: Value) -> str:
     """The value as JSON; NaN and infinities become null. Raises TypeError or ValueError for what is no JSON value."""
-    return _ENCODER.encode(value).decode()
+    return value.json if isinstance(value, ToolSet) else _ENCODER.encode(value).decode()
 
 
 def value_text(value: Value) -> str | None:

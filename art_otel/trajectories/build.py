@@ -5,6 +5,7 @@ give to them. The steps run in this order:
 
     for the group
       build_tree               spans             -> each span once, below its parent, with comparable start times
+      families_of              names             -> families of names, without the indices of lists (see `conventions`)
       role_of                  span              -> LLM call, agent, tool, or something else
       correlate_logs           log records       -> log records by span
       assign_rollouts          tree              -> the rollout of each span
@@ -22,13 +23,14 @@ Invariant: the outcome depends on the set of records only, not on their order, t
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Final
 
 import msgspec
 
 from art_otel.attributes import EXTRA, PROMPT
-from art_otel.calls import CallFacts
-from art_otel.conventions import RecordedMessage, Role, may_be_run, rewards_of, role_of
+from art_otel.calls import CallFacts, ToolSet
+from art_otel.conventions import NameFamilies, RecordedMessage, Role, families_of, may_be_run, rewards_of, role_of
 from art_otel.spans import LogRecord, Quarantined, Span, SpanKey, SpanTree, Value, build_tree
 from art_otel.trajectories.accounting import (
     AssembledGroup,
@@ -104,10 +106,11 @@ def _assemble(
     rollout_attributes: Sequence[str] = (),
 ) -> tuple[Trajectory, ...]:
     tree = build_tree(group.spans)
-    roles = _find_roles(tree)
+    families = {key: families_of(span.attributes) for key, span in tree.spans.items()}
+    roles = _find_roles(tree, families)
     logs = correlate_logs(group.logs, tree, roles)
     assignment = assign_rollouts(tree, roles, rollout_spans, rollout_attributes)
-    recorded = record_calls(assignment.rollouts, tree, roles, logs.of_spans)
+    recorded = record_calls(assignment.rollouts, tree, roles, logs.of_spans, families)
     attribution = deliver_rewards(
         AttributionContext(
             tree=tree,
@@ -139,11 +142,11 @@ def _assemble(
     return trajectories
 
 
-def _find_roles(tree: SpanTree) -> dict[SpanKey, Role]:
+def _find_roles(tree: SpanTree, families: Mapping[SpanKey, NameFamilies]) -> dict[SpanKey, Role]:
     """The role of each span; one of an app that shows messages and is around calls is no call itself."""
-    roles: dict[SpanKey, Role] = {key: role_of(span) for key, span in tree.spans.items()}
+    roles: dict[SpanKey, Role] = {key: role_of(span, families[key]) for key, span in tree.spans.items()}
     calls = [key for key, role in roles.items() if role == "inference"]
-    runs = {key for key in calls if may_be_run(tree.spans[key])}
+    runs = {key for key in calls if may_be_run(tree.spans[key], families[key])}
     for call in calls if runs else ():
         above = tree.parents.get(call)
         while above is not None:
@@ -226,11 +229,22 @@ def _with_prompt_outcomes(metadata: Mapping[str, Value], calls: Iterable[CallFac
 
 def _tool_definitions(calls: Iterable[CallFacts]) -> tuple[Value, ...]:
     """Every tool definition of any call, in the order of first use, as values of their own."""
-    definitions: dict[bytes, bytes] = {}
+    texts: dict[str, None] = {}
+    last: Sequence[Value] | None = None
     for call in calls:
-        for tool in call.tools or ():
-            definitions.setdefault(msgspec.json.encode(tool, order="deterministic"), msgspec.json.encode(tool))
-    return tuple(map(msgspec.json.decode, definitions.values()))
+        if call.tools is not None and call.tools is not last:
+            last = call.tools
+            texts[last.json if isinstance(last, ToolSet) else msgspec.json.encode(last).decode()] = None
+    return ToolSet(_united(tuple(texts))).decode() if texts else ()
+
+
+@lru_cache(maxsize=64)
+def _united(texts: tuple[str, ...]) -> str:
+    """The definitions of these tool sets, each once."""
+    once: dict[bytes, Value] = {}
+    for definition in (definition for text in texts for definition in ToolSet(text)):
+        once.setdefault(msgspec.json.encode(definition, order="deterministic"), definition)
+    return msgspec.json.encode([*once.values()]).decode()
 
 
 def _has_nothing_to_build(group: SpanGroup, rollout_spans: Sequence[str]) -> bool:

@@ -168,8 +168,10 @@ def find_incomplete(evidence: Evidence, tree: SpanTree) -> dict[str, int]:
     ]
     gaps = count_gaps(calls)
     dropped = sum(span.dropped_attributes_count > 0 for span in losing)
+    begun_calls = {} if root is None else calls_counted_on(root)
+    span_count = None if root is None else spans_counted_on(root)
     # A rollout that counted its spans, and has them all, lost no call: then the app wrote the answer itself.
-    is_counted = root is not None and (spans_counted_on(root) is not None or bool(calls_counted_on(root)))
+    is_counted = span_count is not None or bool(begun_calls)
     counts = {
         MISSING_ROOT: int(root is None),
         MISSING_PARENT: _lost_parents(evidence, tree) if tree.orphans else 0,
@@ -180,13 +182,14 @@ def find_incomplete(evidence: Evidence, tree: SpanTree) -> dict[str, int]:
         UNREAD_REQUEST: sum(_is_unread(span, evidence, tree) for span in spans),
         EVENTS_DROPPED: sum(span.dropped_events_count for span in losing),
         **({} if is_counted else _count_unsampled(evidence.lineage)),
-        SPANS_MISSING: _missing_spans(root, spans),
+        SPANS_MISSING: 0 if root is None else _missing_spans(root, spans, span_count, begun_calls),
         SPANS_UNASSIGNED: evidence.unassigned,
         SPAN_QUARANTINED: evidence.lost_spans,
         VALUE_QUARANTINED: evidence.lost_values,
         BAD_REWARD: evidence.bad_rewards,
     }
-    return {reason: counts[reason] for reason in sorted(counts, key=_ORDER.__getitem__) if counts[reason]}
+    missing = [reason for reason, count in counts.items() if count]
+    return {reason: counts[reason] for reason in sorted(missing, key=_ORDER.__getitem__)}
 
 
 def _lost_parents(evidence: Evidence, tree: SpanTree) -> int:
@@ -253,17 +256,18 @@ def _is_unread(span: Span, evidence: Evidence, tree: SpanTree) -> bool:
     return key is None
 
 
-def _missing_spans(root: Span | None, spans: Iterable[Span]) -> int:
+def _missing_spans(root: Span, spans: Iterable[Span], span_count: int | None, begun_calls: Mapping[str, int]) -> int:
     """How many spans of the rollout are missing below its own span, as far as that counted them."""
-    if root is None:
+    if span_count is None and not begun_calls:
         return 0
     below = [span for span in spans if span is not root]
     missing = sum(
         max(0, began - sum(may_be_instance(span.resource, gateway) for span in below))
-        for gateway, began in calls_counted_on(root).items()
+        for gateway, began in begun_calls.items()
     )
-    expected = spans_counted_on(root)
-    return missing if expected is None else missing + max(0, expected - sum(_is_counted(span, root) for span in below))
+    if span_count is None:
+        return missing
+    return missing + max(0, span_count - sum(_is_counted(span, root) for span in below))
 
 
 def _is_counted(span: Span, root: Span) -> bool:

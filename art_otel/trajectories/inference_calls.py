@@ -25,6 +25,7 @@ import msgspec
 from art_otel import attributes
 from art_otel.calls import Gap, InferenceCall, Message
 from art_otel.conventions import (
+    NameFamilies,
     Role,
     agent_name,
     failure_kind,
@@ -85,13 +86,18 @@ class RecordedCalls(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _TreeContext(NamedTuple):
-    """A tree with its roles, log records, ancestry and step data."""
+    """A tree with its roles, log records, families of names, ancestry and step data."""
 
     tree: SpanTree
     roles: Mapping[SpanKey, Role]
     logs: Mapping[SpanKey, Sequence[LogRecord]]
+    families: Mapping[SpanKey, NameFamilies]
     ancestry: Ancestry
     steps: "StepData"
+
+    def parse(self, key: SpanKey) -> InferenceCall:
+        """Parse the call that a span and its log records describe."""
+        return parse_call(self.tree.spans[key], self.logs.get(key, ()), self.families[key])
 
 
 def record_calls(
@@ -99,19 +105,25 @@ def record_calls(
     tree: SpanTree,
     roles: Mapping[SpanKey, Role],
     logs: Mapping[SpanKey, Sequence[LogRecord]],
+    families: Mapping[SpanKey, NameFamilies],
 ) -> dict[RolloutSpans, RecordedCalls]:
     """Parse the inference spans of each rollout of a tree and merge those that describe one request."""
     roots = {key for rollout in rollouts for key in rollout.root_keys}
-    context = _TreeContext(tree=tree, roles=roles, logs=logs, ancestry=Ancestry(tree, roles, roots), steps=StepData())
+    context = _TreeContext(
+        tree=tree,
+        roles=roles,
+        logs=logs,
+        families=families,
+        ancestry=Ancestry(tree, roles, roots),
+        steps=StepData(),
+    )
     return {rollout: _record(rollout, context) for rollout in rollouts}
 
 
 def _record(rollout: RolloutSpans, context: _TreeContext) -> RecordedCalls:
     tree = context.tree
     inference = sorted([(tree.starts[key], key) for key in rollout.keys if context.roles[key] == "inference"])
-    parsed = _without_assumed_reasons(
-        {key: parse_call(tree.spans[key], context.logs.get(key, ())) for _, key in inference}, tree
-    )
+    parsed = _without_assumed_reasons({key: context.parse(key) for _, key in inference}, tree)
     calls: list[InferenceCall] = []
     call_of: dict[SpanKey, str] = {}
     tools = [tree.spans[key] for key in rollout.keys if context.roles[key] == "tool"]
@@ -143,7 +155,7 @@ def _without_reasons(call: InferenceCall) -> InferenceCall:
 def _fetched(rollout: RolloutSpans, context: _TreeContext) -> list[InferenceCall]:
     """What fetches of stored responses brought, in the order of their start."""
     keys = sorted([(context.tree.starts[key], key) for key in rollout.keys if context.roles[key] == "retrieval"])
-    return [parse_call(context.tree.spans[key], context.logs.get(key, ())) for _, key in keys]
+    return [context.parse(key) for _, key in keys]
 
 
 def with_fetched_answers(
@@ -315,7 +327,7 @@ class DeduplicatedCall(NamedTuple):
 
 def find_calls(parsed: Mapping[SpanKey, InferenceCall], tree: SpanTree, ancestry: Ancestry) -> list[DeduplicatedCall]:
     """Find the calls that the inference spans of a rollout describe; both are in the order of their start."""
-    if _is_each_one_call(parsed, tree, ancestry):
+    if len(parsed) == 1 or _is_each_one_call(parsed, tree, ancestry):
         return [DeduplicatedCall(call, (tree.spans[key],)) for key, call in parsed.items()]
     groups = DuplicateGroups(read_recordings(parsed, tree, ancestry), tree)
     for rule in RULES:

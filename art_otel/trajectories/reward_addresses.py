@@ -18,7 +18,16 @@ from typing import Final, TypeAlias
 import msgspec
 
 from art_otel import attributes
-from art_otel.conventions import BadReward, RecordedReward, has_response, integer, rewards_of, rewards_of_log, role_of
+from art_otel.conventions import (
+    BadReward,
+    RecordedReward,
+    has_response,
+    integer,
+    may_give_to_others,
+    rewards_of,
+    rewards_of_log,
+    role_of,
+)
 from art_otel.spans import Attributes, LogRecord, Span, SpanKey
 from art_otel.trajectories.span_context import declared_id, is_marked_root, is_reward_span
 
@@ -176,6 +185,8 @@ class ExternalReward(AddressedReward, frozen=True, kw_only=True, gc=False):
 
 def external_rewards(record: Span | LogRecord) -> Iterator[ExternalReward]:
     """Copy the rewards whose target may be in another trace than the record, once per trace that the span links to."""
+    if isinstance(record, Span) and not record.links and not may_give_to_others(record):
+        return  # as of most spans
     for addressed in addressed_rewards(record):
         if isinstance(addressed, BadReward):
             continue

@@ -370,7 +370,7 @@ def make_reward(recorded: RecordedReward, target: Target, context: AttributionCo
         token_start=recorded.token_start,
         token_end=recorded.token_end,
     )
-    return fit_part(reward, context.calls.get((target.rollout, span_id)))
+    return fit_part(reward, context.calls.get((target.rollout, span_id))) if _is_of_part(reward) else reward
 
 
 def fit_part(reward: Reward, call: InferenceCall | None) -> Reward | BadReward:

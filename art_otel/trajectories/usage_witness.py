@@ -253,7 +253,7 @@ class _Rollout:
             or any(map(_is_more, (*(call.input_messages or ()), *(choice.message for choice in call.choices or ()))))
         )
 
-    def _tools_of(self, call: InferenceCall) -> tuple[Value, ...] | None:
+    def _tools_of(self, call: InferenceCall) -> Sequence[Value] | None:
         """The definitions that the server had, as far as they are known.
 
         A recorder that wrote them for no call of a rollout in which tools are called does not write them.

@@ -235,7 +235,8 @@ def with_conversation_gaps(calls: Sequence[InferenceCall], numbers: PrefixNumber
         new = [] if is_recorded and _is_refused(call) else [*_unknown_content(call), *_lost_tool_calls(call)]
         if new:
             gaps[index] = new
-    for index, gap in (*find_broken_prompts(calls), *find_lost_compactions(calls), *find_compacted(calls)):
+    between = (*find_lost_compactions(calls), *find_compacted(calls)) if len(calls) > 1 else ()
+    for index, gap in (*find_broken_prompts(calls), *between):
         gaps.setdefault(index, []).append(gap)
     if numbers is not None:
         for index, position in find_repeated_with_more(calls, numbers):

@@ -260,6 +260,12 @@ def test_parameters_that_are_null_were_not_given():
     assert openinference({"model": "m", "messages": [], "tools": None}).tools == ()
 
 
+def test_calls_with_the_same_tools_share_one_set():
+    first, second = (openinference({"model": "m", "messages": [], "tools": [{"name": "f"}], "n": n}) for n in (1, 2))
+    assert first.tools is second.tools
+    assert first.tools == ({"type": "function", "function": {"name": "f"}},)
+
+
 def test_tools_of_a_body_that_cannot_be_read_are_unknown():
     found = openinference({"model": "m", "messages": [], "tools": [5]})
     assert (found.tools, unread(found)) == (None, ("input.value",))

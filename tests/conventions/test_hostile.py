@@ -209,7 +209,7 @@ def holds_its_laws(call):
 
 def plain(call: InferenceCall):
     found = msgspec.structs.asdict(call)
-    found |= {"prompt_token_ids": list(call.prompt_token_ids or ())}
+    found |= {"prompt_token_ids": list(call.prompt_token_ids or ()), "tools": list(call.tools or ())}
     found["choices"] = [
         {
             **msgspec.structs.asdict(choice),

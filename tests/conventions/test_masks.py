@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from art_otel.calls import Message, ToolCall
-from art_otel.conventions.attributes import SpanRecording, names_of
+from art_otel.conventions.attribute_names import AttributeNames
+from art_otel.conventions.attributes import SpanRecording
 from art_otel.conventions.masks import (
     COLLECTOR_REDACTION,
     HASH,
@@ -66,7 +67,7 @@ SAID = (
 
 def recorded(attributes=None, **fields):
     one = span(attributes or {}, **fields)
-    return SpanRecording(one, (), names_of(one.attributes))
+    return SpanRecording(one, (), AttributeNames(one.attributes))
 
 
 def masked(prompt=(), answers=(), attributes=None):
@@ -158,10 +159,10 @@ def test_nothing_else_is_a_sign(attributes):
 
 def test_events_and_log_records_show_signs_too():
     one = span({}, events=())
-    assert signs_of(SpanRecording(one, (log("e", attributes={"redaction.body.masked.count": 1}),), names_of({}))) == {
-        COLLECTOR_REDACTION
-    }
-    assert signs_of(SpanRecording(one, (), names_of({}))) == NO_SIGNS
+    assert signs_of(
+        SpanRecording(one, (log("e", attributes={"redaction.body.masked.count": 1}),), AttributeNames({}))
+    ) == {COLLECTOR_REDACTION}
+    assert signs_of(SpanRecording(one, (), AttributeNames({}))) == NO_SIGNS
 
 
 def test_where_one_message_is_a_mask_the_others_that_contain_it_are_masked():

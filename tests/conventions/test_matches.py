@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from art_otel.conventions import parse_call
-from art_otel.conventions.attributes import SpanRecording, names_of
+from art_otel.conventions.attribute_names import AttributeNames
+from art_otel.conventions.attributes import SpanRecording
 from art_otel.conventions.dialects import DIALECTS
 from art_otel.conventions.facts import NO_FACTS
 from tests.conventions.builders import event, log, span
@@ -15,12 +16,12 @@ from tests.conventions.test_hostile import logs_of_anything, spans_of_anything
 
 def asked(convention, one, records=()):
     """What it knows, asked or not, and whether it is asked."""
-    names = names_of(one.attributes)
+    names = AttributeNames(one.attributes)
     found = convention.read(SpanRecording(one, records, names), NO_FACTS)
     told = NO_FACTS if found is None else msgspec.structs.replace(found, conventions=())
     if not convention.shown_by:
         return told, bool(one.events or records)
-    return told, bool(names.starting(convention.shown_by))
+    return told, bool(names.families.starting(convention.shown_by))
 
 
 @settings(deadline=None)

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from art_otel.conventions.attributes import REMEMBERED_PREFIX_LENGTH as REMEMBERED_LENGTH
-from art_otel.conventions.attributes import REMEMBERED_PREFIXES as REMEMBERED
-from art_otel.conventions.attributes import PrefixCache
 from art_otel.conventions.bodies import messages
+from art_otel.conventions.prefix_cache import REMEMBERED_PREFIX_LENGTH as REMEMBERED_LENGTH
+from art_otel.conventions.prefix_cache import REMEMBERED_PREFIXES as REMEMBERED
+from art_otel.conventions.prefix_cache import PrefixCache
 
 
 def told(found):

@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from art_otel.conventions import agent_name, has_call_attributes, role_of, roles, span_env_state, span_extra
+from art_otel.conventions import (
+    agent_name,
+    families_of,
+    has_call_attributes,
+    role_of,
+    roles,
+    span_env_state,
+    span_extra,
+)
 from art_otel.conventions.dialects import art, litellm
 from art_otel.tracing.api.context import SCOPE
 from tests.conventions.builders import call, event, span
@@ -258,6 +266,7 @@ KINDS = st.sampled_from(["client", "internal", "unspecified"])
 @given(NAMED, NAMES, SCOPES, KINDS, st.integers(0, 1))
 def test_an_unmarked_span_has_no_role_by_any_convention(attributes, name, scope, kind, dropped):
     plain = span(attributes, name=name, scope=scope, kind=kind, dropped_attributes_count=dropped)
-    if roles._is_unmarked(plain):
-        assert roles._named_role(plain) == "other"
-    assert (role_of(plain) == "other") or not roles._is_unmarked(plain)
+    families = families_of(attributes)
+    if roles._is_unmarked(plain, families):
+        assert roles._named_role(plain, families) == "other"
+    assert (role_of(plain) == "other") or not roles._is_unmarked(plain, families)

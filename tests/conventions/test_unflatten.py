@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from art_otel.conventions.attributes import MAX_NAME, AttributeNames, AttributeReader, names_of, unflatten
+from art_otel.conventions.attribute_names import MAX_NAME
+from art_otel.conventions.attributes import AttributeReader, unflatten
 from tests.conventions.builders import call
 from tests.gaps import unread
 
@@ -75,12 +76,6 @@ def leaves(value):
             yield from leaves(inner)
     else:
         yield value
-
-
-def test_names_are_looked_at_once():
-    names = names_of(["p.0.a", "q"])
-    assert names.lists is names_of(["p.0.a", "q"]).lists
-    assert AttributeNames(("q",)).lists == {}
 
 
 WORDS = st.sampled_from(["q", "a", '[{"type": "text", "text": "x"}]', ""])

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from art_otel.conventions.attributes import SpanRecording, names_of
+from art_otel.conventions.attribute_names import AttributeNames
+from art_otel.conventions.attributes import SpanRecording
 from art_otel.conventions.value_limits import LIMITS, cut_values
 from tests.conventions.builders import call, event, span
 
@@ -44,7 +45,7 @@ DOCUMENTED = [
 
 def cut(attributes, events=()):
     one = span(attributes, events=events)
-    return {found.name for found in cut_values(SpanRecording(one, (), names_of(attributes)))}
+    return {found.name for found in cut_values(SpanRecording(one, (), AttributeNames(attributes)))}
 
 
 def cut_as(limit, cutter, text):
@@ -120,7 +121,7 @@ def test_what_is_beside_the_content_is_not_named_and_still_shows_the_limit():
 
 def test_a_cut_text_says_what_of_the_call_it_holds():
     attributes = {FLATTENED[0]: text_of(1000, 1), FLATTENED[2]: text_of(1000, 2)}
-    found = cut_values(SpanRecording(span(attributes), (), names_of(attributes)))
+    found = cut_values(SpanRecording(span(attributes), (), AttributeNames(attributes)))
     assert [one.field for one in found] == ["prompt", "answer"]
     assert all(one.evidence.startswith(one.name) and "1,000 bytes" in one.evidence for one in found)
 

@@ -59,4 +59,4 @@ def test_no_spoiled_value_raises(random):
     role_of(one)
     tool_facts(one)
     call = parse_call(one)
-    msgspec.json.encode([call.parameters, call.tools, call.input_messages])
+    msgspec.json.encode([call.parameters, list(call.tools or ()), call.input_messages])

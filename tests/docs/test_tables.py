@@ -12,7 +12,7 @@ import pytest
 from art_otel import attributes
 from art_otel.attributes import RewardSource
 from art_otel.conventions.dialects import _PREFIXES, DIALECTS
-from art_otel.conventions.roles import _SWITCHES
+from art_otel.conventions.recommended_setup import _SWITCHES
 from art_otel.sources import all_formats
 from art_otel.spans import QuarantineReason
 from art_otel.store import ConversionReport

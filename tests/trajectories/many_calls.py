@@ -169,6 +169,38 @@ def added_messages(n: int) -> list[Span]:
     return [msgspec.structs.replace(root, events=tuple(events)), *spans]
 
 
+def flattened(prompt: Sequence[str]) -> dict[str, str]:
+    """Messages in turns of a user and an assistant, one attribute for each of their fields."""
+    fields: dict[str, str] = {}
+    for at, content in enumerate(prompt):
+        message = f"llm.input_messages.{at}.message"
+        fields |= {f"{message}.role": ("user", "assistant")[at % 2], f"{message}.content": content}
+    return fields
+
+
+def flattened_call(number: int, start: int, prompt: Sequence[str], answer: str) -> Span:
+    """A call as OpenInference records one without bodies."""
+    known = {"openinference.span.kind": "LLM", "llm.model_name": "m", **flattened(prompt)}
+    known |= {"llm.output_messages.0.message.role": "assistant", "llm.output_messages.0.message.content": answer}
+    return made(number, "ChatCompletion", start, start + 1, scope="openinference.instrumentation", attributes=known)
+
+
+def flattened_prompts(n: int) -> list[Span]:
+    """Calls with prompts of many attributes, in four conversations at a time."""
+    calls: list[Span] = []
+    for i in range(n):
+        earlier = i // 4 % 12
+        prompt = [f"q{i % 4} of {i // 48}", *(f"{at} of {i // 48}" for at in range(2 * earlier))]
+        calls.append(flattened_call(10 + i, 10 + 2 * i, prompt, f"{2 * earlier} of {i // 48}"))
+    return rollout(n, *calls)
+
+
+def long_flattened_prompt(n: int) -> list[Span]:
+    """Two calls, of which the second goes on from n messages."""
+    prompt = [f"m{at}" for at in range(2 * (n // 2) + 1)]
+    return rollout(n, flattened_call(10, 10, prompt, "a"), flattened_call(11, 20, [*prompt, "a", "q"], "b"))
+
+
 SHAPES: dict[str, Make] = {
     "a tool id each": tools(lambda i: f"c{i}", lambda i: i),
     "one tool id": tools(lambda i: "c", lambda i: i),
@@ -201,4 +233,6 @@ SHAPES: dict[str, Make] = {
     "unsurrounded": unsurrounded,
     "late streams": late_streams,
     "added messages": added_messages,
+    "flattened prompts": flattened_prompts,
+    "one long flattened prompt": long_flattened_prompt,
 }

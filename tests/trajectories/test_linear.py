@@ -1,10 +1,14 @@
-"""No step is worse than n log n in the calls of a rollout, whatever ids are missing or repeated: operations counted."""
+"""No step is worse than n log n in the calls of a rollout, whatever ids are missing or repeated: operations counted.
+
+In the flattened shapes n is the messages of a prompt, or the calls with prompts of many attributes.
+"""
 
 import gc
 from itertools import pairwise
 
 import pytest
 
+from art_otel.conventions import attribute_names
 from art_otel.trajectories import SpanGroup, build_trajectories
 from tests.operations import operations
 from tests.trajectories.many_calls import SHAPES
@@ -14,8 +18,9 @@ MOST = 4.5
 
 
 def count(shape: str, calls: int) -> int:
-    """What it takes to build a rollout of so many calls, none of whose texts was read before."""
+    """What it takes to build a rollout of so many calls, none of whose texts and names was read before."""
     group = SpanGroup(spans=SHAPES[shape](calls))
+    attribute_names._SPLIT_NAMES.clear()
     gc.collect()
     return operations(build_trajectories, group)
 

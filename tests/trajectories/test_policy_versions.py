@@ -19,7 +19,6 @@ from art_otel.trajectories import (
     first_and_last_known,
     version_of,
 )
-
 from tests.conversions import convert_spans
 from tests.dumps import chat_span, make_span
 from tests.trajectories.calls import choice

@@ -21,8 +21,9 @@ from msgspec import Meta
 
 from art_otel.calls import Message, ToolCall, canonical_arguments
 from art_otel.conventions import values
-from art_otel.conventions.attributes import AttributeReader, PrefixCache
+from art_otel.conventions.attributes import AttributeReader
 from art_otel.conventions.bodies import parts
+from art_otel.conventions.prefix_cache import PrefixCache
 from art_otel.errors import ParseError
 from art_otel.spans import Value
 

@@ -5,7 +5,7 @@ Completions, Completions and Responses are told apart by their fields; Anthropic
 another shape gives no facts. A function is `{"type": "function", "function": {"name", "description", "parameters",
 "strict"}}`, without what is null, whether recorded nested (Chat Completions), flat (Responses, GenAI), with
 `input_schema` (Anthropic), `parameters_json_schema` (Gemini) or as Bedrock's `toolSpec`; other tools stay as they were.
-Every call has definitions of its own, which its reader may change.
+The definitions of a request are one `ToolSet` by their text, which is normalized once.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from art_otel.calls import Choice, Logprobs, Message, TokenIds, Usage
+from art_otel.calls import Choice, Logprobs, Message, TokenIds, ToolSet, Usage
 from art_otel.conventions import values
 from art_otel.conventions.attributes import AttributeReader
 from art_otel.conventions.bodies import messages
@@ -108,7 +108,7 @@ def _dropped(body: dict[str, Value]) -> list[str]:
     return [kind for kind in kinds if kind.endswith("_dropped")]  # OpenAI's are of reasoning, as templates drop it
 
 
-def read_tools(reader: AttributeReader, name: str, body: dict[str, Value]) -> tuple[Value, ...] | None:
+def read_tools(reader: AttributeReader, name: str, body: dict[str, Value]) -> ToolSet | None:
     """Read the tools of a request body, also of the older `functions`; None when it names none."""
     if not _names_tools(body):
         return None
@@ -326,26 +326,26 @@ def _server_prompt_ids(reader: AttributeReader, name: str, body: dict[str, Value
     return ids
 
 
-_DEFINITIONS: Final = msgspec.json.Decoder(tuple[dict[str, Value], ...])
-
-
-def parse_tools(value: Value) -> tuple[Value, ...]:
+def parse_tools(value: Value) -> ToolSet:
     """Parse the tool definitions of a list or its JSON text. Raises ParseError when it is no list of objects."""
-    return _DEFINITIONS.decode(_normalize(value)) if isinstance(value, str) else _parse_list(value)
+    try:
+        return _tool_set(value if isinstance(value, str) else msgspec.json.encode(value))
+    except (ValueError, TypeError, OverflowError, RecursionError):  # what no JSON can be
+        return _normalized(value)
 
 
-@lru_cache(maxsize=256)
-def _normalize(json_text: str) -> bytes:
-    """Parse definitions and write them as JSON again: most calls repeat them, and decoding costs a tenth of parsing."""
-    definitions, _ = values.decode(json_text)
-    return msgspec.json.encode(_parse_list(definitions))
+@lru_cache(maxsize=64)
+def _tool_set(json_text: str | bytes) -> ToolSet:
+    """The tools of a text: most calls repeat them, and normalizing costs ten times as much as finding them here."""
+    return _normalized(values.decode(json_text if isinstance(json_text, str) else json_text.decode())[0])
 
 
-def _parse_list(value: Value) -> tuple[Value, ...]:
+def _normalized(value: Value) -> ToolSet:
     definitions = values.items(value)
     if definitions is None:
         raise ParseError("", "is no list of tool definitions")
-    return tuple(parse_tool(tool) for definition in definitions for tool in _functions_of(definition))
+    parsed = [parse_tool(tool) for definition in definitions for tool in _functions_of(definition)]
+    return ToolSet(msgspec.json.encode(parsed).decode())
 
 
 def _functions_of(definition: Value) -> Iterator[Value]:

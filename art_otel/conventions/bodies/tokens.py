@@ -19,7 +19,7 @@ import msgspec
 
 from art_otel.calls import Logprobs, TokenIds
 from art_otel.conventions import values
-from art_otel.conventions.attributes import PrefixCache
+from art_otel.conventions.prefix_cache import PrefixCache
 from art_otel.errors import ParseError
 from art_otel.sampling import LogprobsMode
 from art_otel.spans import Value

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from itertools import chain
 from typing import Final
 
-from art_otel.conventions.attributes import AttributeNames
+from art_otel.conventions.attribute_names import NameFamilies
 from art_otel.conventions.dialects import (
     agentlightning,
     art,
@@ -81,19 +81,19 @@ DIALECTS: Final = (
 """Every dialect, the most trusted first: exact records, then parsed, then lossy ones."""
 
 
-def attribute_dialects(names: AttributeNames) -> tuple[Dialect, ...]:
+def attribute_dialects(families: NameFamilies) -> tuple[Dialect, ...]:
     """The dialects that may be on a span with these attributes and without events or log records."""
-    return tuple(dialect for dialect in DIALECTS if names.starting(dialect.shown_by))
+    return tuple(dialect for dialect in DIALECTS if families.starting(dialect.shown_by))
 
 
-def all_dialects(names: AttributeNames) -> tuple[Dialect, ...]:
+def all_dialects(families: NameFamilies) -> tuple[Dialect, ...]:
     """The dialects that may be on a span with these attributes and with events or log records."""
-    return tuple(dialect for dialect in DIALECTS if not dialect.shown_by or names.starting(dialect.shown_by))
+    return tuple(dialect for dialect in DIALECTS if not dialect.shown_by or families.starting(dialect.shown_by))
 
 
-def role_readers(names: AttributeNames) -> tuple[Callable[[Span], Role | None], ...]:
+def role_readers(families: NameFamilies) -> tuple[Callable[[Span], Role | None], ...]:
     """What tells the role of a span with these attributes, by the dialects that name one in their own words."""
-    return tuple(dialect.role for dialect in attribute_dialects(names) if dialect.role is not None)
+    return tuple(dialect.role for dialect in attribute_dialects(families) if dialect.role is not None)
 
 
 _PREFIXES: Final = (

@@ -15,7 +15,8 @@ import msgspec
 from art_otel import attributes as names
 from art_otel.calls import Choice, Gap, Message, StreamClose, TokenIds
 from art_otel.conventions import values
-from art_otel.conventions.attributes import AttributeNames, AttributeReader, SpanRecording
+from art_otel.conventions.attribute_names import NameFamilies
+from art_otel.conventions.attributes import AttributeReader, SpanRecording
 from art_otel.conventions.bodies.messages import join_assistant_messages, parse, read_messages
 from art_otel.conventions.bodies.openai_body import (
     note_server_side,
@@ -120,9 +121,9 @@ def span_extra(span: Span) -> dict[str, Value]:
     return _named_values(AttributeReader(span.attributes), names.EXTRA)
 
 
-def has_extras(present: AttributeNames) -> bool:
+def has_extras(families: NameFamilies) -> bool:
     """Whether a call has anything for `read_env_state`, `read_extra` and `read_gaps`."""
-    return bool(present.starting((names.ENV_STATE, names.EXTRA, names.SCRUBBED, names.MISSING)))
+    return bool(families.starting((names.ENV_STATE, names.EXTRA, names.SCRUBBED, names.MISSING)))
 
 
 def read_env_state(reader: AttributeReader) -> dict[str, Value]:
@@ -160,11 +161,12 @@ def read_logprobs_mode(span: Span) -> LogprobsMode | None:
 
 def _named_values(reader: AttributeReader, name: str) -> dict[str, Value]:
     """Merge the JSON object in attribute `name` with the attributes `name.<key>`, which win."""
-    names_below = reader.names.starting(name)
-    if not names_below:
+    families = reader.families.starting(name)
+    if not families:
         return {}
     prefix = f"{name}."
-    values_by_key = {key.removeprefix(prefix): reader.json_safe(key) for key in names_below if key.startswith(prefix)}
+    names_below = [key for key in reader.names.of(families) if key.startswith(prefix)]
+    values_by_key = {key.removeprefix(prefix): reader.json_safe(key) for key in names_below}
     return {**(values.mapping(reader.json_safe(name)) or {}), **values_by_key}
 
 
@@ -193,24 +195,24 @@ def _with_tokens(
 
     `prompt` are the ids of the prompt.
     """
-    for sampled in reader.names.memo(_completions):
+    for sampled in reader.families.memo(_completions):
         index = sampled.index
         if index is None:
             reader.mark_invalid(sampled.name)
             continue
         choice = _choice(reader, sampled, index, choices.get(index))
-        choices[index] = with_facts(reader, choice, prompt) if reader.names.memo(_has_facts) else choice
+        choices[index] = with_facts(reader, choice, prompt) if reader.families.memo(_has_facts) else choice
     return tuple([choices[index] for index in sorted(choices)]) or None
 
 
-def _has_facts(present: AttributeNames) -> bool:
+def _has_facts(families: NameFamilies) -> bool:
     return bool(
-        present.starting((names.WEIGHT_VERSIONS_PREFIX, names.ROUTED_EXPERTS_PREFIX, names.SAMPLING_MASK_PREFIX))
+        families.starting((names.WEIGHT_VERSIONS_PREFIX, names.ROUTED_EXPERTS_PREFIX, names.SAMPLING_MASK_PREFIX))
     )
 
 
-def _completions(present: AttributeNames) -> tuple[_Completion, ...]:
-    return tuple(map(_completion, present.starting(names.COMPLETION_TOKENS_PREFIX)))
+def _completions(families: NameFamilies) -> tuple[_Completion, ...]:
+    return tuple(map(_completion, families.starting(names.COMPLETION_TOKENS_PREFIX)))
 
 
 def _completion(name: str) -> _Completion:

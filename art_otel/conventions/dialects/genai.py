@@ -18,7 +18,8 @@ import msgspec
 from art_otel.attributes import GATEWAY_SCOPE
 from art_otel.calls import Choice, Gap, Message, Usage
 from art_otel.conventions import values
-from art_otel.conventions.attributes import AttributeNames, AttributeReader, SpanRecording
+from art_otel.conventions.attribute_names import NameFamilies, is_of_list
+from art_otel.conventions.attributes import AttributeReader, SpanRecording
 from art_otel.conventions.bodies.api_bodies import read_request, read_response
 from art_otel.conventions.bodies.messages import (
     decode_plain,
@@ -153,7 +154,7 @@ def response_id_of_details(log: LogRecord) -> str | None:
 
 def finish_reasons(recording: SpanRecording) -> tuple[str | None, ...]:
     """The finish reason of each choice, by the span's attribute: the messages may have none."""
-    for name in recording.names.memo(_finish_reason_names):
+    for name in recording.families.memo(_finish_reason_names):
         if (value := recording.span.attributes[name]) is not None:
             return (
                 tuple(map(finish_reason, values.strings(value))) if name == _FINISH_REASONS else (finish_reason(value),)
@@ -161,8 +162,8 @@ def finish_reasons(recording: SpanRecording) -> tuple[str | None, ...]:
     return ()
 
 
-def _finish_reason_names(names: AttributeNames) -> tuple[str, ...]:
-    return names.among(_FINISH_REASON_NAMES)
+def _finish_reason_names(families: NameFamilies) -> tuple[str, ...]:
+    return families.among(_FINISH_REASON_NAMES)
 
 
 def event_name(log: LogRecord) -> str | None:
@@ -181,7 +182,7 @@ def is_responses(span: Span) -> bool:
 
 def _facts(reader: AttributeReader, convention: str, span: Span) -> CallFacts | None:
     """Read attributes of the span or of a details event; None when there is nothing but the operation's name."""
-    attributes, layout = reader.attributes, reader.names.memo(layout_of)
+    attributes, layout = reader.attributes, reader.families.memo(layout_of)
     get, text = attributes.get, values.text
     responses = is_responses(span)
     operation_word = text(get(OPERATION_NAME)) or text(get(REQUEST_TYPE))
@@ -193,7 +194,7 @@ def _facts(reader: AttributeReader, convention: str, span: Span) -> CallFacts | 
         provider=text(get(PROVIDERS[0])) or text(get(PROVIDERS[1])),
         request_model=text(get(REQUEST_MODEL)),
         response_model=text(get("gen_ai.response.model")),
-        parameters=read_parameters(reader, layout.parameters),
+        parameters=read_parameters(reader, layout.parameters_in(reader)),
         tools=reader.parsed(TOOL_DEFINITIONS, parse_tools, get(TOOL_DEFINITIONS)),
         input_messages=_prompt(reader, span, responses=responses),
         choices=_choices(reader, span, responses=responses) if OUTPUT_MESSAGES in attributes else None,
@@ -391,6 +392,8 @@ class Layout(msgspec.Struct, frozen=True):
     """What follows from attribute names alone; it is computed once per set of attribute names."""
 
     parameters: tuple[Parameter, ...]
+    listed_parameters: tuple[str, ...]
+    """The families of parameters that are flattened."""
     usage: tuple[tuple[str, str], ...]
     """Fields of `Usage` and their attributes; the first attribute of a field wins."""
     stream: tuple[str, ...]
@@ -399,19 +402,27 @@ class Layout(msgspec.Struct, frozen=True):
     previous: tuple[str, ...]
     """The attributes that name an earlier response."""
 
+    def parameters_in(self, reader: AttributeReader) -> tuple[Parameter, ...]:
+        """The parameters of a span."""
+        if not self.listed_parameters:
+            return self.parameters
+        return (*self.parameters, *map(_parameter, reader.names.of(self.listed_parameters)))
 
-def layout_of(names: AttributeNames) -> Layout:
+
+def layout_of(families: NameFamilies) -> Layout:
     """Find the attributes by their names."""
+    requested = [
+        family
+        for family in families.starting(_REQUEST)
+        if family not in _NO_PARAMETERS and not family.startswith(FUNCTIONS)
+    ]
     return Layout(
-        parameters=tuple(
-            _parameter(name)
-            for name in names.starting(_REQUEST)
-            if name not in _NO_PARAMETERS and not name.startswith(FUNCTIONS)
-        ),
-        usage=tuple((count, name) for count, candidates in _USAGE.items() for name in names.among(candidates)),
-        stream=names.among(_STREAM),
-        has_first_chunk=bool(names.among(_FIRST_CHUNK)),
-        previous=names.among(_PREVIOUS_RESPONSE),
+        parameters=tuple(_parameter(family) for family in requested if not is_of_list(family)),
+        listed_parameters=tuple(filter(is_of_list, requested)),
+        usage=tuple((count, name) for count, candidates in _USAGE.items() for name in families.among(candidates)),
+        stream=families.among(_STREAM),
+        has_first_chunk=bool(families.among(_FIRST_CHUNK)),
+        previous=families.among(_PREVIOUS_RESPONSE),
     )
 
 

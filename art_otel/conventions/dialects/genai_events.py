@@ -275,7 +275,7 @@ _PARAMETERS: Final = "model_request_parameters"
 def read_list(recording: SpanRecording, trusted_facts: CallFacts) -> CallFacts | None:
     """Read the list; None where there is none, or a more trusted dialect has the prompt and the answer."""
     is_answered = trusted_facts.input_messages is not None and trusted_facts.choices is not None
-    if is_answered or _EVENTS not in recording.names or genai.REQUEST_MODEL not in recording.names:
+    if is_answered or _EVENTS not in recording.families or genai.REQUEST_MODEL not in recording.families:
         return None
     reader = recording.reader()
     entries = [values.mapping(entry) or {} for entry in values.items(reader.structured(_EVENTS)) or ()]

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from art_otel.calls import Choice, Message, Usage
+from art_otel.calls import Choice, Message, ToolSet, Usage
 from art_otel.conventions import values
 from art_otel.conventions.attributes import AttributeReader, SpanRecording
 from art_otel.conventions.bodies.openai_body import parse_tools, read_parameters, read_tools, read_usage
@@ -129,7 +129,7 @@ def _response(reader: AttributeReader) -> dict[str, Value] | None:
     return {**body, "output": [output] if values.items(output) is None else output}
 
 
-def _request(reader: AttributeReader) -> tuple[Value, tuple[Value, ...] | None]:
+def _request(reader: AttributeReader) -> tuple[Value, ToolSet | None]:
     """Tell what was asked from the tools that the LangChain handler put behind it."""
     value = _value(reader, _INPUT)
     entries = values.items(value)

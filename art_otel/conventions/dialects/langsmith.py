@@ -23,7 +23,7 @@ _COMPLETION: Final = "gen_ai.completion"
 
 def read(recording: SpanRecording, _trusted_facts: CallFacts) -> CallFacts | None:
     """Read what the run got and gave; None when it is no request or response."""
-    if _PROMPT not in recording.names and _COMPLETION not in recording.names:
+    if _PROMPT not in recording.families and _COMPLETION not in recording.families:
         return None
     reader = recording.reader()
     asked = read_input(reader, _PROMPT, _value(reader, _PROMPT))

@@ -13,7 +13,8 @@ from typing import Final
 import msgspec
 
 from art_otel.conventions import values
-from art_otel.conventions.attributes import AttributeNames, AttributeReader, SpanRecording, names_of
+from art_otel.conventions.attribute_names import NameFamilies
+from art_otel.conventions.attributes import AttributeReader, SpanRecording
 from art_otel.conventions.bodies.openai_body import read_response, read_tools
 from art_otel.conventions.facts import CallFacts
 from art_otel.errors import ParseError
@@ -28,18 +29,18 @@ _RESPONSE_FIELDS: Final = frozenset(
     {"id", "object", "model", "output", "usage", "status", "incomplete_details", "tools"}
     | {"conversation", "prompt", "truncation", "previous_response_id"}
 )
-_FIELD: Final = re.compile(rf"llm\.[^.]+\.({'|'.join(sorted(_FIELDS | _RESPONSE_FIELDS))})")
+_FIELD: Final = re.compile(rf"llm\.(?![0-9]+\.)[^.]+\.({'|'.join(sorted(_FIELDS | _RESPONSE_FIELDS))})")
 
 
-def has_answer(attributes: Attributes) -> bool:
+def has_answer(attributes: Attributes, families: NameFamilies) -> bool:
     """Whether a `raw_gen_ai_request` with these attributes has the answer of a response."""
-    fields = _fields(names_of(attributes))
+    fields = families.memo(_fields)
     return "choices" in fields or _is_response(fields, attributes)
 
 
-def _fields(names: AttributeNames) -> dict[str, str]:
+def _fields(families: NameFamilies) -> dict[str, str]:
     """The attribute of each field of a response body."""
-    return {match[1]: match[0] for name in names.starting("llm.") if (match := _FIELD.fullmatch(name))}
+    return {match[1]: match[0] for name in families.starting("llm.") if (match := _FIELD.fullmatch(name))}
 
 
 def _is_response(fields: dict[str, str], attributes: Attributes) -> bool:
@@ -51,7 +52,7 @@ def read(recording: SpanRecording, _trusted_facts: CallFacts) -> CallFacts | Non
     """Read the response body; None on other spans, and when there is none."""
     if recording.span.name != RAW_SPAN:
         return None
-    reader, fields = recording.reader(), recording.names.memo(_fields)
+    reader, fields = recording.reader(), recording.families.memo(_fields)
     if "choices" in fields:
         facts = read_response(reader, fields["choices"], _body(reader, fields, _FIELDS))
     elif _is_response(fields, reader.attributes):

@@ -65,7 +65,7 @@ def role(span: Span) -> Role | None:
 
 def read(recording: SpanRecording, _trusted_facts: CallFacts) -> CallFacts | None:
     """Read the bodies; None where there are none."""
-    if not recording.names.starting("gen_ai."):
+    if not recording.families.starting("gen_ai."):
         return None
     reader = recording.reader()
     if _MODEL_CONFIG in reader.attributes:

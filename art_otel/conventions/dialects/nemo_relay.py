@@ -10,7 +10,7 @@ Invariant: of a prompt its system messages and what begins with the last message
 from typing import Final
 
 from art_otel.conventions import values
-from art_otel.conventions.attributes import AttributeNames, AttributeReader, SpanRecording
+from art_otel.conventions.attributes import AttributeReader, SpanRecording
 from art_otel.conventions.bodies.recorded_values import read_input, read_output
 from art_otel.conventions.dialects.dialect import Dialect, Role
 from art_otel.conventions.facts import CallFacts, recorded_facts
@@ -41,17 +41,14 @@ def read(recording: SpanRecording, _trusted_facts: CallFacts) -> CallFacts | Non
     """Read the bodies of request and response; None where there are none."""
     reader = recording.reader()
     request = values.mapping(reader.structured(_REQUEST)) if _REQUEST in reader.attributes else None
-    response = {name.removeprefix(_RESPONSE): _field(reader, name) for name in recording.names.memo(_response_names)}
+    names = recording.names.of(recording.families.starting(_RESPONSE))
+    response = {name.removeprefix(_RESPONSE): _field(reader, name) for name in names}
     return recorded_facts(
         CONVENTION,
         reader,
         None if request is None else read_input(reader, _REQUEST, request),
         read_output(reader, _RESPONSE, response) if response else None,
     )
-
-
-def _response_names(names: AttributeNames) -> tuple[str, ...]:
-    return names.starting(_RESPONSE)
 
 
 def _field(reader: AttributeReader, name: str) -> Value:

@@ -11,13 +11,14 @@ tool calls, and reasoning beside a text; the list of the OpenAI Agents SDK. Cont
 """
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
-from art_otel.calls import Choice, Message, Usage
+from art_otel.calls import Choice, Message, ToolSet, Usage
 from art_otel.conventions import values
-from art_otel.conventions.attributes import AttributeNames, AttributeReader, SpanRecording, unflatten
+from art_otel.conventions.attributes import AttributeReader, SpanRecording, unflatten
 from art_otel.conventions.bodies import api_bodies
 from art_otel.conventions.bodies.messages import join_assistant_messages, messages_of, tool_call
 from art_otel.conventions.bodies.openai_body import (
@@ -61,9 +62,7 @@ _METADATA: Final = "metadata"
 _PREVIOUS_INTERACTION: Final = "previous_interaction_id"
 _INPUT: Final = "llm.input_messages"
 _OUTPUT: Final = "llm.output_messages"
-_TOOL_CALL: Final = re.compile(
-    r"llm\.(input|output)_messages\.\d+\.message\.tool_calls\.\d+\.tool_call\.function\.name"
-)
+_TOOL_CALL: Final = "0.message.tool_calls.0.tool_call.function.name"
 
 
 def read_raw(recording: SpanRecording, _trusted_facts: CallFacts) -> CallFacts | None:
@@ -124,7 +123,7 @@ def read_flattened(recording: SpanRecording, trusted_facts: CallFacts) -> CallFa
     reader, span = recording.reader(), recording.span
     parameters = values.mapping(reader.structured(_PARAMETERS)) or {}
     responses = span.name.lower() in _RESPONSES_SPANS
-    tells_more = _tells_more(trusted_facts, recording.names.memo(_count_tool_calls))
+    tells_more = _tells_more(reader, trusted_facts)
     if (
         trusted_facts.choices is not None
         and tells_more[1]
@@ -159,23 +158,21 @@ def _previous_interaction(reader: AttributeReader) -> str | None:
     return values.text((values.mapping(values.json_value(recorded)) or {}).get(_PREVIOUS_INTERACTION))
 
 
-def _count_tool_calls(names: AttributeNames) -> tuple[int, int]:
-    """How many tool calls the flattened prompt and the flattened completions have."""
-    called = [match[1] for name in names.starting("llm.") if (match := _TOOL_CALL.match(name))]
-    return called.count("input"), called.count("output")
-
-
-def _tells_more(trusted: CallFacts, tool_calls: tuple[int, int]) -> tuple[bool, bool]:
+def _tells_more(reader: AttributeReader, trusted: CallFacts) -> tuple[bool, bool]:
     """Whether the flattened prompt, and the flattened completions, tell what the bodies do not.
 
     Some instrumentors (Strands') write bodies of their own without the tool calls.
     """
     prompt, choices = trusted.input_messages, trusted.choices
     return (
-        prompt is None or (tool_calls[0] > 0 and sum(len(message.tool_calls) for message in prompt) < tool_calls[0]),
-        choices is None
-        or (tool_calls[1] > 0 and sum(len(choice.message.tool_calls) for choice in choices) < tool_calls[1]),
+        prompt is None or _has_more_tool_calls(reader, _INPUT, prompt),
+        choices is None or _has_more_tool_calls(reader, _OUTPUT, [choice.message for choice in choices]),
     )
+
+
+def _has_more_tool_calls(reader: AttributeReader, prefix: str, trusted: Sequence[Message]) -> bool:
+    family = f"{prefix}.{_TOOL_CALL}"
+    return family in reader.families and reader.names.count(family) > sum(len(one.tool_calls) for one in trusted)
 
 
 def _is_text(reader: AttributeReader, name: str) -> bool:
@@ -207,7 +204,7 @@ def _choices(reader: AttributeReader, scope: str, *, responses: bool) -> tuple[C
     )
 
 
-def _tools(reader: AttributeReader) -> tuple[Value, ...] | None:
+def _tools(reader: AttributeReader) -> ToolSet | None:
     """Read the tools of `llm.tools.<n>.tool.json_schema`."""
     entries = unflatten(reader, "llm.tools")
     schemas = None if entries is None else [object_in(entry, "tool").get("json_schema") for entry in entries]

@@ -16,14 +16,9 @@ from typing import Final
 
 import msgspec
 
-from art_otel.calls import Choice, Message
+from art_otel.calls import Choice, Message, ToolSet
 from art_otel.conventions import values
-from art_otel.conventions.attributes import (
-    AttributeReader,
-    SpanRecording,
-    numbered,
-    unflatten,
-)
+from art_otel.conventions.attributes import AttributeReader, SpanRecording, numbered, unflatten
 from art_otel.conventions.bodies.messages import (
     MAY_BE_PARTS,
     SPOKEN_TYPES,
@@ -268,7 +263,7 @@ def _text_parts(content: str) -> Value:
     return parts if types <= SPOKEN_TYPES else content
 
 
-def _tools(reader: AttributeReader) -> tuple[Value, ...] | None:
+def _tools(reader: AttributeReader) -> ToolSet | None:
     entries = _entries(reader, _FUNCTIONS)
     functions = None if entries is None else [_function(entry) for entry in entries]
     return reader.parsed(_FUNCTIONS[0], parse_tools, functions)

@@ -44,7 +44,7 @@ def role(span: Span) -> Role | None:
 
 def read(recording: SpanRecording, _trusted_facts: CallFacts) -> CallFacts | None:
     """Read the attributes; None on other spans."""
-    if _OPERATION not in recording.names:
+    if _OPERATION not in recording.families:
         return None
     reader = recording.reader()
     choice = _schema(reader)

@@ -163,7 +163,7 @@ def _agent(name: str | None, version: str, calls: Sequence[Call], stats: ExportS
 
 def _tool_definitions(calls: Sequence[Call], stats: ExportStats) -> list[Value] | None:
     """List every definition that a call had, once; None if no call says which tools it had."""
-    toolsets: list[tuple[Value, ...]] = []
+    toolsets: list[Sequence[Value]] = []
     for call in calls:
         if call.tools is not None and call.tools not in toolsets:
             toolsets.append(call.tools)
