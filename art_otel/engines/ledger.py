@@ -31,7 +31,7 @@ import msgspec
 
 from art_otel.engines.read import MARK_BYTES, Unread, entry_of, mark, marks_of, name_of, read_bytes
 from art_otel.errors import SourceError
-from art_otel.sources import ByteRange, Input, Limits, line_format
+from art_otel.sources import ByteRange, InputFile, Limits, line_format
 from art_otel.sources.files.encodings import compression_of
 from art_otel.sources.files.inputs import HEAD_BYTES, open_input
 from art_otel.store.report import LedgerEntry
@@ -49,7 +49,7 @@ _STILL: Final = 30 * 10**9
 """The same for a file that is read as a whole while others write to it."""
 
 
-def unread(inputs: Sequence[Input], ledger: Sequence[LedgerEntry], *, follows: bool = False) -> list[Unread]:
+def unread(inputs: Sequence[InputFile], ledger: Sequence[LedgerEntry], *, follows: bool = False) -> list[Unread]:
     """Find what no earlier conversion read.
 
     With `follows` a file that is read as a whole waits until nothing was written to it for a while.
@@ -95,14 +95,14 @@ class _KnownFiles:
             else:
                 self._by_head[min(entry.bytes, MARK_BYTES), entry.head].append(entry)
 
-    def by_name(self, source: Input) -> _Match | None:
+    def by_name(self, source: InputFile) -> _Match | None:
         """Match a file with what was read under its name."""
         for entry in self._by_name.get(name_of(source) or "", ()):
             if _is_unchanged(source, entry) or (source.path is not None and _continues(source, entry)):
                 return self._match(entry)
         return None
 
-    def by_content(self, source: Input) -> _Match | None:
+    def by_content(self, source: InputFile) -> _Match | None:
         """Match a file with what was read under another name."""
         if source.stored is not None:
             entry = self._by_etag.get((source.size or 0, source.stored.etag)) if source.stored.etag else None
@@ -117,7 +117,7 @@ class _KnownFiles:
             return self._by_decompressed_content(source)
         return None
 
-    def _by_decompressed_content(self, source: Input) -> _Match | None:
+    def _by_decompressed_content(self, source: InputFile) -> _Match | None:
         """Match a file that was compressed after it was read."""
         match: _Match | None = None
         position = line_start = 0
@@ -158,13 +158,13 @@ class _KnownFiles:
         """The entry that goes when what a file has more is read: none that other files are known by."""
         return match.entry if match is not None and self._matched[match.entry] == 1 else None
 
-    def missing(self, source: Input) -> LedgerEntry | None:
+    def missing(self, source: InputFile) -> LedgerEntry | None:
         """What was read last under the name of a file, if that is now another file, and no source leads to it."""
         entry = next(iter(self._by_name.get(name_of(source) or "", ())), None)
         return entry if entry is not None and entry not in self._matched else None
 
 
-def _rest(source: Input, match: _Match | None, *, follows: bool) -> Input | None:
+def _rest(source: InputFile, match: _Match | None, *, follows: bool) -> InputFile | None:
     """What of an input is to be read now; None for nothing."""
     size = source.size
     if size is None or name_of(source) is None:
@@ -196,7 +196,7 @@ def _rest(source: Input, match: _Match | None, *, follows: bool) -> Input | None
     return msgspec.structs.replace(source, byte_range=byte_range)
 
 
-def _note(source: Input, match: _Match | None, known: _KnownFiles) -> str | None:
+def _note(source: InputFile, match: _Match | None, known: _KnownFiles) -> str | None:
     """What the bytes cannot tell of a file that is read."""
     if match is not None and match.is_renamed and source.byte_range is not None and match.entry.bytes < MARK_BYTES:
         return (
@@ -212,13 +212,13 @@ def _note(source: Input, match: _Match | None, known: _KnownFiles) -> str | None
     )
 
 
-def _end(source: Input) -> int:
+def _end(source: InputFile) -> int:
     """Return the byte of its file up to which an input is read."""
     byte_range = source.byte_range
     return (source.size or 0) if byte_range is None or byte_range.is_decompressed else byte_range.end
 
 
-def _is_unchanged(source: Input, entry: LedgerEntry) -> bool:
+def _is_unchanged(source: InputFile, entry: LedgerEntry) -> bool:
     """Whether an input is as it was when it was read, by what needs no look into it."""
     if source.size != entry.bytes:
         return False
@@ -227,7 +227,7 @@ def _is_unchanged(source: Input, entry: LedgerEntry) -> bool:
     return source.mtime_ns is not None and source.mtime_ns == entry.mtime_ns
 
 
-def _continues(source: Input, entry: LedgerEntry) -> bool:
+def _continues(source: InputFile, entry: LedgerEntry) -> bool:
     """Whether a file of this machine begins with what was read, as far as its marks tell."""
     if source.path is None or source.size is None or source.size < entry.bytes:
         return False
@@ -257,6 +257,6 @@ def _is_document(path: Path, start: int, end: int) -> bool:
     return True
 
 
-def _is_quiet(source: Input, time_ns: int) -> bool:
+def _is_quiet(source: InputFile, time_ns: int) -> bool:
     """Whether a file was not changed for so long, or its time is unknown. An object is put whole."""
     return source.stored is not None or source.mtime_ns is None or time.time_ns() - source.mtime_ns > time_ns

@@ -194,7 +194,7 @@ def _numbers(logprobs: Logprobs) -> list[float | None]:
     return [None if math.isnan(logprob) else logprob for logprob in logprobs]
 
 
-JsonObject: TypeAlias = Mapping[str, Any]
+JsonMapping: TypeAlias = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -207,11 +207,11 @@ class RolloutTrace:
 
     rollout_id: str
     span_id: str
-    prompt: JsonObject | None = None
-    policy_response: JsonObject | None = None
+    prompt: JsonMapping | None = None
+    policy_response: JsonMapping | None = None
     reward_data: Mapping[str, float] | None = None
-    env_state: JsonObject | None = None
-    extra: JsonObject | None = None
+    env_state: JsonMapping | None = None
+    extra: JsonMapping | None = None
 
 
 def rollout_traces(trajectories: Trajectory | Iterable[Trajectory]) -> tuple[RolloutTrace, ...]:
@@ -237,7 +237,7 @@ def _trace(rollout_id: str, call: InferenceCall, reward_data: Mapping[str, float
     )
 
 
-def _asked(call: InferenceCall) -> JsonObject | None:
+def _asked(call: InferenceCall) -> JsonMapping | None:
     messages, ids = call.input_messages, call.prompt_token_ids
     if messages is None and ids is None:
         return None
@@ -250,7 +250,7 @@ def _asked(call: InferenceCall) -> JsonObject | None:
     )
 
 
-def _policy_response(call: InferenceCall) -> JsonObject | None:
+def _policy_response(call: InferenceCall) -> JsonMapping | None:
     if call.choices is None and not call.failed:
         return None
     return without_none(
@@ -265,7 +265,7 @@ def _policy_response(call: InferenceCall) -> JsonObject | None:
     )
 
 
-def _choice(choice: Choice) -> JsonObject:
+def _choice(choice: Choice) -> JsonMapping:
     return without_none(
         index=choice.index,
         message=_message(choice.message),
@@ -276,7 +276,7 @@ def _choice(choice: Choice) -> JsonObject:
     )
 
 
-def _message(message: Message) -> JsonObject:
+def _message(message: Message) -> JsonMapping:
     """The message; where its content is more than text, with the parts as they were recorded."""
     plain = message_json(message)
     return plain if message.parts is None else {**plain, "parts": _recorded_parts(message.parts)}

@@ -387,7 +387,7 @@ class Parameter(msgspec.Struct, frozen=True):
     check: Callable[[Value], Value] | None
 
 
-class Layout(msgspec.Struct, frozen=True):
+class AttributeLayout(msgspec.Struct, frozen=True):
     """What follows from attribute names alone; it is computed once per set of attribute names."""
 
     parameters: tuple[Parameter, ...]
@@ -400,9 +400,9 @@ class Layout(msgspec.Struct, frozen=True):
     """The attributes that name an earlier response."""
 
 
-def layout_of(names: AttributeNames) -> Layout:
+def layout_of(names: AttributeNames) -> AttributeLayout:
     """Find the attributes by their names."""
-    return Layout(
+    return AttributeLayout(
         parameters=tuple(
             _parameter(name)
             for name in names.starting(_REQUEST)

@@ -12,7 +12,7 @@ Source: `RolloutLegacy` and `Triplet` in `agentlightning/types/core.py`, and `sp
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal, TypeAlias, cast
+from typing import Annotated, Any, Final, Literal, cast
 
 import msgspec
 import numpy as np
@@ -20,10 +20,8 @@ from msgspec import Meta
 
 from art_otel import attributes as names
 from art_otel.calls import InferenceCall
-from art_otel.exporting import ExportStats, ScoredTrajectory, sequences_of, unrewarded
+from art_otel.exporting import ExportStats, JsonObject, ScoredTrajectory, sequences_of, unrewarded
 from art_otel.trajectories import ChatMessage, Trajectory, Turn, chat_message
-
-JsonObject: TypeAlias = dict[str, Any]
 
 NULL: Final = "final rewards that are null, for which Agent Lightning's trainer takes 0: {}"
 EARLIER: Final = "rollouts whose calls have different rewards, written with the last one (reward=each keeps all)"

@@ -43,7 +43,7 @@ _EMPTY: Final[tuple[object, ...]] = (None, (), {})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Draft:
+class DocumentDraft:
     """A document that is being made: what it is of, its files, and what is in it so far.
 
     `first_steps` has the `trajectory_id` and the `step_id` of the first step of each turn that has one. `calls` are the
@@ -58,7 +58,7 @@ class Draft:
     calls: set[int] = field(default_factory=set[int])
 
 
-def history_steps(draft: Draft, turns: Sequence[int], trajectory_id: str) -> list[JsonObject]:
+def history_steps(draft: DocumentDraft, turns: Sequence[int], trajectory_id: str) -> list[JsonObject]:
     """Make the steps of a history: for each turn the messages that its prompt adds, then what it sampled."""
     history = _History(draft)
     for position in turns:
@@ -85,7 +85,7 @@ class _Said:
 class _History:
     """The steps of one history so far; their ids count from 1."""
 
-    def __init__(self, draft: Draft) -> None:
+    def __init__(self, draft: DocumentDraft) -> None:
         self.steps: list[JsonObject] = []
         self._draft = draft
         self._changed = draft.stats.changed
@@ -214,7 +214,7 @@ def _prompt_messages(trajectory: Trajectory, turn: Turn) -> tuple[Message, ...] 
     return trajectory.calls[turn.call].input_messages if turn.parent is None else turn.prompt.messages
 
 
-def _step_metrics(turn: Turn, call: InferenceCall, draft: Draft) -> JsonObject:
+def _step_metrics(turn: Turn, call: InferenceCall, draft: DocumentDraft) -> JsonObject:
     """Give the tokens of a sampled turn, and the usage of its call if no other step has it."""
     usage = (None if turn.call in draft.calls else call.usage) or _NO_USAGE
     prompt = call.prompt_token_ids if draft.prompt_token_ids else None

@@ -9,15 +9,13 @@ Source: `GeneratorOutput` and `validate_generator_output` of SkyRL 0.4.0.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from typing import Annotated, Final, Literal
 
 import numpy as np
 from msgspec import Meta
 
-from art_otel.exporting import ExportStats, ScoredTrajectory, TokenSequence, group_name, sequences_of
+from art_otel.exporting import ExportStats, JsonObject, ScoredTrajectory, TokenSequence, group_name, sequences_of
 from art_otel.trajectories import Trajectory
-
-JsonObject: TypeAlias = dict[str, Any]
 
 NO_PROMPT: Final = "no prompt tokens before the first trained completion"
 NO_REWARD: Final = "no reward"
@@ -28,7 +26,7 @@ _STOPPED: Final = ("stop", "tool_calls", "function_call")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RolloutsConfig:
+class SkyRLRolloutsConfig:
     """Options of `rollouts`."""
 
     reward_at: Annotated[
@@ -41,7 +39,7 @@ class RolloutsConfig:
 
 
 def encode_rollouts(
-    items: Iterator[ScoredTrajectory], config: RolloutsConfig, stats: ExportStats
+    items: Iterator[ScoredTrajectory], config: SkyRLRolloutsConfig, stats: ExportStats
 ) -> Iterator[JsonObject]:
     """Yield a record for each token history that trains something and has a reward."""
     instances = _Instances()
@@ -78,18 +76,18 @@ class _Instances:
         return {"instance_id": instance, "repetition_id": repetition}
 
 
-def _problem(sequence: TokenSequence, config: RolloutsConfig) -> str | None:
+def _problem(sequence: TokenSequence, config: SkyRLRolloutsConfig) -> str | None:
     """Why SkyRL does not take a sequence. It has no place for a response without a prompt or an unknown reward."""
     if sequence.completions[0].start == 0:
         return NO_PROMPT
     return NO_REWARD if None in _rewards(sequence, config) else None
 
 
-def _rewards(sequence: TokenSequence, config: RolloutsConfig) -> tuple[float | None, ...]:
+def _rewards(sequence: TokenSequence, config: SkyRLRolloutsConfig) -> tuple[float | None, ...]:
     return sequence.rewards if config.reward_at == "completions" else sequence.rewards[-1:]
 
 
-def _record(sequence: TokenSequence, trajectory: Trajectory, config: RolloutsConfig) -> JsonObject:
+def _record(sequence: TokenSequence, trajectory: Trajectory, config: SkyRLRolloutsConfig) -> JsonObject:
     start, end = sequence.completions[0].start, sequence.completions[-1].end
     logprobs = sequence.logprobs[start:end]
     return {

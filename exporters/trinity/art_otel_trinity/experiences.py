@@ -28,7 +28,7 @@ from art_otel.exporting import (
 )
 from art_otel.trajectories import CompletionSpan, Trajectory, chat_message, version_of
 
-Task: TypeAlias = tuple[int | str, str]
+TrinityTask: TypeAlias = tuple[int | str, str]
 """Batch and name of a task. Trinity compares the runs of a task."""
 
 NONE_SCORED: Final = "no logprobs"
@@ -79,7 +79,7 @@ class Eid:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Experience:
+class TrinityExperience:
     """One piece to train on.
 
     `tokens` has shape (tokens,), the other arrays (response,). `messages` are the prompt and the last sampled message,
@@ -104,7 +104,7 @@ class Experience:
 
 def encode_experiences(
     items: Iterator[ScoredTrajectory], config: ExperiencesConfig, stats: ExportStats
-) -> Iterator[Experience]:
+) -> Iterator[TrinityExperience]:
     """Yield the experiences of one trajectory after the other."""
     for experiences in encode_runs(items, config, stats):
         yield from experiences
@@ -112,10 +112,10 @@ def encode_experiences(
 
 def encode_runs(
     items: Iterator[ScoredTrajectory], config: ExperiencesConfig, stats: ExportStats
-) -> Iterator[list[Experience]]:
+) -> Iterator[list[TrinityExperience]]:
     """Yield the experiences of each trajectory, which is a run of a task; the runs of a task are counted from 0."""
-    counts = Counter[Task]()
-    traces: dict[Task, str] = {}
+    counts = Counter[TrinityTask]()
+    traces: dict[TrinityTask, str] = {}
     for item in items:
         task = _task(item.trajectory, traces)
         yield _experiences(item, _Run(*task, counts[task]), config, stats)
@@ -137,7 +137,7 @@ class _Piece:
     rewards: Sequence[float | None]
 
 
-def _task(trajectory: Trajectory, traces: dict[Task, str]) -> Task:
+def _task(trajectory: Trajectory, traces: dict[TrinityTask, str]) -> TrinityTask:
     """The task of a trajectory. Without a group, each attempt is a task of its own.
 
     `traces` has the traces of the attempts so far: if an attempt has the id of another trace, it is another task.
@@ -151,7 +151,9 @@ def _task(trajectory: Trajectory, traces: dict[Task, str]) -> Task:
     return batch, alone if traces.setdefault((batch, alone), trace) == trace else f"{alone}.{trace}"
 
 
-def _experiences(item: ScoredTrajectory, run: _Run, config: ExperiencesConfig, stats: ExportStats) -> list[Experience]:
+def _experiences(
+    item: ScoredTrajectory, run: _Run, config: ExperiencesConfig, stats: ExportStats
+) -> list[TrinityExperience]:
     """The experiences of a run, by the last turn that each trains."""
     sequences = sequences_of(item, stats, max_tokens=config.max_tokens, token_rewards=config.token_rewards)
     kept = [
@@ -182,7 +184,7 @@ def _steps(trajectory: Trajectory, pieces: Sequence[_Piece]) -> Sequence[int]:
     return recorded if len(recorded) == len(steps) else range(len(steps))
 
 
-def _experience(trajectory: Trajectory, piece: _Piece, run: _Run, step: int, stats: ExportStats) -> Experience:
+def _experience(trajectory: Trajectory, piece: _Piece, run: _Run, step: int, stats: ExportStats) -> TrinityExperience:
     sequence, last = piece.sequence, piece.completions[-1]
     response = slice(piece.completions[0].start, last.end)
     turn = trajectory.turns[last.turn]
@@ -195,7 +197,7 @@ def _experience(trajectory: Trajectory, piece: _Piece, run: _Run, step: int, sta
     logprobs = sequence.logprobs[response]
     # The span that sampled the last token; the further choices of a call need names of their own.
     suffix = f"{call.span_id}.{turn.choice}" if turn.choice else call.span_id
-    return Experience(
+    return TrinityExperience(
         eid=Eid(batch=run.batch, task=run.task, run=run.number, step=step, suffix=suffix),
         tokens=sequence.input_ids[: last.end],
         prompt_length=response.start,

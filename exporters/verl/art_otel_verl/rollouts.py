@@ -18,7 +18,7 @@ verl 0.9.1.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -27,10 +27,8 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 from art_otel.errors import UsageError
-from art_otel.exporting import ExportStats, ParquetFile, ScoredTrajectory, TokenSequence, group_name, sequences_of
+from art_otel.exporting import ExportStats, ParquetFile, Row, ScoredTrajectory, TokenSequence, group_name, sequences_of
 from art_otel.trajectories import Trajectory
-
-Row: TypeAlias = dict[str, Any]
 
 NO_PROMPT: Final = "no prompt tokens before the first trained completion"
 END_CUT: Final = "tokens behind the last trained completion cut"
@@ -55,7 +53,7 @@ _NAMES: Final = ("uid", "rollout_id", "policy_version")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RolloutsConfig:
+class VerlRolloutsConfig:
     """Options of `rollouts`."""
 
     reward_at: Annotated[
@@ -70,7 +68,7 @@ class RolloutsConfig:
     ] = None
 
 
-def encode_rollouts(items: Iterator[ScoredTrajectory], config: RolloutsConfig, stats: ExportStats) -> Iterator[Row]:
+def encode_rollouts(items: Iterator[ScoredTrajectory], config: VerlRolloutsConfig, stats: ExportStats) -> Iterator[Row]:
     """Yield a row for each token history that trains something."""
     uids = _Uids()
     for item in items:
@@ -103,7 +101,7 @@ class _Uids:
         return uid if self._traces.setdefault(uid, trace) == trace else f"{uid} of trace {trace}"
 
 
-def _row(sequence: TokenSequence, config: RolloutsConfig, uid: str) -> Row:
+def _row(sequence: TokenSequence, config: VerlRolloutsConfig, uid: str) -> Row:
     start, end = sequence.completions[0].start, sequence.completions[-1].end
     logprobs, scores = sequence.logprobs[start:end], _scores(sequence, config)
     return {
@@ -119,7 +117,7 @@ def _row(sequence: TokenSequence, config: RolloutsConfig, uid: str) -> Row:
     }
 
 
-def _scores(sequence: TokenSequence, config: RolloutsConfig) -> NDArray[np.float64] | None:
+def _scores(sequence: TokenSequence, config: VerlRolloutsConfig) -> NDArray[np.float64] | None:
     """The reward of each token, None if a reward is unknown. Shape: (tokens,)."""
     rewarded = range(len(sequence.completions)) if config.reward_at == "completions" else [-1]
     scores = np.zeros(len(sequence)) if sequence.token_rewards is None else sequence.token_rewards.astype(np.float64)
