@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from art_otel.tracing.api.running import RunningTrajectory
     from art_otel.tracing.api.scalars import ScalarValue
 
+AskVersion: TypeAlias = Callable[[str | None], str | None]
+"""Gives the version of the weights that sample now, by the request's model."""
+
 Trust: TypeAlias = Literal["own", "any", "none"]
 """Whose rollout ids are believed where they come with a request: those of this run's processes, anybody's, nobody's."""
 

@@ -27,6 +27,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 from art_otel.calls import StreamClose
 from art_otel.scrubbing import Scrubber
+from art_otel.tracing.api.context import AskVersion
 from art_otel.tracing.internal_errors import InternalErrorHandler, after_import
 from art_otel.tracing.openai.call import CAPTURING, OPENLLMETRY, ClientCall, asks_for_completion, current_call
 from art_otel.tracing.openai.client import (
@@ -56,9 +57,6 @@ logger = logging.getLogger(__name__)
 
 _REMEMBERING: Final = InternalErrorHandler("a server that refuses to be asked for token ids will be seen by the app")
 _ASKING_VERSION: Final = InternalErrorHandler("the policy version could not be asked for")
-
-AskVersion: TypeAlias = Callable[[str | None], str | None]
-"""Gives the version of the weights that sample now, by the request's model."""
 
 _lock: Final = threading.Lock()
 _installed: "Capture | None" = None

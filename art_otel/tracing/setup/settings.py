@@ -31,10 +31,9 @@ import msgspec
 from art_otel.live import MAX_AGE, MAX_OPEN
 from art_otel.scrubbing import Scrubbing, SecretMatch
 from art_otel.spool.runs import RUN
-from art_otel.tracing.api.context import Trust
+from art_otel.tracing.api.context import AskVersion, Trust
 from art_otel.tracing.autoload import as_switch
 from art_otel.tracing.internal_errors import warn_once
-from art_otel.tracing.openai.capture import AskVersion
 
 if TYPE_CHECKING:
     from art_otel.scrubbing import Scrubber
