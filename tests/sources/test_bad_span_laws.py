@@ -122,7 +122,7 @@ TEXT = {
 }
 
 
-@pytest.mark.parametrize(("indent", "step"), [(None, 1), (1, 5)])
+@pytest.mark.parametrize(("indent", "step"), [(None, 3), (1, 5)])
 def test_what_is_whole_before_a_tear_is_kept(indent, step, tmp_path):
     text = json.dumps(TEXT, indent=indent, ensure_ascii=indent is None)
     objects = [json.JSONDecoder().raw_decode(text, at) for at, mark in enumerate(text) if mark == "{"]
