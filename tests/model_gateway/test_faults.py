@@ -85,32 +85,31 @@ def test_a_stream_that_is_cut_in_or_behind_every_event_is_what_it_was(tmp_path, 
     assert trajectory.complete, trajectory.incomplete_reasons
 
 
-@pytest.mark.parametrize(
-    ("status", "headers", "body"),
-    [
-        (429, {"retry-after": "7"}, b'{"error": {"message": "slow down"}}'),
-        (503, {"content-type": "text/html"}, b"<html>no"),
-        (200, {"content-type": "application/json"}, b"{torn"),
-        (200, {"content-type": "application/json"}, b'{"choices": [{"message": 3}, null]}'),
-        (200, {"content-type": SSE}, b"data: {torn\n\ndata: [1]\n\n: comment\n\nevent: x\ndata: {}\n\nrest"),
-        (200, {"content-type": SSE}, b'data: {"choices": 3}\n\ndata: [DONE]\n\n'),
-        (200, {"content-type": SSE}, b"\xff\xfe\n\n\r\n\r\ndata:\r\r"),
-        (200, {}, b""),
-    ],
+ODD_ANSWERS = (
+    (429, {"retry-after": "7"}, b'{"error": {"message": "slow down"}}'),
+    (503, {"content-type": "text/html"}, b"<html>no"),
+    (200, {"content-type": "application/json"}, b"{torn"),
+    (200, {"content-type": "application/json"}, b'{"choices": [{"message": 3}, null]}'),
+    (200, {"content-type": SSE}, b"data: {torn\n\ndata: [1]\n\n: comment\n\nevent: x\ndata: {}\n\nrest"),
+    (200, {"content-type": SSE}, b'data: {"choices": 3}\n\ndata: [DONE]\n\n'),
+    (200, {"content-type": SSE}, b"\xff\xfe\n\n\r\n\r\ndata:\r\r"),
+    (200, {}, b""),
 )
+
+
 @pytest.mark.parametrize("path", ["chat/completions", "completions", "responses", "messages"])
-def test_what_no_server_should_say_passes_and_is_recorded(tmp_path, path, status, headers, body):
-    length = {**headers, "content-length": str(len(body))}
-    with Answering((status, length, body)) as server, gateway(tmp_path, server.url) as running:
-        response = httpx.post(f"{running.url}/rollout/r/v1/{path}", json=STREAM)
-        assert response.status_code == status
-        assert response.content == body
-        assert {name: response.headers.get(name) for name in headers} == headers
-    (trajectory,) = recorded(tmp_path)
-    (call,) = trajectory.calls
-    assert call.failed == (status >= 400)
-    assert call.error_type == (str(status) if status >= 400 else None)
-    assert not any(turn.tokens_untrained is None for turn in trajectory.turns)
+def test_what_no_server_should_say_passes_and_is_recorded(tmp_path, path):
+    answers = [(status, {**headers, "content-length": str(len(body))}, body) for status, headers, body in ODD_ANSWERS]
+    with Answering(*answers) as server, gateway(tmp_path, server.url) as running:
+        for number, (status, headers, body) in enumerate(ODD_ANSWERS):
+            response = httpx.post(f"{running.url}/rollout/r{number}/v1/{path}", json=STREAM)
+            assert (response.status_code, response.content) == (status, body)
+            assert {name: response.headers.get(name) for name in headers} == headers
+    for trajectory, (status, _, _) in zip(recorded(tmp_path), ODD_ANSWERS, strict=True):
+        (call,) = trajectory.calls
+        assert call.failed == (status >= 400)
+        assert call.error_type == (str(status) if status >= 400 else None)
+        assert not any(turn.tokens_untrained is None for turn in trajectory.turns)
 
 
 TOO_LONG = {
@@ -129,42 +128,49 @@ TOO_LONG = {
 
 
 @pytest.mark.parametrize("server", TOO_LONG)
-@pytest.mark.parametrize("path", ["chat/completions", "completions", "responses", "messages"])
-def test_a_context_that_was_exceeded_is_the_policys_doing_and_no_outage(tmp_path, path, server):
+def test_a_context_that_was_exceeded_is_the_policys_doing_and_no_outage(tmp_path, server):
     status, said = TOO_LONG[server]
     body = json.dumps(said).encode()
     refusal = (status, {"content-type": "application/json", "content-length": str(len(body))}, body)
-    with Answering(*[refusal] * 8) as answering, gateway(tmp_path, answering.url) as running:
-        assert httpx.post(f"{running.url}/rollout/r/v1/{path}", json=STREAM).content == body
-    (trajectory,) = recorded(tmp_path)
+    with Answering(*[refusal] * 32) as answering, gateway(tmp_path, answering.url) as running:
+        for number, path in enumerate(("chat/completions", "completions", "responses", "messages")):
+            assert httpx.post(f"{running.url}/rollout/r{number}/v1/{path}", json=STREAM).content == body
     is_outage = server in ("an engine that died", "another refusal")
-    assert trajectory.calls[0].failure == (None if is_outage else "context exceeded")
-    assert trajectory.end == ("failed call" if is_outage else "context exceeded")
+    trajectories = recorded(tmp_path)
+    assert [one.calls[0].failure for one in trajectories] == [None if is_outage else "context exceeded"] * 4
+    assert [one.end for one in trajectories] == ["failed call" if is_outage else "context exceeded"] * 4
 
 
 DIED = {"code": "engine", "message": "the engine died"}
-
-
-@pytest.mark.parametrize(
-    ("path", "kind", "said"),
-    [
-        ("chat/completions", SSE, {"error": DIED}),
-        ("messages", SSE, {"type": "error", "error": DIED}),
-        ("responses", SSE, {"type": "error", **DIED}),
-        ("responses", SSE, {"type": "response.failed", "response": {"status": "failed", "error": DIED}}),
-        ("responses", "application/json", {"status": "failed", "output": [], "error": DIED}),
-        ("chat/completions", "application/json", {"error": DIED}),
-    ],
+BEHIND_200 = (
+    ("chat/completions", SSE, {"error": DIED}),
+    ("messages", SSE, {"type": "error", "error": DIED}),
+    ("responses", SSE, {"type": "error", **DIED}),
+    ("responses", SSE, {"type": "response.failed", "response": {"status": "failed", "error": DIED}}),
+    ("responses", "application/json", {"status": "failed", "output": [], "error": DIED}),
+    ("chat/completions", "application/json", {"error": DIED}),
 )
-def test_an_error_behind_the_status_200_is_a_failure_with_its_words(tmp_path, path, kind, said):
-    text = json.dumps(said)
-    body = (f"data: {text}\n\n" if kind == SSE else text).encode()
-    headers = {"content-type": kind, "content-length": str(len(body))}
-    with Answering((200, headers, body)) as server, gateway(tmp_path, server.url) as running:
-        assert httpx.post(f"{running.url}/rollout/r/v1/{path}", json=STREAM).content == body
-    (trajectory,) = recorded(tmp_path)
-    assert [(call.error_type, call.error) for call in trajectory.calls] == [("engine", "the engine died")]
-    assert trajectory.complete, trajectory.incomplete_reasons
+
+
+def test_an_error_behind_the_status_200_is_a_failure_with_its_words(tmp_path):
+    texts = [json.dumps(said) for _, _, said in BEHIND_200]
+    bodies = [
+        (f"data: {text}\n\n" if kind == SSE else text).encode()
+        for text, (_, kind, _) in zip(texts, BEHIND_200, strict=True)
+    ]
+    answers = [
+        (200, {"content-type": kind, "content-length": str(len(body))}, body)
+        for body, (_, kind, _) in zip(bodies, BEHIND_200, strict=True)
+    ]
+    with Answering(*answers) as server, gateway(tmp_path, server.url) as running:
+        for number, (path, _, _) in enumerate(BEHIND_200):
+            response = httpx.post(f"{running.url}/rollout/r{number}/v1/{path}", json=STREAM)
+            assert response.content == bodies[number]
+    trajectories = recorded(tmp_path)
+    assert len(trajectories) == len(BEHIND_200)
+    for trajectory in trajectories:
+        assert [(call.error_type, call.error) for call in trajectory.calls] == [("engine", "the engine died")]
+        assert trajectory.complete, trajectory.incomplete_reasons
 
 
 def test_an_answer_that_is_cut_is_an_error_that_says_so(tmp_path):
