@@ -2,10 +2,7 @@
 
 import json
 import logging
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx
 import pytest
@@ -16,6 +13,7 @@ from tests.dumps import chat_span, make_span, request_of
 from tests.model_gateway.gateways import MODEL, gateway, recorded, user
 from tests.receiver.otlp import JSON, as_body
 from tests.receiver.otlp import post as export
+from tests.stand_ins import Handler, listening
 
 CHAT = {"model": MODEL, "messages": user("Hi")}
 SAYS = {
@@ -27,38 +25,21 @@ SAYS = {
 }
 
 
-@contextmanager
-def agreeing_server() -> Iterator[tuple[str, list[str]]]:
+@pytest.fixture(scope="module")
+def agreeing() -> Iterator[tuple[str, list[str]]]:
     """A server that answers every request so, but for those to `/refused`; with the paths that it was asked for."""
     paths: list[str] = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["content-length"] or 0))
+    class Agreeing(Handler):
+        def answer(self, body: bytes) -> None:  # noqa: ARG002 # whatever it is
             paths.append(self.path)
-            body = json.dumps(SAYS).encode()
-            self.send_response(404 if self.path.endswith("/refused") or "inference" in self.path else 200)
-            self.send_header("content-type", "application/json")
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            said = json.dumps(SAYS).encode()
+            status = 404 if self.path.endswith("/refused") or "inference" in self.path else 200
+            self.head(status, content_type="application/json", content_length=len(said))
+            self.wfile.write(said)
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}", paths
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
-@pytest.fixture(scope="module")
-def agreeing():
-    with agreeing_server() as running:
-        yield running
+    with listening(Agreeing) as url:
+        yield url, paths
 
 
 UNKNOWN = (
