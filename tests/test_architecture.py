@@ -106,6 +106,36 @@ KNOWS_FOREIGN_NAMES = ("conventions", "tracing", "sources", "demo", "testing")
 
 FORBIDDEN_NAMES = {"utils", "helpers", "manager", "base", "common"}
 
+NOT_OURS = {
+    "_api_client.py": "google-genai's",
+    "art_otel.exporters": "a group of entry points",
+    "attributes.llm.model_name": "a column of Phoenix",
+    "compute_advantages": "Tinker's",
+    "copy_files": "pyarrow's",
+    "create_iterable": "instructor's",
+    "create_partial": "instructor's",
+    "delete_checkpoints": "ART's",
+    "entrypoints/openai/serving_chat.py": "SGLang's",
+    "entrypoints/scale_out/token_in_token_out/protocol.py": "vLLM's",
+    "Experience.deserialize_many": "Trinity's",
+    "Experience.serialize_many": "Trinity's",
+    "hallucination": "a reward's name",
+    "langsmith.schemas.Run": "LangSmith's",
+    "logprobsResult": "Gemini's",
+    "openai.web_search": "the AI SDK's tool",
+    "Origin": "a header",
+    "policy12": "a model's name",
+    "qwen": "a model's name",
+    "SamplingParams": "vLLM's",
+    "stores.training_store": "a module of tinker-cookbook",
+    "topP": "Gemini's",
+    "traces.jsonl": "a file of verifiers",
+    "verifiers.v1.trace": "a module of verifiers",
+    "with_raw_response": "openai's",
+}
+"""What docstrings of the core name, and whose it is, where a reader would look for it here. The docstrings of
+conventions, sources and exporters name much of others; of these only paths into our own modules and classes count."""
+
 
 def sources() -> list[Path]:
     return sorted(PACKAGE.rglob("*.py"))
@@ -113,6 +143,10 @@ def sources() -> list[Path]:
 
 def everything() -> list[Path]:
     return [*sources(), *(ROOT / "tests").rglob("*.py"), *(ROOT / "exporters").rglob("*.py")]
+
+
+def exporters() -> list[Path]:
+    return sorted(ROOT.glob("exporters/*/art_otel_*/**/*.py"))
 
 
 def package_of(path: Path) -> str:
@@ -189,7 +223,7 @@ def test_libraries_are_imported_only_where_they_belong():
 @pytest.mark.long
 def test_an_exporter_uses_public_names_only():
     documented = (ROOT / "docs" / "reference" / "extending.md").read_text(encoding="utf-8")
-    for path in sorted(ROOT.glob("exporters/*/art_otel_*/**/*.py")):
+    for path in exporters():
         modules = FOR_EXPORTERS + (FOR_TRACING if "tracing" in path.parts else ())
         for node in ast.walk(parsed(path)):
             if isinstance(node, ast.ImportFrom) and node.module is not None and node.module.split(".")[0] == "art_otel":
@@ -242,6 +276,53 @@ def test_a_reader_finishes_every_file():
 
 def test_no_name_says_nothing():
     assert not [path for path in sources() if path.stem in FORBIDDEN_NAMES]
+
+
+def test_a_public_name_is_that_of_one_class():
+    modules: dict[str, list[str]] = {}
+    for path in [*sources(), *exporters()]:
+        for node in parsed(path).body:
+            match node:
+                case ast.ClassDef(name=name):
+                    pass
+                case ast.AnnAssign(target=ast.Name(id=name), annotation=ast.Name(id="TypeAlias")):
+                    pass
+                case _:
+                    continue
+            if not name.startswith("_"):
+                modules.setdefault(name, []).append(str(path.relative_to(ROOT)))
+    assert {name: places for name, places in modules.items() if len(places) > 1} == {}
+
+
+def test_docstrings_name_what_exists():
+    """`name`, `module.name`, `Class.name` and `file.py` in a docstring: of our own there is such a thing."""
+    docstrings: dict[Path, str] = {}
+    words: dict[Path, set[str]] = {}
+    inside: dict[str, set[str]] = {}
+    """The words that stand in the modules, folders and classes of one name, by this name."""
+    for path in [*sources(), *exporters()]:
+        texts = re.split(r'"""', path.read_text(encoding="utf-8"))
+        code, docstrings[path] = "".join(texts[::2]), "".join(texts[1::2])
+        words[path] = {path.stem, *re.findall(r"\w+", re.sub(r"  # .*", "", code))}
+        for owner in {path.stem, *path.relative_to(ROOT).parts, *re.findall(r"^ *class (\w+)", code, re.MULTILINE)}:
+            inside.setdefault(owner, set()).update(words[path])
+    everywhere = set().union(inside, *words.values())
+    del inside["art"]  # ART, and how the names of our attributes begin
+
+    missing: list[str] = []
+    for path, text in docstrings.items():
+        is_core = PACKAGE in path.parents and package_of(path) not in ("conventions", "sources")
+        for name in re.findall(r"`([A-Za-z_][\w./]*)(?:\(\))?`", text):
+            if name.endswith(".py"):
+                exists = not is_core or any(str(other).endswith(f"/{name}") for other in docstrings)
+            elif "." in name:
+                owner, attribute, *_ = name.split(".")
+                exists = owner not in inside or attribute in inside[owner] | words[path]
+            else:
+                exists = not is_core or "/" in name or name in everywhere
+            if not exists and name not in NOT_OURS:
+                missing.append(f"{path.relative_to(ROOT)}: {name}")
+    assert not missing, "\n".join(missing)
 
 
 def test_the_package_itself_has_few_names():

@@ -81,15 +81,6 @@ def test_a_recording_gives_the_same_result_as_last_time(converted):
     assert json.loads(text) == json.loads(snapshot.read_text(encoding="utf-8"))
 
 
-def test_a_long_conversation_under_openinference_lost_attributes_and_says_so(tmp_path):
-    (trajectory,), report = convert_files(tmp_path / "out", RECORDINGS / "openinference" / "long100.jsonl")
-    assert not trajectory.complete
-    assert trajectory.incomplete_reasons == {"attributes dropped": 4}
-    dropped = [gap.evidence for call in trajectory.calls for gap in call.gaps if gap.evidence.endswith("attributes")]
-    assert sorted(dropped) == ["1004 attributes", "124 attributes", "14 attributes", "454 attributes"]
-    assert report.trajectories.incomplete["attributes dropped"] == 1
-
-
 def test_all_recordings_at_once_keep_apart(tmp_path):
     trajectories, _ = convert_files(tmp_path / "out", RECORDINGS)
     assert len(trajectories) == len(FILES)

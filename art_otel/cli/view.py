@@ -130,10 +130,10 @@ def _serve(api: "Api", arguments: argparse.Namespace) -> int:
 
 
 def _export(api: "Api", arguments: argparse.Namespace) -> int:
-    from art_otel.viewer.sharing import Selection, render_html  # noqa: PLC0415 # as above
+    from art_otel.viewer.sharing import ViewSelection, render_html  # noqa: PLC0415 # as above
 
     limit = 100 if arguments.limit is None else arguments.limit or None
-    selection = Selection(
+    selection = ViewSelection(
         rollouts=tuple(arguments.rollout), groups=tuple(arguments.group), where=arguments.where or "", limit=limit
     )
     try:

@@ -15,7 +15,7 @@ from typing import Final, cast
 
 from art_otel import attributes
 from art_otel.conventions.dialects import CONTENT_ATTRIBUTES
-from art_otel.scrubbing import ContentNames, Reading, Scrubber, replacement
+from art_otel.scrubbing import ContentNames, NameReading, Scrubber, replacement
 from art_otel.spans import Attributes, Value
 
 MESSAGE_LISTS: Final = frozenset({"gen_ai.content.prompt", "gen_ai.content.completion"})
@@ -130,7 +130,7 @@ def is_text(value: Value, depth: int = _MAX_DEPTH) -> bool:
 class _Names:
     """What is scrubbed where, in spans and log records of any convention."""
 
-    def reading(self, name: str) -> Reading:
+    def reading(self, name: str) -> NameReading:
         if name.startswith(_LEFT_ALONE):
             return "not"
         return "spoken" if name.startswith(_SPOKEN) else "named"

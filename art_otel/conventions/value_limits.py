@@ -30,7 +30,7 @@ import msgspec
 
 from art_otel.conventions.attributes import SpanRecording
 
-Unit: TypeAlias = Literal["characters", "bytes"]
+LengthUnit: TypeAlias = Literal["characters", "bytes"]
 
 
 class ValueLimit(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,7 +42,7 @@ class ValueLimit(msgspec.Struct, frozen=True, kw_only=True):
 
     setter: str
     length: int | None
-    unit: Unit
+    unit: LengthUnit
     ending: str = ""
     source: str
 
@@ -171,7 +171,7 @@ _WHOLE_CHARACTER: Final = 3
 _LENGTHS: Final = frozenset(limit.length for limit in LIMITS if limit.length is not None)
 
 
-def _cut_at(texts: Sequence[tuple[str, str]], lengths: Sequence[int], unit: Unit) -> tuple[CutValue, ...]:
+def _cut_at(texts: Sequence[tuple[str, str]], lengths: Sequence[int], unit: LengthUnit) -> tuple[CutValue, ...]:
     """The texts that are cut if the greatest of their lengths, in one unit, is shown to be a limit."""
     top = max(lengths)
     spare = _WHOLE_CHARACTER if unit == "bytes" else 0
@@ -201,7 +201,7 @@ def _cut_at(texts: Sequence[tuple[str, str]], lengths: Sequence[int], unit: Unit
     )
 
 
-def _documented(texts: Sequence[tuple[str, str]], top: int, unit: Unit) -> ValueLimit | None:
+def _documented(texts: Sequence[tuple[str, str]], top: int, unit: LengthUnit) -> ValueLimit | None:
     """The limit of the table that the greatest length is, or that a cut at a whole character leaves."""
     spare = _spare(texts, unit)
     for limit in LIMITS:
@@ -212,12 +212,12 @@ def _documented(texts: Sequence[tuple[str, str]], top: int, unit: Unit) -> Value
     return None
 
 
-def _spare(texts: Sequence[tuple[str, str]], unit: Unit) -> int:
+def _spare(texts: Sequence[tuple[str, str]], unit: LengthUnit) -> int:
     """How much a limit may leave free in these texts."""
     return 0 if unit == "characters" or all(text.isascii() for _, text in texts) else _WHOLE_CHARACTER
 
 
-def _shown_by(texts: Sequence[tuple[str, str]], top: int, unit: Unit) -> str | None:
+def _shown_by(texts: Sequence[tuple[str, str]], top: int, unit: LengthUnit) -> str | None:
     """What shows that a length is a limit, where several texts have it; None where it may be chance."""
     different = {text for _, text in texts}
     if len(different) < 2:

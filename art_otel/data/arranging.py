@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from art_otel.data.sequences import Overflow, TokenSequence
 from art_otel.data.token_facts import UNKNOWN, stacked_experts, stacked_masks
 
-Rows: TypeAlias = list[list[TokenSequence]]
+PackedRows: TypeAlias = list[list[TokenSequence]]
 
 KeepTogether: TypeAlias = Literal["rollout", "group"]
 """Whose sequences are in one batch."""
@@ -116,7 +116,7 @@ Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Order:
+class ShuffleOrder:
     """Windows are `shuffle_buffer` chunks that are in memory, and shuffled, together.
 
     `worker` is (index, count): of several workers, each reads every `count`-th trajectory, so that all have equal
@@ -185,7 +185,7 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
         if self.packed and self.max_tokens is None:
             raise ValueError("packed=True needs max_tokens, the width of a row")
 
-    def rounds(self, units: Iterable[Unit]) -> Iterator[list[Rows]]:
+    def rounds(self, units: Iterable[Unit]) -> Iterator[list[PackedRows]]:
         """The rows of the batches, one batch a rank; the last round may be short."""
         if self.packed and self.max_tokens is not None:
             rows = packed(units, self.batch_size, self.max_tokens)
@@ -194,7 +194,7 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
         while batches := list(islice(rows, self.world_size)):
             yield batches
 
-    def is_dropped(self, batches: list[Rows], keep_together: KeepTogether | None) -> bool:
+    def is_dropped(self, batches: list[PackedRows], keep_together: KeepTogether | None) -> bool:
         """Whether no rank gives its batch of a round, which lacks batches, or whose last batch lacks rows.
 
         Of batches of whole rollouts or groups, any may have fewer rows.
@@ -202,19 +202,19 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
         lacks_rows = keep_together is None and len(batches[-1]) < self.batch_size
         return self.drop_last and (len(batches) < self.world_size or lacks_rows)
 
-    def batch(self, batches: list[Rows]) -> Batch:
+    def batch(self, batches: list[PackedRows]) -> Batch:
         """This rank's batch of a round; where the round has none for it, the last one without anything to train on."""
         if self.rank < len(batches):
             return self._collate(batches[self.rank])
         return self._collate(batches[-1]).without_loss()
 
-    def padding(self, rows: Rows) -> int:
+    def padding(self, rows: PackedRows) -> int:
         """How many places of a batch hold no token."""
         sizes = [sum(map(len, row)) for row in rows]
         width = self.max_tokens if self.packed and self.max_tokens is not None else max(sizes)
         return width * len(rows) - sum(sizes)
 
-    def _collate(self, rows: Rows) -> Batch:
+    def _collate(self, rows: PackedRows) -> Batch:
         return collate(
             rows,
             width=self.max_tokens if self.packed else None,
@@ -223,12 +223,12 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def padded(units: Iterable[Unit], batch_size: int) -> Iterator[Rows]:
+def padded(units: Iterable[Unit], batch_size: int) -> Iterator[PackedRows]:
     """A row a sequence, `batch_size` rows a batch, or fewer if the next unit does not fit.
 
     A unit of more sequences is a batch of its own.
     """
-    rows: Rows = []
+    rows: PackedRows = []
     for unit in units:
         if rows and len(rows) + len(unit) > batch_size:
             yield rows
@@ -241,12 +241,12 @@ def padded(units: Iterable[Unit], batch_size: int) -> Iterator[Rows]:
         yield rows
 
 
-def packed(units: Iterable[Unit], batch_size: int, max_tokens: int) -> Iterator[Rows]:
+def packed(units: Iterable[Unit], batch_size: int, max_tokens: int) -> Iterator[PackedRows]:
     """As many sequences a row as fit into `max_tokens`, each into the first row with room (first fit).
 
     A unit that needs more than `batch_size` rows is a batch of its own.
     """
-    rows: Rows = []
+    rows: PackedRows = []
     free_tokens: list[int] = []
     for unit in units:
         places, free = _first_fit(unit, free_tokens, max_tokens)

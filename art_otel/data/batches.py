@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from art_otel.data.advantages import Advantage, AdvantageName
-from art_otel.data.arranging import KeepTogether, Layout, Order
+from art_otel.data.arranging import KeepTogether, Layout, ShuffleOrder
 from art_otel.data.completions import ClosedStreams, Constrained, ContextExceeded, Images, Length, Names
 from art_otel.data.credit import Credit, CreditName
 from art_otel.data.loader import Batches, Recipe
@@ -115,7 +115,7 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
     skipped by reason. Raises UsageError for invalid options, StoreError for paths without trajectory files.
     """
     order = validate(
-        Order, {"seed": seed, "epoch": epoch, "shuffle_buffer": shuffle_buffer, "keep_together": keep_together}
+        ShuffleOrder, {"seed": seed, "epoch": epoch, "shuffle_buffer": shuffle_buffer, "keep_together": keep_together}
     )
     if by_length and keep_together is not None:
         raise UsageError("by_length=True with keep_together: sequences of a rollout differ in length; leave one out")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import msgspec
 
-from art_otel.data.arranging import Batch, Layout, Order, Rows, Unit
+from art_otel.data.arranging import Batch, Layout, PackedRows, ShuffleOrder, Unit
 from art_otel.data.credit import shared_steps
 from art_otel.data.options import validate
 from art_otel.data.plan import Plan, Scoring, TurnReward, make_plan
@@ -55,7 +55,7 @@ class Recipe:
     selection: Selection
     scoring: Scoring
     builder: SequenceBuilder
-    order: Order
+    order: ShuffleOrder
     layout: Layout
 
 
@@ -331,7 +331,7 @@ class Batches:
         return {"dataset": self.plan().fingerprint, "order": repr(recipe.order), "kept": kept}
 
 
-def _count(report: BatchReport, layout: Layout, batches: list[Rows], sequences: list[TokenSequence]) -> None:
+def _count(report: BatchReport, layout: Layout, batches: list[PackedRows], sequences: list[TokenSequence]) -> None:
     """Count a round of batches."""
     report.batches += len(batches)
     report.padding += sum(map(layout.padding, batches))

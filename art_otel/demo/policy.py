@@ -25,7 +25,7 @@ TOOLS: Final = ("archivist", *READ_FROM.values())
 VOCABULARY: Final = (UNKNOWN, USER, TOOL, ASSISTANT, END, "in", *READ_FROM, *CITIES, *TOOLS, *NUMBERS)
 IDS: Final = {word: number for number, word in enumerate(VOCABULARY)}
 
-Json: TypeAlias = Mapping[str, Any]
+ChatObject: TypeAlias = Mapping[str, Any]
 """A message or a tool as OpenAI's Chat Completions have it."""
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -111,7 +111,7 @@ def untrained() -> Policy:
     return Policy(weights=weights)
 
 
-def render(messages: Sequence[Json], tools: Sequence[Json]) -> list[int]:
+def render(messages: Sequence[ChatObject], tools: Sequence[ChatObject]) -> list[int]:
     """The token ids of a prompt: the tools, the messages, and who speaks next."""
     words = list(map(_name, tools))
     for message in messages:
@@ -119,7 +119,7 @@ def render(messages: Sequence[Json], tools: Sequence[Json]) -> list[int]:
     return [IDS.get(word, IDS[UNKNOWN]) for word in (*words, ASSISTANT)]
 
 
-def parse(token_ids: Sequence[int], tools: Sequence[Json]) -> dict[str, Any]:
+def parse(token_ids: Sequence[int], tools: Sequence[ChatObject]) -> dict[str, Any]:
     """A completion as a message: a tool call where it names an offered tool and a city, else a text."""
     match [word for number in token_ids if (word := VOCABULARY[number]) != END]:
         case [tool, city] if tool in map(_name, tools) and city in CITIES:
@@ -130,7 +130,7 @@ def parse(token_ids: Sequence[int], tools: Sequence[Json]) -> dict[str, Any]:
             return {"role": "assistant", "content": " ".join(words)}
 
 
-def _words(message: Json) -> Iterator[str]:
+def _words(message: ChatObject) -> Iterator[str]:
     yield from (message.get("content") or "").split()
     for call in message.get("tool_calls") or ():
         yield from (_name(call), json.loads(call["function"]["arguments"])["city"])
@@ -138,5 +138,5 @@ def _words(message: Json) -> Iterator[str]:
         yield END
 
 
-def _name(tool: Json) -> str:
+def _name(tool: ChatObject) -> str:
     return tool["function"]["name"]

@@ -22,7 +22,7 @@ from uuid import uuid4
 
 import numpy as np
 
-from art_otel.demo.policy import END, IDS, VOCABULARY, Json, Policy, Sampled, parse, render
+from art_otel.demo.policy import END, IDS, VOCABULARY, ChatObject, Policy, Sampled, parse, render
 from art_otel.errors import ArtOtelError
 
 VERSION_HEADER: Final = "x-policy-version"
@@ -88,16 +88,16 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self._answer(404, _error(f"{self.path}: there is no such path"), "")
 
-    def _complete(self, policy: Policy, request: Json) -> tuple[int, Json]:
+    def _complete(self, policy: Policy, request: ChatObject) -> tuple[int, ChatObject]:
         if request.get("stream"):
             return 400, _error("stream: this server does not")
-        tools: list[Json] = request.get("tools") or []
+        tools: list[ChatObject] = request.get("tools") or []
         prompt = render(request["messages"], tools)
         sampled = policy.sample(prompt, request.get("seed"))
         self.server.count(sampled)
         return 200, completion(request, prompt, sampled, parse(sampled.token_ids, tools))
 
-    def _take(self, body: bytes, version: str) -> tuple[int, Json]:
+    def _take(self, body: bytes, version: str) -> tuple[int, ChatObject]:
         try:
             policy = Policy(weights=np.load(io.BytesIO(body), allow_pickle=False))
         except (ValueError, EOFError) as error:
@@ -105,7 +105,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.serving = policy, version
         return 200, {"sampled_tokens": self.server.take_count()}
 
-    def _answer(self, status: int, answer: Json, version: str) -> None:
+    def _answer(self, status: int, answer: ChatObject, version: str) -> None:
         encoded = json.dumps(answer).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
@@ -118,7 +118,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Nobody reads a log of requests here."""
 
 
-def completion(request: Json, prompt: list[int], sampled: Sampled, message: Json) -> Json:
+def completion(request: ChatObject, prompt: list[int], sampled: Sampled, message: ChatObject) -> ChatObject:
     """A chat completion.
 
     Source: OpenAI's Chat Completions; `prompt_token_ids` and `token_ids` as vLLM has them (`return_token_ids`).
@@ -143,12 +143,12 @@ def completion(request: Json, prompt: list[int], sampled: Sampled, message: Json
     }
 
 
-def _logprob(token: int, logprob: float) -> Json:
+def _logprob(token: int, logprob: float) -> ChatObject:
     word = VOCABULARY[token]
     return {"token": word, "logprob": logprob, "bytes": list(word.encode()), "top_logprobs": []}
 
 
-def _error(message: str) -> Json:
+def _error(message: str) -> ChatObject:
     return {"error": {"message": message, "type": "refused"}}
 
 

@@ -27,7 +27,7 @@ from art_otel.demo.policy_server import VERSION_HEADER, PolicyServer, post
 from art_otel.demo.task import ATTEMPTS, TASKS, Attempt, attempts
 from art_otel.errors import ArtOtelError, UsageError
 
-Advantage: TypeAlias = Literal["grpo"] | Callable[[Rewards], ArrayLike]
+DemoAdvantage: TypeAlias = Literal["grpo"] | Callable[[Rewards], ArrayLike]
 LEARNING_RATE: Final = 3.0
 _AT_ONCE: Final = 4
 
@@ -39,7 +39,7 @@ class Training:
     out: Path
     steps: int = 30
     seed: int = 0
-    advantage: Advantage = "grpo"
+    advantage: DemoAdvantage = "grpo"
 
     @property
     def spool(self) -> Path:
@@ -52,7 +52,7 @@ class Training:
         return art_otel.RunLog("demo", "guide", base_path=self.out, report_metrics=[])
 
 
-class Step(NamedTuple):
+class DemoStep(NamedTuple):
     """What a step came to: the mean reward, how many tokens the server sampled, and how many were trained."""
 
     number: int
@@ -62,7 +62,7 @@ class Step(NamedTuple):
     seconds: float
 
 
-def train(training: Training) -> Iterator[Step]:
+def train(training: Training) -> Iterator[DemoStep]:
     """Roll out, batch, update, publish; a step each time the caller asks for one.
 
     Raises UsageError at once where openai is missing and where `out` is no folder for a new run, with a step
@@ -72,7 +72,7 @@ def train(training: Training) -> Iterator[Step]:
     return _steps(training)
 
 
-def _steps(training: Training) -> Iterator[Step]:
+def _steps(training: Training) -> Iterator[DemoStep]:
     policy, log = untrained(), training.log
     with ExitStack() as stack:
         stack.callback(art_otel.configure(enabled=True, dir=training.out, spool=True).shutdown)
@@ -90,7 +90,7 @@ def _steps(training: Training) -> Iterator[Step]:
             _check_trained(step, sampled, report)
             counts = {"sampled_tokens": sampled, "trained_tokens": trained}
             entry = log.log(trajectories, "train", step, counts)
-            yield Step(step, entry.metrics["train/reward"], sampled, trained, time.monotonic() - began)
+            yield DemoStep(step, entry.metrics["train/reward"], sampled, trained, time.monotonic() - began)
 
 
 def roll_out(agent: AgentProcess, seed: int, step: int) -> None:
@@ -106,7 +106,7 @@ def roll_out(agent: AgentProcess, seed: int, step: int) -> None:
 
 
 def learn(
-    policy: Policy, trajectories: Sequence[art_otel.Trajectory], advantage: Advantage
+    policy: Policy, trajectories: Sequence[art_otel.Trajectory], advantage: DemoAdvantage
 ) -> tuple[Policy, BatchReport]:
     """Take a step along the gradient; return the new policy and the report of the batches."""
     gradient, batches = np.zeros_like(policy.weights), art_otel.batches(trajectories, advantage=advantage)

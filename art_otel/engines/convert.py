@@ -53,7 +53,7 @@ from art_otel.engines.run import (
 from art_otel.engines.shuffle import Shuffle
 from art_otel.errors import UsageError
 from art_otel.scrubbing import SecretRules
-from art_otel.sources import Input, Limits, find_inputs, format_named, identified, plan_splits
+from art_otel.sources import InputFile, Limits, find_inputs, format_named, identified, plan_splits
 from art_otel.store import Part
 from art_otel.store.commit import check_out, commit
 from art_otel.trajectories import AssemblyStats
@@ -140,7 +140,7 @@ def convert(conversion: Conversion, engine: Engine | None = None) -> "Conversion
         return report
 
 
-def find_sources(conversion: Conversion) -> list[Input]:
+def find_sources(conversion: Conversion) -> list[InputFile]:
     """Find the inputs of a conversion, and check that it may write where it is to."""
     out = os.fspath(conversion.out)
     inputs = identified(changed_since(conversion.since, without_dataset(find_inputs(conversion.sources), out)))
@@ -170,7 +170,7 @@ def job_of(conversion: Conversion) -> Job:
 
 
 @contextmanager
-def prepared(conversion: Conversion, job: Job, inputs: Sequence[Input], engine: Engine | None) -> Generator[Runner]:
+def prepared(conversion: Conversion, job: Job, inputs: Sequence[InputFile], engine: Engine | None) -> Generator[Runner]:
     """A runner of the job, with a scratch folder of its own."""
     if conversion.on_start is not None:
         conversion.on_start(_total(inputs))
@@ -180,7 +180,7 @@ def prepared(conversion: Conversion, job: Job, inputs: Sequence[Input], engine: 
         yield Runner(msgspec.structs.replace(job, scratch=folder), started)
 
 
-def _engine(conversion: Conversion, inputs: Sequence[Input]) -> AbstractContextManager[Engine]:
+def _engine(conversion: Conversion, inputs: Sequence[InputFile]) -> AbstractContextManager[Engine]:
     if conversion.engine == "ray":
         from art_otel.engines.ray_engine import ray_engine  # noqa: PLC0415 # few conversions need it
 
@@ -190,7 +190,7 @@ def _engine(conversion: Conversion, inputs: Sequence[Input]) -> AbstractContextM
     return local_engine(conversion.workers or choose_workers(inputs, conversion.sizes.worker_bytes))
 
 
-def read_all(conversion: Conversion, runner: Runner, inputs: Sequence[Input]) -> tuple[ReadSummary, Shuffle]:
+def read_all(conversion: Conversion, runner: Runner, inputs: Sequence[InputFile]) -> tuple[ReadSummary, Shuffle]:
     """Read all inputs."""
     regular = [as_file(source, runner.job.scratch) for source in inputs]
     chosen = None if conversion.format is None else format_named(conversion.format)
@@ -229,6 +229,6 @@ def staged(parts: Sequence[AssembledPart], *, is_new: bool = True) -> list[tuple
     return [(one.location, one.part) for one in chosen]
 
 
-def _total(inputs: Iterable[Input]) -> int | None:
+def _total(inputs: Iterable[InputFile]) -> int | None:
     sizes = [source.size for source in inputs]
     return None if None in sizes else sum(size or 0 for size in sizes)

@@ -20,7 +20,7 @@ from art_otel.engines.shuffle import GivenRow, Outcome, OutcomeState, Shuffled, 
 from art_otel.live.arriving_spans import BelongsTo, SpanTally, belongs_to
 from art_otel.spans import Quarantined, Span, extend_sorted
 from art_otel.store import RowKey
-from art_otel.trajectories import AssemblyStats, SpanGroup, Trajectory, Verdict, build_trajectories, distinct
+from art_otel.trajectories import AssemblyStats, IncrementalVerdict, SpanGroup, Trajectory, build_trajectories, distinct
 from art_otel.trajectories.reward_addresses import TOO_LATE
 from art_otel.trajectories.span_context import is_marked_root
 
@@ -83,7 +83,7 @@ class _Judged(NamedTuple):
     `changed` is when something last came of their `traces`.
     """
 
-    verdict: Verdict
+    verdict: IncrementalVerdict
     digest: bytes
     traces: Collection[str]
     changed: int
@@ -126,7 +126,7 @@ class Decisions:
         earlier = {row.key[:3]: row for one in traces.values() if one.outcome for row in one.outcome.rows}
         judged: dict[Order, _Judged] = {}
 
-        def verdicts_of(trajectories: Sequence[Trajectory]) -> list[Verdict]:
+        def verdicts_of(trajectories: Sequence[Trajectory]) -> list[IncrementalVerdict]:
             together: dict[Order, list[Trajectory]] = defaultdict(list)
             for trajectory in trajectories:
                 together[trajectory.order].append(trajectory)
@@ -176,7 +176,7 @@ class Decisions:
         first, digest = trajectories[0], self._digest(trajectories)
         own = {first.trace_id, *(call.trace_id for one in trajectories for call in one.calls)} & traces.keys()
         tally = tallies.get(("rollout", first.rollout_id)) or tallies.get(("trace", first.trace_id))
-        verdict: Verdict = "waiting"
+        verdict: IncrementalVerdict = "waiting"
         if earlier is not None and earlier.digest == digest:
             verdict = "known"
         elif (tally is not None and tally.has_ended) or all(traces[one].is_quiet(self._round) for one in own):

@@ -23,7 +23,7 @@ from typing import Final
 import msgspec
 
 from art_otel.engines.read import MARK_BYTES, Unread, entry_of, marks_of, name_of, read_bytes
-from art_otel.sources import ByteRange, Input, line_format
+from art_otel.sources import ByteRange, InputFile, line_format
 from art_otel.sources.files.encodings import compression_of
 from art_otel.store.report import LedgerEntry
 
@@ -41,7 +41,7 @@ _STILL: Final = 30 * 10**9
 _REPLACED: Final = "is not what was read under this name before, or was changed inside, and is read from its beginning"
 
 
-def unread(inputs: Sequence[Input], ledger: Sequence[LedgerEntry], *, follows: bool = False) -> list[Unread]:
+def unread(inputs: Sequence[InputFile], ledger: Sequence[LedgerEntry], *, follows: bool = False) -> list[Unread]:
     """Find what no earlier conversion read.
 
     With `follows` a file that is read as a whole waits until nothing was written to it for a while.
@@ -59,7 +59,7 @@ def unread(inputs: Sequence[Input], ledger: Sequence[LedgerEntry], *, follows: b
     return new
 
 
-def _is_unchanged(source: Input, entry: LedgerEntry) -> bool:
+def _is_unchanged(source: InputFile, entry: LedgerEntry) -> bool:
     """Whether an input is as it was when it was read, by what needs no look into it."""
     if source.size != entry.bytes:
         return False
@@ -68,14 +68,14 @@ def _is_unchanged(source: Input, entry: LedgerEntry) -> bool:
     return source.mtime_ns is not None and source.mtime_ns == entry.mtime_ns
 
 
-def _continues(source: Input, entry: LedgerEntry) -> bool:
+def _continues(source: InputFile, entry: LedgerEntry) -> bool:
     """Whether a file of this machine begins with what was read, as far as its marks tell."""
     if source.path is None or source.size is None or source.size < entry.bytes:
         return False
     return marks_of(source.path, entry.bytes) == (entry.head, entry.tail)
 
 
-def _rest(source: Input, known: int, *, follows: bool) -> Input | None:
+def _rest(source: InputFile, known: int, *, follows: bool) -> Input | None:
     """What is to be read now of an input of which the first `known` bytes were read; None for nothing."""
     size = source.size
     if size is None or name_of(source) is None:
@@ -120,6 +120,6 @@ def _is_document(path: Path, start: int, end: int) -> bool:
     return True
 
 
-def _is_quiet(source: Input, time_ns: int) -> bool:
+def _is_quiet(source: InputFile, time_ns: int) -> bool:
     """Whether a file was not changed for so long, or its time is unknown. An object is put whole."""
     return source.stored is not None or source.mtime_ns is None or time.time_ns() - source.mtime_ns > time_ns

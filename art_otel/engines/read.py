@@ -34,7 +34,7 @@ from art_otel.engines.shuffle import (
     region_of,
 )
 from art_otel.errors import SourceError, WorkerError
-from art_otel.sources import FileStats, Input, Prefetcher, format_named, read_file, stored_ranges
+from art_otel.sources import FileStats, InputFile, Prefetcher, format_named, read_file, stored_ranges
 from art_otel.sources.files.inputs import (
     WHAT_READS_IT,
     has_own_name,
@@ -67,16 +67,16 @@ class Unread(NamedTuple):
     A pipe has no entry: what it gave before cannot be told.
     """
 
-    source: Input
+    source: InputFile
     entry: LedgerEntry | None = None
 
 
-def all_of(inputs: Iterable[Input]) -> list[Unread]:
+def all_of(inputs: Iterable[InputFile]) -> list[Unread]:
     """The inputs, each to be read as a whole."""
     return [Unread(source, entry_of(source, source.size or 0)) for source in inputs]
 
 
-def without_dataset(inputs: Sequence[Input], out: str) -> list[Input]:
+def without_dataset(inputs: Sequence[InputFile], out: str) -> list[InputFile]:
     """The inputs but for the dataset that is to be replaced, where the sources lead to it too."""
     if storage.is_url(out):
         others = [source for source in inputs if not _is_of_stored_dataset(source, out)]
@@ -88,14 +88,14 @@ def without_dataset(inputs: Sequence[Input], out: str) -> list[Input]:
     return others
 
 
-def _is_of_dataset(source: Input, folder: Path) -> bool:
+def _is_of_dataset(source: InputFile, folder: Path) -> bool:
     if source.path is None:
         return False
     path = Path(os.path.realpath(source.path))
     return path.parent == folder and is_dataset_file(path)
 
 
-def _is_of_stored_dataset(source: Input, out: str) -> bool:
+def _is_of_stored_dataset(source: InputFile, out: str) -> bool:
     """By its place and name: no other part may lie there, see `store.commit`."""
     if source.stored is None:
         return False
@@ -103,7 +103,7 @@ def _is_of_stored_dataset(source: Input, out: str) -> bool:
     return folder == storage.located(out)[1] and (is_part_name(name) or has_own_name(name))
 
 
-def changed_since(since: int | None, inputs: Sequence[Input]) -> list[Input]:
+def changed_since(since: int | None, inputs: Sequence[InputFile]) -> list[InputFile]:
     """The inputs that were changed at this time (ns) or later, and those whose time is unknown."""
     return [one for one in inputs if since is None or one.mtime_ns is None or one.mtime_ns >= since]
 
@@ -132,7 +132,7 @@ def note_spools(inputs: Iterable[Unread], ledger: Iterable[LedgerEntry]) -> None
     )
 
 
-def entry_of(source: Input, end: int) -> LedgerEntry | None:
+def entry_of(source: InputFile, end: int) -> LedgerEntry | None:
     """The entry for an input that was read up to this byte; None where that cannot be told later."""
     name = name_of(source)
     if name is None or not end:
@@ -163,7 +163,7 @@ def read_bytes(path: Path, start: int, end: int) -> bytes:
     return b""
 
 
-def name_of(source: Input) -> str | None:
+def name_of(source: InputFile) -> str | None:
     """The name of an input in the ledger; None for a pipe."""
     if source.stored is not None:
         return source.stored.name
@@ -175,7 +175,7 @@ def name_of(source: Input) -> str | None:
 class ReadTask(msgspec.Struct, frozen=True, kw_only=True):
     """Inputs to read. In a round the arrivals of traces are written too."""
 
-    inputs: tuple[Input, ...]
+    inputs: tuple[InputFile, ...]
     job: Job
 
 
@@ -333,7 +333,7 @@ class _Split:
             self.writer.add(Arrival(trace_id, round_.number, changed, arrived.spans, arrived.logs))
 
 
-def as_file(source: Input, folder: str) -> Input:
+def as_file(source: InputFile, folder: str) -> InputFile:
     """The input; of standard input and pipes a copy in this folder. Raises SourceError for what cannot be read."""
     if source.stored is not None or (source.path is not None and not _is_pipe(source.path)):
         return source

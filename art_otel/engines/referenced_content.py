@@ -22,7 +22,7 @@ import msgspec
 from art_otel import storage
 from art_otel.conventions import references_of, with_content
 from art_otel.errors import StorageError
-from art_otel.sources import FileStats, Input, advice
+from art_otel.sources import FileStats, InputFile, advice
 from art_otel.sources.files.inputs import FILE_SCHEME, STDIN
 from art_otel.sources.files.stores import folder_of, is_glob
 from art_otel.sources.format import Record
@@ -85,7 +85,7 @@ class ContentReader:
         self._kept: OrderedDict[str, str | _Unread] = OrderedDict()
         self._kept_bytes = 0
 
-    def resolved(self, records: Iterable[Record], source: Input, stats: FileStats) -> Iterator[Record]:
+    def resolved(self, records: Iterable[Record], source: InputFile, stats: FileStats) -> Iterator[Record]:
         """The records with the content that they refer to. What cannot be read is counted in `stats`."""
         folders = self._folders
         if source.path is not None:  # a glob may lead through several

@@ -31,7 +31,7 @@ import msgspec
 from art_otel import storage
 from art_otel.errors import StorageError, UsageError, WorkerError
 from art_otel.scrubbing import SecretRules
-from art_otel.sources import Input, Limits
+from art_otel.sources import InputFile, Limits
 from art_otel.sources.files.inputs import SCRATCH_PREFIX
 from art_otel.store.commit import locked
 
@@ -206,7 +206,7 @@ _RATIO: Final = 8
 _COMPRESSED: Final = (".gz", ".zst", ".bz2", ".xz", ".parquet")
 
 
-def choose_workers(inputs: Sequence[Input], worker_bytes: int) -> int:
+def choose_workers(inputs: Sequence[InputFile], worker_bytes: int) -> int:
     """The number of processes: one a processor, fewer where a process would have less than so many bytes to read."""
     total = sum((one.size or 0) * (_RATIO if one.name.endswith(_COMPRESSED) else 1) for one in inputs)
     useful = None if any(one.size is None for one in inputs) else total // worker_bytes

@@ -84,9 +84,9 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True):
         return self.state == "closed" or (self.state != "open" and self.at < horizon)
 
 
-Record: TypeAlias = Span | LogRecord | Quarantined | ExternalReward
+ShuffleRecord: TypeAlias = Span | LogRecord | Quarantined | ExternalReward
 State: TypeAlias = Arrival | Outcome
-Stored: TypeAlias = Record | Membership | State
+Stored: TypeAlias = ShuffleRecord | Membership | State
 
 _ItemT = TypeVar("_ItemT")
 
@@ -211,7 +211,7 @@ class ShuffleWriter:
         self._compressor = zstandard.ZstdCompressor(compression_params=_COMPRESSION)
         self._file: BinaryIO | None = None
 
-    def add(self, record: Record | Arrival | Outcome) -> None:
+    def add(self, record: ShuffleRecord | Arrival | Outcome) -> None:
         """Put a record into the slot of its trace."""
         trace_id = record.trace_id or ""
         if trace_id != self._trace[0]:  # records of a trace mostly stand together

@@ -35,6 +35,7 @@ from art_otel.exporting.exporter import Sink as Sink
 from art_otel.exporting.files import Folder as Folder
 from art_otel.exporting.files import JsonLines as JsonLines
 from art_otel.exporting.files import ParquetFile as ParquetFile
+from art_otel.exporting.files import Row as Row
 from art_otel.exporting.files import check_place as check_place
 from art_otel.exporting.files import whole_file as whole_file
 from art_otel.exporting.group_names import group_name as group_name
@@ -48,4 +49,5 @@ from art_otel.exporting.registry import installed_exporters as installed_exporte
 from art_otel.exporting.registry import options_of as options_of
 from art_otel.exporting.streams import DEFAULT as DEFAULT
 from art_otel.exporting.streams import NULL_REWARD as NULL_REWARD
+from art_otel.spans import JsonObject as JsonObject
 from art_otel.spans import Value as Value

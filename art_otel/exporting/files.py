@@ -21,7 +21,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, BinaryIO, Final, NamedTuple
+from typing import Any, BinaryIO, Final, NamedTuple, TypeAlias
 
 import msgspec
 import pyarrow as pa
@@ -30,6 +30,9 @@ import pyarrow.parquet as pq
 from art_otel.data.sources import Sources, list_sources
 from art_otel.errors import UsageError
 from art_otel.store import SUFFIX, row_groups
+
+Row: TypeAlias = dict[str, Any]
+"""A row of a Parquet file, by the names of its columns."""
 
 _GROUP_ROWS: Final = 1024
 _GROUP_BYTES: Final = 32 * 2**20

@@ -46,7 +46,7 @@ class _Rewarded(Protocol):
         ...
 
 
-class Skipped(NamedTuple):
+class SkipCounts(NamedTuple):
     """Counts by reason."""
 
     trajectories: Counter[str]
@@ -96,7 +96,7 @@ class Stream:
         """How many of those that are imitated have a reward of 0 or less."""
         return self._unsuccessful if self._format.is_imitated else 0
 
-    def skipped(self) -> Skipped:
+    def skipped(self) -> SkipCounts:
         """What is not in the export, by reason."""
         source = self._source
         if isinstance(source, MessageBatches):
@@ -109,7 +109,7 @@ class Stream:
             parts = _named("sequences", source.report.sequences_skipped)
             parts += _named("completions", source.report.completions_skipped)
         parts[REPEATED] = source.report.repeated
-        return Skipped(source.report.trajectories_skipped + self._too_low, parts)
+        return SkipCounts(source.report.trajectories_skipped + self._too_low, parts)
 
     def changed(self) -> Counter[str]:
         """What became of group ids and rewards: a sequence, unlike a trajectory, does not tell which reward it had."""

@@ -25,5 +25,5 @@ if not defer_imports(__name__):
     from art_otel.live.buffer import MAX_AGE as MAX_AGE
     from art_otel.live.buffer import MAX_OPEN as MAX_OPEN
     from art_otel.live.buffer import RolloutBuffer as RolloutBuffer
-    from art_otel.live.buffer import SpanCounts as SpanCounts
+    from art_otel.live.buffer import RolloutSpanCounts as RolloutSpanCounts
     from art_otel.live.new_trajectories import NewTrajectories as NewTrajectories

@@ -150,7 +150,7 @@ class RolloutBuffer:
             else:
                 self._place(rollout_id, rollout)
 
-    def counts(self, rollout_id: str) -> "SpanCounts | None":
+    def counts(self, rollout_id: str) -> "RolloutSpanCounts | None":
         """How many spans the rollout has so far; None for one that is not known here."""
         rollout = self._rollouts.get(rollout_id)
         return None if rollout is None else rollout.counts
@@ -292,7 +292,7 @@ class RolloutBuffer:
             rollouts.pop(rollout_id, None)
 
 
-class SpanCounts(NamedTuple):
+class RolloutSpanCounts(NamedTuple):
     """Spans of a rollout besides its root, in this process."""
 
     started: int
@@ -332,9 +332,9 @@ class OpenRollout:
         return not self.is_open and self.ended >= self.started
 
     @property
-    def counts(self) -> SpanCounts:
+    def counts(self) -> RolloutSpanCounts:
         """How many spans it has so far."""
-        return SpanCounts(self.started, self.ended)
+        return RolloutSpanCounts(self.started, self.ended)
 
     def hold(self, line: Line) -> None:
         """Hold a line. What the disk refused is held only while somebody waits: there may be no end to it."""

@@ -29,7 +29,7 @@ from art_otel.tracing.api.running import field_attributes
 from art_otel.tracing.openai.bodies import decode
 
 Headers: TypeAlias = Mapping[str, str]
-Source: TypeAlias = Literal["path", "baggage", "header", "key", "session", "trace", "conversation"]
+AddressSource: TypeAlias = Literal["path", "baggage", "header", "key", "session", "trace", "conversation"]
 
 PREFIX: Final = "/rollout/"
 _OUR_HEADER: Final = "x-art-rollout-id"
@@ -60,7 +60,7 @@ _APPENDED: Final = re.compile("/|(?=(?:chat/completions|completions|responses|me
 _USER: Final = re.compile(r"session_([0-9a-fA-F-]{8,64})")
 
 
-class Target(NamedTuple):
+class RequestTarget(NamedTuple):
     """What a request line asks for: the path and query for the model server, and what it says of rollout and call.
 
     `settings` are attributes of the rollout's own span. `untrained` says what the call is for, if it is not trained.
@@ -81,13 +81,13 @@ class Parent(NamedTuple):
     is_sampled: bool = True
 
 
-class Address(NamedTuple):
+class RequestAddress(NamedTuple):
     """Where a request belongs. `parent` is the span around it, where the agent is traced itself.
 
     `rollout_id` is None where only a trace is known, or nothing. `untrained` is as a target's.
     """
 
-    source: Source
+    source: AddressSource
     rollout_id: str | None = None
     parent: Parent | None = None
     settings: Mapping[str, str | int] = {}
@@ -99,18 +99,18 @@ class Address(NamedTuple):
         return self.source not in ("baggage", "trace")
 
 
-def read_target(path: str, query: str) -> Target:
+def read_target(path: str, query: str) -> RequestTarget:
     """Read a request's target, whose path is still encoded. Raises UsageError for one that is none."""
     if not path.startswith("/"):  # it would be a part of the server's address
         raise UsageError("a request names a path that begins with /")
     if not path.startswith(PREFIX):
         untrained, path = _split_label(path)
-        return Target(path, query, untrained=untrained)
+        return RequestTarget(path, query, untrained=untrained)
     segment, _, rest = path[len(PREFIX) :].partition("/")
     encoded_id, *settings = segment.split(";")
     said, rest, query = _split_query(rest, query)
     untrained, path = _split_label(f"/{rest}")
-    return Target(path, query, _checked_id(unquote(encoded_id)), read_settings([*settings, *said]), untrained)
+    return RequestTarget(path, query, _checked_id(unquote(encoded_id)), read_settings([*settings, *said]), untrained)
 
 
 def _split_label(path: str) -> tuple[str | None, str]:
@@ -158,7 +158,7 @@ def read_settings(settings: Sequence[str]) -> Mapping[str, str | int]:
     return {name: value for name, value in attributes.items() if isinstance(value, (str, int))}
 
 
-def read_address(target: Target, headers: Headers, request: Mapping[str, Value] | None) -> Address:
+def read_address(target: RequestTarget, headers: Headers, request: Mapping[str, Value] | None) -> RequestAddress:
     """Read where a request belongs, and what it is for. `request` is its body, None where it is not recorded."""
     baggage = baggage_of(headers.get("baggage", ""))
     # OTel's propagator for Python writes a space as "+".
@@ -167,21 +167,21 @@ def read_address(target: Target, headers: Headers, request: Mapping[str, Value] 
 
 
 def _rollout_of(
-    target: Target, headers: Headers, request: Mapping[str, Value] | None, baggage: Mapping[str, str]
-) -> Address:
+    target: RequestTarget, headers: Headers, request: Mapping[str, Value] | None, baggage: Mapping[str, str]
+) -> RequestAddress:
     parent = _parent(headers)
     if target.rollout_id is not None:
-        return Address("path", target.rollout_id, parent, target.settings)
+        return RequestAddress("path", target.rollout_id, parent, target.settings)
     in_baggage = baggage.get(names.ROLLOUT_ID)
     if in_baggage and (parent is not None or RUN_ENTRY in baggage):  # else a program wrote the header that records none
-        return Address("baggage", in_baggage, parent)
+        return RequestAddress("baggage", in_baggage, parent)
     if named := headers.get(_OUR_HEADER) or in_baggage:
-        return Address("header", _checked_id(named), parent)
+        return RequestAddress("header", _checked_id(named), parent)
     if key := next(filter(None, (_read_key(headers.get(name, "")) for name in _KEY_HEADERS)), None):
-        return Address("key", _checked_id(key), parent)
+        return RequestAddress("key", _checked_id(key), parent)
     if session := _session(headers, request):
-        return Address("session", session[:_MAX_ID], parent)
-    return Address("conversation") if parent is None else Address("trace", None, parent)
+        return RequestAddress("session", session[:_MAX_ID], parent)
+    return RequestAddress("conversation") if parent is None else RequestAddress("trace", None, parent)
 
 
 def is_for_gateway(header: bytes, value: bytes) -> bool:

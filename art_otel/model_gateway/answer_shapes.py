@@ -16,12 +16,12 @@ from uuid import uuid4
 import msgspec
 
 from art_otel.conventions import values
-from art_otel.model_gateway.exchanges import Dialect
+from art_otel.model_gateway.exchanges import GatewayDialect
 from art_otel.spans import Value
 
 _ENCODE: Final = msgspec.json.Encoder().encode
 
-Fields: TypeAlias = dict[str, Value]
+AnswerFields: TypeAlias = dict[str, Value]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,9 +34,9 @@ class Asking:
     answer_id: str
     created: int
     model: str
-    dialect: Dialect
-    request: Fields
-    sampling: Fields
+    dialect: GatewayDialect
+    request: AnswerFields
+    sampling: AnswerFields
     prompt_ids: Sequence[int]
     since_0_33: bool = False
 
@@ -50,7 +50,7 @@ class Asking:
         """Whether a stream of OpenAI's says at its end what it used."""
         return bool(self._stream_options.get("include_usage"))
 
-    def running_usage(self, choice: Fields) -> Fields:
+    def running_usage(self, choice: AnswerFields) -> AnswerFields:
         """What the chunk of a choice says of that, where it was asked to."""
         if not (self.usage_asked and self._stream_options.get("continuous_usage_stats")):
             return {}
@@ -62,12 +62,12 @@ class Asking:
         return values.mapping(self.request.get("stream_options")) or {}
 
 
-class Shape(Protocol):
+class AnswerShape(Protocol):
     """The answer of one dialect."""
 
     def __init__(self, asking: Asking) -> None: ...
 
-    def whole(self, completion: Fields) -> Fields:
+    def whole(self, completion: AnswerFields) -> AnswerFields:
         """The answer that a chat completion makes."""
         ...
 
@@ -75,15 +75,15 @@ class Shape(Protocol):
         """The events before anything is sampled."""
         ...
 
-    def piece(self, choice: Fields) -> bytes:
+    def piece(self, choice: AnswerFields) -> bytes:
         """The events of a choice of a chunk. Its `sampled` counts the tokens of the choice up to here."""
         ...
 
-    def end(self, usage: Fields) -> bytes:
+    def end(self, usage: AnswerFields) -> bytes:
         """The events when all is sampled. What ends the stream comes last."""
         ...
 
-    def failed(self, error: Fields) -> bytes:
+    def failed(self, error: AnswerFields) -> bytes:
         """The events where the sampling broke off, of an error as OpenAI has them."""
         ...
 
@@ -95,7 +95,7 @@ class ChatShape:
         self._asking = asking
         self._has_ids = bool(asking.request.get("return_token_ids"))
 
-    def whole(self, completion: Fields) -> Fields:
+    def whole(self, completion: AnswerFields) -> AnswerFields:
         """The chat completion as it is."""
         return {**completion, "prompt_token_ids": [*self._asking.prompt_ids] if self._has_ids else None}
 
@@ -109,7 +109,7 @@ class ChatShape:
         more = {"prompt_token_ids": prompt_ids, "prompt_text": None, **self._asking.running_usage({})}
         return b"".join(self._chunk([choice], more) for choice in choices)
 
-    def piece(self, choice: Fields) -> bytes:
+    def piece(self, choice: AnswerFields) -> bytes:
         """A chunk, where there is something to say."""
         delta = _filled(values.mapping(choice.get("delta")) or {})
         delta.pop("role", None)
@@ -129,16 +129,16 @@ class ChatShape:
         }
         return self._chunk([made], self._asking.running_usage(choice))
 
-    def end(self, usage: Fields) -> bytes:
+    def end(self, usage: AnswerFields) -> bytes:
         """The usage, where it was asked for, and the end."""
         chunk = self._chunk([], {"usage": usage}) if self._asking.usage_asked else b""
         return chunk + _DONE
 
-    def failed(self, error: Fields) -> bytes:
+    def failed(self, error: AnswerFields) -> bytes:
         """The error, and the end."""
         return _data({"error": error}) + _DONE
 
-    def _chunk(self, choices: Sequence[Fields], more: Fields) -> bytes:
+    def _chunk(self, choices: Sequence[AnswerFields], more: AnswerFields) -> bytes:
         asking = self._asking
         chunk = {"object": "chat.completion.chunk", "created": asking.created, "model": asking.model}
         return _data({"id": asking.answer_id, **chunk, "choices": choices, **more})
@@ -152,7 +152,7 @@ class CompletionShape:
         self._has_ids = bool(asking.request.get("return_token_ids"))
         self._offsets: dict[int, int] = {}
 
-    def whole(self, completion: Fields) -> Fields:
+    def whole(self, completion: AnswerFields) -> AnswerFields:
         """A completion of the choices."""
         choices = [
             {**self._choice(choice), "prompt_logprobs": None, "routed_experts": None}
@@ -165,25 +165,25 @@ class CompletionShape:
         """Nothing comes before the first text."""
         return b""
 
-    def piece(self, choice: Fields) -> bytes:
+    def piece(self, choice: AnswerFields) -> bytes:
         """A chunk."""
         return _data({**self._around(), "choices": [self._choice(choice)], **self._asking.running_usage(choice)})
 
-    def end(self, usage: Fields) -> bytes:
+    def end(self, usage: AnswerFields) -> bytes:
         """The usage, where it was asked for, and the end."""
         chunk = _data({**self._around(), "choices": [], "usage": usage}) if self._asking.usage_asked else b""
         return chunk + _DONE
 
-    def failed(self, error: Fields) -> bytes:
+    def failed(self, error: AnswerFields) -> bytes:
         """The error, and the end."""
         return _data({"error": error}) + _DONE
 
-    def _around(self) -> Fields:
+    def _around(self) -> AnswerFields:
         asking = self._asking
         around = {"object": "text_completion", "created": asking.created, "model": asking.model}
         return {"id": asking.answer_id, **around}
 
-    def _choice(self, choice: Fields) -> Fields:
+    def _choice(self, choice: AnswerFields) -> AnswerFields:
         index = choice["index"]
         is_first = index not in self._offsets
         offset, logprobs = self._offsets.setdefault(index, 0), None
@@ -211,14 +211,14 @@ class MessageShape:
         self._call = -1
         self._arguments: list[str] = []
         self._text_behind: list[str] = []
-        self._end: Fields = {}
+        self._end: AnswerFields = {}
 
-    def whole(self, completion: Fields) -> Fields:
+    def whole(self, completion: AnswerFields) -> AnswerFields:
         """A message of the first choice."""
         choice = completion["choices"][0]
-        message: Fields = choice["message"]
-        calls: list[Fields] = message.get("tool_calls") or []
-        blocks: list[Fields] = []
+        message: AnswerFields = choice["message"]
+        calls: list[AnswerFields] = message.get("tool_calls") or []
+        blocks: list[AnswerFields] = []
         if message.get("reasoning"):
             blocks.append({"type": "thinking", "thinking": message["reasoning"], "signature": uuid4().hex})
         if message.get("content"):
@@ -245,10 +245,10 @@ class MessageShape:
         """The message without content."""
         start = {"prompt_tokens": len(self._asking.prompt_ids), "completion_tokens": 0}
         none = {"stop_reason": None, "stop_sequence": None}
-        message: Fields = {**self._message(), "content": [], **none, "usage": _anthropic_usage(start)}
+        message: AnswerFields = {**self._message(), "content": [], **none, "usage": _anthropic_usage(start)}
         return event({"type": "message_start", "message": message})
 
-    def piece(self, choice: Fields) -> bytes:
+    def piece(self, choice: AnswerFields) -> bytes:
         """The events of a delta."""
         if choice.get("finish_reason") is not None:
             self._end = choice
@@ -267,7 +267,7 @@ class MessageShape:
             events += self._of_call(call)
         return events
 
-    def end(self, usage: Fields) -> bytes:
+    def end(self, usage: AnswerFields) -> bytes:
         """The reason to stop, the usage and the end."""
         events = self._close()
         has_calls = self._call >= 0
@@ -276,15 +276,15 @@ class MessageShape:
         events += event({"type": "message_delta", "delta": delta, "usage": _anthropic_usage(usage)})
         return events + event({"type": "message_stop"})
 
-    def failed(self, error: Fields) -> bytes:
+    def failed(self, error: AnswerFields) -> bytes:
         """The error, which is the end."""
         return event({"type": "error", "error": {"type": "internal_error", "message": error["message"]}})
 
-    def _message(self) -> Fields:
+    def _message(self) -> AnswerFields:
         asking = self._asking
         return {"id": asking.answer_id, "type": "message", "role": "assistant", "model": asking.model}
 
-    def _of_call(self, call: Fields) -> bytes:
+    def _of_call(self, call: AnswerFields) -> bytes:
         function = values.mapping(call.get("function")) or {}
         events = b""
         if call.get("id") is not None and function.get("name") is not None:
@@ -296,16 +296,16 @@ class MessageShape:
             events += self._delta({"type": "input_json_delta", "partial_json": function["arguments"]})
         return events
 
-    def _within(self, block: str, fields: Fields) -> bytes:
+    def _within(self, block: str, fields: AnswerFields) -> bytes:
         return b"" if self._block == block else self._close() + self._open(block, fields)
 
-    def _open(self, block: str, fields: Fields) -> bytes:
+    def _open(self, block: str, fields: AnswerFields) -> bytes:
         self._index += 1
         self._block = block
         block_of = {"type": block, **fields}
         return event({"type": "content_block_start", "content_block": block_of, "index": self._index})
 
-    def _delta(self, delta: Fields) -> bytes:
+    def _delta(self, delta: AnswerFields) -> bytes:
         return event({"type": "content_block_delta", "delta": delta, "index": self._index})
 
     def _close(self) -> bytes:
@@ -334,23 +334,23 @@ class MessageShape:
 _DONE: Final = b"data: [DONE]\n\n"
 
 
-def _data(fields: Fields) -> bytes:
+def _data(fields: AnswerFields) -> bytes:
     return b"data: " + _ENCODE(fields) + b"\n\n"
 
 
-def event(fields: Fields) -> bytes:
+def event(fields: AnswerFields) -> bytes:
     """An event that is named by its type."""
     return b"event: " + str(fields["type"]).encode() + b"\n" + _data(fields)
 
 
-def _weights(asking: Asking, choice: Fields) -> Fields:
+def _weights(asking: Asking, choice: AnswerFields) -> AnswerFields:
     """The versions of the weights that sampled a choice, or null, where the server has a field for them."""
     return {"weight_versions": choice.get("weight_versions")} if asking.since_0_33 else {}
 
 
-def _filled(delta: Mapping[str, Value]) -> Fields:
+def _filled(delta: Mapping[str, Value]) -> AnswerFields:
     """A delta without what is null in it."""
-    made: Fields = {name: value for name, value in delta.items() if value is not None and value != []}
+    made: AnswerFields = {name: value for name, value in delta.items() if value is not None and value != []}
     if "tool_calls" in made:
         made["tool_calls"] = [
             {
@@ -363,7 +363,7 @@ def _filled(delta: Mapping[str, Value]) -> Fields:
     return made
 
 
-def _stop_reason(choice: Fields, *, has_calls: bool, are_whole: bool) -> tuple[str | None, str | None]:
+def _stop_reason(choice: AnswerFields, *, has_calls: bool, are_whole: bool) -> tuple[str | None, str | None]:
     """Anthropic's reason to stop, and the text that stopped."""
     finish, stop = choice.get("finish_reason"), choice.get("stop_reason")
     if finish == "length":
@@ -377,7 +377,7 @@ def _stop_reason(choice: Fields, *, has_calls: bool, are_whole: bool) -> tuple[s
     return "tool_use" if finish == "tool_calls" or has_calls else "end_turn", None
 
 
-def _anthropic_usage(usage: Mapping[str, Value]) -> Fields:
+def _anthropic_usage(usage: Mapping[str, Value]) -> AnswerFields:
     prompt, completion = usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
     cached = (values.mapping(usage.get("prompt_tokens_details")) or {}).get("cached_tokens")
     if cached is None:
@@ -385,14 +385,14 @@ def _anthropic_usage(usage: Mapping[str, Value]) -> Fields:
     return {"input_tokens": prompt - cached, "output_tokens": completion, "cache_read_input_tokens": cached}
 
 
-def _text_logprobs(logprobs: Fields, offset: int) -> tuple[Fields, int]:
+def _text_logprobs(logprobs: AnswerFields, offset: int) -> tuple[AnswerFields, int]:
     """The logprobs of Completions, of those of Chat Completions, and the offset behind them: tokens count, not text."""
     entries = [*logprobs["content"]]
     offsets: list[int] = []
     for entry in entries:
         offsets.append(offset)
         offset += len(entry["token"])
-    made: Fields = {
+    made: AnswerFields = {
         "text_offset": offsets,
         "token_logprobs": [entry["logprob"] for entry in entries],
         "tokens": [entry["token"] for entry in entries],

@@ -21,8 +21,8 @@ from art_otel.conventions.dialects.genai import (
     RESPONSES,
 )
 from art_otel.model_gateway import gemini
-from art_otel.model_gateway.addresses import Address, Parent
-from art_otel.model_gateway.exchanges import Dialect, Exchange, Failure
+from art_otel.model_gateway.addresses import Parent, RequestAddress
+from art_otel.model_gateway.exchanges import CallFailure, Exchange, GatewayDialect
 from art_otel.spans import Link, Resource, Scope, Span, Value
 from art_otel.tracing.openai.bodies import answer_attributes, request_attributes_of
 from art_otel.version import __version__
@@ -30,8 +30,8 @@ from art_otel.version import __version__
 SCOPE: Final = Scope(name=names.GATEWAY_SCOPE, version=__version__)
 """Another scope than that of the live half, which may record the same call."""
 
-_PROVIDERS: Final[dict[Dialect, str]] = {"messages": "anthropic"}
-_OPERATIONS: Final[dict[Dialect, str]] = {"completions": "text_completion", "gemini": "generate_content"}
+_PROVIDERS: Final[dict[GatewayDialect, str]] = {"messages": "anthropic"}
+_OPERATIONS: Final[dict[GatewayDialect, str]] = {"completions": "text_completion", "gemini": "generate_content"}
 
 
 def gateway_resource() -> Resource:
@@ -51,7 +51,7 @@ def root_of(rollout_id: str) -> Parent:
     return Parent(digest[:32], digest[32:])
 
 
-def call_span(exchange: Exchange, address: Address, server: str, resource: Resource) -> Span:
+def call_span(exchange: Exchange, address: RequestAddress, server: str, resource: Resource) -> Span:
     """Build the span of an exchange with a server."""
     attributes = {**asked_attributes(exchange, address, server), **answered_attributes(exchange)}
     failure = exchange.why_failed()
@@ -60,7 +60,7 @@ def call_span(exchange: Exchange, address: Address, server: str, resource: Resou
     return _span(call_name(attributes), attributes, address, resource, (exchange.start_ns, exchange.end_ns), failure)
 
 
-def unread_span(request: str, address: Address, server: str, resource: Resource, start_ns: int) -> Span:
+def unread_span(request: str, address: RequestAddress, server: str, resource: Resource, start_ns: int) -> Span:
     """Build the span of a request that may have been a call: its rollout says that it could not be read."""
     return _span(request, unread_attributes(request, server), address, resource, (start_ns, now_ns()), None)
 
@@ -73,10 +73,10 @@ def unread_attributes(request: str, server: str) -> dict[str, Value]:
 def _span(
     name: str,
     attributes: dict[str, Value],
-    address: Address,
+    address: RequestAddress,
     resource: Resource,
     times: tuple[int, int],
-    failure: Failure | None,
+    failure: CallFailure | None,
 ) -> Span:
     """Build a span below its rollout's own span, with a link to the agent's.
 
@@ -111,7 +111,7 @@ def call_name(attributes: dict[str, Value]) -> str:
     return operation if model is None else f"{operation} {model}"
 
 
-def asked_attributes(exchange: Exchange, address: Address, server: str) -> dict[str, Value]:
+def asked_attributes(exchange: Exchange, address: RequestAddress, server: str) -> dict[str, Value]:
     """The attributes that say what was asked, and what for, as soon as a call begins."""
     is_gemini = exchange.dialect == "gemini"
     attributes: dict[str, Value] = {

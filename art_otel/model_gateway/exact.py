@@ -17,13 +17,13 @@ from typing import Final, TypeAlias
 
 from art_otel import attributes as names
 from art_otel.conventions import values
-from art_otel.model_gateway.addresses import Address
-from art_otel.model_gateway.answer_shapes import Asking, Fields
+from art_otel.model_gateway.addresses import RequestAddress
+from art_otel.model_gateway.answer_shapes import AnswerFields, Asking
 from art_otel.model_gateway.exact_answers import ExactAnswer
-from art_otel.model_gateway.exchanges import Dialect, Exchange
+from art_otel.model_gateway.exchanges import Exchange, GatewayDialect
 from art_otel.model_gateway.id_server import PATHS, IdServer, Refusal, Samplers, Sends
-from art_otel.model_gateway.sampled_choices import Sampled, placeholders_of
-from art_otel.model_gateway.splice import Decode, Splice, Turn, as_ids, splice
+from art_otel.model_gateway.sampled_choices import SampledCall, placeholders_of
+from art_otel.model_gateway.splice import DecodeIds, GatewayTurn, Splice, as_ids, splice
 from art_otel.model_gateway.upstreams import Answer, RawHeaders, Upstream, UpstreamError
 from art_otel.spans import Value
 
@@ -45,7 +45,7 @@ _NOT_SAMPLED: Final = (
 )
 """Fields that ask for what sampling from ids does not give."""
 
-_LEFT_OUT: Final[Fields] = {"max_tokens": 16}
+_LEFT_OUT: Final[AnswerFields] = {"max_tokens": 16}
 """What render leaves out where it has the value of vLLM's `SamplingParams`, though generate takes that for no limit."""
 
 _TURN: Final = 250
@@ -79,7 +79,7 @@ class ExactTokens:
         self._texts = DecodedTexts()
 
     async def ask(
-        self, exchange: Exchange, upstream: Upstream, path: str, headers: RawHeaders, address: Address
+        self, exchange: Exchange, upstream: Upstream, path: str, headers: RawHeaders, address: RequestAddress
     ) -> ExactAnswer | None:
         """Sample the request of an exchange; None where it has to go to the server as it is, as all of Gemini's."""
         if exchange.dialect not in PATHS:
@@ -107,13 +107,15 @@ class ExactTokens:
         exchange.sampled = answer.sampled
         return answer
 
-    async def _answer(self, server: IdServer, dialect: Dialect, request: Fields, rollout: str) -> ExactAnswer:
+    async def _answer(
+        self, server: IdServer, dialect: GatewayDialect, request: AnswerFields, rollout: str
+    ) -> ExactAnswer:
         """Render, splice and generate. Raises Refusal."""
         rendered = await server.render(dialect, request)
         rollout = f"{rollout}\0{rendered.get('model')}"
         spliced = await self._splice(server, rendered, rollout)
         placeholders = placeholders_of(rendered.get("features"))
-        sampling: Fields = {**_LEFT_OUT, **rendered["sampling_params"]}
+        sampling: AnswerFields = {**_LEFT_OUT, **rendered["sampling_params"]}
         logprobs = sampling.get("logprobs")
         sampling["logprobs"] = 0 if logprobs is None else logprobs
         is_stream = bool(request.get("stream"))
@@ -137,13 +139,13 @@ class ExactTokens:
             since_0_33="parse_context" in rendered,  # a field that came with it
         )
 
-        def remember(sampled: Sampled) -> None:
+        def remember(sampled: SampledCall) -> None:
             for turn in sampled.turns():
                 self._turns.add(rollout, turn)
 
-        return ExactAnswer(server, asking, answered, Sampled(spliced, placeholders), remember)
+        return ExactAnswer(server, asking, answered, SampledCall(spliced, placeholders), remember)
 
-    async def _splice(self, server: IdServer, rendered: Fields, rollout: str) -> Splice:
+    async def _splice(self, server: IdServer, rendered: AnswerFields, rollout: str) -> Splice:
         model = str(rendered.get("model"))
 
         async def text(ids: Sequence[int]) -> str:
@@ -155,7 +157,7 @@ class ExactTokens:
 
 @dataclass(slots=True)
 class _OfRollout:
-    first: list[Turn] = field(default_factory=list[Turn])
+    first: list[GatewayTurn] = field(default_factory=list[GatewayTurn])
     ids: int = 0
 
 
@@ -171,12 +173,12 @@ class SampledTurns:
         self._ids = 0
         self._rollouts: OrderedDict[str, _OfRollout] = OrderedDict()
 
-    def of(self, rollout: str) -> Sequence[Turn]:
+    def of(self, rollout: str) -> Sequence[GatewayTurn]:
         """The turns of a rollout that continue no other."""
         known = self._rollouts.get(rollout)
         return () if known is None else known.first
 
-    def add(self, rollout: str, turn: Turn) -> None:
+    def add(self, rollout: str, turn: GatewayTurn) -> None:
         """Remember a turn."""
         known = self._rollouts.setdefault(rollout, _OfRollout())
         self._rollouts.move_to_end(rollout)
@@ -200,7 +202,7 @@ class DecodedTexts:
         self._size = 0
         self._texts: OrderedDict[tuple[str, bytes], str] = OrderedDict()
 
-    async def of(self, model: str, ids: Sequence[int], decode: Decode) -> str:
+    async def of(self, model: str, ids: Sequence[int], decode: DecodeIds) -> str:
         """The text of ids of a model, which `decode` gives where it is not known."""
         key = (model, as_ids(ids).tobytes())
         text = self._texts.get(key)
@@ -219,7 +221,7 @@ def _size(key: tuple[str, bytes], text: str) -> int:
     return len(key[1]) + len(text)
 
 
-def _check(path: str, dialect: Dialect, body: Fields) -> None:
+def _check(path: str, dialect: GatewayDialect, body: AnswerFields) -> None:
     """Raises Refusal where a request cannot be sampled from ids, as far as it says so itself."""
     if not path.endswith(PATHS[dialect]):
         raise Refusal(f"path {path}")
@@ -228,7 +230,7 @@ def _check(path: str, dialect: Dialect, body: Fields) -> None:
         raise Refusal(reason)
 
 
-def _of_completions(body: Fields) -> Iterator[str]:
+def _of_completions(body: AnswerFields) -> Iterator[str]:
     if body.get("prompt_logprobs") is not None:  # 0 asks for them too
         yield "prompt_logprobs"
     if body.get("stream_options") and not body.get("stream"):
@@ -237,7 +239,7 @@ def _of_completions(body: Fields) -> Iterator[str]:
         yield "several prompts in a request"
 
 
-def _of_responses(body: Fields) -> Iterator[str]:
+def _of_responses(body: AnswerFields) -> Iterator[str]:
     if _LOGPROBS in (values.items(body.get("include")) or ()):  # the other things to include are none of a model
         yield f"include {_LOGPROBS}"
     for tool in values.items(body.get("tools")) or ():

@@ -19,29 +19,29 @@ import msgspec
 
 from art_otel.conventions import values
 from art_otel.model_gateway.answer_shapes import (
+    AnswerFields,
+    AnswerShape,
     Asking,
     ChatShape,
     CompletionShape,
-    Fields,
     MessageShape,
-    Shape,
 )
-from art_otel.model_gateway.exchanges import Dialect, events_of
+from art_otel.model_gateway.exchanges import GatewayDialect, events_of
 from art_otel.model_gateway.id_server import IdServer, read, said
 from art_otel.model_gateway.parsing_requests import parsing_request
 from art_otel.model_gateway.response_shape import ResponseShape
-from art_otel.model_gateway.sampled_choices import Generated, Sampled, SampledChoice, StreamedCalls, joined
+from art_otel.model_gateway.sampled_choices import Generated, SampledCall, SampledChoice, StreamedCalls, joined
 from art_otel.model_gateway.upstreams import Answer, BrokenOffError, FailedError, RawHeaders, UpstreamError
 from art_otel.spans import Value
 
-_SHAPES: Final[Mapping[Dialect, type[Shape]]] = {
+_SHAPES: Final[Mapping[GatewayDialect, type[AnswerShape]]] = {
     "chat": ChatShape,
     "completions": CompletionShape,
     "messages": MessageShape,
     "responses": ResponseShape,
 }
 _OK: Final = 200
-_ERROR: Final[Fields] = {"message": "", "type": "InternalServerError", "param": None, "code": 500}
+_ERROR: Final[AnswerFields] = {"message": "", "type": "InternalServerError", "param": None, "code": 500}
 """An error as vLLM has it."""
 
 _ENCODE: Final = msgspec.json.Encoder().encode
@@ -68,7 +68,12 @@ class ExactAnswer:
     status: Final = _OK
 
     def __init__(
-        self, server: IdServer, asking: Asking, answered: Answer, sampled: Sampled, over: Callable[[Sampled], None]
+        self,
+        server: IdServer,
+        asking: Asking,
+        answered: Answer,
+        sampled: SampledCall,
+        over: Callable[[SampledCall], None],
     ) -> None:
         self.sampled: Final = sampled
         self._server = server
@@ -140,13 +145,13 @@ class ExactAnswer:
         except ValueError as error:
             raise BrokenOffError(f"the arguments of a tool call are no JSON: {error}") from error
 
-    async def _completion(self, choices: Sequence[SampledChoice]) -> Fields:
+    async def _completion(self, choices: Sequence[SampledChoice]) -> AnswerFields:
         """The chat completion that the server's parsers make; of Completions the choices as they are."""
         if self._asking.dialect == "completions":
             return {"choices": [self._plain(choice) for choice in choices], "usage": self.sampled.usage}
         shown = [await self._shown(choice) for choice in choices]
-        parsed: dict[int, Fields] = {}
-        completion: Fields = {}
+        parsed: dict[int, AnswerFields] = {}
+        completion: AnswerFields = {}
         if seen := [choice for choice in shown if choice["token_ids"]]:
             asked = {"request_id": self._asking.answer_id, "prompt_token_ids": self._prompt, "choices": seen}
             completion = await self._server.parse({**self._asks(), "generate_response": asked})
@@ -155,7 +160,7 @@ class ExactAnswer:
         around = {"id": self._asking.answer_id, "object": "chat.completion", "created": self._asking.created}
         return {**completion, **around, "model": self._asking.model, "choices": made, "usage": self.sampled.usage}
 
-    def _parsed(self, choice: SampledChoice, parsed: Fields | None) -> Fields:
+    def _parsed(self, choice: SampledChoice, parsed: AnswerFields | None) -> AnswerFields:
         message = {"role": "assistant", "content": ""} if parsed is None else parsed["message"]
         message = {name: value for name, value in message.items() if not (name == "tool_calls" and not value)}
         finish = choice.finish_reason
@@ -171,9 +176,9 @@ class ExactAnswer:
             "routed_experts": None,
         }
 
-    def _plain(self, choice: SampledChoice) -> Fields:
+    def _plain(self, choice: SampledChoice) -> AnswerFields:
         """A choice without what was not asked for."""
-        made: Fields = {
+        made: AnswerFields = {
             "index": choice.index,
             "logprobs": self._logprobs(choice),
             "finish_reason": choice.finish_reason,
@@ -285,7 +290,7 @@ class ExactAnswer:
             {**ended, "delta": {"content": streamed.text_behind}, "finish_reason": finish}
         )
 
-    async def _whole_calls(self, ended: Fields) -> Sequence[Fields]:
+    async def _whole_calls(self, ended: AnswerFields) -> Sequence[AnswerFields]:
         """The tool calls that the parsers for whole answers find in a choice."""
         ids = self._shown_ids[ended["index"]]
         if not ids:
@@ -296,11 +301,11 @@ class ExactAnswer:
         (parsed,) = completion["choices"]
         return parsed["message"].get("tool_calls") or ()
 
-    def _asks(self) -> Fields:
+    def _asks(self) -> AnswerFields:
         prompt = self._asking.prompt_ids
         return {"model": self._asking.model, "prompt_tokens": len(prompt), "chat_request": self._parsing}
 
-    async def _shown(self, choice: SampledChoice) -> Fields:
+    async def _shown(self, choice: SampledChoice) -> AnswerFields:
         """What the parsers get of a choice: not what stopped it, a text or a token, unless that was asked for."""
         ids = choice.ids
         if choice.stop_text is not None:  # the last token may have more than the text that stopped it

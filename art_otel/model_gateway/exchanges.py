@@ -16,14 +16,14 @@ from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
 from art_otel.conventions import values
 from art_otel.conventions.bodies.chunks import JoinedChunks
 from art_otel.model_gateway import gemini
-from art_otel.model_gateway.tokens import Asked
+from art_otel.model_gateway.tokens import RequestAdditions
 from art_otel.spans import Value
-from art_otel.tracing.openai.bodies import Fields, decode, failed_status, failure, failure_message, fields_of
+from art_otel.tracing.openai.bodies import RawFields, decode, failed_status, failure, failure_message, fields_of
 from art_otel.tracing.openai.stream import JoinedEvents
 
-Dialect: TypeAlias = Literal["chat", "completions", "responses", "messages", "gemini"]
+GatewayDialect: TypeAlias = Literal["chat", "completions", "responses", "messages", "gemini"]
 
-_PATHS: Final[tuple[tuple[str, Dialect], ...]] = (
+_PATHS: Final[tuple[tuple[str, GatewayDialect], ...]] = (
     ("/chat/completions", "chat"),
     ("/completions", "completions"),
     ("/responses", "responses"),
@@ -36,7 +36,7 @@ _EVENTS: Final = b"text/event-stream"
 FIRST_REFUSAL: Final = 400
 
 
-def dialect_of(path: str) -> Dialect | None:
+def dialect_of(path: str) -> GatewayDialect | None:
     """How a POST to a path, as `plain` gives it, asks for a completion; None for one that asks for something else."""
     if _OF_THREAD.search(path):
         return None
@@ -45,7 +45,7 @@ def dialect_of(path: str) -> Dialect | None:
     return next((dialect for end, dialect in _PATHS if path.endswith(end)), None)
 
 
-class Failure(NamedTuple):
+class CallFailure(NamedTuple):
     """Why a call failed: a status, an error's code or the name of an exception, and what was said of it."""
 
     type: str
@@ -73,16 +73,16 @@ class Exchange:
     stream of the answer before it ended.
     """
 
-    def __init__(self, dialect: Dialect, path: str, body: bytes, start_ns: int) -> None:
+    def __init__(self, dialect: GatewayDialect, path: str, body: bytes, start_ns: int) -> None:
         self.dialect: Final = dialect
         self.path: Final = path
         self.body: Final = body
         self.start_ns: Final = start_ns
         self.end_ns = start_ns
         self.policy_version: str | None = None
-        self.failure: Failure | None = None
+        self.failure: CallFailure | None = None
         self.was_left = False
-        self.asked = Asked()
+        self.asked = RequestAdditions()
         self.sampled: HasAttributes | None = None
         self._status = 0
         self._parts: list[bytes] = []
@@ -95,7 +95,7 @@ class Exchange:
         return {**body, **gemini.asked_in_path(self.path)} if body and self.dialect == "gemini" else body
 
     @cached_property
-    def fields(self) -> Fields:
+    def fields(self) -> RawFields:
         """The fields of the request, in the bytes that it has."""
         return fields_of(self.body)
 
@@ -158,22 +158,22 @@ class Exchange:
             return None
         return decode(b"".join(self._parts)) if self._stream is None else self._stream.body()
 
-    def why_failed(self) -> Failure | None:
+    def why_failed(self) -> CallFailure | None:
         """Why the call failed, by the connection, the status or what the answer says; None where it did not."""
         if self.failure is not None:
             return self.failure
         if self._status >= FIRST_REFUSAL:
-            return Failure(str(self._status), failure_message(decode(b"".join(self._parts)) or {}))
+            return CallFailure(str(self._status), failure_message(decode(b"".join(self._parts)) or {}))
         answer = self.answer or {}
         if self.dialect == "gemini" and (refused := gemini.refusal_of(answer)) is not None:
-            return Failure(*refused)
+            return CallFailure(*refused)
         if self._stream is not None:
             return self._stream.failure
         is_error = bool(answer.get("error")) and not any(name in answer for name in _SAMPLED)  # as OpenRouter answers
         return _failure_of(answer) if is_error or failed_status(answer) is not None else None
 
 
-class Event(NamedTuple):
+class ServerSentEvent(NamedTuple):
     """The text of an event with the blank line that ends it, and its data."""
 
     text: bytes
@@ -203,20 +203,20 @@ class _Stream:
 
     def __init__(self, joined: _Joined) -> None:
         self.is_over = False
-        self.failure: Failure | None = None
+        self.failure: CallFailure | None = None
         self.held = b""
         self._begun = b""
         self._joined: _Joined = joined
 
-    def take(self, piece: bytes) -> Iterator[Event]:
+    def take(self, piece: bytes) -> Iterator[ServerSentEvent]:
         """Give the events that end in the bytes that came next."""
         text, begins = self._begun + piece, 0
         for end in _END.finditer(text, max(0, len(self._begun) - _LONGEST_END)):
             event, begins = text[begins : end.end()], end.end()
-            yield Event(event, _data_of(event))
+            yield ServerSentEvent(event, _data_of(event))
         self._begun = text[begins:]
 
-    def read(self, event: Event) -> None:
+    def read(self, event: ServerSentEvent) -> None:
         """Read an event. One that is no JSON object says nothing."""
         if event.data.startswith(_DONE):
             self.is_over = True
@@ -263,7 +263,7 @@ class _GeminiArray(_Stream):
         super().__init__(gemini.JoinedContents())
         self._pieces: list[bytes] = []
 
-    def take(self, piece: bytes) -> Iterator[Event]:
+    def take(self, piece: bytes) -> Iterator[ServerSentEvent]:
         self._pieces.append(piece)
         return iter(())
 
@@ -371,7 +371,7 @@ def _input(block: dict[str, Value], text: str) -> Value:
     return (text or block.get("input")) if parsed is None else parsed
 
 
-_JOINED: Final[Mapping[Dialect, Callable[[], _Joined]]] = {
+_JOINED: Final[Mapping[GatewayDialect, Callable[[], _Joined]]] = {
     "chat": JoinedChunks,
     "completions": JoinedChunks,
     "responses": JoinedEvents,
@@ -379,6 +379,6 @@ _JOINED: Final[Mapping[Dialect, Callable[[], _Joined]]] = {
 }
 
 
-def _failure_of(said: dict[str, Value]) -> Failure:
+def _failure_of(said: dict[str, Value]) -> CallFailure:
     """The failure that an event or a body with an error says."""
-    return Failure(failure(said), failure_message(said))
+    return CallFailure(failure(said), failure_message(said))

@@ -21,8 +21,8 @@ import aiohttp
 from art_otel.errors import UsageError
 from art_otel.model_gateway.addresses import baggage_of
 from art_otel.model_gateway.rollouts import Rollouts
-from art_otel.model_gateway.running_calls import AGAIN, RunningCalls, Scrub
-from art_otel.receiver.metrics import Metrics
+from art_otel.model_gateway.running_calls import AGAIN, RunningCallsReport, Scrub
+from art_otel.receiver.metrics import ReceiverMetrics
 from art_otel.receiver.otlp_lines import encode_lines
 from art_otel.spans import Span
 
@@ -49,13 +49,13 @@ class Forwarding:
     receiver of ours of what runs.
     """
 
-    def __init__(self, url: str, scrub: Scrub, metrics: Metrics, rollouts: Rollouts) -> None:
+    def __init__(self, url: str, scrub: Scrub, metrics: ReceiverMetrics, rollouts: Rollouts) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise UsageError(f"--otlp {url!r} is no address of a collector: write http://HOST:4318")
         self._url = url if parts.path.strip("/") else f"{url.rstrip('/')}{_PATH}"
         self._scrub = scrub
-        self.running_calls = RunningCalls(self._url, scrub, rollouts)
+        self.running_calls = RunningCallsReport(self._url, scrub, rollouts)
         self._metrics = metrics
         self._waiting: deque[tuple[Span, int]] = deque()
         self._size = 0

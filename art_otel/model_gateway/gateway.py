@@ -27,11 +27,18 @@ from art_otel.conventions import values
 from art_otel.data.completions import ANOTHER_MODEL, is_among
 from art_otel.errors import UsageError
 from art_otel.http import CLOSE, BodyLimits, WebPageCheck
-from art_otel.model_gateway.addresses import PREFIX, Address, Target, is_for_gateway, read_address, read_target
+from art_otel.model_gateway.addresses import (
+    PREFIX,
+    RequestAddress,
+    RequestTarget,
+    is_for_gateway,
+    read_address,
+    read_target,
+)
 from art_otel.model_gateway.call_spans import call_span, gateway_resource, now_ns, unread_span
 from art_otel.model_gateway.conversations import Conversations
 from art_otel.model_gateway.exact import Answers, ExactTokens
-from art_otel.model_gateway.exchanges import FIRST_REFUSAL, Exchange, Failure, dialect_of
+from art_otel.model_gateway.exchanges import FIRST_REFUSAL, CallFailure, Exchange, dialect_of
 from art_otel.model_gateway.forwarding import Forwarding
 from art_otel.model_gateway.other_requests import UnreadRequests, may_sample, plain
 from art_otel.model_gateway.responding import (
@@ -43,10 +50,10 @@ from art_otel.model_gateway.responding import (
     send_start,
     until_left,
 )
-from art_otel.model_gateway.rollouts import End, OpenRollout, Rollouts
+from art_otel.model_gateway.rollouts import GatewayRollout, RolloutEnd, Rollouts
 from art_otel.model_gateway.tokens import TokenAsking
 from art_otel.model_gateway.upstreams import Answer, RawHeaders, UnreachableError, Upstream, UpstreamError, Upstreams
-from art_otel.receiver.export import ExportRefusedError, Received
+from art_otel.receiver.export import ExportRefusedError, ReceivedRecords
 from art_otel.receiver.ingest import RUNNING, UNWRITABLE
 from art_otel.receiver.receiver import Receiver, ReceiverOptions
 from art_otel.spans import Span
@@ -100,12 +107,12 @@ class _Call:
     """
 
     method: str
-    target: Target
+    target: RequestTarget
     headers: RawHeaders
     body: bytes
-    address: Address
+    address: RequestAddress
     upstream: Upstream
-    rollout: OpenRollout | None = None
+    rollout: GatewayRollout | None = None
     exchange: Exchange | None = None
     may_sample: bool = False
     start_ns: int = field(default_factory=now_ns)
@@ -124,11 +131,11 @@ class _Call:
 class AppRollouts(Protocol):
     """The rollouts that run in the gateway's own process, whose calls its tracer records."""
 
-    def begin(self, exchange: Exchange, address: Address, server: str) -> Callable[[], None] | None:
+    def begin(self, exchange: Exchange, address: RequestAddress, server: str) -> Callable[[], None] | None:
         """Begin the span of a call, and give what ends it; None where its rollout is none of them."""
         ...
 
-    def note_unread(self, request: str, start_ns: int, address: Address, server: str) -> bool:
+    def note_unread(self, request: str, start_ns: int, address: RequestAddress, server: str) -> bool:
         """Record a request that could not be read; False where its rollout is none of them."""
         ...
 
@@ -204,7 +211,7 @@ class Gateway:
         """Cut the calls that run: their rollouts say so, and the agents see no end."""
         for relaying, call in self._running.items():
             if call.exchange is not None and not call.is_recorded:
-                call.exchange.failure = Failure("GatewayEnded", _ENDS)
+                call.exchange.failure = CallFailure("GatewayEnded", _ENDS)
             relaying.cancel()
 
     async def stop(self) -> None:
@@ -232,7 +239,7 @@ class Gateway:
         except HTTPException as refused:
             await error_response(refused.status_code, refused.detail)(scope, receive, send)
 
-    def _begin(self, request: Request, target: Target, body: bytes) -> _Call:
+    def _begin(self, request: Request, target: RequestTarget, body: bytes) -> _Call:
         """Read where a request belongs, and choose its server."""
         path = plain(target.path)
         dialect = dialect_of(path) if request.method == "POST" else None
@@ -313,7 +320,7 @@ class Gateway:
             return
         except asyncio.CancelledError:
             if call.exchange is not None and call.exchange.failure is None:
-                call.exchange.failure = Failure("CancelledError")
+                call.exchange.failure = CallFailure("CancelledError")
             raise
         try:
             await self._hand_on(call, answered, send)
@@ -325,7 +332,7 @@ class Gateway:
                 if exchange.has_sampled:
                     exchange.was_left = True
                 else:
-                    exchange.failure = Failure("CancelledError")
+                    exchange.failure = CallFailure("CancelledError")
             raise
         finally:
             answered.close()
@@ -401,7 +408,7 @@ class Gateway:
         """The server cannot be reached, or broke off. What the agent has begun to get ends with `last`, or is cut."""
         self.receiver.metrics.add("art_otel_gateway_upstream_errors_total")
         if call.exchange is not None and not call.is_recorded:
-            call.exchange.failure = Failure(type(error).__name__, str(error))
+            call.exchange.failure = CallFailure(type(error).__name__, str(error))
         await self._finish(call)
         if call.has_begun and call.exchange is not None:
             await send_piece(_rest(call.exchange), send)
@@ -468,7 +475,7 @@ class Gateway:
         if not spans:
             return True
         try:
-            self.receiver.ingest.write(Received(records=[*spans]))
+            self.receiver.ingest.write(ReceivedRecords(records=[*spans]))
         except ExportRefusedError as refused:
             self.receiver.metrics.refused(refused.status, str(refused))
             return False
@@ -503,7 +510,7 @@ class Gateway:
         try:
             target = read_target(request.scope["raw_path"].decode("ascii"), request.url.query)
             async with self.receiver.bodies.read(request) as body:
-                end = msgspec.json.decode(body or b"{}", type=End)
+                end = msgspec.json.decode(body or b"{}", type=RolloutEnd)
         except (UsageError, UnicodeDecodeError, msgspec.DecodeError) as error:
             return error_response(400, f"POST {request.url.path}: {error}")
         rollout_id = target.rollout_id or ""

@@ -17,14 +17,14 @@ from typing import Final, Protocol
 import msgspec
 
 from art_otel.errors import UsageError
-from art_otel.model_gateway.answer_shapes import Fields
-from art_otel.model_gateway.exchanges import Dialect
+from art_otel.model_gateway.answer_shapes import AnswerFields
+from art_otel.model_gateway.exchanges import GatewayDialect
 from art_otel.model_gateway.upstreams import Answer, BrokenOffError, RawHeaders, Upstream, UpstreamError
 from art_otel.spans import Value
 
 logger = logging.getLogger(__name__)
 
-PATHS: Final[Mapping[Dialect, str]] = {
+PATHS: Final[Mapping[GatewayDialect, str]] = {
     "chat": "/v1/chat/completions",
     "completions": "/v1/completions",
     "messages": "/v1/messages",
@@ -53,8 +53,8 @@ _FORGET_SECONDS: Final = 600.0
 _REPLACED: Final = frozenset({b"content-type", b"accept-encoding"})
 _HEADERS: Final = ((b"content-type", b"application/json"), (b"accept-encoding", b"identity"))
 _ENCODE: Final = msgspec.json.Encoder().encode
-_OBJECT: Final = msgspec.json.Decoder(Fields)
-_OBJECTS: Final = msgspec.json.Decoder(list[Fields])
+_OBJECT: Final = msgspec.json.Decoder(AnswerFields)
+_OBJECTS: Final = msgspec.json.Decoder(list[AnswerFields])
 
 
 class Sends(Protocol):
@@ -142,7 +142,7 @@ class IdServer:
     upstream: Upstream
     headers: RawHeaders
 
-    async def render(self, dialect: Dialect, request: Fields) -> Fields:
+    async def render(self, dialect: GatewayDialect, request: AnswerFields) -> AnswerFields:
         """What the server would sample from."""
         unstreamed = {name: value for name, value in request.items() if name not in ("stream", "stream_options")}
         body = await self._before(f"{PATHS[dialect]}/render", unstreamed)
@@ -153,7 +153,7 @@ class IdServer:
             raise Refusal("several prompts in a request")
         return rendered[0]
 
-    async def generate(self, request: Fields) -> Answer:
+    async def generate(self, request: AnswerFields) -> Answer:
         """Let the server sample from ids. Raises Refusal where it does not."""
         answered = await self.send(_GENERATE, request)
         if answered.status != _OK:
@@ -165,7 +165,7 @@ class IdServer:
         body = await self._before(_DETOKENIZE, {"model": model, "tokens": [*ids]})
         return str(_OBJECT.decode(body)["prompt"])
 
-    async def parse(self, request: Fields) -> Fields:
+    async def parse(self, request: AnswerFields) -> AnswerFields:
         """What the server's parsers make of ids. Raises BrokenOffError where it refuses."""
         return await self._after(_PARSE, request)
 
@@ -174,18 +174,18 @@ class IdServer:
         ask = {"model": model, "prompt": text, "add_special_tokens": False}
         return (await self._after(_TOKENIZE, ask))["tokens"]
 
-    async def send(self, path: str, request: Fields) -> Answer:
+    async def send(self, path: str, request: AnswerFields) -> Answer:
         """Send a request of ours."""
         kept = [(name, value) for name, value in self.headers if name not in _REPLACED]
         return await self.servers.send(self.upstream, "POST", path, [*kept, *_HEADERS], _ENCODE(request))
 
-    async def _before(self, path: str, request: Fields) -> bytes:
+    async def _before(self, path: str, request: AnswerFields) -> bytes:
         status, body = await self._asked(path, request)
         if status != _OK:
             raise Refusal(f"{path}: {status} {said(body)}")
         return body
 
-    async def _after(self, path: str, request: Fields) -> Fields:
+    async def _after(self, path: str, request: AnswerFields) -> AnswerFields:
         """Ask again where that fails, because what was sampled would be lost."""
         for pause in _PAUSES:
             with suppress(UpstreamError):
@@ -193,13 +193,13 @@ class IdServer:
             await asyncio.sleep(pause)
         return await self._parsed(path, request)
 
-    async def _parsed(self, path: str, request: Fields) -> Fields:
+    async def _parsed(self, path: str, request: AnswerFields) -> AnswerFields:
         status, body = await self._asked(path, request)
         if status != _OK:
             raise BrokenOffError(f"{path}: {status} {said(body)}")
         return _OBJECT.decode(body)
 
-    async def _asked(self, path: str, request: Fields) -> tuple[int, bytes]:
+    async def _asked(self, path: str, request: AnswerFields) -> tuple[int, bytes]:
         answered = await self.send(path, request)
         return answered.status, await read(answered)
 

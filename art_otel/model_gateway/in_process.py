@@ -21,8 +21,8 @@ from opentelemetry.util.types import Attributes
 
 from art_otel.conventions import ERROR_TYPE
 from art_otel.data.completions import Names
-from art_otel.http import Address as ListenAddress
-from art_otel.model_gateway.addresses import PREFIX, UNTRAINED_PREFIX, Address
+from art_otel.http import Address
+from art_otel.model_gateway.addresses import PREFIX, UNTRAINED_PREFIX, RequestAddress
 from art_otel.model_gateway.call_spans import (
     SCOPE,
     answered_attributes,
@@ -71,7 +71,7 @@ class LocalGateway:
         """Answer what has come, and end."""
         self._gateway.receiver.stop()
 
-    def begin(self, exchange: Exchange, address: Address, server: str) -> Callable[[], None] | None:
+    def begin(self, exchange: Exchange, address: RequestAddress, server: str) -> Callable[[], None] | None:
         """Begin the span of a call, and give what ends it; None where its rollout was given no address here."""
         context = self._context(address)
         if context is None:
@@ -79,14 +79,14 @@ class LocalGateway:
         attributes = asked_attributes(exchange, address, server)
         return partial(_end, _start(call_name(attributes), context, attributes, exchange.start_ns), exchange)
 
-    def note_unread(self, request: str, start_ns: int, address: Address, server: str) -> bool:
+    def note_unread(self, request: str, start_ns: int, address: RequestAddress, server: str) -> bool:
         """Record a request that could not be read; False where its rollout was given no address here."""
         context = self._context(address)
         if context is not None:
             _start(request, context, unread_attributes(request, server), start_ns).end()
         return context is not None
 
-    def _context(self, address: Address) -> Context | None:
+    def _context(self, address: RequestAddress) -> Context | None:
         """Where the rollout was given the address, below the span that the agent names, if that is of its trace."""
         rollout_id = address.rollout_id or ""
         context = self._contexts.get((rollout_id, address.untrained)) or self._contexts.get((rollout_id, None))
@@ -159,9 +159,7 @@ async def gateway(  # noqa: PLR0913 # every one is an option that users know by 
     """
     options = GatewayOptions(
         upstreams=[upstream] if isinstance(upstream, str) else [*upstream],
-        receiver=ReceiverOptions(
-            http=ListenAddress.parse(listen), folder=Path(dir), grace=grace, bodies=LIMITS, token=token
-        ),
+        receiver=ReceiverOptions(http=Address.parse(listen), folder=Path(dir), grace=grace, bodies=LIMITS, token=token),
         tokens=tokens,
         keep_reasoning=keep_reasoning,
         policy_version_header=policy_version_header,

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from art_otel.conventions import values
-from art_otel.model_gateway.answer_shapes import Fields
-from art_otel.model_gateway.exchanges import Dialect
+from art_otel.model_gateway.answer_shapes import AnswerFields
+from art_otel.model_gateway.exchanges import GatewayDialect
 from art_otel.spans import Value
 
 _NAMESPACE: Final = "__"
@@ -23,7 +23,7 @@ _CUSTOM_PARAMETERS: Final[Mapping[str, Value]] = {
 """What vLLM shows the model of a custom tool."""
 
 
-def parsing_request(request: Mapping[str, Value], dialect: Dialect) -> Fields:
+def parsing_request(request: Mapping[str, Value], dialect: GatewayDialect) -> AnswerFields:
     """The chat request that tells the server's parsers what they need: tools and settings, but no messages."""
     if dialect == "chat":
         left = {"messages", "stream", "stream_options", "n", "prompt_logprobs", "stop"}
@@ -69,7 +69,7 @@ def responses_functions(request: Mapping[str, Value]) -> Mapping[str, ResponsesF
     return functions
 
 
-def _of_messages(request: Mapping[str, Value]) -> Fields:
+def _of_messages(request: Mapping[str, Value]) -> AnswerFields:
     """The settings of Anthropic's Messages as Chat Completions has them."""
     functions = [
         {"name": tool.get("name"), "description": tool.get("description"), "parameters": tool.get("input_schema")}
@@ -86,7 +86,7 @@ def _of_messages(request: Mapping[str, Value]) -> Fields:
     return made if effort is None else {**made, "reasoning_effort": effort}
 
 
-def _of_responses(request: Mapping[str, Value]) -> Fields:
+def _of_responses(request: Mapping[str, Value]) -> AnswerFields:
     """The settings of the Responses API, and of Completions, which has none of them."""
     functions = responses_functions(request)
     choice = request.get("tool_choice") or "auto"
@@ -94,7 +94,7 @@ def _of_responses(request: Mapping[str, Value]) -> Fields:
     name = named.get("name") if named.get("type") in ("function", "custom") else None
     if name is not None and name not in functions:  # its name within a namespace
         name = next((full for full, function in functions.items() if function.name == name), name)
-    definitions: list[Fields] = [
+    definitions: list[AnswerFields] = [
         {"name": full, **{field: function.definition.get(field) for field in ("description", "parameters", "strict")}}
         for full, function in functions.items()
     ]
@@ -105,7 +105,7 @@ def _of_responses(request: Mapping[str, Value]) -> Fields:
     return made if effort is None else {**made, "reasoning_effort": effort}
 
 
-def _tools(functions: list[Fields], choice: Value, name: Value) -> Fields:
+def _tools(functions: list[AnswerFields], choice: Value, name: Value) -> AnswerFields:
     """Tools, and which of them is to be called, if `name` is one."""
     if not functions:
         return {}

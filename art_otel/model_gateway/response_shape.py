@@ -12,7 +12,7 @@ from typing import Final
 from uuid import uuid4
 
 from art_otel.conventions import values
-from art_otel.model_gateway.answer_shapes import Asking, Fields, event
+from art_otel.model_gateway.answer_shapes import AnswerFields, Asking, event
 from art_otel.model_gateway.parsing_requests import responses_functions
 from art_otel.spans import Value
 
@@ -67,17 +67,17 @@ class ResponseShape:
         self._asking = asking
         self._functions = responses_functions(asking.request)
         self._sequence = 0
-        self._items: list[Fields] = []
+        self._items: list[AnswerFields] = []
         self._open: _OpenItem | None = None
         self._held: list[tuple[str, str]] = []
         """What is said while the arguments of a tool call come: it stands behind them."""
         self._finish: Value = None
 
-    def whole(self, completion: Fields) -> Fields:
+    def whole(self, completion: AnswerFields) -> AnswerFields:
         """A response of the first choice."""
         choice = completion["choices"][0]
-        message: Fields = choice["message"]
-        output: list[Fields] = []
+        message: AnswerFields = choice["message"]
+        output: list[AnswerFields] = []
         if message.get("reasoning"):
             output.append(_OpenItem("reasoning", text=message["reasoning"]).done(status=None))
         self._finish = choice.get("finish_reason")
@@ -96,7 +96,7 @@ class ResponseShape:
             "response.in_progress", response=response
         )
 
-    def piece(self, choice: Fields) -> bytes:
+    def piece(self, choice: AnswerFields) -> bytes:
         """The events of a delta."""
         self._finish = choice.get("finish_reason") or self._finish
         delta = values.mapping(choice.get("delta")) or {}
@@ -114,14 +114,14 @@ class ResponseShape:
                 events += self._add(function["arguments"])
         return events
 
-    def end(self, usage: Fields) -> bytes:
+    def end(self, usage: AnswerFields) -> bytes:
         """The whole response."""
         events = b"".join(self._say(kind, text) for kind, text in self._held) + self._close(is_last=True)
         response = self._response(self._items, usage, is_over=True)
         is_cut = self._asking.since_0_33 and response["status"] == "incomplete"
         return events + self._event(f"response.{'incomplete' if is_cut else 'completed'}", response=response)
 
-    def failed(self, error: Fields) -> bytes:
+    def failed(self, error: AnswerFields) -> bytes:
         """The response as far as its items are done. vLLM 0.32 cuts the connection here; this is what OpenAI sends."""
         response = self._response(self._items, None, is_over=True)
         said = {"code": "server_error", "message": error["message"]}
@@ -189,7 +189,7 @@ class ResponseShape:
         self._sequence += 1
         return event({"type": kind, "sequence_number": self._sequence - 1, **fields})
 
-    def _response(self, output: list[Fields], usage: Fields | None, *, is_over: bool) -> Fields:
+    def _response(self, output: list[AnswerFields], usage: AnswerFields | None, *, is_over: bool) -> AnswerFields:
         asking, request, sampling = self._asking, self._asking.request, self._asking.sampling
         cut = _CUT.get(self._finish, self._finish) if is_over and self._finish not in _WHOLE else None
         tools = [values.mapping(tool) or {} for tool in values.items(request.get("tools")) or ()]
@@ -223,7 +223,7 @@ def _filled(kind: Value, said: Value) -> Value:
     fields = values.mapping(said)
     if fields is None:
         return said
-    made: Fields = {**dict.fromkeys(_NULLS.get(kind, ())), **fields}
+    made: AnswerFields = {**dict.fromkeys(_NULLS.get(kind, ())), **fields}
     if kind == "namespace":
         tools = [values.mapping(tool) or {} for tool in values.items(fields.get("tools")) or ()]
         made["tools"] = [_filled(tool.get("type"), tool) for tool in tools]
@@ -263,43 +263,43 @@ class _OpenItem:
         self._call_id = call_id
 
     @property
-    def logprobs(self) -> Fields:
+    def logprobs(self) -> AnswerFields:
         """What events of a message's text have beside it."""
         return {"logprobs": []} if self.kind == "message" else {}
 
-    def part_with(self, text: str, logprobs: Value = None) -> Fields:
+    def part_with(self, text: str, logprobs: Value = None) -> AnswerFields:
         """The part of content."""
         if self.kind == "reasoning":
             return {"text": text, "type": self.part}
         return {"annotations": [], "text": text, "type": self.part, "logprobs": logprobs}
 
-    def added(self) -> Fields:
+    def added(self) -> AnswerFields:
         """The item as it is added."""
         return self._item(None if self.kind == "reasoning" else [], "in_progress", "")
 
-    def done(self, status: str | None) -> Fields:
+    def done(self, status: str | None) -> AnswerFields:
         """The item as it is when it is done."""
         return self._item([self.part_with(self.text)], status, self.text)
 
-    def _item(self, content: Value, status: str | None, arguments: str) -> Fields:
-        item: Fields = {"id": self.id, "type": self.kind, "status": status}
+    def _item(self, content: Value, status: str | None, arguments: str) -> AnswerFields:
+        item: AnswerFields = {"id": self.id, "type": self.kind, "status": status}
         if self.kind == "reasoning":
             return {**item, "summary": [], "content": content, "encrypted_content": None}
         if self.kind == "message":
             return {**item, "content": content, "role": "assistant", "phase": None}
-        called: Fields = {"call_id": self._call_id, "name": self.name, "namespace": self._namespace}
+        called: AnswerFields = {"call_id": self._call_id, "name": self.name, "namespace": self._namespace}
         called |= {"async": None, "caller": None}
         if self.kind == "custom_tool_call":
             return {"id": self.id, "type": self.kind, **called, "input": _custom_input(arguments)}
         return {**item, **called, "arguments": arguments}
 
 
-def _usage(usage: Fields) -> Fields:
+def _usage(usage: AnswerFields) -> AnswerFields:
     prompt, completion = usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
     cached = (values.mapping(usage.get("prompt_tokens_details")) or {}).get("cached_tokens") or 0
     reasoning = (values.mapping(usage.get("completion_tokens_details")) or {}).get("reasoning_tokens") or 0
-    turns: Fields = {"input_tokens_per_turn": [], "cached_tokens_per_turn": []}
-    out_turns: Fields = {"output_tokens_per_turn": [], "tool_output_tokens_per_turn": []}
+    turns: AnswerFields = {"input_tokens_per_turn": [], "cached_tokens_per_turn": []}
+    out_turns: AnswerFields = {"output_tokens_per_turn": [], "tool_output_tokens_per_turn": []}
     return {
         "input_tokens": prompt,
         "input_tokens_details": {"cached_tokens": cached, "cache_write_tokens": 0, **turns},

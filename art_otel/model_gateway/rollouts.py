@@ -19,7 +19,7 @@ import msgspec
 from art_otel import attributes as names
 from art_otel.attributes import REWARD_NAME
 from art_otel.conventions import ART_OTEL, ERROR_TYPE, EVALUATION, INSTANCE, evaluation_attributes
-from art_otel.model_gateway.addresses import Address
+from art_otel.model_gateway.addresses import RequestAddress
 from art_otel.model_gateway.call_spans import now_ns, root_of
 from art_otel.spans import Event, Resource, Scope, Span
 from art_otel.tracing.api import scalars
@@ -37,7 +37,7 @@ _INFERRED: Final = f"{names.METADATA_PREFIX}inferred"
 """Says of a rollout that nobody named it: its calls continue each other's prompts."""
 
 
-class End(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RolloutEnd(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a rollout ended, as `POST /rollout/ID/end` says it. `reward` may be several by their names."""
 
     reward: float | dict[str, float] | None = None
@@ -48,7 +48,7 @@ class End(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 @dataclass(kw_only=True, slots=True)
-class OpenRollout:
+class GatewayRollout:
     """What is known of one rollout: `began` calls, of which some are `running`; `ended_ns` is None until it is over.
 
     `is_written` says that the spool has its beginning, `reward` what was given last.
@@ -61,7 +61,7 @@ class OpenRollout:
     running: int = 0
     last_ns: int = 0
     ended_ns: int | None = None
-    end: End | None = None
+    end: RolloutEnd | None = None
     reward: float | dict[str, float] | None = None
     edition: int = 0
     events: tuple[Event, ...] = ()
@@ -74,14 +74,14 @@ class Rollouts:
 
     resource: Resource
     grace: float
-    _known: OrderedDict[str, OpenRollout] = field(default_factory=OrderedDict[str, OpenRollout])
+    _known: OrderedDict[str, GatewayRollout] = field(default_factory=OrderedDict[str, GatewayRollout])
 
     @property
     def open(self) -> list[str]:
         """The ids of those that are not over."""
         return [rollout_id for rollout_id, rollout in self._known.items() if rollout.ended_ns is None]
 
-    def begin_call(self, rollout_id: str, address: Address, start_ns: int) -> OpenRollout:
+    def begin_call(self, rollout_id: str, address: RequestAddress, start_ns: int) -> GatewayRollout:
         """A call of a rollout begins. One that was over because it was quiet goes on."""
         rollout = self._of(rollout_id, start_ns)
         rollout.attributes |= address.settings
@@ -93,7 +93,7 @@ class Rollouts:
             rollout.ended_ns, rollout.is_written = None, False
         return rollout
 
-    def end_call(self, rollout: OpenRollout) -> list[Span]:
+    def end_call(self, rollout: GatewayRollout) -> list[Span]:
         """A call has ended, and its span is about to be written: give what of the rollout is written with it.
 
         That is its own span, as begun before its first call, so that it shows what a kill left, and as it is now where
@@ -108,11 +108,11 @@ class Rollouts:
         rollout.is_written = True
         return [self.edition(rollout)]
 
-    def end_again(self, rollout: OpenRollout) -> None:
+    def end_again(self, rollout: GatewayRollout) -> None:
         """The span of a call that has ended could not be written: the rollout ends once more, and says so."""
         rollout.ended_ns, rollout.is_written = None, False
 
-    def end(self, rollout_id: str, end: End, settings: Mapping[str, str | int], write: Write) -> bool:
+    def end(self, rollout_id: str, end: RolloutEnd, settings: Mapping[str, str | int], write: Write) -> bool:
         """End a rollout as somebody said. The same said again changes nothing, as of a client that got no answer.
 
         What could not be written is False, and as if nobody had said it.
@@ -162,7 +162,7 @@ class Rollouts:
         """The own spans of those that are not over, as they are now."""
         yield from (self.edition(rollout) for rollout in self._known.values() if rollout.ended_ns is None)
 
-    def edition(self, rollout: OpenRollout) -> Span:
+    def edition(self, rollout: GatewayRollout) -> Span:
         """A rollout's own span as it is now, without an end where it is not over."""
         own, end = root_of(rollout.rollout_id), rollout.end
         rollout.edition = max(rollout.edition + 1, now_ns() // 1000)
@@ -189,16 +189,16 @@ class Rollouts:
             resource=self.resource,
         )
 
-    def _of(self, rollout_id: str, now: int) -> OpenRollout:
+    def _of(self, rollout_id: str, now: int) -> GatewayRollout:
         rollout = self._known.get(rollout_id)
         if rollout is None:
-            rollout = OpenRollout(rollout_id=rollout_id, started_ns=now, last_ns=now, attributes={})
+            rollout = GatewayRollout(rollout_id=rollout_id, started_ns=now, last_ns=now, attributes={})
             self._known[rollout_id] = rollout
         self._known.move_to_end(rollout_id)
         return rollout
 
 
-def _rewards(end: End, time_ns: int) -> Iterator[Event]:
+def _rewards(end: RolloutEnd, time_ns: int) -> Iterator[Event]:
     rewards = end.reward if isinstance(end.reward, dict) else {REWARD_NAME: end.reward}
     for name, value in rewards.items():
         if value is not None:

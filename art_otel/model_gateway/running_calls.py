@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 
 import aiohttp
 
-from art_otel.model_gateway.rollouts import OpenRollout, Rollouts
+from art_otel.model_gateway.rollouts import GatewayRollout, Rollouts
 from art_otel.receiver.ingest import RUNNING
 from art_otel.receiver.otlp_lines import encode_request
 from art_otel.spans import LogRecord, Span
@@ -31,7 +31,7 @@ _PER_GRACE: Final = 3
 """How often in a grace it is told what is open, so that it does not take a long call for the end of a rollout."""
 
 
-class RunningCalls:
+class RunningCallsReport:
     """Tells of the calls of `rollouts` the receiver that takes traces at `url`, after `scrub`."""
 
     def __init__(self, url: str, scrub: Scrub, rollouts: Rollouts) -> None:
@@ -44,7 +44,7 @@ class RunningCalls:
         self._is_away = False
         self._not_before = 0.0
 
-    def add(self, rollout: OpenRollout) -> "asyncio.Future[None] | None":
+    def add(self, rollout: GatewayRollout) -> "asyncio.Future[None] | None":
         """Tell of a call that begins. What is given is done when that is told, or in vain."""
         if not self._may_ask:
             return None

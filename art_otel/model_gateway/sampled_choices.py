@@ -19,8 +19,8 @@ from art_otel.conventions import encode_ids, encode_logprobs, values
 from art_otel.conventions.bodies.token_facts import fact_attributes
 from art_otel.conventions.bodies.tokens import parse_ids, parse_logprobs
 from art_otel.conventions.dialects.genai import WRITTEN_USAGE
-from art_otel.model_gateway.answer_shapes import Fields
-from art_otel.model_gateway.splice import Splice, Turn
+from art_otel.model_gateway.answer_shapes import AnswerFields
+from art_otel.model_gateway.splice import GatewayTurn, Splice
 from art_otel.sampling import LogprobsMode
 from art_otel.spans import Value
 
@@ -33,10 +33,10 @@ _USAGE: Final = {"input_tokens": "prompt_tokens", "output_tokens": "completion_t
 class SampledLogprobs(msgspec.Struct, frozen=True, kw_only=True):
     """An entry a token: `logprob`, `token`, `top_logprobs` and others, as Chat Completions have them."""
 
-    content: list[Fields] | None = None
+    content: list[AnswerFields] | None = None
 
     @property
-    def entries(self) -> list[Fields]:
+    def entries(self) -> list[AnswerFields]:
         """The entries; none where the server sends null."""
         return self.content or []
 
@@ -85,8 +85,8 @@ class Generated(msgspec.Struct, frozen=True, kw_only=True):
     """An answer of generate, or a chunk of one. `error` is what the server says where it fails in the middle."""
 
     choices: list[SampledChoice] | None = None
-    usage: Fields | None = None
-    error: Fields | None = None
+    usage: AnswerFields | None = None
+    error: AnswerFields | None = None
 
 
 def joined(pieces: Sequence[SampledChoice]) -> SampledChoice:
@@ -112,7 +112,7 @@ def _kept(piece: SampledChoice) -> SampledChoice:
     """A piece without what is for the agent alone: texts and the odds of other tokens, which are large."""
     if piece.logprobs is None:
         return msgspec.structs.replace(piece, text=None)
-    entries: list[Fields] = [{"logprob": entry["logprob"]} for entry in piece.logprobs.entries]
+    entries: list[AnswerFields] = [{"logprob": entry["logprob"]} for entry in piece.logprobs.entries]
     return msgspec.structs.replace(piece, text=None, logprobs=SampledLogprobs(content=entries))
 
 
@@ -127,10 +127,10 @@ class StreamedCalls:
     """The tool calls of one choice, as the parts of a stream make them. `text_behind` came behind the first part."""
 
     def __init__(self) -> None:
-        self._parts: dict[int, Fields] = {}
+        self._parts: dict[int, AnswerFields] = {}
         self.text_behind = ""
 
-    def take(self, delta: Fields) -> Fields:
+    def take(self, delta: AnswerFields) -> AnswerFields:
         """Take calls out of a delta, and the text behind them: what is left.
 
         The first part of a call has its id and name, each some of the text of its arguments. A text that comes together
@@ -138,7 +138,7 @@ class StreamedCalls:
         """
         delta, is_behind = dict(delta), bool(self._parts)
         for part in delta.pop("tool_calls", None) or ():
-            function: Fields = part.get("function") or {}
+            function: AnswerFields = part.get("function") or {}
             call = self._parts.setdefault(part["index"], {"id": None, "name": None, "arguments": ""})
             call["id"] = call["id"] or part.get("id")
             call["name"] = call["name"] or function.get("name")
@@ -148,13 +148,13 @@ class StreamedCalls:
         return delta
 
     @property
-    def calls(self) -> list[Fields]:
+    def calls(self) -> list[AnswerFields]:
         """The calls, as Chat Completions have them in a stream."""
         return [
             _call(index, call["id"], call["name"], call["arguments"]) for index, call in sorted(self._parts.items())
         ]
 
-    def or_else(self, whole: Iterable[Fields]) -> list[Fields]:
+    def or_else(self, whole: Iterable[AnswerFields]) -> list[AnswerFields]:
         """These, unless the calls of the whole answer are others; of a call that was cut only a stream knows."""
         calls = [
             _call(index, call.get("id"), call["function"]["name"], call["function"]["arguments"])
@@ -163,11 +163,11 @@ class StreamedCalls:
         return calls if calls and list(map(_meant, calls)) != list(map(_meant, self.calls)) else self.calls
 
 
-def _call(index: int, call_id: Value, name: Value, arguments: Value) -> Fields:
+def _call(index: int, call_id: Value, name: Value, arguments: Value) -> AnswerFields:
     return {"index": index, "id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
-def _meant(call: Fields) -> tuple[str, str]:
+def _meant(call: AnswerFields) -> tuple[str, str]:
     """What a call says, however its arguments are spelled."""
     function = call["function"]
     return str(function["name"]), canonical_arguments(str(function["arguments"]))
@@ -193,7 +193,7 @@ def placeholders_of(features: Value) -> dict[str, list[list[int]]]:
     return {kind: [[one.offset, one.length] for one in ranges] for kind, ranges in places.items()}
 
 
-class Sampled:
+class SampledCall:
     """What a call was sampled from, and what was sampled, choice by choice."""
 
     def __init__(self, spliced: Splice, placeholders: Mapping[str, list[list[int]]]) -> None:
@@ -202,7 +202,7 @@ class Sampled:
         self._pieces: dict[int, list[SampledChoice]] = {}
         self._counts: Counter[int] = Counter()
         self.reasoning: dict[int, str] = {}
-        self.usage: Fields = {}
+        self.usage: AnswerFields = {}
         """The server's account, which an agent's stream has only if it asks for it."""
         self.finished = 0
 
@@ -240,7 +240,7 @@ class Sampled:
             made |= joined(pieces).attributes()
         return made
 
-    def turns(self) -> Iterator[Turn]:
+    def turns(self) -> Iterator[GatewayTurn]:
         """The turns that prompts may continue."""
         for choice in map(joined, self._pieces.values()):
             if choice.ids:

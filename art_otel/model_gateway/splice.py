@@ -16,9 +16,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
-Ids: TypeAlias = "array[int]"
-Decode: TypeAlias = Callable[[Sequence[int]], Awaitable[str]]
-Outcome: TypeAlias = Literal["spliced", "not_needed", "differing"]
+IdArray: TypeAlias = "array[int]"
+DecodeIds: TypeAlias = Callable[[Sequence[int]], Awaitable[str]]
+SpliceOutcome: TypeAlias = Literal["spliced", "not_needed", "differing"]
 
 _JOINT: Final = 4
 """Ids at the end of a prompt that are compared together with the completion, because its first token may join them."""
@@ -29,36 +29,36 @@ _MARKS: Final = re.compile(r"<[^<>]*>|\s+")
 _MARK: Final = re.compile(r"\s*<[^<>]*>\s*")
 
 
-def as_ids(numbers: Sequence[int]) -> Ids:
+def as_ids(numbers: Sequence[int]) -> IdArray:
     """Token ids as they are kept."""
     return array("i", numbers)
 
 
 @dataclass(eq=False, kw_only=True)
-class Turn:
+class GatewayTurn:
     """A completion of a rollout, behind the turn that its prompt continues.
 
     `head` is what its prompt has behind that turn; `joint` is the end of the prompt with the completion, of which the
     first `context` ids are the prompt's. `forms` are the ids that templates are known to make of `joint`.
     """
 
-    parent: "Turn | None"
-    head: Ids
-    joint: Ids
+    parent: "GatewayTurn | None"
+    head: IdArray
+    joint: IdArray
     context: int
     is_stopped: bool
     reasoning: str = ""
-    forms: list[Ids] = field(default_factory=list[Ids])
-    kept: list[Ids] = field(default_factory=list[Ids])
+    forms: list[IdArray] = field(default_factory=list[IdArray])
+    kept: list[IdArray] = field(default_factory=list[IdArray])
     """Forms without the reasoning."""
-    children: "list[Turn]" = field(default_factory=lambda: list[Turn]())  # noqa: PLW0108 # the class is not there yet
+    children: "list[GatewayTurn]" = field(default_factory=lambda: list[GatewayTurn]())  # noqa: PLW0108 # the class is not there yet
     text: str | None = None
     shown: str = ""
     """The text without an unfinished character at its end, which the server shows to nobody."""
 
-    def path(self) -> Ids:
+    def path(self) -> IdArray:
         """The prompt and the completion, as they were sampled."""
-        turns: list[Turn] = [self]
+        turns: list[GatewayTurn] = [self]
         while (parent := turns[-1].parent) is not None:
             turns.append(parent)
         ids = as_ids(())
@@ -74,17 +74,17 @@ class Splice:
     `reason` says where the text differs from that of an earlier turn.
     """
 
-    prompt: Ids
-    tail: Ids
-    turn: Turn | None
-    outcome: Outcome
+    prompt: IdArray
+    tail: IdArray
+    turn: GatewayTurn | None
+    outcome: SpliceOutcome
     reason: str = ""
     is_reasoning_kept: bool = False
 
-    def sampled(self, completion: Sequence[int], *, is_stopped: bool, reasoning: str = "") -> Turn:
+    def sampled(self, completion: Sequence[int], *, is_stopped: bool, reasoning: str = "") -> GatewayTurn:
         """Give the turn that a completion of the prompt makes."""
         at = max(0, len(self.tail) - _JOINT)
-        return Turn(
+        return GatewayTurn(
             parent=self.turn,
             head=self.tail[:at],
             joint=self.tail[at:] + as_ids(completion),
@@ -94,7 +94,9 @@ class Splice:
         )
 
 
-async def splice(rendered: Ids, turns: Sequence[Turn], decode: Decode, *, keep_reasoning: bool = False) -> Splice:
+async def splice(
+    rendered: IdArray, turns: Sequence[GatewayTurn], decode: DecodeIds, *, keep_reasoning: bool = False
+) -> Splice:
     """Put the ids of the longest path of turns that a rendered prompt continues in the place of its own.
 
     `turns` are those that continue no other, the latest last.
@@ -118,14 +120,14 @@ async def splice(rendered: Ids, turns: Sequence[Turn], decode: Decode, *, keep_r
         waiting += [(child, behind, is_kept or without_reasoning) for child in turn.children]
     tail = rendered[end:]
     prompt = tail if best is None else best.path() + tail
-    outcome: Outcome = "not_needed" if prompt == rendered else "spliced"
+    outcome: SpliceOutcome = "not_needed" if prompt == rendered else "spliced"
     if differs_at >= end:
         outcome = "differing"
     reason = difference if outcome == "differing" else ""
     return Splice(prompt=prompt, tail=tail, turn=best, outcome=outcome, reason=reason, is_reasoning_kept=best_kept)
 
 
-def _may_continue(turn: Turn, rendered: Ids, at: int, start: int) -> bool:
+def _may_continue(turn: GatewayTurn, rendered: IdArray, at: int, start: int) -> bool:
     """Whether a prompt has that of a turn, but for its last id, and something behind it."""
     if rendered[at:start] != turn.head:
         return False
@@ -134,7 +136,7 @@ def _may_continue(turn: Turn, rendered: Ids, at: int, start: int) -> bool:
 
 
 async def _match(
-    turn: Turn, rendered: Ids, start: int, decode: Decode, *, keep_reasoning: bool
+    turn: GatewayTurn, rendered: IdArray, start: int, decode: DecodeIds, *, keep_reasoning: bool
 ) -> tuple[int, bool] | str:
     """Where the text of a turn ends in a prompt, and whether it lacks the reasoning; else where it differs."""
     for form in (turn.joint, *turn.forms):
@@ -161,7 +163,7 @@ async def _match(
     return _difference(turn.text, text, turn.reasoning)
 
 
-async def _shown(turn: Turn, text: str, decode: Decode) -> str:
+async def _shown(turn: GatewayTurn, text: str, decode: DecodeIds) -> str:
     """The text of a turn up to the last id behind which no character is unfinished."""
     if _UNFINISHED not in text:
         return text
@@ -174,7 +176,7 @@ async def _shown(turn: Turn, text: str, decode: Decode) -> str:
     return said + stop
 
 
-def _behind_stop(turn: Turn, rendered: Ids, start: int) -> int | None:
+def _behind_stop(turn: GatewayTurn, rendered: IdArray, start: int) -> int | None:
     """Where a prompt has had as many of the token that ended a turn as the turn has."""
     stop = turn.joint[-1]
     at = start - 1
@@ -186,7 +188,7 @@ def _behind_stop(turn: Turn, rendered: Ids, start: int) -> int | None:
     return at + 1
 
 
-async def _behind_text(text: str, rendered: Ids, start: int, decode: Decode, guess: int) -> int:
+async def _behind_text(text: str, rendered: IdArray, start: int, decode: DecodeIds, guess: int) -> int:
     """Where a prompt has had as many characters as a text; behind all tokens of the last one."""
     low, high = start, len(rendered)  # up to low there are not too many characters, behind high there are
     at = min(high, start + guess)
@@ -202,7 +204,7 @@ async def _behind_text(text: str, rendered: Ids, start: int, decode: Decode, gue
     return low
 
 
-async def _lacks_reasoning(turn: Turn, text: str, decode: Decode) -> bool:
+async def _lacks_reasoning(turn: GatewayTurn, text: str, decode: DecodeIds) -> bool:
     """Whether a text is that of a turn without its reasoning, of which marks of the template may be left."""
     if not turn.reasoning.strip() or turn.text is None or turn.reasoning.strip() not in turn.text:
         return False

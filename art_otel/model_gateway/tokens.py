@@ -10,11 +10,11 @@ from typing import Final
 import msgspec
 
 from art_otel.spans import Value
-from art_otel.tracing.openai.bodies import RESPONSE_MESSAGES, Fields, fields_of
+from art_otel.tracing.openai.bodies import RESPONSE_MESSAGES, RawFields, fields_of
 from art_otel.tracing.openai.token_requests import (
     NOTHING,
     STREAM_OPTIONS,
-    Ask,
+    TokenRequest,
     TokenRequests,
     is_usage_alone,
     missing_fields,
@@ -34,14 +34,14 @@ _LLAMA: Final = b'{"content":[{"id":'
 
 _SGLANG: Final = ("sglext",)
 _NULL: Final = msgspec.Raw(b"null")
-_CHOICES: Final = msgspec.json.Decoder(list[Fields])
+_CHOICES: Final = msgspec.json.Decoder(list[RawFields])
 _ENCODE: Final = msgspec.json.Encoder().encode
 
 
-class Asked:
+class RequestAdditions:
     """What was asked of a server beside what the agent asked; `without` takes it out of the answer again."""
 
-    def __init__(self, ask: Ask = NOTHING, added: Mapping[str, object] | None = None) -> None:
+    def __init__(self, ask: TokenRequest = NOTHING, added: Mapping[str, object] | None = None) -> None:
         self.ask = ask
         self._added = added or {}
         self._fields = tuple(field for name in self._added for field in _HIDDEN.get(name, ()))
@@ -53,7 +53,7 @@ class Asked:
         """Whether there is anything to take out."""
         return bool(self._added or self.ask.headers)
 
-    def body(self, fields: Fields) -> bytes | None:
+    def body(self, fields: RawFields) -> bytes | None:
         """The body of a request of these fields with what is asked for; None where nothing is."""
         added = {name: msgspec.Raw(_ENCODE(value)) for name, value in self._added.items()}
         return _ENCODE({**fields, **added}) if added else None
@@ -74,7 +74,7 @@ class Asked:
         kept = self.without_tokens(data)
         return event if kept is data else event.replace(data, kept, 1)
 
-    def _without(self, fields: Fields) -> Fields:
+    def _without(self, fields: RawFields) -> RawFields:
         hidden = self._fields
         kept = {
             name: _NULL if name in hidden else value  # vLLM has null where it is not asked for messages
@@ -95,7 +95,7 @@ class Asked:
             kept["response"] = msgspec.Raw(self.without_tokens(bytes(kept["response"])))
         return kept
 
-    def _choice(self, choice: Fields) -> Fields:
+    def _choice(self, choice: RawFields) -> RawFields:
         kept = {name: value for name, value in choice.items() if name not in self._fields}
         if _LOGPROBS in self._added and _LOGPROBS in kept:
             if "text" not in kept and bytes(kept[_LOGPROBS]).startswith(_LLAMA):
@@ -111,21 +111,23 @@ class TokenAsking:
     def __init__(self) -> None:
         self._requests = TokenRequests()
 
-    def asked(self, server: str, path: str, request: dict[str, Value]) -> Asked:
+    def asked(self, server: str, path: str, request: dict[str, Value]) -> RequestAdditions:
         """What to ask of a server with a request."""
         if not request:
-            return Asked()
+            return RequestAdditions()
         return _asked(self._requests.ask(path, target_of(server, request), request), request)
 
-    def less(self, asked: Asked, request: dict[str, Value], refusal: bytes) -> Asked:
+    def less(self, asked: RequestAdditions, request: dict[str, Value], refusal: bytes) -> RequestAdditions:
         """What to ask for after a refusal, in the end nothing."""
         return _asked(self._requests.less(asked.ask, refusal), request)
 
-    def accepted(self, asked: Asked, server: str, request: dict[str, Value], refused: int, refusal: bytes) -> None:
+    def accepted(
+        self, asked: RequestAdditions, server: str, request: dict[str, Value], refused: int, refusal: bytes
+    ) -> None:
         """Remember what a server accepted after it had refused more with a status and a body."""
         self._requests.accepted(asked.ask, target_of(server, request), refused, refusal)
 
 
-def _asked(ask: Ask, request: dict[str, Value]) -> Asked:
+def _asked(ask: TokenRequest, request: dict[str, Value]) -> RequestAdditions:
     """What of an ask the agent did not ask itself."""
-    return Asked(ask, missing_fields(ask, request))
+    return RequestAdditions(ask, missing_fields(ask, request))

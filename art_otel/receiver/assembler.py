@@ -38,13 +38,13 @@ class _Rules(msgspec.Struct, frozen=True, array_like=True):
     rollout_attributes: tuple[str, ...]
 
 
-class Task(msgspec.Struct, frozen=True, array_like=True):
+class AssemblyTask(msgspec.Struct, frozen=True, array_like=True):
     """Lines of rollouts that are built together, each a path, an offset and a size."""
 
     lines: tuple[tuple[str, int, int], ...]
 
 
-class Built(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class EncodedTrajectory(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A trajectory as `encode_trajectory` gives it, and what is asked about it."""
 
     rollout_id: str
@@ -54,8 +54,8 @@ class Built(msgspec.Struct, frozen=True, array_like=True, gc=False):
     encoded: bytes
 
 
-Tasks: TypeAlias = tuple[Task, ...]
-Results: TypeAlias = tuple[tuple[Built, ...] | None, ...]
+Tasks: TypeAlias = tuple[AssemblyTask, ...]
+Results: TypeAlias = tuple[tuple[EncodedTrajectory, ...] | None, ...]
 """None for a task that nobody can do; the assembler's log says why."""
 
 
@@ -81,7 +81,9 @@ class Assembler:
 
     def build(self, rollouts: Sequence[Sequence[SpooledLine]]) -> Results:
         """Build the trajectories of each of the sets of lines. Raises OSError if the process cannot be had."""
-        tasks = tuple(Task(tuple((str(line.file), line.offset, line.size) for line in lines)) for lines in rollouts)
+        tasks = tuple(
+            AssemblyTask(tuple((str(line.file), line.offset, line.size) for line in lines)) for lines in rollouts
+        )
         with self._lock:
             try:
                 return self._ask(tasks)
@@ -147,11 +149,11 @@ def main() -> None:
             write_frame(output, tuple(_build(task, rules) for task in tasks))
 
 
-def _build(task: Task, rules: _Rules) -> tuple[Built, ...] | None:
+def _build(task: AssemblyTask, rules: _Rules) -> tuple[EncodedTrajectory, ...] | None:
     lines = [SpooledLine(file=FoundFile(Path(path)), offset=offset, size=size) for path, offset, size in task.lines]
     try:
         return tuple(
-            Built(
+            EncodedTrajectory(
                 rollout_id=trajectory.rollout_id,
                 trace_id=trajectory.trace_id,
                 order=trajectory.order,

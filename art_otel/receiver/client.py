@@ -24,13 +24,13 @@ from art_otel.errors import UsageError
 from art_otel.live.groups import PartialGroups
 from art_otel.receiver.protocol import (
     Acknowledgment,
-    Ask,
     Lease,
     Question,
     Received,
-    Selection,
+    ReceiverSelection,
+    ReceiverSession,
     SelectionOptions,
-    Session,
+    SessionRequest,
     check_consumer,
     decode_answer,
 )
@@ -51,7 +51,7 @@ _MOST_BROKEN_OFF: Final = 3
 """Beginnings in a row that break off before a receiver that was just killed counts as one that speaks no HTTP."""
 _GONE: Final = 410
 _TRY_AGAIN: Final = (429, 503)
-_ANY: Final = Selection()
+_ANY: Final = ReceiverSelection()
 
 
 class ReceivedRollouts:
@@ -65,7 +65,7 @@ class ReceivedRollouts:
     The loops wait for new rollouts until you leave them.
     """
 
-    def __init__(self, url: str, session: Session, selection: Selection) -> None:
+    def __init__(self, url: str, session: ReceiverSession, selection: ReceiverSelection) -> None:
         self.url = url
         self._selection = selection
         self._session = session
@@ -74,7 +74,7 @@ class ReceivedRollouts:
 
     def select(self, **selection: Unpack[SelectionOptions]) -> None:
         """Change the selection from now on, such as after an update of the policy. Options as of `connect`."""
-        self._selection = Selection(**selection)
+        self._selection = ReceiverSelection(**selection)
 
     def __aiter__(self) -> Self:
         return self
@@ -169,7 +169,7 @@ async def connect(
     Raises UsageError if no receiver answers in this time, or if it refuses.
     """
     session = RemoteSession(url, consumer, token, None if certificate is None else str(certificate))
-    async with ReceivedRollouts(url, await session.open(wait), Selection(**selection)) as rollouts:
+    async with ReceivedRollouts(url, await session.open(wait), ReceiverSelection(**selection)) as rollouts:
         yield rollouts
 
 
@@ -250,7 +250,7 @@ class RemoteSession:
 
     async def _ask(self, question: Question) -> list[Lease] | None:
         """Return the answer; None where the session had ended."""
-        ask = Ask(
+        ask = SessionRequest(
             session=await self._session(),
             handled=list(question.handled),
             holds=list(question.holds),

@@ -1,7 +1,7 @@
 """Delivery: finished rollouts on their way to consumers, here and over HTTP.
 
     POST /v1/rollouts/CONSUMER/session   stays open as long as the session lives; its first line is the session's id
-    POST /v1/rollouts/CONSUMER           an `Ask` as JSON; the answer holds leases
+    POST /v1/rollouts/CONSUMER           an `SessionRequest` as JSON; the answer holds leases
 
 Invariant: each consumer, by its name, gets every revision of every rollout until it acknowledges it; sessions of one
 consumer share them, and what a session leaves unacknowledged goes to the next one. A new consumer gets all that the
@@ -25,15 +25,15 @@ from starlette.routing import Route
 from art_otel.errors import UsageError
 from art_otel.http import Bodies
 from art_otel.receiver.finished import FinishedRollouts
-from art_otel.receiver.index import Finished, RolloutIndex
-from art_otel.receiver.metrics import Metrics
+from art_otel.receiver.index import Finished, SpooledRolloutIndex
+from art_otel.receiver.metrics import ReceiverMetrics
 from art_otel.receiver.protocol import (
     Acknowledgment,
-    Ask,
     Key,
     Lease,
     Question,
     SessionEndedError,
+    SessionRequest,
     check_consumer,
     encode_answer,
 )
@@ -85,7 +85,7 @@ class _Consumer:
 class Delivery:
     """Hands rollouts to consumers, from any thread."""
 
-    def __init__(self, index: RolloutIndex) -> None:
+    def __init__(self, index: SpooledRolloutIndex) -> None:
         self._index = index
         self._lock = threading.Lock()
         self._consumers: dict[str, _Consumer] = {}
@@ -169,7 +169,7 @@ class LocalSession:
     A question waits no longer than it says, and is answered at once when there is more for it.
     """
 
-    def __init__(self, consumer: str, delivery: Delivery, finished: FinishedRollouts, metrics: Metrics) -> None:
+    def __init__(self, consumer: str, delivery: Delivery, finished: FinishedRollouts, metrics: ReceiverMetrics) -> None:
         self.id = delivery.open_session(consumer)
         self._consumer = consumer
         self._delivery = delivery
@@ -270,7 +270,7 @@ class RolloutRoutes:
     async def _take(self, request: Request) -> Response:
         try:
             async with self._bodies.read(request) as body:
-                ask = msgspec.json.decode(body, type=Ask)
+                ask = msgspec.json.decode(body, type=SessionRequest)
         except msgspec.DecodeError as error:
             return Response(f"not a question: {error}", 400)
         session = self._sessions.get(ask.session)

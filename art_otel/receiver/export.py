@@ -42,17 +42,17 @@ class Export:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Received:
+class ReceivedRecords:
     """The records of an export, and those that were set aside."""
 
     records: list[Span | LogRecord]
     rejected: Sequence[Quarantined] = ()
 
-    def counts(self) -> "Stored":
+    def counts(self) -> "WrittenRecords":
         """How many they are."""
         spans = sum(isinstance(record, Span) for record in self.records)
         first = self.rejected[0] if self.rejected else None
-        return Stored(
+        return WrittenRecords(
             spans=spans,
             log_records=len(self.records) - spans,
             rejected=Counter(record.reason for record in self.rejected),
@@ -61,7 +61,7 @@ class Received:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Stored:
+class WrittenRecords:
     """How much of an export was written and, by reason, set aside; `why` is said of the first of these."""
 
     spans: int
@@ -70,7 +70,7 @@ class Stored:
     why: str
 
 
-def read_export(export: Export, max_bytes: int) -> Received:
+def read_export(export: Export, max_bytes: int) -> ReceivedRecords:
     """Decompress and decode a request. Raises ExportRefusedError with 400, 413 or 415."""
     body = _decompress(export, max_bytes)
     reading = Reading(path=_PLACE, limits=Limits(), stats=FileStats())
@@ -90,7 +90,7 @@ def read_export(export: Export, max_bytes: int) -> Received:
             rejected.append(record)
     if reading.stats.other_signals:
         raise ExportRefusedError(400, f"this is no request with {export.signal}")
-    return Received(records=records, rejected=rejected)
+    return ReceivedRecords(records=records, rejected=rejected)
 
 
 def _check_json(body: bytes) -> None:

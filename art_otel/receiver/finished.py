@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Final
 
 from art_otel.live import ArrivingRollouts, EndedRollout, GivenSpans, Together, read_records
-from art_otel.receiver.assembler import Assembler, Built
-from art_otel.receiver.index import Finished, RolloutIndex
-from art_otel.receiver.metrics import Metrics
+from art_otel.receiver.assembler import Assembler, EncodedTrajectory
+from art_otel.receiver.index import Finished, SpooledRolloutIndex
+from art_otel.receiver.metrics import ReceiverMetrics
 from art_otel.receiver.protocol import Key
 from art_otel.sources import Record
 from art_otel.spool import SpooledLine, lines_of, remove_file, spool_files
@@ -47,8 +47,8 @@ class FinishedRollouts:
     def __init__(
         self,
         spool: Path,
-        index: RolloutIndex,
-        metrics: Metrics,
+        index: SpooledRolloutIndex,
+        metrics: ReceiverMetrics,
         when_finished: Callable[[], None],
         *,
         grace: float,
@@ -210,7 +210,7 @@ class FinishedRollouts:
             self._metrics.add("art_otel_finished_rollouts_total", len(finished))
             self._when_finished()
 
-    def _finished(self, rollout: EndedRollout[Built]) -> Finished:
+    def _finished(self, rollout: EndedRollout[EncodedTrajectory]) -> Finished:
         built, digest = rollout.trajectory, f"{rollout.digest:016x}"
         self._kept.keep(built.order, digest, built.encoded)
         return Finished(

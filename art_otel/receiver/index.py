@@ -23,7 +23,7 @@ import msgspec
 
 from art_otel.errors import UsageError
 from art_otel.live import BelongsTo, GivenSpans
-from art_otel.receiver.protocol import Acknowledgment, Facts, Key, Selection
+from art_otel.receiver.protocol import Acknowledgment, Facts, Key, ReceiverSelection
 from art_otel.spool import FoundFile, SpooledLine
 
 _VERSION: Final = 1
@@ -86,7 +86,7 @@ _decode_facts: Final = msgspec.msgpack.Decoder(Facts).decode
 _decode_lines: Final = msgspec.msgpack.Decoder(dict[str, list[int]]).decode
 
 
-class RolloutIndex:
+class SpooledRolloutIndex:
     """Any thread may use it. `spool` is the folder that its lines stand in. Raises OSError where the disk refuses."""
 
     def __init__(self, path: Path, spool: Path) -> None:
@@ -161,7 +161,7 @@ class RolloutIndex:
                 self._database.execute("INSERT INTO pending SELECT ?, number FROM finished", (name,))
 
     @contextmanager
-    def pending(self, consumer: str, selection: Selection) -> Generator[Iterator[Finished]]:
+    def pending(self, consumer: str, selection: ReceiverSelection) -> Generator[Iterator[Finished]]:
         """Give what a consumer waits for, the oldest first."""
         conditions, values = ["pending.consumer = ?"], [consumer, consumer]
         for condition, value in _conditions(selection):
@@ -342,7 +342,7 @@ class RolloutIndex:
         return os.path.relpath(path, self._spool)
 
 
-def _conditions(selection: Selection) -> Iterator[tuple[str, Any]]:
+def _conditions(selection: ReceiverSelection) -> Iterator[tuple[str, Any]]:
     """Give what has to hold of a finished rollout `f`, as SQL and its value."""
     if selection.split is not None:
         yield "f.split = ?", selection.split

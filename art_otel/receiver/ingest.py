@@ -28,8 +28,16 @@ from starlette.routing import Route
 
 from art_otel.conventions.content_names import CONTENT_NAMES
 from art_otel.http import Bodies
-from art_otel.receiver.export import Encoding, Export, ExportRefusedError, Received, Signal, Stored, read_export
-from art_otel.receiver.metrics import Metrics
+from art_otel.receiver.export import (
+    Encoding,
+    Export,
+    ExportRefusedError,
+    ReceivedRecords,
+    Signal,
+    WrittenRecords,
+    read_export,
+)
+from art_otel.receiver.metrics import ReceiverMetrics
 from art_otel.receiver.otlp_lines import encode_lines
 from art_otel.scrubbing import RecordScrubber, SecretRules
 from art_otel.sources import Record
@@ -58,7 +66,9 @@ class IngestOptions(msgspec.Struct, frozen=True, kw_only=True):
 class Ingest:
     """Writes exports to a spool, in a thread of its own. `when_written` is told of each that was."""
 
-    def __init__(self, spool: SpoolWriter, options: IngestOptions, metrics: Metrics, when_written: WhenWritten) -> None:
+    def __init__(
+        self, spool: SpoolWriter, options: IngestOptions, metrics: ReceiverMetrics, when_written: WhenWritten
+    ) -> None:
         self._spool = spool
         self._options = options
         self._metrics = metrics
@@ -66,20 +76,20 @@ class Ingest:
         self._lock = threading.Lock()
         self._scrubber = RecordScrubber.of(options.secrets, CONTENT_NAMES)
         self._commits = GroupCommit(spool.sync) if options.fsync else None
-        self._waiting: queue.Queue[tuple[Export, Future[Stored]] | None] = queue.Queue(_MAX_WAITING)
+        self._waiting: queue.Queue[tuple[Export, Future[WrittenRecords]] | None] = queue.Queue(_MAX_WAITING)
         self._thread = threading.Thread(target=self._run, name="art-otel ingest", daemon=True)
         self._thread.start()
 
-    async def take(self, export: Export) -> Stored:
+    async def take(self, export: Export) -> WrittenRecords:
         """Write an export, and say what of it was set aside. Raises ExportRefusedError for one that is not taken."""
-        done: Future[Stored] = Future()
+        done: Future[WrittenRecords] = Future()
         try:
             self._waiting.put_nowait((export, done))
         except queue.Full:
             raise ExportRefusedError(429, "more is being sent than can be written") from None
         return await asyncio.shield(asyncio.wrap_future(done))
 
-    def write(self, received: Received) -> Stored:
+    def write(self, received: ReceivedRecords) -> WrittenRecords:
         """Write records at once, for a caller that waits until they are `synced`, and as `take` otherwise."""
         stored = self._write_one(received)
         self._metrics.stored(spans=stored.spans, log_records=stored.log_records, rejected=stored.rejected)
@@ -117,8 +127,8 @@ class Ingest:
             if ends:
                 return
 
-    def _write(self, exports: list[tuple[Export, "Future[Stored]"]]) -> None:
-        written: list[tuple[Stored, Future[Stored]]] = []
+    def _write(self, exports: list[tuple[Export, "Future[WrittenRecords]"]]) -> None:
+        written: list[tuple[WrittenRecords, Future[WrittenRecords]]] = []
         for export, done in exports:
             try:
                 written.append((self._write_one(read_export(export, self._options.max_bytes)), done))
@@ -135,7 +145,7 @@ class Ingest:
             else:
                 done.set_exception(_unwritable())
 
-    def _write_one(self, received: Received) -> Stored:
+    def _write_one(self, received: ReceivedRecords) -> WrittenRecords:
         lines = encode_lines(self.scrubbed(received.records))
         if lines:
             with self._lock:  # who is told, is told in the order of the spool
@@ -162,7 +172,7 @@ RUNNING: Final = "/running"
 """Behind the path of traces: what has begun and not ended, which no exporter sends and only gateways of ours do."""
 
 
-def otlp_routes(ingest: Ingest, bodies: Bodies, metrics: Metrics) -> list[Route]:
+def otlp_routes(ingest: Ingest, bodies: Bodies, metrics: ReceiverMetrics) -> list[Route]:
     """`POST /v1/traces`, `POST /v1/traces/running` and `POST /v1/logs`."""
 
     def route(signal: Signal) -> Callable[[Request], Awaitable[Response]]:
@@ -189,7 +199,7 @@ def otlp_routes(ingest: Ingest, bodies: Bodies, metrics: Metrics) -> list[Route]
     ]
 
 
-def encode_response(signal: Signal, stored: Stored) -> bytes:
+def encode_response(signal: Signal, stored: WrittenRecords) -> bytes:
     """The answer in protobuf."""
     count = sum(stored.rejected.values())
     if signal == "traces":
@@ -212,7 +222,7 @@ def _encoding_of(request: Request) -> Encoding:
     return _ENCODINGS[kind]
 
 
-def _answer(signal: Signal, encoding: Encoding, stored: Stored) -> Response:
+def _answer(signal: Signal, encoding: Encoding, stored: WrittenRecords) -> Response:
     if encoding == "protobuf":
         return Response(encode_response(signal, stored), media_type=_TYPES[encoding])
     count = sum(stored.rejected.values())

@@ -36,7 +36,7 @@ _HELP: Final = {
 }
 
 
-class Metrics:
+class ReceiverMetrics:
     """Counters that any thread may add to."""
 
     def __init__(self) -> None:

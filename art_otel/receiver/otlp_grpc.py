@@ -22,7 +22,7 @@ from art_otel.errors import UsageError
 from art_otel.http import Address, Bodies, Tls
 from art_otel.receiver.export import Export, ExportRefusedError, Signal
 from art_otel.receiver.ingest import Ingest, encode_response
-from art_otel.receiver.metrics import Metrics
+from art_otel.receiver.metrics import ReceiverMetrics
 
 # grpcio ships no types.
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
@@ -47,7 +47,14 @@ class GrpcServer:
     """Serves at `address`, over TLS where its files are given."""
 
     def __init__(
-        self, ingest: Ingest, bodies: Bodies, metrics: Metrics, address: Address, *, token: str | None, tls: Tls | None
+        self,
+        ingest: Ingest,
+        bodies: Bodies,
+        metrics: ReceiverMetrics,
+        address: Address,
+        *,
+        token: str | None,
+        tls: Tls | None,
     ) -> None:
         self._ingest = ingest
         self._bodies = bodies

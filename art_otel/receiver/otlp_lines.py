@@ -7,20 +7,18 @@ Source of the format: https://opentelemetry.io/docs/specs/otlp/#json-protobuf-en
 
 import base64
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, NamedTuple, TypeAlias, cast
+from typing import Final, NamedTuple, cast
 
 import msgspec
 
-from art_otel.spans import Event, Link, LogRecord, Resource, Scope, Span, Value
-
-Json: TypeAlias = dict[str, Any]
+from art_otel.spans import Event, JsonObject, Link, LogRecord, Resource, Scope, Span, Value
 
 _KINDS: Final = {"unspecified": 0, "internal": 1, "server": 2, "client": 3, "producer": 4, "consumer": 5}
 _STATUS: Final = {"unset": 0, "ok": 1, "error": 2}
 _encode: Final = msgspec.json.Encoder().encode
 
 
-class Line(NamedTuple):
+class OtlpLine(NamedTuple):
     """The records of a trace, and the line, with its end, that they are read from."""
 
     records: list[Span | LogRecord]
@@ -32,13 +30,13 @@ def encode_request(records: Iterable[Span | LogRecord]) -> bytes:
     return _encode(_request(records, _Resources()))
 
 
-def encode_lines(records: Iterable[Span | LogRecord]) -> list[Line]:
+def encode_lines(records: Iterable[Span | LogRecord]) -> list[OtlpLine]:
     """The lines of the records."""
     by_trace: dict[str, list[Span | LogRecord]] = {}
     for record in records:
         by_trace.setdefault(record.trace_id, []).append(record)
     resources = _Resources()
-    return [Line(of_trace, _encode(_request(of_trace, resources)) + b"\n") for of_trace in by_trace.values()]
+    return [OtlpLine(of_trace, _encode(_request(of_trace, resources)) + b"\n") for of_trace in by_trace.values()]
 
 
 class _Resources:
@@ -55,8 +53,8 @@ class _Resources:
         return encoded[1]
 
 
-def _request(records: Iterable[Span | LogRecord], resources: _Resources) -> Json:
-    request: Json = {}
+def _request(records: Iterable[Span | LogRecord], resources: _Resources) -> JsonObject:
+    request: JsonObject = {}
     last: tuple[Resource, Scope] | None = None
     for record in records:
         if isinstance(record, LogRecord):
@@ -73,8 +71,8 @@ def _request(records: Iterable[Span | LogRecord], resources: _Resources) -> Json
     return request
 
 
-def _span(span: Span) -> Json:
-    encoded: Json = {
+def _span(span: Span) -> JsonObject:
+    encoded: JsonObject = {
         "traceId": span.trace_id,
         "spanId": span.span_id,
         "name": span.name,
@@ -103,7 +101,7 @@ def _span(span: Span) -> Json:
     return encoded
 
 
-def _event(event: Event) -> Json:
+def _event(event: Event) -> JsonObject:
     return {
         "name": event.name,
         "timeUnixNano": str(event.time_ns),
@@ -112,11 +110,11 @@ def _event(event: Event) -> Json:
     }
 
 
-def _link(link: Link) -> Json:
+def _link(link: Link) -> JsonObject:
     return {"traceId": link.trace_id, "spanId": link.span_id, "attributes": _pairs(link.attributes)}
 
 
-def _log_record(log: LogRecord) -> Json:
+def _log_record(log: LogRecord) -> JsonObject:
     return {
         "traceId": log.trace_id,
         "spanId": log.span_id,
@@ -128,11 +126,11 @@ def _log_record(log: LogRecord) -> Json:
     }
 
 
-def _pairs(attributes: Mapping[str, Value]) -> list[Json]:
+def _pairs(attributes: Mapping[str, Value]) -> list[JsonObject]:
     return [{"key": key, "value": _value(value)} for key, value in attributes.items()]
 
 
-def _value(value: Value) -> Json:
+def _value(value: Value) -> JsonObject:
     if isinstance(value, str):
         return {"stringValue": value}
     if isinstance(value, bool):

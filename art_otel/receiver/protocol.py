@@ -56,7 +56,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     group: GroupKey | None
 
 
-class Selection(msgspec.Struct, frozen=True, kw_only=True):
+class ReceiverSelection(msgspec.Struct, frozen=True, kw_only=True):
     """Which finished rollouts a consumer wants: all of it has to hold; what is None is not asked about.
 
     A rollout that does not say what is asked about is not wanted.
@@ -112,13 +112,13 @@ class Question:
 
     handled: Sequence[Acknowledgment]
     holds: Sequence[Acknowledgment]
-    selection: Selection
+    selection: ReceiverSelection
     count: int
     wait: float
     whole_groups: bool = False
 
 
-class Session(Protocol):
+class ReceiverSession(Protocol):
     """A session with a receiver in this process, or in another one."""
 
     async def take(self, question: Question) -> list[Lease]:
@@ -130,13 +130,13 @@ class Session(Protocol):
         ...
 
 
-class Ask(msgspec.Struct, frozen=True, kw_only=True):
+class SessionRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A question of the session `session` of another process."""
 
     session: str
     handled: list[Acknowledgment] = []
     holds: list[Acknowledgment] = []
-    selection: Selection = Selection()
+    selection: ReceiverSelection = ReceiverSelection()
     count: Annotated[int, Meta(ge=0)] = 0
     wait: float = 0.0
     whole_groups: bool = False

@@ -32,10 +32,10 @@ from art_otel.http import Address, Bodies, BodyLimits, HttpServer, Tls, TokenChe
 from art_otel.receiver.client import ReceivedRollouts
 from art_otel.receiver.delivery import Delivery, LocalSession, RolloutRoutes
 from art_otel.receiver.finished import FinishedRollouts
-from art_otel.receiver.index import RolloutIndex
+from art_otel.receiver.index import SpooledRolloutIndex
 from art_otel.receiver.ingest import Ingest, IngestOptions, otlp_routes
-from art_otel.receiver.metrics import Metrics
-from art_otel.receiver.protocol import Selection, SelectionOptions
+from art_otel.receiver.metrics import ReceiverMetrics
+from art_otel.receiver.protocol import ReceiverSelection, SelectionOptions
 from art_otel.spool import SpoolWriter
 
 if TYPE_CHECKING:
@@ -103,11 +103,11 @@ class Receiver:
     def __init__(self, options: ReceiverOptions, front: Front | None = None) -> None:
         self.options = options
         self._front = front
-        self.metrics = Metrics()
+        self.metrics = ReceiverMetrics()
         self._folder = options.folder / RECEIVED
         self._lock = _locked(self._folder)
         try:
-            self._index = RolloutIndex(options.folder / INDEX, self._folder)
+            self._index = SpooledRolloutIndex(options.folder / INDEX, self._folder)
         except BaseException:
             self._lock.release()
             raise
@@ -286,7 +286,9 @@ async def receive(
     receiver = Receiver(options)
     await asyncio.to_thread(receiver.start)
     try:
-        async with ReceivedRollouts(receiver.url, receiver.session(consumer), Selection(**selection)) as rollouts:
+        async with ReceivedRollouts(
+            receiver.url, receiver.session(consumer), ReceiverSelection(**selection)
+        ) as rollouts:
             yield rollouts
     finally:
         await asyncio.to_thread(receiver.stop)

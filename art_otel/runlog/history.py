@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias, cast
 
 from art_otel.spans import Value
 
-Row: TypeAlias = dict[str, Value]
+HistoryRow: TypeAlias = dict[str, Value]
 """Metrics by name, and `step`, `training_step`, `time/wall_clock_sec`, `recorded_at`."""
 
 _BINARY: Final = getattr(os, "O_BINARY", 0)
@@ -42,7 +42,7 @@ def append_row(path: Path, row: Mapping[str, Value]) -> None:
         os.close(descriptor)
 
 
-def read_rows(path: Path) -> Iterator[Row]:
+def read_rows(path: Path) -> Iterator[HistoryRow]:
     """The rows in order. Without a file there are none; a line that is no JSON object is left out with a warning."""
     try:
         with path.open("rb") as file:
@@ -56,13 +56,13 @@ def read_rows(path: Path) -> Iterator[Row]:
         return
 
 
-def step_of(row: Row) -> int | None:
+def step_of(row: HistoryRow) -> int | None:
     """The row's step; None when it has none."""
     step = row.get("step")
     return step if isinstance(step, int) and not isinstance(step, bool) else None
 
 
-def means_by_step(rows: Iterable[Row], metric: str) -> dict[int, float]:
+def means_by_step(rows: Iterable[HistoryRow], metric: str) -> dict[int, float]:
     """The mean of a metric over the rows of each step; steps without a finite value are left out."""
     values: defaultdict[int, list[float]] = defaultdict(list)
     for row in rows:
@@ -82,12 +82,12 @@ def _finite(value: Value) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _row(line: bytes) -> Row | None:
+def _row(line: bytes) -> HistoryRow | None:
     try:
         row: Any = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    return cast(Row, row) if isinstance(row, dict) else None
+    return cast(HistoryRow, row) if isinstance(row, dict) else None
 
 
 def _mended_end(path: Path, descriptor: int) -> int:

@@ -17,7 +17,7 @@ from typing import SupportsFloat, SupportsIndex, cast
 
 from art_otel.errors import UsageError
 from art_otel.runlog.folder import RunFolder, checked_name, checked_step
-from art_otel.runlog.history import Row, append_row, means_by_step, read_rows, step_of
+from art_otel.runlog.history import HistoryRow, append_row, means_by_step, read_rows, step_of
 from art_otel.runlog.metrics import as_numbers, batch_metrics, prefixed, unknown_metrics
 from art_otel.runlog.reports import make_reports, send
 from art_otel.store.commit import check_replaceable
@@ -115,7 +115,7 @@ class RunLog:
             skipped=tuple(dict.fromkeys([*(name for name in named if name not in finite), *unknown])),
         )
 
-    def history(self) -> tuple[Row, ...]:
+    def history(self) -> tuple[HistoryRow, ...]:
         """The rows of history.jsonl, in the order of logging. A damaged line is left out with a warning."""
         return tuple(read_rows(self.folder.history))
 

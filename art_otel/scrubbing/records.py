@@ -21,8 +21,8 @@ from art_otel.scrubbing import SecretRules
 from art_otel.scrubbing.patterns import may_name_secrets, secret_name
 from art_otel.scrubbing.scrubber import PIECES, Hits, Scrubber, replacement
 
-Attributes: TypeAlias = Mapping[str, Any]
-Reading: TypeAlias = Literal["not", "spoken", "named"]
+AnyAttributes: TypeAlias = Mapping[str, Any]
+NameReading: TypeAlias = Literal["not", "spoken", "named"]
 """How a text is read: not at all; by the form of secrets; or also by its name and those in it."""
 
 _SHORT: Final = 256
@@ -30,18 +30,18 @@ _SHORT: Final = 256
 _MAX_CLEAN: Final = 4096
 
 
-class Part(NamedTuple):
+class ScrubbedPart(NamedTuple):
     """A text with the attributes that stand under it: the name of a span or an event, the message of a status."""
 
     text: str
-    attributes: Attributes
+    attributes: AnyAttributes
     is_event: bool = False
 
 
 class ContentNames(Protocol):
     """What the names of attributes and events say of the texts under them."""
 
-    def reading(self, name: str) -> Reading:
+    def reading(self, name: str) -> NameReading:
         """How the text of an attribute or of an event of this name is read."""
         ...
 
@@ -57,7 +57,7 @@ class ContentNames(Protocol):
         """Whether a name or a text may hold token ids of a prompt."""
         ...
 
-    def without_tokens(self, attributes: Attributes, *, in_content: bool) -> Attributes:
+    def without_tokens(self, attributes: AnyAttributes, *, in_content: bool) -> AnyAttributes:
         """Leave out tokens: all where a secret was in content, else those of a prompt whose text is not beside them.
 
         The very same attributes where there are none.
@@ -87,14 +87,16 @@ class RecordScrubber:
         own = [re.compile(pattern) for pattern in rules.patterns]
         return None if rules.mode == "off" else cls(Scrubber(rules.mode, own), names)
 
-    def scrub(self, parts: Sequence[Part], scanned: AbstractSet[str] = frozenset()) -> list[Part] | None:
+    def scrub(
+        self, parts: Sequence[ScrubbedPart], scanned: AbstractSet[str] = frozenset()
+    ) -> list[ScrubbedPart] | None:
         """Return the parts without secrets, with the marks in the first; None where nothing has to change.
 
         `scanned` names attributes in which this scrubber's patterns have found nothing already.
         """
         return None if self._is_clean(parts, scanned) else self._scrubbed(parts)
 
-    def _is_clean(self, parts: Sequence[Part], scanned: AbstractSet[str]) -> bool:
+    def _is_clean(self, parts: Sequence[ScrubbedPart], scanned: AbstractSet[str]) -> bool:
         """Whether a quick look at all texts together finds nothing, as in nearly all records."""
         unread = self._unread(parts, scanned)
         if not unread:
@@ -112,7 +114,7 @@ class RecordScrubber:
             self._remember([entry for entry in unread if len(entry[1]) <= _SHORT])
         return True
 
-    def _unread(self, parts: Sequence[Part], scanned: AbstractSet[str]) -> list[tuple[str, str]] | None:
+    def _unread(self, parts: Sequence[ScrubbedPart], scanned: AbstractSet[str]) -> list[tuple[str, str]] | None:
         """List the texts that are not known to be clean, with their names; None if any needs a closer look."""
         unread = [("", text) for text in {part.text for part in parts} if ("", text) not in self._clean]
         for part in parts:
@@ -138,14 +140,14 @@ class RecordScrubber:
             self._clean = set()
         self._clean.update(clean)
 
-    def _judge_name(self, name: str) -> Reading | Literal["closer"]:
+    def _judge_name(self, name: str) -> NameReading | Literal["closer"]:
         """How the quick look reads an attribute of this name; `closer`: not at all, for it cannot tell."""
         if name == SCRUBBED_CONTENT or self._names.may_spell_prompt(name) or self.scrubber.holds_secret(name):
             return "closer"
         reading = self._names.reading(name)
         return "closer" if reading != "not" and secret_name(name) is not None else reading
 
-    def _scrubbed(self, parts: Sequence[Part]) -> list[Part] | None:
+    def _scrubbed(self, parts: Sequence[ScrubbedPart]) -> list[ScrubbedPart] | None:
         findings, own = _Findings(), parts[0].attributes
         split = {key for key, texts in _pieces(parts).items() if self.scrubber.split_secret(texts)}
         findings.count, findings.in_content = len(split), bool(split)
@@ -162,12 +164,12 @@ class RecordScrubber:
             marks[SCRUBBED] = findings.count + (earlier if isinstance(earlier, int) else 0)
         return [scrubbed[0]._replace(attributes={**attributes, **marks}), *scrubbed[1:]]
 
-    def _part(self, part: Part, split: AbstractSet[tuple[str, str]], findings: _Findings) -> Part:
+    def _part(self, part: ScrubbedPart, split: AbstractSet[tuple[str, str]], findings: _Findings) -> ScrubbedPart:
         before, is_spoken = findings.count, part.is_event and self._names.reading(part.text) == "spoken"
         attributes = dict(part.attributes)
         if part.is_event and self.scrubber.alters:
             attributes |= {name: replacement(PIECES) for name in attributes if (part.text, name) in split}
-        scrubbed = Part(
+        scrubbed = ScrubbedPart(
             self.scrubber.text(part.text, findings),
             dict(self._attribute(*entry, is_spoken, findings) for entry in attributes.items()),
             part.is_event,
@@ -186,7 +188,7 @@ class RecordScrubber:
         return self.scrubber.text(name, findings), scrubbed
 
 
-def _pieces(parts: Sequence[Part]) -> dict[tuple[str, str], list[str]]:
+def _pieces(parts: Sequence[ScrubbedPart]) -> dict[tuple[str, str], list[str]]:
     """The texts of events by the names of event and attribute: chunks of a stream may hold a secret only together."""
     pieces: dict[tuple[str, str], list[str]] = {}
     for part in parts:

@@ -60,7 +60,7 @@ def advice(name: LimitName) -> str:
     return f"raise {option_of(name)} (Limits.{name}) to read this"
 
 
-Message = TypeVar("Message")
+MessageT = TypeVar("MessageT")
 
 MAX_NAME: Final = 200
 
@@ -124,7 +124,7 @@ def attribute_path(site: Site) -> str:
     return owner if name is None else f"{owner}attributes[{json.dumps(name[:MAX_NAME])}]"
 
 
-def converted(value: object, message: type[Message], *, strict: bool = False) -> Message:
+def converted(value: object, message: type[MessageT], *, strict: bool = False) -> MessageT:
     """Convert a decoded JSON value into a message. Raises Refused."""
     try:
         return msgspec.convert(value, message, strict=strict)
@@ -198,7 +198,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     secrets: SecretRules = SecretRules()
 
 
-class Row(NamedTuple):
+class TableRow(NamedTuple):
     """A row of a table: its number, from 1, its values by column, and why others of them cannot be read."""
 
     number: int
@@ -216,7 +216,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     ids: frozenset[str]
     others: frozenset[str]
     prefix: str | None = None
-    reads: Callable[[Iterable[Row], Reading], Iterator[Record]]
+    reads: Callable[[Iterable[TableRow], Reading], Iterator[Record]]
 
     def columns(self, names: Iterable[str]) -> list[str]:
         """Return the names of the columns that are read."""
@@ -226,7 +226,7 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
         ]
 
 
-class Format(msgspec.Struct, frozen=True, kw_only=True):
+class SourceFormat(msgspec.Struct, frozen=True, kw_only=True):
     """One row of the registry.
 
     `lacks` says in a few words each what the format cannot carry (types, resource attributes …), for the report.
@@ -273,23 +273,23 @@ _MODULES: Final = (
 """The modules in `art_otel.sources`, each with its `FORMAT`."""
 
 
-def all_formats() -> Iterator[Format]:
+def all_formats() -> Iterator[SourceFormat]:
     """Give every format in the order of detection, each loaded only when it is reached."""
     for module in _MODULES:
         yield import_module(f"art_otel.sources.{module}").FORMAT
 
 
-def detect_format(head: bytes) -> Format | None:
+def detect_format(head: bytes) -> SourceFormat | None:
     """Find the format whose content begins like this; None when no format does."""
     return next((one for one in all_formats() if one.detects(head)), None)
 
 
-def detect_table(columns: Collection[str]) -> Format | None:
+def detect_table(columns: Collection[str]) -> SourceFormat | None:
     """Find the format of a Parquet table with these columns; None when no format does."""
     return next((one for one in all_formats() if one.table and one.table.ids.issubset(columns)), None)
 
 
-def format_named(name: str) -> Format:
+def format_named(name: str) -> SourceFormat:
     """Find a format by its name. Raises UsageError, which lists all names, when there is none."""
     chosen = next((one for one in all_formats() if one.name == name), None)
     if chosen is None:

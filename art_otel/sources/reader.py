@@ -21,7 +21,7 @@ from art_otel.sources.files.inputs import (
     HEAD_BYTES,
     WHAT_READS_IT,
     ByteRange,
-    Input,
+    InputFile,
     OpenInput,
     is_dataset_file,
     open_input,
@@ -30,11 +30,11 @@ from art_otel.sources.files.stores import Prefetcher, read_range
 from art_otel.sources.format import (
     UNKNOWN_FORMAT,
     FileStats,
-    Format,
     Limits,
     Reading,
     Record,
     Refused,
+    SourceFormat,
     all_formats,
     detect_format,
     detect_table,
@@ -44,16 +44,16 @@ from art_otel.spans import Quarantined, Span
 
 _BLOCK: Final = 1 << 20
 _LOOKAHEAD: Final = 1 << 12
-"""What a pattern of `Format.cuts` matches need not be seen beyond so many bytes."""
+"""What a pattern of `SourceFormat.cuts` matches need not be seen beyond so many bytes."""
 
 
 def read_file(
-    input: Input,  # noqa: A002 # it is one, and nobody reads the keyboard here
+    input: InputFile,  # noqa: A002 # it is one, and nobody reads the keyboard here
     stats: FileStats,
     *,
     limits: Limits | None = None,
     on_bytes: Callable[[int], None] | None = None,
-    format: Format | None = None,  # noqa: A002 # what people call it, and nothing is formatted here
+    format: SourceFormat | None = None,  # noqa: A002 # what people call it, and nothing is formatted here
     secrets: SecretRules | None = None,
     prefetcher: Prefetcher | None = None,
 ) -> Iterator[Record]:
@@ -96,7 +96,9 @@ def read_file(
         raise
 
 
-def _read_table(source: Input, opened: OpenInput, reading: Reading, dump_format: Format | None) -> Iterator[Record]:
+def _read_table(
+    source: InputFile, opened: OpenInput, reading: Reading, dump_format: SourceFormat | None
+) -> Iterator[Record]:
     """Read the records of a Parquet file."""
     from art_otel.sources.files.parquet import open_table  # noqa: PLC0415 # few dumps are Parquet
 
@@ -111,7 +113,7 @@ def _read_table(source: Input, opened: OpenInput, reading: Reading, dump_format:
         yield from _counted(dump_format.table.reads(rows, reading), opened, reading)
 
 
-def _detect(stream: io.BufferedReader, source: Input, stats: FileStats) -> Format | None:
+def _detect(stream: io.BufferedReader, source: InputFile, stats: FileStats) -> SourceFormat | None:
     head = stream.peek(HEAD_BYTES)
     dump_format = detect_format(head)
     if dump_format is None and not head.strip():
@@ -122,7 +124,7 @@ def _detect(stream: io.BufferedReader, source: Input, stats: FileStats) -> Forma
     return dump_format
 
 
-def _refuse(source: Input, stats: FileStats, why: str | None) -> None:
+def _refuse(source: InputFile, stats: FileStats, why: str | None) -> None:
     """Note that nothing can be read of a file. Raises SourceError for one that the user named."""
     if source.explicit:
         names = ", ".join(each.name for each in all_formats())
@@ -147,7 +149,7 @@ def _counted(records: Iterator[Record], opened: OpenInput, reading: Reading) -> 
     yield from _end(opened, last, reading)
 
 
-def _in_whole_file(records: Iterator[Record], source: Input) -> Iterator[Record]:
+def _in_whole_file(records: Iterator[Record], source: InputFile) -> Iterator[Record]:
     """Give the quarantined records of a byte range the line numbers that they have in the whole file."""
     lines: int | None = None
     for record in records:
@@ -176,15 +178,15 @@ def _end(opened: OpenInput, last: Record | None, reading: Reading) -> Iterator[R
 
 
 def plan_splits(
-    inputs: Sequence[Input], split_bytes: int, dump_format: Format | None = None
-) -> list[tuple[Input, ...]]:
+    inputs: Sequence[InputFile], split_bytes: int, dump_format: SourceFormat | None = None
+) -> list[tuple[InputFile, ...]]:
     """Divide the inputs, in their order, into splits of about `split_bytes`.
 
     Small inputs are put together. A larger one is cut where its format, given or detected, says that it can be, and is
     a split of its own where it cannot. Inputs of unknown size count as small.
     """
-    splits: list[tuple[Input, ...]] = []
-    together: list[Input] = []
+    splits: list[tuple[InputFile, ...]] = []
+    together: list[InputFile] = []
     size = 0
     for source in inputs:
         for part in _parts(source, split_bytes, dump_format):
@@ -196,7 +198,7 @@ def plan_splits(
     return [*splits, tuple(together)] if together else splits
 
 
-def _parts(source: Input, split_bytes: int, dump_format: Format | None) -> Iterable[Input]:
+def _parts(source: InputFile, split_bytes: int, dump_format: SourceFormat | None) -> Iterable[InputFile]:
     """Cut an input into parts of about one size; the input itself where it cannot be cut."""
     size = source.size or 0
     if source.byte_range is not None:
@@ -219,15 +221,15 @@ def _parts(source: Input, split_bytes: int, dump_format: Format | None) -> Itera
     ]
 
 
-def line_format(source: Input) -> Format | None:
+def line_format(source: InputFile) -> SourceFormat | None:
     """Find the format of an input of lines, compressed or not; None where it is no such format."""
-    dump_format: Format | None = None
+    dump_format: SourceFormat | None = None
     with suppress(SourceError), open_input(source, Limits(), lambda _: None) as opened:
         dump_format = detect_format(opened.stream.peek(HEAD_BYTES))
     return None if dump_format is None or dump_format.cuts is None else dump_format
 
 
-def _cuttable_format(source: Input, dump_format: Format | None = None) -> Format | None:
+def _cuttable_format(source: InputFile, dump_format: SourceFormat | None = None) -> SourceFormat | None:
     """Find the format of an input that can be cut; None for one that cannot."""
     head = next(_blocks(source, 0), b"")
     if compression_of(head) is not None:
@@ -236,7 +238,7 @@ def _cuttable_format(source: Input, dump_format: Format | None = None) -> Format
     return dump_format if dump_format is not None and dump_format.detects(head) else None
 
 
-def _next_cut(source: Input, position: int, cuts: re.Pattern[bytes]) -> int:
+def _next_cut(source: InputFile, position: int, cuts: re.Pattern[bytes]) -> int:
     """Find where the input can be cut next, which may be further away than memory holds; its end where it cannot."""
     data = b""
     for block in _blocks(source, position):
@@ -258,7 +260,7 @@ def _first_cut(data: bytes, cuts: re.Pattern[bytes]) -> int | None:
     return None
 
 
-def _blocks(source: Input, start: int) -> Iterator[bytes]:
+def _blocks(source: InputFile, start: int) -> Iterator[bytes]:
     """Read the bytes of an input from `start` on; none of one that cannot be opened, as reading it later says why."""
     size = source.byte_range.end if source.byte_range else source.size or 0
     with suppress(OSError, SourceError):
@@ -272,7 +274,7 @@ def _blocks(source: Input, start: int) -> Iterator[bytes]:
                     yield block
 
 
-def _lines_before(source: Input, position: int) -> int:
+def _lines_before(source: InputFile, position: int) -> int:
     """Count the lines of an input before a position in bytes."""
     count = 0
     for block in _blocks(source, 0):

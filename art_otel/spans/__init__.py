@@ -4,6 +4,7 @@ from art_otel.spans.scrub import scrub_records as scrub_records
 from art_otel.spans.span import MAX_LISTED as MAX_LISTED
 from art_otel.spans.span import Attributes as Attributes
 from art_otel.spans.span import Event as Event
+from art_otel.spans.span import JsonObject as JsonObject
 from art_otel.spans.span import Link as Link
 from art_otel.spans.span import LogRecord as LogRecord
 from art_otel.spans.span import Quarantined as Quarantined

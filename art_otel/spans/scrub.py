@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from art_otel.attributes import SCRUBBED_CONTENT
-from art_otel.scrubbing import Part, RecordScrubber
+from art_otel.scrubbing import RecordScrubber, ScrubbedPart
 from art_otel.spans.span import LogRecord, Resource, Scope, Span
 
 _BODY: Final = "art.body"
@@ -36,10 +36,10 @@ def scrub_records(records: Iterable[Span | LogRecord], scrubber: RecordScrubber)
 
 def _scrub_span(span: Span, scrubber: RecordScrubber) -> Span:
     parts = [
-        Part(span.name, span.attributes),
-        Part(span.status_message, {}),
-        *(Part(event.name, event.attributes, is_event=True) for event in span.events),
-        *(Part("", link.attributes) for link in span.links),
+        ScrubbedPart(span.name, span.attributes),
+        ScrubbedPart(span.status_message, {}),
+        *(ScrubbedPart(event.name, event.attributes, is_event=True) for event in span.events),
+        *(ScrubbedPart("", link.attributes) for link in span.links),
     ]
     scrubbed = scrubber.scrub(parts)
     if scrubbed is None:
@@ -60,18 +60,18 @@ def _scrub_span(span: Span, scrubber: RecordScrubber) -> Span:
 
 
 def _scrub_resource(resource: Resource, scrubber: RecordScrubber) -> Resource:
-    scrubbed = scrubber.scrub([Part("", resource.attributes)])
+    scrubbed = scrubber.scrub([ScrubbedPart("", resource.attributes)])
     return resource if scrubbed is None else Resource(attributes=dict(scrubbed[0].attributes))
 
 
 def _scrub_scope(scope: Scope, scrubber: RecordScrubber) -> Scope:
-    scrubbed = scrubber.scrub([Part(scope.name, {}), Part(scope.version, {})])
+    scrubbed = scrubber.scrub([ScrubbedPart(scope.name, {}), ScrubbedPart(scope.version, {})])
     return scope if scrubbed is None else Scope(name=scrubbed[0].text, version=scrubbed[1].text)
 
 
 def _scrub_log_record(log: LogRecord, scrubber: RecordScrubber) -> LogRecord:
     """Scrub a log record. Its body is content of the call it belongs to, which the mark keeps from being trained."""
-    scrubbed = scrubber.scrub([Part(log.event_name, log.attributes), Part("", {_BODY: log.body})])
+    scrubbed = scrubber.scrub([ScrubbedPart(log.event_name, log.attributes), ScrubbedPart("", {_BODY: log.body})])
     if scrubbed is None:
         return log
     own, body = scrubbed

@@ -19,6 +19,7 @@ import msgspec
 Value: TypeAlias = Any
 """An OTel attribute value: str, bool, int, float, bytes, None, or a list or str-keyed dict of them."""
 
+JsonObject: TypeAlias = dict[str, Any]
 Attributes: TypeAlias = Mapping[str, Value]
 StatusCode: TypeAlias = Literal["unset", "ok", "error"]
 SpanKind: TypeAlias = Literal["unspecified", "internal", "server", "client", "producer", "consumer"]

@@ -43,7 +43,7 @@ _DICTIONARY_LEAVES: Final = frozenset((
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 
-Row: TypeAlias = tuple[Any, ...]
+FlatRow: TypeAlias = tuple[Any, ...]
 """A flattened row."""
 
 
@@ -78,16 +78,16 @@ def write_part(
         return writer.finish(number)
 
 
-def flatten_row(trajectory: Trajectory, *, with_traces: bool = False) -> tuple[Row, int]:
+def flatten_row(trajectory: Trajectory, *, with_traces: bool = False) -> tuple[FlatRow, int]:
     """The row of a trajectory, and about its size in bytes. Raises StoreError for one that no column can hold."""
     try:
-        row: Row = ROW.flatten(row_source(trajectory, with_traces=with_traces))
+        row: FlatRow = ROW.flatten(row_source(trajectory, with_traces=with_traces))
         return row, estimate_size(row)
     except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError) as error:
         raise _unfit(trajectory.rollout_id, error) from error
 
 
-def estimate_size(row: Row) -> int:
+def estimate_size(row: FlatRow) -> int:
     """About how many bytes the row takes in memory as Arrow columns, from the row alone.
 
     No text or token in it counts less than it is long: row groups and parts end by the sizes of their rows. Raises what
@@ -105,7 +105,7 @@ class PartWriter:
         self.rows = 0
         self._bytes = 0
         self._limits = limits
-        self._group: list[Row] = []
+        self._group: list[FlatRow] = []
         self._group_bytes = 0
         self._rows: list[pa.Table] = []
         self._splits: set[str | None] = set()
@@ -194,7 +194,7 @@ def _bounds(column: str, metadata: pq.FileMetaData) -> Bounds | None:
     return Bounds(min(one.min for one in known), max(one.max for one in known)) if known else None
 
 
-def make_table(rows: Sequence[Row]) -> pa.Table:
+def make_table(rows: Sequence[FlatRow]) -> pa.Table:
     """The table of rows. Raises StoreError for what no column can hold."""
     try:
         arrays = ROW.arrays(rows)

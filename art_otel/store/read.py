@@ -28,7 +28,7 @@ from art_otel.errors import StorageError, StoreError
 from art_otel.store.files import DataFile, Rows, find_all_files, find_files
 from art_otel.store.report import SCHEMA_VERSION, VERSION_KEY, Part
 from art_otel.store.rows import Fields, restore_trajectory
-from art_otel.store.schema import READ_ROW, TRACES_ROW, TURN, Record
+from art_otel.store.schema import READ_ROW, TRACES_ROW, TURN, StructOf
 from art_otel.trajectories import GroupKey, RolloutTrace, Trajectory
 
 _MESSAGES: Final = frozenset({"message_nodes", "turns.list.element.message"})
@@ -234,7 +234,7 @@ def _restore(location: str, table: pa.Table) -> Iterator[Trajectory]:
             raise _misfit(location, row["rollout_id"], error) from error
 
 
-def _assemble(record: Record, table: pa.Table) -> list[Fields]:
+def _assemble(record: StructOf, table: pa.Table) -> list[Fields]:
     arrays = {name: table.column(name).combine_chunks() for name in table.column_names}
     return record.assemble(arrays, table.num_rows)
 

@@ -159,7 +159,7 @@ class Json(msgspec.Struct, frozen=True):
         return [self.read(text) for text in _TEXT.decode(column)]
 
 
-Codec: TypeAlias = "Scalar | Numbers | ListOf | Json | Record"
+Codec: TypeAlias = "Scalar | Numbers | ListOf | Json | StructOf"
 """A kind of value.
 
 `type` is the Arrow type of its column. `encode` makes a column of flattened values (and raises what pyarrow does for
@@ -179,7 +179,7 @@ class Column(NamedTuple):
     get: str | Callable[[Any], Any] = ""
 
 
-class Record(msgspec.Struct, frozen=True, dict=True):
+class StructOf(msgspec.Struct, frozen=True, dict=True):
     """Objects as struct: a column a field. `make` builds an object from the fields by name.
 
     Objects that hold more than is stored are `eager`: flattened to the tuple of their fields. Others stay as they are.
@@ -318,9 +318,9 @@ def _columns(codec: Codec, names: str, of: str = "") -> tuple[Column, ...]:
     return tuple(Column(name, codec, f"{of}{name}") for name in names.split())
 
 
-_TOOL_CALL = Record(ToolCall, (*_columns(_TEXT, "id name arguments"), Column("exact", _BOOL)))
+_TOOL_CALL = StructOf(ToolCall, (*_columns(_TEXT, "id name arguments"), Column("exact", _BOOL)))
 
-_MESSAGE = Record(
+_MESSAGE = StructOf(
     Message,
     (
         *_columns(_TEXT, "role content name reasoning refusal tool_call_id"),
@@ -329,11 +329,11 @@ _MESSAGE = Record(
     ),
 )
 
-_ART_MESSAGE = Record(
+_ART_MESSAGE = StructOf(
     ArtMessage, (*_columns(_TEXT, "role content tool_calls tool_call_id"), Column("trainable", _BOOL))
 )
 
-_REWARD = Record(
+_REWARD = StructOf(
     Reward,
     (
         Column("name", _TEXT),
@@ -347,22 +347,24 @@ _REWARD = Record(
     ),
 )
 
-_USAGE = Record(Usage, _columns(_INT, "input_tokens output_tokens total_tokens cached_tokens reasoning_tokens"))
+_USAGE = StructOf(Usage, _columns(_INT, "input_tokens output_tokens total_tokens cached_tokens reasoning_tokens"))
 
-_WEIGHT_VERSION = Record(WeightVersion, (Column("version", _TEXT), *_columns(_POSITION, "start end")))
-_ROUTED_EXPERTS = Record(routed_experts_of, (Column("data", _BYTES), *_columns(_POSITION, "layers experts width")))
+_WEIGHT_VERSION = StructOf(WeightVersion, (Column("version", _TEXT), *_columns(_POSITION, "start end")))
+_ROUTED_EXPERTS = StructOf(routed_experts_of, (Column("data", _BYTES), *_columns(_POSITION, "layers experts width")))
 
-MESSAGE_NODE: Final = Record(
+MESSAGE_NODE: Final = StructOf(
     MessageSource, (*_columns(_POSITION, "parent turn restates"), Column("message", _MESSAGE)), eager=True
 )
 """The fields of a node of messages."""
 
-TOKEN_NODE: Final = Record(RunSource, (*_columns(_POSITION, "parent turn kept"), Column("ids", _TOKEN_IDS)), eager=True)
+TOKEN_NODE: Final = StructOf(
+    RunSource, (*_columns(_POSITION, "parent turn kept"), Column("ids", _TOKEN_IDS)), eager=True
+)
 """The fields of a node of token ids."""
 
-_GAP: Final = Record(Gap, _columns(_TEXT, "kind field evidence"))
+_GAP: Final = StructOf(Gap, _columns(_TEXT, "kind field evidence"))
 
-CALL: Final = Record(
+CALL: Final = StructOf(
     dict,
     (
         *_columns(_TEXT, "trace_id span_id operation_name", "call."),
@@ -388,7 +390,7 @@ CALL: Final = Record(
 )
 """The fields of a call, of a CallSource."""
 
-TURN: Final = Record(
+TURN: Final = StructOf(
     dict,
     (
         *_columns(_POSITION, "call choice", "turn."),
@@ -408,7 +410,7 @@ TURN: Final = Record(
 )
 """The fields of a turn, of a TurnSource."""
 
-_TOOL_EXECUTION = Record(
+_TOOL_EXECUTION = StructOf(
     ToolExecution,
     (
         *_columns(_TEXT, "span_id name call_id"),
@@ -420,9 +422,9 @@ _TOOL_EXECUTION = Record(
     eager=True,
 )
 
-_ADDED_MESSAGE = Record(AddedMessage, (Column("turn", _POSITION), Column("message", _MESSAGE)))
+_ADDED_MESSAGE = StructOf(AddedMessage, (Column("turn", _POSITION), Column("message", _MESSAGE)))
 
-_ROLLOUT_TRACE = Record(
+_ROLLOUT_TRACE = StructOf(
     dict,
     (
         Column("span_id", _TEXT),
@@ -431,7 +433,7 @@ _ROLLOUT_TRACE = Record(
     eager=True,
 )
 
-_REASON = Record(
+_REASON = StructOf(
     lambda reason, count: (reason, count),
     (Column("reason", _TEXT, itemgetter(0)), Column("count", _INT, itemgetter(1))),
 )
@@ -441,7 +443,7 @@ def _nothing(_: RowSource) -> None:
     """ART says something here of a group, which we do not have."""
 
 
-ROW: Final = Record(
+ROW: Final = StructOf(
     dict,
     (
         Column("group_index", _INT, lambda source: group_index(source.trajectory)),
@@ -457,7 +459,7 @@ ROW: Final = Record(
         Column("attempt", _INT, "trajectory.attempt"),
         Column("split", _TEXT, "trajectory.split"),
         Column("training_step", _INT, "trajectory.training_step"),
-        Column("policy_version", Record(PolicyVersions, _columns(_TEXT, "first last")), "trajectory.policy_version"),
+        Column("policy_version", StructOf(PolicyVersions, _columns(_TEXT, "first last")), "trajectory.policy_version"),
         *_columns(_TEXT, "parent_rollout_id status", "trajectory."),
         Column("revision", _INT, "trajectory.revision"),
         *_columns(_TEXT, "error end", "trajectory."),
@@ -488,10 +490,10 @@ _FOLLOWING: Final = frozenset(
 )
 """Columns for readers of their own, ART's first: they follow from the others."""
 
-READ_ROW: Final = Record(dict, tuple(column for column in ROW.columns if column.name not in _FOLLOWING))
+READ_ROW: Final = StructOf(dict, tuple(column for column in ROW.columns if column.name not in _FOLLOWING))
 """The columns that a trajectory is read from."""
 
-TRACES_ROW: Final = Record(dict, tuple(column for column in ROW.columns if column.name in _OF_TRACES))
+TRACES_ROW: Final = StructOf(dict, tuple(column for column in ROW.columns if column.name in _OF_TRACES))
 """The columns that rollout traces are read from."""
 
 SCHEMA: Final = pa.schema([*ROW.type], metadata={VERSION_KEY: str(SCHEMA_VERSION).encode()})

@@ -36,7 +36,7 @@ UNCAPTURED: Final = "call without content, alone in its trace"
 STARTED: Final = "start of a span that ended"
 
 
-Verdict: TypeAlias = Literal["new", "known", "waiting"]
+IncrementalVerdict: TypeAlias = Literal["new", "known", "waiting"]
 """What becomes of a trajectory: it is given, it was given before as it is, or more of it is expected."""
 
 
@@ -102,7 +102,7 @@ class AssembledGroup(msgspec.Struct, frozen=True, kw_only=True):
     assignment: RolloutAssignment
     attribution: Attribution
     trajectories: Sequence[Trajectory]
-    verdicts: Sequence[Verdict]
+    verdicts: Sequence[IncrementalVerdict]
 
 
 def count_group(

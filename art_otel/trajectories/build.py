@@ -35,7 +35,7 @@ from art_otel.spans import LogRecord, Quarantined, Span, SpanKey, SpanTree, Valu
 from art_otel.trajectories.accounting import (
     AssembledGroup,
     AssemblyStats,
-    Verdict,
+    IncrementalVerdict,
     count_group,
     count_idle_spans,
 )
@@ -49,7 +49,7 @@ from art_otel.trajectories.rewards import Attribution, AttributionContext, deliv
 from art_otel.trajectories.rollouts import RolloutSpans, assign_rollouts
 from art_otel.trajectories.span_context import correlate_logs, declared_id, is_named_rollout, read_rollout_attributes
 
-_NEW: Final[Verdict] = "new"
+_NEW: Final[IncrementalVerdict] = "new"
 _PROMPT: Final = PROMPT.removeprefix(f"{EXTRA}.")
 _OUTCOMES: Final = ("not_needed", "spliced", "differing", "passed_through")
 """What becomes of a prompt that a gateway samples from ids, or cannot."""
@@ -80,7 +80,7 @@ def build_trajectories(
     group: SpanGroup,
     rollout_spans: Sequence[str] = (),
     stats: AssemblyStats | None = None,
-    verdicts_of: Callable[[Sequence[Trajectory]], Sequence[Verdict]] | None = None,
+    verdicts_of: Callable[[Sequence[Trajectory]], Sequence[IncrementalVerdict]] | None = None,
     *,
     rollout_attributes: Sequence[str] = (),
 ) -> Assembly:
@@ -102,7 +102,7 @@ def _assemble(
     group: SpanGroup,
     rollout_spans: Sequence[str],
     stats: AssemblyStats,
-    verdicts_of: Callable[[Sequence[Trajectory]], Sequence[Verdict]] | None,
+    verdicts_of: Callable[[Sequence[Trajectory]], Sequence[IncrementalVerdict]] | None,
     rollout_attributes: Sequence[str] = (),
 ) -> tuple[Trajectory, ...]:
     tree = build_tree(group.spans)

@@ -215,7 +215,7 @@ def _numbers(logprobs: Logprobs) -> list[float | None]:
     return [None if math.isnan(logprob) else logprob for logprob in logprobs]
 
 
-JsonObject: TypeAlias = Mapping[str, Any]
+JsonMapping: TypeAlias = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -228,11 +228,11 @@ class RolloutTrace:
 
     rollout_id: str
     span_id: str
-    prompt: JsonObject | None = None
-    policy_response: JsonObject | None = None
+    prompt: JsonMapping | None = None
+    policy_response: JsonMapping | None = None
     reward_data: Mapping[str, float] | None = None
-    env_state: JsonObject | None = None
-    extra: JsonObject | None = None
+    env_state: JsonMapping | None = None
+    extra: JsonMapping | None = None
 
 
 def rollout_traces(trajectories: Trajectory | Iterable[Trajectory]) -> tuple[RolloutTrace, ...]:
@@ -258,7 +258,7 @@ def _trace(rollout_id: str, call: Call, reward_data: Mapping[str, float]) -> Rol
     )
 
 
-def _asked(call: Call) -> JsonObject | None:
+def _asked(call: Call) -> JsonMapping | None:
     messages, ids = call.input_messages, call.prompt_token_ids
     if messages is None and ids is None:
         return None
@@ -271,7 +271,7 @@ def _asked(call: Call) -> JsonObject | None:
     )
 
 
-def _policy_response(call: Call) -> JsonObject | None:
+def _policy_response(call: Call) -> JsonMapping | None:
     if call.choices is None and not call.failed:
         return None
     return without_none(
@@ -286,7 +286,7 @@ def _policy_response(call: Call) -> JsonObject | None:
     )
 
 
-def _choice(choice: Turn) -> JsonObject:
+def _choice(choice: Turn) -> JsonMapping:
     return without_none(
         index=choice.index,
         message=None if choice.message is None else _message(choice.message),
@@ -297,7 +297,7 @@ def _choice(choice: Turn) -> JsonObject:
     )
 
 
-def _message(message: Message) -> JsonObject:
+def _message(message: Message) -> JsonMapping:
     """The message; where its content is more than text, with the parts as they were recorded."""
     plain = message_json(message)
     return plain if message.parts is None else {**plain, "parts": _recorded_parts(message.parts)}

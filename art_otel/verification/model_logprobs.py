@@ -47,7 +47,7 @@ _ATTENTION: Final = frozenset({"full_attention", "sliding_attention", "chunked_a
 """Kinds of layers whose cache is a row of keys and values a token, so that rows may be taken out of it."""
 
 
-class Wanted(NamedTuple):
+class WantedTokens(NamedTuple):
     """Tokens of a row, by their positions in it (above 0, ascending), and the temperature of each; 1.0 is the model's.
 
     Shape of both arrays: (wanted tokens,).
@@ -93,7 +93,7 @@ def load_model(folder: str | Path, *, dtype: str, device: str | None) -> Any:  #
 def model_logprobs(
     model: Any,  # noqa: ANN401 # a transformers.PreTrainedModel
     rows: Sequence[NDArray[np.int32]],
-    wanted: Sequence[Wanted],
+    wanted: Sequence[WantedTokens],
 ) -> tuple[list[NDArray[np.float64]], list[NDArray[np.float64]]]:
     """Compute the logprobs of wanted tokens, at temperature 1 and at the temperature of each.
 
@@ -124,7 +124,7 @@ def _check_ids(model: Any, rows: Sequence[NDArray[np.int32]]) -> None:  # noqa: 
             raise UsageError(f"token id {worst} is none of this model, which has {size}: another model sampled it")
 
 
-def _paths(rows: Sequence[NDArray[np.int32]], wanted: Sequence[Wanted]) -> list[_Path]:
+def _paths(rows: Sequence[NDArray[np.int32]], wanted: Sequence[WantedTokens]) -> list[_Path]:
     """The rows in the order of their ids, without those that the next one begins with."""
     by_row: dict[bytes, list[int]] = {}
     for number, one in enumerate(wanted):
@@ -141,7 +141,7 @@ def _paths(rows: Sequence[NDArray[np.int32]], wanted: Sequence[Wanted]) -> list[
     return paths
 
 
-def _read_beginning(model: Any, paths: Sequence[_Path], wanted: Sequence[Wanted]) -> _Beginning:  # noqa: ANN401 # a transformers.PreTrainedModel
+def _read_beginning(model: Any, paths: Sequence[_Path], wanted: Sequence[WantedTokens]) -> _Beginning:  # noqa: ANN401 # a transformers.PreTrainedModel
     """Read what all rows have in common, up to the first token of which a logprob is wanted."""
     if not paths or not _can_share(model):
         return _Beginning(0, None)
@@ -183,7 +183,7 @@ def _read_batch(
     model: Any,  # noqa: ANN401 # a transformers.PreTrainedModel
     paths: Sequence[_Path],
     beginning: _Beginning,
-    wanted: Sequence[Wanted],
+    wanted: Sequence[WantedTokens],
     plain: list[NDArray[np.float64]],
     tempered: list[NDArray[np.float64]],
 ) -> None:

@@ -25,7 +25,7 @@ from art_otel.verification.diagnosis import Diagnosis, diagnose
 from art_otel.verification.scored_tokens import ScoredTokens, score_tokens
 
 if TYPE_CHECKING:
-    from art_otel.verification.model_logprobs import Wanted
+    from art_otel.verification.model_logprobs import WantedTokens
 
 Precision: TypeAlias = Literal["float32", "float16", "bfloat16"]
 
@@ -203,13 +203,13 @@ def _is_of(trajectory: Trajectory, policy_version: str) -> bool:
     )
 
 
-def _wanted(scored: ScoredTokens) -> "Sequence[Wanted]":
+def _wanted(scored: ScoredTokens) -> "Sequence[WantedTokens]":
     """What the model is asked for: of each completion its compared tokens."""
-    from art_otel.verification.model_logprobs import Wanted  # noqa: PLC0415 # torch takes seconds to load
+    from art_otel.verification.model_logprobs import WantedTokens  # noqa: PLC0415 # torch takes seconds to load
 
     ends = np.searchsorted(scored.completion, np.arange(len(scored.completions) + 1))
     return [
-        Wanted(
+        WantedTokens(
             completion.row,
             scored.position[start:end],
             # Greedy sampling has no distribution to temper, and a request that says nothing samples at 1.

@@ -18,12 +18,12 @@ from typing import Any, Final
 import numpy as np
 import pyarrow.compute as pc
 
-from art_otel.runlog.history import Row, means_by_step, read_rows
+from art_otel.runlog.history import HistoryRow, means_by_step, read_rows
 from art_otel.store import Wanted
 from art_otel.trajectories import Trajectory
 from art_otel.viewer.addresses import NotFoundError, TrajectoryKey, encode_key
 from art_otel.viewer.group import main_turns, show_cell
-from art_otel.viewer.snapshot import Snapshot, Source
+from art_otel.viewer.snapshot import Snapshot, ViewedSource
 
 _AXES: Final = frozenset({"step", "training_step", "recorded_at"})
 _MOST_TASKS: Final = 200
@@ -35,7 +35,7 @@ _MOST_ANSWERS: Final = 4
 _MESSAGES: Final = Wanted(tokens=False)
 
 
-def list_runs(sources: Sequence[Source]) -> dict[str, Any]:
+def list_runs(sources: Sequence[ViewedSource]) -> dict[str, Any]:
     """The runs and all metrics that any of them has."""
     metrics = {
         name
@@ -50,20 +50,20 @@ def list_runs(sources: Sequence[Source]) -> dict[str, Any]:
     }
 
 
-def run_series(sources: Sequence[Source], metric: str, wanted: Sequence[str]) -> dict[str, Any]:
+def run_series(sources: Sequence[ViewedSource], metric: str, wanted: Sequence[str]) -> dict[str, Any]:
     """The mean of a metric over the rows of each step, of these runs, or of all. Raises NotFoundError."""
     runs = dict(_runs(sources))
     if unknown := set(wanted) - runs.keys():
         raise NotFoundError(f"no run {min(unknown)!r:.100}")
     series: list[dict[str, Any]] = []
     for number in wanted or runs:
-        means = means_by_step(list[Row](read_rows(runs[number] / "history.jsonl")), metric)
+        means = means_by_step(list[HistoryRow](read_rows(runs[number] / "history.jsonl")), metric)
         steps = sorted(means)
         series.append({"run": number, "steps": steps, "values": [means[step] for step in steps]})
     return {"series": series}
 
 
-def _runs(sources: Sequence[Source]) -> list[tuple[str, Path]]:
+def _runs(sources: Sequence[ViewedSource]) -> list[tuple[str, Path]]:
     return [(str(number), source.run) for number, source in enumerate(sources) if source.run is not None]
 
 

@@ -42,7 +42,7 @@ _HEIGHT: Final = 640
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Selection:
+class ViewSelection:
     """Rollouts and groups by their ids (none: everything), of what a list's address shows, and at most how many."""
 
     rollouts: tuple[str, ...] = ()
@@ -70,7 +70,7 @@ class Rendered:
     matching: int
 
 
-def render_html(api: Api, selection: Selection) -> Rendered:
+def render_html(api: Api, selection: ViewSelection) -> Rendered:
     """Make the document of a selection. Raises UsageError for ids that are not in the data, and for no rollout."""
     snapshot = api.data.snapshot
     matching = _selected(snapshot, selection)
@@ -90,7 +90,7 @@ def frame_html(trajectories: Sequence[Trajectory], *, plan: bool) -> str:
         data = ViewedData([folder], judge_at_once=False)
         api = Api(data=data, tokenizer=None, spans=None, live=False)
         try:
-            document = render_html(api, Selection()).document
+            document = render_html(api, ViewSelection()).document
             view = "#/plan" if plan else _view(api)
         finally:
             api.data.close()
@@ -102,7 +102,7 @@ def frame_html(trajectories: Sequence[Trajectory], *, plan: bool) -> str:
     )
 
 
-def _selected(snapshot: Snapshot, selection: Selection) -> list[int]:
+def _selected(snapshot: Snapshot, selection: ViewSelection) -> list[int]:
     outlines = snapshot.outlines
     listed = list_rows(snapshot, read_address(selection.where))
     if not selection.rollouts and not selection.groups:

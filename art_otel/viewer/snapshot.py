@@ -43,7 +43,7 @@ Mark = tuple[object, ...]
 """A value that stays equal while the files of a source stay the same."""
 
 
-class Source(Protocol):
+class ViewedSource(Protocol):
     """Something that trajectories are read from."""
 
     @property
@@ -76,7 +76,7 @@ class Snapshot:
 
     generation: str
     marks: tuple[Mark, ...]
-    sources: Sequence[Source]
+    sources: Sequence[ViewedSource]
     files: Sequence[ViewedFile]
     combined: Combined
     outlines: Outlines
@@ -260,7 +260,7 @@ class Dataset:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ViewedRun:
     """The folder of a training run, ours or ART's."""
 
     path: str
@@ -293,7 +293,7 @@ class Run:
 
 
 @dataclass(slots=True)
-class Spool:
+class ViewedSpool:
     """Spans that live apps or `art-otel serve` write: they are converted, anew when more has come."""
 
     path: str
@@ -323,12 +323,12 @@ class Spool:
         return Dataset(self._out.name, self.name).files(number)
 
 
-def find_sources(paths: Iterable[str]) -> list[Source]:
+def find_sources(paths: Iterable[str]) -> list[ViewedSource]:
     """Find what the paths hold. Raises UsageError and StoreError for a path that holds nothing to look at."""
     return _told_apart([source for path in paths for source in _sources_of(path)])
 
 
-def _told_apart(sources: list["Dataset | Run | Spool"]) -> list[Source]:
+def _told_apart(sources: list["Dataset | ViewedRun | ViewedSpool"]) -> list[ViewedSource]:
     """Name sources of one name after the folder above, too, and after their number where that is one, too."""
     names = [source.name for source in sources]
     if len(set(names)) < len(names):
@@ -344,7 +344,7 @@ def _above(path: str) -> str:
     return parts[-2]
 
 
-def _sources_of(path: str) -> Sequence[Dataset | Run | Spool]:
+def _sources_of(path: str) -> Sequence[Dataset | ViewedRun | ViewedSpool]:
     if storage.is_url(path):
         find_files(path)  # says what is wrong
         return [Dataset(path, _name(path))]
@@ -357,7 +357,7 @@ def _sources_of(path: str) -> Sequence[Dataset | Run | Spool]:
     if runs := list(_runs(folder)):
         return runs
     if _dumps(folder) or folder.name in _SPOOLS or (folder / "spool").is_dir():
-        return [Spool(path, folder.resolve().name)]
+        return [ViewedSpool(path, folder.resolve().name)]
     raise UsageError(f"{path}: holds no dataset, no run and no spool; `art-otel convert DUMP… --out DIR` makes one")
 
 
@@ -365,13 +365,13 @@ def _name(url: str) -> str:
     return storage.shown(url).rstrip("/").rpartition("/")[2]
 
 
-def _runs(folder: Path) -> Iterator[Run]:
+def _runs(folder: Path) -> Iterator[ViewedRun]:
     """The runs in a run's folder, a project's, or one of projects."""
     for pattern in (".", "models/*", "*/models/*"):
         matches = [folder] if pattern == "." else sorted(folder.glob(pattern))
         for match in matches:
             if (match / "history.jsonl").is_file() or (match / "trajectories").is_dir():
-                yield Run(str(match), match.resolve().name)
+                yield ViewedRun(str(match), match.resolve().name)
 
 
 def _dumps(folder: Path) -> list[Path]:

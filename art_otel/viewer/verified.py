@@ -9,10 +9,10 @@ from typing import Any
 from art_otel.store import read_manifest
 from art_otel.verification import Figures
 from art_otel.verification.saved import SavedVerification, folder_of, read_saved
-from art_otel.viewer.snapshot import Source
+from art_otel.viewer.snapshot import ViewedSource
 
 
-def show_verifications(sources: Sequence[Source]) -> dict[str, Any]:
+def show_verifications(sources: Sequence[ViewedSource]) -> dict[str, Any]:
     """The latest verification of each source, null where there is none. Raises StoreError for one that is torn."""
     return {"sources": [{"name": source.name, "verification": _verification(source.path)} for source in sources]}
 

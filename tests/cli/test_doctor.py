@@ -10,7 +10,7 @@ from art_otel.cli import main
 from art_otel.tracing.sdk.rollout_registry import FRAMEWORKS
 from art_otel.tracing.setup.clients import OPENAI_INSTRUMENTORS
 from art_otel.tracing.setup.doctor import Environment, Probe, inspect_environment, probe, run_checks
-from art_otel.tracing.setup.instrument import Installed
+from art_otel.tracing.setup.instrument import InstalledInstrumentor
 from art_otel.tracing.setup.settings import read_settings
 from tests.conversions import RECORDINGS
 from tests.dumps import chat_span, make_span, request_of, write_lines
@@ -94,7 +94,7 @@ def test_what_an_instrumentor_breaks_is_told_with_the_choice(here, setting, leve
 
 
 def test_openinference_needs_a_higher_limit_in_a_provider_of_the_app(here):
-    one = Installed(kind="openinference", entry_point=here.instrumentors[0].entry_point)
+    one = InstalledInstrumentor(kind="openinference", entry_point=here.instrumentors[0].entry_point)
     environ = {**ON, "ART_OTEL_INSTRUMENTOR": "auto"}
     found = checks(here, environ, instrumentors=[one])
     assert [text for name, level, text in found if (name, level) == ("limits", "note") and "of the app" in text], found
@@ -115,7 +115,7 @@ def test_a_client_without_an_instrumentor_is_told_its_extra(here, module, level,
 
 def test_a_client_with_an_instrumentor_is_fine(here):
     value = "opentelemetry.instrumentation.anthropic:AnthropicInstrumentor"
-    one = Installed(kind=None, entry_point=EntryPoint("anthropic", value, "opentelemetry_instrumentor"))
+    one = InstalledInstrumentor(kind=None, entry_point=EntryPoint("anthropic", value, "opentelemetry_instrumentor"))
     found = checks(here, clients={"anthropic": "2.12"}, instrumentors=[one])
     assert [text for name, level, text in found if (name, level) == ("instrumentor", "ok") and value in text], found
     environ = ON | {"OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "anthropic"}
@@ -131,7 +131,7 @@ def test_an_instrumentor_that_refuses_the_installed_client_is_told(here, tmp_pat
     (folder / "METADATA").write_text("Name: old\nVersion: 1\nRequires-Dist: openai<3; extra == 'instruments'\n")
     (folder / "entry_points.txt").write_text(f"[opentelemetry_instrumentor]\nopenai = {value}\n")
     (entry_point,) = Distribution.at(folder).entry_points
-    one = Installed(kind="genai-openai", entry_point=entry_point)
+    one = InstalledInstrumentor(kind="genai-openai", entry_point=entry_point)
     environ = {**ON, "ART_OTEL_INSTRUMENTOR": "auto"}
     (text,) = [text for name, level, text in checks(here, environ, instrumentors=[one]) if level == "warning"]
     assert f"genai-openai instruments openai<3 only, and openai {version('openai')} is installed: " in text

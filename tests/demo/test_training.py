@@ -12,7 +12,7 @@ from art_otel import batches
 from art_otel.data import grpo
 from art_otel.demo import training as demo
 from art_otel.demo.policy import untrained
-from art_otel.demo.training import Step, Training, examples, train
+from art_otel.demo.training import DemoStep, Training, examples, train
 from art_otel.engines import Conversion, convert
 from art_otel.errors import UsageError
 from art_otel.store import read_trajectories
@@ -21,12 +21,12 @@ STEPS = 6
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory) -> tuple[Training, list[Step]]:
+def trained(tmp_path_factory) -> tuple[Training, list[DemoStep]]:
     training = Training(out=tmp_path_factory.mktemp("demo"), steps=STEPS)
     return training, list(train(training))
 
 
-def gain(steps: list[Step]) -> float:
+def gain(steps: list[DemoStep]) -> float:
     third = len(steps) // 3
     return fmean(step.reward for step in steps[-third:]) - fmean(step.reward for step in steps[:third])
 

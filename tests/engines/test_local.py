@@ -14,7 +14,7 @@ import pytest
 from art_otel.engines import Conversion, Sizes, convert
 from art_otel.engines.run import choose_workers, local_engine
 from art_otel.errors import UsageError, WorkerError
-from art_otel.sources import Input
+from art_otel.sources import InputFile
 from tests.conversions import RECORDINGS
 
 SPLIT = Sizes(least_split=10_000, most_split=10_000)
@@ -54,7 +54,7 @@ def test_summaries_come_in_the_order_of_the_tasks(workers):
 )
 def test_there_are_several_workers_only_where_they_are_faster(monkeypatch, files, workers):
     monkeypatch.setattr("art_otel.engines.run.available_processors", lambda: 8)
-    inputs = [Input(name=name, path=Path(name), size=size, explicit=True) for name, size in files.items()]
+    inputs = [InputFile(name=name, path=Path(name), size=size, explicit=True) for name, size in files.items()]
     assert choose_workers(inputs, Sizes().worker_bytes) == workers
 
 

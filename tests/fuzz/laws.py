@@ -11,7 +11,7 @@ from pathlib import Path
 from art_otel.engines import Conversion, Sizes, convert
 from art_otel.errors import SourceError
 from art_otel.sources import FileStats, find_inputs, read_file
-from art_otel.sources.files.inputs import HEAD_BYTES, Input
+from art_otel.sources.files.inputs import HEAD_BYTES, InputFile
 from art_otel.sources.format import Record, detect_format
 from art_otel.sources.reader import plan_splits
 from art_otel.store import ConversionReport, read_trajectories, write_trajectories
@@ -135,7 +135,7 @@ def _check_parts(dump: Path) -> None:
     assert pieces == whole, "other records when several processes read the file"
 
 
-def _records(source: Input) -> list[Record]:
+def _records(source: InputFile) -> list[Record]:
     return list(read_file(source, FileStats()))
 
 

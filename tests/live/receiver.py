@@ -9,12 +9,13 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 from google.protobuf.json_format import MessageToDict
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from tests.stand_ins import Handler, listening
 
 _IDS = ("traceId", "spanId", "parentSpanId")
 
@@ -24,33 +25,16 @@ def receiver(dump: Path) -> Iterator[str]:
     """The base URL of a receiver that writes `dump`."""
     lock = threading.Lock()
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
+    class Receiving(Handler):
+        def answer(self, body: bytes) -> None:
             if self.headers.get("Content-Encoding") == "gzip":
                 body = gzip.decompress(body)
             with lock, dump.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(as_json(body)) + "\n")
-            self.send_response(200)
-            self.send_header("Content-Type", "application/x-protobuf")
-            self.send_header("Content-Length", "0")
-            self.end_headers()
+            self.head(200, content_type="application/x-protobuf", content_length=0)
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 # the base class's name
-            """The console stays quiet."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with listening(Receiving) as url:
+        yield url
 
 
 def as_json(body: bytes) -> dict[str, Any]:

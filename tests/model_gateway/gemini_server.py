@@ -1,11 +1,10 @@
 """A stand-in for the Gemini API, which answers by a word in the last text: whole, as events and as an array."""
 
 import json
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import AbstractContextManager
+
+from tests.stand_ins import Handler, listening
 
 USAGE = {"promptTokenCount": 9, "candidatesTokenCount": 4, "totalTokenCount": 20, "thoughtsTokenCount": 7}
 LOOK = {"functionCall": {"name": "look", "args": {"where": "Paris"}}}
@@ -64,40 +63,32 @@ def whole(body: dict) -> dict:
     return {**events[-1], "candidates": candidates}
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+class _Gemini(Handler):
+    def answer(self, body: bytes) -> None:
+        asked = json.loads(body)
         method = self.path.partition("?")[0].rpartition(":")[2]
         if method == "countTokens":
             self._send("application/json", json.dumps({"totalTokens": 9}).encode())
-        elif "fail" in json.dumps(body.get("contents", "")):
+        elif "fail" in json.dumps(asked.get("contents", "")):
             error = {"code": 429, "message": "Resource exhausted", "status": "RESOURCE_EXHAUSTED"}
             self._send("application/json", json.dumps({"error": error}).encode(), status=429)
         elif method != "streamGenerateContent":
-            self._send("application/json", json.dumps(whole(body)).encode())
+            self._send("application/json", json.dumps(whole(asked)).encode())
         elif "alt=sse" in self.path:
-            events = [f"data: {json.dumps(event)}\r\n\r\n".encode() for event in responses(body)]
-            self._stream("text/event-stream", events, body)
+            events = [f"data: {json.dumps(event)}\r\n\r\n".encode() for event in responses(asked)]
+            self._stream("text/event-stream", events, asked)
         else:
-            texts = [json.dumps(event, indent=2) for event in responses(body)]
+            texts = [json.dumps(event, indent=2) for event in responses(asked)]
             pieces = [f"{',' if at else '['}{text}\n".encode() for at, text in enumerate(texts)]
-            self._stream("application/json", [*pieces, b"]\n"], body)
+            self._stream("application/json", [*pieces, b"]\n"], asked)
 
     def _send(self, kind: str, data: bytes, status: int = 200) -> None:
-        self.send_response(status)
-        self.send_header("content-type", kind)
-        self.send_header("content-length", str(len(data)))
-        self.end_headers()
+        self.head(status, content_type=kind, content_length=len(data))
         self.wfile.write(data)
 
     def _stream(self, kind: str, pieces: list[bytes], body: dict) -> None:
         breaks, is_slow = (word in json.dumps(body) for word in ("break", "slow"))
-        self.send_response(200)
-        self.send_header("content-type", kind)
-        self.send_header("transfer-encoding", "chunked")
-        self.end_headers()
+        self.head(200, content_type=kind, transfer_encoding="chunked")
         for piece in pieces[: 2 if breaks else None]:
             self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece))
             self.wfile.flush()
@@ -107,18 +98,7 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             self.wfile.write(b"0\r\n\r\n")
 
-    def log_message(self, *_: object) -> None:
-        pass
 
-
-@contextmanager
-def gemini_server() -> Iterator[str]:
+def gemini_server() -> AbstractContextManager[str]:
     """The address of a running one."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
+    return listening(_Gemini)

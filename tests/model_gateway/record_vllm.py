@@ -9,10 +9,8 @@ answers it changed.
 import json
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import httpx
@@ -20,6 +18,7 @@ import httpx
 from art_otel.model_gateway.id_server import PATHS
 from tests.model_gateway.exact_cases import requests
 from tests.model_gateway.gateways import gateway
+from tests.stand_ins import Handler, listening
 
 DATA = Path(__file__).parent.parent / "data"
 VERSIONS = {"0.32": PATHS.values(), "0.33": (PATHS["completions"], PATHS["responses"])}
@@ -31,36 +30,18 @@ CUT = "<cut>"
 """The end of a reply behind which the connection is cut."""
 
 
-@contextmanager
-def serving(answer: Callable[[str, str], Reply]) -> Iterator[str]:
+def serving(reply_to: Callable[[str, str], Reply]) -> AbstractContextManager[str]:
     """A server that answers a path and a body."""
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["content-length"])).decode()
-            status, kind, text = answer(self.path, body)
+    class Answering(Handler):
+        def answer(self, body: bytes) -> None:
+            status, kind, text = reply_to(self.path, body.decode())
             data = text.removesuffix(CUT).encode()
-            self.send_response(status)
-            self.send_header("content-type", kind)
             self.close_connection = text.endswith(CUT)
-            self.send_header("content-length", str(len(data) + self.close_connection))
-            self.end_headers()
+            self.head(status, content_type=kind, content_length=len(data) + self.close_connection)
             self.wfile.write(data)
 
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 # the base class's name
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    return listening(Answering)
 
 
 @contextmanager

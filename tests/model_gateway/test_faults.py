@@ -4,57 +4,34 @@ import json
 import socket
 import threading
 import time
-from contextlib import ExitStack
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Self
+from contextlib import AbstractContextManager, ExitStack
 
 import httpx
 import pytest
 
 from tests.model_gateway.gateways import MODEL, gateway, recorded, user
+from tests.stand_ins import Handler, listening
 from tests.tracing.server import OVERFLOW
 
 SSE = "text/event-stream"
 STREAM = {"model": MODEL, "messages": user("Hi"), "stream": True}
 
 
-class Answering:
+def answering(*answers: tuple[int, dict[str, str], bytes]) -> AbstractContextManager[str]:
     """A server that gives the bytes of `answers`, one a request, and breaks off or ends. It samples from no ids."""
+    waiting = list(answers)
 
-    def __init__(self, *answers: tuple[int, dict[str, str], bytes]) -> None:
-        waiting = list(answers)
+    class Answering(Handler):
+        def answer(self, body: bytes) -> None:  # noqa: ARG002 # whatever it is
+            if self.path.startswith("/inference/"):
+                self.send_error(404)
+                return
+            status, headers, data = waiting.pop(0)
+            self.head(status, **headers)
+            self.wfile.write(data)
+            self.close_connection = headers.get("content-length") != str(len(data))
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_POST(self) -> None:
-                self.rfile.read(int(self.headers["content-length"]))
-                if self.path.startswith("/inference/"):
-                    self.send_error(404)
-                    return
-                status, headers, body = waiting.pop(0)
-                self.send_response(status)
-                for name, value in headers.items():
-                    self.send_header(name, value)
-                self.end_headers()
-                self.wfile.write(body)
-                self.close_connection = headers.get("content-length") != str(len(body))
-
-            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 # the base class's name
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-        self._thread = threading.Thread(target=self._server.serve_forever)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+    return listening(Answering)
 
 
 @pytest.mark.long
@@ -69,7 +46,7 @@ def test_a_stream_that_is_cut_in_or_behind_every_event_is_what_it_was(tmp_path, 
     cuts = sorted([*ends, *(end - 5 for end in ends)])
     headers = {"content-type": SSE, "transfer-encoding": "chunked"}
     answers = [(200, headers, b"%x\r\n%b\r\n" % (cut, whole[:cut])) for cut in cuts]
-    with Answering(*answers) as server, gateway(tmp_path, server.url, tokens=tokens) as running:
+    with answering(*answers) as url, gateway(tmp_path, url, tokens=tokens) as running:
         for cut in cuts:
             got: list[bytes] = []
             with (
@@ -85,32 +62,31 @@ def test_a_stream_that_is_cut_in_or_behind_every_event_is_what_it_was(tmp_path, 
     assert trajectory.complete, trajectory.incomplete_reasons
 
 
-@pytest.mark.parametrize(
-    ("status", "headers", "body"),
-    [
-        (429, {"retry-after": "7"}, b'{"error": {"message": "slow down"}}'),
-        (503, {"content-type": "text/html"}, b"<html>no"),
-        (200, {"content-type": "application/json"}, b"{torn"),
-        (200, {"content-type": "application/json"}, b'{"choices": [{"message": 3}, null]}'),
-        (200, {"content-type": SSE}, b"data: {torn\n\ndata: [1]\n\n: comment\n\nevent: x\ndata: {}\n\nrest"),
-        (200, {"content-type": SSE}, b'data: {"choices": 3}\n\ndata: [DONE]\n\n'),
-        (200, {"content-type": SSE}, b"\xff\xfe\n\n\r\n\r\ndata:\r\r"),
-        (200, {}, b""),
-    ],
+ODD_ANSWERS = (
+    (429, {"retry-after": "7"}, b'{"error": {"message": "slow down"}}'),
+    (503, {"content-type": "text/html"}, b"<html>no"),
+    (200, {"content-type": "application/json"}, b"{torn"),
+    (200, {"content-type": "application/json"}, b'{"choices": [{"message": 3}, null]}'),
+    (200, {"content-type": SSE}, b"data: {torn\n\ndata: [1]\n\n: comment\n\nevent: x\ndata: {}\n\nrest"),
+    (200, {"content-type": SSE}, b'data: {"choices": 3}\n\ndata: [DONE]\n\n'),
+    (200, {"content-type": SSE}, b"\xff\xfe\n\n\r\n\r\ndata:\r\r"),
+    (200, {}, b""),
 )
+
+
 @pytest.mark.parametrize("path", ["chat/completions", "completions", "responses", "messages"])
-def test_what_no_server_should_say_passes_and_is_recorded(tmp_path, path, status, headers, body):
-    length = {**headers, "content-length": str(len(body))}
-    with Answering((status, length, body)) as server, gateway(tmp_path, server.url) as running:
-        response = httpx.post(f"{running.url}/rollout/r/v1/{path}", json=STREAM)
-        assert response.status_code == status
-        assert response.content == body
-        assert {name: response.headers.get(name) for name in headers} == headers
-    (trajectory,) = recorded(tmp_path)
-    (call,) = trajectory.calls
-    assert call.failed == (status >= 400)
-    assert call.error_type == (str(status) if status >= 400 else None)
-    assert not any(turn.tokens_untrained is None for turn in trajectory.turns)
+def test_what_no_server_should_say_passes_and_is_recorded(tmp_path, path):
+    answers = [(status, {**headers, "content-length": str(len(body))}, body) for status, headers, body in ODD_ANSWERS]
+    with answering(*answers) as url, gateway(tmp_path, url) as running:
+        for number, (status, headers, body) in enumerate(ODD_ANSWERS):
+            response = httpx.post(f"{running.url}/rollout/r{number}/v1/{path}", json=STREAM)
+            assert (response.status_code, response.content) == (status, body)
+            assert {name: response.headers.get(name) for name in headers} == headers
+    for trajectory, (status, _, _) in zip(recorded(tmp_path), ODD_ANSWERS, strict=True):
+        (call,) = trajectory.calls
+        assert call.failed == (status >= 400)
+        assert call.error_type == (str(status) if status >= 400 else None)
+        assert not any(turn.tokens_untrained is None for turn in trajectory.turns)
 
 
 TOO_LONG = {
@@ -129,46 +105,53 @@ TOO_LONG = {
 
 
 @pytest.mark.parametrize("server", TOO_LONG)
-@pytest.mark.parametrize("path", ["chat/completions", "completions", "responses", "messages"])
-def test_a_context_that_was_exceeded_is_the_policys_doing_and_no_outage(tmp_path, path, server):
+def test_a_context_that_was_exceeded_is_the_policys_doing_and_no_outage(tmp_path, server):
     status, said = TOO_LONG[server]
     body = json.dumps(said).encode()
     refusal = (status, {"content-type": "application/json", "content-length": str(len(body))}, body)
-    with Answering(*[refusal] * 8) as answering, gateway(tmp_path, answering.url) as running:
-        assert httpx.post(f"{running.url}/rollout/r/v1/{path}", json=STREAM).content == body
-    (trajectory,) = recorded(tmp_path)
+    with answering(*[refusal] * 32) as url, gateway(tmp_path, url) as running:
+        for number, path in enumerate(("chat/completions", "completions", "responses", "messages")):
+            assert httpx.post(f"{running.url}/rollout/r{number}/v1/{path}", json=STREAM).content == body
     is_outage = server in ("an engine that died", "another refusal")
-    assert trajectory.calls[0].failure == (None if is_outage else "context exceeded")
-    assert trajectory.end == ("failed call" if is_outage else "context exceeded")
+    trajectories = recorded(tmp_path)
+    assert [one.calls[0].failure for one in trajectories] == [None if is_outage else "context exceeded"] * 4
+    assert [one.end for one in trajectories] == ["failed call" if is_outage else "context exceeded"] * 4
 
 
 DIED = {"code": "engine", "message": "the engine died"}
-
-
-@pytest.mark.parametrize(
-    ("path", "kind", "said"),
-    [
-        ("chat/completions", SSE, {"error": DIED}),
-        ("messages", SSE, {"type": "error", "error": DIED}),
-        ("responses", SSE, {"type": "error", **DIED}),
-        ("responses", SSE, {"type": "response.failed", "response": {"status": "failed", "error": DIED}}),
-        ("responses", "application/json", {"status": "failed", "output": [], "error": DIED}),
-        ("chat/completions", "application/json", {"error": DIED}),
-    ],
+BEHIND_200 = (
+    ("chat/completions", SSE, {"error": DIED}),
+    ("messages", SSE, {"type": "error", "error": DIED}),
+    ("responses", SSE, {"type": "error", **DIED}),
+    ("responses", SSE, {"type": "response.failed", "response": {"status": "failed", "error": DIED}}),
+    ("responses", "application/json", {"status": "failed", "output": [], "error": DIED}),
+    ("chat/completions", "application/json", {"error": DIED}),
 )
-def test_an_error_behind_the_status_200_is_a_failure_with_its_words(tmp_path, path, kind, said):
-    text = json.dumps(said)
-    body = (f"data: {text}\n\n" if kind == SSE else text).encode()
-    headers = {"content-type": kind, "content-length": str(len(body))}
-    with Answering((200, headers, body)) as server, gateway(tmp_path, server.url) as running:
-        assert httpx.post(f"{running.url}/rollout/r/v1/{path}", json=STREAM).content == body
-    (trajectory,) = recorded(tmp_path)
-    assert [(call.error_type, call.error) for call in trajectory.calls] == [("engine", "the engine died")]
-    assert trajectory.complete, trajectory.incomplete_reasons
+
+
+def test_an_error_behind_the_status_200_is_a_failure_with_its_words(tmp_path):
+    texts = [json.dumps(said) for _, _, said in BEHIND_200]
+    bodies = [
+        (f"data: {text}\n\n" if kind == SSE else text).encode()
+        for text, (_, kind, _) in zip(texts, BEHIND_200, strict=True)
+    ]
+    answers = [
+        (200, {"content-type": kind, "content-length": str(len(body))}, body)
+        for body, (_, kind, _) in zip(bodies, BEHIND_200, strict=True)
+    ]
+    with answering(*answers) as url, gateway(tmp_path, url) as running:
+        for number, (path, _, _) in enumerate(BEHIND_200):
+            response = httpx.post(f"{running.url}/rollout/r{number}/v1/{path}", json=STREAM)
+            assert response.content == bodies[number]
+    trajectories = recorded(tmp_path)
+    assert len(trajectories) == len(BEHIND_200)
+    for trajectory in trajectories:
+        assert [(call.error_type, call.error) for call in trajectory.calls] == [("engine", "the engine died")]
+        assert trajectory.complete, trajectory.incomplete_reasons
 
 
 def test_an_answer_that_is_cut_is_an_error_that_says_so(tmp_path):
-    with Answering((200, {"content-length": "99"}, b'{"id"')) as server, gateway(tmp_path, server.url) as running:
+    with answering((200, {"content-length": "99"}, b'{"id"')) as url, gateway(tmp_path, url) as running:
         response = httpx.post(f"{running.url}/rollout/r/v1/chat/completions", json=STREAM)
         assert response.status_code == 502
         assert "broke off" in response.json()["error"]["message"]

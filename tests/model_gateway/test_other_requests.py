@@ -2,10 +2,7 @@
 
 import json
 import logging
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx
 import pytest
@@ -16,6 +13,7 @@ from tests.dumps import chat_span, make_span, request_of
 from tests.model_gateway.gateways import MODEL, gateway, recorded, user
 from tests.receiver.otlp import JSON, as_body
 from tests.receiver.otlp import post as export
+from tests.stand_ins import Handler, listening
 
 CHAT = {"model": MODEL, "messages": user("Hi")}
 SAYS = {
@@ -27,38 +25,21 @@ SAYS = {
 }
 
 
-@contextmanager
-def agreeing_server() -> Iterator[tuple[str, list[str]]]:
+@pytest.fixture(scope="module")
+def agreeing() -> Iterator[tuple[str, list[str]]]:
     """A server that answers every request so, but for those to `/refused`; with the paths that it was asked for."""
     paths: list[str] = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["content-length"] or 0))
+    class Agreeing(Handler):
+        def answer(self, body: bytes) -> None:  # noqa: ARG002 # whatever it is
             paths.append(self.path)
-            body = json.dumps(SAYS).encode()
-            self.send_response(404 if self.path.endswith("/refused") or "inference" in self.path else 200)
-            self.send_header("content-type", "application/json")
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            said = json.dumps(SAYS).encode()
+            status = 404 if self.path.endswith("/refused") or "inference" in self.path else 200
+            self.head(status, content_type="application/json", content_length=len(said))
+            self.wfile.write(said)
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}", paths
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
-@pytest.fixture(scope="module")
-def agreeing():
-    with agreeing_server() as running:
-        yield running
+    with listening(Agreeing) as url:
+        yield url, paths
 
 
 UNKNOWN = (
@@ -75,44 +56,43 @@ UNKNOWN = (
 )
 
 
-@pytest.mark.parametrize(("path", "pattern"), UNKNOWN)
-def test_a_dialect_that_nobody_knows_is_said_once_and_on_the_rollout(tmp_path, agreeing, caplog, path, pattern):
+def test_a_dialect_that_nobody_knows_is_said_once_and_on_the_rollout(tmp_path, agreeing, caplog):
     caplog.set_level(logging.WARNING, "art_otel.model_gateway.other_requests")
     address, paths = agreeing
     with gateway(tmp_path, address) as running:
-        for rollout in ("a", "b"):
-            answer = httpx.post(f"{running.url}/rollout/{rollout}{path}?x=1", json=CHAT)
-            assert (answer.status_code, answer.json(), paths[-1]) == (200, SAYS, f"{path}?x=1")
-        httpx.post(f"{running.url}{path}", json=CHAT, headers={"x-art-rollout-id": "c"})
-        httpx.post(f"{running.url}{path}", json=CHAT, headers={"authorization": "Bearer art-d"})
-        httpx.post(f"{running.url}{path}", json=CHAT)  # of no rollout that anybody knows
-        httpx.post(f"{running.url}/rollout/a/end", json={"reward": 1})
-    first, *others = recorded(tmp_path)
-    assert (first.rollout_id, first.reward) == ("a", 1.0)
-    assert [one.rollout_id for one in others] == ["b", "c", "d"]
-    for trajectory in (first, *others):
-        assert (trajectory.incomplete_reasons, trajectory.calls) == ({"request unread": 1}, ())
-    (warning,) = caplog.messages
-    assert f"POST {pattern_of(path)} passes unrecorded" in warning
-    assert pattern in (None, pattern_of(path))
+        for number, (path, _) in enumerate(UNKNOWN):
+            for rollout in (f"a{number}", f"b{number}"):
+                answer = httpx.post(f"{running.url}/rollout/{rollout}{path}?x=1", json=CHAT)
+                assert (answer.status_code, answer.json(), paths[-1]) == (200, SAYS, f"{path}?x=1")
+            httpx.post(f"{running.url}{path}", json=CHAT, headers={"x-art-rollout-id": f"c{number}"})
+            httpx.post(f"{running.url}{path}", json=CHAT, headers={"authorization": f"Bearer art-d{number}"})
+            httpx.post(f"{running.url}{path}", json=CHAT)  # of no rollout that anybody knows
+        httpx.post(f"{running.url}/rollout/a0/end", json={"reward": 1})
+    trajectories = recorded(tmp_path)
+    assert [one.rollout_id for one in trajectories] == [f"{way}{number}" for way in "abcd" for number in range(10)]
+    assert trajectories[0].reward == 1.0
+    assert all((one.incomplete_reasons, one.calls) == ({"request unread": 1}, ()) for one in trajectories)
+    for (path, pattern), warning in zip(UNKNOWN, caplog.messages, strict=True):
+        assert f"POST {pattern_of(path)} passes unrecorded" in warning
+        assert pattern in (None, pattern_of(path))
     assert "allow_incomplete" in cure_of("incomplete: request unread").helps
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        *("/tokenize", "/detokenize", "/v1/embeddings", "/v1/rerank", "/score", "/v1/moderations", "/v1/files"),
-        *("/v1/messages/count_tokens", "/v1/responses/input_tokens", "/v1beta/models/g:countTokens"),
-        *("/v1beta/models/g:embedContent", "/v1/load_lora_adapter", "/update_weights_from_disk", "/sleep"),
-        *("/v1/images/generations", "/v1/audio/speech", "/api/show", "/api/embed", "/v1/vector_stores/v/search"),
-        *("/v1/threads/t/messages", "/v1/responses/r/cancel", "/api/event_logging/batch", "/v1/embeddings/"),
-        *("/v1/chat/completions/render", "/v1/refused"),
-    ],
+SAMPLES_NOTHING = (
+    *("/tokenize", "/detokenize", "/v1/embeddings", "/v1/rerank", "/score", "/v1/moderations", "/v1/files"),
+    *("/v1/messages/count_tokens", "/v1/responses/input_tokens", "/v1beta/models/g:countTokens"),
+    *("/v1beta/models/g:embedContent", "/v1/load_lora_adapter", "/update_weights_from_disk", "/sleep"),
+    *("/v1/images/generations", "/v1/audio/speech", "/api/show", "/api/embed", "/v1/vector_stores/v/search"),
+    *("/v1/threads/t/messages", "/v1/responses/r/cancel", "/api/event_logging/batch", "/v1/embeddings/"),
+    *("/v1/chat/completions/render", "/v1/refused"),
 )
-def test_what_samples_nothing_takes_nothing_from_a_rollout(tmp_path, agreeing, path):
+
+
+def test_what_samples_nothing_takes_nothing_from_a_rollout(tmp_path, agreeing):
     address, _ = agreeing
     with gateway(tmp_path, address) as running:
-        assert httpx.post(f"{running.url}/rollout/r{path}", json=CHAT).json() == SAYS
+        for path in SAMPLES_NOTHING:
+            assert httpx.post(f"{running.url}/rollout/r{path}", json=CHAT).json() == SAYS
         httpx.post(f"{running.url}/rollout/r/v1/chat/completions", json=CHAT)
     (trajectory,) = recorded(tmp_path)
     assert trajectory.complete, trajectory.incomplete_reasons
@@ -125,18 +105,19 @@ def test_forms_are_no_calls_and_what_is_compressed_may_be_one():
     assert may_sample("POST", "/api/chat", b"\x1f\x8b", "gzip")
 
 
-@pytest.mark.parametrize(
-    "path",
-    ["/v1/chat/completions/", "/v1//chat/completions?a=b", "/v1/messages/?beta=true"],
-)
-def test_a_slash_too_many_changes_no_dialect(tmp_path, agreeing, path):
+def test_a_slash_too_many_changes_no_dialect(tmp_path, agreeing):
     address, paths = agreeing
     with gateway(tmp_path, address, tokens="passthrough") as running:
-        httpx.post(f"{running.url}/rollout/r{path}", json=CHAT)
-    assert paths[-1] == path
-    (trajectory,) = recorded(tmp_path)
-    assert trajectory.complete, trajectory.incomplete_reasons
-    assert [turn.message.content for turn in trajectory.turns] == ["yes"]
+        for number, path in enumerate(
+            ("/v1/chat/completions/", "/v1//chat/completions?a=b", "/v1/messages/?beta=true")
+        ):
+            httpx.post(f"{running.url}/rollout/r{number}{path}", json=CHAT)
+            assert paths[-1] == path
+    trajectories = recorded(tmp_path)
+    assert len(trajectories) == 3
+    for trajectory in trajectories:
+        assert trajectory.complete, trajectory.incomplete_reasons
+        assert [turn.message.content for turn in trajectory.turns] == ["yes"]
     assert plain("/") == ""
 
 

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -309,29 +310,31 @@ USER = {"metadata": {"user_id": "user_0a_account__session_11111111-2222"}}
 USER_JSON = {"metadata": {"user_id": json.dumps({"device_id": "d", "session_id": "s-json"})}}
 
 
-@pytest.mark.parametrize(
-    ("headers", "more", "rollout_id"),
-    [
-        ({"x-art-rollout-id": "named"}, {}, "named"),
-        ({"authorization": "Bearer art-key"}, {}, "key"),
-        ({"x-api-key": "art-key"}, {}, "key"),
-        ({"x-goog-api-key": "art-key"}, {}, "key"),
-        ({"x-api-key": "sk-secret", "authorization": "bearer art-key"}, {}, "key"),
-        ({"x-session-affinity": "ses_1", "x-session-id": "ses_1"}, {}, "ses_1"),
-        ({"x-session-affinity": "ses_2", "x-parent-session-id": "ses_1"}, {}, "ses_1"),
-        ({"x-claude-code-session-id": "cc"}, USER, "cc"),
-        ({}, USER, "11111111-2222"),
-        ({}, USER_JSON, "s-json"),
-        ({"session-id": "codex", "traceparent": f"00-{'a' * 32}-{'b' * 16}-01"}, {}, "codex"),
-    ],
+NAMING = (
+    ({"x-art-rollout-id": "named"}, {}, "named"),
+    ({"authorization": "Bearer art-key"}, {}, "key"),
+    ({"x-api-key": "art-key"}, {}, "key"),
+    ({"x-goog-api-key": "art-key"}, {}, "key"),
+    ({"x-api-key": "sk-secret", "authorization": "bearer art-key"}, {}, "key"),
+    ({"x-session-affinity": "ses_1", "x-session-id": "ses_1"}, {}, "ses_1"),
+    ({"x-session-affinity": "ses_2", "x-parent-session-id": "ses_1"}, {}, "ses_1"),
+    ({"x-claude-code-session-id": "cc"}, USER, "cc"),
+    ({}, USER, "11111111-2222"),
+    ({}, USER_JSON, "s-json"),
+    ({"session-id": "codex", "traceparent": f"00-{'a' * 32}-{'b' * 16}-01"}, {}, "codex"),
 )
-def test_agents_say_their_rollout(tmp_path, address, headers, more, rollout_id):
+"""Headers and fields of a body, and the rollout that they name."""
+
+
+def test_agents_say_their_rollout(tmp_path, address):
     with gateway(tmp_path, address) as running:
-        for _ in range(2):
-            httpx.post(f"{running.url}/v1/messages", json={**HI, "max_tokens": 9, **more}, headers=headers)
-    (trajectory,) = recorded(tmp_path)
-    assert (trajectory.rollout_id, len(trajectory.calls)) == (rollout_id, 2)
-    assert trajectory.complete, trajectory.incomplete_reasons
+        for headers, more, _ in NAMING:
+            for _ in range(2):
+                httpx.post(f"{running.url}/v1/messages", json={**HI, "max_tokens": 9, **more}, headers=headers)
+    trajectories = recorded(tmp_path)
+    named = Counter(rollout_id for _, _, rollout_id in NAMING)
+    assert {one.rollout_id: len(one.calls) for one in trajectories} == {name: 2 * n for name, n in named.items()}
+    assert all(one.complete for one in trajectories)
 
 
 def test_conversations_are_told_apart_by_what_they_continue(tmp_path, address):

@@ -10,8 +10,8 @@ import pytest
 
 import art_otel
 from art_otel.errors import UsageError
-from art_otel.receiver.index import Finished, RolloutIndex
-from art_otel.receiver.protocol import Facts, Selection
+from art_otel.receiver.index import Finished, SpooledRolloutIndex
+from art_otel.receiver.protocol import Facts, ReceiverSelection
 from art_otel.spool import FoundFile, SpooledLine
 from tests.receiver.otlp import send
 from tests.receiver.rollouts import late_reward, logged_reward, rollout
@@ -31,13 +31,13 @@ def finished(number: int, spool) -> Finished:
 
 @pytest.mark.long
 def test_memory_does_not_grow_with_what_was_acknowledged(tmp_path):
-    index = RolloutIndex(tmp_path / "index.sqlite", tmp_path)
+    index = SpooledRolloutIndex(tmp_path / "index.sqlite", tmp_path)
     index.add_consumer("trainer")
 
     def give(numbers) -> None:
         for number in numbers:
             index.add([finished(number, tmp_path)], ())
-            with index.pending("trainer", Selection()) as pending:
+            with index.pending("trainer", ReceiverSelection()) as pending:
                 leased = list(pending)
             assert index.acknowledge("trainer", [each.acknowledgment for each in leased]) == 1
 

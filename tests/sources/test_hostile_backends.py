@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from art_otel.sources import Limits, all_formats, format_named
 from art_otel.sources.files.encodings import PARQUET_MAGICS
-from art_otel.spans import Quarantined, Span
 from tests.dumps import make_span, request_of
 from tests.sources.requests import RECORDINGS, damages_of, numbers, read_bytes, reasons_of, spans_of
 from tests.sources.test_laws import laws, mutated, read
@@ -149,7 +148,8 @@ def test_a_dump_cut_anywhere_gives_what_is_whole_and_says_that_it_is_torn(name, 
         kept = numbers(records)
         assert kept == list(range(1, len(kept) + 1))
         assert len(damages_of(records)) <= 2
-        assert damages_of(records) or name.startswith("console") or "lines" in name or len(kept) == 4 or cut < 40
+        is_one_document = "lines" not in name and not name.startswith("console")
+        assert not is_one_document or reasons_of(records) == ["torn"] or len(kept) == 4 or cut < 40
         assert account.spans == len(kept)
 
 
@@ -194,15 +194,6 @@ def test_objects_of_other_kinds(name, tmp_path):
     records, _ = read_bytes(tmp_path, good + b'\n{"hello": "world"}\n{}\n[[]]\n' + good.replace(b"0001", b"0002"))
     assert len(spans_of(records)) == 2
     assert len(damages_of(records)) == (0 if name.startswith("console") else 2)
-
-
-@pytest.mark.parametrize("name", BACKENDS)
-@laws
-@given(data=st.data())
-def test_a_mutated_dump(name, data, tmp_path):
-    original = WRITERS[name](RECORDED)
-    records, _ = read(tmp_path, data.draw(mutated(original)))
-    assert all(isinstance(record, Span | Quarantined) for record in records)
 
 
 @pytest.mark.parametrize("name", BACKENDS)

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from art_otel.errors import SourceError, UsageError
-from art_otel.sources import FileStats, Input, find_inputs, read_file
+from art_otel.sources import FileStats, InputFile, find_inputs, read_file
 from art_otel.store import write_trajectories
 from art_otel.trajectories import Trajectory
 from tests.sources.requests import lines, span, spans_of, standard_input, traces
@@ -248,19 +248,19 @@ def test_a_file_of_unknown_format(tmp_path):
 
 
 def test_a_file_that_cannot_be_read(tmp_path):
-    gone = Input(name="gone", path=tmp_path / "gone", size=None, explicit=True)
+    gone = InputFile(name="gone", path=tmp_path / "gone", size=None, explicit=True)
     account = FileStats()
     with pytest.raises(SourceError, match="gone: cannot be opened"):
         list(read_file(gone, account))
     assert account.error is not None
-    folder = Input(name="folder", path=tmp_path, size=None, explicit=False)
+    folder = InputFile(name="folder", path=tmp_path, size=None, explicit=False)
     with pytest.raises(SourceError, match="folder: cannot be"):
         list(read_file(folder, FileStats()))
 
 
 @pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="a file that opens but cannot be read at 0 is Linux's")
 def test_a_file_that_goes_bad_while_it_is_read():
-    memory = Input(name="memory", path=Path("/proc/self/mem"), size=None, explicit=True)
+    memory = InputFile(name="memory", path=Path("/proc/self/mem"), size=None, explicit=True)
     with pytest.raises(SourceError, match="memory: cannot be read"):
         list(read_file(memory, FileStats()))
 

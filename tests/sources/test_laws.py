@@ -69,21 +69,6 @@ def test_random_bytes(data, tmp_path):
 
 
 @laws
-@given(data=st.binary(max_size=300).filter(lambda data: b"\n" not in data))
-def test_random_bytes_beside_good_lines(data, tmp_path):
-    records, _ = read(tmp_path, GOOD + data + b"\n" + GOOD)
-    assert len(spans_of(records)) >= 4
-
-
-@laws
-@given(data=st.binary(min_size=1, max_size=300))
-def test_random_bytes_beside_good_messages(data, tmp_path):
-    good = to_protobuf(traces(span(0xA), span(0xB)))
-    records, _ = read(tmp_path, prefixed(good, data, good))
-    assert len(spans_of(records)) >= 4
-
-
-@laws
 @given(data=mutated(RECORDED) | mutated(EVENTS))
 def test_a_mutated_recording(data, tmp_path):
     read(tmp_path, data)

@@ -7,7 +7,7 @@ import pytest
 from art_otel.errors import SourceError
 from art_otel.sources import (
     FileStats,
-    Input,
+    InputFile,
     Prefetcher,
     find_inputs,
     plan_splits,
@@ -23,12 +23,14 @@ from tests.sources.writers.parquet import EXPORTS
 LOCAL = "file:///"
 
 
-def stored(path, size=None) -> Input:
+def stored(path, size=None) -> InputFile:
     file = StoredFile(store=LOCAL, path=str(path))
-    return Input(name=file.name, path=None, size=size or path.stat().st_size, explicit=True, stored=file, mtime_ns=1)
+    return InputFile(
+        name=file.name, path=None, size=size or path.stat().st_size, explicit=True, stored=file, mtime_ns=1
+    )
 
 
-def dumps(folder, count: int, spans: int = 1) -> list[Input]:
+def dumps(folder, count: int, spans: int = 1) -> list[InputFile]:
     for number in range(count):
         first = number * spans
         (folder / f"{number:03}.jsonl").write_bytes(lines(*(traces(span(first + at + 1)) for at in range(spans))))

@@ -388,7 +388,7 @@ class Parameter(msgspec.Struct, frozen=True):
     check: Callable[[Value], Value] | None
 
 
-class Layout(msgspec.Struct, frozen=True):
+class AttributeLayout(msgspec.Struct, frozen=True):
     """What follows from attribute names alone; it is computed once per set of attribute names."""
 
     parameters: tuple[Parameter, ...]
@@ -409,14 +409,14 @@ class Layout(msgspec.Struct, frozen=True):
         return (*self.parameters, *map(_parameter, reader.names.of(self.listed_parameters)))
 
 
-def layout_of(families: NameFamilies) -> Layout:
+def layout_of(families: NameFamilies) -> AttributeLayout:
     """Find the attributes by their names."""
     requested = [
         family
         for family in families.starting(_REQUEST)
         if family not in _NO_PARAMETERS and not family.startswith(FUNCTIONS)
     ]
-    return Layout(
+    return AttributeLayout(
         parameters=tuple(_parameter(family) for family in requested if not is_of_list(family)),
         listed_parameters=tuple(filter(is_of_list, requested)),
         usage=tuple((count, name) for count, candidates in _USAGE.items() for name in families.among(candidates)),

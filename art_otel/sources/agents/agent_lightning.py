@@ -17,9 +17,9 @@ from typing import Final
 import msgspec
 
 from art_otel import attributes as names
-from art_otel.sources.agents.session import Call, Score, Session, document_reader
+from art_otel.sources.agents.session import Score, Session, SessionCall, document_reader
 from art_otel.sources.backends.values import seconds_to_ns
-from art_otel.sources.format import Format, Refused, converted
+from art_otel.sources.format import Refused, SourceFormat, converted
 from art_otel.sources.json_documents import encode, head_detector, is_list, is_object, object_or_empty, text_or_none
 from art_otel.spans import Span, Value
 
@@ -145,14 +145,14 @@ class _AttemptSpans:
         )
 
 
-def _call(key: str, event: _Event) -> Call:
+def _call(key: str, event: _Event) -> SessionCall:
     data = event.data
     request, response, server = (data.get(name) for name in ("request", "response", "server"))
     version = data.get("model_version", object_or_empty(server).get("version"))
     http_status = data.get("http_status")
     failed = data.get("status") == "error" or (isinstance(http_status, int) and http_status >= 400)
     error = object_or_empty(object_or_empty(response).get("error"))
-    return Call(
+    return SessionCall(
         key=key,
         model=text_or_none(data.get("model")) or text_or_none(object_or_empty(request).get("model")),
         start_ns=_ns(_started(event)),
@@ -186,7 +186,7 @@ def _ns(seconds: float) -> int:
     return seconds_to_ns(seconds, "timestamp")
 
 
-FORMAT: Final = Format(
+FORMAT: Final = SourceFormat(
     name=_NAME,
     detects=head_detector(_detects),
     reads=document_reader(_spans),

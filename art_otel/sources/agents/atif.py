@@ -13,17 +13,17 @@ import msgspec
 
 from art_otel.sources.agents.session import (
     ROOT,
-    Call,
     Missing,
     Score,
     Session,
+    SessionCall,
     body_text,
     choice_body,
     document_reader,
     token_attributes,
 )
 from art_otel.sources.backends.values import text_to_ns
-from art_otel.sources.format import Format, Refused, converted
+from art_otel.sources.format import Refused, SourceFormat, converted
 from art_otel.sources.json_documents import encode, head_detector
 from art_otel.spans import Span, Value
 
@@ -127,7 +127,7 @@ def _steps(document: _Document, session: Session, above: str) -> Iterator[Span]:
 
 def _call(
     document: _Document, step: _Step, number: int, start_ns: int, messages: list[str], missing: tuple[Missing, ...]
-) -> Call:
+) -> SessionCall:
     metrics, model = step.metrics or _Metrics(), step.model_name or document.agent.model_name
     usage = {
         "prompt_tokens": metrics.prompt_tokens,
@@ -138,7 +138,7 @@ def _call(
         usage = None  # the counts are those of all of them together
     reason = (step.extra or {}).get("finish_reason")
     choice = choice_body(_messages(step)[0], reason)
-    return Call(
+    return SessionCall(
         key=f"step {document.trajectory_id} {number}",
         model=model,
         start_ns=start_ns,
@@ -189,7 +189,7 @@ def _times(document: _Document) -> list[int]:
     return times
 
 
-FORMAT: Final = Format(
+FORMAT: Final = SourceFormat(
     name=_NAME,
     detects=head_detector(_detects),
     reads=document_reader(_spans),

@@ -24,16 +24,16 @@ import msgspec
 
 from art_otel.sources.agents.session import (
     ROOT,
-    Call,
     LogLines,
     Missing,
     Session,
-    Tool,
+    SessionCall,
+    SessionTool,
     body_text,
     without_secrets,
 )
 from art_otel.sources.backends.values import text_to_ns
-from art_otel.sources.format import Format, Reading, Record, converted
+from art_otel.sources.format import Reading, Record, SourceFormat, converted
 from art_otel.sources.json_documents import encode, head_detector, is_list, is_object, text_or_none
 from art_otel.spans import Span, Value
 
@@ -105,10 +105,10 @@ class _SessionSpans:
         name = next(filter(None, named), "sub-agent")
         return self._session.sub_agent(name, _key_of(agent), parent, min(times), max(times))
 
-    def _call(self, answer: "_Answer") -> Call:
+    def _call(self, answer: "_Answer") -> SessionCall:
         request = self._request(answer.request_id, self._transcript.prompt(answer), answer.start_ns)
         model = text_or_none(answer.body.get("model"))
-        return Call(
+        return SessionCall(
             key=f"call {answer.key}",
             model=model,
             start_ns=min(request.start_ns, answer.end_ns),
@@ -122,7 +122,7 @@ class _SessionSpans:
     def _unanswered(self, request_id: str, failure: "_Failure | None") -> Span:
         """The span of a request that failed, or that the log has no answer to: then it has not ended."""
         request = self._request(request_id, None, 0 if failure is None else failure.time_ns)
-        call = Call(
+        call = SessionCall(
             key=f"request {request_id}",
             model=request.fields.get("model"),
             start_ns=request.start_ns,
@@ -158,7 +158,7 @@ class _SessionSpans:
             result = self._transcript.results.get(str(block.get("id")))
             if result is None:
                 continue
-            tool = Tool(
+            tool = SessionTool(
                 key=self._tool_key(str(block.get("id"))),
                 name=str(block.get("name")),
                 call_id=block.get("id"),
@@ -463,7 +463,7 @@ def _without_cache_control(value: Value) -> Value:
     return [_without_cache_control(item) for item in value] if is_list(value) else value
 
 
-FORMAT: Final = Format(
+FORMAT: Final = SourceFormat(
     name="claude-code",
     detects=head_detector(_detects),
     reads=without_secrets(_reads),

@@ -16,16 +16,16 @@ import msgspec
 
 from art_otel.sources.agents.session import (
     ROOT,
-    Call,
     LogLines,
     Missing,
     Session,
-    Tool,
+    SessionCall,
+    SessionTool,
     body_text,
     without_secrets,
 )
 from art_otel.sources.backends.values import text_to_ns
-from art_otel.sources.format import Format, Reading, Record, converted
+from art_otel.sources.format import Reading, Record, SourceFormat, converted
 from art_otel.sources.json_documents import encode, head_detector, is_list, is_object, text_or_none
 from art_otel.spans import Span, Value
 
@@ -103,7 +103,7 @@ class _Rollout:
         self._model: str | None = None
         self._missing = _UNLOGGED
         self._calls: dict[str | None, tuple[_Item, int]] = {}
-        self._tools: list[Tool] = []
+        self._tools: list[SessionTool] = []
 
     def add(self, line: dict[str, Value]) -> None:
         """Add a line. Raises Refused."""
@@ -135,7 +135,7 @@ class _Rollout:
                 "output": answer.items,
                 "usage": answer.usage,
             }
-            call = Call(
+            call = SessionCall(
                 key=f"call {thread} {number}",
                 model=answer.model,
                 start_ns=min(answer.start_ns, answer.end_ns),
@@ -172,7 +172,7 @@ class _Rollout:
 
     def _add_result(self, item: _Item, time_ns: int) -> None:
         call, start_ns = self._calls.get(item.call_id, (_Item(type="unknown"), time_ns))
-        tool = Tool(
+        tool = SessionTool(
             key=f"tool {item.call_id}",
             name=call.name or call.type,
             call_id=item.call_id,
@@ -216,7 +216,7 @@ class _Rollout:
             self._open = None
 
 
-FORMAT: Final = Format(
+FORMAT: Final = SourceFormat(
     name="codex",
     detects=head_detector(_detects),
     reads=without_secrets(_reads),

@@ -16,9 +16,17 @@ from typing import Final
 
 import msgspec
 
-from art_otel.sources.agents.session import Call, LogLines, Missing, Session, Tool, body_text, without_secrets
+from art_otel.sources.agents.session import (
+    LogLines,
+    Missing,
+    Session,
+    SessionCall,
+    SessionTool,
+    body_text,
+    without_secrets,
+)
 from art_otel.sources.backends.values import text_to_ns
-from art_otel.sources.format import Format, Reading, Record, converted
+from art_otel.sources.format import Reading, Record, SourceFormat, converted
 from art_otel.sources.json_documents import encode, head_detector, is_list, is_object, text_or_none
 from art_otel.spans import Span, Value
 
@@ -139,7 +147,7 @@ class _Conversation:
         return contents
 
 
-def _call(answer: _Answer) -> Call:
+def _call(answer: _Answer) -> SessionCall:
     message, tokens = answer.message, answer.message.tokens or {}
     usage = {
         "promptTokenCount": tokens.get("input"),
@@ -149,7 +157,7 @@ def _call(answer: _Answer) -> Call:
     }
     content = {"role": "model", "parts": _parts(message)}
     response = {"candidates": [{"index": 0, "content": content}], "usageMetadata": usage, "modelVersion": message.model}
-    return Call(
+    return SessionCall(
         key=f"call {message.id}",
         model=message.model,
         start_ns=min(answer.start_ns, message.time_ns),
@@ -161,9 +169,9 @@ def _call(answer: _Answer) -> Call:
     )
 
 
-def _tool(call: _ToolCall, start_ns: int) -> Tool:
+def _tool(call: _ToolCall, start_ns: int) -> SessionTool:
     end_ns = _ended(call, start_ns)
-    return Tool(
+    return SessionTool(
         key=f"tool {call.id}",
         name=call.name,
         call_id=call.id,
@@ -208,7 +216,7 @@ def _results(call: _ToolCall) -> list[Value]:
     return call.result if is_list(call.result) else []
 
 
-FORMAT: Final = Format(
+FORMAT: Final = SourceFormat(
     name=_NAME,
     detects=head_detector(_detects),
     reads=without_secrets(_reads),

@@ -21,18 +21,18 @@ from art_otel import attributes as names
 from art_otel.sources.agents.session import (
     ROOT,
     ZIP_MAGIC,
-    Call,
     Missing,
     Score,
     Session,
-    Tool,
+    SessionCall,
+    SessionTool,
     body_text,
     choice_body,
     read_members,
     without_secrets,
 )
 from art_otel.sources.backends.values import text_to_ns
-from art_otel.sources.format import Format, Reading, Record, Refused, converted
+from art_otel.sources.format import Reading, Record, Refused, SourceFormat, converted
 from art_otel.sources.json_documents import (
     encode,
     is_list,
@@ -232,7 +232,7 @@ class _Sample:
     def _call(self, event: _Event, key: str) -> Span:
         request, missing = self._logged_request(event.call or {}) or self._rebuilt_request(event)
         is_logged = _api_of(event.call or {}) is not None
-        call = Call(
+        call = SessionCall(
             key=key,
             model=event.model,
             start_ns=event.start_ns,
@@ -268,7 +268,7 @@ class _Sample:
         return body_text(fields, sent), () if is_exact else ("messages",)
 
     def _tool(self, event: _Event, key: str) -> Span:
-        tool = Tool(
+        tool = SessionTool(
             key=key,
             name=event.function or "unknown",
             call_id=event.id,
@@ -415,7 +415,7 @@ def _scores(scores: dict[str, Value]) -> Iterator[Score]:
                 yield Score(name=key, value=score_value, label=label, explanation=explanation)
 
 
-FORMAT: Final = Format(
+FORMAT: Final = SourceFormat(
     name=_NAME,
     detects=_detects,
     reads=without_secrets(_reads),

@@ -16,9 +16,9 @@ from typing import Final
 import msgspec
 
 from art_otel import attributes as names
-from art_otel.sources.agents.session import Call, Missing, Session, body_text, document_reader
+from art_otel.sources.agents.session import Missing, Session, SessionCall, body_text, document_reader
 from art_otel.sources.backends.values import seconds_to_ns
-from art_otel.sources.format import Format, converted
+from art_otel.sources.format import SourceFormat, converted
 from art_otel.sources.json_documents import encode, head_detector, is_list, is_object, object_or_empty
 from art_otel.spans import Span, Value
 
@@ -99,11 +99,11 @@ def _responses(messages: list[dict[str, Value]]) -> list[dict[str, Value] | None
 
 def _call(
     number: int, response: dict[str, Value], model: _ModelConfig, prompt: list[str], times: tuple[int, int]
-) -> Call:
+) -> SessionCall:
     messages = "input" if "output" in response else "messages"
     fields = {name: value for name, value in model.model_kwargs.items() if name != "api_key"}
     missing: tuple[Missing, ...] = ("tools",) if _calls_tools(response) else ()
-    return Call(
+    return SessionCall(
         key=f"message {number}",
         model=model.model_name,
         start_ns=times[0],
@@ -141,7 +141,7 @@ def _times(messages: list[dict[str, Value]]) -> list[int]:
     return times
 
 
-FORMAT: Final = Format(
+FORMAT: Final = SourceFormat(
     name=_NAME,
     detects=head_detector(_detects),
     reads=document_reader(_spans, field_of_list="messages"),

@@ -12,9 +12,17 @@ from typing import Final
 
 import msgspec
 
-from art_otel.sources.agents.session import Call, Missing, Session, Tool, body_text, choice_body, document_reader
+from art_otel.sources.agents.session import (
+    Missing,
+    Session,
+    SessionCall,
+    SessionTool,
+    body_text,
+    choice_body,
+    document_reader,
+)
 from art_otel.sources.backends.values import as_ns
-from art_otel.sources.format import Format, converted
+from art_otel.sources.format import SourceFormat, converted
 from art_otel.sources.json_documents import encode, head_detector, is_object
 from art_otel.spans import Span, Value
 
@@ -131,11 +139,11 @@ def _spans(value: dict[str, Value]) -> Iterator[Span]:
     yield session.rollout(start_ns, end_ns, metadata=metadata)
 
 
-def _call(message: _Message, prompt: list[str]) -> Call:
+def _call(message: _Message, prompt: list[str]) -> SessionCall:
     info, error = message.info, message.info.error
     choice = choice_body(_answered(message)[0], info.finish)
     response = {"model": info.model, "choices": [choice], "usage": _usage(info.tokens)}
-    return Call(
+    return SessionCall(
         key=info.id,
         model=info.model,
         start_ns=_ns(info.time.created),
@@ -153,7 +161,7 @@ def _tools(message: _Message, session: Session) -> Iterator[Span]:
         state = part.state
         if state is None or state.time.start is None or state.time.end is None:
             continue
-        tool = Tool(
+        tool = SessionTool(
             key=f"tool {part.call_id}",
             name=part.tool,
             call_id=part.call_id,
@@ -238,7 +246,7 @@ def _ns(milliseconds: int) -> int:
     return as_ns(milliseconds, "time") or 0
 
 
-FORMAT: Final = Format(
+FORMAT: Final = SourceFormat(
     name=_NAME,
     detects=head_detector(_detects),
     reads=document_reader(_spans),

@@ -27,8 +27,7 @@ import zstandard
 
 from art_otel import attributes as names
 from art_otel.calls import Logprobs, Packed, TokenIds
-from art_otel.scrubbing import Reading as ScrubReading
-from art_otel.scrubbing import RecordScrubber, Scrubber
+from art_otel.scrubbing import NameReading, RecordScrubber, Scrubber
 from art_otel.sources.format import Reading, Record, Refused, advice
 from art_otel.sources.json_documents import encode, is_list, object_of, read_documents, text_or_json
 from art_otel.spans import Attributes, Event, Quarantined, Scope, Span, Value, scrub_records
@@ -66,7 +65,7 @@ class Score(msgspec.Struct, frozen=True, kw_only=True):
     time_ns: int | None = None
 
 
-class Call(msgspec.Struct, frozen=True, kw_only=True):
+class SessionCall(msgspec.Struct, frozen=True, kw_only=True):
     """One LLM call. `request` and `response` are JSON texts of an API's bodies; None: the log has none.
 
     `key` is unique in the session. `end_ns` is None while there is no answer. `error` is the type of a failure and its
@@ -84,7 +83,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     extra: Mapping[str, Value] = {}
 
 
-class Tool(msgspec.Struct, frozen=True, kw_only=True):
+class SessionTool(msgspec.Struct, frozen=True, kw_only=True):
     """One execution of a tool. `arguments` and `result` that are no texts are written as JSON; None is unknown."""
 
     key: str
@@ -133,7 +132,7 @@ class Session:
         attributes = {_OPERATION: "invoke_agent", "gen_ai.agent.name": name}
         return self._span(f"invoke_agent {name}", key, parent, start_ns, end_ns, attributes)
 
-    def call(self, call: Call, parent: str = ROOT) -> Span:
+    def call(self, call: SessionCall, parent: str = ROOT) -> Span:
         """The span of an LLM call."""
         attributes: dict[str, Value] = {_OPERATION: "chat", "gen_ai.request.model": call.model, **call.extra}
         for name, body in (("input", call.request), ("output", call.response)):
@@ -144,7 +143,7 @@ class Session:
         name = f"chat {call.model}" if call.model else "chat"
         return self._span(name, call.key, parent, call.start_ns, call.end_ns, attributes, call.error, "client")
 
-    def tool(self, tool: Tool, parent: str = ROOT) -> Span:
+    def tool(self, tool: SessionTool, parent: str = ROOT) -> Span:
         """The span of an execution of a tool."""
         attributes = {
             _OPERATION: "execute_tool",
@@ -381,7 +380,7 @@ def _unpacked(packed: bytes, method: int, limit: int) -> bytes:
 class _NamesInLogs:
     """What the attributes that a Session writes say: bodies and tokens, and no name makes a text of a log a secret."""
 
-    def reading(self, name: str) -> ScrubReading:
+    def reading(self, name: str) -> NameReading:
         return "not" if name.startswith(_LEFT_ALONE) else "spoken"
 
     def is_message(self, event: str) -> bool:  # noqa: ARG002 # a log has no events but scores

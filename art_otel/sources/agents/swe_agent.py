@@ -17,8 +17,8 @@ from typing import Final
 import msgspec
 
 from art_otel import attributes as names
-from art_otel.sources.agents.session import Call, Missing, Session, body_text, document_reader
-from art_otel.sources.format import Format, Refused, converted
+from art_otel.sources.agents.session import Missing, Session, SessionCall, body_text, document_reader
+from art_otel.sources.format import Refused, SourceFormat, converted
 from art_otel.sources.json_documents import encode, head_detector, is_list, is_object
 from art_otel.spans import Span, Value
 
@@ -143,7 +143,7 @@ def _asked_again(step: _Step, after: _Step | None) -> bool:
     return after.query == step.query or (len(after.query) > 1 and after.query[-2].message_type == "assistant")
 
 
-def _call(number: int, step: _Step, prompt: Sequence[_Message], answer: _Message | None, model: _Model) -> Call:
+def _call(number: int, step: _Step, prompt: Sequence[_Message], answer: _Message | None, model: _Model) -> SessionCall:
     missing: list[Missing] = ["tools"] if answer is None or _has_tools([answer, *prompt]) else []
     if answer is None:
         missing.append("answer")
@@ -153,7 +153,7 @@ def _call(number: int, step: _Step, prompt: Sequence[_Message], answer: _Message
     choice = {"index": 0, "message": _sent(shown, model)}
     fields = {"model": model.name, "temperature": model.temperature, "top_p": model.top_p}
     sent = [encode(_sent(message, model)) for message in prompt]
-    return Call(
+    return SessionCall(
         key=f"step {number}",
         model=model.name,
         start_ns=number,
@@ -179,7 +179,7 @@ def _sent(message: _Message, model: _Model) -> dict[str, Value]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-FORMAT: Final = Format(
+FORMAT: Final = SourceFormat(
     name=_NAME,
     detects=head_detector(_detects),
     reads=document_reader(_spans),

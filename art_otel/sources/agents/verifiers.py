@@ -14,16 +14,16 @@ import msgspec
 
 from art_otel import attributes as names
 from art_otel.sources.agents.session import (
-    Call,
     Score,
     Session,
+    SessionCall,
     body_text,
     choice_body,
     document_reader,
     token_attributes,
 )
 from art_otel.sources.backends.values import seconds_to_ns
-from art_otel.sources.format import Format, Refused, converted
+from art_otel.sources.format import Refused, SourceFormat, converted
 from art_otel.sources.json_documents import encode, head_detector, is_list, is_object, object_or_empty
 from art_otel.spans import Span, Value
 
@@ -118,7 +118,7 @@ class _TraceSpans:
                 yield self._session.call(self._failed(number, call))
         yield self._rollout()
 
-    def _answered(self, at: int, node: _Node, call: _Call) -> Call:
+    def _answered(self, at: int, node: _Node, call: _Call) -> SessionCall:
         above = self._above(at)
         sampled = sum(node.mask)
         is_suffix = sampled > 0 and all(node.mask[-sampled:]) and len(node.mask) == len(node.token_ids)
@@ -131,7 +131,7 @@ class _TraceSpans:
         end_ns = _ns(call.time.end or node.timestamp)
         tools = (self._trace.nodes[above[0]].tools if above else []) or self._trace.tools
         choice = choice_body(node.message, call.finish_reason)
-        return Call(
+        return SessionCall(
             key=f"node {at}",
             model=call.model,
             start_ns=min(_ns(call.time.start or node.timestamp), end_ns),
@@ -143,10 +143,10 @@ class _TraceSpans:
             extra=tokens,
         )
 
-    def _failed(self, number: int, call: _Call) -> Call:
+    def _failed(self, number: int, call: _Call) -> SessionCall:
         error = call.error or _Error(type="no answer")
         start_ns = _ns(call.time.start)
-        return Call(
+        return SessionCall(
             key=f"call {number}",
             model=call.model,
             start_ns=start_ns,
@@ -217,7 +217,7 @@ def _ns(seconds: float) -> int:
     return seconds_to_ns(seconds, "timestamp")
 
 
-FORMAT: Final = Format(
+FORMAT: Final = SourceFormat(
     name=_NAME,
     detects=head_detector(_detects),
     reads=document_reader(_spans),

@@ -20,7 +20,7 @@ import msgspec
 
 from art_otel.sources.backends.store_spans import TranslatedSpan, Translator, plain, read_rows, read_spans
 from art_otel.sources.backends.values import as_ns, flatten
-from art_otel.sources.format import Format, Refused, Table
+from art_otel.sources.format import Refused, SourceFormat, Table
 from art_otel.sources.json_documents import head_detector
 from art_otel.sources.otlp import records as otlp
 from art_otel.spans import Scope, Value
@@ -89,7 +89,7 @@ def _to_otlp(row: _Row) -> TranslatedSpan:
     start = as_ns(row.timestamp, "Timestamp")
     flat_events = starmap(_Event, _aligned("Events", row.event_times, row.event_names, row.event_attributes))
     flat_links = starmap(_Link, _aligned("Links", row.link_trace_ids, row.link_span_ids, row.link_attributes))
-    span = otlp.Span(
+    span = otlp.OtlpSpan(
         trace_id=row.trace_id,
         span_id=row.span_id,
         parent_span_id=row.parent_span_id,
@@ -100,7 +100,7 @@ def _to_otlp(row: _Row) -> TranslatedSpan:
         attributes=plain(_restored(row.span_attributes)),
         events=[_event(event) for event in row.events or flat_events],
         links=[_link(link) for link in row.links or flat_links],
-        status=otlp.Status(message=row.status_message, code=_enum("STATUS_CODE_", row.status_code)),
+        status=otlp.OtlpStatus(message=row.status_message, code=_enum("STATUS_CODE_", row.status_code)),
     )
     scope = Scope(name=row.scope_name or "", version=row.scope_version or "")
     return TranslatedSpan(span, _restored(row.resource_attributes), scope)
@@ -111,13 +111,13 @@ def _enum(prefix: str, name: str | None) -> str | None:
     return name and (name if name.startswith(prefix) else f"{prefix}{name.upper()}")
 
 
-def _event(event: _Event) -> otlp.Event:
+def _event(event: _Event) -> otlp.OtlpEvent:
     time = as_ns(event.timestamp, "Events.Timestamp")
-    return otlp.Event(name=event.name, time_unix_nano=time, attributes=plain(_restored(event.attributes)))
+    return otlp.OtlpEvent(name=event.name, time_unix_nano=time, attributes=plain(_restored(event.attributes)))
 
 
-def _link(link: _Link) -> otlp.Link:
-    return otlp.Link(trace_id=link.trace_id, span_id=link.span_id, attributes=plain(_restored(link.attributes)))
+def _link(link: _Link) -> otlp.OtlpLink:
+    return otlp.OtlpLink(trace_id=link.trace_id, span_id=link.span_id, attributes=plain(_restored(link.attributes)))
 
 
 def _aligned(name: str, *columns: Sequence[Any]) -> Iterable[tuple[Any, ...]]:
@@ -159,7 +159,7 @@ def _otlp_value(value: Mapping[str, Value]) -> Value:
 _TRANSLATOR: Final = Translator(message=_Row, to_otlp=_to_otlp, trace_id="TraceId", span_id="SpanId", strict=False)
 _IDS: Final = frozenset({"TraceId", "SpanId", "SpanName"})
 
-FORMAT: Final = Format(
+FORMAT: Final = SourceFormat(
     name="clickhouse",
     detects=head_detector(lambda row: row.keys() >= _IDS),
     reads=partial(read_spans, translator=_TRANSLATOR),

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from art_otel.sources.backends.store_spans import (
-    JsonObject,
+    LocatedObject,
     PlainSpanBuilder,
     TranslatedSpan,
     Translator,
@@ -24,10 +24,10 @@ from art_otel.sources.backends.store_spans import (
     read_span,
 )
 from art_otel.sources.backends.values import as_ns
-from art_otel.sources.format import Format, Reading, Record, Refused, converted
+from art_otel.sources.format import Reading, Record, Refused, SourceFormat, converted
 from art_otel.sources.json_documents import head_detector, is_object
 from art_otel.sources.otlp import records as otlp
-from art_otel.sources.otlp.records import Batch
+from art_otel.sources.otlp.records import ScopeBatch
 from art_otel.spans import Quarantined, Resource, Scope, Value
 
 
@@ -47,7 +47,7 @@ def is_log(value: Mapping[str, Value]) -> bool:
     return value.keys() >= {"body", "severity_number", "trace_id"}
 
 
-def read_log(item: JsonObject, builder: PlainSpanBuilder) -> Iterator[Record]:
+def read_log(item: LocatedObject, builder: PlainSpanBuilder) -> Iterator[Record]:
     """Read the log record in one object, or the Quarantined that says why there is none."""
     try:
         message = _log_to_otlp(converted(item.value, _Log, strict=True))
@@ -55,11 +55,11 @@ def read_log(item: JsonObject, builder: PlainSpanBuilder) -> Iterator[Record]:
         ids = builder.known_ids(item.value.get("trace_id"), item.value.get("span_id"))
         yield problem.quarantine(item.location, "log", ids)
         return
-    yield from builder.log_record(message, Batch(location=item.location, resource=Resource(), scope=Scope()))
+    yield from builder.log_record(message, ScopeBatch(location=item.location, resource=Resource(), scope=Scope()))
 
 
-def _log_to_otlp(log: _Log) -> otlp.LogRecord:
-    return otlp.LogRecord(
+def _log_to_otlp(log: _Log) -> otlp.OtlpLogRecord:
+    return otlp.OtlpLogRecord(
         trace_id=log.trace_id,
         span_id=log.span_id,
         time_unix_nano=as_ns(log.timestamp, "timestamp"),
@@ -112,7 +112,7 @@ class _Span(msgspec.Struct):
 
 def _to_otlp(row: _Span) -> TranslatedSpan:
     status = row.status or _Status()
-    span = otlp.Span(
+    span = otlp.OtlpSpan(
         trace_id=row.context.trace_id,
         span_id=row.context.span_id,
         parent_span_id=row.parent_id,
@@ -123,19 +123,19 @@ def _to_otlp(row: _Span) -> TranslatedSpan:
         attributes=plain(row.attributes),
         events=[_event(event) for event in row.events or ()],
         links=[_link(link) for link in row.links or ()],
-        status=otlp.Status(code=f"STATUS_CODE_{status.status_code or 'UNSET'}", message=status.description),
+        status=otlp.OtlpStatus(code=f"STATUS_CODE_{status.status_code or 'UNSET'}", message=status.description),
     )
     return TranslatedSpan(span, resource=(row.resource and row.resource.attributes) or {})
 
 
-def _event(event: _Event) -> otlp.Event:
+def _event(event: _Event) -> otlp.OtlpEvent:
     time = as_ns(event.timestamp, "events.timestamp")
-    return otlp.Event(name=event.name, time_unix_nano=time, attributes=plain(event.attributes))
+    return otlp.OtlpEvent(name=event.name, time_unix_nano=time, attributes=plain(event.attributes))
 
 
-def _link(link: _Link) -> otlp.Link:
+def _link(link: _Link) -> otlp.OtlpLink:
     context = link.context
-    return otlp.Link(trace_id=context.trace_id, span_id=context.span_id, attributes=plain(link.attributes))
+    return otlp.OtlpLink(trace_id=context.trace_id, span_id=context.span_id, attributes=plain(link.attributes))
 
 
 _TRANSLATOR: Final = Translator(message=_Span, to_otlp=_to_otlp)
@@ -158,7 +158,7 @@ def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
             yield from read_log(item, builder)
 
 
-FORMAT: Final = Format(
+FORMAT: Final = SourceFormat(
     name="console",
     detects=head_detector(lambda value: _is_span(value) or is_log(value)),
     reads=_reads,

@@ -18,7 +18,7 @@ import msgspec
 from art_otel.sources.backends.otel_tags import read_tags
 from art_otel.sources.backends.store_spans import TranslatedSpan, Translator, plain, read_spans
 from art_otel.sources.backends.values import Number, decode_exactly, us_to_ns
-from art_otel.sources.format import MAX_NAME, Format, Refused, converted
+from art_otel.sources.format import MAX_NAME, Refused, SourceFormat, converted
 from art_otel.sources.json_documents import head_detector
 from art_otel.sources.otlp import records as otlp
 from art_otel.spans import Value
@@ -126,7 +126,7 @@ def _to_otlp(row: _Span) -> TranslatedSpan:
     tagged = read_tags({name: value for name, value in _values_of(row.tags).items() if name not in _OWN_TAGS})
     parent_id, links = _relations(row)
     start, duration = us_to_ns(row.start_time, "startTime"), us_to_ns(row.duration, "duration")
-    span = otlp.Span(
+    span = otlp.OtlpSpan(
         trace_id=row.trace_id,
         span_id=row.span_id,
         parent_span_id=parent_id,
@@ -145,15 +145,15 @@ def _to_otlp(row: _Span) -> TranslatedSpan:
     return TranslatedSpan(span, row.resource or {}, tagged.scope)
 
 
-def _relations(row: _Span) -> tuple[str | None, list[otlp.Link]]:
+def _relations(row: _Span) -> tuple[str | None, list[otlp.OtlpLink]]:
     """Find the parent, the first CHILD_OF of the same trace, and the links, which are all other references."""
     parent_id = None
-    links: list[otlp.Link] = []
+    links: list[otlp.OtlpLink] = []
     for reference in row.references or ():
         if parent_id is None and reference.kind == "CHILD_OF" and _is_same_id(reference.trace_id, row.trace_id):
             parent_id = reference.span_id
         else:
-            links.append(otlp.Link(trace_id=reference.trace_id, span_id=reference.span_id))
+            links.append(otlp.OtlpLink(trace_id=reference.trace_id, span_id=reference.span_id))
     return parent_id, links
 
 
@@ -161,10 +161,10 @@ def _is_same_id(first: str | None, second: str | None) -> bool:
     return (first or "").lower().lstrip("0") == (second or "").lower().lstrip("0")
 
 
-def _event(log: _Log) -> otlp.Event:
+def _event(log: _Log) -> otlp.OtlpEvent:
     fields = _values_of(log.fields)
     name = fields.pop(_EVENT, None)
-    return otlp.Event(
+    return otlp.OtlpEvent(
         time_unix_nano=us_to_ns(log.timestamp, "logs.timestamp"),
         name=None if name is None else str(name),
         attributes=plain(fields),
@@ -182,7 +182,7 @@ _TRANSLATOR: Final = Translator(
     decode=decode_exactly,
 )
 
-FORMAT: Final = Format(
+FORMAT: Final = SourceFormat(
     name="jaeger-json",
     detects=head_detector(lambda trace: "spans" in trace and bool(trace.keys() & {"traceID", "processes"})),
     reads=partial(read_spans, translator=_TRANSLATOR),

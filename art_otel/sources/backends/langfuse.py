@@ -18,7 +18,7 @@ import msgspec
 
 from art_otel.sources.backends.store_spans import TranslatedSpan, Translator, plain, read_spans
 from art_otel.sources.backends.values import as_ns
-from art_otel.sources.format import Format
+from art_otel.sources.format import SourceFormat
 from art_otel.sources.json_documents import head_detector, is_list, is_object
 from art_otel.sources.otlp import records as otlp
 from art_otel.spans import Value
@@ -71,7 +71,7 @@ def _to_otlp(row: _Observation) -> TranslatedSpan:
     if is_object(row.metadata):
         attributes |= {f"metadata.{name}": _text(value) for name, value in row.metadata.items()}
     is_error = row.level == "ERROR"
-    span = otlp.Span(
+    span = otlp.OtlpSpan(
         trace_id=_id(row.trace_id, 32),
         span_id=_id(row.id, 16),
         parent_span_id=_id(row.parent_observation_id, 16) if row.parent_observation_id else None,
@@ -79,7 +79,9 @@ def _to_otlp(row: _Observation) -> TranslatedSpan:
         start_time_unix_nano=as_ns(row.start_time, "start_time"),
         end_time_unix_nano=as_ns(row.end_time, "end_time"),
         attributes=plain({f"{_PREFIX}{name}": value for name, value in attributes.items() if value is not None}),
-        status=otlp.Status(code="STATUS_CODE_ERROR" if is_error else "STATUS_CODE_UNSET", message=row.status_message),
+        status=otlp.OtlpStatus(
+            code="STATUS_CODE_ERROR" if is_error else "STATUS_CODE_UNSET", message=row.status_message
+        ),
     )
     return TranslatedSpan(span)
 
@@ -99,7 +101,7 @@ def _id(text: str, digits: int) -> str:
     return text if is_ours else blake2b(text.encode("utf-8", "surrogatepass"), digest_size=digits // 2).hexdigest()
 
 
-FORMAT: Final = Format(
+FORMAT: Final = SourceFormat(
     name="langfuse",
     detects=head_detector(_detects),
     reads=partial(

@@ -16,7 +16,7 @@ import msgspec
 
 from art_otel.sources.backends.store_spans import TranslatedSpan, Translator, plain, read_spans
 from art_otel.sources.backends.values import as_ns
-from art_otel.sources.format import Format
+from art_otel.sources.format import SourceFormat
 from art_otel.sources.json_documents import (
     encode,
     head_detector,
@@ -60,7 +60,7 @@ def _detects(value: dict[str, Value]) -> bool:
 def _to_otlp(run: _Run) -> TranslatedSpan:
     start_ns = as_ns(run.start_time, "start_time")
     end_ns = as_ns(run.end_time, "end_time")
-    span = otlp.Span(
+    span = otlp.OtlpSpan(
         trace_id=(run.trace_id or run.id).replace("-", ""),
         span_id=_span_id(run.id),
         parent_span_id=_span_id(run.parent_run_id) if run.parent_run_id else None,
@@ -69,7 +69,7 @@ def _to_otlp(run: _Run) -> TranslatedSpan:
         end_time_unix_nano=end_ns,
         attributes=plain({name: value for name, value in _attributes(run).items() if value is not None}),
         events=[_reward(name, stats, end_ns or start_ns) for name, stats in _feedback(run)],
-        status=otlp.Status(code="STATUS_CODE_ERROR" if run.error else "STATUS_CODE_UNSET", message=run.error),
+        status=otlp.OtlpStatus(code="STATUS_CODE_ERROR" if run.error else "STATUS_CODE_UNSET", message=run.error),
     )
     return TranslatedSpan(span)
 
@@ -111,16 +111,16 @@ def _feedback(run: _Run) -> Iterator[tuple[str, Value]]:
             yield name, mean
 
 
-def _reward(name: str, value: Value, time_ns: int | None) -> otlp.Event:
+def _reward(name: str, value: Value, time_ns: int | None) -> otlp.OtlpEvent:
     fields: Mapping[str, Value] = {"gen_ai.evaluation.name": name, "gen_ai.evaluation.score.value": value}
-    return otlp.Event(name="gen_ai.evaluation.result", time_unix_nano=time_ns, attributes=plain(fields))
+    return otlp.OtlpEvent(name="gen_ai.evaluation.result", time_unix_nano=time_ns, attributes=plain(fields))
 
 
 def _span_id(run_id: str) -> str:
     return blake2b(run_id.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
-FORMAT: Final = Format(
+FORMAT: Final = SourceFormat(
     name="langsmith",
     detects=head_detector(_detects),
     reads=partial(

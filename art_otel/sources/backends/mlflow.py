@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from art_otel.sources.backends.store_spans import TranslatedSpan, Translator, plain, read_spans
-from art_otel.sources.format import Format, converted
+from art_otel.sources.format import SourceFormat, converted
 from art_otel.sources.json_documents import is_list, is_object, objects_in_head
 from art_otel.sources.otlp import records as otlp
 from art_otel.spans import Value
@@ -129,7 +129,7 @@ def _spans_of(trace: dict[str, Value]) -> list[dict[str, Value]]:
 def _to_otlp(row: _Span) -> TranslatedSpan:
     status = row.status or _Status()
     code = status.code if status.code is not None else "UNSET"
-    span = otlp.Span(
+    span = otlp.OtlpSpan(
         trace_id=row.otel_trace_id or row.trace_id,
         span_id=row.span_id,
         parent_span_id=row.parent_span_id,
@@ -139,7 +139,7 @@ def _to_otlp(row: _Span) -> TranslatedSpan:
         attributes=plain(_values(row.attributes or {})),
         events=[_event(event) for event in row.events or ()],
         links=[_link(link) for link in row.links or ()],
-        status=otlp.Status(
+        status=otlp.OtlpStatus(
             code=f"STATUS_CODE_{code.removeprefix('STATUS_CODE_')}" if isinstance(code, str) else code,
             message=status.message,
         ),
@@ -147,13 +147,13 @@ def _to_otlp(row: _Span) -> TranslatedSpan:
     return TranslatedSpan(span, row.tags)
 
 
-def _event(event: _Event) -> otlp.Event:
+def _event(event: _Event) -> otlp.OtlpEvent:
     time = event.time_unix_nano or event.timestamp
-    return otlp.Event(name=event.name, time_unix_nano=time, attributes=plain(event.attributes))
+    return otlp.OtlpEvent(name=event.name, time_unix_nano=time, attributes=plain(event.attributes))
 
 
-def _link(link: _Link) -> otlp.Link:
-    return otlp.Link(trace_id=link.trace_id, span_id=link.span_id, attributes=plain(link.attributes))
+def _link(link: _Link) -> otlp.OtlpLink:
+    return otlp.OtlpLink(trace_id=link.trace_id, span_id=link.span_id, attributes=plain(link.attributes))
 
 
 def _values(attributes: Mapping[str, Value]) -> dict[str, Value]:
@@ -185,7 +185,7 @@ _TRANSLATOR: Final = Translator(
     strict=False,
 )
 
-FORMAT: Final = Format(
+FORMAT: Final = SourceFormat(
     name="mlflow-json",
     detects=_detects,
     reads=partial(read_spans, translator=_TRANSLATOR),

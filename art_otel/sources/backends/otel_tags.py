@@ -28,7 +28,7 @@ class Tagged(msgspec.Struct, frozen=True, kw_only=True):
 
     attributes: dict[str, Value]
     kind: str | None
-    status: otlp.Status
+    status: otlp.OtlpStatus
     scope: Scope
     dropped_attributes: int
     dropped_events: int
@@ -51,7 +51,7 @@ def read_tags(tags: Mapping[str, Value], kind: str | None = None) -> Tagged:
     )
 
 
-def _take_status(rest: dict[str, Value]) -> otlp.Status:
+def _take_status(rest: dict[str, Value]) -> otlp.OtlpStatus:
     """Read the status. `error` is true, or in Zipkin the message; without a code of OTel's it is the status."""
     code = _take_enum(rest, _CODE, _CODES, "STATUS_CODE_")
     message = _take_text(rest, _DESCRIPTION)
@@ -62,7 +62,7 @@ def _take_status(rest: dict[str, Value]) -> otlp.Status:
         code = "STATUS_CODE_ERROR"
         if isinstance(error, str) and flag != "true":
             message = message or error
-    return otlp.Status(message=message, code=code)
+    return otlp.OtlpStatus(message=message, code=code)
 
 
 def _take_enum(rest: dict[str, Value], tag: str, names: frozenset[str], prefix: str) -> str | None:

@@ -10,9 +10,9 @@ Source of the format: `phoenix/session/client.py` and `phoenix/trace/attributes.
 from functools import partial
 from typing import Final
 
-from art_otel.sources.backends.phoenix_rest import Span, to_otlp
+from art_otel.sources.backends.phoenix_rest import PhoenixSpan, to_otlp
 from art_otel.sources.backends.store_spans import Translator, read_rows, read_spans
-from art_otel.sources.format import Format, Table
+from art_otel.sources.format import SourceFormat, Table
 from art_otel.sources.json_documents import head_detector
 from art_otel.spans import Value
 
@@ -28,9 +28,9 @@ def _spans_of(row: dict[str, Value]) -> tuple[dict[str, Value]]:
     return ({**row, "context": context, "attributes": attributes},)
 
 
-_TRANSLATOR: Final = Translator(message=Span, to_otlp=to_otlp, spans_of=_spans_of)
+_TRANSLATOR: Final = Translator(message=PhoenixSpan, to_otlp=to_otlp, spans_of=_spans_of)
 
-FORMAT: Final = Format(
+FORMAT: Final = SourceFormat(
     name="phoenix-dataframe",
     detects=head_detector(lambda row: row.keys() >= _IDS),
     reads=partial(read_spans, translator=_TRANSLATOR),
@@ -46,7 +46,7 @@ FORMAT: Final = Format(
     ),
     table=Table(
         ids=_IDS,
-        others=frozenset(Span.__struct_fields__) - {"context", "attributes"},
+        others=frozenset(PhoenixSpan.__struct_fields__) - {"context", "attributes"},
         prefix=_PREFIX,
         reads=partial(read_rows, translator=_TRANSLATOR),
     ),

@@ -13,7 +13,7 @@ import msgspec
 
 from art_otel.sources.backends.store_spans import TranslatedSpan, Translator, plain, read_spans
 from art_otel.sources.backends.values import as_ns, flatten
-from art_otel.sources.format import Format
+from art_otel.sources.format import SourceFormat
 from art_otel.sources.json_documents import head_detector
 from art_otel.sources.otlp import records as otlp
 from art_otel.spans import Value
@@ -29,7 +29,7 @@ class Context(msgspec.Struct):
     span_id: str | None = None
 
 
-class Event(msgspec.Struct):
+class PhoenixEvent(msgspec.Struct):
     """A moment in a span."""
 
     name: str | None = None
@@ -37,7 +37,7 @@ class Event(msgspec.Struct):
     attributes: dict[str, Value] | None = None
 
 
-class Span(msgspec.Struct):
+class PhoenixSpan(msgspec.Struct):
     """An operation. A dataframe may have times as numbers."""
 
     context: Context
@@ -49,15 +49,15 @@ class Span(msgspec.Struct):
     status_code: str | None = None
     status_message: str | None = None
     attributes: dict[str, Value] | None = None
-    events: list[Event] | None = None
+    events: list[PhoenixEvent] | None = None
 
 
-def to_otlp(row: Span) -> TranslatedSpan:
+def to_otlp(row: PhoenixSpan) -> TranslatedSpan:
     """Translate a span. Raises Refused."""
     attributes = flatten(row.attributes or {})
     if row.span_kind and row.span_kind != _UNKNOWN:
         attributes.setdefault(_SPAN_KIND, row.span_kind)
-    span = otlp.Span(
+    span = otlp.OtlpSpan(
         trace_id=row.context.trace_id,
         span_id=row.context.span_id,
         parent_span_id=row.parent_id,
@@ -66,19 +66,19 @@ def to_otlp(row: Span) -> TranslatedSpan:
         end_time_unix_nano=as_ns(row.end_time, "end_time"),
         attributes=plain(attributes),
         events=[_event(event) for event in row.events or ()],
-        status=otlp.Status(code=f"STATUS_CODE_{row.status_code or 'UNSET'}", message=row.status_message),
+        status=otlp.OtlpStatus(code=f"STATUS_CODE_{row.status_code or 'UNSET'}", message=row.status_message),
     )
     return TranslatedSpan(span)
 
 
-def _event(event: Event) -> otlp.Event:
+def _event(event: PhoenixEvent) -> otlp.OtlpEvent:
     time = as_ns(event.timestamp, "events.timestamp")
-    return otlp.Event(name=event.name, time_unix_nano=time, attributes=plain(flatten(event.attributes or {})))
+    return otlp.OtlpEvent(name=event.name, time_unix_nano=time, attributes=plain(flatten(event.attributes or {})))
 
 
-FORMAT: Final = Format(
+FORMAT: Final = SourceFormat(
     name="phoenix-json",
     detects=head_detector(lambda span: span.keys() >= {"context", "span_kind"}),
-    reads=partial(read_spans, translator=Translator(message=Span, to_otlp=to_otlp)),
+    reads=partial(read_spans, translator=Translator(message=PhoenixSpan, to_otlp=to_otlp)),
     lacks=("resource attributes", "instrumentation scope", "span kind", "links", "nanoseconds", "dropped counts"),
 )

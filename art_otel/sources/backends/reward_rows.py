@@ -19,7 +19,7 @@ import msgspec
 
 from art_otel import attributes as names
 from art_otel.sources.backends.values import as_ns
-from art_otel.sources.format import Format, Reading, Record, Refused, converted
+from art_otel.sources.format import Reading, Record, Refused, SourceFormat, converted
 from art_otel.sources.json_documents import head_detector, object_of, read_documents
 from art_otel.spans import Span, Value
 
@@ -92,4 +92,4 @@ def _span(row: _Row, path: str, line: int) -> Span:
     )
 
 
-FORMAT: Final = Format(name="rewards", detects=head_detector(_detects), reads=_reads)
+FORMAT: Final = SourceFormat(name="rewards", detects=head_detector(_detects), reads=_reads)

@@ -2,7 +2,7 @@
 
 Stores write ids as text and attributes as plain values by name, which `PlainSpanBuilder` takes. Invariant: a bad object
 or row is quarantined and costs no other. A JSON document that is broken is quarantined whole, but for the whole spans
-before the tear of one that ends too early. The checks are those of `SpanBuilder`, in any format.
+before the tear of one that ends too early. The checks are those of `OtlpSpanBuilder`, in any format.
 """
 
 import io
@@ -22,8 +22,8 @@ from art_otel.sources.format import (
     Reading,
     Record,
     Refused,
-    Row,
     Site,
+    TableRow,
     attribute_path,
     converted,
     too_long,
@@ -31,11 +31,11 @@ from art_otel.sources.format import (
 from art_otel.sources.json_documents import Piece, is_object, items_of, parse_values, read_documents, split_torn
 from art_otel.sources.otlp import records as otlp
 from art_otel.sources.otlp.json_format import hex_id
-from art_otel.sources.otlp.records import Batch, SpanBuilder
+from art_otel.sources.otlp.records import OtlpSpanBuilder, ScopeBatch
 from art_otel.spans import Quarantined, Resource, Scope, Value
 
 _NO_PREFIX: Final = re.compile("")
-Message = TypeVar("Message")
+MessageT = TypeVar("MessageT")
 _NO_SCOPE: Final = Scope()
 _BLANKS: Final = b" \t\r\n\x1e\xef\xbb\xbf"
 _ANSWER: Final = frozenset({"data"})
@@ -46,7 +46,7 @@ _END_BYTES: Final = 64
 class TranslatedSpan(NamedTuple):
     """A store's span as OTLP's message, with the attributes of its resource, and its scope."""
 
-    span: otlp.Span
+    span: otlp.OtlpSpan
     resource: Mapping[str, Value] = {}
     scope: Scope = _NO_SCOPE
 
@@ -55,7 +55,7 @@ def _itself(value: dict[str, Value]) -> Iterable[dict[str, Value]]:
     return (value,)
 
 
-class Translator(msgspec.Struct, Generic[Message], frozen=True, kw_only=True):
+class Translator(msgspec.Struct, Generic[MessageT], frozen=True, kw_only=True):
     """How the spans of a store become OTLP's.
 
     `spans_of` gives the spans in an object of the dump, `to_otlp` translates the `message` that a span is decoded into.
@@ -64,8 +64,8 @@ class Translator(msgspec.Struct, Generic[Message], frozen=True, kw_only=True):
     not `strict`.
     """
 
-    message: type[Message]
-    to_otlp: Callable[[Message], TranslatedSpan]
+    message: type[MessageT]
+    to_otlp: Callable[[MessageT], TranslatedSpan]
     spans_of: Callable[[dict[str, Value]], Iterable[dict[str, Value]]] = _itself
     holders: frozenset[str] = _ANSWER
     trace_id: str = "trace_id"
@@ -88,14 +88,14 @@ class Translator(msgspec.Struct, Generic[Message], frozen=True, kw_only=True):
         return builder.known_ids(ids.get(self.trace_id), ids.get(self.span_id))
 
 
-class JsonObject(NamedTuple):
+class LocatedObject(NamedTuple):
     """A JSON object at `location` (`file:line`)."""
 
     value: dict[str, Value]
     location: str
 
 
-def read_spans(stream: io.BufferedReader, reading: Reading, translator: Translator[Message]) -> Iterator[Record]:
+def read_spans(stream: io.BufferedReader, reading: Reading, translator: Translator[MessageT]) -> Iterator[Record]:
     """Read every span of a dump in JSON."""
     builder = translator.builder(reading)
     for item in read_objects(stream, builder, translator):
@@ -111,7 +111,7 @@ def read_spans(stream: io.BufferedReader, reading: Reading, translator: Translat
             yield from read_span(span, item.location, builder, translator)
 
 
-def read_rows(rows: Iterable[Row], reading: Reading, translator: Translator[Message]) -> Iterator[Record]:
+def read_rows(rows: Iterable[TableRow], reading: Reading, translator: Translator[MessageT]) -> Iterator[Record]:
     """Read every span of a table."""
     builder = translator.builder(reading)
     for row in rows:
@@ -124,7 +124,7 @@ def read_rows(rows: Iterable[Row], reading: Reading, translator: Translator[Mess
 
 
 def read_span(
-    value: dict[str, Value], location: str, builder: "PlainSpanBuilder", translator: Translator[Message]
+    value: dict[str, Value], location: str, builder: "PlainSpanBuilder", translator: Translator[MessageT]
 ) -> Iterator[Record]:
     """Read one span, with a Quarantined for what it lost, or the Quarantined that says why there is none."""
     try:
@@ -134,18 +134,18 @@ def read_span(
         return
     resource, quarantined = Resource(), ()
     if translated.resource:
-        resource, quarantined = builder.resource(otlp.Resource(attributes=plain(translated.resource)), location)
+        resource, quarantined = builder.resource(otlp.OtlpResource(attributes=plain(translated.resource)), location)
     yield from quarantined
-    yield from builder.span(translated.span, Batch(location=location, resource=resource, scope=translated.scope))
+    yield from builder.span(translated.span, ScopeBatch(location=location, resource=resource, scope=translated.scope))
 
 
 def read_objects(
     stream: io.BufferedReader,
     builder: "PlainSpanBuilder",
-    translator: Translator[Message],
+    translator: Translator[MessageT],
     *,
     is_record: Callable[[str], object] | None = None,
-) -> Iterator[JsonObject | Quarantined]:
+) -> Iterator[LocatedObject | Quarantined]:
     """Read every object of a dump that holds nothing but objects and lists of them.
 
     With `is_record` the dump is the output of a program: what is no object is passed over, but for broken texts of
@@ -173,10 +173,10 @@ def read_objects(
         yield Refused("torn", detail="the list of records has no end").quarantine(reading.path)
 
 
-def _objects(value: Value, location: str, *, amid_output: bool) -> Iterator[JsonObject | Quarantined]:
+def _objects(value: Value, location: str, *, amid_output: bool) -> Iterator[LocatedObject | Quarantined]:
     for item in items_of(value):
         if is_object(item):
-            yield JsonObject(item, location)
+            yield LocatedObject(item, location)
         elif not amid_output:
             yield Refused("bad field", detail="no object where a record should be").quarantine(location)
 
@@ -186,7 +186,7 @@ def plain(attributes: Mapping[str, Value] | None) -> list[otlp.KeyValue]:
     return cast(list[otlp.KeyValue], attributes)
 
 
-class PlainSpanBuilder(SpanBuilder):
+class PlainSpanBuilder(OtlpSpanBuilder):
     """Builds records of messages whose attributes are dicts of plain values.
 
     `padded` ids may lack leading zeros, and a trace id may stand behind a `prefix`.
@@ -198,7 +198,7 @@ class PlainSpanBuilder(SpanBuilder):
         self._prefix = prefix
 
     def hex(self, raw: object, digits: int) -> str:
-        """Read an id, as `SpanBuilder.hex` asks."""
+        """Read an id, as `OtlpSpanBuilder.hex` asks."""
         if not isinstance(raw, str):
             return ""
         if self._padded:
@@ -207,7 +207,7 @@ class PlainSpanBuilder(SpanBuilder):
         return hex_id(text.removeprefix("0x") if len(text) == digits + len("0x") else text)  # base64 may begin so too
 
     def attributes(self, pairs: Iterable[otlp.KeyValue] | None, owner: str, dropped: DroppedFields) -> dict[str, Value]:
-        """Read attributes, as `SpanBuilder.attributes` asks."""
+        """Read attributes, as `OtlpSpanBuilder.attributes` asks."""
         values = cast(Mapping[str, Value], pairs or {})
         return {
             name: value if isinstance(value, str) else self._checked(value, (owner, name), dropped, 1)
@@ -215,7 +215,7 @@ class PlainSpanBuilder(SpanBuilder):
         }
 
     def value(self, value: otlp.AnyValue | None, site: Site, dropped: DroppedFields) -> Value:
-        """Read a value, as `SpanBuilder.value` asks."""
+        """Read a value, as `OtlpSpanBuilder.value` asks."""
         return self._checked(value, site, dropped, 1)
 
     def _checked(self, value: Value, site: Site, dropped: DroppedFields, depth: int) -> Value:

@@ -8,7 +8,7 @@ import io
 from collections.abc import Iterator
 from typing import Final
 
-from art_otel.sources.format import Format, Reading, Record
+from art_otel.sources.format import Reading, Record, SourceFormat
 from art_otel.sources.json_documents import is_object, objects_in_head
 from art_otel.spans import Value
 
@@ -37,4 +37,4 @@ def _reads(_: io.BufferedReader, reading: Reading) -> Iterator[Record]:
     return iter(())
 
 
-FORMAT: Final = Format(name="uploaded-content", detects=_detects, reads=_reads)
+FORMAT: Final = SourceFormat(name="uploaded-content", detects=_detects, reads=_reads)

@@ -19,7 +19,7 @@ import msgspec
 from art_otel.sources.backends.otel_tags import read_tags
 from art_otel.sources.backends.store_spans import TranslatedSpan, Translator, plain, read_spans
 from art_otel.sources.backends.values import Number, decode_exactly, us_to_ns
-from art_otel.sources.format import Format
+from art_otel.sources.format import SourceFormat
 from art_otel.sources.json_documents import head_detector
 from art_otel.sources.otlp import records as otlp
 from art_otel.spans import Value
@@ -68,7 +68,7 @@ def _to_otlp(row: _Span) -> TranslatedSpan:
     links = list(_links(tagged.attributes))
     start, duration = us_to_ns(row.timestamp, "timestamp"), us_to_ns(row.duration, "duration")
     span_id, parent_id = _ids(row)
-    span = otlp.Span(
+    span = otlp.OtlpSpan(
         trace_id=row.trace_id,
         span_id=span_id,
         parent_span_id=parent_id,
@@ -96,7 +96,7 @@ def _ids(row: _Span) -> tuple[str | None, str | None]:
     return hashlib.blake2b(client_id.encode(), digest_size=_SPAN_BYTES).hexdigest(), client_id
 
 
-def _links(tags: dict[str, Value]) -> Iterator[otlp.Link]:
+def _links(tags: dict[str, Value]) -> Iterator[otlp.OtlpLink]:
     """Take out the collector's links: the tags `otlp.link.0`, … = `trace|span|state|attributes|dropped`."""
     for name in [name for name in tags if name.startswith("otlp.link.")]:
         tag = tags[name]
@@ -104,13 +104,13 @@ def _links(tags: dict[str, Value]) -> Iterator[otlp.Link]:
         note = _collector_note(match.string[match.end() :]) if match else None
         if match and note:
             del tags[name]
-            yield otlp.Link(trace_id=match["trace"], span_id=match["span"], attributes=plain(note.attributes))
+            yield otlp.OtlpLink(trace_id=match["trace"], span_id=match["span"], attributes=plain(note.attributes))
 
 
-def _event(annotation: _Annotation) -> otlp.Event:
+def _event(annotation: _Annotation) -> otlp.OtlpEvent:
     text = annotation.value or ""
     note = _collector_note(text) or _sdk_note(text) or _Note(text, {}, 0)
-    return otlp.Event(
+    return otlp.OtlpEvent(
         time_unix_nano=us_to_ns(annotation.timestamp, "annotations.timestamp"),
         name=note.name,
         attributes=plain(note.attributes),
@@ -141,7 +141,7 @@ def _sdk_note(text: str) -> _Note | None:
     return _Note(name, attributes, 0)
 
 
-FORMAT: Final = Format(
+FORMAT: Final = SourceFormat(
     name="zipkin-json",
     detects=head_detector(lambda span: span.keys() >= {"traceId", "id"} and bool(span.keys() & _NAMES)),
     reads=partial(

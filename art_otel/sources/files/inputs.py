@@ -67,7 +67,7 @@ class ByteRange(msgspec.Struct, frozen=True, kw_only=True):
     format: str
 
 
-class Input(msgspec.Struct, frozen=True, kw_only=True):
+class InputFile(msgspec.Struct, frozen=True, kw_only=True):
     """A file has a `path`, an object in a store is `stored`, and what has neither is standard input.
 
     `name` is what people see, `size` is in bytes and None when unknown.
@@ -87,7 +87,7 @@ class Input(msgspec.Struct, frozen=True, kw_only=True):
     note: str | None = None
 
 
-def identified(inputs: Sequence[Input]) -> list[Input]:
+def identified(inputs: Sequence[InputFile]) -> list[InputFile]:
     """The inputs, those in stores with their ETags."""
     stored = [source.stored for source in inputs if source.stored is not None]
     versions = iter(with_etags(stored) if stored else ())
@@ -96,20 +96,20 @@ def identified(inputs: Sequence[Input]) -> list[Input]:
     ]
 
 
-def stored_input(url: str, name: str) -> Input:
+def stored_input(url: str, name: str) -> InputFile:
     """The object of a URL, which people see as `name`. Raises SourceError."""
     (object_,) = list_store(url)
     file, size, mtime_ns, _ = object_
-    return Input(name=name, path=None, size=size, mtime_ns=mtime_ns, explicit=True, stored=file)
+    return InputFile(name=name, path=None, size=size, mtime_ns=mtime_ns, explicit=True, stored=file)
 
 
-def find_inputs(sources: Sequence[str | Path]) -> list[Input]:
+def find_inputs(sources: Sequence[str | Path]) -> list[InputFile]:
     """Find every file that the sources lead to: files, folders (all below, sorted), globs, URLs, `-` for stdin.
 
     Raises SourceError for a source that leads to nothing, or to a store that cannot be listed; UsageError for an empty
     text, which Path takes for the current folder.
     """
-    inputs: dict[str | StoredFile, Input] = {}
+    inputs: dict[str | StoredFile, InputFile] = {}
     for source in sources:
         leads_nowhere = True
         for candidate in _expand(str(source)):
@@ -132,9 +132,9 @@ def _why_nothing(source: str) -> str:
     )
 
 
-def _expand(source: str) -> Iterator[Input]:
+def _expand(source: str) -> Iterator[InputFile]:
     if source == STDIN:
-        yield Input(name="<stdin>", path=None, size=None, explicit=True)
+        yield InputFile(name="<stdin>", path=None, size=None, explicit=True)
     elif is_url(source):
         yield from _stored(source)
     else:
@@ -166,13 +166,13 @@ def _deep_matches(pattern: Path) -> Iterator[Path]:
             yield path
 
 
-def _stored(source: str) -> Iterator[Input]:
+def _stored(source: str) -> Iterator[InputFile]:
     for file, size, mtime_ns, explicit in list_store(source):
         if not is_scratch(file.path) and (explicit or not has_own_name(file.path.rpartition("/")[2])):
-            yield Input(name=file.name, path=None, size=size, mtime_ns=mtime_ns, explicit=explicit, stored=file)
+            yield InputFile(name=file.name, path=None, size=size, mtime_ns=mtime_ns, explicit=explicit, stored=file)
 
 
-def _files(path: Path) -> Iterator[Input]:
+def _files(path: Path) -> Iterator[InputFile]:
     if not os.path.isdir(path):  # noqa: PTH112 # it raises nothing
         yield _input(path, explicit=True)
         return
@@ -219,12 +219,12 @@ def _stat(path: Path) -> os.stat_result | None:
         return None
 
 
-def _input(path: Path, *, explicit: bool) -> Input:
+def _input(path: Path, *, explicit: bool) -> InputFile:
     stats = _stat(path)
     if stats is not None and not stat.S_ISREG(stats.st_mode):
         stats = None
     name = os.fsencode(path).decode(errors="backslashreplace")  # a name need not be text
-    return Input(
+    return InputFile(
         name=name,
         path=path,
         size=stats and stats.st_size,
@@ -256,7 +256,7 @@ def is_dataset_file(path: Path) -> bool:
         return False
 
 
-def stored_ranges(inputs: Iterable[Input]) -> list[StoredRange]:
+def stored_ranges(inputs: Iterable[InputFile]) -> list[StoredRange]:
     """What is to be read of those inputs that are in stores, as a Prefetcher takes it."""
     stored = ((one, one.stored) for one in inputs if one.stored is not None)
     return [
@@ -269,7 +269,7 @@ def stored_ranges(inputs: Iterable[Input]) -> list[StoredRange]:
 
 @contextlib.contextmanager
 def open_input(
-    source: Input, limits: Limits, consumed: Consumed, prefetcher: Prefetcher | None = None
+    source: InputFile, limits: Limits, consumed: Consumed, prefetcher: Prefetcher | None = None
 ) -> "Generator[OpenInput]":
     """Open an input; `consumed` is told how many (compressed) bytes each read took. Raises SourceError.
 
@@ -309,7 +309,7 @@ class OpenInput:
         return self._raw.became_shorter
 
 
-def open_unbuffered(source: Input) -> io.FileIO:
+def open_unbuffered(source: InputFile) -> io.FileIO:
     """An input of this machine, also standard input and pipes. Raises SourceError."""
     if source.path is None:
         return _standard_input()
@@ -356,7 +356,7 @@ class _Raw(io.RawIOBase):
 class _File(_Raw):
     """A file of this machine, or the part of it that is to be read."""
 
-    def __init__(self, file: io.FileIO, source: Input, consumed: Consumed) -> None:
+    def __init__(self, file: io.FileIO, source: InputFile, consumed: Consumed) -> None:
         self._file = file
         self._name = source.name
         self._consumed = consumed

@@ -20,9 +20,9 @@ import pyarrow.parquet as pq
 
 from art_otel.errors import SourceError
 from art_otel.sources.files.encodings import Fail, Failure
-from art_otel.sources.files.inputs import SCHEMA_KEY, Input
+from art_otel.sources.files.inputs import SCHEMA_KEY, InputFile
 from art_otel.sources.files.stores import open_stored, store_errors
-from art_otel.sources.format import Limits, Refused, Row, advice
+from art_otel.sources.format import Limits, Refused, TableRow, advice
 from art_otel.spans import Value
 
 _BATCH_BYTES: Final = 4 << 20
@@ -35,7 +35,7 @@ _UNHOLDABLE: Final = (pa.ArrowException, ValueError, OverflowError)
 
 
 @contextlib.contextmanager
-def open_table(source: Input, stream: io.BufferedReader) -> "Generator[ParquetTable]":
+def open_table(source: InputFile, stream: io.BufferedReader) -> "Generator[ParquetTable]":
     """Open the Parquet file of an input, whose bytes are `stream`: those that are no file are copied to one first.
 
     Raises SourceError.
@@ -65,7 +65,7 @@ class ParquetTable:
             raise SourceError(f"{name}: cannot be read as Parquet ({_described(error)}); {what_to_do}") from error
         self.is_dataset_file = SCHEMA_KEY in (self._file.metadata.metadata or {})
 
-    def rows(self, columns: list[str], limits: Limits, fail: Fail) -> Iterator[Row]:
+    def rows(self, columns: list[str], limits: Limits, fail: Fail) -> Iterator[TableRow]:
         """Read every row that can be read, numbered through the file; `fail` gets what cannot of each row group."""
         before, size = 0, 0
         for number, group in enumerate(self._groups):
@@ -85,7 +85,7 @@ class ParquetTable:
             before += group.num_rows
 
 
-def _rows(batch: Any, first: int, limit: int) -> Iterator[Row]:  # noqa: ANN401 # pyarrow ships no types
+def _rows(batch: Any, first: int, limit: int) -> Iterator[TableRow]:  # noqa: ANN401 # pyarrow ships no types
     """Read the rows of a batch, one by one where they cannot be read at once."""
     columns: list[list[Any]] | None = None
     if batch.nbytes <= limit:
@@ -95,10 +95,10 @@ def _rows(batch: Any, first: int, limit: int) -> Iterator[Row]:  # noqa: ANN401 
         yield from (_row(batch.slice(at, 1), first + at, limit) for at in range(batch.num_rows))
         return
     for number, values in enumerate(zip(*columns, strict=True), first):
-        yield Row(number, dict(zip(batch.schema.names, values, strict=True)))
+        yield TableRow(number, dict(zip(batch.schema.names, values, strict=True)))
 
 
-def _row(batch: Any, number: int, limit: int) -> Row:  # noqa: ANN401 # as above
+def _row(batch: Any, number: int, limit: int) -> TableRow:  # noqa: ANN401 # as above
     """Read one row without what cannot be held; of one that is too large only the short values."""
     values: dict[str, Any] = {}
     problem: Refused | None = None
@@ -110,7 +110,7 @@ def _row(batch: Any, number: int, limit: int) -> Row:  # noqa: ANN401 # as above
                 (values[name],) = plain_values(column)
         except _UNHOLDABLE as error:
             problem = Refused("invalid UTF-8" if "utf" in str(error).lower() else "bad field", name, str(error))
-    return Row(number, values, problem)
+    return TableRow(number, values, problem)
 
 
 def plain_values(column: pa.Array) -> list[Value]:

@@ -29,12 +29,12 @@ from msgspec import UNSET
 from art_otel.sources.format import (
     NO_IDS,
     DroppedFields,
-    Format,
     Ids,
     Reading,
     Record,
     Refused,
     Site,
+    SourceFormat,
     attribute_path,
     converted,
     too_long,
@@ -51,18 +51,18 @@ from art_otel.sources.json_documents import (
     split_torn,
 )
 from art_otel.sources.otlp import records as otlp
-from art_otel.sources.otlp.records import SpanBuilder, finite
+from art_otel.sources.otlp.records import OtlpSpanBuilder, finite
 from art_otel.spans import Quarantined, Value
 from art_otel.spans.span import Kind
 
 _BASE64_LENGTHS: Final = frozenset({24, 22, 12, 11})
 """Characters of a trace id and a span id in base64, padded or not; in hex they have 32 and 16."""
 
-_RECORDS: Final[dict[str, tuple[Kind, type[otlp.Message]]]] = {
-    "spans": ("span", otlp.Span),
-    "logRecords": ("log", otlp.LogRecord),
+_RECORDS: Final[dict[str, tuple[Kind, type[otlp.OtlpMessage]]]] = {
+    "spans": ("span", otlp.OtlpSpan),
+    "logRecords": ("log", otlp.OtlpLogRecord),
 }
-_SHARED: Final = {"resource": otlp.Resource, "scope": otlp.Scope, "instrumentationLibrary": otlp.Scope}
+_SHARED: Final = {"resource": otlp.OtlpResource, "scope": otlp.OtlpScope, "instrumentationLibrary": otlp.OtlpScope}
 _HOLDERS: Final = {
     "trace",
     "result",
@@ -77,7 +77,7 @@ _UPPER: Final = re.compile("[A-Z]")
 HOLDERS: Final = frozenset(_HOLDERS | {_UPPER.sub(lambda upper: f"_{upper[0].lower()}", name) for name in _HOLDERS})
 """The fields that lead to records, as JSON has them and as protobuf has them."""
 
-_Requests: TypeAlias = otlp.Request | list[otlp.Request]
+_Requests: TypeAlias = otlp.ExportRequest | list[otlp.ExportRequest]
 _SIGNALS: Final = ("resourceSpans", "resourceLogs", "resourceMetrics", "resourceProfiles", "batches")
 _ENVELOPES: Final = ("trace", "result")
 _PARTS: Final = (
@@ -162,7 +162,7 @@ def _is_record(value: Value) -> bool:
     )
 
 
-FORMAT: Final = Format(name="otlp-json", detects=_detects, reads=_reads, cuts=_CUT)
+FORMAT: Final = SourceFormat(name="otlp-json", detects=_detects, reads=_reads, cuts=_CUT)
 
 
 def read_lines_of(lines: Iterable[bytes], reading: Reading) -> Iterator[Record]:
@@ -206,7 +206,9 @@ def _is_altered(line: bytes | memoryview) -> bool:
     return zlib.crc32(b"}", zlib.crc32(body)) != int(match[1], 16)
 
 
-def _read(request: otlp.Request, location: str, builder: "JsonSpanBuilder", *, is_empty: bool) -> Iterator[Record]:
+def _read(
+    request: otlp.ExportRequest, location: str, builder: "JsonSpanBuilder", *, is_empty: bool
+) -> Iterator[Record]:
     if not request.is_otlp and not is_empty:
         yield Refused("not OTLP", detail="it has none of resourceSpans, resourceLogs").quarantine(location)
     for part in request.parts:
@@ -240,15 +242,15 @@ def _recover(value: Value, location: str, builder: "JsonSpanBuilder") -> Iterato
             yield from quarantined
 
 
-class JsonSpanBuilder(SpanBuilder):
+class JsonSpanBuilder(OtlpSpanBuilder):
     """Builds records of messages decoded from JSON: hex ids and base64 bytes."""
 
     def hex(self, raw: object, digits: int) -> str:  # noqa: ARG002 # their length tells
-        """Read an id, as `SpanBuilder.hex` asks."""
+        """Read an id, as `OtlpSpanBuilder.hex` asks."""
         return hex_id(raw) if isinstance(raw, str) else ""
 
     def attributes(self, pairs: Iterable[otlp.KeyValue] | None, owner: str, dropped: DroppedFields) -> dict[str, Value]:
-        """Read attributes, as `SpanBuilder.attributes` asks."""
+        """Read attributes, as `OtlpSpanBuilder.attributes` asks."""
         flat: dict[str, Value] = {}
         for pair in pairs or ():
             value = pair.value
@@ -261,7 +263,7 @@ class JsonSpanBuilder(SpanBuilder):
         return flat
 
     def value(self, value: otlp.AnyValue | None, site: Site, dropped: DroppedFields) -> Value:
-        """Read a value, as `SpanBuilder.value` asks."""
+        """Read a value, as `OtlpSpanBuilder.value` asks."""
         return value.string_value if value and value.string_value is not None else self._value(value, site, dropped, 1)
 
     def _value(self, value: otlp.AnyValue | None, site: Site, dropped: DroppedFields, depth: int) -> Value:
@@ -326,19 +328,21 @@ def _bytes_of(text: str) -> bytes:
     return binascii.a2b_base64(plain + "=" * (-len(plain) % 4), strict_mode=True)
 
 
-def recover_request(value: Value, location: str, builder: SpanBuilder) -> tuple[otlp.Request, list[Quarantined]]:
+def recover_request(
+    value: Value, location: str, builder: OtlpSpanBuilder
+) -> tuple[otlp.ExportRequest, list[Quarantined]]:
     """Convert a JSON object without what is bad in it, which is taken out of it. Raises Refused."""
     try:
-        return converted(value, otlp.Request), []
+        return converted(value, otlp.ExportRequest), []
     except Refused:
         quarantined = list(_take_out_bad(value, location, builder))
     try:
-        return converted(value, otlp.Request), quarantined
+        return converted(value, otlp.ExportRequest), quarantined
     except Refused as problem:
         raise Refused("not OTLP", problem.where, problem.detail) from None
 
 
-def ids_of(value: Value, builder: SpanBuilder) -> Ids:
+def ids_of(value: Value, builder: OtlpSpanBuilder) -> Ids:
     """Read the ids of an object that is no record, as far as they are good."""
     if not is_object(value):
         return NO_IDS
@@ -346,7 +350,7 @@ def ids_of(value: Value, builder: SpanBuilder) -> Ids:
     return builder.known_ids(trace_id, span_id)
 
 
-def _take_out_bad(request: Value, location: str, builder: SpanBuilder) -> Iterator[Quarantined]:
+def _take_out_bad(request: Value, location: str, builder: OtlpSpanBuilder) -> Iterator[Quarantined]:
     waiting = [request]
     while waiting:
         message = waiting.pop()
@@ -366,7 +370,7 @@ def _take_out_bad(request: Value, location: str, builder: SpanBuilder) -> Iterat
                 yield Refused(problem.reason, where, problem.detail).quarantine(location, partial=True)
 
 
-def _problem_of(value: Value, message: type[otlp.Message]) -> Refused | None:
+def _problem_of(value: Value, message: type[otlp.OtlpMessage]) -> Refused | None:
     try:
         converted(value, message)
     except Refused as problem:

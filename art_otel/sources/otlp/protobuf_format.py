@@ -17,9 +17,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, TypeAlias, cast
 
-from art_otel.sources.format import NO_IDS, DroppedFields, Format, Ids, Reading, Record, Refused, Site, advice
+from art_otel.sources.format import NO_IDS, DroppedFields, Ids, Reading, Record, Refused, Site, SourceFormat, advice
 from art_otel.sources.otlp import records as otlp
-from art_otel.sources.otlp.records import SpanBuilder, finite
+from art_otel.sources.otlp.records import OtlpSpanBuilder, finite
 from art_otel.spans import QuarantineReason, Value
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from art_otel.spans.span import Kind
 
-Signal: TypeAlias = Literal["traces", "logs", "other"]
+AnySignal: TypeAlias = Literal["traces", "logs", "other"]
 _LENGTH: Final = 2
 _SHARED: Final = 1
 """In a batch: its resource; in what is of one scope: the scope."""
@@ -99,7 +99,7 @@ def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
             yield from builder.read_each(message, location, problem)
 
 
-FORMAT: Final = Format(name="otlp-protobuf", detects=_detects, reads=_reads)
+FORMAT: Final = SourceFormat(name="otlp-protobuf", detects=_detects, reads=_reads)
 
 
 def read_protobuf(request: bytes, reading: Reading) -> Iterable[Record]:
@@ -242,7 +242,7 @@ def _wire_records(message: bytes, path: Sequence[int] = _RECORD_PATH) -> Iterato
             yield _WireRecord(b"", b"", whole=False)
 
 
-def _signal(request: bytes) -> Signal | None:
+def _signal(request: bytes) -> AnySignal | None:
     """Say what a request holds, by the wire types of its records' fields; None when it is no request.
 
     A Span's field 1 is its trace id (bytes), a LogRecord's a time (fixed64), a Metric's its name.
@@ -270,7 +270,7 @@ def _holds_batch(message: bytes) -> bool:
     return any((2, _LENGTH) in _tags(one) for one in inner)
 
 
-def _ids(record: bytes, signal: Signal) -> Ids:
+def _ids(record: bytes, signal: AnySignal) -> Ids:
     """Read the ids of a record that cannot be decoded, as far as they can be read."""
     values: dict[int, bytes] = {}
     for field in _fields(record):
@@ -287,7 +287,7 @@ class _MessageType(Protocol):
     def FromString(self, data: bytes, /) -> object: ...  # noqa: N802 # protobuf's name
 
 
-class ProtobufSpanBuilder(SpanBuilder):
+class ProtobufSpanBuilder(OtlpSpanBuilder):
     """Builds records of requests. Protobuf itself allows no deeper nesting than Python does."""
 
     def __init__(self, reading: Reading) -> None:
@@ -337,24 +337,24 @@ class ProtobufSpanBuilder(SpanBuilder):
         if problem is not None:
             yield problem.quarantine(location, ids=ids)
 
-    def _records(self, request: otlp.Request, signal: Signal | None, location: str) -> Iterator[Record]:
+    def _records(self, request: otlp.ExportRequest, signal: AnySignal | None, location: str) -> Iterator[Record]:
         if signal == "logs":
             return self.logs(request.resource_logs or None, location)
         return self.traces(request.resource_spans or None, location)
 
-    def _decode(self, data: bytes, signal: Signal) -> otlp.Request:
+    def _decode(self, data: bytes, signal: AnySignal) -> otlp.ExportRequest:
         """Decode a request. Raises Refused."""
         try:
-            return cast("otlp.Request", self._types[signal].FromString(data))
+            return cast("otlp.ExportRequest", self._types[signal].FromString(data))
         except self._error as error:
             raise Refused(_reason(str(error)), detail=str(error)) from error
 
     def hex(self, raw: object, digits: int) -> str:  # noqa: ARG002 # their length tells
-        """Read an id, as `SpanBuilder.hex` asks."""
+        """Read an id, as `OtlpSpanBuilder.hex` asks."""
         return raw.hex() if isinstance(raw, bytes) else ""
 
     def attributes(self, pairs: Iterable[otlp.KeyValue] | None, owner: str, dropped: DroppedFields) -> dict[str, Value]:
-        """Read attributes, as `SpanBuilder.attributes` asks."""
+        """Read attributes, as `OtlpSpanBuilder.attributes` asks."""
         messages = cast("Iterable[KeyValue]", pairs or ())
         flat: dict[str, Value] = {}
         for pair in messages:
@@ -363,7 +363,7 @@ class ProtobufSpanBuilder(SpanBuilder):
         return flat  # most are text, so no call for those
 
     def value(self, value: otlp.AnyValue | None, site: Site, dropped: DroppedFields) -> Value:
-        """Read a value, as `SpanBuilder.value` asks."""
+        """Read a value, as `OtlpSpanBuilder.value` asks."""
         return self._value(cast("AnyValue", value), site, dropped)
 
     def _value(self, value: "AnyValue", site: Site, dropped: DroppedFields) -> Value:
@@ -404,7 +404,7 @@ def _reason(problem: str) -> QuarantineReason:
     return "nested too deep" if "MaxDepth" in problem else "bad field"
 
 
-def _message_types() -> tuple[dict[Signal, _MessageType], type[Exception]]:
+def _message_types() -> tuple[dict[AnySignal, _MessageType], type[Exception]]:
     """Import the message types, and the error that decoding raises; only protobuf dumps need them."""
     from google.protobuf.message import DecodeError  # noqa: PLC0415
     from opentelemetry.proto.logs.v1.logs_pb2 import (  # noqa: PLC0415
@@ -413,4 +413,4 @@ def _message_types() -> tuple[dict[Signal, _MessageType], type[Exception]]:
     from opentelemetry.proto.trace.v1.trace_pb2 import TracesData  # noqa: PLC0415
 
     types = {"traces": TracesData, "logs": LogsData}
-    return cast("dict[Signal, _MessageType]", types), cast("type[Exception]", DecodeError)
+    return cast("dict[AnySignal, _MessageType]", types), cast("type[Exception]", DecodeError)

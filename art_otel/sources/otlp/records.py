@@ -52,11 +52,11 @@ Time: TypeAlias = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 Count: TypeAlias = Annotated[int, Meta(ge=0, le=2**32 - 1)]
 
 
-class Message(msgspec.Struct, rename="camel", gc=False):
+class OtlpMessage(msgspec.Struct, rename="camel", gc=False):
     """The base of all: without cycles, so the garbage collector need not look at them."""
 
 
-class AnyValue(Message):
+class AnyValue(OtlpMessage):
     """One value: at most one field is not None, and none for a null value."""
 
     string_value: str | None = None
@@ -68,46 +68,46 @@ class AnyValue(Message):
     bytes_value: str | None = None
 
 
-class KeyValue(Message):
+class KeyValue(OtlpMessage):
     """A named value."""
 
     key: str = ""
     value: AnyValue | None = None
 
 
-class ArrayValue(Message):
+class ArrayValue(OtlpMessage):
     """A list of values."""
 
     values: list[AnyValue] | None = None
 
 
-class KeyValueList(Message):
+class KeyValueList(OtlpMessage):
     """A dict of values."""
 
     values: list[KeyValue] | None = None
 
 
-class Resource(Message):
+class OtlpResource(OtlpMessage):
     """What produced the telemetry."""
 
     attributes: list[KeyValue] | None = None
 
 
-class Scope(Message):
+class OtlpScope(OtlpMessage):
     """The instrumentation scope."""
 
     name: str | None = None
     version: str | None = None
 
 
-class Status(Message):
+class OtlpStatus(OtlpMessage):
     """How a span ended."""
 
     message: str | None = None
     code: int | str | None = None
 
 
-class Event(Message):
+class OtlpEvent(OtlpMessage):
     """A moment in a span."""
 
     time_unix_nano: Time | None = None
@@ -116,7 +116,7 @@ class Event(Message):
     dropped_attributes_count: Count | None = None
 
 
-class Link(Message):
+class OtlpLink(OtlpMessage):
     """A pointer to another span."""
 
     trace_id: str | None = None
@@ -124,7 +124,7 @@ class Link(Message):
     attributes: list[KeyValue] | None = None
 
 
-class Span(Message):
+class OtlpSpan(OtlpMessage):
     """An operation."""
 
     trace_id: str | None = None
@@ -136,14 +136,14 @@ class Span(Message):
     end_time_unix_nano: Time | None = None
     attributes: list[KeyValue] | None = None
     dropped_attributes_count: Count | None = None
-    events: list[Event] | None = None
+    events: list[OtlpEvent] | None = None
     dropped_events_count: Count | None = None
-    links: list[Link] | None = None
+    links: list[OtlpLink] | None = None
     dropped_links_count: Count | None = None
-    status: Status | None = None
+    status: OtlpStatus | None = None
 
 
-class LogRecord(Message):
+class OtlpLogRecord(OtlpMessage):
     """A log record or event."""
 
     time_unix_nano: Time | None = None
@@ -156,21 +156,21 @@ class LogRecord(Message):
     event_name: str | None = None
 
 
-class ScopeSpans(Message):
+class ScopeSpans(OtlpMessage):
     """The spans of one scope. `instrumentation_library` is what scopes were called before OTLP 0.15; so below."""
 
-    scope: Scope | None = None
-    spans: list[Span] | None = None
-    instrumentation_library: Scope | None = None
+    scope: OtlpScope | None = None
+    spans: list[OtlpSpan] | None = None
+    instrumentation_library: OtlpScope | None = None
 
     def __post_init__(self) -> None:
         self.scope = self.scope or self.instrumentation_library
 
 
-class ResourceSpans(Message):
+class ResourceSpans(OtlpMessage):
     """The spans of one resource."""
 
-    resource: Resource | None = None
+    resource: OtlpResource | None = None
     scope_spans: list[ScopeSpans] | None = None
     instrumentation_library_spans: list[ScopeSpans] | None = None
 
@@ -178,13 +178,13 @@ class ResourceSpans(Message):
         self.scope_spans = self.scope_spans or self.instrumentation_library_spans
 
 
-class ScopeLogs(Message):
+class ScopeLogs(OtlpMessage):
     """The log records of one scope."""
 
-    log_records: list[LogRecord] | None = None
+    log_records: list[OtlpLogRecord] | None = None
 
 
-class ResourceLogs(Message):
+class ResourceLogs(OtlpMessage):
     """The log records of one resource."""
 
     scope_logs: list[ScopeLogs] | None = None
@@ -194,11 +194,11 @@ class ResourceLogs(Message):
         self.scope_logs = self.scope_logs or self.instrumentation_library_logs
 
 
-class OtherSignal(Message):
+class OtherSignal(OtlpMessage):
     """Metrics or profiles, of which nothing is decoded."""
 
 
-class Request(Message):
+class ExportRequest(OtlpMessage):
     """An ExportTraceServiceRequest or ExportLogsServiceRequest; the other signals are only noticed.
 
     `batches`, `trace` and `result` are the envelopes that Tempo's and Jaeger's query APIs put around one.
@@ -209,11 +209,11 @@ class Request(Message):
     resource_logs: list[ResourceLogs] | UnsetType | None = UNSET
     resource_metrics: list[OtherSignal] | UnsetType | None = UNSET
     resource_profiles: list[OtherSignal] | UnsetType | None = UNSET
-    trace: "Request | None" = None
-    result: "Request | None" = None
+    trace: "ExportRequest | None" = None
+    result: "ExportRequest | None" = None
 
     @property
-    def parts(self) -> tuple["Request", ...]:
+    def parts(self) -> tuple["ExportRequest", ...]:
         """The request, and the one that it is an envelope of."""
         inner = [part for part in (self.trace, self.result) if part is not None]
         return (self, *(part for request in inner for part in request.parts))
@@ -240,7 +240,7 @@ _ZEROS: Final = frozenset("0" * digits for digits in _HEX)
 _MAX_TIME: Final = 2**63 - 1
 
 
-class Batch(msgspec.Struct, frozen=True, kw_only=True):
+class ScopeBatch(msgspec.Struct, frozen=True, kw_only=True):
     """What the records of one ScopeSpans or ScopeLogs share. `location` is `file:line`."""
 
     location: str
@@ -248,7 +248,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     scope: spans.Scope
 
 
-class SpanBuilder(ABC):
+class OtlpSpanBuilder(ABC):
     """Builds records of decoded messages. A subclass says how an encoding writes ids and attribute values.
 
     The messages of every encoding have the field names of the types above, so these stand for all.
@@ -285,19 +285,19 @@ class SpanBuilder(ABC):
             resource, quarantined = self.resource(shared.resource, location)
             yield from quarantined
             for scoped in shared.scope_spans or ():
-                batch = Batch(location=location, resource=resource, scope=scope_of(scoped.scope))
+                batch = ScopeBatch(location=location, resource=resource, scope=scope_of(scoped.scope))
                 for span in scoped.spans or ():
                     yield from self.span(span, batch)
 
     def logs(self, batches: Iterable[ResourceLogs] | None, location: str) -> Iterator[Record]:
         """Read every log record of one request. A LogRecord has no resource, so that of the batch is not read."""
-        batch = Batch(location=location, resource=spans.Resource(), scope=spans.Scope())
+        batch = ScopeBatch(location=location, resource=spans.Resource(), scope=spans.Scope())
         for logs in batches or ():
             for scoped in logs.scope_logs or ():
                 for log_record in scoped.log_records or ():
                     yield from self.log_record(log_record, batch)
 
-    def resource(self, message: Resource | None, location: str) -> tuple[spans.Resource, tuple[Quarantined, ...]]:
+    def resource(self, message: OtlpResource | None, location: str) -> tuple[spans.Resource, tuple[Quarantined, ...]]:
         """Read the resource of a batch, with a partial Quarantined for what cannot be read of it."""
         if message is None:
             return spans.Resource(), ()
@@ -308,7 +308,7 @@ class SpanBuilder(ABC):
             return spans.Resource(), (problem.quarantine(location, partial=True),)
         return spans.Resource(attributes=attributes), tuple(dropped.quarantine(location))
 
-    def span(self, message: Span, batch: Batch) -> tuple[Record, ...]:
+    def span(self, message: OtlpSpan, batch: ScopeBatch) -> tuple[Record, ...]:
         """Read one span, with a partial Quarantined for each reason for which something of it was lost."""
         dropped = DroppedFields()
         try:
@@ -317,7 +317,7 @@ class SpanBuilder(ABC):
             return (problem.quarantine(batch.location, "span", self.known_ids(message.trace_id, message.span_id)),)
         return (span, *dropped.quarantine(batch.location, "span", span.key)) if dropped else (span,)
 
-    def log_record(self, message: LogRecord, batch: Batch) -> tuple[Record, ...]:
+    def log_record(self, message: OtlpLogRecord, batch: ScopeBatch) -> tuple[Record, ...]:
         """Read one log record. One that belongs to no span is counted, and returned only if it may be an event."""
         dropped = DroppedFields()
         try:
@@ -331,7 +331,7 @@ class SpanBuilder(ABC):
             return (problem.quarantine(batch.location, "log", self.known_ids(message.trace_id, message.span_id)),)
         return (record, *dropped.quarantine(batch.location, "log", record.key)) if dropped else (record,)
 
-    def _event_without_span(self, message: LogRecord) -> tuple[spans.LogRecord, ...]:
+    def _event_without_span(self, message: OtlpLogRecord) -> tuple[spans.LogRecord, ...]:
         """Read a record without ids, which may name its subject in another way, as evaluations name responses."""
         if not message.event_name and not message.attributes:
             return ()
@@ -351,7 +351,7 @@ class SpanBuilder(ABC):
                 ids.append(None)
         return ids[0], ids[1]
 
-    def _span(self, message: Span, batch: Batch, dropped: DroppedFields) -> spans.Span:
+    def _span(self, message: OtlpSpan, batch: ScopeBatch, dropped: DroppedFields) -> spans.Span:
         raw, trace_id = self._last_trace  # spans of one trace, and children of one span, mostly stand together
         if message.trace_id != raw:
             raw = message.trace_id
@@ -395,7 +395,7 @@ class SpanBuilder(ABC):
             )
         return span
 
-    def _events(self, messages: Iterable[Event] | None, dropped: DroppedFields) -> tuple[spans.Event, ...]:
+    def _events(self, messages: Iterable[OtlpEvent] | None, dropped: DroppedFields) -> tuple[spans.Event, ...]:
         events: list[spans.Event] = []
         for index, message in enumerate(messages or ()):
             field = f"events[{index}].timeUnixNano"
@@ -412,7 +412,7 @@ class SpanBuilder(ABC):
             events.append(event)
         return tuple(events)
 
-    def _links(self, messages: Iterable[Link] | None, dropped: DroppedFields) -> tuple[spans.Link, ...]:
+    def _links(self, messages: Iterable[OtlpLink] | None, dropped: DroppedFields) -> tuple[spans.Link, ...]:
         links: list[spans.Link] = []
         for index, message in enumerate(messages or ()):
             trace_id, span_id = self.known_ids(message.trace_id, message.span_id)
@@ -423,7 +423,9 @@ class SpanBuilder(ABC):
             links.append(spans.Link(trace_id=trace_id, span_id=span_id, attributes=attributes))
         return tuple(links)
 
-    def _log_record(self, message: LogRecord, trace_id: str, span_id: str, dropped: DroppedFields) -> spans.LogRecord:
+    def _log_record(
+        self, message: OtlpLogRecord, trace_id: str, span_id: str, dropped: DroppedFields
+    ) -> spans.LogRecord:
         time_ns = _time(message.time_unix_nano, "timeUnixNano")
         time_ns = time_ns or _time(message.observed_time_unix_nano, "observedTimeUnixNano")
         if time_ns is None:
@@ -453,7 +455,7 @@ class SpanBuilder(ABC):
         raise Refused("bad id", field, f"{text[:MAX_NAME]!r} is not {digits} hex digits")
 
 
-def scope_of(message: Scope | None) -> spans.Scope:
+def scope_of(message: OtlpScope | None) -> spans.Scope:
     """Make the scope of a batch."""
     return spans.Scope(name=message.name or "", version=message.version or "") if message else spans.Scope()
 

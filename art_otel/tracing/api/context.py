@@ -25,7 +25,10 @@ from art_otel.spool.runs import RUN
 if TYPE_CHECKING:
     from art_otel.live import RolloutBuffer
     from art_otel.tracing.api.running import RunningTrajectory
-    from art_otel.tracing.api.scalars import Scalar
+    from art_otel.tracing.api.scalars import ScalarValue
+
+AskVersion: TypeAlias = Callable[[str | None], str | None]
+"""Gives the version of the weights that sample now, by the request's model."""
 
 Trust: TypeAlias = Literal["own", "any", "none"]
 """Whose rollout ids are believed where they come with a request: those of this run's processes, anybody's, nobody's."""
@@ -217,16 +220,16 @@ class GatherScope:
     """
 
     def __init__(
-        self, group_id: str | None = None, shared: "Mapping[str, Scalar] | None" = None, *, is_nested: bool = False
+        self, group_id: str | None = None, shared: "Mapping[str, ScalarValue] | None" = None, *, is_nested: bool = False
     ) -> None:
         self.is_nested = is_nested
         self.rollouts: list[TakenRollout] = []
         self.recorder: RolloutBuffer | None = None
         self.refusal: UsageError | None = None
         outer = scope_in(otel_context.get_current())
-        self.shared: Mapping[str, Scalar] = {**({} if outer is None else outer.shared), **(shared or {})}
+        self.shared: Mapping[str, ScalarValue] = {**({} if outer is None else outer.shared), **(shared or {})}
         of_group = {} if group_id is None else {attributes.GROUP_ID: group_id}
-        self.span_attributes: Mapping[str, Scalar] = {**self.shared, **of_group}
+        self.span_attributes: Mapping[str, ScalarValue] = {**self.shared, **of_group}
         self._outer = outer if outer is not None and outer.is_nested and not is_nested else None
 
     def take(self, running: "RunningTrajectory") -> "GatherScope":

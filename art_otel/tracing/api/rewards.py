@@ -35,7 +35,7 @@ _LOST: Final = (
 )
 
 
-Target: TypeAlias = str | Span | SpanContext | RunningTrajectory | Step | CallFacts | Trajectory
+Rewardable: TypeAlias = str | Span | SpanContext | RunningTrajectory | Step | CallFacts | Trajectory
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,7 +66,7 @@ def reward(  # noqa: PLR0913 # each says another thing about the reward, by its 
     value: float | None,
     name: str = REWARD_NAME,
     *,
-    target: Target | None = None,
+    target: Rewardable | None = None,
     rollout_id: str | None = None,
     step: int | None = None,
     choice: int | None = None,
@@ -148,7 +148,7 @@ def give(
 
 
 def _part(
-    name: str, target: Target | None, choice: int | None, tokens: tuple[int, int] | None
+    name: str, target: Rewardable | None, choice: int | None, tokens: tuple[int, int] | None
 ) -> Mapping[str, int] | None:
     """The attributes of the part of a call that is judged; None, logged, where it can be none."""
     if choice is None and tokens is None:
@@ -166,7 +166,7 @@ def _part(
     return part_attributes(chosen, start, end)
 
 
-def resolve_target(target: Target | None, rollout_id: str | None = None, step: int | None = None) -> RewardTarget:
+def resolve_target(target: Rewardable | None, rollout_id: str | None = None, step: int | None = None) -> RewardTarget:
     """Resolve the arguments of `reward` to its target. Raises UsageError for a target of a wrong type."""
     if isinstance(target, Trajectory):
         return RewardTarget(rollout_id=target.rollout_id, attempt=target.attempt, trace_id=target.trace_id, step=step)

@@ -17,7 +17,7 @@ from art_otel import attributes
 from art_otel.errors import UsageError
 from art_otel.tracing.api import scalars
 from art_otel.tracing.api.context import detach, running_trajectory
-from art_otel.tracing.api.run import Call, RolloutConfig, Run, begin
+from art_otel.tracing.api.run import FunctionCall, RolloutConfig, Run, begin
 from art_otel.tracing.api.running import RunningTrajectory, field_attributes
 from art_otel.tracing.internal_errors import warn_once
 
@@ -206,7 +206,7 @@ def _decorate(config: RolloutConfig, function: Callable[_P, _R]) -> Callable[_P,
 def _plain(config: RolloutConfig, function: Callable[_P, _R]) -> Callable[_P, _R]:
     @wraps(function)
     def run(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        with begin(config, Call(function, args, kwargs)) as running:
+        with begin(config, FunctionCall(function, args, kwargs)) as running:
             result = running.inside(function, *args, **kwargs)
             if not inspect.iscoroutine(result):
                 if running.running.span.is_recording() and (inspect.isgenerator(result) or inspect.isasyncgen(result)):
@@ -232,7 +232,7 @@ def _coroutine(
 ) -> Callable[_P, Coroutine[Any, Any, _R]]:
     @wraps(function)
     async def run(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        with begin(config, Call(function, args, kwargs)) as running:
+        with begin(config, FunctionCall(function, args, kwargs)) as running:
             result = await running.inside_async(function(*args, **kwargs))
             running.returned(config, result)
             return result
@@ -245,7 +245,7 @@ def _generator(
 ) -> Callable[_P, Generator[Any, Any, _R]]:
     @wraps(function)
     def run(*args: _P.args, **kwargs: _P.kwargs) -> Generator[Any, Any, _R]:
-        with begin(config, Call(function, args, kwargs)) as running:
+        with begin(config, FunctionCall(function, args, kwargs)) as running:
             body = function(*args, **kwargs)
             advance: Callable[[], Any] = body.__next__
             while True:
@@ -269,7 +269,7 @@ def _async_generator(
 ) -> Callable[_P, AsyncGenerator[Any, Any]]:
     @wraps(function)
     async def run(*args: _P.args, **kwargs: _P.kwargs) -> AsyncGenerator[Any, Any]:
-        with begin(config, Call(function, args, kwargs)) as running:
+        with begin(config, FunctionCall(function, args, kwargs)) as running:
             body = function(*args, **kwargs)
             advance: Callable[[], Coroutine[Any, Any, Any]] = partial(body.asend, None)
             while True:

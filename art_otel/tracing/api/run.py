@@ -38,13 +38,13 @@ from art_otel.tracing.api.running import RunningTrajectory, field_attributes
 from art_otel.tracing.internal_errors import handle_internal_errors
 
 if TYPE_CHECKING:
-    from art_otel.live import SpanCounts
+    from art_otel.live import RolloutSpanCounts
 
 CLOSED: Final = ("asyncio.CancelledError", "CancelledError: nobody waits for it any more")
 """The error's type and description of a coroutine that was closed while it waited."""
 
 
-class Call(NamedTuple):
+class FunctionCall(NamedTuple):
     """One call of a decorated function."""
 
     function: Callable[..., Any]
@@ -69,13 +69,13 @@ class RolloutConfig:
     """
 
     name: str
-    span_attributes: Mapping[str, scalars.Scalar] = with_default(default_factory=dict[str, scalars.Scalar])
+    span_attributes: Mapping[str, scalars.ScalarValue] = with_default(default_factory=dict[str, scalars.ScalarValue])
     group_id: Callable[..., str] | None = None
     metadata: Mapping[str, object] = with_default(default_factory=dict[str, object])
     capture_args: bool = False
     capture_result: bool = False
 
-    def attributes_of(self, call: Call | None) -> dict[str, scalars.Scalar]:
+    def attributes_of(self, call: FunctionCall | None) -> dict[str, scalars.ScalarValue]:
         """Return the attributes of one rollout's span, without its id.
 
         Raises UsageError if the app's group id function returns no text; what that function raises is passed on.
@@ -143,7 +143,7 @@ class Run(KeptContext):
             self.end(error)
 
 
-def begin(config: RolloutConfig, call: Call | None = None) -> Run:
+def begin(config: RolloutConfig, call: FunctionCall | None = None) -> Run:
     """Start a run, of a decorated function's call if there is one.
 
     Raises UsageError where it is gathered and nothing records, or where its group id is no text.
@@ -169,7 +169,7 @@ def begin(config: RolloutConfig, call: Call | None = None) -> Run:
     return Run(running, _inside(running, around))
 
 
-def _start(name: str, span_attributes: dict[str, scalars.Scalar]) -> Span:
+def _start(name: str, span_attributes: dict[str, scalars.ScalarValue]) -> Span:
     with handle_internal_errors:
         return tracer().start_span(f"{attributes.ROLLOUT_SPAN_PREFIX}{name}", attributes=span_attributes)
     return INVALID_SPAN
@@ -184,7 +184,7 @@ def _inside(running: RunningTrajectory, around: Context) -> Context:
     return trace.set_span_in_context(span, context) if span.get_span_context().is_valid else context
 
 
-def record_span_counts(span: Span, counts: "SpanCounts | None") -> None:
+def record_span_counts(span: Span, counts: "RolloutSpanCounts | None") -> None:
     """Put on a rollout's span how many others it has, so that who reads a dump knows whether all are there."""
     if counts is not None:
         span.set_attribute(attributes.SPANS_STARTED, counts.started)

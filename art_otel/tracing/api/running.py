@@ -150,7 +150,7 @@ class RunningTrajectory(Rewarded):
         *,
         rollout_id: str,
         span: Span,
-        span_attributes: Mapping[str, scalars.Scalar],
+        span_attributes: Mapping[str, scalars.ScalarValue],
         metadata: Mapping[str, object],
     ) -> None:
         super().__init__(span)
@@ -188,7 +188,7 @@ class RunningTrajectory(Rewarded):
         return self._steps
 
     @property
-    def span_attributes(self) -> Mapping[str, scalars.Scalar]:
+    def span_attributes(self) -> Mapping[str, scalars.ScalarValue]:
         """The span attributes that were set by its fields."""
         return self._span_attributes
 
@@ -271,7 +271,7 @@ class RunningTrajectory(Rewarded):
             self._next_step = max(self._next_step, number + 1)
             return number
 
-    def write_field(self, name: str, attribute: str, value: scalars.Scalar) -> None:
+    def write_field(self, name: str, attribute: str, value: scalars.ScalarValue) -> None:
         """Record a field that was set."""
         if not self._can_be_changed(name):
             return
@@ -382,7 +382,7 @@ class RunningHistory(Sequence["HistoryMessage"]):
         return [entry.to_openai() for entry in self]
 
 
-def field_attributes(**values: object) -> dict[str, scalars.Scalar]:
+def field_attributes(**values: object) -> dict[str, scalars.ScalarValue]:
     """Return the fields as span attributes, without those that are None. Raises UsageError for a wrong type."""
     fields: dict[str, Field[Any]] = {name: getattr(RunningTrajectory, name) for name in values}
     return {fields[name].attribute: fields[name].check(value) for name, value in values.items() if value is not None}

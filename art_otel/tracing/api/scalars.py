@@ -19,7 +19,7 @@ from art_otel import attributes
 from art_otel.errors import UsageError
 from art_otel.tracing.internal_errors import handle_internal_errors, warn_once
 
-Scalar: TypeAlias = str | bool | int | float
+ScalarValue: TypeAlias = str | bool | int | float
 
 MAX_REPR: Final = 10_000
 """Characters of what is no JSON value: a repr may be a whole data set."""
@@ -76,7 +76,7 @@ def reward(value: object, name: str) -> float | None:
     return number
 
 
-def metric(value: object, name: str) -> Scalar:
+def metric(value: object, name: str) -> ScalarValue:
     """A metric's number, else its raw text."""
     number = finite(value)
     if number is None:
@@ -93,9 +93,9 @@ def is_mapping(value: object, what: str) -> bool:
     return False
 
 
-def metadata(values: Mapping[str, object]) -> dict[str, Scalar]:
+def metadata(values: Mapping[str, object]) -> dict[str, ScalarValue]:
     """Return metadata as span attributes. Null, lists and objects become JSON text under a prefix of their own."""
-    written: dict[str, Scalar] = {}
+    written: dict[str, ScalarValue] = {}
     for name, value in values.items():
         with handle_internal_errors:
             text = _json(value)
@@ -106,7 +106,7 @@ def metadata(values: Mapping[str, object]) -> dict[str, Scalar]:
     return written
 
 
-def scalar(value: object, name: str) -> Scalar:
+def scalar(value: object, name: str) -> ScalarValue:
     """The value where an attribute can hold it, else its text."""
     if isinstance(value, bool):
         return value
@@ -138,7 +138,7 @@ def json_text(value: object) -> str:
         return json.dumps(_short_repr(value), ensure_ascii=False)
 
 
-class JsonObject(UserDict[str, Any]):
+class JsonFields(UserDict[str, Any]):
     """Texts to JSON values. `field` is what errors call it."""
 
     def __init__(self, field: str) -> None:

@@ -17,7 +17,7 @@ from art_otel.tracing.api import scalars
 from art_otel.tracing.api.context import detach, running_trajectory, tracer, with_untrained
 from art_otel.tracing.api.run import record_outcome
 from art_otel.tracing.api.running import Rewarded, RunningTrajectory
-from art_otel.tracing.api.scalars import JsonObject
+from art_otel.tracing.api.scalars import JsonFields
 from art_otel.tracing.internal_errors import handle_internal_errors, warn_once
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ class Step(Rewarded):
         super().__init__(span)
         self._running = running
         self._index = index
-        self._env_state = JsonObject("env_state")
-        self._extra = JsonObject("extra")
+        self._env_state = JsonFields("env_state")
+        self._extra = JsonFields("extra")
 
     @property
     def env_state(self) -> MutableMapping[str, Any]:
@@ -86,10 +86,10 @@ class Step(Rewarded):
         self._span = NonRecordingSpan(self.span.get_span_context())
 
 
-def _json_object(field: str, value: object) -> JsonObject:
+def _json_object(field: str, value: object) -> JsonFields:
     if not isinstance(value, Mapping):
         raise UsageError(f"{field} is of type {type(value).__qualname__}: give a mapping of names to JSON values")
-    checked = JsonObject(field)
+    checked = JsonFields(field)
     checked.update(cast(Mapping[str, Any], value))
     return checked
 

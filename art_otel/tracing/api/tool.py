@@ -17,7 +17,7 @@ from opentelemetry.trace import INVALID_SPAN, Span
 from art_otel.errors import UsageError
 from art_otel.tracing.api import scalars
 from art_otel.tracing.api.context import detach, tracer
-from art_otel.tracing.api.run import Call, record_outcome
+from art_otel.tracing.api.run import FunctionCall, record_outcome
 from art_otel.tracing.internal_errors import handle_internal_errors
 
 _P = ParamSpec("_P")
@@ -57,7 +57,7 @@ def _is_generator(function: object) -> bool:
 def _plain(name: str, function: Callable[_P, _R]) -> Callable[_P, _R]:
     @wraps(function)
     def run(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        with _execution(name, Call(function, args, kwargs)) as span:
+        with _execution(name, FunctionCall(function, args, kwargs)) as span:
             result = function(*args, **kwargs)
             _record_result(span, result)
             return result
@@ -68,7 +68,7 @@ def _plain(name: str, function: Callable[_P, _R]) -> Callable[_P, _R]:
 def _coroutine(name: str, function: Callable[_P, Coroutine[Any, Any, _R]]) -> Callable[_P, Coroutine[Any, Any, _R]]:
     @wraps(function)
     async def run(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        with _execution(name, Call(function, args, kwargs)) as span:
+        with _execution(name, FunctionCall(function, args, kwargs)) as span:
             result = await function(*args, **kwargs)
             _record_result(span, result)
             return result
@@ -77,7 +77,7 @@ def _coroutine(name: str, function: Callable[_P, Coroutine[Any, Any, _R]]) -> Ca
 
 
 @contextmanager
-def _execution(name: str, call: Call) -> Generator[Span]:
+def _execution(name: str, call: FunctionCall) -> Generator[Span]:
     """The span of one execution, as the current one. What the block raises goes on."""
     span = _start(name, call)
     if not span.get_span_context().is_valid:
@@ -98,7 +98,7 @@ def _execution(name: str, call: Call) -> Generator[Span]:
             span.end()
 
 
-def _start(name: str, call: Call) -> Span:
+def _start(name: str, call: FunctionCall) -> Span:
     with handle_internal_errors:
         from art_otel.conventions import execution_name  # noqa: PLC0415 # loads all conventions
 
@@ -109,7 +109,7 @@ def _start(name: str, call: Call) -> Span:
     return INVALID_SPAN
 
 
-def _record_call(span: Span, name: str, call: Call) -> None:
+def _record_call(span: Span, name: str, call: FunctionCall) -> None:
     from art_otel.conventions import execution_attributes  # noqa: PLC0415 # as above
 
     try:
@@ -125,5 +125,5 @@ def _record_result(span: Span, result: object) -> None:
             from art_otel.conventions import result_attributes  # noqa: PLC0415 # as above
 
             is_plain = type(result) in (str, bool, float) or (type(result) is int and scalars.whole(result) is not None)
-            recorded = cast(scalars.Scalar, result) if is_plain else scalars.json_text(result)
+            recorded = cast(scalars.ScalarValue, result) if is_plain else scalars.json_text(result)
             span.set_attributes(result_attributes(recorded))

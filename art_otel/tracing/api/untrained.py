@@ -85,7 +85,7 @@ def untrained(label: str) -> Untrained:
     """Mark the LLM calls of a block or a function: the policy does not learn from them.
 
     Write `with untrained("judge"): …`, `async with untrained("judge"): …`, or @untrained("judge") on a plain or async
-    function. The calls are recorded, and each has the label in `call.marked_untrained`. So have the calls of functions,
+    function. The calls are recorded, and each has the label as its `marked_untrained`. So have the calls of functions,
     tools, rollouts and traced services that are called inside. Raises UsageError if the label is no text or is empty.
     """
     return Untrained(scalars.label(label, "the label of untrained()"))

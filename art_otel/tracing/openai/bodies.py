@@ -31,11 +31,11 @@ from art_otel.spans import Attributes, Value
 _ASKED: Final = frozenset({"messages", "input", "instructions", "prompt", "system"})
 _PROMPT: Final = _ASKED | {"tools", "functions"}
 _NULL: Final = msgspec.Raw(b"null")
-Fields: TypeAlias = dict[str, msgspec.Raw]
-_FIELDS: Final = msgspec.json.Decoder(Fields)
+RawFields: TypeAlias = dict[str, msgspec.Raw]
+_FIELDS: Final = msgspec.json.Decoder(RawFields)
 
 
-def fields_of(body: bytes) -> Fields:
+def fields_of(body: bytes) -> RawFields:
     """The fields of a request body, as they stand in it; none where it is no JSON object."""
     try:
         return _FIELDS.decode(body)
@@ -43,7 +43,7 @@ def fields_of(body: bytes) -> Fields:
         return {}
 
 
-def parameters(fields: Fields) -> dict[str, str]:
+def parameters(fields: RawFields) -> dict[str, str]:
     """The request without its messages, and the ids of a prompt that was given as ids.
 
     Instructions stand among the messages; here `null` says that they do. A template on the server is a parameter.
@@ -60,7 +60,7 @@ def parameters(fields: Fields) -> dict[str, str]:
     return attributes
 
 
-def messages(fields: Fields) -> dict[str, str]:
+def messages(fields: RawFields) -> dict[str, str]:
     """The messages of a Chat Completions request; of a Responses request its instructions and its input items."""
     asked = fields.get("messages") or _input(fields)
     return {} if asked is None else {names.REQUEST_MESSAGES: bytes(asked).decode()}
@@ -76,7 +76,7 @@ OpenLLMetry writes none of these; OpenTelemetry's writes a refusal as a text.
 """
 
 
-def lost_messages(recorded: Attributes, fields: Fields) -> dict[str, str]:
+def lost_messages(recorded: Attributes, fields: RawFields) -> dict[str, str]:
     """The messages of a request where its instrumentor, which records content, lost them or writes them otherwise.
 
     Where it recorded an answer without a prompt, it lost the prompt. A whole request body loses nothing.
@@ -93,17 +93,17 @@ def lost_messages(recorded: Attributes, fields: Fields) -> dict[str, str]:
     return messages(fields) if has_answer else {}
 
 
-def prompt(fields: Fields) -> list[str]:
+def prompt(fields: RawFields) -> list[str]:
     """What a model reads of a request: JSON texts, each of which a later request of the conversation goes on from."""
     return [bytes(value).decode(errors="replace") for name, value in fields.items() if name in _PROMPT]
 
 
-def request_attributes_of(request: dict[str, Value], fields: Fields) -> dict[str, Value]:
+def request_attributes_of(request: dict[str, Value], fields: RawFields) -> dict[str, Value]:
     """The request as an instrumentor writes it, and its parameters as they stand in its fields."""
     return {**request_attributes(request), **parameters(fields)}
 
 
-def _input(fields: Fields) -> bytes | None:
+def _input(fields: RawFields) -> bytes | None:
     asked = bytes(fields.get("input", b""))
     if asked.startswith(b'"'):
         items = [b'{"role":"user","content":%b}' % asked]
@@ -116,7 +116,7 @@ def _input(fields: Fields) -> bytes | None:
     return b"[%b]" % b",".join(items)
 
 
-def _has_instructions(fields: Fields) -> bool:
+def _has_instructions(fields: RawFields) -> bool:
     return bytes(fields.get("instructions", _NULL)) not in (bytes(_NULL), b'""')
 
 

@@ -77,7 +77,7 @@ def asks_for_completion(options: Options) -> bool:
     return options.url.endswith(_COMPLETIONS) and options.method.lower() == "post"
 
 
-class Call:
+class ClientCall:
     """One call. As a context manager it is what surrounds the client's request.
 
     `span` records it: the instrumentor's that was around the request as it left, or one of ours (`is_own`). It is None
@@ -116,7 +116,7 @@ class Call:
         self._scrubber: Scrubber | None = None
         self._stream_close: StreamClose = "left"
         self._attached_span: Token[Context] | None = None
-        self._token: Token[Call | None] | None = None
+        self._token: Token[ClientCall | None] | None = None
 
     def __enter__(self) -> None:
         """The client begins with the request."""
@@ -283,10 +283,10 @@ class Call:
             self._write_at_end_of(around)
 
 
-_current: Final[ContextVar[Call | None]] = ContextVar("art-otel-call", default=None)
+_current: Final[ContextVar[ClientCall | None]] = ContextVar("art-otel-call", default=None)
 
 
-def current_call() -> Call | None:
+def current_call() -> ClientCall | None:
     """The call that this code is part of."""
     return _current.get()
 
@@ -306,7 +306,7 @@ class _Ending:
 
     __slots__ = ("_is_held", "_span", "call")
 
-    def __init__(self, span: Span, call: Call) -> None:
+    def __init__(self, span: Span, call: ClientCall) -> None:
         self.call = call
         self._span = span
         self._is_held = False

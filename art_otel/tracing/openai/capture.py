@@ -1,8 +1,8 @@
 """Capture: exact tokens, choices and request parameters onto the live spans of LLM calls.
 
-`Capture` puts hooks around the moments of a call: around the whole request, which makes a `Call` current; around the
-making of each try's request, where the call finds its span, and is told what to ask the server for beside what the app
-does; around its sending, because a server may refuse that; around the answer, which the call reads as the app does.
+`Capture` puts hooks around the moments of a call: around the whole request, which makes a `ClientCall` current; around
+the making of each try's request, where the call finds its span, and is told what to ask the server for beside what the
+app does; around its sending, because a server may refuse that; around the answer, which the call reads as the app does.
 
 OpenLLMetry's instrumentor is repaired where its errors would reach the app because we started it: each repair stands
 for one fault and is named with it. Where the code is not as the fault has it, it is left alone; once the fault is gone,
@@ -27,8 +27,9 @@ from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 from art_otel.calls import StreamClose
 from art_otel.scrubbing import Scrubber
+from art_otel.tracing.api.context import AskVersion
 from art_otel.tracing.internal_errors import InternalErrorHandler, after_import
-from art_otel.tracing.openai.call import CAPTURING, OPENLLMETRY, Call, asks_for_completion, current_call
+from art_otel.tracing.openai.call import CAPTURING, OPENLLMETRY, ClientCall, asks_for_completion, current_call
 from art_otel.tracing.openai.client import (
     Hooks,
     Method,
@@ -43,9 +44,9 @@ from art_otel.tracing.openai.token_requests import (
     NOTHING,
     REFUSALS,
     STREAM_OPTIONS,
-    Ask,
-    Target,
+    TokenRequest,
     TokenRequests,
+    TokenRequestTarget,
     missing_fields,
     target_of,
 )
@@ -56,9 +57,6 @@ logger = logging.getLogger(__name__)
 
 _REMEMBERING: Final = InternalErrorHandler("a server that refuses to be asked for token ids will be seen by the app")
 _ASKING_VERSION: Final = InternalErrorHandler("the policy version could not be asked for")
-
-AskVersion: TypeAlias = Callable[[str | None], str | None]
-"""Gives the version of the weights that sample now, by the request's model."""
 
 _lock: Final = threading.Lock()
 _installed: "Capture | None" = None
@@ -165,11 +163,11 @@ class Capture:
         """Wrap `request` of a client, sync or async, which makes one call with all its tries."""
 
         def request(client: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 # as openai
-            with Call():
+            with ClientCall():
                 return method(client, *args, **kwargs)
 
         async def async_request(client: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 # as openai
-            with Call():
+            with ClientCall():
                 return await method(client, *args, **kwargs)
 
         return async_request if inspect.iscoroutinefunction(method) else request
@@ -218,7 +216,7 @@ class Capture:
             return
         if self._header is not None and (named := response.headers.get(self._header)) is not None:
             call.policy_version, call.ask_version = named, None
-        asks_usage = isinstance(call.asked, Asked) and STREAM_OPTIONS in call.asked.missing
+        asks_usage = isinstance(call.asked, InjectedRequest) and STREAM_OPTIONS in call.asked.missing
         if call.answer(options, response, self._scrubber, self._stream_close, hides_usage=asks_usage):
             self.calls += 1
 
@@ -229,7 +227,7 @@ class Capture:
         return None
 
 
-class Asked(NamedTuple):
+class InjectedRequest(NamedTuple):
     """What a request asks for beside the app's own `options`; `make` makes a request of options.
 
     `token_requests` said what to ask, and is told what `target` accepts. `missing` has the fields that are ours, and
@@ -238,8 +236,8 @@ class Asked(NamedTuple):
 
     token_requests: TokenRequests
     client: Any
-    target: Target
-    ask: Ask
+    target: TokenRequestTarget
+    ask: TokenRequest
     missing: Mapping[str, object]
     options: Options
     headers: Mapping[str, str]
@@ -248,7 +246,7 @@ class Asked(NamedTuple):
 
 def _asking(
     token_requests: TokenRequests,
-    call: Call,
+    call: ClientCall,
     client: Any,  # noqa: ANN401 # as openai
     options: Options,
     headers: Mapping[str, str],
@@ -263,7 +261,7 @@ def _asking(
     ask = token_requests.ask(options.url, target, body)
     missing = missing_fields(ask, body)
     if missing or ask.headers:
-        call.asked = Asked(token_requests, client, target, ask, missing, options, headers, make)
+        call.asked = InjectedRequest(token_requests, client, target, ask, missing, options, headers, make)
     return _with(options, {**headers, **ask.headers}, missing)
 
 
@@ -314,19 +312,19 @@ def _send(method: Method) -> Method:
     return async_send if inspect.iscoroutinefunction(method) else send
 
 
-def _refused(request: Request, response: Response) -> Asked | None:
+def _refused(request: Request, response: Response) -> InjectedRequest | None:
     """Take from the call what was asked with its request, if it may be why that was refused."""
     if response.status_code not in REFUSALS:
         return None
     with _REMEMBERING:
         call = current_call()
-        if call is not None and call.request is request and isinstance(call.asked, Asked):
+        if call is not None and call.request is request and isinstance(call.asked, InjectedRequest):
             asked, call.asked = call.asked, None
             return asked
     return None
 
 
-def _again(asked: Asked, refused: Response) -> tuple[Asked, Request]:
+def _again(asked: InjectedRequest, refused: Response) -> tuple[InjectedRequest, Request]:
     """The request with less asked for."""
     ask = asked.token_requests.less(asked.ask, refused.content)
     asked = asked._replace(ask=ask, missing=missing_fields(ask, _body(asked.options)))
@@ -337,7 +335,7 @@ def _again(asked: Asked, refused: Response) -> tuple[Asked, Request]:
     return asked, request
 
 
-def _remember(asked: Asked, refused: Response, response: Response) -> None:
+def _remember(asked: InjectedRequest, refused: Response, response: Response) -> None:
     """Remember what was accepted, where it was."""
     if response.status_code not in REFUSALS:
         asked.token_requests.accepted(asked.ask, asked.target, refused.status_code, refused.content)

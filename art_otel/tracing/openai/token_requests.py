@@ -3,12 +3,12 @@
 A stream is asked for its usage too, against which its ids are counted; whole answers have it.
 
 Invariant: a server that refuses a request with these fields is asked for less, in the end for nothing. For some minutes
-requests like this one, of a `Target`, are then asked as was accepted. A refusal that names none of the fields may have
-been of the request alone: it is remembered when the next request is refused as well.
+requests like this one, of a `TokenRequestTarget`, are then asked as was accepted. A refusal that names none of the
+fields may have been of the request alone: it is remembered when the next request is refused as well.
 
 Source of the fields: https://docs.vllm.ai (`return_token_ids`, `enable_response_messages`), OpenAI's `logprobs`; of the
-headers and the refusal:
-SGLang 0.5.23 (`entrypoints/openai/serving_chat.py`). docs/spec/recorders.md has the table of servers.
+headers and the refusal: SGLang 0.5.23 (`entrypoints/openai/serving_chat.py`). docs/spec/recorders.md has the table of
+servers.
 """
 
 import logging
@@ -31,18 +31,18 @@ _REMEMBERED: Final = 600.0
 """Seconds that a refusal is remembered: servers are restarted with other options, and gateways lead elsewhere."""
 
 
-class Ask(NamedTuple):
+class TokenRequest(NamedTuple):
     """What is asked for: by fields of the body, and by headers."""
 
     fields: Mapping[str, object]
     headers: Mapping[str, str]
 
 
-NOTHING: Final = Ask({}, {})
-ASKS: Final[Mapping[str, Ask]] = {
-    "/chat/completions": Ask({"logprobs": True, "return_token_ids": True, "return_weight_versions": True}, {}),
-    "/completions": Ask({"logprobs": 1, "return_token_ids": True, "return_weight_versions": True}, {}),
-    "/responses": Ask({"enable_response_messages": True}, {}),
+NOTHING: Final = TokenRequest({}, {})
+ASKS: Final[Mapping[str, TokenRequest]] = {
+    "/chat/completions": TokenRequest({"logprobs": True, "return_token_ids": True, "return_weight_versions": True}, {}),
+    "/completions": TokenRequest({"logprobs": 1, "return_token_ids": True, "return_weight_versions": True}, {}),
+    "/responses": TokenRequest({"enable_response_messages": True}, {}),
 }
 """By the end of the path; Completions counts the alternatives it wants."""
 
@@ -58,11 +58,13 @@ _NAMES: Final = frozenset(
 _TOOLS: Final = b"tools"
 """llama.cpp refuses `logprobs` only of streams with tools, and says so."""
 
-_SGLANG_STREAM: Final = Ask({"logprobs": True}, {"x-sglext-return-input-ids": "1", "x-sglext-return-output-ids": "1"})
+_SGLANG_STREAM: Final = TokenRequest(
+    {"logprobs": True}, {"x-sglext-return-input-ids": "1", "x-sglext-return-output-ids": "1"}
+)
 _SGLANG_REFUSAL: Final = b"return_token_ids is not supported with streaming"
 
 
-def missing_fields(ask: Ask, request: Mapping[str, object]) -> dict[str, object]:
+def missing_fields(ask: TokenRequest, request: Mapping[str, object]) -> dict[str, object]:
     """The fields that are asked for and that a request does not have, of a stream with those that ask for its usage."""
     missing = {name: value for name, value in ask.fields.items() if request.get(name) is None}
     options = values.mapping(request.get(STREAM_OPTIONS)) or {}
@@ -95,7 +97,7 @@ def is_usage_alone(data: bytes) -> bool:
         return False
 
 
-class Target(NamedTuple):
+class TokenRequestTarget(NamedTuple):
     """The key under which a refusal is remembered: the server, the model, whether the request streams and has tools."""
 
     server: str
@@ -104,15 +106,15 @@ class Target(NamedTuple):
     tools: bool
 
 
-def target_of(server: str, body: Mapping[str, object]) -> Target:
+def target_of(server: str, body: Mapping[str, object]) -> TokenRequestTarget:
     """What a request of this body to a server is asked as."""
-    return Target(server, str(body.get("model")), bool(body.get("stream")), bool(body.get("tools")))
+    return TokenRequestTarget(server, str(body.get("model")), bool(body.get("stream")), bool(body.get("tools")))
 
 
 class _Accepted(NamedTuple):
     """What a server let itself be asked for after it had refused more, and when."""
 
-    ask: Ask
+    ask: TokenRequest
     at: float
 
 
@@ -120,11 +122,11 @@ class TokenRequests:
     """Says what to ask a server for, and learns from what it refuses."""
 
     def __init__(self) -> None:
-        self._accepted: dict[Target, _Accepted] = {}
-        self._since_doubt: dict[Target, int] = {}
+        self._accepted: dict[TokenRequestTarget, _Accepted] = {}
+        self._since_doubt: dict[TokenRequestTarget, int] = {}
         """How many requests were made since a refusal that named none of the fields."""
 
-    def ask(self, path: str, target: Target, body: Mapping[str, object]) -> Ask:
+    def ask(self, path: str, target: TokenRequestTarget, body: Mapping[str, object]) -> TokenRequest:
         """What to ask for with a request of this body. One that wants its prompt back gets another one if asked."""
         end = next(filter(path.endswith, ASKS), None)
         if end is None or body.get("echo"):
@@ -135,11 +137,11 @@ class TokenRequests:
         is_remembered = accepted is not None and time.monotonic() < accepted.at + _REMEMBERED
         return accepted.ask if accepted is not None and is_remembered else ASKS[end]
 
-    def less(self, ask: Ask, refusal: bytes) -> Ask:
+    def less(self, ask: TokenRequest, refusal: bytes) -> TokenRequest:
         """What to ask for after a refusal: SGLang says that its streams are asked otherwise, others give nothing."""
         return _SGLANG_STREAM if ask is not _SGLANG_STREAM and _SGLANG_REFUSAL in refusal else NOTHING
 
-    def accepted(self, ask: Ask, target: Target, refused: int, refusal: bytes) -> None:
+    def accepted(self, ask: TokenRequest, target: TokenRequestTarget, refused: int, refusal: bytes) -> None:
         """Remember what a server accepted: what it lacks was the reason for the refusal."""
         is_explained = ask is not NOTHING or any(name in refusal for name in _NAMES)
         is_repeated = self._since_doubt.get(target) in (0, 1)  # 0 where several are on their way

@@ -41,7 +41,7 @@ from art_otel.tracing.api.run import record_span_counts
 from art_otel.tracing.internal_errors import handle_internal_errors, warn_once
 from art_otel.tracing.sdk.span_lines import as_dict
 
-Key: TypeAlias = tuple[int, int]
+SpanIds: TypeAlias = tuple[int, int]
 
 _REMEMBERED: Final = 20_000
 """Spans that do not run here, whose late children still find their rollout."""
@@ -68,9 +68,9 @@ class ActiveSpan:
     that its start is.
     """
 
-    key: Key
+    key: SpanIds
     span: Span
-    above: Key | None
+    above: SpanIds | None
     rollout: str | None = None
     is_root: bool = False
     outer: str | None = None
@@ -85,8 +85,8 @@ class RolloutRegistry:
 
     def __init__(self, globs: Sequence[str] = ()) -> None:
         self._globs = tuple(globs)
-        self._running: OrderedDict[Key, ActiveSpan] = OrderedDict()
-        self._elsewhere: OrderedDict[Key, str] = OrderedDict()
+        self._running: OrderedDict[SpanIds, ActiveSpan] = OrderedDict()
+        self._elsewhere: OrderedDict[SpanIds, str] = OrderedDict()
 
     def begin(self, span: Span, context: Context | None) -> ActiveSpan:
         """Note a span that starts; its rollout as far as the rules without calls tell."""
@@ -180,7 +180,7 @@ class RolloutRegistry:
         if root.above is not None and root.rollout is not None:
             self._remember(root.above, root.rollout)
 
-    def _remember(self, key: Key, rollout: str) -> None:
+    def _remember(self, key: SpanIds, rollout: str) -> None:
         self._elsewhere[key] = rollout
         while len(self._elsewhere) > _REMEMBERED:
             self._elsewhere.popitem(last=False)
@@ -190,14 +190,14 @@ class RolloutRegistry:
         linked = (self._of_parent((link.context.trace_id, link.context.span_id)) for link in span.links)
         return next((rollout for rollout in linked if rollout is not None), None)
 
-    def _of_parent(self, above: Key | None) -> str | None:
+    def _of_parent(self, above: SpanIds | None) -> str | None:
         if above is None:
             return None
         running = self._running.get(above)
         return self._elsewhere.get(above) if running is None else running.rollout
 
 
-def key_of(span: ReadableSpan) -> Key:
+def key_of(span: ReadableSpan) -> SpanIds:
     """What the span is known by."""
     context = span.get_span_context()
     return (context.trace_id, context.span_id) if context is not None else (0, 0)
@@ -215,7 +215,7 @@ def _declared(span_attributes: Attributes) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-_spans: Final[WeakValueDictionary[Key, Span]] = WeakValueDictionary()
+_spans: Final[WeakValueDictionary[SpanIds, Span]] = WeakValueDictionary()
 """Spans of this process by their ids, so that they are found where a proxy of one is current; none is kept alive."""
 
 _IS_CALL: Final = "_art_otel_is_call"

@@ -19,7 +19,7 @@ from opentelemetry.trace import SpanContext
 
 from art_otel.attributes import REQUEST_MESSAGES, RESPONSE_CHOICES, SCRUBBED, SCRUBBED_CONTENT
 from art_otel.conventions.content_names import CONTENT_NAMES
-from art_otel.scrubbing import Part, RecordScrubber, Scrubber, replacement
+from art_otel.scrubbing import RecordScrubber, ScrubbedPart, Scrubber, replacement
 from art_otel.tracing.sdk.span_lines import as_dict
 from art_otel.tracing.sdk.span_parts import SpanParts, event_with, link_with
 
@@ -72,10 +72,10 @@ class SpanScrubber:
         scope = None if scope is None else self._once(scope, self._scope)
         scrubbed = self._records.scrub(
             [
-                Part(span.name, as_dict(span.attributes)),
-                Part(span.status.description or "", {}),
-                *(Part(event.name, as_dict(event.attributes), is_event=True) for event in span.events),
-                *(Part("", as_dict(link.attributes)) for link in span.links if link.attributes),
+                ScrubbedPart(span.name, as_dict(span.attributes)),
+                ScrubbedPart(span.status.description or "", {}),
+                *(ScrubbedPart(event.name, as_dict(event.attributes), is_event=True) for event in span.events),
+                *(ScrubbedPart("", as_dict(link.attributes)) for link in span.links if link.attributes),
             ],
             self._scanned(span),
         )
@@ -101,11 +101,13 @@ class SpanScrubber:
         return cached[1]
 
     def _resource(self, resource: Resource) -> Resource:
-        scrubbed = self._records.scrub([Part("", resource.attributes)])
+        scrubbed = self._records.scrub([ScrubbedPart("", resource.attributes)])
         return resource if scrubbed is None else Resource(scrubbed[0].attributes, resource.schema_url)
 
     def _scope(self, scope: InstrumentationScope) -> InstrumentationScope:
-        scrubbed = self._records.scrub([Part(scope.name, scope.attributes or {}), Part(scope.version or "", {})])
+        scrubbed = self._records.scrub(
+            [ScrubbedPart(scope.name, scope.attributes or {}), ScrubbedPart(scope.version or "", {})]
+        )
         if scrubbed is None:
             return scope
         name, version = scrubbed
@@ -118,7 +120,7 @@ class SpanScrubber:
         return SpanParts.emptied(span, replacement("failed"), {SCRUBBED: 1, SCRUBBED_CONTENT: True})
 
 
-def _with_texts(parts: SpanParts, scrubbed: Sequence[Part]) -> SpanParts:
+def _with_texts(parts: SpanParts, scrubbed: Sequence[ScrubbedPart]) -> SpanParts:
     """Put the texts of a span, in the order in which they were given to the scrubber, into its parts."""
     own, message, *rest = scrubbed
     parts.name, parts.attributes = own.text, dict(own.attributes)
@@ -130,5 +132,5 @@ def _with_texts(parts: SpanParts, scrubbed: Sequence[Part]) -> SpanParts:
     return parts
 
 
-def _event(event: Any, part: Part) -> Any:  # noqa: ANN401 # the SDK's Event is deprecated as a name
+def _event(event: Any, part: ScrubbedPart) -> Any:  # noqa: ANN401 # the SDK's Event is deprecated as a name
     return event_with(event, name=part.text, attributes=part.attributes)

@@ -11,7 +11,7 @@ import base64
 import math
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, cast
 
 import msgspec
 from opentelemetry.sdk.resources import Resource
@@ -19,9 +19,7 @@ from opentelemetry.sdk.trace import ReadableSpan, Span
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import Status
 
-from art_otel.spans import Attributes, Value
-
-Json: TypeAlias = dict[str, Any]
+from art_otel.spans import Attributes, JsonObject, Value
 
 MAX_DEPTH: Final = 24
 """Receivers stop at 100 protobuf messages inside each other, which are 32 dicts; deeper values become their repr."""
@@ -65,7 +63,7 @@ class OtlpJsonEncoder:
         return head
 
 
-def _encode(value: Json) -> bytes:
+def _encode(value: JsonObject) -> bytes:
     try:
         return _ENCODER.encode(value)
     except (UnicodeEncodeError, OverflowError, TypeError, ValueError, RecursionError):
@@ -83,8 +81,8 @@ def _writable(value: Any) -> Any:  # noqa: ANN401 # whatever stands in a span
     return value
 
 
-def _body(span: ReadableSpan) -> Json:
-    written: Json = {
+def _body(span: ReadableSpan) -> JsonObject:
+    written: JsonObject = {
         "name": span.name,
         "kind": span.kind.value + 1,
         "attributes": _attributes(span.attributes),
@@ -105,20 +103,20 @@ def _body(span: ReadableSpan) -> Json:
     return written
 
 
-def _scope(scope: InstrumentationScope | None) -> Json:
+def _scope(scope: InstrumentationScope | None) -> JsonObject:
     if scope is None:
         return {}
     return {"name": scope.name, "version": scope.version or ""}
 
 
-def _status(status: Status) -> Json:
-    written: Json = {"code": status.status_code.value} if status.status_code.value else {}
+def _status(status: Status) -> JsonObject:
+    written: JsonObject = {"code": status.status_code.value} if status.status_code.value else {}
     if status.description:
         written["message"] = status.description
     return written
 
 
-def _event(event: Any) -> Json:  # noqa: ANN401 # the SDK's Event is deprecated as a name, not as a thing
+def _event(event: Any) -> JsonObject:  # noqa: ANN401 # the SDK's Event is deprecated as a name, not as a thing
     if not event.attributes and not event.dropped_attributes:
         return {"timeUnixNano": str(event.timestamp), "name": event.name, "attributes": []}
     dropped = event.dropped_attributes
@@ -130,7 +128,7 @@ def _event(event: Any) -> Json:  # noqa: ANN401 # the SDK's Event is deprecated 
     }
 
 
-def _link(link: Any) -> Json:  # noqa: ANN401 # as _event
+def _link(link: Any) -> JsonObject:  # noqa: ANN401 # as _event
     return {
         "traceId": f"{link.context.trace_id:032x}",
         "spanId": f"{link.context.span_id:016x}",
@@ -138,14 +136,14 @@ def _link(link: Any) -> Json:  # noqa: ANN401 # as _event
     }
 
 
-def _attributes(attributes: Mapping[str, Any] | None) -> list[Json]:
+def _attributes(attributes: Mapping[str, Any] | None) -> list[JsonObject]:
     return [
         {"key": name, "value": {"stringValue": value} if type(value) is str else _value(value, MAX_DEPTH)}
         for name, value in as_dict(attributes).items()
     ]
 
 
-def _value(value: Any, depth: int) -> Json:  # noqa: ANN401 # whatever stands in a span
+def _value(value: Any, depth: int) -> JsonObject:  # noqa: ANN401 # whatever stands in a span
     if value is None:
         return {}
     if isinstance(value, bool):
@@ -167,7 +165,7 @@ def _value(value: Any, depth: int) -> Json:  # noqa: ANN401 # whatever stands in
     return {"stringValue": str(value)}
 
 
-def _pairs(pairs: Iterable[tuple[Any, Any]], depth: int) -> list[Json]:
+def _pairs(pairs: Iterable[tuple[Any, Any]], depth: int) -> list[JsonObject]:
     return [{"key": str(name), "value": _value(value, depth)} for name, value in pairs]
 
 

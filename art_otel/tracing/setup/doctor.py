@@ -19,7 +19,7 @@ from art_otel.tracing.autoload import ENABLED, is_sdk_off
 from art_otel.tracing.sdk.rollout_registry import FRAMEWORKS, Framework
 from art_otel.tracing.sdk.span_parts import content_environment
 from art_otel.tracing.setup.clients import BREAKING, BYPASSED, CLIENT_LIBRARIES, OPENAI, ClientLibrary
-from art_otel.tracing.setup.instrument import DISABLED, Installed, installed_instrumentors, is_disabled
+from art_otel.tracing.setup.instrument import DISABLED, InstalledInstrumentor, installed_instrumentors, is_disabled
 from art_otel.tracing.setup.providers import EXPORTERS, entry_points_of, exporter_names
 from art_otel.tracing.setup.settings import DIR, Problem, Settings, read_settings
 
@@ -81,13 +81,13 @@ class Environment:
     settings: Settings
     problems: Sequence[Problem]
     clients: Mapping[str, str]
-    instrumentors: Sequence[Installed]
+    instrumentors: Sequence[InstalledInstrumentor]
     exporters: frozenset[str]
     frameworks: Sequence[Framework]
     has_distro: bool
     probe: Probe
 
-    def of_library(self, library: ClientLibrary) -> list[Installed]:
+    def of_library(self, library: ClientLibrary) -> list[InstalledInstrumentor]:
         """The instrumentors of a client library that take its installed version, the preferred first."""
         return [one for one in self.instrumentors if one.library is library and one.refuses is None]
 
@@ -98,7 +98,7 @@ class Environment:
         return refused or f"none is installed for {library.distribution}"
 
     @property
-    def candidates(self) -> list[Installed]:
+    def candidates(self) -> list[InstalledInstrumentor]:
         """The instrumentors of openai that may be used, the first one first."""
         wanted = self.settings.instrumentor
         return [one for one in self.of_library(OPENAI) if wanted in ("auto", one.kind)]

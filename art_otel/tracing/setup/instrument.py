@@ -43,7 +43,7 @@ _NOTHING: Final = NoOpTracer()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Installed:
+class InstalledInstrumentor:
     """An instrumentor of this environment. `kind` is None for those that a setting cannot name."""
 
     kind: Instrumentor | None
@@ -84,11 +84,11 @@ class Installed:
         return bool(getattr(instance, "is_instrumented_by_opentelemetry", False))
 
 
-def installed_instrumentors() -> list[Installed]:
+def installed_instrumentors() -> list[InstalledInstrumentor]:
     """List the instrumentors of client libraries that are installed, the preferred of each first."""
     kinds: dict[str, Instrumentor] = {module: kind for kind, module in OPENAI_INSTRUMENTORS.items()}
     unique = {entry.value: entry for entry in entry_points(group=GROUP) if entry.name in BY_ENTRY_POINT}
-    installed = [Installed(kind=kinds.get(entry.module), entry_point=entry) for entry in unique.values()]
+    installed = [InstalledInstrumentor(kind=kinds.get(entry.module), entry_point=entry) for entry in unique.values()]
     return sorted(installed, key=lambda one: one.rank)
 
 
@@ -199,7 +199,7 @@ class Instrumentation:
                 started.bypass.undo()
                 started.instrumentor.uninstrument()
 
-    def _start(self, one: Installed, wanted: Instrumentor) -> bool:
+    def _start(self, one: InstalledInstrumentor, wanted: Instrumentor) -> bool:
         self._starting = threading.get_ident()
         provider = _Pausable()
         try:

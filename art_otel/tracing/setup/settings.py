@@ -31,7 +31,7 @@ import msgspec
 from art_otel.live import MAX_AGE, MAX_OPEN
 from art_otel.scrubbing import Scrubbing, SecretMatch
 from art_otel.spool.runs import RUN
-from art_otel.tracing.api.context import Trust
+from art_otel.tracing.api.context import AskVersion, Trust
 from art_otel.tracing.autoload import as_switch
 from art_otel.tracing.internal_errors import warn_once
 
@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 
 Instrumentor: TypeAlias = Literal["auto", "none", "openllmetry", "genai-openai", "openinference", "openai-v2"]
 
-ClosedStreams: TypeAlias = Literal["drop", "train"]
+_ClosedStreams: TypeAlias = Literal["drop", "train"]
+"""As the option of `batches`; no import of its module, which needs numpy."""
 
 _PREFIX: Final = "ART_OTEL_"
 _NO_SETTINGS: Final = frozenset({RUN, "ART_OTEL_RUN_PID"})
@@ -60,10 +61,6 @@ def _text(value: object) -> str | None:
     if not isinstance(value, str) or not value.strip():
         raise ValueError("write a text that is not empty")
     return value
-
-
-AskVersion: TypeAlias = Callable[[str | None], str | None]
-"""Gives the version of the weights that sample now, by the request's model."""
 
 
 def _text_or_function(value: object) -> str | AskVersion | None:
@@ -204,7 +201,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     request_tokens: Annotated[bool, _switch] = False
     policy_version: Annotated[str | AskVersion | None, _text_or_function] = None
     policy_version_header: Annotated[str | None, _text] = None
-    closed_streams: Annotated[ClosedStreams, _one_of(ClosedStreams)] = "drop"
+    closed_streams: Annotated[_ClosedStreams, _one_of(_ClosedStreams)] = "drop"
     """`train` says that the app ends completions by closing their streams."""
     instrumentor: Annotated[Instrumentor, _one_of(Instrumentor)] = "auto"
     # Rollouts
@@ -249,7 +246,7 @@ class Keywords(TypedDict, total=False):
     request_tokens: bool | str
     policy_version: str | Callable[[], str | None] | Callable[[str | None], str | None] | None
     policy_version_header: str | None
-    closed_streams: ClosedStreams
+    closed_streams: _ClosedStreams
     instrumentor: Instrumentor
     # Rollouts
     rollout_spans: str | list[str] | tuple[str, ...]

@@ -6,7 +6,7 @@ If ART is installed, `read_groups` reads the JSONL, and `art_groups` gives traje
 from typing import Final
 
 from art_otel.exporting import Exporter, Format, JsonLines
-from art_otel_art.groups import TrajectoriesConfig, art_groups, encode_trajectories
+from art_otel_art.groups import ArtTrajectoriesConfig, art_groups, encode_trajectories
 from art_otel_art.log import LogConfig, LogFolder, encode_log
 from art_otel_art.read import read_groups
 
@@ -31,7 +31,7 @@ EXPORTER: Final = Exporter(
                 "parameters": "no place in the format",
                 "policy version of each call": "ART has the versions of the first and of the last call",
             },
-            config=TrajectoriesConfig,
+            config=ArtTrajectoriesConfig,
             encode=encode_trajectories,
             view="made tokens",
             carries_images=True,

@@ -15,7 +15,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta
@@ -24,6 +24,7 @@ from art_otel import attributes as names
 from art_otel import batches
 from art_otel.exporting import (
     ExportStats,
+    JsonObject,
     ScoredTrajectory,
     SpillFile,
     Value,
@@ -46,8 +47,6 @@ from art_otel.trajectories import (
     main_history,
 )
 from art_otel_art.read import make_group
-
-JsonObject: TypeAlias = dict[str, Any]
 
 FAILED: Final = "trajectories that did not end well, written as exceptions of their groups"
 UNKNOWN: Final = "histories with messages that were not recorded"
@@ -75,7 +74,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TrajectoriesConfig:
+class ArtTrajectoriesConfig:
     """Options of `trajectories`."""
 
     tool_calls: Annotated[
@@ -87,12 +86,12 @@ class TrajectoriesConfig:
     ] = "keep"
 
 
-class RefusedError(Exception):
+class UngroupedError(Exception):
     """ART has no place for the trajectory; the text is the reason."""
 
 
 def encode_trajectories(
-    items: Iterator[ScoredTrajectory], config: TrajectoriesConfig, stats: ExportStats
+    items: Iterator[ScoredTrajectory], config: ArtTrajectoriesConfig, stats: ExportStats
 ) -> Iterator[JsonObject]:
     """Give a record for each group. Trajectories wait on disk for the rest of their group; memory holds one group."""
     members: dict[GroupKey | int, list[int]] = {}
@@ -100,7 +99,7 @@ def encode_trajectories(
         for number, item in enumerate(items):
             try:
                 field, member = _member(item, config, stats)
-            except RefusedError as error:
+            except UngroupedError as error:
                 stats.trajectories_skipped[str(error)] += 1
                 continue
             members.setdefault(item.trajectory.group_key or number, []).append(number)
@@ -137,7 +136,7 @@ def art_groups(
     items = (
         ScoredTrajectory(trajectory=trajectory, turn_rewards=rewards) for trajectory, rewards in selected.trajectories()
     )
-    records = encode_trajectories(items, TrajectoriesConfig(tool_calls=tool_calls), stats)
+    records = encode_trajectories(items, ArtTrajectoriesConfig(tool_calls=tool_calls), stats)
     groups = [make_group(msgspec.json.decode(msgspec.json.encode(record))) for record in records]
     skipped = Counter(selected.report.trajectories_skipped) + stats.trajectories_skipped
     if skipped:
@@ -156,7 +155,7 @@ def group_fields(group_id: str | None, exceptions: Iterable[msgspec.Raw] = ()) -
     }
 
 
-def _member(item: ScoredTrajectory, config: TrajectoriesConfig, stats: ExportStats) -> tuple[str, JsonObject]:
+def _member(item: ScoredTrajectory, config: ArtTrajectoriesConfig, stats: ExportStats) -> tuple[str, JsonObject]:
     """Return the field of the group that the trajectory belongs to, and what is written there. Raises RefusedError."""
     trajectory = item.trajectory
     if trajectory.status == "ok":
@@ -171,13 +170,13 @@ def _member(item: ScoredTrajectory, config: TrajectoriesConfig, stats: ExportSta
 def _one_reward(item: ScoredTrajectory) -> float:
     """Return the reward that all turns have. Raises RefusedError if there is no such reward."""
     if not item.turn_rewards:
-        raise RefusedError("nothing sampled")
+        raise UngroupedError("nothing sampled")
     rewards = {turn.reward for turn in item.turn_rewards}
     if len(rewards) > 1:
-        raise RefusedError("turns with different rewards, but ART has one per trajectory")
+        raise UngroupedError("turns with different rewards, but ART has one per trajectory")
     (reward,) = rewards
     if reward is None:
-        raise RefusedError(unrewarded(item.trajectory) or "no reward")
+        raise UngroupedError(unrewarded(item.trajectory) or "no reward")
     return reward
 
 
@@ -188,12 +187,12 @@ def art_trajectory(
     trajectory = item.trajectory
     main = main_history(trajectory)
     if main is None:
-        raise RefusedError("nothing sampled")
+        raise UngroupedError("nothing sampled")
     others = [path for path in histories(trajectory) if path.turns != main.turns]
     recorded = [path for path in others if path.messages is not None]
     stats.skipped[UNKNOWN] += len(others) - len(recorded) + (main.messages is None)
     if main.messages is None:
-        raise RefusedError("messages unknown")
+        raise UngroupedError("messages unknown")
     trained = _trained_turns(item, stats)
     main_fields, *additional = [
         _history(trajectory, path, trained, stats, drop_tool_calls=drop_tool_calls) for path in (main, *recorded)

@@ -29,7 +29,7 @@ from art_otel.exporting import ExportStats, ScoredTrajectory, SpillFile, check_p
 from art_otel.runlog import checked_name
 from art_otel.store import check_replaceable, write_part
 from art_otel.trajectories import GroupKey, Trajectory
-from art_otel_art.groups import RefusedError, art_trajectory, group_fields
+from art_otel_art.groups import UngroupedError, art_trajectory, group_fields
 
 NO_SPLIT: Final = "trajectories without a split put into the one of the options"
 NO_STEP: Final = "trajectories without a training step put into the one of the options"
@@ -69,7 +69,7 @@ def encode_log(items: Iterator[ScoredTrajectory], config: LogConfig, stats: Expo
         try:
             _check(trajectory)
             art_json = msgspec.json.encode(art_trajectory(item, trajectory.reward, stats))
-        except RefusedError as error:
+        except UngroupedError as error:
             stats.trajectories_skipped[str(error)] += 1
             continue
         stats.changed[NO_SPLIT] += split is None
@@ -116,13 +116,13 @@ def _check(trajectory: Trajectory) -> None:
     """Raise RefusedError for a trajectory that has no reward or no place in the folder."""
     reason = unrewarded(trajectory)
     if reason is not None:
-        raise RefusedError(reason)
+        raise UngroupedError(reason)
     if trajectory.training_step is not None and trajectory.training_step < 0:
-        raise RefusedError("a training step below 0")
+        raise UngroupedError("a training step below 0")
     try:
         checked_name("split", "train" if trajectory.split is None else trajectory.split)
     except UsageError as error:
-        raise RefusedError("a split that cannot be a folder") from error
+        raise UngroupedError("a split that cannot be a folder") from error
 
 
 def _add_art_columns(rows: Path, records: Iterable[Logged], file: BinaryIO) -> None:

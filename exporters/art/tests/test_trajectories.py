@@ -14,7 +14,7 @@ from art_otel.exporting.exporter import ScoredTrajectory
 from art_otel.testing import trajectories
 from art_otel.trajectories import PolicyVersions, histories
 from art_otel_art import EXPORTER
-from art_otel_art.groups import TrajectoriesConfig, encode_trajectories
+from art_otel_art.groups import ArtTrajectoriesConfig, encode_trajectories
 from tests.data.rollouts import agent_rollouts, assistant, call, rollout, user
 from tests.exporting.golden import check_golden
 from tests.exporting.samples import LOOK_UP, conversation, failed, samples, without_ids
@@ -32,7 +32,7 @@ def encoded(*rollouts, rewards=None, **config) -> tuple[list[dict], ExportStats]
         )
         for one in rollouts
     )
-    groups = encode_trajectories(items, TrajectoriesConfig(**config), stats)
+    groups = encode_trajectories(items, ArtTrajectoriesConfig(**config), stats)
     return [json.loads(json.dumps(group, default=lambda raw: json.loads(bytes(raw)))) for group in groups], stats
 
 

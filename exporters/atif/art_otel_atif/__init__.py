@@ -3,7 +3,7 @@
 from typing import Final
 
 from art_otel.exporting import Exporter, Folder, Format
-from art_otel_atif.documents import TrajectoriesConfig, encode_trajectories
+from art_otel_atif.documents import AtifTrajectoriesConfig, encode_trajectories
 
 __all__ = ["EXPORTER"]
 
@@ -21,7 +21,7 @@ EXPORTER: Final = Exporter(
                 " differently; prompt_token_ids are always those of the prompt that the server saw",
                 "prompt of calls without a completion": "the rest of these calls is in extra.calls_without_completion",
             },
-            config=TrajectoriesConfig,
+            config=AtifTrajectoriesConfig,
             encode=encode_trajectories,
             view="text",
             carries_images=True,

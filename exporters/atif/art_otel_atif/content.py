@@ -12,15 +12,14 @@ import hashlib
 import mimetypes
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Final
 from urllib.parse import urlsplit
 
 import msgspec
 
 from art_otel.calls import Message
+from art_otel.exporting import JsonObject
 from art_otel.trajectories import is_text
-
-JsonObject: TypeAlias = dict[str, Any]
 
 _SUFFIXES: Final = {
     "image/jpeg": "jpg",

@@ -19,10 +19,10 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from art_otel.exporting import NULL_REWARD, ExportStats, ScoredTrajectory, Value, unrewarded
+from art_otel.exporting import NULL_REWARD, ExportStats, JsonObject, ScoredTrajectory, Value, unrewarded
 from art_otel.trajectories import Call, Trajectory, histories, main_history
-from art_otel_atif.content import JsonObject, Media
-from art_otel_atif.steps import Draft, call_facts, drop_empty, history_steps, record_facts
+from art_otel_atif.content import Media
+from art_otel_atif.steps import DocumentDraft, call_facts, drop_empty, history_steps, record_facts
 
 NOTHING_SAMPLED: Final = "nothing sampled"
 OTHER_TOOLS: Final = "histories whose tools changed, written with the tools of all their calls"
@@ -38,7 +38,7 @@ _IN_PROCESS: Final = frozenset({"result", "exception", "children"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TrajectoriesConfig:
+class AtifTrajectoriesConfig:
     """Options of `trajectories`."""
 
     prompt_token_ids: Annotated[
@@ -54,13 +54,13 @@ class TrajectoriesConfig:
 
 
 def encode_trajectories(
-    items: Iterator[ScoredTrajectory], config: TrajectoriesConfig, stats: ExportStats
+    items: Iterator[ScoredTrajectory], config: AtifTrajectoriesConfig, stats: ExportStats
 ) -> Iterator[tuple[str, bytes]]:
     """Give (path below the export, bytes) of each document, after its images and audio."""
     taken: set[str] = set()
     for item in items:
         stem = _file_stem(item.trajectory, taken)
-        draft = Draft(item=item, stats=stats, media=Media(stem=stem), prompt_token_ids=config.prompt_token_ids)
+        draft = DocumentDraft(item=item, stats=stats, media=Media(stem=stem), prompt_token_ids=config.prompt_token_ids)
         document = _document(draft, stem, config.agent_version)
         if document is None:
             stats.trajectories_skipped[NOTHING_SAMPLED] += 1
@@ -71,7 +71,7 @@ def encode_trajectories(
         yield f"{stem}.json", msgspec.json.encode(document) + b"\n"
 
 
-def _document(draft: Draft, trajectory_id: str, agent_version: str) -> JsonObject | None:
+def _document(draft: DocumentDraft, trajectory_id: str, agent_version: str) -> JsonObject | None:
     """Make the document; None if nothing was sampled."""
     trajectory = draft.item.trajectory
     main = main_history(trajectory)
@@ -94,7 +94,7 @@ def _document(draft: Draft, trajectory_id: str, agent_version: str) -> JsonObjec
     return root | ({"subagent_trajectories": embedded} if embedded else {})
 
 
-def _history(draft: Draft, turns: Sequence[int], trajectory_id: str, agent_version: str) -> JsonObject:
+def _history(draft: DocumentDraft, turns: Sequence[int], trajectory_id: str, agent_version: str) -> JsonObject:
     """Make a whole ATIF trajectory of one history. Sums are over the calls that no earlier history has."""
     trajectory = draft.item.trajectory
     calls = list(dict.fromkeys(trajectory.turns[turn].call for turn in turns))

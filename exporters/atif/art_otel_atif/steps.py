@@ -18,9 +18,9 @@ from typing import Any, Final, cast
 import msgspec
 
 from art_otel.calls import CallFacts, Message, ToolCall, Usage
-from art_otel.exporting import ExportStats, ScoredTrajectory
+from art_otel.exporting import ExportStats, JsonObject, ScoredTrajectory
 from art_otel.trajectories import Call, Reward, ToolExecution, Trajectory, Turn, path_to
-from art_otel_atif.content import JsonObject, Media, atif_content
+from art_otel_atif.content import Media, atif_content
 
 NOT_SAMPLED: Final = "assistant messages that were not sampled, marked as copied context"
 UNTRAINED: Final = "completions that must not be trained, marked as copied context"
@@ -40,7 +40,7 @@ _EMPTY: Final[tuple[object, ...]] = (None, (), {})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Draft:
+class DocumentDraft:
     """A document that is being made: what it is of, its files, and what is in it so far.
 
     `first_steps` has the `trajectory_id` and the `step_id` of the first step of each turn that has one. `calls` are the
@@ -55,7 +55,7 @@ class Draft:
     calls: set[int] = field(default_factory=set[int])
 
 
-def history_steps(draft: Draft, turns: Sequence[int], trajectory_id: str) -> list[JsonObject]:
+def history_steps(draft: DocumentDraft, turns: Sequence[int], trajectory_id: str) -> list[JsonObject]:
     """Make the steps of a history: for each turn the messages that its prompt adds, then what it sampled."""
     history = _History(draft)
     for position in turns:
@@ -82,7 +82,7 @@ class _Said:
 class _History:
     """The steps of one history so far; their ids count from 1."""
 
-    def __init__(self, draft: Draft) -> None:
+    def __init__(self, draft: DocumentDraft) -> None:
         self.steps: list[JsonObject] = []
         self._draft = draft
         self._changed = draft.stats.changed
@@ -215,7 +215,7 @@ def _prompt_messages(trajectory: Trajectory, turn: Turn) -> tuple[Message, ...] 
     return tuple([node.message for node in path[len(path_to(trajectory.turns[parent].message_node)) :]])
 
 
-def _step_metrics(turn: Turn, call: Call, draft: Draft) -> JsonObject:
+def _step_metrics(turn: Turn, call: Call, draft: DocumentDraft) -> JsonObject:
     """Give the tokens of a sampled turn, and the usage of its call if no other step has it."""
     usage = (None if turn.call in draft.calls else call.usage) or _NO_USAGE
     prompt = call.prompt_token_ids if draft.prompt_token_ids else None

@@ -4,7 +4,7 @@ import json
 
 from art_otel.exporting import ExportStats, ScoredTrajectory, TurnReward
 from art_otel.trajectories import Trajectory
-from art_otel_atif.documents import TrajectoriesConfig, encode_trajectories
+from art_otel_atif.documents import AtifTrajectoriesConfig, encode_trajectories
 
 
 def encoded(*rollouts: Trajectory, **config) -> tuple[dict[str, bytes], ExportStats]:
@@ -12,7 +12,7 @@ def encoded(*rollouts: Trajectory, **config) -> tuple[dict[str, bytes], ExportSt
     items = (
         ScoredTrajectory(trajectory=one, turn_rewards=(TurnReward(one.reward),) * len(one.turns)) for one in rollouts
     )
-    records = list(encode_trajectories(items, TrajectoriesConfig(**config), stats))
+    records = list(encode_trajectories(items, AtifTrajectoriesConfig(**config), stats))
     files = dict(records)
     assert len(files) == len(records)
     return files, stats

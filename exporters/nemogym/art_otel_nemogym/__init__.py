@@ -3,7 +3,7 @@
 from typing import Final
 
 from art_otel.exporting import Exporter, Format, JsonLines
-from art_otel_nemogym.rollouts import RolloutsConfig, encode_rollouts
+from art_otel_nemogym.rollouts import NemoGymRolloutsConfig, encode_rollouts
 
 EXPORTER: Final = Exporter(
     name="nemogym",
@@ -20,7 +20,7 @@ EXPORTER: Final = Exporter(
                 "logs": "no place in the format",
                 "routed_experts": "NeMo Gym can carry them, but this format does not write them",
             },
-            config=RolloutsConfig,
+            config=NemoGymRolloutsConfig,
             encode=encode_rollouts,
             sink=lambda _: JsonLines(),
         ),

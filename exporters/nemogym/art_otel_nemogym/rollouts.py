@@ -10,7 +10,7 @@ Source: `BaseVerifyResponse` and `NeMoGymResponse` of NeMo Gym 0.4.0.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Any, Final
 
 import numpy as np
 from msgspec import Meta
@@ -20,6 +20,7 @@ from art_otel.exporting import (
     NO_LOGPROBS,
     ExportStats,
     FormatError,
+    JsonObject,
     ScoredTrajectory,
     TokenSequence,
     is_function,
@@ -27,8 +28,6 @@ from art_otel.exporting import (
     text_message,
 )
 from art_otel.trajectories import Call, GroupKey, Trajectory, chat_message
-
-JsonObject: TypeAlias = dict[str, Any]
 
 NO_REWARD: Final = "no reward"
 NO_MESSAGES: Final = "no messages recorded"
@@ -43,7 +42,7 @@ _ASKING: Final = ("user", "system", "developer")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RolloutsConfig:
+class NemoGymRolloutsConfig:
     """Options of `rollouts`."""
 
     agent: Annotated[
@@ -53,7 +52,7 @@ class RolloutsConfig:
 
 
 def encode_rollouts(
-    items: Iterator[ScoredTrajectory], config: RolloutsConfig, stats: ExportStats
+    items: Iterator[ScoredTrajectory], config: NemoGymRolloutsConfig, stats: ExportStats
 ) -> Iterator[JsonObject]:
     """A record for each token history that trains something, has a reward, and whose messages are known."""
     tasks: dict[GroupKey | str, int] = {}

@@ -3,7 +3,7 @@
 from typing import Final
 
 from art_otel.exporting import Exporter, Format, JsonLines
-from art_otel_openai.fine_tuning import PreferenceConfig, SftConfig, encode_preferences, encode_sft
+from art_otel_openai.fine_tuning import OpenAISftConfig, PreferenceConfig, encode_preferences, encode_sft
 
 _NOT_CARRIED: Final = {
     "reward": "the files hold conversations; rewards only choose them",
@@ -28,7 +28,7 @@ EXPORTER: Final = Exporter(
             input="conversations",
             needs="recorded messages",
             not_carried=_NOT_CARRIED,
-            config=SftConfig,
+            config=OpenAISftConfig,
             encode=encode_sft,
             sink=lambda _: JsonLines(),
         ),

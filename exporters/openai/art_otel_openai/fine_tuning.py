@@ -20,6 +20,7 @@ from art_otel.exporting import (
     SAME,
     ExportStats,
     FormatError,
+    JsonObject,
     MessageExample,
     PreferencePair,
     Value,
@@ -27,8 +28,6 @@ from art_otel.exporting import (
     encode_each,
     is_function,
 )
-
-JsonObject: TypeAlias = dict[str, Any]
 
 NO_REASONING: Final = "reasoning left out of messages"
 NO_NAME: Final = "name left out of tool messages"
@@ -52,7 +51,7 @@ ParallelToolCalls: TypeAlias = Annotated[
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SftConfig:
+class OpenAISftConfig:
     """Options of `sft`."""
 
     parallel_tool_calls: ParallelToolCalls = None
@@ -72,7 +71,7 @@ class PreferenceConfig:
     ] = "truncate"
 
 
-def encode_sft(items: Iterator[MessageExample], config: SftConfig, stats: ExportStats) -> Iterator[JsonObject]:
+def encode_sft(items: Iterator[MessageExample], config: OpenAISftConfig, stats: ExportStats) -> Iterator[JsonObject]:
     """Give a line for each example: `messages`, with `weight` on those of the assistant, and `tools`."""
     return encode_each(items, lambda example: _sft(example, config, stats), stats)
 
@@ -84,7 +83,7 @@ def encode_preferences(
     return encode_each(items, lambda pair: _preference(pair, config, stats), stats)
 
 
-def _sft(example: MessageExample, config: SftConfig, stats: ExportStats) -> JsonObject:
+def _sft(example: MessageExample, config: OpenAISftConfig, stats: ExportStats) -> JsonObject:
     messages = [_message(message, stats) for message in example.messages]
     if messages[-1]["role"] != "assistant":
         raise FormatError("the last message is not the assistant's")

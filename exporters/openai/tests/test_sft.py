@@ -13,7 +13,7 @@ from art_otel.data.sft import message_batches
 from art_otel.exporting import ExportStats, export
 from art_otel.testing import trajectories
 from art_otel_openai import EXPORTER
-from art_otel_openai.fine_tuning import SftConfig, encode_sft
+from art_otel_openai.fine_tuning import OpenAISftConfig, encode_sft
 from tests.data.rollouts import agent_rollouts, answer, assistant, call, chat, looking, rollout, user
 from tests.exporting.golden import check_golden
 from tests.exporting.openai_types import check_messages, check_tools
@@ -26,7 +26,7 @@ LOOK = {"type": "function", "function": {"name": "look"}}
 def encoded(*rollouts, **config) -> tuple[list[dict], ExportStats]:
     stats = ExportStats()
     examples = message_batches(rollouts, allow_incomplete=True, status=("ok", "error")).examples()
-    return list(encode_sft(examples, SftConfig(**config), stats)), stats
+    return list(encode_sft(examples, OpenAISftConfig(**config), stats)), stats
 
 
 def check_line(line: dict) -> None:

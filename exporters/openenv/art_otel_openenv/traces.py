@@ -9,15 +9,13 @@ Source: `TrainingTrace`, `TrainingTurn` and `validate_training_turn` of openenv.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 import numpy as np
 from msgspec import structs
 
-from art_otel.exporting import NO_LOGPROBS, ExportStats, ScoredTrajectory, TokenSequence, sequences_of
+from art_otel.exporting import NO_LOGPROBS, ExportStats, JsonObject, ScoredTrajectory, TokenSequence, sequences_of
 from art_otel.trajectories import CompletionSpan, Trajectory, chat_message, version_of
-
-JsonObject: TypeAlias = dict[str, Any]
 
 NO_PROMPT: Final = "completions without a prompt before them"
 IMPOSSIBLE: Final = "completions with a logprob that is infinite or above 0"

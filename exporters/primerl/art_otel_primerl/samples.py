@@ -9,15 +9,13 @@ Source: `TrainingSample` and `prepare_sample` of prime-rl 0.8, `SamplingMask` of
 import base64
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Final
 
 import numpy as np
 from msgspec import Meta
 
-from art_otel.exporting import ExportStats, ScoredTrajectory, TokenSequence, scored, sequences_of
+from art_otel.exporting import ExportStats, JsonObject, ScoredTrajectory, TokenSequence, scored, sequences_of
 from art_otel.trajectories import Trajectory
-
-JsonObject: TypeAlias = dict[str, Any]
 
 SOME_EXPERTS: Final = "sequences without experts, because those of some tokens are unknown"
 NOTHING_LEFT: Final = "sequences that train nothing"

@@ -7,7 +7,7 @@ from typing import Final
 
 from art_otel.exporting import Exporter, Format, JsonLines
 from art_otel_skyrl.read import generator_output, read_rollouts
-from art_otel_skyrl.rollouts import RolloutsConfig, encode_rollouts
+from art_otel_skyrl.rollouts import SkyRLRolloutsConfig, encode_rollouts
 
 __all__ = ["EXPORTER", "generator_output", "read_rollouts"]
 
@@ -28,7 +28,7 @@ EXPORTER: Final = Exporter(
                 "logs": "no place in the format",
                 "routed_experts": "SkyRL can replay them, but this format does not write them",
             },
-            config=RolloutsConfig,
+            config=SkyRLRolloutsConfig,
             encode=encode_rollouts,
             sink=lambda _: JsonLines(),
         ),

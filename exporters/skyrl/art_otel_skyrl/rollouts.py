@@ -28,7 +28,7 @@ _STOPPED: Final = ("stop", "tool_calls", "function_call")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RolloutsConfig:
+class SkyRLRolloutsConfig:
     """Options of `rollouts`."""
 
     reward_at: Annotated[
@@ -41,7 +41,7 @@ class RolloutsConfig:
 
 
 def encode_rollouts(
-    items: Iterator[ScoredTrajectory], config: RolloutsConfig, stats: ExportStats
+    items: Iterator[ScoredTrajectory], config: SkyRLRolloutsConfig, stats: ExportStats
 ) -> Iterator[JsonObject]:
     """Yield a record for each token history that trains something and has a reward."""
     instances = _Instances()
@@ -75,18 +75,18 @@ class _Instances:
         return {"instance_id": instance, "repetition_id": repetition}
 
 
-def _problem(sequence: TokenSequence, config: RolloutsConfig) -> str | None:
+def _problem(sequence: TokenSequence, config: SkyRLRolloutsConfig) -> str | None:
     """Why SkyRL does not take a sequence. It has no place for a response without a prompt or an unknown reward."""
     if sequence.completions[0].start == 0:
         return NO_PROMPT
     return NO_REWARD if None in _rewards(sequence, config) else None
 
 
-def _rewards(sequence: TokenSequence, config: RolloutsConfig) -> tuple[float | None, ...]:
+def _rewards(sequence: TokenSequence, config: SkyRLRolloutsConfig) -> tuple[float | None, ...]:
     return sequence.rewards if config.reward_at == "completions" else sequence.rewards[-1:]
 
 
-def _record(sequence: TokenSequence, trajectory: Trajectory, config: RolloutsConfig) -> JsonObject:
+def _record(sequence: TokenSequence, trajectory: Trajectory, config: SkyRLRolloutsConfig) -> JsonObject:
     start, end = sequence.completions[0].start, sequence.completions[-1].end
     logprobs = sequence.logprobs[start:end]
     return {

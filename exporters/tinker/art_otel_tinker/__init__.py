@@ -8,7 +8,7 @@ from typing import Final
 
 from art_otel.exporting import Exporter, Format, JsonLines
 from art_otel_tinker.datums import DatumsConfig, encode_datums, read_datums
-from art_otel_tinker.rollouts import IterationFolders, RolloutsConfig, encode_rollouts
+from art_otel_tinker.rollouts import IterationFolders, TinkerRolloutsConfig, encode_rollouts
 
 __all__ = ["EXPORTER", "read_datums"]
 
@@ -47,7 +47,7 @@ EXPORTER: Final = Exporter(
                 "usage": "no place in the format; ob_len and ac_len are the numbers of token ids",
                 "final observation": "what follows the last completion is not recorded; final_ob_len is null",
             },
-            config=RolloutsConfig,
+            config=TinkerRolloutsConfig,
             encode=encode_rollouts,
             carries_images=True,
             sink=lambda _: IterationFolders(),

@@ -13,13 +13,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 
-from art_otel.exporting import ExportStats, TokenSequence, scored
-
-JsonObject: TypeAlias = dict[str, Any]
+from art_otel.exporting import ExportStats, JsonObject, TokenSequence, scored
 
 NOTHING_LEFT: Final = "sequences that train nothing"
 FIRST: Final = "first tokens of sequences, not trained because no token stands before them"

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeAlias, cast
+from typing import Annotated, Final, cast
 
 import msgspec
 from msgspec import Meta
@@ -24,6 +24,7 @@ from art_otel.exporting import (
     NULL_REWARD,
     ExportStats,
     Folder,
+    JsonObject,
     ScoredTrajectory,
     SpillFile,
     Value,
@@ -41,8 +42,6 @@ from art_otel.trajectories import (
     rollout_traces,
 )
 
-JsonObject: TypeAlias = dict[str, Any]
-
 NO_SPLIT: Final = "trajectories without a split, put into the split of the option"
 NO_STEP: Final = "trajectories without a training step, put into the iteration of the option"
 
@@ -59,7 +58,7 @@ _STEP_FIELDS: Final = ("metrics", "logs")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RolloutsConfig:
+class TinkerRolloutsConfig:
     """Options of `rollouts`."""
 
     split: Annotated[str, Meta(description="the split of trajectories that have none")] = "train"
@@ -73,7 +72,7 @@ class RolloutsConfig:
 
 
 def encode_rollouts(
-    items: Iterator[ScoredTrajectory], config: RolloutsConfig, stats: ExportStats
+    items: Iterator[ScoredTrajectory], config: TinkerRolloutsConfig, stats: ExportStats
 ) -> Iterator[tuple[str, bytes]]:
     """Yield the file and the JSON line of each trajectory's record."""
     numbers = _Numbers()

@@ -16,7 +16,7 @@ from typing import Annotated, Final, Literal, NamedTuple, TypeAlias
 from msgspec import Meta
 
 from art_otel.exporting import whole_file
-from art_otel_trinity.experiences import Experience, ExperiencesConfig
+from art_otel_trinity.experiences import ExperiencesConfig, TrinityExperience
 from art_otel_trinity.payloads import to_bytes
 
 Release: TypeAlias = Literal["0.6", "0.5"]
@@ -45,7 +45,7 @@ class DatabaseFile:
     config: DatabaseConfig
     suffix: str = ".db"
 
-    def write(self, records: Iterator[Experience], out: Path) -> tuple[int, tuple[Path, ...]]:
+    def write(self, records: Iterator[TrinityExperience], out: Path) -> tuple[int, tuple[Path, ...]]:
         """Write the rows."""
         table, layout = self.config.table, _LAYOUTS[self.config.release]
         with whole_file(out) as file, closing(sqlite3.connect(file.name, isolation_level=None)) as database:
@@ -60,7 +60,7 @@ class DatabaseFile:
         return count, (out,)
 
 
-def _insert(database: sqlite3.Connection, rows: list[str], records: Iterator[Experience]) -> int:
+def _insert(database: sqlite3.Connection, rows: list[str], records: Iterator[TrinityExperience]) -> int:
     """Execute the statements of `rows` for each record. Return the number of records."""
     number = 0
     for number, record in enumerate(records, start=1):

@@ -1,4 +1,4 @@
-"""Experiences: trajectories as what Trinity-RFT's `Experience` holds, without Trinity or torch.
+"""Experiences: trajectories as what Trinity-RFT's `TrinityExperience` holds, without Trinity or torch.
 
 Invariant: each completion of a trajectory that has tokens is under the action mask of exactly one experience, or it is
 counted with the reason. Tokens before `prompt_length` are what the server saw, and those under the action mask what it
@@ -29,7 +29,7 @@ from art_otel.exporting import (
 )
 from art_otel.trajectories import CompletionSpan, Trajectory, chat_message, version_of
 
-Task: TypeAlias = tuple[int | str, str]
+TrinityTask: TypeAlias = tuple[int | str, str]
 """Batch and name of a task. Trinity compares the runs of a task."""
 
 NONE_SCORED: Final = "no logprobs"
@@ -80,7 +80,7 @@ class Eid:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Experience:
+class TrinityExperience:
     """One piece to train on.
 
     `tokens` has shape (tokens,), the other arrays (response,). `messages` are the prompt and the last sampled message,
@@ -105,7 +105,7 @@ class Experience:
 
 def encode_experiences(
     items: Iterator[ScoredTrajectory], config: ExperiencesConfig, stats: ExportStats
-) -> Iterator[Experience]:
+) -> Iterator[TrinityExperience]:
     """Yield the experiences of one trajectory after the other."""
     for experiences in encode_runs(items, config, stats):
         yield from experiences
@@ -113,9 +113,9 @@ def encode_experiences(
 
 def encode_runs(
     items: Iterator[ScoredTrajectory], config: ExperiencesConfig, stats: ExportStats
-) -> Iterator[list[Experience]]:
+) -> Iterator[list[TrinityExperience]]:
     """Yield the experiences of each trajectory, which is a run of a task; the runs of a task are counted from 0."""
-    counts = Counter[Task]()
+    counts = Counter[TrinityTask]()
     for item in items:
         task = _task(item.trajectory)
         yield _experiences(item, _Run(*task, counts[task]), config, stats)
@@ -137,7 +137,7 @@ class _Piece:
     rewards: Sequence[float | None]
 
 
-def _task(trajectory: Trajectory) -> Task:
+def _task(trajectory: Trajectory) -> TrinityTask:
     """The task of a trajectory. Without a group, each attempt is a task of its own."""
     # Trinity's own word for no batch is "".
     batch = "" if trajectory.training_step is None else trajectory.training_step
@@ -146,7 +146,9 @@ def _task(trajectory: Trajectory) -> Task:
     return batch, group_name(trajectory.group_key._replace(training_step=None))  # the step is the batch
 
 
-def _experiences(item: ScoredTrajectory, run: _Run, config: ExperiencesConfig, stats: ExportStats) -> list[Experience]:
+def _experiences(
+    item: ScoredTrajectory, run: _Run, config: ExperiencesConfig, stats: ExportStats
+) -> list[TrinityExperience]:
     """The experiences of a run, by the last turn that each trains."""
     sequences = sequences_of(item, stats, max_tokens=config.max_tokens, token_rewards=config.token_rewards)
     kept = [
@@ -177,7 +179,7 @@ def _steps(trajectory: Trajectory, pieces: Sequence[_Piece]) -> Sequence[int]:
     return recorded if len(recorded) == len(steps) else range(len(steps))
 
 
-def _experience(trajectory: Trajectory, piece: _Piece, run: _Run, step: int, stats: ExportStats) -> Experience:
+def _experience(trajectory: Trajectory, piece: _Piece, run: _Run, step: int, stats: ExportStats) -> TrinityExperience:
     sequence, last = piece.sequence, piece.completions[-1]
     response = slice(piece.completions[0].start, last.end)
     turn = trajectory.turns[last.turn]
@@ -190,7 +192,7 @@ def _experience(trajectory: Trajectory, piece: _Piece, run: _Run, step: int, sta
     logprobs = sequence.logprobs[response]
     # The span that sampled the last token; the further choices of a call need names of their own.
     suffix = f"{call.span_id}.{turn.choice}" if turn.choice else call.span_id
-    return Experience(
+    return TrinityExperience(
         eid=Eid(batch=run.batch, task=run.task, run=run.number, step=step, suffix=suffix),
         tokens=sequence.input_ids[: last.end],
         prompt_length=response.start,

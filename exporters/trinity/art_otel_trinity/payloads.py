@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import save
 
 from art_otel.exporting import ExportStats, ScoredTrajectory, SpillFile
-from art_otel_trinity.experiences import Experience, ExperiencesConfig, Task, encode_runs
+from art_otel_trinity.experiences import ExperiencesConfig, TrinityExperience, TrinityTask, encode_runs
 
 _NAME: Final = "payloads/{:06d}.trxp"
 _MAGIC: Final = b"TRXP"
@@ -36,8 +36,8 @@ def encode_payloads(
 
     Experiences wait on disk. Only those of one task are in memory.
     """
-    tasks: dict[Task, list[int]] = {}
-    with SpillFile[list[Experience]]() as spilled:
+    tasks: dict[TrinityTask, list[int]] = {}
+    with SpillFile[list[TrinityExperience]]() as spilled:
         for number, experiences in enumerate(encode_runs(items, config, stats)):
             if experiences:
                 eid = experiences[0].eid
@@ -47,7 +47,7 @@ def encode_payloads(
             yield _NAME.format(task_number), to_bytes([one for number in numbers for one in spilled[number]])
 
 
-def to_bytes(experiences: Sequence[Experience]) -> bytes:
+def to_bytes(experiences: Sequence[TrinityExperience]) -> bytes:
     """The payload of the experiences, in their order."""
     items = [_item(experience) for experience in experiences]
     fields = _pickled({"version": _VERSION, "num_items": len(items), "items": items})
@@ -55,7 +55,7 @@ def to_bytes(experiences: Sequence[Experience]) -> bytes:
     return _MAGIC + struct.pack("<BQQ", _VERSION, len(fields), len(arrays)) + fields + arrays
 
 
-def _item(experience: Experience) -> dict[str, Any]:
+def _item(experience: TrinityExperience) -> dict[str, Any]:
     return {
         "eid": asdict(experience.eid),
         **{name: getattr(experience, name) for name in _FIELDS},
@@ -66,7 +66,7 @@ def _item(experience: Experience) -> dict[str, Any]:
     }
 
 
-def _arrays(position: int, experience: Experience) -> Iterator[tuple[str, NDArray[Any]]]:
+def _arrays(position: int, experience: TrinityExperience) -> Iterator[tuple[str, NDArray[Any]]]:
     for name in _ARRAYS:
         array: NDArray[Any] | None = getattr(experience, name)
         if array is not None:

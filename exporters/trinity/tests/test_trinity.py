@@ -14,7 +14,7 @@ from art_otel import batches
 from art_otel.exporting import ExportStats, ScoredTrajectory, export
 from art_otel_trinity import EXPORTER
 from art_otel_trinity.database import DatabaseConfig
-from art_otel_trinity.experiences import Experience, ExperiencesConfig, encode_experiences
+from art_otel_trinity.experiences import ExperiencesConfig, TrinityExperience, encode_experiences
 from tests.exporting.samples import branching, completion_ids, conversation, group, looking, said
 from tests.trainers.environment import trainer_python
 
@@ -41,13 +41,13 @@ def rollouts():
     return [first, other, second, branching(), third]
 
 
-def ours(config) -> list[Experience]:
+def ours(config) -> list[TrinityExperience]:
     stream = batches(rollouts(), advantage="grpo_sample")
     items = [ScoredTrajectory(trajectory=one, turn_rewards=rewards) for one, rewards in stream.trajectories()]
     return list(encode_experiences(iter(items), config, ExportStats()))
 
 
-def told(one: Experience) -> dict:
+def told(one: TrinityExperience) -> dict:
     """Our experience in the words of the script."""
     arrays = {name: getattr(one, name) for name in ("tokens", "action_mask", *FLOATS)}
     arrays["returns"] = one.advantages

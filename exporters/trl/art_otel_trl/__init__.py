@@ -4,7 +4,7 @@ from typing import Final
 
 from art_otel.exporting import Exporter, Format
 from art_otel_trl.conversations import DPO, ChatConfig, DpoConfig, chat_file, encode_chat, encode_dpo
-from art_otel_trl.tokens import GRPO, SFT, GrpoConfig, SftConfig, encode_grpo, encode_sft
+from art_otel_trl.tokens import GRPO, SFT, GrpoConfig, TrlSftConfig, encode_grpo, encode_sft
 
 _NEVER: Final = {
     "rewards": "TRL takes one number a row, or none",
@@ -29,7 +29,7 @@ EXPORTER: Final = Exporter(
             input="sequences",
             needs="token ids",
             not_carried=_TOKENS | {"logprobs": "SFT takes none"},
-            config=SftConfig,
+            config=TrlSftConfig,
             encode=encode_sft,
             sink=lambda _: SFT,
             imitates=True,

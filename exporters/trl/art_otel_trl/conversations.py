@@ -25,17 +25,16 @@ from art_otel.exporting import (
     SAME,
     ExportStats,
     FormatError,
+    JsonObject,
     MessageExample,
     ParquetFile,
     PreferencePair,
+    Row,
     Value,
     answers,
     encode_each,
     text_message,
 )
-
-Row: TypeAlias = dict[str, Any]
-Message: TypeAlias = dict[str, Any]
 
 END_CUT: Final = "messages behind the last trained one cut"
 TRAINED_TOO: Final = "conversations in which TRL trains answers that are not trained here"
@@ -130,7 +129,7 @@ def _dpo(pair: PreferencePair, config: DpoConfig, stats: ExportStats) -> Row:
     }
 
 
-def _side(side: Sequence[Message], config: DpoConfig, stats: ExportStats) -> list[Message]:
+def _side(side: Sequence[JsonObject], config: DpoConfig, stats: ExportStats) -> list[JsonObject]:
     """One side of a pair. It begins with what the policy sampled."""
     kept = answers(side, config.later_messages, stats)
     if any(message["role"] != "assistant" for message in kept):
@@ -139,10 +138,10 @@ def _side(side: Sequence[Message], config: DpoConfig, stats: ExportStats) -> lis
 
 
 def _template_messages(
-    messages: Sequence[Message], config: ChatConfig | DpoConfig, stats: ExportStats
-) -> list[Message]:
+    messages: Sequence[JsonObject], config: ChatConfig | DpoConfig, stats: ExportStats
+) -> list[JsonObject]:
     """OpenAI's chat messages as a chat template takes them. Raises FormatError if one is more than text."""
-    converted: list[Message] = []
+    converted: list[JsonObject] = []
     for message in messages:
         plain = text_message(message, stats)
         if "tool_calls" in plain and config.tool_arguments == "object":
@@ -151,7 +150,7 @@ def _template_messages(
     return converted
 
 
-def _with_object(call: Mapping[str, Any], stats: ExportStats) -> Message:
+def _with_object(call: Mapping[str, Any], stats: ExportStats) -> JsonObject:
     function = call["function"]
     parsed = _object(function["arguments"])
     if parsed is None:
@@ -160,13 +159,13 @@ def _with_object(call: Mapping[str, Any], stats: ExportStats) -> Message:
     return {**call, "function": {**function, "arguments": parsed}}
 
 
-def _object(arguments: str) -> Message | None:
+def _object(arguments: str) -> JsonObject | None:
     """The JSON object in the text. None if it is none, or if the JSON reader of `datasets` would refuse it."""
     if not arguments.strip():
         return {}
     try:
         value: object = msgspec.json.decode(arguments)
-        return cast(Message, value) if isinstance(value, dict) and _is_plain(cast(object, value)) else None
+        return cast(JsonObject, value) if isinstance(value, dict) and _is_plain(cast(object, value)) else None
     except (msgspec.DecodeError, RecursionError):
         return None
 
@@ -186,7 +185,7 @@ def _tools(tools: Sequence[Value] | None) -> str | None:
     return json.dumps(tools, ensure_ascii=False) if tools else None
 
 
-def _json(messages: Sequence[Message]) -> str:
+def _json(messages: Sequence[JsonObject]) -> str:
     return json.dumps(messages, ensure_ascii=False)
 
 

@@ -29,9 +29,9 @@ import pyarrow.parquet as pq
 import art_otel
 from art_otel import Trajectory
 from art_otel.errors import UsageError
-from art_otel.exporting import group_name
+from art_otel.exporting import Row, group_name
 from art_otel.trajectories import GroupKey
-from art_otel_trl.tokens import NO_PROMPT, Row, grpo_row
+from art_otel_trl.tokens import NO_PROMPT, grpo_row
 
 logger = logging.getLogger(__name__)
 

@@ -13,14 +13,12 @@ Sources: `SFTTrainer` on a dataset with `input_ids` and `labels`; `rollout_func`
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
-from art_otel.exporting import ExportStats, ParquetFile, TokenSequence
-
-Row: TypeAlias = dict[str, Any]
+from art_otel.exporting import ExportStats, ParquetFile, Row, TokenSequence
 
 NOT_TRAINED: Final = -100
 """The label of a token that is not trained."""
@@ -32,7 +30,7 @@ END_CUT: Final = "tokens behind the last trained completion cut"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SftConfig:
+class TrlSftConfig:
     """`sft` has no options."""
 
 
@@ -41,7 +39,7 @@ class GrpoConfig:
     """`grpo` has no options."""
 
 
-def encode_sft(items: Iterator[TokenSequence], _config: SftConfig, stats: ExportStats) -> Iterator[Row]:
+def encode_sft(items: Iterator[TokenSequence], _config: TrlSftConfig, stats: ExportStats) -> Iterator[Row]:
     """Yield a row for each sequence: `input_ids`, and `labels`, which are -100 for what is not trained."""
     for sequence in items:
         if not sequence.loss_mask[1:].any():

@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from art_otel.errors import UsageError
+from art_otel.exporting import Row
 from art_otel_trl.rollouts import LiveRollouts
 from art_otel_trl.tokens import Row
 

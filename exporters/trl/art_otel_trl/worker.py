@@ -36,7 +36,7 @@ PlayGroup: TypeAlias = Callable[[Any], Awaitable[Sequence[Trajectory]]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Sample:
+class TrlSample:
     """A row of AsyncGRPOTrainer, with the fields of its `RolloutSample`. Arrays have the shape (tokens,).
 
     `completion_mask` is 1 for the tokens that are trained with the `advantage`. `old_log_probs` are 0.0 elsewhere.
@@ -74,7 +74,7 @@ class RolloutWorker:
         advantage: AdvantageName | Advantage = "grpo",
         allow_incomplete: bool | Iterable[str] = False,
     ) -> None:
-        self.rollout_buffer: queue.Queue[Sample] = queue.Queue()
+        self.rollout_buffer: queue.Queue[TrlSample] = queue.Queue()
         self.metrics_queue: queue.Queue[dict[str, float]] = queue.Queue()
         self.skipped: Counter[str] = Counter()
         self._play = play
@@ -149,7 +149,7 @@ class RolloutWorker:
                 self.rollout_buffer.put(sample)
             self._heartbeat = time.monotonic()
 
-    def _samples(self, played: Sequence[Trajectory], number: int, version: int) -> Iterator[Sample]:
+    def _samples(self, played: Sequence[Trajectory], number: int, version: int) -> Iterator[TrlSample]:
         """The rows of a group."""
         group = TrajectoryGroup(group_id=str(number), trajectories=list(played))
         batches = art_otel.batches(group, advantage=self._advantage, allow_incomplete=self._allow_incomplete)
@@ -158,7 +158,7 @@ class RolloutWorker:
             kept = scored(sequence, stats)
             if kept is None or kept.advantages is None:
                 continue
-            yield Sample(
+            yield TrlSample(
                 input_ids=kept.input_ids.astype(np.int64),
                 completion_mask=kept.loss_mask.astype(np.int64),
                 old_log_probs=kept.logprobs,

@@ -23,7 +23,7 @@ from art_otel_trl.tokens import (
     NO_PROMPT,
     ONLY_FIRST,
     GrpoConfig,
-    SftConfig,
+    TrlSftConfig,
     encode_grpo,
     encode_sft,
 )
@@ -53,7 +53,7 @@ def sequences(*rollouts) -> list:
 
 def sft(*rollouts) -> tuple[list[dict], ExportStats]:
     stats = ExportStats()
-    return list(encode_sft(iter(sequences(*rollouts)), SftConfig(), stats)), stats
+    return list(encode_sft(iter(sequences(*rollouts)), TrlSftConfig(), stats)), stats
 
 
 def grpo(*rollouts) -> tuple[list[dict], ExportStats]:

@@ -15,7 +15,7 @@ import pytest
 import art_otel
 from art_otel.errors import UsageError
 from art_otel.exporting import NO_LOGPROBS
-from art_otel_trl.worker import RolloutWorker, Sample
+from art_otel_trl.worker import RolloutWorker, TrlSample
 from tests.exporting.samples import branching, failed, group, without_ids, without_logprobs
 from tests.exporting.tokenizer import saved_tokenizer
 from tests.trainers.environment import trainer_python
@@ -31,7 +31,7 @@ def sampled_tokens() -> list[int]:
     return [token for turn in turns if turn.token_ids is not None for token in turn.token_ids.tolist()]
 
 
-def rows_of_groups(worker: RolloutWorker, rows: int) -> list[Sample]:
+def rows_of_groups(worker: RolloutWorker, rows: int) -> list[TrlSample]:
     worker.start()
     try:
         return [worker.rollout_buffer.get(timeout=30) for _ in range(rows)]

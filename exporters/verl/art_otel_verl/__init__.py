@@ -3,8 +3,8 @@
 from typing import Final
 
 from art_otel.exporting import Exporter, Format
-from art_otel_verl.conversations import PROMPTS, SFT, PromptsConfig, SftConfig, encode_prompts, encode_sft
-from art_otel_verl.rollouts import ROLLOUTS, RolloutsConfig, encode_rollouts
+from art_otel_verl.conversations import PROMPTS, SFT, PromptsConfig, VerlSftConfig, encode_prompts, encode_sft
+from art_otel_verl.rollouts import ROLLOUTS, VerlRolloutsConfig, encode_rollouts
 
 _NEVER: Final = {
     "metrics": "no place in the format",
@@ -28,7 +28,7 @@ EXPORTER: Final = Exporter(
             input="conversations",
             needs="recorded messages",
             not_carried=_CHAT,
-            config=SftConfig,
+            config=VerlSftConfig,
             encode=encode_sft,
             sink=lambda _: SFT,
         ),
@@ -38,7 +38,7 @@ EXPORTER: Final = Exporter(
             input="trajectories",
             needs="token ids, prompts of one token or more, and rewards",
             not_carried=_NEVER | {"tools": "the ids hold what the policy saw of them"},
-            config=RolloutsConfig,
+            config=VerlRolloutsConfig,
             encode=encode_rollouts,
             sink=lambda _: ROLLOUTS,
             advantage="grpo_sample",

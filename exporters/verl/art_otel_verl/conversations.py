@@ -13,7 +13,7 @@ Sources: `MultiTurnSFTDataset` and `RLHFDataset` of verl 0.9.1.
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, TypeAlias, cast
+from typing import Annotated, Any, Final, cast
 
 import msgspec
 import pyarrow as pa
@@ -25,13 +25,12 @@ from art_otel.exporting import (
     FormatError,
     MessageExample,
     ParquetFile,
+    Row,
     ScoredTrajectory,
     encode_each,
     text_message,
 )
 from art_otel.trajectories import Trajectory, chat_message
-
-Row: TypeAlias = dict[str, Any]
 
 END_CUT: Final = "messages behind the last trained one cut"
 NO_PROMPT: Final = "no prompt recorded"
@@ -40,7 +39,7 @@ SAME_GROUP: Final = "the prompt of its group is there already"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SftConfig:
+class VerlSftConfig:
     """`sft` has no options."""
 
 
@@ -56,7 +55,7 @@ class PromptsConfig:
     )
 
 
-def encode_sft(items: Iterator[MessageExample], _config: SftConfig, stats: ExportStats) -> Iterator[Row]:
+def encode_sft(items: Iterator[MessageExample], _config: VerlSftConfig, stats: ExportStats) -> Iterator[Row]:
     """Yield a row for each example: `messages`, each with `train` (null if it is not the assistant's), and `tools`."""
     return encode_each(items, lambda example: _sft(example, stats), stats)
 

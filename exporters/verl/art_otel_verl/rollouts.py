@@ -62,7 +62,7 @@ _NAMES: Final = ("uid", "rollout_id", "policy_version")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RolloutsConfig:
+class VerlRolloutsConfig:
     """Options of `rollouts`."""
 
     reward_at: Annotated[
@@ -77,7 +77,7 @@ class RolloutsConfig:
     ] = None
 
 
-def encode_rollouts(items: Iterator[ScoredTrajectory], config: RolloutsConfig, stats: ExportStats) -> Iterator[Row]:
+def encode_rollouts(items: Iterator[ScoredTrajectory], config: VerlRolloutsConfig, stats: ExportStats) -> Iterator[Row]:
     """Yield a row for each token history that trains something."""
     for item in items:
         key = item.trajectory.group_key
@@ -94,7 +94,7 @@ def encode_rollouts(items: Iterator[ScoredTrajectory], config: RolloutsConfig, s
             yield _row(sequence, config, uid)
 
 
-def _row(sequence: TokenSequence, config: RolloutsConfig, uid: str) -> Row:
+def _row(sequence: TokenSequence, config: VerlRolloutsConfig, uid: str) -> Row:
     start, end = sequence.completions[0].start, sequence.completions[-1].end
     logprobs, scores = sequence.logprobs[start:end], _scores(sequence, config)
     return {
@@ -110,7 +110,7 @@ def _row(sequence: TokenSequence, config: RolloutsConfig, uid: str) -> Row:
     }
 
 
-def _scores(sequence: TokenSequence, config: RolloutsConfig) -> NDArray[np.float64] | None:
+def _scores(sequence: TokenSequence, config: VerlRolloutsConfig) -> NDArray[np.float64] | None:
     """The reward of each token, None if a reward is unknown. Shape: (tokens,)."""
     rewarded = range(len(sequence.completions)) if config.reward_at == "completions" else [-1]
     scores = np.zeros(len(sequence)) if sequence.token_rewards is None else sequence.token_rewards.astype(np.float64)

@@ -20,7 +20,7 @@ from art_otel_verl.conversations import (
     SAME_GROUP,
     TOOL_CALLS,
     PromptsConfig,
-    SftConfig,
+    VerlSftConfig,
     encode_prompts,
     encode_sft,
     template_message,
@@ -38,7 +38,7 @@ any_rollouts = st.lists(trajectories(), max_size=3) | agent_rollouts()
 def sft(*rollouts) -> tuple[list[dict], ExportStats]:
     stats = ExportStats()
     examples = message_batches(rollouts, **EVERY).examples()
-    return list(encode_sft(examples, SftConfig(), stats)), stats
+    return list(encode_sft(examples, VerlSftConfig(), stats)), stats
 
 
 def prompts(*rollouts, **config) -> tuple[list[dict], ExportStats]:

@@ -5,14 +5,7 @@ from opentelemetry import trace
 
 from art_otel.tracing.openai import install, uninstall
 from tests.tracing.openai.instrumented import INSTRUMENTORS, Instrumented, instrumented
-from tests.tracing.server import ModelServer
 from tests.tracing.setup.programs import NO_CERTIFICATES
-
-
-@pytest.fixture(scope="session")
-def server(tmp_path_factory):
-    with ModelServer(tmp_path_factory.mktemp("server")) as running:
-        yield running
 
 
 @pytest.fixture(params=sorted(INSTRUMENTORS))

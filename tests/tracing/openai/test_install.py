@@ -161,9 +161,9 @@ def test_a_version_that_the_app_set_stands(server):
 @pytest.mark.parametrize(
     ("place", "name"),
     [
-        (capture.call.Call, "begin"),
-        (capture.call.Call, "answer"),
-        (capture.call.Call, "_leave"),
+        (capture.call.ClientCall, "begin"),
+        (capture.call.ClientCall, "answer"),
+        (capture.call.ClientCall, "_leave"),
         (capture.capture, "current_call"),
         (ResponseTee, "joined"),
         (ResponseTee, "content"),

@@ -2,14 +2,13 @@
 
 import asyncio
 import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Self
+from contextlib import AbstractContextManager
 
 import pytest
 
 from art_otel.tracing.openai import install
 from tests.gaps import kinds
+from tests.stand_ins import Handler, listening
 from tests.tracing.openai.instrumented import MODEL, Instrumented, instrumented
 from tests.tracing.server import ModelServer
 
@@ -145,54 +144,32 @@ ODD = [
 """What an app that did not ask for usage gets, but for the last."""
 
 
-class OddServer:
+def odd_server(end: bytes, size: int, *, is_ended: bool) -> AbstractContextManager[str]:
     """Streams the events with these ends, in pieces of so many bytes."""
+    stream = end.join([*ODD, b"data: [DONE]", b""]) if is_ended else end.join(ODD)
 
-    def __init__(self, end: bytes, size: int, *, is_ended: bool = True) -> None:
-        body = end.join([*ODD, b"data: [DONE]", b""]) if is_ended else end.join(ODD)
+    class Streaming(Handler):
+        def answer(self, body: bytes) -> None:  # noqa: ARG002 # whatever it is
+            self.head(200, content_type="text/event-stream", content_length=len(stream))
+            for start in range(0, len(stream), size):
+                self.wfile.write(stream[start : start + size])
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-            disable_nagle_algorithm = True
-
-            def do_POST(self) -> None:
-                self.rfile.read(int(self.headers["content-length"]))
-                self.send_response(200)
-                self.send_header("Content-Type", "text/event-stream")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                for start in range(0, len(body), size):
-                    self.wfile.write(body[start : start + size])
-
-            def log_message(self, *_: object) -> None:
-                """Nothing."""
-
-        self.events = [event + end for event in ODD[:-1]]
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.http.serve_forever, daemon=True).start()
-        self.url = f"http://127.0.0.1:{self.http.server_port}/v1"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.http.shutdown()
-        self.http.server_close()
+    return listening(Streaming)
 
 
 @pytest.mark.usefixtures("uninstalled")
 @pytest.mark.parametrize("end", [b"\n\n", b"\r\n\r\n", b"\r\r"])
 @pytest.mark.parametrize(("size", "is_ended"), [(100_000, True), (7, True), (1, False), (64, False)])
 def test_nothing_else_is_hidden_however_it_comes(end, size, is_ended):
-    with OddServer(end, size, is_ended=is_ended) as odd:
-        app = Instrumented(odd.url)
+    with odd_server(end, size, is_ended=is_ended) as url:
+        app = Instrumented(f"{url}/v1")
         install(request_tokens=True)
         with instrumented("genai", app.provider), app.client() as client, app.rollout():
             parsed = list(client.chat.completions.create(**STREAM))
             with client.chat.completions.with_streaming_response.create(**STREAM) as response:
                 body = b"".join(response.iter_bytes())
     assert [len(one.choices) for one in parsed] == [0, 1, 0, 1]
-    assert body == b"".join(odd.events) + (b"data: [DONE]" + end if is_ended else b"")
+    assert body == b"".join(event + end for event in ODD[:-1]) + (b"data: [DONE]" + end if is_ended else b"")
     first, second = app.calls()
     for call in (first, second):
         assert call.choices[0].token_ids.tolist() == [7, 8]

@@ -2,7 +2,6 @@
 
 import pytest
 
-from tests.tracing.server import ModelServer
 from tests.tracing.setup.programs import asking, run_code
 
 pytestmark = pytest.mark.long
@@ -53,12 +52,6 @@ from openai import OpenAI
 from opentelemetry.instrumentation.openai import OpenAIInstrumentor
 OpenAIInstrumentor().instrument()
 """
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    with ModelServer(tmp_path_factory.mktemp("server")) as running:
-        yield running
 
 
 def test_streams_and_generators_are_the_client_s_own(tmp_path, server):

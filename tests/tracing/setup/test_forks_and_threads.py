@@ -3,7 +3,6 @@
 import pytest
 
 from tests.conversions import convert_files
-from tests.tracing.server import ModelServer
 from tests.tracing.setup.programs import ASK, CALL, asking, run_code
 
 ON = {"ART_OTEL_ENABLED": "1"}
@@ -35,12 +34,6 @@ with art_otel.rollout(name="agent", metadata={{"kept": 1}}):
         pool.map(judge, [0])
     inner.end()
 """
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    with ModelServer(tmp_path_factory.mktemp("server")) as running:
-        yield running
 
 
 def test_a_forked_child_judges_the_rollout_that_runs_in_its_parent(tmp_path):

@@ -7,7 +7,6 @@ import pytest
 from opentelemetry.instrumentation.instrumentor import BaseInstrumentor
 
 from art_otel.tracing.setup.instrument import Instrumentation, installed_instrumentors, is_disabled
-from tests.tracing.server import ModelServer
 from tests.tracing.setup.programs import ASK, asking, run_code
 
 INSTRUMENTOR = """
@@ -31,12 +30,6 @@ class Instrumentor(BaseInstrumentor):
         unwrap("openai.resources.chat.completions.Completions", "create")
 """
 """One that nobody has heard of, in a distribution of its own."""
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    with ModelServer(tmp_path_factory.mktemp("server")) as running:
-        yield running
 
 
 @pytest.fixture

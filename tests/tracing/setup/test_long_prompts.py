@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from tests.tracing.server import ModelServer
 from tests.tracing.setup.programs import asking, run_code
 
 pytestmark = pytest.mark.long
@@ -25,12 +24,6 @@ def gather():
     print(json.dumps([one.complete, len(one.calls[0].input_messages), with_ids]), flush=True)
 """
 FORKED = "if os.fork() == 0:\n    gather()\n    os._exit(0)\nos.wait()"
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    with ModelServer(tmp_path_factory.mktemp("server")) as running:
-        yield running
 
 
 @pytest.mark.parametrize("run", ["gather()", FORKED], ids=["here", "forked"])

@@ -2,7 +2,6 @@
 
 import pytest
 
-from tests.tracing.server import ModelServer
 from tests.tracing.setup.programs import ASK, CALL, asking, run_code
 
 ON = {"ART_OTEL_ENABLED": "1"}
@@ -22,12 +21,6 @@ def make_provider(**options):
 def exported():
     return sorted(span.name for span in theirs.get_finished_spans())
 """
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    with ModelServer(tmp_path_factory.mktemp("server")) as running:
-        yield running
 
 
 def test_a_provider_set_before(tmp_path):

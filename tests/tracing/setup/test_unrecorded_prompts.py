@@ -2,19 +2,12 @@
 
 import pytest
 
-from tests.tracing.server import ModelServer
 from tests.tracing.setup.programs import asking, run_code
 
 pytestmark = pytest.mark.long
 
 KEY = "ghp_" + "a1B2c3D4e5F6" * 3
 ON = {"ART_OTEL_ENABLED": "1", "ART_OTEL_REQUEST_TOKENS": "1", "TRACELOOP_TRACE_CONTENT": "false"}
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    with ModelServer(tmp_path_factory.mktemp("server")) as running:
-        yield running
 
 
 def attributes_of_calls(folder, server, asked, **settings):

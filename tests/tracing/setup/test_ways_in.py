@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.tracing.server import ModelServer
 from tests.tracing.setup.programs import ASK, CALL, SCRIPTS, asking, clean_environment, run_code, run_command
 
 ON = {"ART_OTEL_ENABLED": "1", "OTEL_TRACES_EXPORTER": "none"}
@@ -18,12 +17,6 @@ RUN = [SCRIPTS / "art-otel", "run", "--"]
 INSTRUMENT = [SCRIPTS / "opentelemetry-instrument"]
 
 ONE_CALL = ["openai.chat", "rollout app.py"]
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    with ModelServer(tmp_path_factory.mktemp("server")) as running:
-        yield running
 
 
 @pytest.fixture
@@ -37,7 +30,7 @@ def test_a_program_that_imports_art_otel(tmp_path):
     assert run_code(tmp_path, f"import art_otel{CALL}", **ON).ended == ["chat m", "rollout app.py"]
 
 
-@pytest.mark.parametrize("value", ["", "0", "false", "perhaps"])
+@pytest.mark.parametrize("value", ["", "0", "perhaps"])
 def test_without_the_variable_nothing_happens(tmp_path, value):
     code = f"import art_otel, sys{CALL}print('opentelemetry.sdk' in sys.modules)"
     found = run_code(tmp_path, code, ART_OTEL_ENABLED=value)

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from time import time_ns
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, cast
 
 import msgspec
 from opentelemetry import trace
@@ -22,9 +22,8 @@ from opentelemetry.trace import Span, SpanKind
 from art_otel import attributes as names
 from art_otel.calls import Logprobs, TokenIds
 from art_otel.conventions import encode_ids, encode_logprobs
+from art_otel.exporting import JsonObject
 from art_otel_tinker.tracing.wrapping import Proxy, answer_of, handle_tinker_errors
-
-JsonObject: TypeAlias = dict[str, Any]
 
 _PLAIN: Final = ("tool_call_id", "name")
 
@@ -122,7 +121,7 @@ def watch_renderer(env: object) -> WatchedRenderer | None:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Prompt:
+class PolicyPrompt:
     """`token_ids` are None where some of it is no token, as an image is. `messages` are JSON, None if unknown."""
 
     token_ids: TokenIds | None
@@ -130,10 +129,10 @@ class Prompt:
     asked_ns: int = field(default_factory=time_ns)
 
     @staticmethod
-    def of(observation: Any, renderer: WatchedRenderer | None) -> "Prompt":  # noqa: ANN401 # ModelInput
+    def of(observation: Any, renderer: WatchedRenderer | None) -> "PolicyPrompt":  # noqa: ANN401 # ModelInput
         """That of an observation."""
         messages = None if renderer is None else renderer.messages_of(observation)
-        return Prompt(
+        return PolicyPrompt(
             token_ids=_token_ids(observation),
             messages=None if messages is None else msgspec.json.encode(messages).decode(),
         )
@@ -164,7 +163,7 @@ _IDS: Final = f"{names.COMPLETION_TOKENS_PREFIX}0"
 _LOGPROBS: Final = f"{names.COMPLETION_LOGPROBS_PREFIX}0"
 
 
-class Call:
+class PolicyCall:
     """A call that has its tokens and waits for `end`. `answer` is the policy's answer, None until it is known."""
 
     def __init__(self, action: list[int], span: Span) -> None:
@@ -188,12 +187,12 @@ class Call:
 
 
 def begin_call(
-    prompt: Prompt,
+    prompt: PolicyPrompt,
     action: list[int],
     stop_reason: str | None,
     renderer: WatchedRenderer | None,
     about: Mapping[str, str],
-) -> Call:
+) -> PolicyCall:
     """The call whose completion `action` is. `about` holds what all calls of the environment have on their spans."""
     model = about.get(MODEL)
     span_attributes = {
@@ -211,7 +210,7 @@ def begin_call(
         start_time=prompt.asked_ns,
         attributes=span_attributes,
     )
-    return Call(action, span)
+    return PolicyCall(action, span)
 
 
 def _message(action: list[int], stop_reason: str | None, renderer: WatchedRenderer | None) -> dict[str, str]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar, cast
 
 import art_otel
-from art_otel_tinker.tracing.episode import About, Episode, EpisodeError, Group
+from art_otel_tinker.tracing.episode import About, Episode, EpisodeError, EpisodeGroup
 from art_otel_tinker.tracing.wrapping import Proxy, expect, handle_tinker_errors
 
 _Env = TypeVar("_Env")
@@ -24,7 +24,7 @@ _Dataset = TypeVar("_Dataset")
 _DatasetBuilder = TypeVar("_DatasetBuilder")
 _TRAIN: Final = "train"
 _TEST: Final = "test"
-_GROUP: Final[ContextVar[Group | None]] = ContextVar("art_otel_tinker_group", default=None)
+_GROUP: Final[ContextVar[EpisodeGroup | None]] = ContextVar("art_otel_tinker_group", default=None)
 """The group that this task, or the one that it cleans up for, runs."""
 
 
@@ -188,7 +188,7 @@ class TracedBuilder(Proxy):
         envs = await self.__wrapped__.make_envs()
         group = self._group()
         if group is None or group.is_graded:
-            group = Group.of(self.__wrapped__, self._self_about)
+            group = EpisodeGroup.of(self.__wrapped__, self._self_about)
             _GROUP.set(group)
         return [TracedEnv(env, group.about, group) for env in envs]
 
@@ -216,7 +216,7 @@ class TracedBuilder(Proxy):
             if group is not None:
                 group.end()
 
-    def _group(self) -> Group | None:
+    def _group(self) -> EpisodeGroup | None:
         group = _GROUP.get()
         return group if group is not None and group.builder is self.__wrapped__ else None
 
@@ -227,7 +227,7 @@ class TracedBuilder(Proxy):
 class TracedEnv(Proxy):
     """The group grades its episode; without one, the episode ends with its last step."""
 
-    def __init__(self, env: Any, about: About, group: Group | None = None) -> None:  # noqa: ANN401 # Env
+    def __init__(self, env: Any, about: About, group: EpisodeGroup | None = None) -> None:  # noqa: ANN401 # Env
         super().__init__(env)
         self._self_about = about
         self._self_group = group
@@ -279,7 +279,7 @@ class TracedEnv(Proxy):
         return self._self_episode
 
     @property
-    def traced_group(self) -> Group | None:
+    def traced_group(self) -> EpisodeGroup | None:
         """The one that it is of."""
         return self._self_group
 

@@ -19,7 +19,7 @@ from opentelemetry import context as otel_context
 import art_otel
 from art_otel import attributes as names
 from art_otel_tinker.rollouts import FINAL_REWARD
-from art_otel_tinker.tracing.calls import MODEL, Call, Prompt, begin_call, chat_tools, watch_renderer
+from art_otel_tinker.tracing.calls import MODEL, PolicyCall, PolicyPrompt, begin_call, chat_tools, watch_renderer
 from art_otel_tinker.tracing.wrapping import handle_tinker_errors
 
 
@@ -118,9 +118,9 @@ class Episode:
         self._renderer = watch_renderer(env) if self.is_recorded else None
         self._call_facts = call_facts(env, about) if self.is_recorded else {}
         self._state_facts = state_facts(env) if self.is_recorded else {}
-        self._prompt: Prompt | None = None
-        self._call: Call | None = None
-        self._waiting: list[Call] = []
+        self._prompt: PolicyPrompt | None = None
+        self._call: PolicyCall | None = None
+        self._waiting: list[PolicyCall] = []
         self._rewards: list[float] = []
         self._error: BaseException | None = None
 
@@ -147,7 +147,7 @@ class Episode:
 
     def observe(self, observation: object) -> None:
         """Keep what the policy is asked next."""
-        self._prompt = Prompt.of(observation, self._renderer)
+        self._prompt = PolicyPrompt.of(observation, self._renderer)
 
     def begin(self, first: Any) -> None:  # noqa: ANN401 # an observation and a stop condition, or an overflow
         """What the environment began with; of a prompt that is too long nothing will be sampled."""
@@ -241,7 +241,7 @@ class Episode:
 
 
 @dataclass(kw_only=True, slots=True)
-class Group:
+class EpisodeGroup:
     """One run of `builder`. `is_graded`: the next environments that the builder makes are another group's."""
 
     builder: object
@@ -250,10 +250,10 @@ class Group:
     is_graded: bool = False
 
     @staticmethod
-    def of(builder: object, about: About) -> "Group":
+    def of(builder: object, about: About) -> "EpisodeGroup":
         """A new group, with an id of its own from the operating system where none was given."""
         group_id = os.urandom(8).hex() if about.group_id is None else about.group_id
-        return Group(builder=builder, about=replace(about, group_id=group_id))
+        return EpisodeGroup(builder=builder, about=replace(about, group_id=group_id))
 
     def grade(
         self,

@@ -43,7 +43,7 @@ __all__ = ["Proxy"]
 _Policy = TypeVar("_Policy")
 
 
-class Answer(Protocol):
+class SampledTokens(Protocol):
     """tinker-cookbook's `TokensWithLogprobs`, as far as it is read."""
 
     @property
@@ -57,7 +57,7 @@ class Answer(Protocol):
         ...
 
 
-_LAST: Final[ContextVar[Answer | None]] = ContextVar("art_otel_tinker_answer", default=None)
+_LAST: Final[ContextVar[SampledTokens | None]] = ContextVar("art_otel_tinker_answer", default=None)
 
 
 class _TracedPolicy(Proxy):
@@ -79,7 +79,7 @@ def trace_policy(policy: _Policy, *, enabled: bool = True) -> _Policy:
     return cast(_Policy, _TracedPolicy(policy))
 
 
-def answer_of(action: object) -> Answer | None:
+def answer_of(action: object) -> SampledTokens | None:
     """Return the answer that holds this list of tokens; None if the policy is not traced."""
     answer = _LAST.get()
     return answer if answer is not None and answer.tokens is action else None
