@@ -75,7 +75,7 @@ def _continues(source: InputFile, entry: LedgerEntry) -> bool:
     return marks_of(source.path, entry.bytes) == (entry.head, entry.tail)
 
 
-def _rest(source: InputFile, known: int, *, follows: bool) -> Input | None:
+def _rest(source: InputFile, known: int, *, follows: bool) -> InputFile | None:
     """What is to be read now of an input of which the first `known` bytes were read; None for nothing."""
     size = source.size
     if size is None or name_of(source) is None:

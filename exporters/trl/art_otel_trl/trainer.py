@@ -20,7 +20,6 @@ from typing import Any, ClassVar, Final
 from art_otel.errors import UsageError
 from art_otel.exporting import Row
 from art_otel_trl.rollouts import LiveRollouts
-from art_otel_trl.tokens import Row
 
 try:
     import torch
