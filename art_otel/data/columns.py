@@ -1,377 +1,357 @@
-"""Columns: what decides which trajectories of some files are trained, read without restoring a trajectory.
+"""Columns: all that decides what is trained of some trajectories, as arrays: of rollouts, calls, turns and rewards.
 
-Invariant: rows are trajectories; turns and calls are those of all rows, one behind the other. Neither a message nor a
-token is read.
+Invariant: neither a message nor a token is here. Trajectories in files (`stored_columns`) and in memory give the same
+columns, so what is decided over them (`choice`, `credit`, `plan`, `verdicts`) is decided once. What is of a rollout's
+calls, turns or rewards stands one behind the other:
+
+    rollouts    a      b                        turn_ends   0 2 5
+    turns       0  1   0  1  2                  turn_rows   0 0 1 1 1
+    turns.call  0  1   0  1  1   of its own     turn_calls  0 1 2 3 3   of all
 """
 
-# pyarrow ships no types.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportAttributeAccessIssue=false, reportUnknownArgumentType=false, reportUnknownParameterType=false
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from hashlib import sha256
+from itertools import chain
+from typing import Any, Final, TypeAlias
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
-from itertools import groupby
-from typing import Any, Final, NamedTuple, TypeAlias, cast
-
-import msgspec
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from art_otel import storage
-from art_otel.calls import InferenceCall, TokenIds, WeightVersion
-from art_otel.data.completions import STREAM_BROKE
-from art_otel.data.sources import Chunk
-from art_otel.errors import StoreError, UsageError
-from art_otel.store import RowGroup
-from art_otel.store.read import open_parquet
-from art_otel.trajectories import GroupKey, PolicyVersions, Prompt, Reward, Trajectory, Turn
+from art_otel.calls import media_of
+from art_otel.data.rewards import as_reward
+from art_otel.trajectories import GroupKey, Trajectory, Turn
 
 Ints: TypeAlias = NDArray[np.int64]
 Flags: TypeAlias = NDArray[np.bool_]
+Floats: TypeAlias = NDArray[np.float64]
 
-_TEXTS: Final = ("error_type", "error", "parameters")
-"""Of calls: long texts, of which whether it `failed`, and the flags of `_Asked`, take the place."""
-
-_PLAIN: Final = ("rollout_id", "status", "end", "split", "training_step", "gathering", "group_id", "reward")
-_COUNTING: Final = ("stream", "toolset", "usage")
-"""Of calls: whether one `is_uncounted` takes their place."""
-_CALL: Final = (
-    "closed_by_app",
-    "request_model",
-    "response_model",
-    "agent",
-    "marked_untrained",
-    "policy_version",
-    "policy_version_end",
-    "logprobs_mode",
-    *_TEXTS,
-    "stream",
-    "toolset",
-    "usage.output_tokens",
-)
-_PROMPT: Final = ("token_parent", "drifted_at", "respelled_at")
-_TURN: Final = (
-    "call", "tokens_untrained", "finish_reason", "prompt_tokens", "sampled_tokens", "unscored_tokens", "zero_logprobs"
-)  # fmt: skip
-_REWARD: Final = ("name", "value", "step", "target")
-DECIDING: Final = (
-    *_PLAIN,
-    "policy_version",
-    "incomplete_reasons.list.element.reason",
-    *(f"calls.list.element.{name}" for name in _CALL),
-    "calls.list.element.media.list.element",
-    *(f"calls.list.element.prompt.{name}" for name in _PROMPT),
-    *(f"turns.list.element.{name}" for name in _TURN),
-    *(f"rewards.list.element.{name}" for name in _REWARD),
-)
-_LIGHT_CALL: Final = ("span_id", "step", "request_model", "policy_version", "policy_version_end")
-_REWARD_PART: Final = ("choice", "token_start", "token_end", "target_kind")
-OF_CREDITS: Final = (
-    *(f"calls.list.element.{name}" for name in ("span_id", "step")),
-    "turns.list.element.choice",
-    "turns.list.element.weight_versions.list.element.version",
-    *(f"rewards.list.element.{name}" for name in _REWARD_PART),
-)
-"""What is read, too, where not only the final reward decides."""
-
-_NO_PROMPT: Final = Prompt()
-_CALLED: Final = InferenceCall(trace_id="", span_id="", operation_name="chat", start_ns=0, end_ns=None)
+UNKNOWN: Final = -1
+"""A position or count that nobody knows."""
 
 
-@dataclass(slots=True)
-class Columns:
-    """The columns, and which call, prompt and row each turn is of. `ends[i]` is where row i begins, all at the end."""
+@dataclass(frozen=True, slots=True)
+class Coded:
+    """A column of few different values: that of item i is `values[codes[i]]`. The last of the values is None.
 
-    table: pa.Table
-    call_ends: Ints
-    turn_ends: Ints
-    calls: pa.StructArray
-    turns: pa.StructArray
-    turn_rows: Ints
-    turn_calls: Ints
-    tokens_untrained: pa.Array
-    prompt_tokens: Ints
-    sampled_tokens: Ints
-    has_tokens: Flags
-    parents: Ints
-    light: dict[int, Trajectory] = field(default_factory=dict[int, Trajectory])
+    A question about values is asked once for each, however many items have it.
+    """
+
+    codes: NDArray[np.integer[Any]]
+    values: Sequence[Any]
+
+    @classmethod
+    def of(cls, items: Iterable[Any]) -> "Coded":
+        """The column of these items."""
+        positions: dict[Any, int] = {}
+        codes = [UNKNOWN if item is None else positions.setdefault(item, len(positions)) for item in items]
+        return cls(np.array([code if code >= 0 else len(positions) for code in codes], np.int32), [*positions, None])
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def __getitem__(self, chosen: "Ints | Flags | slice") -> "Coded":
+        """The column of some of the items."""
+        return Coded(self.codes[chosen], self.values)
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(self.values.__getitem__, self.codes.tolist())
 
     @property
-    def rows(self) -> int:
-        """How many trajectories there are."""
-        return self.table.num_rows
+    def known(self) -> Flags:
+        """Which items are not None."""
+        return self.codes < len(self.values) - 1
 
-    def column(self, name: str) -> pa.Array:
-        """A column of the rows."""
-        return one_array(self.table.column(name))
+    def where(self, test: Callable[[Any], object]) -> Flags:
+        """Which items pass the test."""
+        return np.array([bool(test(value)) for value in self.values], np.bool_)[self.codes]
 
-    def of_call(self, name: str) -> pa.Array:
-        """A field of all calls."""
-        return pc.struct_field(self.calls, name)
+    def equals(self, value: object) -> Flags:
+        """Which items are this value."""
+        return self.where(lambda each: each == value)
 
-    def of_turn(self, name: str) -> pa.Array:
-        """A field of all turns."""
-        return pc.struct_field(self.turns, name)
+    def or_else(self, other: "Coded") -> "Coded":
+        """The items, and those of the other column where they are None."""
+        positions = {value: position for position, value in enumerate(self.values[:-1])}
+        of_other = [positions.setdefault(value, len(positions)) for value in other.values[:-1]]
+        others = np.array([*of_other, len(positions)], np.int64)[other.codes]
+        return Coded(np.where(self.known, self.codes, others), [*positions, None])
 
-
-def read_columns(chunks: Sequence[Chunk], columns: Sequence[str]) -> Columns:
-    """Read these columns of the trajectories of the chunks. Raises StoreError, UsageError for those in memory."""
-    groups = [chunk.stored for chunk in chunks]
-    if not all(isinstance(group, RowGroup) for group in groups):
-        raise UsageError("verdicts from columns are those of files; use verdicts() for trajectories in memory")
-    by_file = groupby(cast("list[RowGroup]", groups), key=lambda group: group.file)
-    tables = [table for file, of_file in by_file for table in _read_file(file, list(of_file), columns)]
-    try:
-        is_lifted = any(chunk.closed_streams == "train" for chunk in chunks)
-        return _joined(pa.concat_tables(tables or [_decided(_empty(), _empty)]), is_lifted=is_lifted)
-    except pa.ArrowException as error:
-        raise StoreError(f"the columns of all files cannot be held together: {error}; look at fewer at once") from error
+    def codes_in(self, other: "Coded") -> Ints:
+        """The code that each item has in the other column, UNKNOWN where it does not occur there or is None."""
+        positions = {value: position for position, value in enumerate(other.values[:-1])}
+        return np.array([*(positions.get(value, UNKNOWN) for value in self.values[:-1]), UNKNOWN], np.int64)[self.codes]
 
 
-def _joined(table: pa.Table, *, is_lifted: bool) -> Columns:
-    """The columns of a table of all rows. Raises StoreError and ArrowException.
+def reason_where(flags: Flags, reason: str) -> Coded:
+    """The reason where the flag says so, None elsewhere."""
+    return Coded(np.where(flags, 0, 1), (reason, None))
 
-    `is_lifted` says that the ids of streams that the app closed are trained, as `with_closed_streams` has it.
+
+@dataclass(frozen=True, kw_only=True)
+class Columns:
+    """See the fields of Trajectory, InferenceCall, Turn and Reward by the same names; counts are those of a rollout.
+
+    Flags of calls: whether one `failed`, is `closed` by the app, `has_media`, and what InferenceCall and Sampling say
+    of it. `version_spans` are the versions that sampled ranges of tokens. Shapes: (rollouts,), (calls,), (turns,),
+    (rewards,), (gaps,) and (version spans,). `reward` and `reward_value` are NaN, too, where `is_rewarded` and
+    `has_value` say that there is none. Columns that nobody asked for are unknown.
     """
-    calls, call_ends = flattened(table.column("calls"))
-    turns, turn_ends = flattened(table.column("turns"))
-    turn_rows = np.repeat(np.arange(table.num_rows), np.diff(turn_ends))
-    local = numbers(pc.struct_field(turns, "call"), -1)
-    turn_calls = call_ends[turn_rows] + local
-    if ((local < 0) | (turn_calls >= call_ends[turn_rows + 1])).any():
-        row = int(turn_rows[np.argmax((local < 0) | (turn_calls >= call_ends[turn_rows + 1]))])
-        raise StoreError(f"rollout {table.column('rollout_id')[row].as_py()!r}: a turn is of no call")
-    parents = numbers(pc.struct_field(calls, ["prompt", "token_parent"]), -1)[turn_calls]
-    tokens_untrained = pc.struct_field(turns, "tokens_untrained")
-    if is_lifted:
-        is_closed = pc.struct_field(calls, "closed_by_app").is_valid().take(pa.array(turn_calls))
-        broke = pc.is_in(tokens_untrained, value_set=pa.array([STREAM_BROKE]))
-        tokens_untrained = pc.if_else(pc.and_(is_closed, broke), None, tokens_untrained)
-    prompt_tokens, sampled = pc.struct_field(turns, "prompt_tokens"), pc.struct_field(turns, "sampled_tokens")
-    return Columns(
-        table=table,
-        call_ends=call_ends,
-        turn_ends=turn_ends,
-        calls=calls,
-        turns=turns,
-        turn_rows=turn_rows,
-        turn_calls=turn_calls,
-        tokens_untrained=tokens_untrained,
-        prompt_tokens=numbers(prompt_tokens, 0),
-        sampled_tokens=numbers(sampled, 0),
-        has_tokens=flags(pc.and_(prompt_tokens.is_valid(), sampled.is_valid())),
-        parents=np.where(parents < 0, -1, parents + turn_ends[turn_rows]),
-    )
+
+    rollout_id: Coded
+    attempt: Coded
+    trace_id: Coded
+    status: Coded
+    end: Coded
+    split: Coded
+    training_step: Coded
+    gathering: Coded
+    group_id: Coded
+    version_first: Coded
+    version_last: Coded
+    reward: Floats
+    is_rewarded: Flags
+    calls: Ints
+    turns: Ints
+    rewards: Ints
+    gaps: Ints
+    drifts: Ints
+    respellings: Ints
+
+    gap: Coded
+
+    span_id: Coded
+    step: Coded
+    request_model: Coded
+    response_model: Coded
+    agent: Coded
+    marked_untrained: Coded
+    version: Coded
+    version_end: Coded
+    logprobs_mode: Coded
+    failed: Flags
+    closed: Flags
+    has_media: Flags
+    is_constrained: Flags
+    has_masked_logprobs: Flags
+    is_altered: Flags
+    is_greedy: Flags
+    is_uncounted: Flags
+
+    call: Ints
+    choice: Ints
+    token_parent: Ints
+    tokens_untrained: Coded
+    text_untrained: Coded
+    finish_reason: Coded
+    prompt_tokens: Ints
+    sampled_tokens: Ints
+    unscored_tokens: Ints
+    zero_logprobs: Ints
+    version_spans: Ints
+
+    span_version: Coded
+
+    reward_name: Coded
+    reward_value: Floats
+    has_value: Flags
+    reward_step: Coded
+    target: Coded
+    target_kind: Coded
+    reward_choice: Ints
+    token_start: Ints
+    token_end: Ints
+
+    def __len__(self) -> int:
+        return len(self.reward)
+
+    @cached_property
+    def turn_ends(self) -> Ints:
+        """Where the turns of each rollout begin, and all end. Shape: (rollouts + 1,)."""
+        return _ends(self.turns)
+
+    @cached_property
+    def call_ends(self) -> Ints:
+        """Where the calls of each rollout begin, and all end. Shape: (rollouts + 1,)."""
+        return _ends(self.calls)
+
+    @cached_property
+    def turn_rows(self) -> Ints:
+        """The rollout of each turn. Shape: (turns,)."""
+        return np.repeat(np.arange(len(self)), self.turns)
+
+    @cached_property
+    def call_rows(self) -> Ints:
+        """The rollout of each call. Shape: (calls,)."""
+        return np.repeat(np.arange(len(self)), self.calls)
+
+    @cached_property
+    def reward_rows(self) -> Ints:
+        """The rollout of each reward. Shape: (rewards,)."""
+        return np.repeat(np.arange(len(self)), self.rewards)
+
+    @cached_property
+    def turn_calls(self) -> Ints:
+        """The call of each turn, among all calls. Shape: (turns,)."""
+        return self.call_ends[self.turn_rows] + self.call
+
+    @cached_property
+    def has_tokens(self) -> Flags:
+        """Whether the ids of prompt and completion are known. Shape: (turns,)."""
+        return (self.prompt_tokens >= 0) & (self.sampled_tokens >= 0)
+
+    @cached_property
+    def model(self) -> Coded:
+        """The request's model, the response's where that is unknown. Shape: (calls,)."""
+        return self.request_model.or_else(self.response_model)
+
+    def digest(self, names: Iterable[str]) -> str:
+        """Tell these trajectories from others, by the names of what they stand in and all that options look at."""
+        digest = sha256(repr(list(names)).encode())
+        for one in fields(self):
+            column: Coded | NDArray[Any] = getattr(self, one.name)
+            if isinstance(column, Coded):
+                digest.update(repr(column.values).encode())
+            digest.update(np.ascontiguousarray(column.codes if isinstance(column, Coded) else column).data)
+        return digest.hexdigest()
+
+    def groups(self, rows: Flags) -> tuple[Ints, list[GroupKey]]:
+        """The group of each of these rollouts as a position among the keys; others have a negative one of their own."""
+        numbers = -1 - np.arange(len(self))
+        members = np.flatnonzero(rows & self.group_id.known)
+        codes = first = np.zeros(len(members), np.int64)
+        of_keys = (self.training_step, self.gathering, self.group_id)
+        for column in of_keys:
+            codes = codes * len(column.values) + column.codes[members]
+            _, first, codes = np.unique(codes, return_index=True, return_inverse=True)
+        numbers[members] = codes
+        return numbers, list(map(GroupKey, *(column[members[first]] for column in of_keys)))
 
 
-def _empty() -> pa.Table:
-    from art_otel.store.schema import SCHEMA  # noqa: PLC0415 # seldom: there is no file
-
-    return SCHEMA.empty_table()
+def _ends(counts: Ints) -> Ints:
+    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
 
 
-def _read_file(file: str, groups: Sequence[RowGroup], columns: Sequence[str]) -> Iterator[pa.Table]:
-    """The columns of a file's trajectories, a row group at a time. Raises StoreError."""
-    with open_parquet(file) as parquet:
-        if parquet.num_row_groups != len(groups):
-            raise StoreError(f"{storage.shown(file)}: was written anew while it was read; start again")
-        for group in groups:
-            table = with_group_ids(group.read(parquet, list(columns)), group.group_ids)
-            yield _decided(table, partial(group.read, parquet, ["toolsets"]))
+def join_columns(parts: Sequence[Columns]) -> Columns:
+    """The columns of all parts, one behind the other."""
+    if len(parts) == 1:
+        return parts[0]
+    joined: dict[str, Any] = {}
+    for one in fields(Columns):
+        columns: list[Any] = [getattr(part, one.name) for part in parts]
+        joined[one.name] = _join_coded(columns) if isinstance(columns[0], Coded) else np.concatenate(columns)
+    return Columns(**joined)
 
 
-def with_group_ids(table: pa.Table, group_ids: Mapping[GroupKey, str]) -> pa.Table:
-    """The table with the ids that groups have among several runs."""
-    if not group_ids:
-        return table
-    keys = map(GroupKey, *(table.column(name).to_pylist() for name in GroupKey._fields))
-    distinct = [group_ids.get(key, key.group_id) for key in keys]
-    return table.set_column(table.schema.get_field_index("group_id"), "group_id", pa.array(distinct, pa.string()))
-
-
-def _decided(table: pa.Table, read_toolsets: Callable[[], pa.Table]) -> pa.Table:
-    """The table with what is needed of the long texts of calls: those of all calls may be more than one array holds."""
-    calls, ends = flattened(table.column("calls"))
-    by_name = {name: pc.struct_field(calls, name) for name in calls.type.names}
-    error_type, error, parameters = (by_name.pop(name) for name in _TEXTS)
-    by_name["failed"] = pc.or_(error_type.is_valid(), error.is_valid())
-    by_name["has_media"] = pc.greater(lengths(by_name.pop("media")), 0)
-    by_name |= _asked(parameters, by_name["logprobs_mode"])
-    stream, toolset, usage = (by_name.pop(name) for name in _COUNTING)
-    may_be_uncounted = among(stream, [True]) & flags(pc.struct_field(usage, "output_tokens").is_null())
-    by_name["uncounted"] = pa.array(_with_tools(toolset, ends, may_be_uncounted, read_toolsets))
-    decided = pa.StructArray.from_arrays(list(by_name.values()), list(by_name))
-    lists = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), decided)
-    return table.set_column(table.schema.get_field_index("calls"), "calls", lists)
-
-
-def _with_tools(toolset: pa.Array, ends: Ints, calls: Flags, read_toolsets: Callable[[], pa.Table]) -> Flags:
-    """Which of these calls had tools, of which the texts may be long and are read only here. Shape: (calls,)."""
-    with_tools = calls & flags(toolset.is_valid())
-    if with_tools.any():
-        texts, text_ends = flattened(read_toolsets().column("toolsets"))
-        is_empty = np.append(flags(pc.equal(texts, "[]")), False)
-        places = text_ends[:-1].repeat(np.diff(ends)) + numbers(toolset, 0)
-        with_tools &= ~is_empty[np.minimum(places, len(texts))]
-    return with_tools
-
-
-class _Asked(NamedTuple):
-    """What the parameters of a call say: see InferenceCall and Sampling."""
-
-    is_constrained: bool
-    has_masked_logprobs: bool
-    has_masked_raw_logprobs: bool
-    is_altered: bool
-    is_greedy: bool
-
-
-_NOTHING: Final = _Asked(*[False] * len(_Asked._fields))
-
-
-def _asked(parameters: pa.Array, modes: pa.Array) -> dict[str, pa.Array]:
-    """What the parameters of calls say, as columns; each different text of parameters is read once."""
-    encoded = parameters.dictionary_encode()
-    asked = [_NOTHING if text is None else _read_asked(text) for text in encoded.dictionary.to_pylist()]
-    codes = numbers(encoded.indices, len(asked))
-    columns = dict(zip(_Asked._fields, np.array([*asked, _NOTHING], np.bool_).T[:, codes], strict=True))
-    masked_raw = columns.pop("has_masked_raw_logprobs")
-    is_raw = among(modes, ["raw"])
-    columns["has_masked_logprobs"] = np.where(is_raw, masked_raw, columns["has_masked_logprobs"])
-    return {name: pa.array(column) for name, column in columns.items()}
-
-
-def _read_asked(parameters: str) -> _Asked:
-    call = msgspec.structs.replace(_CALLED, parameters=msgspec.json.decode(parameters))
-    return _Asked(
-        is_constrained=call.is_constrained,
-        has_masked_logprobs=call.has_masked_logprobs,
-        has_masked_raw_logprobs=msgspec.structs.replace(call, logprobs_mode="raw").has_masked_logprobs,
-        is_altered=call.sampling.is_altered,
-        is_greedy=call.sampling.is_greedy,
-    )
-
-
-def group_numbers(read: Columns) -> tuple[Ints, list[str]]:
-    """The number of each row's group, negative where it has none, and the ids of the groups. Shape: (rows,)."""
-    members = np.flatnonzero(flags(read.column("group_id").is_valid()))
-    codes = first = np.zeros(len(members), np.int64)
-    for name in GroupKey._fields:
-        encoded = read.column(name).dictionary_encode()
-        codes = codes * (len(encoded.dictionary) + 1) + numbers(encoded.indices, len(encoded.dictionary))[members]
-        _, first, codes = np.unique(codes, return_index=True, return_inverse=True)
-    keys = -1 - np.arange(read.rows)
-    keys[members] = codes
-    return keys, read.column("group_id").take(pa.array(members[first])).to_pylist()
-
-
-def mixed_version_groups(read: Columns, selected: Flags, keys: Ints) -> int:
-    """How many groups have rollouts of several policy versions, and nothing that tells whether they are several."""
-    is_told = flags(pc.or_(*(read.column(name).is_valid() for name in ("training_step", "gathering"))))
-    versions = read.column("policy_version")
-    rows = np.flatnonzero(selected & (keys >= 0) & ~is_told & flags(versions.is_valid()))
-    first, last = (pc.struct_field(versions, name).dictionary_encode() for name in ("first", "last"))
-    codes = numbers(first.indices, -1) * (len(last.dictionary) + 1) + numbers(last.indices, -1)
-    pairs = np.unique(np.stack([keys[rows], codes[rows]]), axis=1)
-    return int((np.unique(pairs[0], return_counts=True)[1] > 1).sum())
-
-
-def light(read: Columns, row: int) -> Trajectory:
-    """The trajectory of a row with its rewards and the places of its calls, and zeros as tokens.
-
-    What credits and versions are found by; made once for all rows that anybody asks for.
-    """
-    if not read.light:
-        read.light = dict(enumerate(_all_light(read)))
-    return read.light[row]
-
-
-def _all_light(read: Columns) -> Iterator[Trajectory]:
-    rewards, reward_ends = flattened(read.table.column("rewards"))
-    of_rewards = [field_of(rewards, name).to_pylist() for name in (*_REWARD, *_REWARD_PART)]
-    all_rewards = list(map(_reward, *of_rewards))
-    of_calls = [field_of(read.calls, name).to_pylist() for name in _LIGHT_CALL]
-    errors = ["failed" if failed else None for failed in read.of_call("failed").to_pylist()]
-    calls = list(map(_call, *of_calls, errors))
-    zeros = {size: TokenIds(bytes(4 * size)) for size in set(read.sampled_tokens.tolist())}
-    of_turns = [field_of(read.turns, name).to_pylist() for name in ("call", "choice", "weight_versions")]
-    turns = [
-        _turn(call, choice, zeros[size], versions and [each["version"] for each in versions])
-        for call, choice, versions, size in zip(*of_turns, read.sampled_tokens.tolist(), strict=True)
+def _join_coded(columns: Sequence[Coded]) -> Coded:
+    positions: dict[Any, int] = {}
+    new_codes = [[positions.setdefault(value, len(positions)) for value in column.values[:-1]] for column in columns]
+    codes = [
+        np.array([*new, len(positions)], np.int64)[column.codes] for new, column in zip(new_codes, columns, strict=True)
     ]
-    versions = read.column("policy_version").to_pylist()
-    for row, (reward, version) in enumerate(zip(read.column("reward").to_pylist(), versions, strict=True)):
-        yield Trajectory(
-            rollout_id="",
-            trace_id="",
-            reward=reward,
-            policy_version=None if version is None else PolicyVersions(**version),
-            rewards=tuple(all_rewards[reward_ends[row] : reward_ends[row + 1]]),
-            calls=tuple(calls[read.call_ends[row] : read.call_ends[row + 1]]),
-            turns=tuple(turns[read.turn_ends[row] : read.turn_ends[row + 1]]),
-        )
+    return Coded(np.concatenate(codes), [*positions, None])
 
 
-def field_of(structs: pa.StructArray, name: str) -> pa.Array:
-    """A field of the structs; nulls where it was not read."""
-    return pc.struct_field(structs, name) if structs.type.get_field_index(name) >= 0 else pa.nulls(len(structs))
+def columns_of(trajectories: Sequence[Trajectory], *, counting: bool = False) -> Columns:
+    """The columns of trajectories in memory; `counting` says that their logprobs are counted, too.
 
-
-def _reward(*values: object) -> Reward:
-    fields: dict[str, Any] = dict(zip((*_REWARD, *_REWARD_PART), values, strict=True))
-    return Reward(source="evaluation", time_ns=0, **fields)  # no evaluation is final by its source; the column has that
-
-
-def _call(*values: object) -> InferenceCall:
-    span_id, *fields, error = values
-    known: dict[str, Any] = dict(zip(_LIGHT_CALL[1:], fields, strict=True))
-    return msgspec.structs.replace(_CALLED, span_id=span_id or "", error=error, **known)
-
-
-def _turn(call: int, choice: int | None, token_ids: TokenIds, versions: Iterable[str] | None) -> Turn:
-    return Turn(
-        call=call,
-        choice=choice or 0,
-        prompt=_NO_PROMPT,
-        token_ids=token_ids,
-        weight_versions=None
-        if versions is None
-        else tuple(WeightVersion(version=version, start=0, end=0) for version in versions),
+    Raises UsageError for a reward that is no number.
+    """
+    calls = [call for one in trajectories for call in one.calls]
+    turns = [turn for one in trajectories for turn in one.turns]
+    rewards = [reward for one in trajectories for reward in one.rewards]
+    spans = [span for turn in turns for span in turn.weight_versions or ()]
+    final = [as_reward(f"rollout {one.rollout_id!r}", one.reward) for one in trajectories]
+    values = [as_reward(f"reward {one.name!r}", one.value) for one in rewards]
+    scores = [_scores(turn) if counting else (None, None) for turn in turns]
+    samplings = [call.sampling for call in calls]
+    versions = [one.policy_version for one in trajectories]
+    return Columns(
+        rollout_id=Coded.of(one.rollout_id for one in trajectories),
+        attempt=Coded.of(one.attempt for one in trajectories),
+        trace_id=Coded.of(one.trace_id for one in trajectories),
+        status=Coded.of(one.status for one in trajectories),
+        end=Coded.of(one.end for one in trajectories),
+        split=Coded.of(one.split for one in trajectories),
+        training_step=Coded.of(one.training_step for one in trajectories),
+        gathering=Coded.of(one.gathering for one in trajectories),
+        group_id=Coded.of(one.group_id for one in trajectories),
+        version_first=Coded.of(version and version.first for version in versions),
+        version_last=Coded.of(version and version.last for version in versions),
+        reward=_floats(final),
+        is_rewarded=_flags(value is not None for value in final),
+        calls=_ints(len(one.calls) for one in trajectories),
+        turns=_ints(len(one.turns) for one in trajectories),
+        rewards=_ints(len(one.rewards) for one in trajectories),
+        gaps=_ints(len(one.incomplete_reasons) for one in trajectories),
+        drifts=_ints(sum(prompt.drifted_at is not None for prompt in one.prompts) for one in trajectories),
+        respellings=_ints(sum(prompt.respelled_at is not None for prompt in one.prompts) for one in trajectories),
+        gap=Coded.of(chain.from_iterable(one.incomplete_reasons for one in trajectories)),
+        span_id=Coded.of(call.span_id for call in calls),
+        step=Coded.of(call.step for call in calls),
+        request_model=Coded.of(call.request_model for call in calls),
+        response_model=Coded.of(call.response_model for call in calls),
+        agent=Coded.of(call.agent for call in calls),
+        marked_untrained=Coded.of(call.marked_untrained for call in calls),
+        version=Coded.of(call.policy_version for call in calls),
+        version_end=Coded.of(call.policy_version_end for call in calls),
+        logprobs_mode=Coded.of(call.logprobs_mode for call in calls),
+        failed=_flags(call.failed for call in calls),
+        closed=_flags(call.closed_by_app is not None for call in calls),
+        has_media=_flags(bool(media_of(call)) for call in calls),
+        is_constrained=_flags(call.is_constrained for call in calls),
+        has_masked_logprobs=_flags(call.has_masked_logprobs for call in calls),
+        is_altered=_flags(sampling.is_altered for sampling in samplings),
+        is_greedy=_flags(sampling.is_greedy for sampling in samplings),
+        is_uncounted=_flags(call.is_uncounted for call in calls),
+        call=_ints(turn.call for turn in turns),
+        choice=_ints(turn.choice for turn in turns),
+        token_parent=_ints(turn.token_parent for turn in turns),
+        tokens_untrained=Coded.of(turn.tokens_untrained for turn in turns),
+        text_untrained=Coded.of(turn.text_untrained for turn in turns),
+        finish_reason=Coded.of(turn.finish_reason for turn in turns),
+        prompt_tokens=_ints(map(_prompt_tokens, turns)),
+        sampled_tokens=_ints(None if turn.token_ids is None else len(turn.token_ids) for turn in turns),
+        unscored_tokens=_ints(unscored for unscored, _ in scores),
+        zero_logprobs=_ints(zeros for _, zeros in scores),
+        version_spans=_ints(len(turn.weight_versions or ()) for turn in turns),
+        span_version=Coded.of(span.version for span in spans),
+        reward_name=Coded.of(one.name for one in rewards),
+        reward_value=_floats(values),
+        has_value=_flags(value is not None for value in values),
+        reward_step=Coded.of(one.step for one in rewards),
+        target=Coded.of(one.target for one in rewards),
+        target_kind=Coded.of(one.target_kind for one in rewards),
+        reward_choice=_ints(one.choice for one in rewards),
+        token_start=_ints(one.token_start for one in rewards),
+        token_end=_ints(one.token_end for one in rewards),
     )
 
 
-def among(column: pa.Array, values: Iterable[object]) -> Flags:
-    """Mark what is one of the values, null where None is one. Shape: (rows,)."""
-    wanted = list(values)
-    matches = pc.is_in(column, value_set=pa.array([one for one in wanted if one is not None], column.type))
-    return flags(pc.or_(matches, column.is_null()) if None in wanted else pc.and_(matches, column.is_valid()))
+def _ints(values: Iterable[int | None]) -> Ints:
+    return np.array([UNKNOWN if value is None else value for value in values], np.int64)
 
 
-def flattened(column: pa.ChunkedArray) -> tuple[pa.Array, Ints]:
-    """All items of the lists, and where each list's begin, with all at the end."""
-    items = pc.list_flatten(column)
-    return one_array(items), np.concatenate([[0], np.cumsum(lengths(column))]).astype(np.int64)
+def _flags(values: Iterable[bool]) -> Flags:
+    return np.array(list(values), np.bool_)
 
 
-def lengths(column: pa.ChunkedArray | pa.Array) -> Ints:
-    """How many items each list has."""
-    return pc.fill_null(pc.list_value_length(column), 0).to_numpy().astype(np.int64)
+def _floats(values: Iterable[float | None]) -> Floats:
+    return np.array([np.nan if value is None else value for value in values], np.float64)
 
 
-def one_array(column: pa.ChunkedArray) -> pa.Array:
-    """The column as one array."""
-    array = column.combine_chunks()
-    return array.chunk(0) if isinstance(array, pa.ChunkedArray) else array
+def _prompt_tokens(turn: Turn) -> int | None:
+    ids = turn.prompt.context_token_ids
+    return None if ids is None else turn.prompt.kept_tokens + len(ids)
 
 
-def numbers(column: pa.Array, unknown: int) -> Ints:
-    """The whole numbers, `unknown` for null."""
-    return pc.fill_null(column, unknown).to_numpy(zero_copy_only=False).astype(np.int64)
-
-
-def flags(column: pa.Array) -> Flags:
-    """The truth values, of which none is null."""
-    return column.to_numpy(zero_copy_only=False).astype(np.bool_)
+def _scores(turn: Turn) -> tuple[int | None, int | None]:
+    """How many of the sampled ids have no logprob, and how many one of exactly 0.0."""
+    ids, logprobs = turn.token_ids, turn.logprobs
+    if ids is None:
+        return None, None
+    if logprobs is None or len(logprobs) != len(ids):
+        return len(ids), 0
+    numbers = np.frombuffer(logprobs.data, "<f4")
+    return int(np.isnan(numbers).sum()), int((numbers == 0).sum())
