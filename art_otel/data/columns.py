@@ -27,8 +27,8 @@ Ints: TypeAlias = NDArray[np.int64]
 Flags: TypeAlias = NDArray[np.bool_]
 Floats: TypeAlias = NDArray[np.float64]
 
-UNKNOWN: Final = -1
-"""A position or count that nobody knows."""
+UNKNOWN: Final = -(2**63)
+"""A number that nobody knows: files may hold any other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Coded:
         """The items, and those of the other column where they are None."""
         positions = {value: position for position, value in enumerate(self.values[:-1])}
         of_other = [positions.setdefault(value, len(positions)) for value in other.values[:-1]]
-        others = np.array([*of_other, len(positions)], np.int64)[other.codes]
+        others = np.array([*of_other, len(positions)], np.int32)[other.codes]
         return Coded(np.where(self.known, self.codes, others), [*positions, None])
 
     def codes_in(self, other: "Coded") -> Ints:
@@ -248,7 +248,7 @@ def _join_coded(columns: Sequence[Coded]) -> Coded:
     positions: dict[Any, int] = {}
     new_codes = [[positions.setdefault(value, len(positions)) for value in column.values[:-1]] for column in columns]
     codes = [
-        np.array([*new, len(positions)], np.int64)[column.codes] for new, column in zip(new_codes, columns, strict=True)
+        np.array([*new, len(positions)], np.int32)[column.codes] for new, column in zip(new_codes, columns, strict=True)
     ]
     return Coded(np.concatenate(codes), [*positions, None])
 

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 
 from art_otel.attributes import REWARD_NAME
-from art_otel.data.columns import Columns, Flags, Floats, Ints, columns_of
+from art_otel.data.columns import UNKNOWN, Columns, Flags, Floats, Ints, columns_of
 from art_otel.data.options import validate
 from art_otel.data.rewards import check_weights
 from art_otel.errors import UsageError
@@ -168,7 +168,7 @@ def _of_whole(reward: Callable[[Trajectory], float | None], trajectory: Trajecto
 def named_rewards(columns: Columns, name: str) -> Known:
     """The last reward of this name that each rollout has as a whole. Shape: (rollouts,)."""
     whole = columns.reward_name.equals(name) & columns.has_value & ~columns.target.known
-    whole &= ~columns.reward_step.known & (columns.token_start < 0)
+    whole &= ~columns.reward_step.known & (columns.token_start == UNKNOWN)
     values, known = np.full(len(columns), np.nan), np.zeros(len(columns), np.bool_)
     # Of several, the last one is assigned last.
     values[columns.reward_rows[whole]] = columns.reward_value[whole]
@@ -209,12 +209,13 @@ def _step_wise(name: str, columns: Columns) -> Known:
 
 def _per_call(name: str, columns: Columns) -> Known:
     """The reward of the turn's choice, or else of its call."""
-    rewarded = columns.reward_name.equals(name) & columns.has_value & (columns.token_start < 0)
+    rewarded = columns.reward_name.equals(name) & columns.has_value & (columns.token_start == UNKNOWN)
     targets = columns.target.codes_in(columns.span_id)
     rewarded &= targets >= 0
-    choices = int(max(columns.choice.max(initial=0), columns.reward_choice.max(initial=0))) + 2
-    spans = len(columns.span_id.values)
-    keys = (columns.reward_rows * spans + targets) * choices + columns.reward_choice + 1
+    choices, spans = int(columns.choice.max(initial=0)) + 2, len(columns.span_id.values)
+    is_whole = columns.reward_choice == UNKNOWN
+    rewarded &= is_whole | ((columns.reward_choice >= 0) & (columns.reward_choice < choices - 1))
+    keys = (columns.reward_rows * spans + targets) * choices + np.where(is_whole, 0, columns.reward_choice + 1)
     turn_spans = columns.turn_rows * spans + columns.span_id.codes[columns.turn_calls]
     values = columns.reward_value[rewarded]
     of_choice = _last_of_keys(keys[rewarded], values, turn_spans * choices + columns.choice + 1)
@@ -295,8 +296,8 @@ def _step_rewards(columns: Columns, name: str) -> tuple[Flags, Ints]:
 
 def _of_steps(columns: Columns) -> Flags:
     """Which rewards judge steps and have a value; what judges a call, an agent or a tool in a step is theirs."""
-    of_steps = columns.reward_step.known & columns.has_value & (columns.token_start < 0) & ~columns.target_kind.known
-    return of_steps & ~judges_call(columns)
+    is_whole = (columns.token_start == UNKNOWN) & ~columns.target_kind.known & ~judges_call(columns)
+    return columns.reward_step.known & columns.has_value & is_whole
 
 
 def judges_call(columns: Columns) -> Flags:

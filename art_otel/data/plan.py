@@ -323,7 +323,8 @@ def _mixed_versions(columns: Columns, groups: Ints, keys: Sequence[GroupKey]) ->
     """The groups of several policy versions of which nothing tells whether they are several."""
     may_be_several = np.array([*(key.may_be_several for key in keys), False], np.bool_)
     rows = np.flatnonzero(may_be_several[np.maximum(groups, -1)] & columns.version_first.known)
-    versions = columns.version_first.codes * len(columns.version_last.values) + columns.version_last.codes
+    versions = columns.version_first.codes.astype(np.int64) * len(columns.version_last.values)
+    versions += columns.version_last.codes
     pairs = np.unique(np.stack([groups[rows], versions[rows]]), axis=1)
     numbers, counts = np.unique(pairs[0], return_counts=True)
     return [keys[int(group)].group_id for group in numbers[counts > 1]]

@@ -19,6 +19,7 @@ from typing import Final, Protocol
 
 import numpy as np
 
+from art_otel.data.columns import UNKNOWN
 from art_otel.data.credit import judges_call
 from art_otel.data.cures import helps_against
 from art_otel.data.plan import Plan
@@ -245,7 +246,7 @@ def names_given(chunks: Sequence[Chunk], selection: Selection) -> list[str]:
             columns.target,
             columns.reward_step,
             columns.target_kind,
-            (columns.token_start >= 0).tolist(),
+            (columns.token_start != UNKNOWN).tolist(),
             np.where(judges_call(columns), " (of calls)", " (of steps)").tolist(),
             strict=True,
         )

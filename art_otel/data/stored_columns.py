@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from art_otel import storage
 from art_otel.calls import InferenceCall
-from art_otel.data.columns import UNKNOWN, Coded, Columns, Flags, Ints
+from art_otel.data.columns import UNKNOWN, Coded, Columns, Flags, Ints, join_columns
 from art_otel.errors import StoreError
 from art_otel.store import RowGroup
 from art_otel.store.read import open_parquet
@@ -69,8 +69,8 @@ def read_stored(
     StoreError.
     """
     names = [*_CHOOSING, *(_CREDITING if crediting else ()), *(_COUNTING if counting else ())]
-    tables: list[pa.Table] = []
     empty = _reduced(pa.schema([field for field in SCHEMA if field.name in _ROOTS]).empty_table(), None, None)
+    parts, tables = list[Columns](), [empty]
     for file, of_file in groupby(zip(groups, left_out, strict=True), key=lambda each: each[0].file):
         members = list(of_file)
         if all(is_left_out for _, is_left_out in members):
@@ -83,12 +83,15 @@ def read_stored(
             for group, _ in members:
                 table = _with_group_ids(group.read(parquet, names), group.group_ids)
                 tables.append(_reduced(table, group, parquet))
-    try:
-        return _columns(pa.concat_tables(tables or [empty], promote_options="default"))
-    except pa.ArrowException as error:
-        raise StoreError(f"the columns of all files cannot be held together: {error}; look at fewer at once") from error
+                if sum(map(len, tables)) > _AT_ONCE:
+                    parts.append(_columns(tables))
+                    tables = [empty]
+                    pa.default_memory_pool().release_unused()  # else the pool keeps what the texts of all calls took
+    return join_columns([*parts, _columns(tables)])
 
 
+_AT_ONCE: Final = 20_000
+"""So many rollouts are held as Arrow has them, which takes more memory."""
 _ROOTS: Final = frozenset(name.partition(".")[0] for name in (*_CHOOSING, *_COUNTING))
 
 
@@ -162,8 +165,9 @@ def _read_asked(parameters: str) -> _Asked:
     )
 
 
-def _columns(table: pa.Table) -> Columns:
-    """The columns of a table of all rollouts. Raises StoreError and ArrowException."""
+def _columns(tables: Sequence[pa.Table]) -> Columns:
+    """The columns of tables of rollouts, one behind the other. Raises StoreError."""
+    table = pa.concat_tables(tables, promote_options="default")
     rollouts = {name: _one_array(table.column(name)) for name in table.column_names}
     calls, call_ends = _flattened(table.column("calls"))
     turns, turn_ends = _flattened(table.column("turns"))
@@ -279,11 +283,11 @@ def _one_array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
 def _coded(column: pa.Array) -> Coded:
     encoded = column.dictionary_encode()
     values: list[Any] = encoded.dictionary.to_pylist()
-    return Coded(_numbers(encoded.indices, len(values)), [*values, None])
+    return Coded(_numbers(encoded.indices, len(values)).astype(np.int32), [*values, None])
 
 
 def _numbers(column: pa.Array, unknown: int) -> Ints:
-    return pc.fill_null(column, unknown).to_numpy(zero_copy_only=False).astype(np.int64)
+    return pc.fill_null(pc.cast(column, pa.int64()), unknown).to_numpy(zero_copy_only=False)
 
 
 def _floats(column: pa.Array) -> np.ndarray[Any, np.dtype[np.float64]]:

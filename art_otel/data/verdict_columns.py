@@ -17,8 +17,9 @@ from typing import Final, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from art_otel.data.columns import Coded, Columns, Flags, Floats, Ints
-from art_otel.data.completion_sampling import FEW, UNKNOWN
+from art_otel.data.columns import UNKNOWN, Coded, Columns, Flags, Floats, Ints
+from art_otel.data.completion_sampling import FEW
+from art_otel.data.completion_sampling import UNKNOWN as UNKNOWN_MODE
 from art_otel.data.completions import HOW_SAMPLED, NOT_THE_POLICYS, SEVERAL
 from art_otel.data.plan import Scoring, needs_credit, plan_columns
 from art_otel.data.report import NAMED, BatchReport
@@ -241,7 +242,7 @@ def _count_sampling(columns: Columns, decision: _Decision, report: BatchReport) 
         decision.trained & ~columns.has_masked_logprobs[calls] & (np.maximum(columns.unscored_tokens, 0) < sampled)
     )
     altered = is_scored & columns.is_altered[calls]
-    report.altered_sampling.update(mode or UNKNOWN for mode in columns.logprobs_mode[calls[altered]])
+    report.altered_sampling.update(mode or UNKNOWN_MODE for mode in columns.logprobs_mode[calls[altered]])
     is_zero = (np.maximum(columns.zero_logprobs, 0) == sampled) & (sampled > FEW)
     may_be_certain = (columns.is_constrained | columns.is_greedy)[calls]
     report.zero_logprobs = int((is_scored & is_zero & ~may_be_certain).sum())
@@ -259,7 +260,7 @@ def _count_token_rewards(columns: Columns, selected: Flags, weights: Weights, re
     of_turns = (columns.turn_rows, columns.span_id.codes[columns.turn_calls], columns.choice)
     places = dict(zip(zip(*(column[turns].tolist() for column in of_turns), strict=True), turns.tolist(), strict=True))
     parts: dict[int, dict[Part, float]] = {}
-    choices = np.maximum(columns.reward_choice[rewards], 0)
+    choices = np.where(columns.reward_choice == UNKNOWN, 0, columns.reward_choice)[rewards]
     for reward, name, *key in zip(
         rewards.tolist(), names, rows.tolist(), targets.tolist(), choices.tolist(), strict=True
     ):
