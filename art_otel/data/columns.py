@@ -9,17 +9,17 @@ calls, turns or rewards stands one behind the other:
     turns.call  0  1   0  1  1   of its own     turn_calls  0 1 2 3 3   of all
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass, fields
 from functools import cached_property
 from hashlib import sha256
-from itertools import chain
-from typing import Any, Final, TypeAlias
+from operator import attrgetter
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias, get_args, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
 
-from art_otel.calls import media_of
+from art_otel.calls import InferenceCall, media_of
 from art_otel.data.rewards import as_reward
 from art_otel.trajectories import GroupKey, Trajectory, Turn
 
@@ -89,82 +89,153 @@ def reason_where(flags: Flags, reason: str) -> Coded:
     return Coded(np.where(flags, 0, 1), (reason, None))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Columns:
-    """See the fields of Trajectory, InferenceCall, Turn and Reward by the same names; counts are those of a rollout.
+Part: TypeAlias = Literal["choosing", "crediting", "counting"]
+"""What a column is read for: what is chosen, more than the final reward, or how many tokens there are."""
 
-    Flags of calls: whether one `failed`, is `closed` by the app, `has_media`, and what InferenceCall and Sampling say
-    of it. `version_spans` are the versions that sampled ranges of tokens. Shapes: (rollouts,), (calls,), (turns,),
-    (rewards,), (gaps,) and (version spans,). `reward` and `reward_value` are NaN, too, where `is_rewarded` and
-    `has_value` say that there is none. Columns that nobody asked for are unknown.
+
+Owner: TypeAlias = Literal["rollout", "gap", "call", "turn", "span", "reward"]
+"""What has the field: rollouts, their incomplete reasons, calls, turns, ranges of tokens of one version, or rewards."""
+
+
+class Source(NamedTuple):
+    """Where a column comes from: the field of this name in files, and what `get` makes of an object in memory.
+
+    Without a name it is that of the column, without `get` the attribute of that name.
     """
 
-    rollout_id: Coded
-    attempt: Coded
-    trace_id: Coded
-    status: Coded
-    end: Coded
-    split: Coded
-    training_step: Coded
-    gathering: Coded
-    group_id: Coded
-    version_first: Coded
-    version_last: Coded
-    reward: Floats
-    is_rewarded: Flags
-    calls: Ints
-    turns: Ints
-    rewards: Ints
-    gaps: Ints
-    drifts: Ints
-    respellings: Ints
+    of: Owner
+    name: str = ""
+    part: Part = "choosing"
+    get: Callable[[Any], Any] | None = None
 
-    gap: Coded
 
-    span_id: Coded
-    step: Coded
-    request_model: Coded
-    response_model: Coded
-    agent: Coded
-    marked_untrained: Coded
-    version: Coded
-    version_end: Coded
-    logprobs_mode: Coded
-    failed: Flags
-    closed: Flags
-    has_media: Flags
-    is_constrained: Flags
-    has_masked_logprobs: Flags
-    is_altered: Flags
-    is_greedy: Flags
-    is_uncounted: Flags
+def _version_first(trajectory: Trajectory) -> str | None:
+    return None if trajectory.policy_version is None else trajectory.policy_version.first
 
-    call: Ints
-    choice: Ints
-    token_parent: Ints
-    tokens_untrained: Coded
-    text_untrained: Coded
-    finish_reason: Coded
-    prompt_tokens: Ints
-    sampled_tokens: Ints
-    unscored_tokens: Ints
-    zero_logprobs: Ints
-    version_spans: Ints
 
-    span_version: Coded
+def _version_last(trajectory: Trajectory) -> str | None:
+    return None if trajectory.policy_version is None else trajectory.policy_version.last
 
-    reward_name: Coded
-    reward_value: Floats
-    has_value: Flags
-    reward_step: Coded
-    target: Coded
-    target_kind: Coded
-    reward_choice: Ints
-    token_start: Ints
-    token_end: Ints
+
+def _drifts(trajectory: Trajectory) -> int:
+    return sum(prompt.drifted_at is not None for prompt in trajectory.prompts)
+
+
+def _respellings(trajectory: Trajectory) -> int:
+    return sum(prompt.respelled_at is not None for prompt in trajectory.prompts)
+
+
+def _is_closed(call: InferenceCall) -> bool:
+    return call.closed_by_app is not None
+
+
+def _prompt_tokens(turn: Turn) -> int | None:
+    ids = turn.prompt.context_token_ids
+    return None if ids is None else turn.prompt.kept_tokens + len(ids)
+
+
+def _unscored_tokens(turn: Turn) -> int | None:
+    """How many of the sampled ids have no logprob."""
+    if turn.token_ids is None:
+        return None
+    logprobs = _logprobs(turn)
+    return len(turn.token_ids) if logprobs is None else int(np.isnan(logprobs).sum())
+
+
+def _zero_logprobs(turn: Turn) -> int | None:
+    """How many of the sampled ids have a logprob of exactly 0.0."""
+    logprobs = _logprobs(turn)
+    return None if turn.token_ids is None else 0 if logprobs is None else int((logprobs == 0).sum())
+
+
+def _logprobs(turn: Turn) -> NDArray[np.float32] | None:
+    if turn.logprobs is None or turn.token_ids is None or len(turn.logprobs) != len(turn.token_ids):
+        return None
+    return np.frombuffer(turn.logprobs.data, "<f4")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Columns:
+    """Every column, once, with where it comes from. Those that nobody asked for are unknown.
+
+    Shapes: (rollouts,), (gaps,), (calls,), (turns,), (version spans,) and (rewards,). Of what is a list in objects and
+    in files there are numbers of items. A reward is NaN where nobody gave one, infinite where somebody gave NaN.
+    """
+
+    rollout_id: Annotated[Coded, Source("rollout")]
+    attempt: Annotated[Coded, Source("rollout")]
+    trace_id: Annotated[Coded, Source("rollout")]
+    status: Annotated[Coded, Source("rollout")]
+    end: Annotated[Coded, Source("rollout")]
+    split: Annotated[Coded, Source("rollout")]
+    training_step: Annotated[Coded, Source("rollout")]
+    gathering: Annotated[Coded, Source("rollout")]
+    group_id: Annotated[Coded, Source("rollout")]
+    version_first: Annotated[Coded, Source("rollout", "policy_version.first", get=_version_first)]
+    version_last: Annotated[Coded, Source("rollout", "policy_version.last", get=_version_last)]
+    reward: Annotated[Floats, Source("rollout")]
+    gaps: Annotated[Ints, Source("rollout", "incomplete_reasons")]
+    calls: Annotated[Ints, Source("rollout")]
+    turns: Annotated[Ints, Source("rollout")]
+    rewards: Annotated[Ints, Source("rollout")]
+    drifts: Annotated[Ints, Source("rollout", part="counting", get=_drifts)]
+    respellings: Annotated[Ints, Source("rollout", part="counting", get=_respellings)]
+
+    gap: Annotated[Coded, Source("gap", "reason", get=str)]
+
+    span_id: Annotated[Coded, Source("call", part="crediting")]
+    step: Annotated[Coded, Source("call", part="crediting")]
+    request_model: Annotated[Coded, Source("call")]
+    response_model: Annotated[Coded, Source("call")]
+    agent: Annotated[Coded, Source("call")]
+    marked_untrained: Annotated[Coded, Source("call")]
+    version: Annotated[Coded, Source("call", "policy_version")]
+    version_end: Annotated[Coded, Source("call", "policy_version_end", "crediting")]
+    logprobs_mode: Annotated[Coded, Source("call")]
+    failed: Annotated[Flags, Source("call")]
+    closed: Annotated[Flags, Source("call", get=_is_closed)]
+    has_media: Annotated[Flags, Source("call", get=media_of)]
+    is_constrained: Annotated[Flags, Source("call")]
+    has_masked_logprobs: Annotated[Flags, Source("call", part="counting")]
+    is_altered: Annotated[Flags, Source("call", part="counting", get=attrgetter("sampling.is_altered"))]
+    is_greedy: Annotated[Flags, Source("call", part="counting", get=attrgetter("sampling.is_greedy"))]
+    is_uncounted: Annotated[Flags, Source("call", part="counting")]
+
+    call: Annotated[Ints, Source("turn")]
+    choice: Annotated[Ints, Source("turn", part="crediting")]
+    token_parent: Annotated[Ints, Source("turn", part="counting")]
+    tokens_untrained: Annotated[Coded, Source("turn")]
+    text_untrained: Annotated[Coded, Source("turn")]
+    finish_reason: Annotated[Coded, Source("turn")]
+    prompt_tokens: Annotated[Ints, Source("turn", get=_prompt_tokens)]
+    sampled_tokens: Annotated[Ints, Source("turn", get=attrgetter("token_ids"))]
+    unscored_tokens: Annotated[Ints, Source("turn", part="counting", get=_unscored_tokens)]
+    zero_logprobs: Annotated[Ints, Source("turn", part="counting", get=_zero_logprobs)]
+    version_spans: Annotated[Ints, Source("turn", "weight_versions", "crediting")]
+
+    span_version: Annotated[Coded, Source("span", "version", "crediting")]
+
+    reward_name: Annotated[Coded, Source("reward", "name")]
+    reward_value: Annotated[Floats, Source("reward", "value")]
+    reward_step: Annotated[Coded, Source("reward", "step")]
+    target: Annotated[Coded, Source("reward")]
+    target_kind: Annotated[Coded, Source("reward", part="crediting")]
+    reward_choice: Annotated[Ints, Source("reward", "choice", "crediting")]
+    token_start: Annotated[Ints, Source("reward", part="crediting")]
+    token_end: Annotated[Ints, Source("reward", part="crediting")]
 
     def __len__(self) -> int:
         return len(self.reward)
+
+    @cached_property
+    def is_rewarded(self) -> Flags:
+        """Whether somebody gave the final reward. Shape: (rollouts,)."""
+        return ~np.isnan(self.reward)
+
+    @cached_property
+    def has_value(self) -> Flags:
+        """Whether a reward has a value, and no label alone. Shape: (rewards,)."""
+        return ~np.isnan(self.reward_value)
 
     @cached_property
     def turn_ends(self) -> Ints:
@@ -253,105 +324,67 @@ def _join_coded(columns: Sequence[Coded]) -> Coded:
     return Coded(np.concatenate(codes), [*positions, None])
 
 
-def columns_of(trajectories: Sequence[Trajectory], *, counting: bool = False) -> Columns:
-    """The columns of trajectories in memory; `counting` says that their logprobs are counted, too.
+class Described(NamedTuple):
+    """A column: its name, Coded, Floats, Flags or Ints, and where it comes from."""
 
-    Raises UsageError for a reward that is no number.
-    """
-    calls = [call for one in trajectories for call in one.calls]
+    name: str
+    kind: Any
+    source: Source
+
+
+def _described(name: str, hint: Any) -> Described:  # noqa: ANN401 # a type
+    kind, source = get_args(hint)
+    source = source if source.name else source._replace(name=name)
+    return Described(name, kind, source if source.get else source._replace(get=attrgetter(source.name)))
+
+
+COLUMNS: Final = tuple(_described(*each) for each in get_type_hints(Columns, include_extras=True).items())
+"""All columns, in order."""
+
+
+def parts_of(*, crediting: bool, counting: bool) -> frozenset[Part]:
+    """The parts of the columns that are read."""
+    parts: dict[Part, bool] = {"choosing": True, "crediting": crediting, "counting": counting}
+    return frozenset(part for part, is_read in parts.items() if is_read)
+
+
+def columns_of(trajectories: Sequence[Trajectory], *, crediting: bool = False, counting: bool = False) -> Columns:
+    """The columns of trajectories in memory. Raises UsageError for a reward that is no number."""
+    parts = parts_of(crediting=crediting, counting=counting)
     turns = [turn for one in trajectories for turn in one.turns]
-    rewards = [reward for one in trajectories for reward in one.rewards]
-    spans = [span for turn in turns for span in turn.weight_versions or ()]
-    final = [as_reward(f"rollout {one.rollout_id!r}", one.reward) for one in trajectories]
-    values = [as_reward(f"reward {one.name!r}", one.value) for one in rewards]
-    scores = [_scores(turn) if counting else (None, None) for turn in turns]
-    samplings = [call.sampling for call in calls]
-    versions = [one.policy_version for one in trajectories]
-    return Columns(
-        rollout_id=Coded.of(one.rollout_id for one in trajectories),
-        attempt=Coded.of(one.attempt for one in trajectories),
-        trace_id=Coded.of(one.trace_id for one in trajectories),
-        status=Coded.of(one.status for one in trajectories),
-        end=Coded.of(one.end for one in trajectories),
-        split=Coded.of(one.split for one in trajectories),
-        training_step=Coded.of(one.training_step for one in trajectories),
-        gathering=Coded.of(one.gathering for one in trajectories),
-        group_id=Coded.of(one.group_id for one in trajectories),
-        version_first=Coded.of(version and version.first for version in versions),
-        version_last=Coded.of(version and version.last for version in versions),
-        reward=_floats(final),
-        is_rewarded=_flags(value is not None for value in final),
-        calls=_ints(len(one.calls) for one in trajectories),
-        turns=_ints(len(one.turns) for one in trajectories),
-        rewards=_ints(len(one.rewards) for one in trajectories),
-        gaps=_ints(len(one.incomplete_reasons) for one in trajectories),
-        drifts=_ints(sum(prompt.drifted_at is not None for prompt in one.prompts) for one in trajectories),
-        respellings=_ints(sum(prompt.respelled_at is not None for prompt in one.prompts) for one in trajectories),
-        gap=Coded.of(chain.from_iterable(one.incomplete_reasons for one in trajectories)),
-        span_id=Coded.of(call.span_id for call in calls),
-        step=Coded.of(call.step for call in calls),
-        request_model=Coded.of(call.request_model for call in calls),
-        response_model=Coded.of(call.response_model for call in calls),
-        agent=Coded.of(call.agent for call in calls),
-        marked_untrained=Coded.of(call.marked_untrained for call in calls),
-        version=Coded.of(call.policy_version for call in calls),
-        version_end=Coded.of(call.policy_version_end for call in calls),
-        logprobs_mode=Coded.of(call.logprobs_mode for call in calls),
-        failed=_flags(call.failed for call in calls),
-        closed=_flags(call.closed_by_app is not None for call in calls),
-        has_media=_flags(bool(media_of(call)) for call in calls),
-        is_constrained=_flags(call.is_constrained for call in calls),
-        has_masked_logprobs=_flags(call.has_masked_logprobs for call in calls),
-        is_altered=_flags(sampling.is_altered for sampling in samplings),
-        is_greedy=_flags(sampling.is_greedy for sampling in samplings),
-        is_uncounted=_flags(call.is_uncounted for call in calls),
-        call=_ints(turn.call for turn in turns),
-        choice=_ints(turn.choice for turn in turns),
-        token_parent=_ints(turn.token_parent for turn in turns),
-        tokens_untrained=Coded.of(turn.tokens_untrained for turn in turns),
-        text_untrained=Coded.of(turn.text_untrained for turn in turns),
-        finish_reason=Coded.of(turn.finish_reason for turn in turns),
-        prompt_tokens=_ints(map(_prompt_tokens, turns)),
-        sampled_tokens=_ints(None if turn.token_ids is None else len(turn.token_ids) for turn in turns),
-        unscored_tokens=_ints(unscored for unscored, _ in scores),
-        zero_logprobs=_ints(zeros for _, zeros in scores),
-        version_spans=_ints(len(turn.weight_versions or ()) for turn in turns),
-        span_version=Coded.of(span.version for span in spans),
-        reward_name=Coded.of(one.name for one in rewards),
-        reward_value=_floats(values),
-        has_value=_flags(value is not None for value in values),
-        reward_step=Coded.of(one.step for one in rewards),
-        target=Coded.of(one.target for one in rewards),
-        target_kind=Coded.of(one.target_kind for one in rewards),
-        reward_choice=_ints(one.choice for one in rewards),
-        token_start=_ints(one.token_start for one in rewards),
-        token_end=_ints(one.token_end for one in rewards),
-    )
+    objects: dict[str, Sequence[Any]] = {
+        "rollout": trajectories,
+        "gap": [reason for one in trajectories for reason in one.incomplete_reasons],
+        "call": [call for one in trajectories for call in one.calls],
+        "turn": turns,
+        "span": [span for turn in turns for span in turn.weight_versions or ()] if crediting else [],
+        "reward": [reward for one in trajectories for reward in one.rewards],
+    }
+    columns: dict[str, Any] = {}
+    for name, kind, source in COLUMNS:
+        get = source.get if source.part in parts else None
+        values = [get and get(each) for each in objects[source.of]]
+        if kind is Coded:
+            columns[name] = Coded.of(values)
+        elif kind == Floats:
+            columns[name] = np.array([_number(value) for value in values], np.float64)
+        elif kind == Flags:
+            columns[name] = np.array([bool(value) for value in values], np.bool_)
+        else:
+            columns[name] = np.array([_whole(value, unknown_of(name)) for value in values], np.int64)
+    return Columns(**columns)
 
 
-def _ints(values: Iterable[int | None]) -> Ints:
-    return np.array([UNKNOWN if value is None else value for value in values], np.int64)
+def unknown_of(name: str) -> int:
+    """The number that stands for one that nobody knows; counts of what was not read are 0."""
+    return 0 if name in ("drifts", "respellings", "version_spans") else UNKNOWN
 
 
-def _flags(values: Iterable[bool]) -> Flags:
-    return np.array(list(values), np.bool_)
+def _whole(value: int | Sized | None, unknown: int) -> int:
+    """The number, or how many items there are."""
+    return unknown if value is None else value if isinstance(value, int) else len(value)
 
 
-def _floats(values: Iterable[float | None]) -> Floats:
-    return np.array([np.nan if value is None else value for value in values], np.float64)
-
-
-def _prompt_tokens(turn: Turn) -> int | None:
-    ids = turn.prompt.context_token_ids
-    return None if ids is None else turn.prompt.kept_tokens + len(ids)
-
-
-def _scores(turn: Turn) -> tuple[int | None, int | None]:
-    """How many of the sampled ids have no logprob, and how many one of exactly 0.0."""
-    ids, logprobs = turn.token_ids, turn.logprobs
-    if ids is None:
-        return None, None
-    if logprobs is None or len(logprobs) != len(ids):
-        return len(ids), 0
-    numbers = np.frombuffer(logprobs.data, "<f4")
-    return int(np.isnan(numbers).sum()), int((numbers == 0).sum())
+def _number(value: object) -> float:
+    number = as_reward("a trajectory", value)
+    return np.nan if number is None else np.inf if np.isnan(number) else number

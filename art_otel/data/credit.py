@@ -157,7 +157,7 @@ def _credit(per: Per, of_columns: OfColumns, name: str) -> Credit:
 
 def _of_one(of_columns: OfColumns, trajectory: Trajectory) -> TurnRewards:
     """The rewards of a trajectory's turns: those of a table of one."""
-    values, known = of_columns(columns_of([trajectory]))
+    values, known = of_columns(columns_of([trajectory], crediting=True))
     return tuple(value if is_known else None for value, is_known in zip(values.tolist(), known.tolist(), strict=True))
 
 

@@ -129,7 +129,7 @@ def read_columns(chunks: Sequence[Chunk], *, crediting: bool = False, counting: 
         groups = [group for group, _ in stored]
         parts.append(read_stored(groups, is_left_out, crediting=crediting, counting=counting))
     if in_memory or not stored:
-        parts.append(columns_of(in_memory, counting=counting))
+        parts.append(columns_of(in_memory, crediting=crediting, counting=counting))
     return join_columns(parts)
 
 

@@ -20,42 +20,55 @@ import pyarrow.parquet as pq
 
 from art_otel import storage
 from art_otel.calls import InferenceCall
-from art_otel.data.columns import UNKNOWN, Coded, Columns, Flags, Ints, join_columns
+from art_otel.data.columns import (
+    COLUMNS,
+    UNKNOWN,
+    Coded,
+    Columns,
+    Flags,
+    Floats,
+    Ints,
+    Part,
+    join_columns,
+    parts_of,
+    unknown_of,
+)
 from art_otel.errors import StoreError
 from art_otel.store import RowGroup
 from art_otel.store.read import open_parquet
 from art_otel.store.schema import SCHEMA
 from art_otel.trajectories import GroupKey
 
-_ROLLOUT: Final = (
-    "rollout_id", "attempt", "trace_id", "status", "end", "split", "training_step", "gathering", "group_id", "reward"
-)  # fmt: skip
-_CALL: Final = (
-    "closed_by_app", "request_model", "response_model", "agent", "marked_untrained", "policy_version", "logprobs_mode",
-    "error_type", "error", "parameters", "media.list.element",
-)  # fmt: skip
-_TURN: Final = (
-    "call", "tokens_untrained", "text_untrained", "finish_reason", "prompt_tokens", "sampled_tokens"
-)  # fmt: skip
-_CHOOSING: Final = (
-    *_ROLLOUT,
-    "policy_version",
-    "incomplete_reasons.list.element.reason",
-    *(f"calls.list.element.{name}" for name in _CALL),
-    *(f"turns.list.element.{name}" for name in _TURN),
-    *(f"rewards.list.element.{name}" for name in ("name", "value", "step", "target")),
-)
-_CREDITING: Final = (
-    *(f"calls.list.element.{name}" for name in ("span_id", "step", "policy_version_end")),
-    "turns.list.element.choice",
-    "turns.list.element.weight_versions.list.element.version",
-    *(f"rewards.list.element.{name}" for name in ("choice", "token_start", "token_end", "target_kind")),
-)
-_COUNTING: Final = (
-    *(f"calls.list.element.{name}" for name in ("stream", "toolset", "usage.output_tokens")),
-    *(f"calls.list.element.prompt.{name}" for name in ("token_parent", "drifted_at", "respelled_at")),
-    *(f"turns.list.element.{name}" for name in ("unscored_tokens", "zero_logprobs")),
-)
+_LISTS: Final = {
+    "rollout": "",
+    "gap": "incomplete_reasons.list.element.",
+    "call": "calls.list.element.",
+    "turn": "turns.list.element.",
+    "span": "turns.list.element.weight_versions.list.element.",
+    "reward": "rewards.list.element.",
+}
+"""The paths of Parquet under which the fields of objects stand."""
+
+_MADE: Final[Mapping[str, tuple[str, ...]]] = {
+    "incomplete_reasons": (), "calls": (), "turns": (), "rewards": (), "weight_versions": (),
+    "drifts": ("calls.list.element.prompt.drifted_at",),
+    "respellings": ("calls.list.element.prompt.respelled_at",),
+    "token_parent": ("calls.list.element.prompt.token_parent",),
+    "failed": ("calls.list.element.error_type", "calls.list.element.error"),
+    "closed": ("calls.list.element.closed_by_app",),
+    "has_media": ("calls.list.element.media.list.element",),
+    "is_constrained": ("calls.list.element.parameters",),
+    "has_masked_logprobs": (), "is_altered": (), "is_greedy": (),
+    "is_uncounted": tuple(f"calls.list.element.{name}" for name in ("stream", "toolset", "usage.output_tokens")),
+}  # fmt: skip
+"""What columns that files have no field of are made of."""
+
+
+def _paths(parts: frozenset[Part]) -> list[str]:
+    """Parquet's paths of the columns of these parts."""
+    sources = [source for _, _, source in COLUMNS if source.part in parts]
+    return [path for one in sources for path in _MADE.get(one.name, (_LISTS[one.of] + one.name,))]
+
 
 _CALLED: Final = InferenceCall(trace_id="", span_id="", operation_name="chat", start_ns=0, end_ns=None)
 
@@ -68,8 +81,9 @@ def read_stored(
     `crediting` says that more than the final reward is looked at, `counting` that tokens are counted. Raises
     StoreError.
     """
-    names = [*_CHOOSING, *(_CREDITING if crediting else ()), *(_COUNTING if counting else ())]
-    empty = _reduced(pa.schema([field for field in SCHEMA if field.name in _ROOTS]).empty_table(), None, None)
+    names = _paths(parts_of(crediting=crediting, counting=counting))
+    roots = {name.partition(".")[0] for name in _paths(parts_of(crediting=True, counting=True))}
+    empty = _reduced(pa.schema([field for field in SCHEMA if field.name in roots]).empty_table(), None, None)
     parts, tables = list[Columns](), [empty]
     for file, of_file in groupby(zip(groups, left_out, strict=True), key=lambda each: each[0].file):
         members = list(of_file)
@@ -92,7 +106,6 @@ def read_stored(
 
 _AT_ONCE: Final = 20_000
 """So many rollouts are held as Arrow has them, which takes more memory."""
-_ROOTS: Final = frozenset(name.partition(".")[0] for name in (*_CHOOSING, *_COUNTING))
 
 
 def _with_group_ids(table: pa.Table, group_ids: Mapping[GroupKey, str]) -> pa.Table:
@@ -168,99 +181,58 @@ def _read_asked(parameters: str) -> _Asked:
 def _columns(tables: Sequence[pa.Table]) -> Columns:
     """The columns of tables of rollouts, one behind the other. Raises StoreError."""
     table = pa.concat_tables(tables, promote_options="default")
-    rollouts = {name: _one_array(table.column(name)) for name in table.column_names}
-    calls, call_ends = _flattened(table.column("calls"))
-    turns, turn_ends = _flattened(table.column("turns"))
-    rewards, reward_ends = _flattened(table.column("rewards"))
-    gaps, gap_ends = _flattened(table.column("incomplete_reasons"))
-    spans, span_ends = _flattened(_field(turns, "weight_versions"))
-    versions, prompts = rollouts["policy_version"], _field(calls, "prompt")
+    rollouts = pa.StructArray.from_arrays([_one_array(column) for column in table.columns], table.column_names)
+    (calls, call_ends), (turns, turn_ends), (rewards, _), (gaps, _) = (
+        _flattened(_field(rollouts, name)) for name in ("calls", "turns", "rewards", "incomplete_reasons")
+    )
+    structs = {"rollout": rollouts, "gap": gaps, "call": calls, "turn": turns, "reward": rewards}
+    structs["span"], _ = _flattened(_field(turns, "weight_versions"))
+    made = _of_prompts(rollouts, calls, call_ends, turns, turn_ends)
+    columns: dict[str, Any] = {}
+    for name, kind, source in COLUMNS:
+        values = made[name] if name in made else _field(structs[source.of], source.name)
+        if kind is Coded:
+            encoded = values.dictionary_encode()
+            known: list[Any] = encoded.dictionary.to_pylist()
+            columns[name] = Coded(_numbers(encoded.indices, len(known)).astype(np.int32), [*known, None])
+        elif kind == Floats:
+            numbers = np.asarray(pc.fill_null(values, np.nan).to_numpy(zero_copy_only=False), np.float64)
+            columns[name] = np.where(np.isnan(numbers) & _flags(values.is_valid()), np.inf, numbers)
+        elif kind == Flags:
+            columns[name] = _flags(values)
+        elif pa.types.is_list(values.type):
+            columns[name] = _lengths(values)
+        else:
+            columns[name] = _numbers(values, unknown_of(name))
+    return Columns(**columns)
+
+
+def _of_prompts(
+    rollouts: pa.StructArray, calls: pa.Array, call_ends: Ints, turns: pa.Array, turn_ends: Ints
+) -> dict[str, pa.Array]:
+    """The columns that are made of calls' prompts; nothing else reads these. Raises StoreError."""
     call = _numbers(_field(turns, "call"), UNKNOWN)
-    turn_rows = np.repeat(np.arange(table.num_rows), np.diff(turn_ends))
+    turn_rows, call_rows = (np.repeat(np.arange(len(rollouts)), np.diff(ends)) for ends in (turn_ends, call_ends))
     is_outside = (call < 0) | (call >= np.diff(call_ends)[turn_rows])
     if is_outside.any():
-        row = int(turn_rows[np.argmax(is_outside)])
-        raise StoreError(f"rollout {rollouts['rollout_id'][row].as_py()!r}: a turn is of no call")
-    turn_calls = call_ends[turn_rows] + call
-    call_rows = np.repeat(np.arange(table.num_rows), np.diff(call_ends))
-
-    def of_calls(name: str) -> Coded:
-        return _coded(_field(calls, name))
-
-    def flags_of_calls(name: str) -> Flags:
-        return _flags(_field(calls, name))
-
-    def count_prompts(name: str) -> Ints:
-        differing = call_rows[_flags(_field(prompts, name).is_valid())]
-        return np.bincount(differing, minlength=table.num_rows).astype(np.int64)
-
-    final, values = rollouts["reward"], _field(rewards, "value")
-    return Columns(
-        rollout_id=_coded(rollouts["rollout_id"]),
-        attempt=_coded(rollouts["attempt"]),
-        trace_id=_coded(rollouts["trace_id"]),
-        status=_coded(rollouts["status"]),
-        end=_coded(rollouts["end"]),
-        split=_coded(rollouts["split"]),
-        training_step=_coded(rollouts["training_step"]),
-        gathering=_coded(rollouts["gathering"]),
-        group_id=_coded(rollouts["group_id"]),
-        version_first=_coded(_field(versions, "first")),
-        version_last=_coded(_field(versions, "last")),
-        reward=_floats(final),
-        is_rewarded=_flags(final.is_valid()),
-        calls=np.diff(call_ends),
-        turns=np.diff(turn_ends),
-        rewards=np.diff(reward_ends),
-        gaps=np.diff(gap_ends),
-        drifts=count_prompts("drifted_at"),
-        respellings=count_prompts("respelled_at"),
-        gap=_coded(_field(gaps, "reason")),
-        span_id=of_calls("span_id"),
-        step=of_calls("step"),
-        request_model=of_calls("request_model"),
-        response_model=of_calls("response_model"),
-        agent=of_calls("agent"),
-        marked_untrained=of_calls("marked_untrained"),
-        version=of_calls("policy_version"),
-        version_end=of_calls("policy_version_end"),
-        logprobs_mode=of_calls("logprobs_mode"),
-        failed=flags_of_calls("failed"),
-        closed=flags_of_calls("closed"),
-        has_media=flags_of_calls("has_media"),
-        is_constrained=flags_of_calls("is_constrained"),
-        has_masked_logprobs=flags_of_calls("has_masked_logprobs"),
-        is_altered=flags_of_calls("is_altered"),
-        is_greedy=flags_of_calls("is_greedy"),
-        is_uncounted=flags_of_calls("is_uncounted"),
-        call=call,
-        choice=_numbers(_field(turns, "choice"), 0),
-        token_parent=_numbers(_field(prompts, "token_parent"), UNKNOWN)[turn_calls],
-        tokens_untrained=_coded(_field(turns, "tokens_untrained")),
-        text_untrained=_coded(_field(turns, "text_untrained")),
-        finish_reason=_coded(_field(turns, "finish_reason")),
-        prompt_tokens=_numbers(_field(turns, "prompt_tokens"), UNKNOWN),
-        sampled_tokens=_numbers(_field(turns, "sampled_tokens"), UNKNOWN),
-        unscored_tokens=_numbers(_field(turns, "unscored_tokens"), UNKNOWN),
-        zero_logprobs=_numbers(_field(turns, "zero_logprobs"), UNKNOWN),
-        version_spans=np.diff(span_ends),
-        span_version=_coded(_field(spans, "version")),
-        reward_name=_coded(_field(rewards, "name")),
-        reward_value=_floats(values),
-        has_value=_flags(values.is_valid()),
-        reward_step=_coded(_field(rewards, "step")),
-        target=_coded(_field(rewards, "target")),
-        target_kind=_coded(_field(rewards, "target_kind")),
-        reward_choice=_numbers(_field(rewards, "choice"), UNKNOWN),
-        token_start=_numbers(_field(rewards, "token_start"), UNKNOWN),
-        token_end=_numbers(_field(rewards, "token_end"), UNKNOWN),
-    )
+        rollout_id = _field(rollouts, "rollout_id")[int(turn_rows[np.argmax(is_outside)])].as_py()
+        raise StoreError(f"rollout {rollout_id!r}: a turn is of no call")
+    prompts = _field(calls, "prompt")
+    counts = {
+        name: np.bincount(call_rows[_flags(_field(prompts, field).is_valid())], minlength=len(rollouts))
+        for name, field in (("drifts", "drifted_at"), ("respellings", "respelled_at"))
+    }
+    parents = _field(prompts, "token_parent").take(pa.array(call_ends[turn_rows] + call))
+    return {name: pa.array(numbers) for name, numbers in counts.items()} | {"token_parent": parents}
 
 
-def _field(structs: pa.Array, name: str) -> pa.Array:
+def _field(structs: pa.Array, path: str) -> pa.Array:
     """A field of the structs; nulls where it was not read."""
-    is_read = pa.types.is_struct(structs.type) and structs.type.get_field_index(name) >= 0
-    return pc.struct_field(structs, name) if is_read else pa.nulls(len(structs), pa.int64())
+    for name in path.split("."):
+        if not pa.types.is_struct(structs.type) or structs.type.get_field_index(name) < 0:
+            return pa.nulls(len(structs), pa.int64())
+        structs = pc.struct_field(structs, name)
+    return structs
 
 
 def _flattened(column: pa.ChunkedArray | pa.Array) -> tuple[pa.Array, Ints]:
@@ -280,18 +252,8 @@ def _one_array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     return array.chunk(0) if isinstance(array, pa.ChunkedArray) else array
 
 
-def _coded(column: pa.Array) -> Coded:
-    encoded = column.dictionary_encode()
-    values: list[Any] = encoded.dictionary.to_pylist()
-    return Coded(_numbers(encoded.indices, len(values)).astype(np.int32), [*values, None])
-
-
 def _numbers(column: pa.Array, unknown: int) -> Ints:
     return pc.fill_null(pc.cast(column, pa.int64()), unknown).to_numpy(zero_copy_only=False)
-
-
-def _floats(column: pa.Array) -> np.ndarray[Any, np.dtype[np.float64]]:
-    return pc.fill_null(column, np.nan).to_numpy(zero_copy_only=False).astype(np.float64)
 
 
 def _flags(column: pa.Array) -> Flags:

@@ -40,13 +40,19 @@ def test_of_generated_trajectories(found, data):
     found = [data.draw(varied(one)) for one in found]
     with stored(found) as folder:
         whole = of_files(folder, crediting=True, counting=True)
-    check_equal(whole, columns_of(found, counting=True))
-    check_equal(whole, join_columns([columns_of(found[:2], counting=True), columns_of(found[2:], counting=True)]))
+    check_equal(whole, columns_of(found, crediting=True, counting=True))
+    check_equal(
+        whole,
+        join_columns(
+            [columns_of(found[:2], crediting=True, counting=True), columns_of(found[2:], crediting=True, counting=True)]
+        ),
+    )
 
 
 def test_of_all_recordings(tmp_path: Path):
     found, _ = convert_files(tmp_path, *sorted(RECORDINGS.rglob("*.jsonl")))
     assert len(found) > 20
     check_equal(
-        of_files(tmp_path, crediting=True, counting=True), columns_of([*read_trajectories(tmp_path)], counting=True)
+        of_files(tmp_path, crediting=True, counting=True),
+        columns_of([*read_trajectories(tmp_path)], crediting=True, counting=True),
     )

@@ -10,7 +10,7 @@ from tests.trajectories.reward_spans import ROLLOUT, link_to, rollout, step
 
 def shared(trajectory) -> set[int]:
     """The indexes at which two steps of a trajectory were rewarded."""
-    columns = columns_of([trajectory])
+    columns = columns_of([trajectory], crediting=True)
     return {columns.reward_step.values[step] for step in shared_steps(columns)[1]}
 
 

@@ -72,7 +72,7 @@ def judged(value: float | None, name: str = "reward", *, call: int | None = None
 
 def skip_reason(selection: Selection, trajectory: Trajectory) -> str | None:
     """Why a trajectory alone is skipped."""
-    (reason,) = choose(columns_of([trajectory]), selection, [None]).refused
+    (reason,) = choose(columns_of([trajectory], crediting=True), selection, [None]).refused
     return reason
 
 
