@@ -237,8 +237,9 @@ def message_batches(  # noqa: PLR0913 # every one is an option that users know b
     give something to train. Of equally good ones, it keeps the first. It skips trajectories without a group. A group
     is the members of one `Trajectory.group_key`.
 
-    Memory holds one row group. With `best_of_group`, the sources are read twice, and memory has an entry for each
-    group. Raises StoreError for sources that cannot be read, UsageError for invalid options.
+    Memory holds one row group, and while it chooses about 600 bytes for each completion. With `best_of_group`, messages
+    are read twice, and memory has an entry for each group. Raises StoreError for sources that cannot be read,
+    UsageError for invalid options.
     """
     check_reward(reward)
     options = validate(_Options, {"batch_size": batch_size, "min_reward": min_reward, "best_of_group": best_of_group})

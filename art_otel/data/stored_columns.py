@@ -95,7 +95,8 @@ def read_stored(
             if parquet.num_row_groups != len(members):
                 raise StoreError(f"{storage.shown(file)}: was written anew while it was read; start again")
             for group, _ in members:
-                table = _with_group_ids(group.read(parquet, names), group.group_ids)
+                table = group.read(parquet, names)
+                table = with_group_ids(table, group.group_ids) if group.group_ids else table
                 tables.append(_reduced(table, group, parquet))
                 if sum(map(len, tables)) > _AT_ONCE:
                     parts.append(_columns(tables))
@@ -106,10 +107,6 @@ def read_stored(
 
 _AT_ONCE: Final = 20_000
 """So many rollouts are held as Arrow has them, which takes more memory."""
-
-
-def _with_group_ids(table: pa.Table, group_ids: Mapping[GroupKey, str]) -> pa.Table:
-    return with_group_ids(table, group_ids) if group_ids else table
 
 
 def with_group_ids(table: pa.Table, group_ids: Mapping[GroupKey, str]) -> pa.Table:
