@@ -37,7 +37,7 @@ from art_otel.data.credit import Credit, CreditName, Known, find_credit, named_r
 from art_otel.data.options import validate
 from art_otel.data.rewards import LARGEST, UNUSABLE, as_reward
 from art_otel.data.selection import Chosen, Selection, choose, several_models
-from art_otel.data.sources import Chunk, read_columns, read_numbered
+from art_otel.data.sources import Chunk, read_columns, read_numbered, why_left_out
 from art_otel.errors import UsageError
 from art_otel.trajectories import GroupKey, Trajectory
 
@@ -115,7 +115,6 @@ class Plan:
 
     credit: Credit
     skipped: Mapping[int, str]
-    left_out: Coded
     turn_ends: Ints
     reward: Floats
     advantage: Floats
@@ -151,18 +150,14 @@ class Plan:
 
     def turn_rewards(self, number: int) -> tuple[TurnReward, ...]:
         """What the turns of trajectory `number` are trained with, or why they are not. Shape: (turns,)."""
-        turns = slice(int(self.turn_ends[number]), int(self.turn_ends[number + 1]))
-        of_turns = zip(self.reward[turns].tolist(), self.advantage[turns].tolist(), self.reasons[turns], strict=True)
-        return tuple(
-            [
-                TurnReward(None if reward != reward else reward, None if gain != gain else gain, reason)  # noqa: PLR0124 # NaN is none
-                for reward, gain, reason in of_turns
-            ]
-        )
+        turns = slice(self.turn_ends[number], self.turn_ends[number + 1])
+        of_turns = zip(_or_none(self.reward[turns]), _or_none(self.advantage[turns]), self.reasons[turns], strict=True)
+        return tuple([TurnReward(*each) for each in of_turns])
 
-    def left_out_of(self, number: int) -> list[str | None]:
-        """Why an option leaves completions of trajectory `number` out, whatever their rewards. Shape: (turns,)."""
-        return list(self.left_out[int(self.turn_ends[number]) : int(self.turn_ends[number + 1])])
+
+def _or_none(numbers: Floats) -> list[float | None]:
+    """The numbers, None for NaN."""
+    return [None if math.isnan(number) else number for number in numbers.tolist()]
 
 
 def make_plan(chunks: Sequence[Chunk], selection: Selection, scoring: Scoring) -> Plan:
@@ -189,8 +184,7 @@ def needs_credit(selection: Selection, scoring: Scoring) -> bool:
 
 def plan_columns(columns: Columns, chunks: Sequence[Chunk], selection: Selection, scoring: Scoring) -> Plan:
     """The plan of the trajectories of these chunks, which have these columns. Raises UsageError."""
-    of_parts = [chunk.left_out for chunk in chunks for _ in range(chunk.rows)]
-    chosen = choose(columns, selection, of_parts)
+    chosen = choose(columns, selection, why_left_out(chunks))
     selected = ~chosen.refused.known
     given = _rewards(columns, chunks, selection, scoring.credit, selected)
     groups, keys = columns.groups(selected)
@@ -204,7 +198,6 @@ def plan_columns(columns: Columns, chunks: Sequence[Chunk], selection: Selection
     return Plan(
         credit=scoring.credit,
         skipped={row: reason for row, reason in enumerate(chosen.refused) if reason is not None},
-        left_out=chosen.left_out,
         turn_ends=columns.turn_ends,
         reward=reward,
         advantage=advantage,

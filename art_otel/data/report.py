@@ -26,7 +26,7 @@ from art_otel.data.plan import Plan
 from art_otel.data.rewards import UNUSABLE
 from art_otel.data.selection import HELD_OUT, Selection, choose
 from art_otel.data.sequences import NO_IDS, TOO_LONG, BuiltSequences, TokenSequence, Verdict
-from art_otel.data.sources import Chunk, read_columns
+from art_otel.data.sources import Chunk, read_columns, why_left_out
 from art_otel.trajectories import CONTEXT_EXCEEDED, Trajectory
 
 NAMED: Final = 100
@@ -141,12 +141,15 @@ class BatchReport:
         self.context_exceeded += trajectory.end == CONTEXT_EXCEEDED
         if UNUSABLE in built.verdict.completions and len(self.unusable_rewards) < NAMED:
             self.unusable_rewards.append(trajectory.rollout_id)
-        self.uncounted_completions += sum(
-            reason is None and turn.token_ids is not None and trajectory.calls[turn.call].is_uncounted
-            for turn, reason in zip(trajectory.turns, built.verdict.completions, strict=True)
-        )
-        self.drifts += sum([prompt.drifted_at is not None for prompt in trajectory.prompts])
-        self.respellings += sum([prompt.respelled_at is not None for prompt in trajectory.prompts])
+        uncounted = [call.is_uncounted for call in trajectory.calls]
+        if True in uncounted:
+            self.uncounted_completions += sum(
+                reason is None and turn.token_ids is not None and uncounted[turn.call]
+                for turn, reason in zip(trajectory.turns, built.verdict.completions, strict=True)
+            )
+        for prompt in trajectory.prompts:
+            self.drifts += prompt.drifted_at is not None
+            self.respellings += prompt.respelled_at is not None
         self.truncated_sequences += built.truncated
         self.truncated_tokens += built.truncated_tokens
         self.truncated_trained_tokens += built.truncated_trained_tokens
@@ -238,8 +241,7 @@ def names_given(chunks: Sequence[Chunk], selection: Selection) -> list[str]:
     Such as `style (of steps)`. Raises StoreError.
     """
     columns = read_columns(chunks, crediting=True)
-    of_parts = [chunk.left_out for chunk in chunks for _ in range(chunk.rows)]
-    selected = ~choose(columns, selection, of_parts).refused.known[columns.reward_rows]
+    selected = ~choose(columns, selection, why_left_out(chunks)).refused.known[columns.reward_rows]
     judged = [
         "" if target is None and step is None else f" (of {kind}s)" if kind else " (of tokens)" if tokens else of_span
         for target, step, kind, tokens, of_span in zip(

@@ -32,7 +32,7 @@ from art_otel.data.completions import (
     SeveralModels,
 )
 from art_otel.data.options import as_names, validate
-from art_otel.data.sources import Chunk, read_columns
+from art_otel.data.sources import Chunk, read_columns, why_left_out
 from art_otel.data.versions import HOW_TO_WRITE, is_version_of, version_number, with_model_versions
 from art_otel.store import Part, Wanted
 from art_otel.store.files import Rows
@@ -261,7 +261,7 @@ def choose_rollouts(chunks: Sequence[Chunk], selection: Selection) -> ChosenRoll
     Raises StoreError; UsageError where some have completions of several models, and nobody chose among these.
     """
     columns = read_columns(chunks, crediting=selection.version is not None)
-    chosen = choose(columns, selection, [chunk.left_out for chunk in chunks for _ in range(chunk.rows)])
+    chosen = choose(columns, selection, why_left_out(chunks))
     several_models(columns, chosen, selection, np.ones(len(columns.call), np.bool_)).check()
     left_out, ends = list(chosen.left_out), columns.turn_ends.tolist()
     return ChosenRollouts(

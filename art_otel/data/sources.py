@@ -112,6 +112,11 @@ def list_sources(sources: object) -> list[Source]:
     return list(cast(Iterable[Source], sources if isinstance(sources, Iterable) and not single else [sources]))
 
 
+def why_left_out(chunks: Iterable[Chunk]) -> list[str | None]:
+    """Why each trajectory is left out with the part that it stands in, as far as that is known unread."""
+    return [chunk.left_out for chunk in chunks for _ in range(chunk.rows)]
+
+
 def read_columns(chunks: Sequence[Chunk], *, crediting: bool = False, counting: bool = False) -> Columns:
     """Read the columns of the trajectories of the chunks: see `stored_columns.read_stored`.
 
