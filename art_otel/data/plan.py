@@ -113,7 +113,6 @@ class Plan:
     which nothing tells whether they are one. `shared_steps` counts those of each trajectory that has some.
     """
 
-    credit: Credit
     skipped: Mapping[int, str]
     turn_ends: Ints
     reward: Floats
@@ -196,7 +195,6 @@ def plan_columns(columns: Columns, chunks: Sequence[Chunk], selection: Selection
     reward, advantage, reasons = _of_turns(units, advantages, flat)
     shared = shared_steps(columns)[0] if scoring.credit.per == "step" else ()
     return Plan(
-        credit=scoring.credit,
         skipped={row: reason for row, reason in enumerate(chosen.refused) if reason is not None},
         turn_ends=columns.turn_ends,
         reward=reward,

@@ -290,8 +290,9 @@ def several_models(columns: Columns, chosen: Chosen, selection: Selection, rewar
     largest, smallest = np.full(len(columns), -1), np.full(len(columns), len(models.values))
     np.maximum.at(largest, rows, codes)
     np.minimum.at(smallest, rows, codes)
-    for row in np.flatnonzero((largest >= 0) & (largest != smallest)).tolist():  # few: they are looked at one by one
-        several.add(row, models[np.flatnonzero(trained & (columns.turn_rows == row))])
+    for row in np.flatnonzero((largest >= 0) & (largest != smallest)).tolist():
+        turns = slice(columns.turn_ends[row], columns.turn_ends[row + 1])
+        several.add(row, models[turns][trained[turns]])
     return several
 
 

@@ -228,10 +228,11 @@ def _without_logprobs(columns: Columns, chunks: Sequence[Chunk], decision: _Deci
     counts = np.where(masked, tokens, np.minimum(unscored, tokens))
     rows = set(columns.turn_rows[in_part].tolist())
     for row, trajectory in read_numbered(chunks, Wanted(prompts=False, messages=False), rows) if rows else ():
-        for turn in np.flatnonzero(in_part & (columns.turn_rows == row)).tolist():
-            logprobs = trajectory.turns[turn - int(columns.turn_ends[row])].logprobs
-            known = np.frombuffer(logprobs.data if logprobs else b"", "<f4")[: tokens[turn]]
-            counts[turn] = np.isnan(known).sum()
+        for turn, of_turn in enumerate(trajectory.turns, int(columns.turn_ends[row])):
+            if in_part[turn]:
+                logprobs = of_turn.logprobs
+                known = np.frombuffer(logprobs.data if logprobs else b"", "<f4")[: tokens[turn]]
+                counts[turn] = np.isnan(known).sum()
     return int(counts[trained].sum())
 
 
