@@ -1,6 +1,6 @@
 """Completions: which completions of a selected trajectory are learned from, whatever their rewards and tokens.
 
-Invariant: one function decides (`CompletionChoice.skip_reason`), of facts that the columns have (`CompletionFacts`).
+Invariant: one function decides (`CompletionChoice.skip_reason`), of facts that columns have (`CompletionFacts`).
 Whose a completion is comes first: what another model, another agent or a marked call sampled is not the policy's, is
 trained nowhere and counts in no baseline. How it was sampled comes second: such a completion is the policy's, and its
 rollout is compared with the others.
@@ -17,9 +17,7 @@ from fnmatch import fnmatchcase
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
-import numpy as np
 
-from art_otel.data.columns import Coded, Columns, Ints, reason_where
 from art_otel.data.versions import is_version_of
 from art_otel.errors import UsageError
 from art_otel.trajectories import CONTEXT_EXCEEDED
@@ -108,55 +106,6 @@ class CompletionChoice(msgspec.Struct, frozen=True, kw_only=True):
         if self.images == "drop" and facts.has_media:
             return IMAGES
         return CONSTRAINED if self.constrained == "drop" and facts.is_constrained else None
-
-    def reasons(self, columns: Columns) -> Coded:
-        """Why each completion is not trained; None for the others. Shape: (turns,).
-
-        Of a million completions there are few kinds, and each is asked once:
-
-            model    agent   finish_reason   …
-            policy   -       stop            …      trained
-            judge    -       stop            …      another model
-        """
-        calls = columns.turn_calls
-        facts = [
-            columns.model[calls],
-            columns.agent[calls],
-            columns.marked_untrained[calls],
-            columns.end[columns.turn_rows],
-            columns.finish_reason,
-            *(
-                Coded(flags[calls].astype(np.int8), (False, True))
-                for flags in (columns.is_constrained, columns.has_media)
-            ),
-        ]
-        codes = np.zeros(len(calls), np.int64)
-        for column in facts:
-            codes = codes * len(column.values) + column.codes
-        _, first, kinds = np.unique(codes, return_index=True, return_inverse=True)
-        reasons = [
-            self.skip_reason(CompletionFacts(*each)) for each in zip(*(one[first] for one in facts), strict=True)
-        ]
-        return Coded.of(reasons)[kinds]
-
-    def refusals(self, columns: Columns, reasons: Coded) -> Coded:
-        """Why a rollout whose completions are not trained for these reasons is left out as a whole; None if it is not.
-
-        It is where nothing in it is the policy's, with `context_exceeded="drop"` where its context was exceeded, and
-        with `length="drop"` where something was cut. Such a rollout counts in no baseline. Shape: (rollouts,).
-        """
-
-        def counts_of(reason: str) -> Ints:
-            return np.bincount(columns.turn_rows[reasons.equals(reason)], minlength=len(columns))
-
-        refused = Coded.of([None] * len(columns))
-        for option, reason in ((self.context_exceeded, CONTEXT_EXCEEDED), (self.length, CUT)):
-            if option == "drop":
-                refused = refused.or_else(reason_where(counts_of(reason) > 0, reason))
-        of_others = np.array([counts_of(reason) for reason in NOT_THE_POLICYS])
-        is_all = (columns.turns > 0) & (of_others.sum(axis=0) == columns.turns)
-        most = Coded(np.where(is_all, of_others.argmax(axis=0), len(NOT_THE_POLICYS)), (*NOT_THE_POLICYS, None))
-        return refused.or_else(most)
 
     @property
     def is_open(self) -> bool:

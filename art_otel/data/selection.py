@@ -20,10 +20,12 @@ import numpy as np
 
 from art_otel.data.columns import Coded, Columns, Flags, Ints, reason_where
 from art_otel.data.completions import (
+    CUT,
     NOT_THE_POLICYS,
     STREAM_BROKE,
     ClosedStreams,
     CompletionChoice,
+    CompletionFacts,
     Constrained,
     ContextExceeded,
     Images,
@@ -218,7 +220,7 @@ def choose(columns: Columns, selection: Selection, of_parts: Sequence[str | None
 
     `of_parts` is why the part that a rollout stands in is left out unread. Shape: (rollouts,).
     """
-    left_out = selection.completions.reasons(columns)
+    left_out = _left_out(columns, selection.completions)
     refused = Coded.of(of_parts)
     refused = refused.or_else(reason_where(~columns.split.where(selection.takes_split), "split"))
     for column, wanted, reason in (
@@ -240,7 +242,7 @@ def choose(columns: Columns, selection: Selection, of_parts: Sequence[str | None
         refused = refused.or_else(reason_where(~taken, "status"))
     if selection.version is not None:
         refused = refused.or_else(_versions(columns, selection.version, selection.max_staleness, left_out))
-    refused = refused.or_else(selection.completions.refusals(columns, left_out))
+    refused = refused.or_else(_refusals(columns, selection.completions, left_out))
     return Chosen(refused, left_out, untrained(columns, selection))
 
 
@@ -305,6 +307,52 @@ def untrained_in(turn: Turn, view: View) -> TokensUntrained | TextUntrained | No
 def concerns(reason: str, view: View) -> bool:
     """Whether a reason of incompleteness says anything of what is trained."""
     return view == "made tokens" or concern_of(reason) in (view, "both")
+
+
+def _left_out(columns: Columns, choice: CompletionChoice) -> Coded:
+    """Why an option leaves each completion out; None where none does. Shape: (turns,).
+
+    Of a million completions there are few kinds, and each is asked once:
+
+        model    agent   finish_reason   …
+        policy   -       stop            …      trained
+        judge    -       stop            …      another model
+    """
+    calls = columns.turn_calls
+    facts = [
+        columns.model[calls],
+        columns.agent[calls],
+        columns.marked_untrained[calls],
+        columns.end[columns.turn_rows],
+        columns.finish_reason,
+        *(Coded(flags[calls].astype(np.int8), (False, True)) for flags in (columns.is_constrained, columns.has_media)),
+    ]
+    codes = np.zeros(len(calls), np.int64)
+    for column in facts:
+        codes = codes * len(column.values) + column.codes
+    _, first, kinds = np.unique(codes, return_index=True, return_inverse=True)
+    reasons = [choice.skip_reason(CompletionFacts(*each)) for each in zip(*(one[first] for one in facts), strict=True)]
+    return Coded.of(reasons)[kinds]
+
+
+def _refusals(columns: Columns, choice: CompletionChoice, reasons: Coded) -> Coded:
+    """Why a rollout whose completions are not trained for these reasons is left out as a whole; None if it is not.
+
+    It is where nothing in it is the policy's, with `context_exceeded="drop"` where its context was exceeded, and
+    with `length="drop"` where something was cut. Such a rollout counts in no baseline. Shape: (rollouts,).
+    """
+
+    def counts_of(reason: str) -> Ints:
+        return np.bincount(columns.turn_rows[reasons.equals(reason)], minlength=len(columns))
+
+    refused = Coded.of([None] * len(columns))
+    for option, reason in ((choice.context_exceeded, CONTEXT_EXCEEDED), (choice.length, CUT)):
+        if option == "drop":
+            refused = refused.or_else(reason_where(counts_of(reason) > 0, reason))
+    of_others = np.array([counts_of(reason) for reason in NOT_THE_POLICYS])
+    is_all = (columns.turns > 0) & (of_others.sum(axis=0) == columns.turns)
+    most = Coded(np.where(is_all, of_others.argmax(axis=0), len(NOT_THE_POLICYS)), (*NOT_THE_POLICYS, None))
+    return refused.or_else(most)
 
 
 def untrained(columns: Columns, selection: Selection) -> Coded:
