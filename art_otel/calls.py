@@ -509,6 +509,8 @@ class CallFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     @property
     def _has_grammar(self) -> bool:
         parameters = self.parameters
+        if not parameters:
+            return False
         choice = parameters.get("tool_choice")
         formats = (parameters.get("response_format"), _field(parameters.get("text"), "format"))
         return (

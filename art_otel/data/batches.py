@@ -171,4 +171,4 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
         order=order,
         layout=layout,
     )
-    return Batches(list_chunks(sources, selection.why_none_of, selection.closed_streams), recipe)
+    return Batches(list_chunks(sources, selection.why_none_of), recipe)

@@ -1,383 +1,389 @@
-"""Columns: what decides which trajectories of some files are trained, read without restoring a trajectory.
+"""Columns: all that decides what is trained of some trajectories, as arrays: of rollouts, calls, turns and rewards.
 
-Invariant: rows are trajectories; turns and calls are those of all rows, one behind the other. Neither a message nor a
-token is read.
+Invariant: neither a message nor a token is here. Trajectories in files (`stored_columns`) and in memory give the same
+columns, so what is decided over them (`choice`, `credit`, `plan`, `verdicts`) is decided once. What is of a rollout's
+calls, turns or rewards stands one behind the other:
+
+    rollouts    a      b                        turn_ends   0 2 5
+    turns       0  1   0  1  2                  turn_rows   0 0 1 1 1
+    turns.call  0  1   0  1  1   of its own     turn_calls  0 1 2 3 3   of all
 """
 
-# pyarrow ships no types.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
-# pyright: reportAttributeAccessIssue=false, reportUnknownArgumentType=false, reportUnknownParameterType=false
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from dataclasses import dataclass, fields
+from functools import cached_property
+from hashlib import sha256
+from operator import attrgetter
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias, get_args, get_type_hints
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
-from itertools import groupby
-from typing import Any, Final, NamedTuple, TypeAlias, cast
-
-import msgspec
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from art_otel import storage
-from art_otel.calls import TokenIds, WeightVersion
-from art_otel.data.completions import STREAM_BROKE
-from art_otel.data.sources import Chunk
-from art_otel.errors import StoreError, UsageError
-from art_otel.store import RowGroup
-from art_otel.store.read import open_parquet
-from art_otel.trajectories import TOKEN_ROOT, Call, GroupKey, PolicyVersions, Reward, TokenNode, Trajectory, Turn
+from art_otel.calls import CallFacts
+from art_otel.data.rewards import as_reward
+from art_otel.trajectories import GroupKey, Trajectory, Turn
 
 Ints: TypeAlias = NDArray[np.int64]
 Flags: TypeAlias = NDArray[np.bool_]
+Floats: TypeAlias = NDArray[np.float64]
 
-_TEXTS: Final = ("error_type", "error", "parameters")
-"""Of calls: long texts, of which whether it `failed`, and the flags of `_Asked`, take the place."""
-
-_PLAIN: Final = ("rollout_id", "status", "end", "split", "training_step", "gathering", "group_id", "reward")
-_COUNTING: Final = ("stream", "toolset", "usage")
-"""Of calls: whether one `is_uncounted` takes their place."""
-_CALL: Final = (
-    "closed_by_app",
-    "request_model",
-    "response_model",
-    "agent",
-    "marked_untrained",
-    "policy_version",
-    "policy_version_end",
-    "logprobs_mode",
-    *_TEXTS,
-    "stream",
-    "toolset",
-    "usage.output_tokens",
-    "drifted_at",
-    "rewritten_at",
-)
-_TURN: Final = (
-    "call", "token_parent", "tokens_untrained", "finish_reason", "prompt_tokens", "sampled_tokens", "unscored_tokens",
-    "zero_logprobs",
-)  # fmt: skip
-_REWARD: Final = ("name", "value", "step", "target")
-DECIDING: Final = (
-    *_PLAIN,
-    "policy_version",
-    "incomplete_reasons.list.element.reason",
-    *(f"calls.list.element.{name}" for name in _CALL),
-    "calls.list.element.media.list.element",
-    *(f"turns.list.element.{name}" for name in _TURN),
-    *(f"rewards.list.element.{name}" for name in _REWARD),
-)
-_LIGHT_CALL: Final = ("span_id", "step", "request_model", "policy_version", "policy_version_end")
-_REWARD_PART: Final = ("choice", "token_start", "token_end", "target_kind")
-OF_CREDITS: Final = (
-    *(f"calls.list.element.{name}" for name in ("span_id", "step")),
-    "turns.list.element.choice",
-    "turns.list.element.weight_versions.list.element.version",
-    *(f"rewards.list.element.{name}" for name in _REWARD_PART),
-)
-"""What is read, too, where not only the final reward decides."""
-
-_CALLED: Final = Call(trace_id="", span_id="", operation_name="chat", start_ns=0, end_ns=None)
+UNKNOWN: Final = -(2**63)
+"""A number that nobody knows: files may hold any other."""
 
 
-@dataclass(slots=True)
-class Columns:
-    """The columns, and which call, prompt and row each turn is of. `ends[i]` is where row i begins, all at the end."""
+@dataclass(frozen=True, slots=True)
+class Coded:
+    """A column of few different values: that of item i is `values[codes[i]]`. The last of the values is None.
 
-    table: pa.Table
-    call_ends: Ints
-    turn_ends: Ints
-    calls: pa.StructArray
-    turns: pa.StructArray
-    turn_rows: Ints
-    turn_calls: Ints
-    tokens_untrained: pa.Array
-    prompt_tokens: Ints
-    sampled_tokens: Ints
-    has_tokens: Flags
-    parents: Ints
-    light: dict[int, Trajectory] = field(default_factory=dict[int, Trajectory])
+    A question about values is asked once for each, however many items have it.
+    """
+
+    codes: NDArray[np.integer[Any]]
+    values: Sequence[Any]
+
+    @classmethod
+    def of(cls, items: Iterable[Any]) -> "Coded":
+        """The column of these items."""
+        positions: dict[Any, int] = {}
+        codes = [UNKNOWN if item is None else positions.setdefault(item, len(positions)) for item in items]
+        return cls(np.array([code if code >= 0 else len(positions) for code in codes], np.int32), [*positions, None])
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def __getitem__(self, chosen: "Ints | Flags | slice") -> "Coded":
+        """The column of some of the items."""
+        return Coded(self.codes[chosen], self.values)
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(self.values.__getitem__, self.codes.tolist())
 
     @property
-    def rows(self) -> int:
-        """How many trajectories there are."""
-        return self.table.num_rows
+    def known(self) -> Flags:
+        """Which items are not None."""
+        return self.codes < len(self.values) - 1
 
-    def column(self, name: str) -> pa.Array:
-        """A column of the rows."""
-        return one_array(self.table.column(name))
+    def where(self, test: Callable[[Any], object]) -> Flags:
+        """Which items pass the test."""
+        return np.array([bool(test(value)) for value in self.values], np.bool_)[self.codes]
 
-    def of_call(self, name: str) -> pa.Array:
-        """A field of all calls."""
-        return pc.struct_field(self.calls, name)
+    def equals(self, value: object) -> Flags:
+        """Which items are this value."""
+        return self.where(lambda each: each == value)
 
-    def of_turn(self, name: str) -> pa.Array:
-        """A field of all turns."""
-        return pc.struct_field(self.turns, name)
+    def or_else(self, other: "Coded") -> "Coded":
+        """The items, and those of the other column where they are None."""
+        positions = {value: position for position, value in enumerate(self.values[:-1])}
+        of_other = [positions.setdefault(value, len(positions)) for value in other.values[:-1]]
+        others = np.array([*of_other, len(positions)], np.int32)[other.codes]
+        return Coded(np.where(self.known, self.codes, others), [*positions, None])
 
-
-def read_columns(chunks: Sequence[Chunk], columns: Sequence[str]) -> Columns:
-    """Read these columns of the trajectories of the chunks. Raises StoreError, UsageError for those in memory."""
-    groups = [chunk.stored for chunk in chunks]
-    if not all(isinstance(group, RowGroup) for group in groups):
-        raise UsageError("verdicts from columns are those of files; use verdicts() for trajectories in memory")
-    by_file = groupby(cast("list[RowGroup]", groups), key=lambda group: group.file)
-    tables = [table for file, of_file in by_file for table in _read_file(file, list(of_file), columns)]
-    try:
-        is_lifted = any(chunk.closed_streams == "train" for chunk in chunks)
-        return _joined(pa.concat_tables(tables or [_decided(_empty(), _empty)]), is_lifted=is_lifted)
-    except pa.ArrowException as error:
-        raise StoreError(f"the columns of all files cannot be held together: {error}; look at fewer at once") from error
+    def codes_in(self, other: "Coded") -> Ints:
+        """The code that each item has in the other column, UNKNOWN where it does not occur there or is None."""
+        positions = {value: position for position, value in enumerate(other.values[:-1])}
+        return np.array([*(positions.get(value, UNKNOWN) for value in self.values[:-1]), UNKNOWN], np.int64)[self.codes]
 
 
-def _joined(table: pa.Table, *, is_lifted: bool) -> Columns:
-    """The columns of a table of all rows. Raises StoreError and ArrowException.
+def reason_where(flags: Flags, reason: str) -> Coded:
+    """The reason where the flag says so, None elsewhere."""
+    return Coded(np.where(flags, 0, 1), (reason, None))
 
-    `is_lifted` says that the ids of streams that the app closed are trained, as `with_closed_streams` has it.
+
+Part: TypeAlias = Literal["choosing", "crediting", "counting"]
+"""What a column is read for: what is chosen, more than the final reward, or how many tokens there are."""
+
+
+Owner: TypeAlias = Literal["rollout", "gap", "call", "turn", "span", "reward"]
+"""What has the field: rollouts, their incomplete reasons, calls, turns, ranges of tokens of one version, or rewards."""
+
+
+class Source(NamedTuple):
+    """Where a column comes from: the field of this name in files, and what `get` makes of an object in memory.
+
+    Without a name it is that of the column, without `get` the attribute of that name.
     """
-    calls, call_ends = flattened(table.column("calls"))
-    turns, turn_ends = flattened(table.column("turns"))
-    turn_rows = np.repeat(np.arange(table.num_rows), np.diff(turn_ends))
-    local = numbers(pc.struct_field(turns, "call"), -1)
-    turn_calls = call_ends[turn_rows] + local
-    if ((local < 0) | (turn_calls >= call_ends[turn_rows + 1])).any():
-        row = int(turn_rows[np.argmax((local < 0) | (turn_calls >= call_ends[turn_rows + 1]))])
-        raise StoreError(f"rollout {table.column('rollout_id')[row].as_py()!r}: a turn is of no call")
-    parents = numbers(pc.struct_field(turns, "token_parent"), -1)
-    tokens_untrained = pc.struct_field(turns, "tokens_untrained")
-    if is_lifted:
-        is_closed = pc.struct_field(calls, "closed_by_app").is_valid().take(pa.array(turn_calls))
-        broke = pc.is_in(tokens_untrained, value_set=pa.array([STREAM_BROKE]))
-        tokens_untrained = pc.if_else(pc.and_(is_closed, broke), None, tokens_untrained)
-    prompt_tokens, sampled = pc.struct_field(turns, "prompt_tokens"), pc.struct_field(turns, "sampled_tokens")
-    return Columns(
-        table=table,
-        call_ends=call_ends,
-        turn_ends=turn_ends,
-        calls=calls,
-        turns=turns,
-        turn_rows=turn_rows,
-        turn_calls=turn_calls,
-        tokens_untrained=tokens_untrained,
-        prompt_tokens=numbers(prompt_tokens, 0),
-        sampled_tokens=numbers(sampled, 0),
-        has_tokens=flags(pc.and_(prompt_tokens.is_valid(), sampled.is_valid())),
-        parents=np.where(parents < 0, -1, parents + turn_ends[turn_rows]),
-    )
+
+    of: Owner
+    name: str = ""
+    part: Part = "choosing"
+    get: Callable[[Any], Any] | None = None
 
 
-def _empty() -> pa.Table:
-    from art_otel.store.schema import SCHEMA  # noqa: PLC0415 # seldom: there is no file
-
-    return SCHEMA.empty_table()
+def _version_first(trajectory: Trajectory) -> str | None:
+    return None if trajectory.policy_version is None else trajectory.policy_version.first
 
 
-def _read_file(file: str, groups: Sequence[RowGroup], columns: Sequence[str]) -> Iterator[pa.Table]:
-    """The columns of a file's trajectories, a row group at a time. Raises StoreError."""
-    with open_parquet(file) as parquet:
-        if parquet.num_row_groups != len(groups):
-            raise StoreError(f"{storage.shown(file)}: was written anew while it was read; start again")
-        for group in groups:
-            table = with_group_ids(group.read(parquet, list(columns)), group.group_ids)
-            yield _decided(table, partial(group.read, parquet, ["toolsets"]))
+def _version_last(trajectory: Trajectory) -> str | None:
+    return None if trajectory.policy_version is None else trajectory.policy_version.last
 
 
-def with_group_ids(table: pa.Table, group_ids: Mapping[GroupKey, str]) -> pa.Table:
-    """The table with the ids that groups have among several runs."""
-    if not group_ids:
-        return table
-    keys = map(GroupKey, *(table.column(name).to_pylist() for name in GroupKey._fields))
-    distinct = [group_ids.get(key, key.group_id) for key in keys]
-    return table.set_column(table.schema.get_field_index("group_id"), "group_id", pa.array(distinct, pa.string()))
+def _drifts(trajectory: Trajectory) -> int:
+    return sum(call.drifted_at is not None for call in trajectory.calls)
 
 
-def _decided(table: pa.Table, read_toolsets: Callable[[], pa.Table]) -> pa.Table:
-    """The table with what is needed of the long texts of calls: those of all calls may be more than one array holds."""
-    calls, ends = flattened(table.column("calls"))
-    by_name = {name: pc.struct_field(calls, name) for name in calls.type.names}
-    error_type, error, parameters = (by_name.pop(name) for name in _TEXTS)
-    by_name["failed"] = pc.or_(error_type.is_valid(), error.is_valid())
-    by_name["has_media"] = pc.greater(lengths(by_name.pop("media")), 0)
-    by_name |= _asked(parameters, by_name["logprobs_mode"])
-    stream, toolset, usage = (by_name.pop(name) for name in _COUNTING)
-    may_be_uncounted = among(stream, [True]) & flags(pc.struct_field(usage, "output_tokens").is_null())
-    by_name["uncounted"] = pa.array(_with_tools(toolset, ends, may_be_uncounted, read_toolsets))
-    decided = pa.StructArray.from_arrays(list(by_name.values()), list(by_name))
-    lists = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), decided)
-    return table.set_column(table.schema.get_field_index("calls"), "calls", lists)
+def _rewritten_prompts(trajectory: Trajectory) -> int:
+    return sum(call.rewritten_at is not None for call in trajectory.calls)
 
 
-def _with_tools(toolset: pa.Array, ends: Ints, calls: Flags, read_toolsets: Callable[[], pa.Table]) -> Flags:
-    """Which of these calls had tools, of which the texts may be long and are read only here. Shape: (calls,)."""
-    with_tools = calls & flags(toolset.is_valid())
-    if with_tools.any():
-        texts, text_ends = flattened(read_toolsets().column("toolsets"))
-        is_empty = np.append(flags(pc.equal(texts, "[]")), False)
-        places = text_ends[:-1].repeat(np.diff(ends)) + numbers(toolset, 0)
-        with_tools &= ~is_empty[np.minimum(places, len(texts))]
-    return with_tools
+def _is_closed(call: CallFacts) -> bool:
+    return call.closed_by_app is not None
 
 
-class _Asked(NamedTuple):
-    """What the parameters of a call say: see InferenceCall and Sampling."""
-
-    is_constrained: bool
-    has_masked_logprobs: bool
-    has_masked_raw_logprobs: bool
-    is_altered: bool
-    is_greedy: bool
+def _prompt_tokens(turn: Turn) -> int | None:
+    return None if turn.token_node is None or turn.token_node.parent is None else turn.token_node.parent.end
 
 
-_NOTHING: Final = _Asked(*[False] * len(_Asked._fields))
+def _unscored_tokens(turn: Turn) -> int | None:
+    """How many of the sampled ids have no logprob."""
+    if turn.token_ids is None:
+        return None
+    logprobs = _logprobs(turn)
+    return len(turn.token_ids) if logprobs is None else int(np.isnan(logprobs).sum())
 
 
-def _asked(parameters: pa.Array, modes: pa.Array) -> dict[str, pa.Array]:
-    """What the parameters of calls say, as columns; each different text of parameters is read once."""
-    encoded = parameters.dictionary_encode()
-    asked = [_NOTHING if text is None else _read_asked(text) for text in encoded.dictionary.to_pylist()]
-    codes = numbers(encoded.indices, len(asked))
-    columns = dict(zip(_Asked._fields, np.array([*asked, _NOTHING], np.bool_).T[:, codes], strict=True))
-    masked_raw = columns.pop("has_masked_raw_logprobs")
-    is_raw = among(modes, ["raw"])
-    columns["has_masked_logprobs"] = np.where(is_raw, masked_raw, columns["has_masked_logprobs"])
-    return {name: pa.array(column) for name, column in columns.items()}
+def _zero_logprobs(turn: Turn) -> int | None:
+    """How many of the sampled ids have a logprob of exactly 0.0."""
+    logprobs = _logprobs(turn)
+    return None if turn.token_ids is None else 0 if logprobs is None else int((logprobs == 0).sum())
 
 
-def _read_asked(parameters: str) -> _Asked:
-    call = msgspec.structs.replace(_CALLED, parameters=msgspec.json.decode(parameters))
-    return _Asked(
-        is_constrained=call.is_constrained,
-        has_masked_logprobs=call.has_masked_logprobs,
-        has_masked_raw_logprobs=msgspec.structs.replace(call, logprobs_mode="raw").has_masked_logprobs,
-        is_altered=call.sampling.is_altered,
-        is_greedy=call.sampling.is_greedy,
-    )
+def _logprobs(turn: Turn) -> NDArray[np.float32] | None:
+    if turn.logprobs is None or turn.token_ids is None or len(turn.logprobs) != len(turn.token_ids):
+        return None
+    return np.frombuffer(turn.logprobs.data, "<f4")
 
 
-def group_numbers(read: Columns) -> tuple[Ints, list[str]]:
-    """The number of each row's group, negative where it has none, and the ids of the groups. Shape: (rows,)."""
-    members = np.flatnonzero(flags(read.column("group_id").is_valid()))
-    codes = first = np.zeros(len(members), np.int64)
-    for name in GroupKey._fields:
-        encoded = read.column(name).dictionary_encode()
-        codes = codes * (len(encoded.dictionary) + 1) + numbers(encoded.indices, len(encoded.dictionary))[members]
-        _, first, codes = np.unique(codes, return_index=True, return_inverse=True)
-    keys = -1 - np.arange(read.rows)
-    keys[members] = codes
-    return keys, read.column("group_id").take(pa.array(members[first])).to_pylist()
+@dataclass(frozen=True, kw_only=True)
+class Columns:
+    """Every column, once, with where it comes from. Those that nobody asked for are unknown.
 
-
-def mixed_version_groups(read: Columns, selected: Flags, keys: Ints) -> int:
-    """How many groups have rollouts of several policy versions, and nothing that tells whether they are several."""
-    is_told = flags(pc.or_(*(read.column(name).is_valid() for name in ("training_step", "gathering"))))
-    versions = read.column("policy_version")
-    rows = np.flatnonzero(selected & (keys >= 0) & ~is_told & flags(versions.is_valid()))
-    first, last = (pc.struct_field(versions, name).dictionary_encode() for name in ("first", "last"))
-    codes = numbers(first.indices, -1) * (len(last.dictionary) + 1) + numbers(last.indices, -1)
-    pairs = np.unique(np.stack([keys[rows], codes[rows]]), axis=1)
-    return int((np.unique(pairs[0], return_counts=True)[1] > 1).sum())
-
-
-def light(read: Columns, row: int) -> Trajectory:
-    """The trajectory of a row with its rewards and the places of its calls, and zeros as tokens.
-
-    What credits and versions are found by; made once for all rows that anybody asks for.
+    Shapes: (rollouts,), (gaps,), (calls,), (turns,), (version spans,) and (rewards,). Of what is a list in objects and
+    in files there are numbers of items. A reward is NaN where nobody gave one, infinite where somebody gave NaN.
     """
-    if not read.light:
-        read.light = dict(enumerate(_all_light(read)))
-    return read.light[row]
+
+    rollout_id: Annotated[Coded, Source("rollout")]
+    attempt: Annotated[Coded, Source("rollout")]
+    trace_id: Annotated[Coded, Source("rollout")]
+    status: Annotated[Coded, Source("rollout")]
+    end: Annotated[Coded, Source("rollout")]
+    split: Annotated[Coded, Source("rollout")]
+    training_step: Annotated[Coded, Source("rollout")]
+    gathering: Annotated[Coded, Source("rollout")]
+    group_id: Annotated[Coded, Source("rollout")]
+    version_first: Annotated[Coded, Source("rollout", "policy_version.first", get=_version_first)]
+    version_last: Annotated[Coded, Source("rollout", "policy_version.last", get=_version_last)]
+    reward: Annotated[Floats, Source("rollout")]
+    gaps: Annotated[Ints, Source("rollout", "incomplete_reasons")]
+    calls: Annotated[Ints, Source("rollout")]
+    turns: Annotated[Ints, Source("rollout")]
+    rewards: Annotated[Ints, Source("rollout")]
+    drifts: Annotated[Ints, Source("rollout", part="counting", get=_drifts)]
+    rewritten_prompts: Annotated[Ints, Source("rollout", part="counting", get=_rewritten_prompts)]
+
+    gap: Annotated[Coded, Source("gap", "reason", get=str)]
+
+    span_id: Annotated[Coded, Source("call", part="crediting")]
+    step: Annotated[Coded, Source("call", part="crediting")]
+    request_model: Annotated[Coded, Source("call")]
+    response_model: Annotated[Coded, Source("call")]
+    agent: Annotated[Coded, Source("call")]
+    marked_untrained: Annotated[Coded, Source("call")]
+    version: Annotated[Coded, Source("call", "policy_version")]
+    version_end: Annotated[Coded, Source("call", "policy_version_end", "crediting")]
+    logprobs_mode: Annotated[Coded, Source("call")]
+    failed: Annotated[Flags, Source("call")]
+    closed: Annotated[Flags, Source("call", get=_is_closed)]
+    has_media: Annotated[Flags, Source("call", "media")]
+    is_constrained: Annotated[Flags, Source("call")]
+    has_masked_logprobs: Annotated[Flags, Source("call", part="counting")]
+    is_altered: Annotated[Flags, Source("call", part="counting", get=attrgetter("sampling.is_altered"))]
+    is_greedy: Annotated[Flags, Source("call", part="counting", get=attrgetter("sampling.is_greedy"))]
+    is_uncounted: Annotated[Flags, Source("call", part="counting")]
+
+    call: Annotated[Ints, Source("turn")]
+    choice: Annotated[Ints, Source("turn", part="crediting")]
+    token_parent: Annotated[Ints, Source("turn", part="counting")]
+    tokens_untrained: Annotated[Coded, Source("turn")]
+    text_untrained: Annotated[Coded, Source("turn")]
+    finish_reason: Annotated[Coded, Source("turn")]
+    prompt_tokens: Annotated[Ints, Source("turn", get=_prompt_tokens)]
+    sampled_tokens: Annotated[Ints, Source("turn", get=attrgetter("token_ids"))]
+    unscored_tokens: Annotated[Ints, Source("turn", part="counting", get=_unscored_tokens)]
+    zero_logprobs: Annotated[Ints, Source("turn", part="counting", get=_zero_logprobs)]
+    version_spans: Annotated[Ints, Source("turn", "weight_versions", "crediting")]
+
+    span_version: Annotated[Coded, Source("span", "version", "crediting")]
+
+    reward_name: Annotated[Coded, Source("reward", "name")]
+    reward_value: Annotated[Floats, Source("reward", "value")]
+    reward_step: Annotated[Coded, Source("reward", "step")]
+    target: Annotated[Coded, Source("reward")]
+    target_kind: Annotated[Coded, Source("reward", part="crediting")]
+    reward_choice: Annotated[Ints, Source("reward", "choice", "crediting")]
+    token_start: Annotated[Ints, Source("reward", part="crediting")]
+    token_end: Annotated[Ints, Source("reward", part="crediting")]
+
+    def __len__(self) -> int:
+        return len(self.reward)
+
+    @cached_property
+    def is_rewarded(self) -> Flags:
+        """Whether somebody gave the final reward. Shape: (rollouts,)."""
+        return ~np.isnan(self.reward)
+
+    @cached_property
+    def has_value(self) -> Flags:
+        """Whether a reward has a value, and no label alone. Shape: (rewards,)."""
+        return ~np.isnan(self.reward_value)
+
+    @cached_property
+    def turn_ends(self) -> Ints:
+        """Where the turns of each rollout begin, and all end. Shape: (rollouts + 1,)."""
+        return _ends(self.turns)
+
+    @cached_property
+    def call_ends(self) -> Ints:
+        """Where the calls of each rollout begin, and all end. Shape: (rollouts + 1,)."""
+        return _ends(self.calls)
+
+    @cached_property
+    def turn_rows(self) -> Ints:
+        """The rollout of each turn. Shape: (turns,)."""
+        return np.repeat(np.arange(len(self)), self.turns)
+
+    @cached_property
+    def call_rows(self) -> Ints:
+        """The rollout of each call. Shape: (calls,)."""
+        return np.repeat(np.arange(len(self)), self.calls)
+
+    @cached_property
+    def reward_rows(self) -> Ints:
+        """The rollout of each reward. Shape: (rewards,)."""
+        return np.repeat(np.arange(len(self)), self.rewards)
+
+    @cached_property
+    def turn_calls(self) -> Ints:
+        """The call of each turn, among all calls. Shape: (turns,)."""
+        return self.call_ends[self.turn_rows] + self.call
+
+    @cached_property
+    def has_tokens(self) -> Flags:
+        """Whether the ids of prompt and completion are known. Shape: (turns,)."""
+        return (self.prompt_tokens >= 0) & (self.sampled_tokens >= 0)
+
+    @cached_property
+    def model(self) -> Coded:
+        """The request's model, the response's where that is unknown. Shape: (calls,)."""
+        return self.request_model.or_else(self.response_model)
+
+    def digest(self, names: Iterable[str]) -> str:
+        """Tell these trajectories from others, by the names of what they stand in and all that options look at."""
+        digest = sha256(repr(list(names)).encode())
+        for one in fields(self):
+            column: Coded | NDArray[Any] = getattr(self, one.name)
+            if isinstance(column, Coded):
+                digest.update(repr(column.values).encode())
+            digest.update(np.ascontiguousarray(column.codes if isinstance(column, Coded) else column).data)
+        return digest.hexdigest()
+
+    def groups(self, rows: Flags) -> tuple[Ints, list[GroupKey]]:
+        """The group of each of these rollouts as a position among the keys; others have a negative one of their own."""
+        numbers = -1 - np.arange(len(self))
+        members = np.flatnonzero(rows & self.group_id.known)
+        codes = first = np.zeros(len(members), np.int64)
+        of_keys = (self.training_step, self.gathering, self.group_id)
+        for column in of_keys:
+            codes = codes * len(column.values) + column.codes[members]
+            _, first, codes = np.unique(codes, return_index=True, return_inverse=True)
+        numbers[members] = codes
+        return numbers, list(map(GroupKey, *(column[members[first]] for column in of_keys)))
 
 
-def _all_light(read: Columns) -> Iterator[Trajectory]:
-    rewards, reward_ends = flattened(read.table.column("rewards"))
-    of_rewards = [field_of(rewards, name).to_pylist() for name in (*_REWARD, *_REWARD_PART)]
-    all_rewards = list(map(_reward, *of_rewards))
-    of_calls = [field_of(read.calls, name).to_pylist() for name in _LIGHT_CALL]
-    errors = ["failed" if failed else None for failed in read.of_call("failed").to_pylist()]
-    calls = list(map(_call, *of_calls, errors))
-    zeros = {size: TokenIds(bytes(4 * size)) for size in set(read.sampled_tokens.tolist())}
-    of_turns = [field_of(read.turns, name).to_pylist() for name in ("call", "choice", "weight_versions")]
-    turns: list[list[Turn]] = [[] for _ in calls]
-    sizes, owners = read.sampled_tokens.tolist(), read.turn_calls.tolist()
-    for call, choice, versions, size, owner in zip(*of_turns, sizes, owners, strict=True):
-        turns[owner].append(_turn(call, choice, zeros[size], versions and [each["version"] for each in versions]))
-    calls = [
-        msgspec.structs.replace(call, choices=tuple(choices)) if choices else call
-        for call, choices in zip(calls, turns, strict=True)
+def _ends(counts: Ints) -> Ints:
+    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+
+
+def join_columns(parts: Sequence[Columns]) -> Columns:
+    """The columns of all parts, one behind the other."""
+    if len(parts) == 1:
+        return parts[0]
+    joined: dict[str, Any] = {}
+    for one in fields(Columns):
+        columns: list[Any] = [getattr(part, one.name) for part in parts]
+        joined[one.name] = _join_coded(columns) if isinstance(columns[0], Coded) else np.concatenate(columns)
+    return Columns(**joined)
+
+
+def _join_coded(columns: Sequence[Coded]) -> Coded:
+    positions: dict[Any, int] = {}
+    new_codes = [[positions.setdefault(value, len(positions)) for value in column.values[:-1]] for column in columns]
+    codes = [
+        np.array([*new, len(positions)], np.int32)[column.codes] for new, column in zip(new_codes, columns, strict=True)
     ]
-    versions = read.column("policy_version").to_pylist()
-    for row, (reward, version) in enumerate(zip(read.column("reward").to_pylist(), versions, strict=True)):
-        yield Trajectory(
-            rollout_id="",
-            trace_id="",
-            reward=reward,
-            policy_version=None if version is None else PolicyVersions(**version),
-            rewards=tuple(all_rewards[reward_ends[row] : reward_ends[row + 1]]),
-            calls=tuple(calls[read.call_ends[row] : read.call_ends[row + 1]]),
-        )
+    return Coded(np.concatenate(codes), [*positions, None])
 
 
-def field_of(structs: pa.StructArray, name: str) -> pa.Array:
-    """A field of the structs; nulls where it was not read."""
-    return pc.struct_field(structs, name) if structs.type.get_field_index(name) >= 0 else pa.nulls(len(structs))
+class Described(NamedTuple):
+    """A column: its name, Coded, Floats, Flags or Ints, and where it comes from."""
+
+    name: str
+    kind: Any
+    source: Source
 
 
-def _reward(*values: object) -> Reward:
-    fields: dict[str, Any] = dict(zip((*_REWARD, *_REWARD_PART), values, strict=True))
-    return Reward(source="evaluation", time_ns=0, **fields)  # no evaluation is final by its source; the column has that
+def _described(name: str, hint: Any) -> Described:  # noqa: ANN401 # a type
+    kind, source = get_args(hint)
+    source = source if source.name else source._replace(name=name)
+    return Described(name, kind, source if source.get else source._replace(get=attrgetter(source.name)))
 
 
-def _call(*values: object) -> Call:
-    span_id, *fields, error = values
-    known: dict[str, Any] = dict(zip(_LIGHT_CALL[1:], fields, strict=True))
-    return msgspec.structs.replace(_CALLED, span_id=span_id or "", error=error, **known)
+COLUMNS: Final = tuple(_described(*each) for each in get_type_hints(Columns, include_extras=True).items())
+"""All columns, in order."""
 
 
-def _turn(call: int, choice: int | None, token_ids: TokenIds, versions: Iterable[str] | None) -> Turn:
-    return Turn(
-        call=call,
-        choice=choice or 0,
-        index=choice or 0,
-        token_node=TokenNode(
-            parent=TOKEN_ROOT,
-            ids=token_ids,
-            weight_versions=None
-            if versions is None
-            else tuple(WeightVersion(version=version, start=0, end=0) for version in versions),
-        ),
-    )
+def parts_of(*, crediting: bool, counting: bool) -> frozenset[Part]:
+    """The parts of the columns that are read."""
+    parts: dict[Part, bool] = {"choosing": True, "crediting": crediting, "counting": counting}
+    return frozenset(part for part, is_read in parts.items() if is_read)
 
 
-def among(column: pa.Array, values: Iterable[object]) -> Flags:
-    """Mark what is one of the values, null where None is one. Shape: (rows,)."""
-    wanted = list(values)
-    matches = pc.is_in(column, value_set=pa.array([one for one in wanted if one is not None], column.type))
-    return flags(pc.or_(matches, column.is_null()) if None in wanted else pc.and_(matches, column.is_valid()))
+def columns_of(trajectories: Sequence[Trajectory], *, crediting: bool = False, counting: bool = False) -> Columns:
+    """The columns of trajectories in memory. Raises UsageError for a reward that is no number."""
+    parts = parts_of(crediting=crediting, counting=counting)
+    turns = [turn for one in trajectories for turn in one.turns]
+    objects: dict[str, Sequence[Any]] = {
+        "rollout": trajectories,
+        "gap": [reason for one in trajectories for reason in one.incomplete_reasons],
+        "call": [call for one in trajectories for call in one.calls],
+        "turn": turns,
+        "span": [span for turn in turns for span in turn.weight_versions or ()] if crediting else [],
+        "reward": [reward for one in trajectories for reward in one.rewards],
+    }
+    columns: dict[str, Any] = {}
+    for name, kind, source in COLUMNS:
+        get = source.get if source.part in parts else None
+        values = [get and get(each) for each in objects[source.of]]
+        if kind is Coded:
+            columns[name] = Coded.of(values)
+        elif kind == Floats:
+            columns[name] = np.array([_number(value) for value in values], np.float64)
+        elif kind == Flags:
+            columns[name] = np.array([bool(value) for value in values], np.bool_)
+        else:
+            columns[name] = np.array([_whole(value, unknown_of(name)) for value in values], np.int64)
+    return Columns(**columns)
 
 
-def flattened(column: pa.ChunkedArray) -> tuple[pa.Array, Ints]:
-    """All items of the lists, and where each list's begin, with all at the end."""
-    items = pc.list_flatten(column)
-    return one_array(items), np.concatenate([[0], np.cumsum(lengths(column))]).astype(np.int64)
+def unknown_of(name: str) -> int:
+    """The number that stands for one that nobody knows; counts of what was not read are 0."""
+    return 0 if name in ("drifts", "rewritten_prompts", "version_spans") else UNKNOWN
 
 
-def lengths(column: pa.ChunkedArray | pa.Array) -> Ints:
-    """How many items each list has."""
-    return pc.fill_null(pc.list_value_length(column), 0).to_numpy().astype(np.int64)
+def _whole(value: int | Sized | None, unknown: int) -> int:
+    """The number, or how many items there are."""
+    return unknown if value is None else value if isinstance(value, int) else len(value)
 
 
-def one_array(column: pa.ChunkedArray) -> pa.Array:
-    """The column as one array."""
-    array = column.combine_chunks()
-    return array.chunk(0) if isinstance(array, pa.ChunkedArray) else array
-
-
-def numbers(column: pa.Array, unknown: int) -> Ints:
-    """The whole numbers, `unknown` for null."""
-    return pc.fill_null(column, unknown).to_numpy(zero_copy_only=False).astype(np.int64)
-
-
-def flags(column: pa.Array) -> Flags:
-    """The truth values, of which none is null."""
-    return column.to_numpy(zero_copy_only=False).astype(np.bool_)
+def _number(value: object) -> float:
+    number = as_reward("a trajectory", value)
+    return np.nan if number is None else np.inf if np.isnan(number) else number

@@ -42,13 +42,9 @@ def completion_sampling(call: CallFacts, turn: Turn, *, has_logprobs: bool = Tru
     if logprobs is None or turn.token_ids is None or len(logprobs) != len(turn.token_ids):
         return CompletionSampling(sampling)
     numbers = np.frombuffer(logprobs.data, "<f4")
-    is_scored = not np.isnan(numbers).all()
-    may_be_certain = call.is_constrained or sampling.is_greedy
-    return CompletionSampling(
-        sampling,
-        (sampling.logprobs_mode or UNKNOWN) if sampling.is_altered and is_scored else None,
-        len(numbers) > FEW and not may_be_certain and not numbers.any(),
-    )
+    altered = sampling.is_altered and not np.isnan(numbers).all()
+    is_zero = len(numbers) > FEW and not numbers.any() and not (call.is_constrained or sampling.is_greedy)
+    return CompletionSampling(sampling, (sampling.logprobs_mode or UNKNOWN) if altered else None, is_zero)
 
 
 def of_each_token(

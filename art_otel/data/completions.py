@@ -1,10 +1,9 @@
 """Completions: which completions of a selected trajectory are learned from, whatever their rewards and tokens.
 
-Invariant: one function decides (`CompletionChoice.skip_reason`), of facts that both a call and the columns of a file
-have (`CompletionFacts`), so that batches, message formats and the verdicts over columns cannot differ. Whose a
-completion is comes first: what another model, another agent or a marked call sampled is not the policy's, is trained
-nowhere and counts in no baseline. How it was sampled comes second: such a completion is the policy's, and its rollout
-is compared with the others.
+Invariant: one function decides (`CompletionChoice.skip_reason`), of facts that columns have (`CompletionFacts`).
+Whose a completion is comes first: what another model, another agent or a marked call sampled is not the policy's, is
+trained nowhere and counts in no baseline. How it was sampled comes second: such a completion is the policy's, and its
+rollout is compared with the others.
 
     one rollout    policy: plan     judge: score 0.7     policy: answer, cut at max_tokens
     models=["policy"], length="mask"
@@ -15,16 +14,13 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
-from operator import is_
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
-from msgspec.structs import replace
 
-from art_otel.calls import CallFacts
 from art_otel.data.versions import is_version_of
 from art_otel.errors import UsageError
-from art_otel.trajectories import CONTEXT_EXCEEDED, End, Trajectory, Turn, with_turns
+from art_otel.trajectories import CONTEXT_EXCEEDED
 
 Length: TypeAlias = Literal["keep", "mask", "drop"]
 """What becomes of completions that were cut at `max_tokens`: trained, only context, or their rollout left out."""
@@ -79,19 +75,6 @@ class CompletionFacts(NamedTuple):
     has_media: bool
 
 
-def facts_of(call: CallFacts, turn: Turn, end: End | None) -> CompletionFacts:
-    """The facts of a completion that a call sampled, in a rollout that ended so."""
-    return CompletionFacts(
-        model=call.request_model or call.response_model,
-        agent=call.agent,
-        marked_untrained=call.marked_untrained,
-        end=end,
-        finish_reason=turn.finish_reason,
-        is_constrained=call.is_constrained,
-        has_media=bool(call.media),
-    )
-
-
 class CompletionChoice(msgspec.Struct, frozen=True, kw_only=True):
     """Options of `art_otel.batches` by the same names; chat messages carry images."""
 
@@ -124,41 +107,10 @@ class CompletionChoice(msgspec.Struct, frozen=True, kw_only=True):
             return IMAGES
         return CONSTRAINED if self.constrained == "drop" and facts.is_constrained else None
 
-    def reasons(self, trajectory: Trajectory) -> list[str | None]:
-        """Why each completion of a trajectory is not trained; None for the others. Shape: (turns,)."""
-        end = trajectory.end
-        return [self.skip_reason(facts_of(trajectory.calls[turn.call], turn, end)) for turn in trajectory.turns]
-
-    def refuses(self, reasons: Iterable[str | None]) -> str | None:
-        """Why a trajectory whose completions are skipped for these reasons is left out as a whole; None if it is not.
-
-        It is where nothing in it is the policy's, with `context_exceeded="drop"` where its context was exceeded, and
-        with `length="drop"` where something was cut. Such a trajectory counts in no baseline.
-        """
-        counts = Counter(reasons)
-        if self.context_exceeded == "drop" and counts[CONTEXT_EXCEEDED]:
-            return CONTEXT_EXCEEDED
-        if self.length == "drop" and counts[CUT]:
-            return CUT
-        others = max(NOT_THE_POLICYS, key=counts.__getitem__)
-        is_all = counts[others] > 0 and sum(counts[reason] for reason in NOT_THE_POLICYS) == counts.total()
-        return others if is_all else None
-
     @property
     def is_open(self) -> bool:
         """Whether nobody chose by model or agent."""
         return self.models is None and self.agents is None
-
-
-def with_closed_streams(trajectory: Trajectory) -> Trajectory:
-    """Let the ids be trained that came of streams that the app closed: they are what was sampled, up to there."""
-    turns = [
-        replace(turn, tokens_untrained=None)
-        if turn.tokens_untrained == STREAM_BROKE and trajectory.calls[turn.call].closed_by_app is not None
-        else turn
-        for turn in trajectory.turns
-    ]
-    return trajectory if all(map(is_, turns, trajectory.turns)) else with_turns(trajectory, turns)
 
 
 def is_among(patterns: tuple[str, ...] | None, name: str | None) -> bool:

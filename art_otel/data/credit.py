@@ -5,29 +5,41 @@ Of several rewards of one name for one thing the last counts. A reward of a labe
 no turn's. Every credit here can be pickled, as spawned workers need it, if the user's function in it can.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Final, Literal, TypeAlias, TypeVar
+from itertools import pairwise
+from typing import Annotated, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
+import numpy as np
 
 from art_otel.attributes import REWARD_NAME
+from art_otel.data.columns import UNKNOWN, Columns, Flags, Floats, Ints, columns_of
 from art_otel.data.options import validate
-from art_otel.data.rewards import check_weights, reward_of
+from art_otel.data.rewards import check_weights
 from art_otel.errors import UsageError
-from art_otel.trajectories import Reward, Trajectory, aggregate
+from art_otel.trajectories import Trajectory
 
 TurnRewards: TypeAlias = tuple[float | None, ...]
 """Shape: (turns,), None where nobody gave a reward."""
 
+Per: TypeAlias = Literal["rollout", "step", "call"]
+"""What has a reward of its own."""
+
 CreditName: TypeAlias = Literal["outcome_reward", "step_reward", "call_reward"]
 """The credits that need no argument."""
 
-_Reads: TypeAlias = Literal["anything", "rewards", "final reward"]
-"""What a credit reads of a trajectory: rewards, with the places of calls; or the final one, which every turn gets."""
 
-_Key = TypeVar("_Key")
+class Known(NamedTuple):
+    """Numbers, each with whether somebody gave it. Shape: (turns,) or (rollouts,)."""
+
+    values: Floats
+    known: Flags
+
+
+OfColumns: TypeAlias = Callable[[Columns], Known]
+"""The reward of every turn. Shape: (turns,)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,25 +49,24 @@ class Credit:
     `rewards` returns the rewards of a trajectory's turns. `per` says which turns have one reward and are compared with
     each other in a group: those of whole rollouts, of the same step, or of the call at the same place. Trajectories
     from files come to `rewards` without messages and tokens. `name` identifies the rule: batches cannot be continued
-    with a rule of another name. `weights` has the names of the rewards that are summed, None where none are. Only the
-    functions of this module set `_reads`.
+    with a rule of another name. `weights` has the names of the rewards that are summed, None where none are.
     """
 
-    per: Literal["rollout", "step", "call"]
+    per: Per
     rewards: Callable[[Trajectory], TurnRewards]
     name: str = ""
     weights: Mapping[str, float] | None = None
-    _reads: _Reads = field(default="anything", repr=False)
+
+    @property
+    def of_columns(self) -> "OfColumns | None":
+        """The rule over the columns of all trajectories at once; None for a function of a user, which asks objects."""
+        rule = self.rewards
+        return rule.args[0] if isinstance(rule, partial) and rule.func is _of_one else None
 
     @property
     def reads_final_reward(self) -> bool:
         """Whether it is the credit of `outcome_reward()`, whatever its name is."""
-        return self._reads == "final reward"
-
-    @property
-    def reads_rewards_alone(self) -> bool:
-        """Whether it reads rewards and places of calls alone: a function of the user may read anything."""
-        return self._reads != "anything"
+        return self.of_columns is _final
 
 
 class _Discount(msgspec.Struct, frozen=True):
@@ -69,7 +80,7 @@ def reward_function(function: Callable[[Trajectory], float | None], *, name: str
     """
     if not callable(function):
         raise UsageError(f"reward_function({function!r:.200}): give a function of a trajectory")
-    return _of_rollouts(function, name, "anything")
+    return Credit(per="rollout", rewards=partial(_of_whole, function), name=name)
 
 
 def outcome_reward(name: str | None = None) -> Credit:
@@ -78,8 +89,8 @@ def outcome_reward(name: str | None = None) -> Credit:
     With a name, R is the last reward of the whole rollout with this name, such as `outcome_reward("correct")`.
     """
     if name is None:
-        return _of_rollouts(_final, "outcome_reward", "final reward")
-    return _of_rollouts(partial(reward_of, reward=name), f"outcome_reward {name!r}", "rewards")
+        return _credit("rollout", _final, "outcome_reward")
+    return _credit("rollout", partial(_named_outcome, name), f"outcome_reward {name!r}")
 
 
 def weighted(weights: Mapping[str, float]) -> Credit:
@@ -88,7 +99,7 @@ def weighted(weights: Mapping[str, float]) -> Credit:
     None if one of the names has no reward. Raises UsageError for no weights, and for a weight that is not finite.
     """
     checked = check_weights(weights)
-    credit = _of_rollouts(partial(_weighted, checked), f"weighted {sorted(checked.items())}", "rewards")
+    credit = _credit("rollout", partial(_weighted, checked), f"weighted {sorted(checked.items())}")
     return replace(credit, weights=checked)
 
 
@@ -97,12 +108,12 @@ def step_reward(name: str = REWARD_NAME) -> Credit:
 
     Unknown if two steps with one index have rewards: see `shared_steps`.
     """
-    return Credit(per="step", rewards=partial(_step_wise, name), name=f"step_reward {name!r}", _reads="rewards")
+    return _credit("step", partial(_step_wise, name), f"step_reward {name!r}")
 
 
 def call_reward(name: str = REWARD_NAME) -> Credit:
     """Give every turn the reward of its own call. A reward of its choice counts more than one of the call."""
-    return Credit(per="call", rewards=partial(_per_call, name), name=f"call_reward {name!r}", _reads="rewards")
+    return _credit("call", partial(_per_call, name), f"call_reward {name!r}")
 
 
 def discounted(gamma: float, name: str = REWARD_NAME) -> Credit:
@@ -116,8 +127,7 @@ def discounted(gamma: float, name: str = REWARD_NAME) -> Credit:
     gamma that is not from 0 to 1.
     """
     share = validate(_Discount, {"gamma": gamma}).gamma
-    rewards = partial(_discounted, share, name)
-    return Credit(per="step", rewards=rewards, name=f"discounted {share} {name!r}", _reads="rewards")
+    return _credit("step", partial(_discounted, share, name), f"discounted {share} {name!r}")
 
 
 _BY_NAME: Final[Mapping[CreditName, Callable[[], Credit]]] = {
@@ -141,106 +151,157 @@ def find_credit(credit: CreditName | Credit) -> Credit:
     return make()
 
 
-def shared_steps(trajectory: Trajectory) -> set[int]:
-    """The indexes at which two steps were rewarded, as of agents that each number their own.
-
-    Nobody knows in which of the two a call was, so neither reward is used.
-    """
-    targets: dict[int, set[str]] = {}
-    for step, reward in _of_steps(trajectory):
-        if reward.target is not None:
-            targets.setdefault(step, set()).add(reward.target)
-    return {step for step, spans in targets.items() if len(spans) > 1}
+def _credit(per: Per, of_columns: OfColumns, name: str) -> Credit:
+    return Credit(per=per, rewards=partial(_of_one, of_columns), name=name)
 
 
-def _of_rollouts(function: Callable[[Trajectory], float | None], name: str, reads: _Reads) -> Credit:
-    return Credit(per="rollout", rewards=partial(_of_whole, function), name=name, _reads=reads)
+def _of_one(of_columns: OfColumns, trajectory: Trajectory) -> TurnRewards:
+    """The rewards of a trajectory's turns: those of a table of one."""
+    values, known = of_columns(columns_of([trajectory], crediting=True))
+    return tuple(value if is_known else None for value, is_known in zip(values.tolist(), known.tolist(), strict=True))
 
 
 def _of_whole(reward: Callable[[Trajectory], float | None], trajectory: Trajectory) -> TurnRewards:
     return (reward(trajectory),) * len(trajectory.turns)
 
 
-def _final(trajectory: Trajectory) -> float | None:
-    return trajectory.reward
+def named_rewards(columns: Columns, name: str) -> Known:
+    """The last reward of this name that each rollout has as a whole. Shape: (rollouts,)."""
+    whole = columns.reward_name.equals(name) & columns.has_value & ~columns.target.known
+    whole &= ~columns.reward_step.known & (columns.token_start == UNKNOWN)
+    values, known = np.full(len(columns), np.nan), np.zeros(len(columns), np.bool_)
+    # Of several, the last one is assigned last.
+    values[columns.reward_rows[whole]] = columns.reward_value[whole]
+    known[columns.reward_rows[whole]] = True
+    return Known(values, known)
 
 
-def _weighted(weights: Mapping[str, float], trajectory: Trajectory) -> float | None:
-    rewards = named_rewards(trajectory)
-    if not rewards.keys() >= weights.keys():
-        return None
-    return sum(weight * rewards[name] for name, weight in weights.items())
+def _to_turns(columns: Columns, values: Floats, known: Flags) -> Known:
+    """What all turns of each rollout get."""
+    return Known(values[columns.turn_rows], known[columns.turn_rows])
 
 
-def named_rewards(trajectory: Trajectory) -> dict[str, float]:
-    """The rewards of the whole rollout by their names."""
-    whole = (one for one in trajectory.rewards if one.target is None and one.step is None and one.token_start is None)
-    return _aggregated((one.name, one) for one in whole)
+def _final(columns: Columns) -> Known:
+    return _to_turns(columns, columns.reward, columns.is_rewarded)
 
 
-def _step_wise(name: str, trajectory: Trajectory) -> TurnRewards:
-    return _by_step(_step_rewards(trajectory, name), trajectory)
+def _named_outcome(name: str, columns: Columns) -> Known:
+    values, known = named_rewards(columns, name)
+    return _to_turns(columns, values, known & np.isfinite(values))
 
 
-def _per_call(name: str, trajectory: Trajectory) -> TurnRewards:
-    candidates = (one for one in trajectory.rewards if one.name == name and one.token_start is None)
-    rewards = _aggregated(((one.target, one.choice), one) for one in candidates)
-    calls = trajectory.calls
-    return tuple(
-        rewards.get((calls[turn.call].span_id, turn.choice), rewards.get((calls[turn.call].span_id, None)))
-        for turn in trajectory.turns
+def _weighted(weights: Mapping[str, float], columns: Columns) -> Known:
+    total, all_known = np.zeros(len(columns)), np.ones(len(columns), np.bool_)
+    with np.errstate(invalid="ignore", over="ignore"):  # what comes of infinities is not trained
+        for name, weight in weights.items():
+            values, known = named_rewards(columns, name)
+            total, all_known = total + weight * values, all_known & known
+    return _to_turns(columns, total, all_known)
+
+
+def _step_wise(name: str, columns: Columns) -> Known:
+    rewarded, steps = _step_rewards(columns, name)
+    keys = columns.reward_rows * len(columns.step.values) + steps
+    of_turns = columns.step[columns.turn_calls]
+    turn_keys = np.where(of_turns.known, columns.turn_rows * len(columns.step.values) + of_turns.codes, -1)
+    return _last_of_keys(keys[rewarded & (steps >= 0)], columns.reward_value[rewarded & (steps >= 0)], turn_keys)
+
+
+def _per_call(name: str, columns: Columns) -> Known:
+    """The reward of the turn's choice, or else of its call."""
+    rewarded = columns.reward_name.equals(name) & columns.has_value & (columns.token_start == UNKNOWN)
+    targets = columns.target.codes_in(columns.span_id)
+    rewarded &= targets >= 0
+    choices, spans = int(columns.choice.max(initial=0)) + 2, len(columns.span_id.values)
+    is_whole = columns.reward_choice == UNKNOWN
+    rewarded &= is_whole | ((columns.reward_choice >= 0) & (columns.reward_choice < choices - 1))
+    keys = (columns.reward_rows * spans + targets) * choices + np.where(is_whole, 0, columns.reward_choice + 1)
+    turn_spans = columns.turn_rows * spans + columns.span_id.codes[columns.turn_calls]
+    values = columns.reward_value[rewarded]
+    of_choice = _last_of_keys(keys[rewarded], values, turn_spans * choices + columns.choice + 1)
+    of_call = _last_of_keys(keys[rewarded], values, turn_spans * choices)
+    return Known(
+        np.where(of_choice.known, *(one.values for one in (of_choice, of_call))), of_choice.known | of_call.known
     )
 
 
-def _discounted(gamma: float, name: str, trajectory: Trajectory) -> TurnRewards:
-    rewarded = {step for step, reward in _of_steps(trajectory) if reward.name == name}
-    steps = {call.step for call in trajectory.calls if call.step is not None} | rewarded
-    if not rewarded:
-        return _by_step(_discounts(trajectory.reward, gamma, steps), trajectory)
-    rewards = _step_rewards(trajectory, name)
-    last = step = max(steps)
-    total, returns = trajectory.reward or 0.0, dict[int, float]()
+def _last_of_keys(keys: Ints, values: Floats, wanted: Ints) -> Known:
+    """The last value of each wanted key."""
+    distinct, last = np.unique(keys[::-1], return_index=True)
+    if not len(distinct):
+        return Known(np.full(len(wanted), np.nan), np.zeros(len(wanted), np.bool_))
+    places = np.minimum(np.searchsorted(distinct, wanted), len(distinct) - 1)
+    known = distinct[places] == wanted
+    return Known(np.where(known, values[::-1][last][places], np.nan), known)
+
+
+def _discounted(gamma: float, name: str, columns: Columns) -> Known:
+    """Steps are counted one by one, for rollouts one after the other: few are trained so."""
+    values, known = np.full(len(columns.call), np.nan), np.zeros(len(columns.call), np.bool_)
+    named = _of_steps(columns) & columns.reward_name.equals(name)
+    usable, _ = _step_rewards(columns, name)
+    rewarded_steps: dict[int, set[int]] = {}
+    step_rewards: dict[int, dict[int, float]] = {}
+    for reward in np.flatnonzero(named).tolist():
+        row, step = int(columns.reward_rows[reward]), columns.reward_step.values[columns.reward_step.codes[reward]]
+        rewarded_steps.setdefault(row, set()).add(step)
+        if usable[reward]:
+            step_rewards.setdefault(row, {})[step] = float(columns.reward_value[reward])
+    call_steps, turn_calls = list(columns.step), columns.turn_calls.tolist()
+    for row, (first, end) in enumerate(pairwise(columns.turn_ends.tolist())):
+        final = float(columns.reward[row]) if columns.is_rewarded[row] else None
+        steps = {step for step in call_steps[columns.call_ends[row] : columns.call_ends[row + 1]] if step is not None}
+        if row in rewarded_steps:
+            returns = _returns(step_rewards.get(row, {}), max(steps | rewarded_steps[row]), final, gamma)
+        else:
+            last = max(steps, default=0)
+            returns = {} if final is None else {step: gamma ** (last - step) * final for step in steps}
+        for turn in range(first, end):
+            if (step := call_steps[turn_calls[turn]]) in returns:
+                values[turn], known[turn] = returns[step], True
+    return Known(values, known)
+
+
+def _returns(rewards: Mapping[int, float], last: int, final: float | None, gamma: float) -> dict[int, float]:
+    """G_k = r_k + gamma G_(k+1) from the last step down to the first that has no reward."""
+    step, total, returns = last, final or 0.0, dict[int, float]()
     while step in rewards:
         total = rewards[step] + (total if step == last else gamma * total)
         returns[step] = total
         step -= 1
-    return _by_step(returns, trajectory)
+    return returns
 
 
-def _discounts(reward: float | None, gamma: float, steps: Iterable[int]) -> dict[int, float]:
-    """Discount a reward of the last step to each step."""
-    if reward is None:
-        return {}
-    last = max(steps, default=0)
-    return {step: gamma ** (last - step) * reward for step in steps}
+def shared_steps(columns: Columns) -> tuple[Ints, Ints]:
+    """The rollouts and steps at which two steps were rewarded, as of agents that each number their own.
+
+    Nobody knows in which of the two a call was, so neither reward is used. Steps are codes of `reward_step`.
+    """
+    rewards = np.flatnonzero(_of_steps(columns) & columns.target.known)
+    steps = len(columns.reward_step.values)
+    keys = columns.reward_rows[rewards] * steps + columns.reward_step.codes[rewards]
+    distinct = np.unique(np.stack([keys, columns.target.codes[rewards]]), axis=1)[0]
+    shared, counts = np.unique(distinct, return_counts=True)
+    return shared[counts > 1] // steps, shared[counts > 1] % steps
 
 
-def _step_rewards(trajectory: Trajectory, name: str) -> dict[int, float]:
-    shared = shared_steps(trajectory)
-    return _aggregated((step, one) for step, one in _of_steps(trajectory) if one.name == name and step not in shared)
+def _step_rewards(columns: Columns, name: str) -> tuple[Flags, Ints]:
+    """Which rewards of this name judge a step that has its index alone, and the steps among those of calls."""
+    shared_rows, shared = shared_steps(columns)
+    steps = len(columns.reward_step.values)
+    is_shared = np.isin(columns.reward_rows * steps + columns.reward_step.codes, shared_rows * steps + shared)
+    rewarded = _of_steps(columns) & columns.reward_name.equals(name) & ~is_shared
+    return rewarded, columns.reward_step.codes_in(columns.step)
 
 
-def _of_steps(trajectory: Trajectory) -> list[tuple[int, Reward]]:
-    """The rewards of steps that have a value; what judges a call, an agent or a tool in a step is theirs."""
-    in_steps = [(one.step, one) for one in trajectory.rewards if one.step is not None]
-    calls = {call.span_id for call in trajectory.calls} if in_steps else set[str]()
-    return [
-        (step, one)
-        for step, one in in_steps
-        if one.value is not None and one.token_start is None and one.target not in calls and one.target_kind is None
-    ]
+def _of_steps(columns: Columns) -> Flags:
+    """Which rewards judge steps and have a value; what judges a call, an agent or a tool in a step is theirs."""
+    is_whole = (columns.token_start == UNKNOWN) & ~columns.target_kind.known & ~judges_call(columns)
+    return columns.reward_step.known & columns.has_value & is_whole
 
 
-def _aggregated(rewards_by_key: Iterable[tuple[_Key, Reward]]) -> dict[_Key, float]:
-    """Aggregate the rewards of each key; a key whose rewards have no value is left out."""
-    of: dict[_Key, list[Reward]] = {}
-    for key, reward in rewards_by_key:
-        of.setdefault(key, []).append(reward)
-    values = ((key, aggregate(rewards)) for key, rewards in of.items())
-    return {key: value for key, value in values if value is not None}
-
-
-def _by_step(rewards: Mapping[int, float], trajectory: Trajectory) -> TurnRewards:
-    """Give each turn the reward of its step; None where the step has none."""
-    steps = (trajectory.calls[turn.call].step for turn in trajectory.turns)
-    return tuple(None if step is None else rewards.get(step) for step in steps)
+def judges_call(columns: Columns) -> Flags:
+    """Which rewards have a call of their rollout as their target. Shape: (rewards,)."""
+    spans, targets = len(columns.span_id.values), columns.target.codes_in(columns.span_id)
+    calls = columns.call_rows * spans + columns.span_id.codes
+    return (targets >= 0) & np.isin(columns.reward_rows * spans + targets, calls)

@@ -9,26 +9,23 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 
 from art_otel.data.arranging import Batch, Layout, PackedRows, ShuffleOrder, Unit
-from art_otel.data.credit import shared_steps
 from art_otel.data.options import validate
 from art_otel.data.plan import Plan, Scoring, TurnReward, make_plan
-from art_otel.data.report import BatchReport, warn_of_no_comparison, warn_of_nothing
+from art_otel.data.report import BatchReport, names_given, warn_of_no_comparison, warn_of_nothing
 from art_otel.data.selection import Selection, View
 from art_otel.data.sequences import BuiltSequences, SequenceBuilder, TokenSequence, Verdict
 from art_otel.data.sources import Chunk, ListedChunks
+from art_otel.data.verdict_columns import VerdictColumns, verdict_columns
 from art_otel.data.waiting_groups import WaitingGroups
 from art_otel.errors import UsageError
 from art_otel.notebook import MOST_SHOWN, page_html
 from art_otel.store import Wanted
 from art_otel.trajectories import Trajectory
-
-if TYPE_CHECKING:
-    from art_otel.data.verdict_columns import VerdictColumns
 
 _ALL: Final = Wanted()
 GIVEN_BEFORE: Final = "given before"
@@ -168,7 +165,7 @@ class Batches:
             for chunk in window:
                 for number, trajectory in self._selected(chunk, wanted, report):
                     report.count(Verdict(rollout_id=trajectory.rollout_id, skipped=None))
-                    yield trajectory, self.plan().turn_rewards(number, trajectory)
+                    yield trajectory, self.plan().turn_rewards(number)
 
     def verdicts(self) -> Iterator[Verdict]:
         """Say for each trajectory, in the order of the sources, what is trained, and why the rest is not.
@@ -182,24 +179,25 @@ class Batches:
                     verdict = Verdict(rollout_id=trajectory.rollout_id, skipped=plan.skipped[number])
                     report.count(verdict)
                 else:
-                    built = self._build(number, trajectory, report)
+                    built = self._build(number, self._recipe.selection.prepared(trajectory), report)
                     verdict = built.verdict
                     report.give(built.sequences)
                 yield verdict
 
     def build(self, trajectory: Trajectory, turn_rewards: Sequence[TurnReward]) -> BuiltSequences:
         """The sequences of a selected trajectory whose turns are trained with these, and the verdict on it."""
-        return self._recipe.builder.build(trajectory, turn_rewards)
+        return self._recipe.builder.build(self._recipe.selection.prepared(trajectory), turn_rewards)
 
-    def verdict_columns(self) -> "VerdictColumns":
-        """The verdicts of files as columns, decided without restoring a trajectory: 100,000 in seconds.
+    def names_given(self) -> list[str]:
+        """The names of the rewards of selected trajectories, with what they judge. Raises StoreError."""
+        return names_given(self._listed.chunks, self._recipe.selection)
+
+    def verdict_columns(self) -> VerdictColumns:
+        """The verdicts as columns, decided without restoring a trajectory: 100,000 in seconds.
 
         Where nobody chose one of several models, `problem` says so, and nothing is raised. Raises StoreError, and
-        UsageError for trajectories in memory, for tokens that a tokenizer makes, and for a credit that is a function
-        of yours, which may read more than columns hold.
+        UsageError for tokens that a tokenizer makes.
         """
-        from art_otel.data.verdict_columns import verdict_columns  # noqa: PLC0415 # loads pyarrow
-
         report = BatchReport(repeated=self._listed.repeated, shared_group_ids=self._listed.shared_group_ids)
         recipe = self._recipe
         return verdict_columns(self._chunks, recipe.selection, recipe.scoring, recipe.builder, report)
@@ -240,7 +238,7 @@ class Batches:
         self.report = BatchReport(
             no_final_reward=self.plan().no_final_reward.copy(),
             compared=self.plan().compared,
-            mixed_version_groups=self.plan().mixed_version_groups,
+            mixed_version_groups=len(self.plan().mixed_version_groups),
             repeated=self._listed.repeated,
             shared_group_ids=self._listed.shared_group_ids,
         )
@@ -251,7 +249,7 @@ class Batches:
         start = self._position = self._start
         self._start = (0, 0)
         order, windows = self._recipe.order, self._recipe.order.windows(self._chunks)
-        with WaitingGroups(self._last_windows(windows), self.plan().units.groups_of_rollouts) as waiting:
+        with WaitingGroups(self._last_windows(windows), self.plan().groups) as waiting:
             for number, window in enumerate(windows):
                 if number < start[0] and order.keep_together != "group":
                     continue
@@ -288,7 +286,7 @@ class Batches:
         """The number of the window that has the last selected member of each group, where groups are kept together."""
         if self._recipe.order.keep_together != "group":
             return {}
-        skipped, groups = self.plan().skipped, self.plan().units.groups_of_rollouts
+        skipped, groups = self.plan().skipped, self.plan().groups
         return {
             groups[number]: place
             for place, window in enumerate(windows)
@@ -299,10 +297,9 @@ class Batches:
 
     def _build(self, number: int, trajectory: Trajectory, report: BatchReport) -> BuiltSequences:
         """The sequences of a selected trajectory, counted but for what is given of them."""
-        built = self.build(trajectory, self.plan().turn_rewards(number, trajectory))
+        built = self._recipe.builder.build(trajectory, self.plan().turn_rewards(number))
         report.count_built(trajectory, built)
-        if self.plan().credit.per == "step":
-            report.shared_steps += len(shared_steps(trajectory))
+        report.shared_steps += self.plan().shared_steps[number]
         return built
 
     def _selected(self, chunk: Chunk, wanted: Wanted, report: BatchReport) -> Iterator[tuple[int, Trajectory]]:
@@ -314,12 +311,12 @@ class Batches:
             if number in plan.skipped:
                 report.count(Verdict(rollout_id="", skipped=plan.skipped[number]))
         if selected:
-            trajectories = map(self._recipe.selection.versioned, chunk.read(wanted, selected))
+            trajectories = map(self._recipe.selection.prepared, chunk.read(wanted, selected))
             yield from zip(selected, trajectories, strict=True)
 
     def _share(self, numbers: range) -> Sequence[int]:
         """The trajectories of consecutive ones that are this worker's; of groups that are kept together all or none."""
-        order, groups = self._recipe.order, self.plan().units.groups_of_rollouts
+        order, groups = self._recipe.order, self.plan().groups
         if order.keep_together != "group":
             return order.share(numbers)
         index, count = order.worker

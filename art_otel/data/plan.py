@@ -4,20 +4,18 @@ Invariant: an advantage compares a trajectory with the others of its group that 
 they stand. A trajectory without a group is a group of its own. Who has no reward, or one that is no usable number, is
 not trained and counts in no baseline. Neither does a completion that is not the policy's (`completions`).
 
-Planning reads no messages and no tokens. It keeps about 50 bytes for each reward and 100 for each group.
+    columns ─► choose: why rollouts and completions are left out ─► credit: a reward a turn ─► units ─► advantages
+
+Planning reads no messages and no tokens; only a function of the user is given trajectories. It holds about 600 bytes
+for each completion, and then keeps 80.
 """
 
-import hashlib
 import math
-import sys
 import warnings
-from array import array
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from itertools import compress, repeat
-from pathlib import Path
-from typing import Final, Literal, NamedTuple, TypeAlias, cast
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeAlias, cast
 
 import msgspec
 import numpy as np
@@ -33,20 +31,18 @@ from art_otel.data.advantages import (
     Rewards,
     find_advantage,
 )
-from art_otel.data.completions import NOT_THE_POLICYS, CompletionChoice, SeveralModels, facts_of
-from art_otel.data.credit import Credit, CreditName, TurnRewards, find_credit, named_rewards
+from art_otel.data.columns import Coded, Columns, Flags, Floats, Ints
+from art_otel.data.completions import NOT_THE_POLICYS, SeveralModels
+from art_otel.data.credit import Credit, CreditName, Known, find_credit, named_rewards, shared_steps
 from art_otel.data.options import validate
-from art_otel.data.rewards import LARGEST, UNUSABLE, as_reward, names_without_final
-from art_otel.data.selection import Selection
-from art_otel.data.sources import Chunk
+from art_otel.data.rewards import LARGEST, UNUSABLE, as_reward
+from art_otel.data.selection import Chosen, Selection, choose, several_models
+from art_otel.data.sources import Chunk, read_columns, read_numbered, why_left_out
 from art_otel.errors import UsageError
-from art_otel.store import RowGroup
-from art_otel.trajectories import GroupKey, PolicyVersions, Trajectory, Turn
+from art_otel.trajectories import GroupKey, Trajectory
 
 ZeroVariance: TypeAlias = Literal["keep", "drop"]
 """What becomes of groups in which all known rewards are equal."""
-
-_WHOLE: Final = 0  # the unit that is a whole rollout
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,207 +83,237 @@ class TurnReward(NamedTuple):
     skipped: str | None = None
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Units:
-    """Everything that is rewarded, in the order it was met: a rollout, a step or a turn.
+    """Everything that is rewarded: rollouts, steps or turns. Shape: (units,), but for `of_turns`, (turns,).
 
-    `ends[i]` is the number of units up to and with trajectory i. `keys` tell units of a trajectory apart; `groups` and
-    `moments` which are compared with each other. A reward is NaN where nobody gave one, infinite where it is unusable.
-    `parts` has the rewards that were summed, by name, where a credit sums some. `groups_of_rollouts` has the group of
-    each trajectory, negative where it has none or is skipped.
-    `unrewarded` has the turns to which a credit of whole rollouts gave nothing though it gave something to others, by
-    the number of their trajectory.
+    `rows` are their rollouts. `groups` and `moments` tell which are compared with each other. A reward is NaN where
+    nobody gave one, infinite where it is unusable. `parts` has the rewards that were summed, by name, where a credit
+    sums some. `of_turns` is the unit of each turn, negative where it has none.
     """
 
-    ends: "array[int]" = field(default_factory=lambda: array("q"))
-    keys: "array[int]" = field(default_factory=lambda: array("q"))
-    groups: "array[int]" = field(default_factory=lambda: array("q"))
-    moments: "array[int]" = field(default_factory=lambda: array("q"))
-    rewards: "array[float]" = field(default_factory=lambda: array("d"))
-    groups_of_rollouts: "array[int]" = field(default_factory=lambda: array("q"))
-    parts: "dict[str, array[float]]" = field(default_factory=dict[str, "array[float]"])
-    unrewarded: dict[int, frozenset[int]] = field(default_factory=dict[int, frozenset[int]])
+    rows: Ints
+    groups: Ints
+    moments: Ints
+    rewards: Floats
+    parts: Mapping[str, Floats]
+    of_turns: Ints
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """`skipped` are the reasons why trajectories are skipped, by their number. Advantages have shape (units,).
+    """What is trained with what, of all trajectories, by their numbers.
 
+    `skipped` are the reasons why trajectories are skipped. `turn_ends` says where the turns of each begin; those have a
+    usable `reward` (NaN: none), an `advantage` (likewise), and a reason why they are not trained. `groups` is the group
+    of each trajectory, negative where it has none or is skipped. `units` are what was compared, `advantages` theirs.
     `fingerprint` tells the dataset that was read from others. `no_final_reward` counts selected rollouts without
     one by the names of the rewards that they have. `several_models` has those of which nobody chose a model. `compared`
-    counts rollouts whose reward counted in a baseline, `mixed_version_groups` the groups of several policy versions of
-    which nothing tells whether they are one.
+    counts rollouts whose reward counted in a baseline, `mixed_version_groups` are those of several policy versions of
+    which nothing tells whether they are one. `shared_steps` counts those of each trajectory that has some.
     """
 
-    credit: Credit
-    completions: CompletionChoice
-    skipped: dict[int, str]
+    skipped: Mapping[int, str]
+    turn_ends: Ints
+    reward: Floats
+    advantage: Floats
+    reasons: Coded
+    groups: Ints
     units: Units
-    advantages: NDArray[np.float64] | None
-    zero_variance: NDArray[np.bool_]
+    advantages: Floats | None
     fingerprint: str
     no_final_reward: Counter[str]
     several_models: SeveralModels
     compared: int
-    mixed_version_groups: int
+    mixed_version_groups: list[str]
+    shared_steps: Counter[int]
 
     @property
     def unusable_rewards(self) -> int:
         """How many rewards are NaN, infinite or not below 1e37."""
-        return sum(map(math.isinf, self.units.rewards))
+        return int(np.isinf(self.units.rewards).sum())
 
     @property
     def is_rewarded(self) -> bool:
         """Whether anything has the reward that counts, where there is anything to have it."""
-        return not self.units.rewards or not all(map(math.isnan, self.units.rewards))
+        return not len(self.units.rewards) or not np.isnan(self.units.rewards).all()
 
     @property
     def has_groups(self) -> bool:
         """Whether a trajectory has a group id."""
-        return any(group >= 0 for group in self.units.groups)
+        return bool((self.units.groups >= 0).any())
 
     def compares(self) -> bool:
         """Whether anything is compared with another member of its group."""
         return any(len(members) > 1 for members in _groups(self.units))
 
-    def turn_rewards(self, number: int, trajectory: Trajectory) -> tuple[TurnReward, ...]:
-        """What the turns of trajectory `number` are trained with, or why an option leaves them out. Shape: (turns,)."""
-        rewards = self.unit_rewards(number, trajectory)
-        return tuple(
-            [
-                reward if reason is None else reward._replace(skipped=reason)
-                for reward, reason in zip(rewards, self.completions.reasons(trajectory), strict=True)
-            ]
-        )
-
-    def unit_rewards(self, number: int, trajectory: Trajectory) -> list[TurnReward]:
-        """What the turns of trajectory `number` are trained with, whatever options leave out. Shape: (turns,)."""
-        start = self.units.ends[number - 1] if number else 0
-        of_unit: dict[int | None, TurnReward] = {
-            self.units.keys[unit]: self._of_unit(unit) for unit in range(start, self.units.ends[number])
-        }
-        unknown = TurnReward(skipped=None if self.advantages is None else "no reward")
-        if self.credit.per == "rollout":
-            whole, without = of_unit.get(_WHOLE, unknown), self.units.unrewarded.get(number, frozenset[int]())
-            return [unknown if turn in without else whole for turn in range(len(trajectory.turns))]
-        return [
-            of_unit.get(_key(self.credit, position, turn, trajectory), unknown)
-            for position, turn in enumerate(trajectory.turns)
-        ]
-
-    def _of_unit(self, unit: int) -> TurnReward:
-        reward = self.units.rewards[unit]
-        usable = reward if math.isfinite(reward) else None
-        if usable is not None and self.zero_variance[unit]:
-            return TurnReward(usable, skipped="zero variance")
-        if self.advantages is None:
-            return TurnReward(usable)
-        if usable is None:
-            return TurnReward(skipped="no reward" if math.isnan(reward) else UNUSABLE)
-        return TurnReward(usable, float(self.advantages[unit]))
+    def turn_rewards(self, number: int) -> tuple[TurnReward, ...]:
+        """What the turns of trajectory `number` are trained with, or why they are not. Shape: (turns,)."""
+        turns = slice(self.turn_ends[number], self.turn_ends[number + 1])
+        of_turns = zip(_or_none(self.reward[turns]), _or_none(self.advantage[turns]), self.reasons[turns], strict=True)
+        return tuple([TurnReward(*each) for each in of_turns])
 
 
-def make_plan(chunks: Iterable[Chunk], selection: Selection, scoring: Scoring) -> Plan:
+def _or_none(numbers: Floats) -> list[float | None]:
+    """The numbers, None for NaN."""
+    return [None if math.isnan(number) else number for number in numbers.tolist()]
+
+
+def make_plan(chunks: Sequence[Chunk], selection: Selection, scoring: Scoring) -> Plan:
     """Read the rewards of all trajectories, and compare those of each group.
 
     Groups in which all known rewards are equal are skipped where `scoring` says so. Warns where a rollout has
     rewards and none of them is final, and where a group of several policy versions may be several. Raises UsageError
     for a credit or an advantage that gives something of another shape, or advantages that are not finite.
     """
-    credit = scoring.credit
-    skipped: dict[int, str] = {}
-    units, numbers, versions = Units(), dict[GroupKey, int](), defaultdict[GroupKey, set[PolicyVersions]](set)
-    without_final, digest, several_models = Counter[str](), hashlib.sha256(), SeveralModels(selection.version)
-    for number, outline in enumerate(_outlines(chunks, selection, digest.update)):
-        trajectory, reason = (None, outline) if isinstance(outline, str) else (outline, selection.skip_reason(outline))
-        group = -1 - number  # without a group it is alone
-        if trajectory is not None and reason is None:
-            key = trajectory.group_key
-            group = group if key is None else numbers.setdefault(key, len(numbers))
-            if key is not None and key.may_be_several and trajectory.policy_version is not None:
-                versions[key].add(trajectory.policy_version)
-            rewards = rewards_of(trajectory, credit)
-            add_units(units, trajectory, group, credit, rewards, selection.completions.reasons(trajectory))
-            if selection.completions.is_open:
-                trained = [reward is not None or scoring.advantage is None for reward in rewards]
-                several_models.add(number, compress(selection.sampled_by(trajectory), trained))
-            if credit.reads_final_reward and (names := names_without_final(trajectory)):
-                without_final[", ".join(names)] += 1
-        elif reason is not None:
-            skipped[number] = sys.intern(reason)
-        units.ends.append(len(units.keys))
-        units.groups_of_rollouts.append(group)
-    mixed = [key.group_id for key, of_group in versions.items() if len(of_group) > 1]
-    if without_final and scoring.advantage is not None:
-        _warn(without_final)
-    if mixed and scoring.advantage is not None:
-        _warn_of_versions(mixed)
-    return finish_plan(
-        units,
-        [key.group_id for key in numbers],
-        scoring,
-        selection.completions,
-        skipped=skipped,
-        fingerprint=digest.hexdigest(),
-        no_final_reward=without_final,
-        several_models=several_models,
-        mixed_version_groups=len(mixed),
-    )
+    columns = read_columns(chunks, crediting=needs_credit(selection, scoring))
+    plan = plan_columns(columns, chunks, selection, scoring)
+    if scoring.advantage is not None:
+        if plan.no_final_reward:
+            _warn(plan.no_final_reward)
+        if plan.mixed_version_groups:
+            _warn_of_versions(plan.mixed_version_groups)
+    return plan
 
 
-def finish_plan(  # noqa: PLR0913 # every one is a part of the plan
-    units: Units,
-    group_ids: Sequence[str | None],
-    scoring: Scoring,
-    completions: CompletionChoice,
-    *,
-    skipped: dict[int, str],
-    fingerprint: str,
-    no_final_reward: Counter[str],
-    several_models: SeveralModels,
-    mixed_version_groups: int,
-) -> Plan:
-    """The plan of everything that is rewarded: compares each unit with the others of its group. Raises UsageError."""
+def needs_credit(selection: Selection, scoring: Scoring) -> bool:
+    """Whether more columns are looked at than those of the final reward."""
+    return not scoring.credit.reads_final_reward or selection.version is not None
+
+
+def plan_columns(columns: Columns, chunks: Sequence[Chunk], selection: Selection, scoring: Scoring) -> Plan:
+    """The plan of the trajectories of these chunks, which have these columns. Raises UsageError."""
+    chosen = choose(columns, selection, why_left_out(chunks))
+    selected = ~chosen.refused.known
+    given = _rewards(columns, chunks, selection, scoring.credit, selected)
+    groups, keys = columns.groups(selected)
+    units = _units(columns, chosen, scoring.credit, given, groups)
+    advantages = None if scoring.advantage is None else _compare(units, scoring, keys)
+    flat = np.zeros(len(units.rows), np.bool_)
+    if scoring.zero_variance == "drop":
+        flat = _flat(units, is_by_name=isinstance(scoring.advantage, OverRewards))
+    reward, advantage, reasons = _of_turns(units, advantages, flat)
+    shared = shared_steps(columns)[0] if scoring.credit.per == "step" else ()
     return Plan(
-        credit=scoring.credit,
-        completions=completions,
-        skipped=skipped,
+        skipped={row: reason for row, reason in enumerate(chosen.refused) if reason is not None},
+        turn_ends=columns.turn_ends,
+        reward=reward,
+        advantage=advantage,
+        reasons=chosen.left_out.or_else(reasons),
+        groups=groups,
         units=units,
-        advantages=None if scoring.advantage is None else _compare(units, scoring, group_ids),
-        zero_variance=_flat(units, is_by_name=isinstance(scoring.advantage, OverRewards))
-        if scoring.zero_variance == "drop"
-        else np.zeros(len(units.keys), np.bool_),
-        fingerprint=fingerprint,
-        no_final_reward=no_final_reward,
-        several_models=several_models,
+        advantages=advantages,
+        fingerprint=columns.digest(chunk.name for chunk in chunks),
+        no_final_reward=_names_without_final(columns, selected) if scoring.credit.reads_final_reward else Counter(),
+        several_models=several_models(columns, chosen, selection, given.known | (scoring.advantage is None)),
         compared=_count_compared(units, scoring.advantage),
-        mixed_version_groups=mixed_version_groups,
+        mixed_version_groups=_mixed_versions(columns, groups, keys),
+        shared_steps=Counter(row for row in np.asarray(shared).tolist() if selected[row]),
     )
 
 
-def _outlines(
-    chunks: Iterable[Chunk], selection: Selection, note: Callable[[bytes], object]
-) -> Iterator[Trajectory | str]:
-    """Every trajectory without messages and tokens, or why it is skipped where nobody has to read it.
+def _rewards(columns: Columns, chunks: Sequence[Chunk], selection: Selection, credit: Credit, selected: Flags) -> Known:
+    """The reward of every turn; a user's function is asked for those of selected trajectories. Shape: (turns,)."""
+    if credit.of_columns is not None:
+        return credit.of_columns(columns)
+    values, known = np.full(len(columns.call), np.nan), np.zeros(len(columns.call), np.bool_)
+    for number, trajectory in read_numbered(chunks, selection.outline, frozenset(np.flatnonzero(selected).tolist())):
+        for turn, reward in enumerate(rewards_of(trajectory, credit), int(columns.turn_ends[number])):
+            if reward is not None:
+                values[turn], known[turn] = reward, True
+    return Known(values, known)
 
-    `note` is given what tells this dataset from others: names and sizes of files, and all of each trajectory that
-    options look at. Times and folders are not in it, so that a copy has the same.
+
+def rewards_of(trajectory: Trajectory, credit: Credit) -> tuple[float | None, ...]:
+    """Call the credit, which is a user's function, and check what it gives. Raises UsageError."""
+    result = cast(object, credit.rewards(trajectory))
+    turns, whose = len(trajectory.turns), f"credit: of rollout {trajectory.rollout_id!r} it"
+    rewards = tuple(cast(Iterable[object], result)) if isinstance(result, Iterable) else None
+    if rewards is None or len(rewards) != turns:
+        raise UsageError(f"{whose} gave {result!r:.200}; it has to give {turns} rewards, one for each turn")
+    return tuple([as_reward(whose, reward) for reward in rewards])
+
+
+def _units(columns: Columns, chosen: Chosen, credit: Credit, given: Known, groups: Ints) -> Units:
+    """What is rewarded of the selected trajectories: what is not the policy's is no unit.
+
+    A rollout has the reward that its first turn with one has, and a turn without one is then of no unit. A step has the
+    reward that its last turn has.
+
+        per rollout   turns of a rollout              one unit, compared with other rollouts
+        per step      turns of calls in one step      compared with the same step of others
+        per call      each turn                       compared with turns of the call at the same place
     """
-    for chunk in chunks:
-        if isinstance(chunk.stored, RowGroup):
-            size = 0 if chunk.version is None else chunk.version[0]
-            note(repr((Path(chunk.stored.file).name, size, chunk.stored.index)).encode())
-        if chunk.left_out is not None:
-            yield from repeat(chunk.left_out, chunk.rows)
-            continue
-        for one in chunk.read(selection.outline):
-            chosen_by = (one.status, sorted(one.incomplete_reasons), one.split, one.policy_version)
-            compared_by = (one.group_key, one.reward, one.rewards)
-            calls = [(call.step, call.policy_version, call.policy_version_end) for call in one.calls]
-            end = one.end
-            turns = [tuple(facts_of(one.calls[turn.call], turn, end)) for turn in one.turns]
-            note(repr((one.order, chosen_by, compared_by, calls, turns)).encode())
-            yield one
+    rows = columns.turn_rows
+    selected = ~chosen.refused.known[rows]
+    of_policy = selected & ~chosen.left_out.where(NOT_THE_POLICYS.__contains__)
+    steps = columns.step[columns.turn_calls]
+    if credit.per == "rollout":
+        keys, moments, has_key = rows, np.zeros(len(rows), np.int64), selected
+    elif credit.per == "step":
+        keys, moments, has_key = rows * len(steps.values) + steps.codes, steps.codes, selected & steps.known
+    else:
+        keys, moments, has_key = np.arange(len(rows)), columns.call, selected
+    turns = np.flatnonzero(of_policy & has_key)
+    distinct, first, of_turns = np.unique(keys[turns], return_index=True, return_inverse=True)
+    # Of several turns of a unit the last one that is assigned stays.
+    order = np.flatnonzero(given.known[turns])[::-1] if credit.per == "rollout" else np.arange(len(turns))
+    values, known = np.full(len(distinct), np.nan), np.zeros(len(distinct), np.bool_)
+    values[of_turns[order]], known[of_turns[order]] = given.values[turns[order]], given.known[turns[order]]
+    places = np.minimum(np.searchsorted(distinct, keys), max(len(distinct) - 1, 0))
+    has_unit = has_key & (distinct[places] == keys) if len(distinct) else np.zeros(len(rows), np.bool_)
+    if credit.per == "rollout":
+        has_unit &= given.known
+    unit_rows = rows[turns[first]]
+    named = {name: named_rewards(columns, name) for name in credit.weights or ()}
+    is_usable = known & (np.abs(values) < LARGEST)  # NaN is below nothing
+    for of_name in named.values():
+        is_usable &= (~of_name.known | (np.abs(of_name.values) < LARGEST))[unit_rows]
+    return Units(
+        rows=unit_rows,
+        groups=groups[unit_rows],
+        moments=moments[turns[first]].astype(np.int64),
+        rewards=np.where(is_usable, values, np.where(known, np.inf, np.nan)),
+        parts={name: np.where(is_usable, one.values[unit_rows], np.nan) for name, one in named.items()},
+        of_turns=np.where(has_unit, places, -1),
+    )
+
+
+def _of_turns(units: Units, advantages: Floats | None, flat: Flags) -> tuple[Floats, Floats, Coded]:
+    """The usable reward of each turn, its advantage, NaN where there is none, and why it is not trained."""
+    reasons: tuple[str | None, ...] = ("zero variance", "no reward", UNUSABLE, None)
+    is_usable = np.isfinite(units.rewards)
+    trained = np.full(len(flat), 3)
+    if advantages is not None:
+        trained = np.where(is_usable, trained, np.where(np.isnan(units.rewards), 1, 2))
+    # The last of each array is of turns without a unit.
+    codes = np.append(np.where(is_usable & flat, 0, trained), 3 if advantages is None else 1)
+    reward = np.append(np.where(is_usable, units.rewards, np.nan), np.nan)
+    gains = np.append(np.full(len(flat), np.nan) if advantages is None else advantages, np.nan)
+    gains[codes != len(reasons) - 1] = np.nan
+    return reward[units.of_turns], gains[units.of_turns], Coded(codes[units.of_turns], reasons)
+
+
+def _names_without_final(columns: Columns, selected: Flags) -> Counter[str]:
+    """The names of the rewards of rollouts where none is the final one, because none is called a reward."""
+    whole = columns.has_value & ~columns.target.known & ~columns.reward_step.known
+    names: dict[int, set[str]] = {}
+    for reward in np.flatnonzero(whole & (selected & ~columns.is_rewarded)[columns.reward_rows]).tolist():
+        names.setdefault(int(columns.reward_rows[reward]), set()).add(
+            columns.reward_name.values[columns.reward_name.codes[reward]]
+        )
+    return Counter(", ".join(sorted(each)) for each in names.values() if REWARD_NAME not in each)
+
+
+def _mixed_versions(columns: Columns, groups: Ints, keys: Sequence[GroupKey]) -> list[str]:
+    """The groups of several policy versions of which nothing tells whether they are several."""
+    may_be_several = np.array([*(key.may_be_several for key in keys), False], np.bool_)
+    rows = np.flatnonzero(may_be_several[np.maximum(groups, -1)] & columns.version_first.known)
+    versions = columns.version_first.codes.astype(np.int64) * len(columns.version_last.values)
+    versions += columns.version_last.codes
+    pairs = np.unique(np.stack([groups[rows], versions[rows]]), axis=1)
+    numbers, counts = np.unique(pairs[0], return_counts=True)
+    return [keys[int(group)].group_id for group in numbers[counts > 1]]
 
 
 def _warn(without_final: Counter[str]) -> None:
@@ -313,82 +339,26 @@ def _warn_of_versions(group_ids: Sequence[str]) -> None:
     )
 
 
-def add_units(
-    units: Units,
-    trajectory: Trajectory,
-    group: int,
-    credit: Credit,
-    rewards: TurnRewards,
-    reasons: Sequence[str | None],
-) -> None:
-    """Add what is rewarded of a selected trajectory, in the group of this number.
-
-    `rewards` are those of its turns. `reasons` are those of `CompletionChoice.reasons`: what is not the policy's is no
-    unit. A rollout has the reward that its first turn with one has; a turn without one is not trained.
-    """
-    is_policys = [reason not in NOT_THE_POLICYS for reason in reasons]
-    if credit.per == "rollout":
-        of_policy = [reward for reward, is_its in zip(rewards, is_policys, strict=True) if is_its]
-        first = next((reward for reward in of_policy if reward is not None), None)
-        rewarded = {_WHOLE: (0, first)} if of_policy else dict[int, tuple[int, float | None]]()
-        if first is not None and None in rewards:
-            number = len(units.ends)
-            units.unrewarded[number] = frozenset(turn for turn, reward in enumerate(rewards) if reward is None)
-    else:
-        rewarded = {
-            key: (turn.call if credit.per == "call" else key, reward)
-            for position, (turn, reward) in enumerate(zip(trajectory.turns, rewards, strict=True))
-            if is_policys[position] and (key := _key(credit, position, turn, trajectory)) is not None
-        }
-    named = named_rewards(trajectory) if credit.weights else {}
-    is_usable = all(abs(named[name]) < LARGEST for name in credit.weights or () if name in named)
-    for key, (moment, reward) in rewarded.items():
-        units.keys.append(key)
-        units.groups.append(group)
-        units.moments.append(moment)
-        is_number = is_usable and reward is not None and abs(reward) < LARGEST
-        units.rewards.append(math.nan if reward is None else reward if is_number else math.inf)
-        for name in credit.weights or ():
-            of_name = units.parts.setdefault(name, array("d"))
-            of_name.append(named[name] if is_number else math.nan)
-
-
-def rewards_of(trajectory: Trajectory, credit: Credit) -> TurnRewards:
-    """Call the credit, which may be a user's function, and check what it gives. Raises UsageError."""
-    result = cast(object, credit.rewards(trajectory))
-    turns, whose = len(trajectory.turns), f"credit: of rollout {trajectory.rollout_id!r} it"
-    rewards = tuple(cast(Iterable[object], result)) if isinstance(result, Iterable) else None
-    if rewards is None or len(rewards) != turns:
-        raise UsageError(f"{whose} gave {result!r:.200}; it has to give {turns} rewards, one for each turn")
-    return tuple([as_reward(whose, reward) for reward in rewards])
-
-
-def _key(credit: Credit, position: int, turn: Turn, trajectory: Trajectory) -> int | None:
-    """Which unit of the trajectory the turn belongs to; None for a turn outside of every step."""
-    return position if credit.per == "call" else trajectory.calls[turn.call].step
-
-
-def _compare(units: Units, scoring: Scoring, names: Sequence[str | None]) -> NDArray[np.float64]:
-    rewards = np.array(units.rewards, np.float64)
+def _compare(units: Units, scoring: Scoring, keys: Sequence[GroupKey]) -> Floats:
+    rewards = units.rewards
     advantages = np.full(len(rewards), np.nan)
-    for members, group_rewards, result in _compared(units, rewards, scoring):
+    for members, group_rewards, result in _compared(units, scoring):
         usable = np.isfinite(rewards[members])
         numbers = _as_numbers(result)
         if numbers.shape != usable.shape or not (np.abs(numbers[usable]) <= np.finfo(np.float32).max).all():
-            group = units.groups[int(members[0])]
+            group = int(units.groups[int(members[0])])
+            name = keys[group].group_id if group >= 0 else None
             raise UsageError(
-                f"advantage: of the rewards {group_rewards!r:.200} of group {names[group] if group >= 0 else None!r} it"
+                f"advantage: of the rewards {group_rewards!r:.200} of group {name!r} it"
                 f" made {result!r:.200}; it has to give each that is not None a finite number, of float32"
             )
         advantages[members] = numbers
     return advantages
 
 
-def _compared(
-    units: Units, rewards: NDArray[np.float64], scoring: Scoring
-) -> Iterator[tuple[NDArray[np.intp], Rewards, ArrayLike]]:
+def _compared(units: Units, scoring: Scoring) -> Iterator[tuple[NDArray[np.intp], Rewards, ArrayLike]]:
     """Give each group's positions and rewards, None for those that do not count, and what the advantage made of it."""
-    advantage = scoring.advantage
+    advantage, rewards = scoring.advantage, units.rewards
     if not isinstance(advantage, OverGroups | OverRewards):
         for members in _groups(units):
             group_rewards = _known(rewards[members])
@@ -402,7 +372,7 @@ def _compared(
         # A credit that names no rewards gives one, which is then compared by itself.
         weights = scoring.credit.weights or {REWARD_NAME: 1.0}
         is_one = scoring.credit.weights is None
-        parts = {name: rewards if is_one else np.array(units.parts.get(name, ()), np.float64) for name in weights}
+        parts = {name: rewards if is_one else units.parts[name] for name in weights}
         by_name = [{name: _known(part[members]) for name, part in parts.items()} for members in groups]
         results = advantage.formula(by_name, weights)
     if len(results) != len(groups):
@@ -416,7 +386,7 @@ def _known(rewards: NDArray[np.float64]) -> Rewards:
 
 def _count_compared(units: Units, advantage: Advantage | None) -> int:
     """How many rollouts have a reward that counted in a baseline beside that of another."""
-    usable = np.isfinite(np.array(units.rewards, np.float64))
+    usable = np.isfinite(units.rewards)
     if advantage is None or not len(usable):
         return 0
     counted = np.zeros(len(usable), np.bool_)
@@ -427,8 +397,7 @@ def _count_compared(units: Units, advantage: Advantage | None) -> int:
         counts = np.add.reduceat(usable[order].astype(np.int64), starts)
         counted[order] = np.repeat(counts > 1, np.diff([*starts, len(order)]))
         counted &= usable
-    rollouts = np.repeat(np.arange(len(units.ends)), np.diff([0, *units.ends]))
-    return len(np.unique(rollouts[counted]))
+    return len(np.unique(units.rows[counted]))
 
 
 def _as_numbers(result: ArrayLike) -> NDArray[np.float64]:
@@ -441,10 +410,10 @@ def _as_numbers(result: ArrayLike) -> NDArray[np.float64]:
 
 def _flat(units: Units, *, is_by_name: bool) -> NDArray[np.bool_]:
     """Which units are as good as all others that they are compared with. Shape: (units,)."""
-    flat = np.ones(len(units.keys), np.bool_)
+    flat = np.ones(len(units.rows), np.bool_)
     # Equal sums of different rewards are no equal rewards where each is compared by itself.
     compared = units.parts.values() if is_by_name and units.parts else (units.rewards,)
-    for rewards in (np.array(one, np.float64) for one in compared):
+    for rewards in compared:
         for members in _groups(units):
             usable = rewards[members][np.isfinite(rewards[members])]
             flat[members] &= not len(usable) or usable.min() == usable.max()
@@ -453,14 +422,13 @@ def _flat(units: Units, *, is_by_name: bool) -> NDArray[np.bool_]:
 
 def _groups(units: Units) -> Iterator[NDArray[np.intp]]:
     """Give, for each group and moment, the positions of its units."""
-    if units.keys:
+    if len(units.rows):
         order, starts = _order_and_starts(units)
         yield from np.split(order, starts[1:])
 
 
 def _order_and_starts(units: Units) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """The positions of the units, sorted by group and moment, and where each of these begins among them."""
-    groups, moments = np.array(units.groups, np.int64), np.array(units.moments, np.int64)
-    order = np.lexsort((moments, groups))
-    changes = (np.diff(groups[order]) != 0) | (np.diff(moments[order]) != 0)
+    order = np.lexsort((units.moments, units.groups))
+    changes = (np.diff(units.groups[order]) != 0) | (np.diff(units.moments[order]) != 0)
     return order, np.concatenate([[0], np.flatnonzero(changes) + 1])

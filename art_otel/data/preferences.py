@@ -26,7 +26,15 @@ from art_otel.data.conversation import MESSAGES, Conversation, main_conversation
 from art_otel.data.options import validate
 from art_otel.data.report import warn_of_nothing
 from art_otel.data.rewards import RewardOf, check_reward, reward_of
-from art_otel.data.selection import AllowIncomplete, Selection, Split, StatusFilter, check_models, select
+from art_otel.data.selection import (
+    AllowIncomplete,
+    ChosenRollouts,
+    Selection,
+    Split,
+    StatusFilter,
+    choose_rollouts,
+    select,
+)
 from art_otel.data.sources import ListedChunks, Sources, list_chunks, read_numbered
 from art_otel.spans import Value
 from art_otel.trajectories import ChatMessage, GroupKey, HistoryMessage, Trajectory
@@ -138,26 +146,27 @@ class PreferenceBatches:
         report = self.report = PreferenceReport(
             repeated=self._listed.repeated, shared_group_ids=self._listed.shared_group_ids
         )
-        plan = self._plan(report)
+        chosen = choose_rollouts(self._listed.chunks, self._selection)
+        plan = self._plan(report, chosen)
         with SpillFile[_Side]() as spilled:
             for number, trajectory in read_numbered(self._listed.chunks, MESSAGES, plan):
-                talk = main_conversation(trajectory, self._selection.completions.reasons(trajectory))
+                talk = main_conversation(trajectory, chosen.reasons[number])
                 if isinstance(talk, str):  # it was none when the pairs were planned
                     continue
                 spilled[number] = side = _Side(trajectory.rollout_id, talk)
                 report.other_histories += _histories(trajectory) - 1
                 for two in plan[number]:
                     if all(member.number in spilled for member in two):
-                        chosen, rejected = (side if one.number == number else spilled[one.number] for one in two)
-                        yield from _counted(_compare(chosen, rejected, two), report)
+                        better, worse = (side if one.number == number else spilled[one.number] for one in two)
+                        yield from _counted(_compare(better, worse, two), report)
 
-    def _plan(self, report: PreferenceReport) -> Mapping[int, list[Pair]]:
+    def _plan(self, report: PreferenceReport, chosen: ChosenRollouts) -> Mapping[int, list[Pair]]:
         """The pairs that each trajectory is in, by its number."""
-        check_models(self._listed.chunks, self._selection)
+        report.trajectories = chosen.trajectories
+        report.trajectories_skipped.update(chosen.skipped)
         groups: dict[GroupKey, list[Member]] = {}
-        for number, trajectory in read_numbered(self._listed.chunks, MESSAGES):
-            report.trajectories += 1
-            member = self._member(number, trajectory)
+        for number, trajectory in read_numbered(self._listed.chunks, MESSAGES, chosen.reasons):
+            member = self._member(number, trajectory, chosen.reasons[number])
             if isinstance(member, str):
                 report.trajectories_skipped[member] += 1
             else:
@@ -172,18 +181,15 @@ class PreferenceBatches:
         report.groups, report.trajectories_used = len(groups), len(plan)
         return plan
 
-    def _member(self, number: int, trajectory: Trajectory) -> Member | str:
+    def _member(self, number: int, trajectory: Trajectory, left_out: Sequence[str | None]) -> Member | str:
         """The trajectory as a member of its group, or why it is in no pair."""
-        reason = self._selection.skip_reason(trajectory)
-        if reason is not None:
-            return reason
         group = trajectory.group_key
         if group is None:
             return "no group"
         reward = reward_of(trajectory, self._reward)
         if reward is None:
             return "no reward"
-        talk = main_conversation(trajectory, self._selection.completions.reasons(trajectory))
+        talk = main_conversation(trajectory, left_out)
         return talk if isinstance(talk, str) else Member(number, group, reward, _digest(talk))
 
 

@@ -12,19 +12,21 @@ Nothing is skipped without being counted here. Counts of trajectories and comple
 
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 import numpy as np
 
+from art_otel.data.columns import UNKNOWN
+from art_otel.data.credit import judges_call
 from art_otel.data.cures import helps_against
 from art_otel.data.plan import Plan
-from art_otel.data.rewards import UNUSABLE, names_given
-from art_otel.data.selection import HELD_OUT, OUTLINE, Selection
+from art_otel.data.rewards import UNUSABLE
+from art_otel.data.selection import HELD_OUT, Selection, choose
 from art_otel.data.sequences import NO_IDS, TOO_LONG, BuiltSequences, TokenSequence, Verdict
-from art_otel.data.sources import Chunk
+from art_otel.data.sources import Chunk, read_columns, why_left_out
 from art_otel.trajectories import CONTEXT_EXCEEDED, Trajectory
 
 NAMED: Final = 100
@@ -139,10 +141,12 @@ class BatchReport:
         self.context_exceeded += trajectory.end == CONTEXT_EXCEEDED
         if UNUSABLE in built.verdict.completions and len(self.unusable_rewards) < NAMED:
             self.unusable_rewards.append(trajectory.rollout_id)
-        self.uncounted_completions += sum(
-            reason is None and turn.token_ids is not None and trajectory.calls[turn.call].is_uncounted
-            for turn, reason in zip(trajectory.turns, built.verdict.completions, strict=True)
-        )
+        uncounted = [call.is_uncounted for call in trajectory.calls]
+        if True in uncounted:
+            self.uncounted_completions += sum(
+                reason is None and turn.token_ids is not None and uncounted[turn.call]
+                for turn, reason in zip(trajectory.turns, built.verdict.completions, strict=True)
+            )
         self.drifts += sum([call.drifted_at is not None for call in trajectory.calls])
         self.rewritten_prompts += sum([call.rewritten_at is not None for call in trajectory.calls])
         self.truncated_sequences += built.truncated
@@ -187,7 +191,7 @@ class Counted(Protocol):
     trajectories_skipped: Counter[str]
 
 
-def warn_of_nothing(report: Counted, selection: Selection, chunks: Iterable[Chunk]) -> None:
+def warn_of_nothing(report: Counted, selection: Selection, chunks: Sequence[Chunk]) -> None:
     """Warn if no trajectory is trained, and say why: where a reward is missing, by which names there are some."""
     skipped = report.trajectories_skipped
     if report.trajectories_used:
@@ -202,7 +206,9 @@ def warn_of_nothing(report: Counted, selection: Selection, chunks: Iterable[Chun
     elif skipped.keys() <= {"split", "training step"}:
         asked = {"split": selection.split, "training_step": selection.training_step}
         filters = {name: values for name, values in asked.items() if values is not None}
-        recorded = _values_of({*filters, *(["split"] if "split" in skipped else [])}, chunks)
+        columns = read_columns([replace(chunk, left_out=None) for chunk in chunks])
+        names = {*filters, *(["split"] if "split" in skipped else [])}
+        recorded: dict[str, set[object]] = {name: set(getattr(columns, name)) for name in names}
         wanted = _as_filters(filters) if filters else "a split to train"
         why = f"because no trajectory has {wanted}; they have {_as_filters(recorded)}"
         if selection.split is None and "split" in skipped:
@@ -210,7 +216,7 @@ def warn_of_nothing(report: Counted, selection: Selection, chunks: Iterable[Chun
     else:
         counts = ", ".join(f"{reason}: {count:,}" for reason, count in skipped.most_common())
         why = f"because all {report.trajectories:,} trajectories are left out ({counts})"
-        if "no reward" in skipped and (names := names_given(_selected(selection, chunks))):
+        if "no reward" in skipped and (names := names_given(chunks, selection)):
             why += f". The rewards that there are have the names {', '.join(names)}"
     warnings.warn(f"there are no batches, {why}", stacklevel=3)
 
@@ -228,13 +234,27 @@ def warn_of_no_comparison(report: BatchReport, plan: Plan) -> None:
     )
 
 
-def _values_of(names: Iterable[str], chunks: Iterable[Chunk]) -> dict[str, set[object]]:
-    """The values that trajectories have in these fields."""
-    values: dict[str, set[object]] = {name: set() for name in names}
-    for one in (one for chunk in chunks for one in chunk.read(OUTLINE)):
-        for name, recorded in values.items():
-            recorded.add(getattr(one, name))
-    return values
+def names_given(chunks: Sequence[Chunk], selection: Selection) -> list[str]:
+    """The names of the rewards of selected trajectories, with what they judge where that is no whole rollout.
+
+    Such as `style (of steps)`. Raises StoreError.
+    """
+    columns = read_columns(chunks, crediting=True)
+    selected = ~choose(columns, selection, why_left_out(chunks)).refused.known[columns.reward_rows]
+    judged = [
+        "" if target is None and step is None else f" (of {kind}s)" if kind else " (of tokens)" if tokens else of_span
+        for target, step, kind, tokens, of_span in zip(
+            columns.target,
+            columns.reward_step,
+            columns.target_kind,
+            (columns.token_start != UNKNOWN).tolist(),
+            np.where(judges_call(columns), " (of calls)", " (of steps)").tolist(),
+            strict=True,
+        )
+    ]
+    return sorted(
+        {f"{name}{of}" for name, of, is_chosen in zip(columns.reward_name, judged, selected, strict=True) if is_chosen}
+    )
 
 
 def _as_filters(values_by_name: Mapping[str, AbstractSet[object]]) -> str:
@@ -245,9 +265,3 @@ def _shown(values: AbstractSet[object]) -> str:
     """The values as they are written in Python, the shortest first and None last; the first of many."""
     shown = sorted(map(repr, values), key=lambda text: (text == "None", len(text), text))
     return ", ".join(shown[:_MOST_VALUES]) + (", …" if len(shown) > _MOST_VALUES else "")
-
-
-def _selected(selection: Selection, chunks: Iterable[Chunk]) -> Iterator[Trajectory]:
-    """The selected trajectories, without messages and tokens."""
-    outlines = (one for chunk in chunks if chunk.left_out is None for one in chunk.read(OUTLINE))
-    return (one for one in outlines if selection.skip_reason(one) is None)

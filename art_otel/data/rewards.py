@@ -8,14 +8,13 @@ they count the server's tokens, so tokens that were made here have none.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Final, Literal, SupportsFloat, TypeAlias, cast
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from art_otel.attributes import REWARD_NAME
 from art_otel.data.options import validate
 from art_otel.errors import UsageError
 from art_otel.trajectories import Reward, Trajectory, aggregate
@@ -40,7 +39,7 @@ Where the server gave no ids there is no token to give them to, and the shape is
 """
 
 _Completion: TypeAlias = tuple[str | None, int]  # the span id of its call, and its place among the choices
-_Part: TypeAlias = tuple[int, int, str]  # first token, last token + 1, name
+Part: TypeAlias = tuple[int, int, str]  # first token, last token + 1, name
 
 
 class _Weights(msgspec.Struct, frozen=True):
@@ -99,32 +98,6 @@ def unrewarded(trajectory: Trajectory) -> Unrewarded | None:
     return None if abs(trajectory.reward) < LARGEST else UNUSABLE
 
 
-def names_without_final(trajectory: Trajectory) -> tuple[str, ...]:
-    """The names of the rollout's rewards where none is the final one, because none is called a reward."""
-    if trajectory.reward is not None:
-        return ()
-    whole = (one for one in trajectory.rewards if one.target is None and one.step is None and one.value is not None)
-    names = {one.name for one in whole}
-    return () if REWARD_NAME in names else tuple(sorted(names))
-
-
-def names_given(trajectories: Iterable[Trajectory]) -> list[str]:
-    """The names of all rewards, in order, with what they judge where that is no whole rollout: `style (of steps)`."""
-    return sorted(
-        {f"{one.name}{_judged(one, trajectory)}" for trajectory in trajectories for one in trajectory.rewards}
-    )
-
-
-def _judged(reward: Reward, trajectory: Trajectory) -> str:
-    if reward.target is None and reward.step is None:
-        return ""
-    if reward.target_kind is not None:
-        return f" (of {reward.target_kind}s)"
-    if reward.token_start is not None:
-        return " (of tokens)"
-    return " (of calls)" if any(call.span_id == reward.target for call in trajectory.calls) else " (of steps)"
-
-
 def weights_of(rewards: str | Weights | None) -> Weights | None:
     """The weights that a user means. Raises UsageError for none and for one that is not finite."""
     if rewards is None:
@@ -141,18 +114,18 @@ def count_by_name(trajectory: Trajectory, weights: Weights) -> Counter[str]:
 
 def token_rewards(trajectory: Trajectory, weights: Weights) -> TokenRewards:
     """Sum the weighted token rewards of each completion that has some."""
-    parts: dict[_Completion, dict[_Part, float]] = {}
+    parts: dict[_Completion, dict[Part, float]] = {}
     for completion, part, value in _weighted_parts(trajectory, weights):
         parts.setdefault(completion, {})[part] = value
     by_turn: dict[int, NDArray[np.float32] | None] = {}
     for position, turn in enumerate(trajectory.turns) if parts else ():
         of_completion = parts.get((trajectory.calls[turn.call].span_id, turn.choice))
         if of_completion is not None:
-            by_turn[position] = _sum(of_completion, 0 if turn.token_ids is None else len(turn.token_ids))
+            by_turn[position] = sum_parts(of_completion, 0 if turn.token_ids is None else len(turn.token_ids))
     return by_turn
 
 
-def _weighted_parts(trajectory: Trajectory, weights: Weights) -> Iterator[tuple[_Completion, _Part, float]]:
+def _weighted_parts(trajectory: Trajectory, weights: Weights) -> Iterator[tuple[_Completion, Part, float]]:
     """Give each reward of a span of tokens, weighted: its completion, its span and name, its value."""
     for reward in trajectory.rewards:
         part = _part(reward)
@@ -160,12 +133,13 @@ def _weighted_parts(trajectory: Trajectory, weights: Weights) -> Iterator[tuple[
             yield (reward.target, reward.choice or 0), part, reward.value * weights[reward.name]
 
 
-def _part(reward: Reward) -> _Part | None:
+def _part(reward: Reward) -> Part | None:
     start, end = reward.token_start, reward.token_end
     return None if start is None or end is None or not 0 <= start < end else (start, end, reward.name)
 
 
-def _sum(values: Mapping[_Part, float], size: int) -> NDArray[np.float32] | None:
+def sum_parts(values: Mapping[Part, float], size: int) -> NDArray[np.float32] | None:
+    """Sum rewards of ranges of a completion's tokens; None where they are no usable numbers. Shape: (tokens,)."""
     total = np.zeros(size)
     with np.errstate(invalid="ignore", over="ignore"):  # what comes of infinities is found below
         for (start, end, _), value in values.items():

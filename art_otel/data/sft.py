@@ -19,7 +19,15 @@ from art_otel.data.conversation import MESSAGES, Conversation, conversation
 from art_otel.data.options import validate
 from art_otel.data.report import warn_of_nothing
 from art_otel.data.rewards import RewardOf, check_reward, reward_of
-from art_otel.data.selection import AllowIncomplete, Selection, Split, StatusFilter, check_models, select
+from art_otel.data.selection import (
+    AllowIncomplete,
+    ChosenRollouts,
+    Selection,
+    Split,
+    StatusFilter,
+    choose_rollouts,
+    select,
+)
 from art_otel.data.sources import ListedChunks, Sources, list_chunks, read_numbered
 from art_otel.spans import Value
 from art_otel.trajectories import ChatMessage, GroupKey, Trajectory, histories
@@ -100,31 +108,32 @@ class MessageBatches:
         report = self.report = MessageReport(
             repeated=self._listed.repeated, shared_group_ids=self._listed.shared_group_ids
         )
-        check_models(self._listed.chunks, self._selection)
-        best = self._best_of_groups()
-        for number, trajectory in read_numbered(self._listed.chunks, MESSAGES):
-            report.trajectories += 1
-            conversations = self._conversations(trajectory)
+        chosen = choose_rollouts(self._listed.chunks, self._selection)
+        report.trajectories = chosen.trajectories
+        report.trajectories_skipped.update(chosen.skipped)
+        best = self._best_of_groups(chosen)
+        for number, trajectory in read_numbered(self._listed.chunks, MESSAGES, chosen.reasons):
+            reasons = chosen.reasons[number]
+            conversations = _conversations(trajectory, reasons)
             reason = (
-                self._skip_reason(trajectory)
+                self._too_low(trajectory)
                 or _reason_to_learn_nothing(conversations)
                 or _reason_in_group(number, trajectory, best)
             )
             if reason is None:
-                yield self._examples_of(trajectory, conversations, report)
+                yield self._examples_of(trajectory, reasons, conversations, report)
             else:
                 report.trajectories_skipped[reason] += 1
 
-    def _skip_reason(self, trajectory: Trajectory) -> str | None:
-        """Why the trajectory is skipped whatever its group; None when it is not."""
+    def _too_low(self, trajectory: Trajectory) -> str | None:
+        """Why the trajectory is skipped for its reward; None when it is not."""
         least = self._options.min_reward
-        reason = self._selection.skip_reason(trajectory)
-        if reason is not None or (least is None and not self._options.best_of_group):
-            return reason
+        if least is None and not self._options.best_of_group:
+            return None
         reward = reward_of(trajectory, self._reward)
         return "no reward" if reward is None else too_low(reward, least)
 
-    def _best_of_groups(self) -> dict[GroupKey, int] | None:
+    def _best_of_groups(self, chosen: ChosenRollouts) -> dict[GroupKey, int] | None:
         """The number of each group's best member from which something is learned, the first of equally good ones.
 
         Memory: an entry a group.
@@ -132,23 +141,22 @@ class MessageBatches:
         if not self._options.best_of_group:
             return None
         best: dict[GroupKey, tuple[float, int]] = {}
-        for number, trajectory in read_numbered(self._listed.chunks, MESSAGES):
+        for number, trajectory in read_numbered(self._listed.chunks, MESSAGES, chosen.reasons):
             group, reward = trajectory.group_key, reward_of(trajectory, self._reward)
-            if group is None or reward is None or self._skip_reason(trajectory) is not None:
+            if group is None or reward is None or self._too_low(trajectory) is not None:
                 continue
             if group in best and reward <= best[group][0]:
                 continue
-            if _reason_to_learn_nothing(self._conversations(trajectory)) is None:
+            if _reason_to_learn_nothing(_conversations(trajectory, chosen.reasons[number])) is None:
                 best[group] = (reward, number)
         return {group: number for group, (_, number) in best.items()}
 
-    def _conversations(self, trajectory: Trajectory) -> list[Conversation | str]:
-        """The conversation of each history, or why the history is none."""
-        reasons = self._selection.completions.reasons(trajectory)
-        return [conversation(trajectory, history, reasons) for history in histories(trajectory)]
-
     def _examples_of(
-        self, trajectory: Trajectory, conversations: Sequence[Conversation | str], report: MessageReport
+        self,
+        trajectory: Trajectory,
+        left_out: Sequence[str | None],
+        conversations: Sequence[Conversation | str],
+        report: MessageReport,
     ) -> Iterator[MessageExample]:
         talks = [talk for talk in conversations if isinstance(talk, Conversation)]
         reasons = [reason for reason in conversations if isinstance(reason, str)]
@@ -159,7 +167,7 @@ class MessageBatches:
         report.histories_skipped.update(reasons)
         report.completions_skipped.update(
             reason
-            for turn, reason in zip(trajectory.turns, self._selection.completions.reasons(trajectory), strict=True)
+            for turn, reason in zip(trajectory.turns, left_out, strict=True)
             if reason is not None and turn.text_untrained is None
         )
         for talk in talks:
@@ -176,6 +184,11 @@ class MessageBatches:
                 weight=1 / len(talks),
                 turns=talk.turns,
             )
+
+
+def _conversations(trajectory: Trajectory, left_out: Sequence[str | None]) -> list[Conversation | str]:
+    """The conversation of each history, or why the history is none."""
+    return [conversation(trajectory, history, left_out) for history in histories(trajectory)]
 
 
 def too_low(reward: float | None, least: float | None) -> Literal["no reward", "reward too low"] | None:
@@ -224,8 +237,9 @@ def message_batches(  # noqa: PLR0913 # every one is an option that users know b
     give something to train. Of equally good ones, it keeps the first. It skips trajectories without a group. A group
     is the members of one `Trajectory.group_key`.
 
-    Memory holds one row group. With `best_of_group`, the sources are read twice, and memory has an entry for each
-    group. Raises StoreError for sources that cannot be read, UsageError for invalid options.
+    Memory holds one row group, and while it chooses about 600 bytes for each completion. With `best_of_group`, messages
+    are read twice, and memory has an entry for each group. Raises StoreError for sources that cannot be read,
+    UsageError for invalid options.
     """
     check_reward(reward)
     options = validate(_Options, {"batch_size": batch_size, "min_reward": min_reward, "best_of_group": best_of_group})

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, TypeAlias, cast
 
 from art_otel import storage
-from art_otel.data.completions import ClosedStreams, with_closed_streams
+from art_otel.data.columns import Columns, columns_of, join_columns
 from art_otel.errors import StorageError, StoreError, UsageError
 from art_otel.store import Combined, Part, RowGroup, Wanted, combine, find_all_files, groups_of, read_row_group
 from art_otel.trajectories import Trajectory, TrajectoryGroup
@@ -30,7 +30,7 @@ class Chunk:
     """`rows` trajectories: a row group of a file, or a slice of those in memory.
 
     `first` is the number of trajectories before it, `version` tells the file's content. `left_out` is why none of them
-    is selected, where that is known. `closed_streams` says whether the ids of streams that the app closed are trained.
+    is selected, where that is known.
     """
 
     first: int
@@ -38,7 +38,6 @@ class Chunk:
     stored: RowGroup | Sequence[Trajectory]
     version: "_Version | None" = None
     left_out: str | None = None
-    closed_streams: ClosedStreams = "drop"
 
     @property
     def numbers(self) -> range:
@@ -50,23 +49,33 @@ class Chunk:
         """Whether its trajectories are in a file."""
         return isinstance(self.stored, RowGroup)
 
+    @property
+    def name(self) -> str:
+        """What tells it from chunks of other files, but not from a copy in another folder."""
+        if not isinstance(self.stored, RowGroup):
+            return ""
+        size = 0 if self.version is None else self.version[0]
+        return repr((Path(self.stored.file).name, size, self.stored.index))
+
     def read(self, wanted: Wanted, numbers: Sequence[int] | None = None) -> Iterator[Trajectory]:
         """Read its trajectories, or those of these numbers; those in memory are whole whatever is wanted.
 
         Raises StoreError, also where the file was replaced after it was listed.
         """
-        found = self._read(wanted, numbers)
-        return map(with_closed_streams, found) if self.closed_streams == "train" else found
-
-    def _read(self, wanted: Wanted, numbers: Sequence[int] | None) -> Iterator[Trajectory]:
         rows: list[int] | None = None
         if numbers is not None and list(numbers) != list(self.numbers):  # taking every row costs more than reading all
             rows = [number - self.first for number in numbers]
         if not isinstance(self.stored, RowGroup):
             return iter(self.stored if rows is None else [self.stored[row] for row in rows])
-        if not _tells_content(self.stored) and _version(self.stored) != self.version:
-            raise StoreError(f"{storage.shown(self.stored.file)}: was written anew while it was read; start again")
+        self.check()
         return read_row_group(self.stored, wanted, rows)
+
+    def check(self) -> None:
+        """Raise StoreError where its file was replaced after it was listed."""
+        if not isinstance(self.stored, RowGroup) or _tells_content(self.stored):
+            return
+        if _version(self.stored) != self.version:
+            raise StoreError(f"{storage.shown(self.stored.file)}: was written anew while it was read; start again")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,11 +87,7 @@ class ListedChunks:
     shared_group_ids: int
 
 
-def list_chunks(
-    sources: Sources,
-    why_none_of: Callable[[Part], str | None] = lambda _: None,
-    closed_streams: ClosedStreams = "drop",
-) -> ListedChunks:
+def list_chunks(sources: Sources, why_none_of: Callable[[Part], str | None] = lambda _: None) -> ListedChunks:
     """List the chunks of the sources, in order. `why_none_of` says why no trajectory of a part is selected.
 
     Raises StoreError for a path without trajectory files, UsageError for a file that is given twice.
@@ -92,12 +97,11 @@ def list_chunks(
     first = 0
     for group in (group for file in combined.files for group in groups_of(file)):
         left_out = None if group.part is None else why_none_of(group.part)
-        chunk = Chunk(first=first, rows=group.rows, stored=group, version=_version(group), left_out=left_out)
-        chunks.append(replace(chunk, closed_streams=closed_streams))
+        chunks.append(Chunk(first=first, rows=group.rows, stored=group, version=_version(group), left_out=left_out))
         first += group.rows
     for start in range(0, len(combined.trajectories), _ROWS_IN_MEMORY):
         stored = combined.trajectories[start : start + _ROWS_IN_MEMORY]
-        chunks.append(Chunk(first=first, rows=len(stored), stored=stored, closed_streams=closed_streams))
+        chunks.append(Chunk(first=first, rows=len(stored), stored=stored))
         first += len(stored)
     return ListedChunks(chunks=tuple(chunks), repeated=combined.repeated, shared_group_ids=combined.shared_group_ids)
 
@@ -106,6 +110,32 @@ def list_sources(sources: object) -> list[Source]:
     """List the sources, to go through them more than once; what is no source may be among them."""
     single = isinstance(sources, str | Path | Trajectory | TrajectoryGroup)
     return list(cast(Iterable[Source], sources if isinstance(sources, Iterable) and not single else [sources]))
+
+
+def why_left_out(chunks: Iterable[Chunk]) -> list[str | None]:
+    """Why each trajectory is left out with the part that it stands in, as far as that is known unread."""
+    return [chunk.left_out for chunk in chunks for _ in range(chunk.rows)]
+
+
+def read_columns(chunks: Sequence[Chunk], *, crediting: bool = False, counting: bool = False) -> Columns:
+    """Read the columns of the trajectories of the chunks: see `stored_columns.read_stored`.
+
+    Raises StoreError, also where a file was replaced after it was listed.
+    """
+    parts: list[Columns] = []
+    stored = [(chunk.stored, chunk) for chunk in chunks if isinstance(chunk.stored, RowGroup)]
+    in_memory = [one for chunk in chunks if not isinstance(chunk.stored, RowGroup) for one in chunk.stored]
+    if stored:
+        from art_otel.data.stored_columns import read_stored  # noqa: PLC0415 # loads pyarrow
+
+        is_left_out = [chunk.left_out is not None and not counting for _, chunk in stored]
+        for chunk in {group.file: chunk for group, chunk in stored}.values():
+            chunk.check()
+        groups = [group for group, _ in stored]
+        parts.append(read_stored(groups, is_left_out, crediting=crediting, counting=counting))
+    if in_memory or not stored:
+        parts.append(columns_of(in_memory, crediting=crediting, counting=counting))
+    return join_columns(parts)
 
 
 def read_numbered(

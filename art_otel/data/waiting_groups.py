@@ -4,10 +4,11 @@ Invariant: each sequence is given once, with all others of its group, in the win
 Until then it is on disk: a dataset is in the order of rollout ids, so members of a group may be anywhere in it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Self
 
+from art_otel.data.columns import Ints
 from art_otel.data.preferences import SpillFile
 from art_otel.data.sequences import TokenSequence
 
@@ -18,7 +19,7 @@ class WaitingGroups:
     `last_windows` has the number of the window in which each group ends, `groups` the group of each trajectory.
     """
 
-    def __init__(self, last_windows: Mapping[int, int], groups: Sequence[int]) -> None:
+    def __init__(self, last_windows: Mapping[int, int], groups: Ints) -> None:
         self._last_windows = last_windows
         self._groups = groups
         self._spilled = SpillFile[list[TokenSequence]]()
@@ -40,7 +41,7 @@ class WaitingGroups:
         """
         by_group: dict[int, list[TokenSequence]] = {}
         for number, sequences in built:
-            by_group.setdefault(self._groups[number], []).extend(sequences)
+            by_group.setdefault(int(self._groups[number]), []).extend(sequences)
         units: list[list[TokenSequence]] = []
         for group, sequences in by_group.items():
             if self._last_windows[group] == window:

@@ -16,7 +16,6 @@ from art_otel.data.completions import ClosedStreams, Images, Length
 from art_otel.data.credit import Credit, find_credit
 from art_otel.data.loader import Batches
 from art_otel.data.preferences import PreferenceBatches, preference_batches
-from art_otel.data.rewards import names_given
 from art_otel.data.selection import OUTLINE
 from art_otel.data.sequences import TokenSequence
 from art_otel.data.sft import MessageBatches, message_batches, too_low
@@ -136,7 +135,7 @@ class Stream:
             is_missing = not source.plan().is_rewarded
         else:
             is_missing = not self.used() and "no reward" in source.report.trajectories_skipped
-        return tuple(names_given(one for one, _ in self._outlines.trajectories(OUTLINE))) if is_missing else ()
+        return tuple(self._outlines.names_given()) if is_missing else ()
 
     def _rewarded_enough(self, source: Batches) -> Iterator[list[TokenSequence]]:
         """The sequences of each trajectory, without those whose reward is below `min_reward`."""

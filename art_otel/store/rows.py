@@ -150,7 +150,6 @@ def row_source(trajectory: Trajectory, *, with_traces: bool = False) -> RowSourc
     objects: SharedTexts[dict[str, Value]] = SharedTexts()
     message_nodes, message_positions = numbered(message_ends(trajectory.calls))
     token_nodes, token_positions = numbered(token_ends(trajectory.calls))
-    lengths = _path_lengths(token_nodes)
     calls = tuple(
         CallSource(
             call,
@@ -173,7 +172,7 @@ def row_source(trajectory: Trajectory, *, with_traces: bool = False) -> RowSourc
         token_nodes=tuple([_run_source(node, token_positions) for node in token_nodes]),
         calls=calls,
         turns=tuple(
-            TurnSource(turn, None if end is None else lengths.get(id(end), 0))
+            TurnSource(turn, None if end is None else end.end)
             for call in trajectory.calls
             for end in [call.prompt_token_node]
             for turn in call.choices or ()
@@ -195,17 +194,6 @@ def _message_source(node: MessageNode, positions: Mapping[int, int]) -> MessageS
 
 def _run_source(node: TokenNode, positions: Mapping[int, int]) -> RunSource:
     return RunSource(position_of(node.parent, positions), node.turn, node.kept, node.ids if node.turn is None else None)
-
-
-def _path_lengths(nodes: Sequence[TokenNode]) -> dict[int, int]:
-    """How many ids the path to each node has, by its `id`; none for the root."""
-    lengths: dict[int, int] = {}
-    for node in nodes:
-        before = 0 if node.parent is None else lengths.get(id(node.parent), 0)
-        if node.parent is not None and node.kept is not None:
-            before += node.kept - len(node.parent.ids or ())
-        lengths[id(node)] = before + len(node.ids or ())
-    return lengths
 
 
 def restore_trajectory(row: Fields) -> Trajectory:

@@ -73,8 +73,8 @@ class TokenNode(msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False):
 
     `turn` is the position of the turn that sampled it; `logprobs`, `weight_versions`, `routed_experts` and
     `sampling_mask` are those of its choice. `ids` is None where the server gave none. `kept` is how many ids of the run
-    before stand before this one, None if all do. `parent` is None for the root, and for a completion whose prompt has
-    no ids.
+    before stand before this one, None if all do. `end` is how many ids the path to this node has. `parent` is
+    None for the root, and for a completion whose prompt has no ids.
     """
 
     parent: "TokenNode | None" = None
@@ -85,6 +85,15 @@ class TokenNode(msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False):
     weight_versions: tuple[WeightVersion, ...] | None = None
     routed_experts: RoutedExperts | None = None
     sampling_mask: tuple[TokenIds, ...] | None = None
+    end: int = 0
+
+    def __post_init__(self) -> None:
+        """Count the ids of the path."""
+        before = self.parent
+        start = 0 if before is None else before.end
+        if before is not None and self.kept is not None:
+            start += self.kept - len(before.ids or ())
+        msgspec.structs.force_setattr(self, "end", start + len(self.ids or ()))
 
     @property
     def is_root(self) -> bool:

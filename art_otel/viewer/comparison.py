@@ -62,7 +62,7 @@ def compare(snapshot: Snapshot, row: int, options: PlanOptions, trajectory: Traj
         warnings.simplefilter("ignore")  # the verdicts say it too
         batches = options.batches(compared)
         plan = batches.plan()
-    turn_rewards = plan.turn_rewards(number, trajectory)
+    turn_rewards = plan.turn_rewards(number)
     if options.compares_groups:
         turn_rewards = _with_advantages(turn_rewards, snapshot.judging.wait(options), row)
     refused = SEVERAL if number in plan.several_models.rollouts else plan.skipped.get(number)

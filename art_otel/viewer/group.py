@@ -4,7 +4,7 @@ Invariant: advantages are those of `art_otel.batches` for the whole group; the s
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean, pstdev, stdev
 from typing import Any, Final
 
@@ -87,7 +87,7 @@ def _advantage(
         )
     comparison = compare(snapshot, rows[0], options)
     plan = options.batches(comparison.compared).plan()
-    units = [plan.turn_rewards(number, one) for number, one in enumerate(comparison.compared)]
+    units = [plan.turn_rewards(number) for number in range(len(comparison.compared))]
     rewards = [turns[0].reward if turns else None for turns in units]
     advantages = [turns[0].advantage if turns else None for turns in units]
     usable = [reward for reward in rewards if reward is not None]
@@ -116,7 +116,7 @@ def _says(
     rewards: Sequence[float | None],
     usable: Sequence[float],
     advantages: Sequence[float | None],
-    skipped: dict[int, str],
+    skipped: Mapping[int, str],
 ) -> list[str]:
     shown = ", ".join(f"{reward:g}" for reward in usable)
     says = [f"{len(usable)} of {len(rewards)} members have a reward that counts: {shown}."]

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from art_otel.data import Batches, BatchReport
 from art_otel.data.advantages import ADVANTAGES_OVER_GROUPS, ADVANTAGES_OVER_REWARDS
 from art_otel.data.batches import batches
-from art_otel.data.completion_columns import REASONS
 from art_otel.data.option_texts import OPTION_TEXTS, default_text, read_credit, read_options
 from art_otel.data.sources import Sources
+from art_otel.data.verdict_columns import REASONS
 from art_otel.errors import ArtOtelError
 from art_otel.store import Combined
 from art_otel.viewer.addresses import ReplacedError

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from art_otel.data.columns import with_group_ids
+from art_otel.data.stored_columns import with_group_ids
 from art_otel.store import RowGroup
 from art_otel.store.files import DataFile
 from art_otel.store.read import groups_in, open_parquet

@@ -11,12 +11,13 @@ import art_otel
 from art_otel.calls import Gap
 from art_otel.cli import main
 from art_otel.data import Credit, call_reward, message_batches, preference_batches, step_reward
-from art_otel.data.completions import CompletionChoice, CompletionFacts, is_among, policy_name
+from art_otel.data.completions import CompletionChoice, is_among, policy_name
+from art_otel.data.selection import Selection
 from art_otel.errors import UsageError
 from art_otel.exporting import installed_exporters
 from art_otel.trajectories import Trajectory, with_turns
 from art_otel.trajectories.wholeness import count_gaps
-from tests.data.token_rollouts import judged, stored, talk
+from tests.data.token_rollouts import judged, skip_reason, stored, talk
 from tests.trajectories.calls import with_sampled
 
 COMPLETIONS = [
@@ -405,10 +406,9 @@ def test_a_rollout_whose_context_was_exceeded_is_valid_also_where_its_function_r
 
 
 def test_dropping_a_cut_rollout_does_not_depend_on_what_is_masked():
-    facts = CompletionFacts(
-        model="m", agent=None, marked_untrained=None, end="context exceeded", finish_reason="length",
-        is_constrained=False, has_media=False,
-    )  # fmt: skip
+    cut = sampled(completions=[("m", None, {"finish_reason": "length"})])
+    ended = replace(cut, calls=(structs.replace(cut.calls[0], failure="context exceeded", error="too long"),))
+    assert ended.end == "context exceeded"
     for exceeded in ("keep", "mask"):
         choice = CompletionChoice(length="drop", context_exceeded=exceeded)
-        assert choice.refuses([choice.skip_reason(facts)]) == "cut at max_tokens"
+        assert skip_reason(Selection(completions=choice), ended) == "cut at max_tokens"

@@ -1,10 +1,17 @@
 """Rewards of steps become credit only where it is certain which step they are of."""
 
 from art_otel.data import discounted, step_reward
+from art_otel.data.columns import columns_of
 from art_otel.data.credit import shared_steps
 from tests.conversions import convert_spans
 from tests.dumps import chat_span, make_span
 from tests.trajectories.reward_spans import ROLLOUT, link_to, rollout, step
+
+
+def shared(trajectory) -> set[int]:
+    """The indexes at which two steps of a trajectory were rewarded."""
+    columns = columns_of([trajectory], crediting=True)
+    return {columns.reward_step.values[step] for step in shared_steps(columns)[1]}
 
 
 def test_a_correction_from_elsewhere_is_no_second_step_of_its_index(tmp_path):
@@ -12,7 +19,7 @@ def test_a_correction_from_elsewhere_is_no_second_step_of_its_index(tmp_path):
     about = {"art.step.index": 0, "art.rollout.id": ROLLOUT["art.rollout.id"], "art.reward": 1.0}
     late = make_span(1, name="reward reward", trace=9, attributes=about)
     (trajectory,), _ = convert_spans(tmp_path, rollout(), scored, chat_span(3, 2, ["a"], "b"), late)
-    assert not shared_steps(trajectory)
+    assert not shared(trajectory)
 
 
 def test_two_steps_of_one_index_are_found_by_their_rewards(tmp_path):
@@ -23,7 +30,7 @@ def test_two_steps_of_one_index_are_found_by_their_rewards(tmp_path):
     spans = [rollout(), *agents, chat_span(4, 2, ["a"], "b"), chat_span(5, 3, ["c"], "d")]
     (trajectory,), _ = convert_spans(tmp_path, *spans)
     assert step_reward().rewards(trajectory) == (None, None)
-    assert shared_steps(trajectory) == {0}
+    assert shared(trajectory) == {0}
 
 
 def test_a_reward_of_a_tool_in_a_step_is_not_that_of_the_step(tmp_path):

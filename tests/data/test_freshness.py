@@ -9,7 +9,7 @@ import art_otel
 from art_otel.data.selection import Selection
 from art_otel.errors import UsageError
 from art_otel.trajectories import PolicyVersions, Trajectory
-from tests.data.token_rollouts import talk
+from tests.data.token_rollouts import skip_reason, talk
 
 
 def sampled_by(first: str | None, last: str | None = None) -> Trajectory:
@@ -30,7 +30,7 @@ EXACT = [
 
 @pytest.mark.parametrize(("wanted", "first", "last", "reason"), EXACT)
 def test_a_version_is_that_of_every_call(wanted, first, last, reason):
-    assert Selection(policy_version=wanted).skip_reason(sampled_by(first, last)) == reason
+    assert skip_reason(Selection(policy_version=wanted), sampled_by(first, last)) == reason
 
 
 STALE = [
@@ -50,7 +50,7 @@ STALE = [
 @pytest.mark.parametrize(("wanted", "behind", "first", "reason"), STALE)
 def test_staleness_is_counted_in_versions(wanted, behind, first, reason):
     fresh = Selection(policy_version=wanted, max_staleness=behind)
-    assert fresh.skip_reason(sampled_by(first, "12")) == reason
+    assert skip_reason(fresh, sampled_by(first, "12")) == reason
 
 
 EVERY_CALL = [
@@ -69,10 +69,10 @@ def test_calls_between_the_first_and_the_last_count_too(versions, wanted, behind
     told = talk("r", *[1] * len(versions), policy_version=PolicyVersions(first="12", last="12"))
     calls = [structs.replace(one, policy_version=version) for one, version in zip(told.calls, versions, strict=True)]
     fresh = Selection(policy_version=wanted, max_staleness=behind)
-    assert fresh.skip_reason(replace(told, calls=tuple(calls))) == reason
+    assert skip_reason(fresh, replace(told, calls=tuple(calls))) == reason
     # Without versions of the rollout those of the calls count, where all are known.
     expected = "no policy version" if None in versions else reason
-    assert fresh.skip_reason(replace(told, calls=tuple(calls), policy_version=None)) == expected
+    assert skip_reason(fresh, replace(told, calls=tuple(calls), policy_version=None)) == expected
 
 
 @pytest.mark.parametrize("fields", [{}, {"policy_version": "main"}])

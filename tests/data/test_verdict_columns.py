@@ -13,7 +13,7 @@ from msgspec import structs
 import art_otel
 from art_otel.calls import Logprobs, Usage
 from art_otel.data import reward_function
-from art_otel.data.completion_columns import REASONS
+from art_otel.data.verdict_columns import REASONS
 from art_otel.errors import UsageError
 from art_otel.store import read_trajectories
 from art_otel.trajectories import Trajectory
@@ -130,7 +130,9 @@ def check(source: object, **chosen) -> None:
 @settings(laws, max_examples=examples(150))
 @given(rollouts(storable=True), options(), FURTHER, st.data())
 def test_of_generated_trajectories(found, chosen, further, data):
-    with stored([data.draw(varied(one)) for one in found]) as folder:
+    found = [data.draw(varied(one)) for one in found]
+    check(found, **chosen | further)
+    with stored(found) as folder:
         check(folder, **chosen | further)
 
 
@@ -226,13 +228,17 @@ def test_where_nobody_chose_a_model_columns_say_what_whole_trajectories_refuse(t
         check(tmp_path, models=chosen)
 
 
+def test_functions_of_users_are_asked_and_trajectories_in_memory_are_columns_too(tmp_path: Path):
+    found = [talk("r", 2, 3, metrics={"score": 1.0}, group_id="g"), talk("s", 1, metrics={"score": 3.0}, group_id="g")]
+    art_otel.write_trajectories(found, tmp_path)
+    by_metric = reward_function(lambda one: one.metrics["score"], name="by score")
+    for source in (found, tmp_path, [tmp_path, replace(found[0], trace_id="another")]):
+        check(source, credit=by_metric, advantage="centered")
+    assert art_otel.batches(tmp_path, credit=by_metric).verdict_columns().advantages.round(3).tolist() == [-1, -1, 1]
+
+
 def test_what_columns_cannot_tell_is_refused(tmp_path: Path):
-    with pytest.raises(UsageError, match="trajectories in memory"):
-        art_otel.batches([talk("r", 2)]).verdict_columns()
     art_otel.write_trajectories([talk("r", 2, 3)], tmp_path)
-    by_metric = reward_function(lambda one: one.metrics["score"], name="outcome_reward")
-    with pytest.raises(UsageError, match="a function may read more"):
-        art_otel.batches(tmp_path, credit=by_metric).verdict_columns()
     with pytest.raises(UsageError, match="token_facts"):
         art_otel.batches(tmp_path, token_facts="sampling_mask").verdict_columns()
     with pytest.raises(UsageError, match="max_tokens is 3"):

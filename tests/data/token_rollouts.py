@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from art_otel.data import Batch
+from art_otel.data.columns import columns_of
 from art_otel.data.completions import MARKED
+from art_otel.data.selection import Selection, choose
 from art_otel.store import FileLimits, write_trajectories
 from art_otel.testing import trajectories
 from art_otel.trajectories import PolicyVersions, Reward, Trajectory
@@ -63,6 +65,12 @@ def judged(value: float | None, name: str = "reward", *, call: int | None = None
     """A reward of the whole rollout, or of the call of that number."""
     target = None if call is None else f"{call:016x}"
     return Reward(name=name, value=value, source="evaluation", time_ns=0, target=target, **fields)
+
+
+def skip_reason(selection: Selection, trajectory: Trajectory) -> str | None:
+    """Why a trajectory alone is skipped."""
+    (reason,) = choose(columns_of([trajectory], crediting=True), selection, [None]).refused
+    return reason
 
 
 BROKEN = (float("nan"), float("inf"), 1e200)

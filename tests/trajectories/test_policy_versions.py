@@ -20,6 +20,7 @@ from art_otel.trajectories import (
     version_of,
 )
 from tests.conversions import convert_spans
+from tests.data.token_rollouts import skip_reason
 from tests.dumps import chat_span, make_span
 from tests.trajectories.calls import choice
 
@@ -53,10 +54,10 @@ def test_what_nobody_says_is_never_fresh_and_what_the_rollout_says_is_its_calls(
     known = [version for version in versions if version is not None]
     assert found.policy_version == (PolicyVersions(first=known[0], last=known[-1]) if known else None)
     assert first_and_last_known(found) == (None if None in versions else found.policy_version)
-    reason = Selection(policy_version="12").skip_reason(found)
+    reason = skip_reason(Selection(policy_version="12"), found)
     expected = "no policy version" if None in versions else "another policy version" if "11" in versions else None
     assert reason == expected
-    assert Selection(policy_version="12", max_staleness=1).skip_reason(found) == (
+    assert skip_reason(Selection(policy_version="12", max_staleness=1), found) == (
         "no policy version" if None in versions else None
     )
     (batch,) = art_otel.batches([found], advantage=None)
@@ -82,10 +83,10 @@ def test_a_call_that_failed_before_it_sampled_needs_no_version():
     refused = structs.replace(found.calls[0], policy_version=None, error="429", choices=None)
     fresh = Selection(policy_version="12")
     with_failed = replace(found, calls=(refused, found.calls[1]))
-    assert fresh.skip_reason(with_failed) is None
+    assert skip_reason(fresh, with_failed) is None
     broke_off = structs.replace(refused, choices=found.calls[0].choices)
     with_broken = replace(found, calls=(broke_off, found.calls[1]))
-    assert fresh.skip_reason(with_broken) == "no policy version"
+    assert skip_reason(fresh, with_broken) == "no policy version"
 
 
 @pytest.mark.parametrize("of_calls", [[None, None], []])
@@ -97,4 +98,4 @@ def test_where_no_call_says_one_the_rollout_s_are_meant(of_calls):
         told = replace(told, calls=())
     assert [version_of(told, call) for call in told.calls] == ["11"] * len(of_calls)
     assert first_and_last_known(told) == PolicyVersions(first="11", last="12")
-    assert Selection(policy_version="12").skip_reason(told) == "another policy version"
+    assert skip_reason(Selection(policy_version="12"), told) == "another policy version"
