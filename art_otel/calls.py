@@ -372,47 +372,19 @@ def _field(value: Value, name: str) -> Value:
     return cast("dict[str, Value]", value).get(name) if isinstance(value, dict) else None
 
 
-class ToolSet(Sequence[Value]):
-    """The definitions of the tools of a request: one immutable value by its JSON text, which many calls may share.
+class ToolSet(tuple[Value, ...]):  # a tuple may have no slots
+    """The definitions of the tools of a request: one value by its JSON text, which many calls may share.
 
-    It reads like a tuple, and equals one of equal definitions. Each reading decodes the text, so whoever changes a
-    definition changes only what was read.
+    It is a tuple, and equals one of equal definitions. `json` is written as it stands wherever the definitions are.
     """
 
-    __slots__ = ("json",)
+    json: str
 
-    def __init__(self, json: str) -> None:
-        self.json: Final = json
-
-    def decode(self) -> tuple[Value, ...]:
-        """The definitions, as values of their own."""
-        return _DEFINITIONS.decode(self.json)
-
-    def __iter__(self) -> Iterator[Value]:
-        return iter(self.decode())
-
-    def __len__(self) -> int:
-        return len(self.decode())
-
-    @overload
-    def __getitem__(self, index: int) -> Value: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[Value, ...]: ...
-    def __getitem__(self, index: int | slice) -> Value:
-        return self.decode()[index]
-
-    def __bool__(self) -> bool:
-        return self.json != "[]"
-
-    def __eq__(self, other: object) -> bool:
-        if isinstance(other, ToolSet):
-            return self.json == other.json or self.decode() == other.decode()
-        return isinstance(other, tuple) and self.decode() == other
-
-    __hash__ = None  # pyright: ignore[reportAssignmentType] # equal definitions may be written as different texts
-
-    def __repr__(self) -> str:
-        return repr(self.decode())
+    def __new__(cls, json: str) -> Self:
+        """The set of a JSON list. Raises msgspec.DecodeError (a ValueError) for text that is none."""
+        self = super().__new__(cls, _DEFINITIONS.decode(json))
+        self.json = json
+        return self
 
     def __reduce__(self) -> tuple[type["ToolSet"], tuple[str]]:
         return ToolSet, (self.json,)
@@ -421,7 +393,7 @@ class ToolSet(Sequence[Value]):
 _DEFINITIONS: Final = msgspec.json.Decoder(tuple[Value, ...])
 
 
-class CallFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class CallRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What is known of one request to a model and its outcome, beside what was asked and what was sampled.
 
     - Times are nanoseconds since the epoch. `agent` is the name of the nearest `invoke_agent` ancestor, `step` the
@@ -533,7 +505,7 @@ class CallFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return bool(self.gaps) and (not kinds or any(gap.kind in kinds for gap in self.gaps))
 
 
-class InferenceCall(CallFacts, frozen=True, kw_only=True, gc=False):
+class InferenceCall(CallRecord, frozen=True, kw_only=True, gc=False):
     """One request to a model and its outcome, as a recorder saw it: with its whole prompt and all its choices."""
 
     input_messages: tuple[Message, ...] | None = None

@@ -19,7 +19,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias, get_ar
 import numpy as np
 from numpy.typing import NDArray
 
-from art_otel.calls import CallFacts
+from art_otel.calls import CallRecord
 from art_otel.data.rewards import as_reward
 from art_otel.trajectories import GroupKey, Trajectory, Turn
 
@@ -89,7 +89,7 @@ def reason_where(flags: Flags, reason: str) -> Coded:
     return Coded(np.where(flags, 0, 1), (reason, None))
 
 
-Part: TypeAlias = Literal["choosing", "crediting", "counting"]
+ColumnPart: TypeAlias = Literal["choosing", "crediting", "counting"]
 """What a column is read for: what is chosen, more than the final reward, or how many tokens there are."""
 
 
@@ -97,7 +97,7 @@ Owner: TypeAlias = Literal["rollout", "gap", "call", "turn", "span", "reward"]
 """What has the field: rollouts, their incomplete reasons, calls, turns, ranges of tokens of one version, or rewards."""
 
 
-class Source(NamedTuple):
+class ColumnSource(NamedTuple):
     """Where a column comes from: the field of this name in files, and what `get` makes of an object in memory.
 
     Without a name it is that of the column, without `get` the attribute of that name.
@@ -105,7 +105,7 @@ class Source(NamedTuple):
 
     of: Owner
     name: str = ""
-    part: Part = "choosing"
+    part: ColumnPart = "choosing"
     get: Callable[[Any], Any] | None = None
 
 
@@ -125,7 +125,7 @@ def _rewritten_prompts(trajectory: Trajectory) -> int:
     return sum(call.rewritten_at is not None for call in trajectory.calls)
 
 
-def _is_closed(call: CallFacts) -> bool:
+def _is_closed(call: CallRecord) -> bool:
     return call.closed_by_app is not None
 
 
@@ -161,67 +161,67 @@ class Columns:
     in files there are numbers of items. A reward is NaN where nobody gave one, infinite where somebody gave NaN.
     """
 
-    rollout_id: Annotated[Coded, Source("rollout")]
-    attempt: Annotated[Coded, Source("rollout")]
-    trace_id: Annotated[Coded, Source("rollout")]
-    status: Annotated[Coded, Source("rollout")]
-    end: Annotated[Coded, Source("rollout")]
-    split: Annotated[Coded, Source("rollout")]
-    training_step: Annotated[Coded, Source("rollout")]
-    gathering: Annotated[Coded, Source("rollout")]
-    group_id: Annotated[Coded, Source("rollout")]
-    version_first: Annotated[Coded, Source("rollout", "policy_version.first", get=_version_first)]
-    version_last: Annotated[Coded, Source("rollout", "policy_version.last", get=_version_last)]
-    reward: Annotated[Floats, Source("rollout")]
-    gaps: Annotated[Ints, Source("rollout", "incomplete_reasons")]
-    calls: Annotated[Ints, Source("rollout")]
-    turns: Annotated[Ints, Source("rollout")]
-    rewards: Annotated[Ints, Source("rollout")]
-    drifts: Annotated[Ints, Source("rollout", part="counting", get=_drifts)]
-    rewritten_prompts: Annotated[Ints, Source("rollout", part="counting", get=_rewritten_prompts)]
+    rollout_id: Annotated[Coded, ColumnSource("rollout")]
+    attempt: Annotated[Coded, ColumnSource("rollout")]
+    trace_id: Annotated[Coded, ColumnSource("rollout")]
+    status: Annotated[Coded, ColumnSource("rollout")]
+    end: Annotated[Coded, ColumnSource("rollout")]
+    split: Annotated[Coded, ColumnSource("rollout")]
+    training_step: Annotated[Coded, ColumnSource("rollout")]
+    gathering: Annotated[Coded, ColumnSource("rollout")]
+    group_id: Annotated[Coded, ColumnSource("rollout")]
+    version_first: Annotated[Coded, ColumnSource("rollout", "policy_version.first", get=_version_first)]
+    version_last: Annotated[Coded, ColumnSource("rollout", "policy_version.last", get=_version_last)]
+    reward: Annotated[Floats, ColumnSource("rollout")]
+    gaps: Annotated[Ints, ColumnSource("rollout", "incomplete_reasons")]
+    calls: Annotated[Ints, ColumnSource("rollout")]
+    turns: Annotated[Ints, ColumnSource("rollout")]
+    rewards: Annotated[Ints, ColumnSource("rollout")]
+    drifts: Annotated[Ints, ColumnSource("rollout", part="counting", get=_drifts)]
+    rewritten_prompts: Annotated[Ints, ColumnSource("rollout", part="counting", get=_rewritten_prompts)]
 
-    gap: Annotated[Coded, Source("gap", "reason", get=str)]
+    gap: Annotated[Coded, ColumnSource("gap", "reason", get=str)]
 
-    span_id: Annotated[Coded, Source("call", part="crediting")]
-    step: Annotated[Coded, Source("call", part="crediting")]
-    request_model: Annotated[Coded, Source("call")]
-    response_model: Annotated[Coded, Source("call")]
-    agent: Annotated[Coded, Source("call")]
-    marked_untrained: Annotated[Coded, Source("call")]
-    version: Annotated[Coded, Source("call", "policy_version")]
-    version_end: Annotated[Coded, Source("call", "policy_version_end", "crediting")]
-    logprobs_mode: Annotated[Coded, Source("call")]
-    failed: Annotated[Flags, Source("call")]
-    closed: Annotated[Flags, Source("call", get=_is_closed)]
-    has_media: Annotated[Flags, Source("call", "media")]
-    is_constrained: Annotated[Flags, Source("call")]
-    has_masked_logprobs: Annotated[Flags, Source("call", part="counting")]
-    is_altered: Annotated[Flags, Source("call", part="counting", get=attrgetter("sampling.is_altered"))]
-    is_greedy: Annotated[Flags, Source("call", part="counting", get=attrgetter("sampling.is_greedy"))]
-    is_uncounted: Annotated[Flags, Source("call", part="counting")]
+    span_id: Annotated[Coded, ColumnSource("call", part="crediting")]
+    step: Annotated[Coded, ColumnSource("call", part="crediting")]
+    request_model: Annotated[Coded, ColumnSource("call")]
+    response_model: Annotated[Coded, ColumnSource("call")]
+    agent: Annotated[Coded, ColumnSource("call")]
+    marked_untrained: Annotated[Coded, ColumnSource("call")]
+    version: Annotated[Coded, ColumnSource("call", "policy_version")]
+    version_end: Annotated[Coded, ColumnSource("call", "policy_version_end", "crediting")]
+    logprobs_mode: Annotated[Coded, ColumnSource("call")]
+    failed: Annotated[Flags, ColumnSource("call")]
+    closed: Annotated[Flags, ColumnSource("call", get=_is_closed)]
+    has_media: Annotated[Flags, ColumnSource("call", "media")]
+    is_constrained: Annotated[Flags, ColumnSource("call")]
+    has_masked_logprobs: Annotated[Flags, ColumnSource("call", part="counting")]
+    is_altered: Annotated[Flags, ColumnSource("call", part="counting", get=attrgetter("sampling.is_altered"))]
+    is_greedy: Annotated[Flags, ColumnSource("call", part="counting", get=attrgetter("sampling.is_greedy"))]
+    is_uncounted: Annotated[Flags, ColumnSource("call", part="counting")]
 
-    call: Annotated[Ints, Source("turn")]
-    choice: Annotated[Ints, Source("turn", part="crediting")]
-    token_parent: Annotated[Ints, Source("turn", part="counting")]
-    tokens_untrained: Annotated[Coded, Source("turn")]
-    text_untrained: Annotated[Coded, Source("turn")]
-    finish_reason: Annotated[Coded, Source("turn")]
-    prompt_tokens: Annotated[Ints, Source("turn", get=_prompt_tokens)]
-    sampled_tokens: Annotated[Ints, Source("turn", get=attrgetter("token_ids"))]
-    unscored_tokens: Annotated[Ints, Source("turn", part="counting", get=_unscored_tokens)]
-    zero_logprobs: Annotated[Ints, Source("turn", part="counting", get=_zero_logprobs)]
-    version_spans: Annotated[Ints, Source("turn", "weight_versions", "crediting")]
+    call: Annotated[Ints, ColumnSource("turn")]
+    choice: Annotated[Ints, ColumnSource("turn", part="crediting")]
+    token_parent: Annotated[Ints, ColumnSource("turn", part="counting")]
+    tokens_untrained: Annotated[Coded, ColumnSource("turn")]
+    text_untrained: Annotated[Coded, ColumnSource("turn")]
+    finish_reason: Annotated[Coded, ColumnSource("turn")]
+    prompt_tokens: Annotated[Ints, ColumnSource("turn", get=_prompt_tokens)]
+    sampled_tokens: Annotated[Ints, ColumnSource("turn", get=attrgetter("token_ids"))]
+    unscored_tokens: Annotated[Ints, ColumnSource("turn", part="counting", get=_unscored_tokens)]
+    zero_logprobs: Annotated[Ints, ColumnSource("turn", part="counting", get=_zero_logprobs)]
+    version_spans: Annotated[Ints, ColumnSource("turn", "weight_versions", "crediting")]
 
-    span_version: Annotated[Coded, Source("span", "version", "crediting")]
+    span_version: Annotated[Coded, ColumnSource("span", "version", "crediting")]
 
-    reward_name: Annotated[Coded, Source("reward", "name")]
-    reward_value: Annotated[Floats, Source("reward", "value")]
-    reward_step: Annotated[Coded, Source("reward", "step")]
-    target: Annotated[Coded, Source("reward")]
-    target_kind: Annotated[Coded, Source("reward", part="crediting")]
-    reward_choice: Annotated[Ints, Source("reward", "choice", "crediting")]
-    token_start: Annotated[Ints, Source("reward", part="crediting")]
-    token_end: Annotated[Ints, Source("reward", part="crediting")]
+    reward_name: Annotated[Coded, ColumnSource("reward", "name")]
+    reward_value: Annotated[Floats, ColumnSource("reward", "value")]
+    reward_step: Annotated[Coded, ColumnSource("reward", "step")]
+    target: Annotated[Coded, ColumnSource("reward")]
+    target_kind: Annotated[Coded, ColumnSource("reward", part="crediting")]
+    reward_choice: Annotated[Ints, ColumnSource("reward", "choice", "crediting")]
+    token_start: Annotated[Ints, ColumnSource("reward", part="crediting")]
+    token_end: Annotated[Ints, ColumnSource("reward", part="crediting")]
 
     def __len__(self) -> int:
         return len(self.reward)
@@ -328,7 +328,7 @@ class Described(NamedTuple):
 
     name: str
     kind: Any
-    source: Source
+    source: ColumnSource
 
 
 def _described(name: str, hint: Any) -> Described:  # noqa: ANN401 # a type
@@ -341,9 +341,9 @@ COLUMNS: Final = tuple(_described(*each) for each in get_type_hints(Columns, inc
 """All columns, in order."""
 
 
-def parts_of(*, crediting: bool, counting: bool) -> frozenset[Part]:
+def parts_of(*, crediting: bool, counting: bool) -> frozenset[ColumnPart]:
     """The parts of the columns that are read."""
-    parts: dict[Part, bool] = {"choosing": True, "crediting": crediting, "counting": counting}
+    parts: dict[ColumnPart, bool] = {"choosing": True, "crediting": crediting, "counting": counting}
     return frozenset(part for part, is_read in parts.items() if is_read)
 
 

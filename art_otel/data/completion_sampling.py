@@ -10,7 +10,7 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from art_otel.calls import CallFacts
+from art_otel.calls import CallRecord
 from art_otel.sampling import Sampling
 from art_otel.trajectories import CompletionSpan, Turn
 
@@ -35,7 +35,7 @@ class CompletionSampling(NamedTuple):
     has_zero_logprobs: bool = False
 
 
-def completion_sampling(call: CallFacts, turn: Turn, *, has_logprobs: bool = True) -> CompletionSampling:
+def completion_sampling(call: CallRecord, turn: Turn, *, has_logprobs: bool = True) -> CompletionSampling:
     """How the completion of a turn of this call was sampled; `has_logprobs`: whether those of the server count."""
     sampling = call.sampling
     logprobs = turn.logprobs if has_logprobs and not call.has_masked_logprobs else None

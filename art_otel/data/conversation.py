@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from art_otel.calls import CallFacts
+from art_otel.calls import CallRecord
 from art_otel.conventions import join_messages
 from art_otel.data.completions import CUT, NOT_THE_POLICYS
 from art_otel.spans import Value
@@ -122,7 +122,7 @@ def _with_prefills_joined(
     return tuple(joined)
 
 
-def _goes_on(call: CallFacts, turn: Turn) -> bool:
+def _goes_on(call: CallRecord, turn: Turn) -> bool:
     """Whether the server went on with an assistant's message at the end of the prompt, in place of a new one.
 
     vLLM and SGLang do where they are asked to, Anthropic always. Who gives token ids is another server of Anthropic's

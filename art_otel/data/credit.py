@@ -31,14 +31,14 @@ CreditName: TypeAlias = Literal["outcome_reward", "step_reward", "call_reward"]
 """The credits that need no argument."""
 
 
-class Known(NamedTuple):
+class KnownRewards(NamedTuple):
     """Numbers, each with whether somebody gave it. Shape: (turns,) or (rollouts,)."""
 
     values: Floats
     known: Flags
 
 
-OfColumns: TypeAlias = Callable[[Columns], Known]
+OfColumns: TypeAlias = Callable[[Columns], KnownRewards]
 """The reward of every turn. Shape: (turns,)."""
 
 
@@ -165,7 +165,7 @@ def _of_whole(reward: Callable[[Trajectory], float | None], trajectory: Trajecto
     return (reward(trajectory),) * len(trajectory.turns)
 
 
-def named_rewards(columns: Columns, name: str) -> Known:
+def named_rewards(columns: Columns, name: str) -> KnownRewards:
     """The last reward of this name that each rollout has as a whole. Shape: (rollouts,)."""
     whole = columns.reward_name.equals(name) & columns.has_value & ~columns.target.known
     whole &= ~columns.reward_step.known & (columns.token_start == UNKNOWN)
@@ -173,24 +173,24 @@ def named_rewards(columns: Columns, name: str) -> Known:
     # Of several, the last one is assigned last.
     values[columns.reward_rows[whole]] = columns.reward_value[whole]
     known[columns.reward_rows[whole]] = True
-    return Known(values, known)
+    return KnownRewards(values, known)
 
 
-def _to_turns(columns: Columns, values: Floats, known: Flags) -> Known:
+def _to_turns(columns: Columns, values: Floats, known: Flags) -> KnownRewards:
     """What all turns of each rollout get."""
-    return Known(values[columns.turn_rows], known[columns.turn_rows])
+    return KnownRewards(values[columns.turn_rows], known[columns.turn_rows])
 
 
-def _final(columns: Columns) -> Known:
+def _final(columns: Columns) -> KnownRewards:
     return _to_turns(columns, columns.reward, columns.is_rewarded)
 
 
-def _named_outcome(name: str, columns: Columns) -> Known:
+def _named_outcome(name: str, columns: Columns) -> KnownRewards:
     values, known = named_rewards(columns, name)
     return _to_turns(columns, values, known & np.isfinite(values))
 
 
-def _weighted(weights: Mapping[str, float], columns: Columns) -> Known:
+def _weighted(weights: Mapping[str, float], columns: Columns) -> KnownRewards:
     total, all_known = np.zeros(len(columns)), np.ones(len(columns), np.bool_)
     with np.errstate(invalid="ignore", over="ignore"):  # what comes of infinities is not trained
         for name, weight in weights.items():
@@ -199,7 +199,7 @@ def _weighted(weights: Mapping[str, float], columns: Columns) -> Known:
     return _to_turns(columns, total, all_known)
 
 
-def _step_wise(name: str, columns: Columns) -> Known:
+def _step_wise(name: str, columns: Columns) -> KnownRewards:
     rewarded, steps = _step_rewards(columns, name)
     keys = columns.reward_rows * len(columns.step.values) + steps
     of_turns = columns.step[columns.turn_calls]
@@ -207,7 +207,7 @@ def _step_wise(name: str, columns: Columns) -> Known:
     return _last_of_keys(keys[rewarded & (steps >= 0)], columns.reward_value[rewarded & (steps >= 0)], turn_keys)
 
 
-def _per_call(name: str, columns: Columns) -> Known:
+def _per_call(name: str, columns: Columns) -> KnownRewards:
     """The reward of the turn's choice, or else of its call."""
     rewarded = columns.reward_name.equals(name) & columns.has_value & (columns.token_start == UNKNOWN)
     targets = columns.target.codes_in(columns.span_id)
@@ -220,22 +220,22 @@ def _per_call(name: str, columns: Columns) -> Known:
     values = columns.reward_value[rewarded]
     of_choice = _last_of_keys(keys[rewarded], values, turn_spans * choices + columns.choice + 1)
     of_call = _last_of_keys(keys[rewarded], values, turn_spans * choices)
-    return Known(
+    return KnownRewards(
         np.where(of_choice.known, *(one.values for one in (of_choice, of_call))), of_choice.known | of_call.known
     )
 
 
-def _last_of_keys(keys: Ints, values: Floats, wanted: Ints) -> Known:
+def _last_of_keys(keys: Ints, values: Floats, wanted: Ints) -> KnownRewards:
     """The last value of each wanted key."""
     distinct, last = np.unique(keys[::-1], return_index=True)
     if not len(distinct):
-        return Known(np.full(len(wanted), np.nan), np.zeros(len(wanted), np.bool_))
+        return KnownRewards(np.full(len(wanted), np.nan), np.zeros(len(wanted), np.bool_))
     places = np.minimum(np.searchsorted(distinct, wanted), len(distinct) - 1)
     known = distinct[places] == wanted
-    return Known(np.where(known, values[::-1][last][places], np.nan), known)
+    return KnownRewards(np.where(known, values[::-1][last][places], np.nan), known)
 
 
-def _discounted(gamma: float, name: str, columns: Columns) -> Known:
+def _discounted(gamma: float, name: str, columns: Columns) -> KnownRewards:
     """Steps are counted one by one, for rollouts one after the other: few are trained so."""
     values, known = np.full(len(columns.call), np.nan), np.zeros(len(columns.call), np.bool_)
     named = _of_steps(columns) & columns.reward_name.equals(name)
@@ -259,7 +259,7 @@ def _discounted(gamma: float, name: str, columns: Columns) -> Known:
         for turn in range(first, end):
             if (step := call_steps[turn_calls[turn]]) in returns:
                 values[turn], known[turn] = returns[step], True
-    return Known(values, known)
+    return KnownRewards(values, known)
 
 
 def _returns(rewards: Mapping[int, float], last: int, final: float | None, gamma: float) -> dict[int, float]:

@@ -33,7 +33,7 @@ from art_otel.data.advantages import (
 )
 from art_otel.data.columns import Coded, Columns, Flags, Floats, Ints
 from art_otel.data.completions import NOT_THE_POLICYS, SeveralModels
-from art_otel.data.credit import Credit, CreditName, Known, find_credit, named_rewards, shared_steps
+from art_otel.data.credit import Credit, CreditName, KnownRewards, find_credit, named_rewards, shared_steps
 from art_otel.data.options import validate
 from art_otel.data.rewards import LARGEST, UNUSABLE, as_reward
 from art_otel.data.selection import Chosen, Selection, choose, several_models
@@ -212,7 +212,9 @@ def plan_columns(columns: Columns, chunks: Sequence[Chunk], selection: Selection
     )
 
 
-def _rewards(columns: Columns, chunks: Sequence[Chunk], selection: Selection, credit: Credit, selected: Flags) -> Known:
+def _rewards(
+    columns: Columns, chunks: Sequence[Chunk], selection: Selection, credit: Credit, selected: Flags
+) -> KnownRewards:
     """The reward of every turn; a user's function is asked for those of selected trajectories. Shape: (turns,)."""
     if credit.of_columns is not None:
         return credit.of_columns(columns)
@@ -221,7 +223,7 @@ def _rewards(columns: Columns, chunks: Sequence[Chunk], selection: Selection, cr
         for turn, reward in enumerate(rewards_of(trajectory, credit), int(columns.turn_ends[number])):
             if reward is not None:
                 values[turn], known[turn] = reward, True
-    return Known(values, known)
+    return KnownRewards(values, known)
 
 
 def rewards_of(trajectory: Trajectory, credit: Credit) -> tuple[float | None, ...]:
@@ -234,7 +236,7 @@ def rewards_of(trajectory: Trajectory, credit: Credit) -> tuple[float | None, ..
     return tuple([as_reward(whose, reward) for reward in rewards])
 
 
-def _units(columns: Columns, chosen: Chosen, credit: Credit, given: Known, groups: Ints) -> Units:
+def _units(columns: Columns, chosen: Chosen, credit: Credit, given: KnownRewards, groups: Ints) -> Units:
     """What is rewarded of the selected trajectories: what is not the policy's is no unit.
 
     A rollout has the reward that its first turn with one has, and a turn without one is then of no unit. A step has the

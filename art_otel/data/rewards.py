@@ -39,7 +39,7 @@ Where the server gave no ids there is no token to give them to, and the shape is
 """
 
 _Completion: TypeAlias = tuple[str | None, int]  # the span id of its call, and its place among the choices
-Part: TypeAlias = tuple[int, int, str]  # first token, last token + 1, name
+RewardedPart: TypeAlias = tuple[int, int, str]  # first token, last token + 1, name
 
 
 class _Weights(msgspec.Struct, frozen=True):
@@ -114,7 +114,7 @@ def count_by_name(trajectory: Trajectory, weights: Weights) -> Counter[str]:
 
 def token_rewards(trajectory: Trajectory, weights: Weights) -> TokenRewards:
     """Sum the weighted token rewards of each completion that has some."""
-    parts: dict[_Completion, dict[Part, float]] = {}
+    parts: dict[_Completion, dict[RewardedPart, float]] = {}
     for completion, part, value in _weighted_parts(trajectory, weights):
         parts.setdefault(completion, {})[part] = value
     by_turn: dict[int, NDArray[np.float32] | None] = {}
@@ -125,7 +125,7 @@ def token_rewards(trajectory: Trajectory, weights: Weights) -> TokenRewards:
     return by_turn
 
 
-def _weighted_parts(trajectory: Trajectory, weights: Weights) -> Iterator[tuple[_Completion, Part, float]]:
+def _weighted_parts(trajectory: Trajectory, weights: Weights) -> Iterator[tuple[_Completion, RewardedPart, float]]:
     """Give each reward of a span of tokens, weighted: its completion, its span and name, its value."""
     for reward in trajectory.rewards:
         part = _part(reward)
@@ -133,12 +133,12 @@ def _weighted_parts(trajectory: Trajectory, weights: Weights) -> Iterator[tuple[
             yield (reward.target, reward.choice or 0), part, reward.value * weights[reward.name]
 
 
-def _part(reward: Reward) -> Part | None:
+def _part(reward: Reward) -> RewardedPart | None:
     start, end = reward.token_start, reward.token_end
     return None if start is None or end is None or not 0 <= start < end else (start, end, reward.name)
 
 
-def sum_parts(values: Mapping[Part, float], size: int) -> NDArray[np.float32] | None:
+def sum_parts(values: Mapping[RewardedPart, float], size: int) -> NDArray[np.float32] | None:
     """Sum rewards of ranges of a completion's tokens; None where they are no usable numbers. Shape: (tokens,)."""
     total = np.zeros(size)
     with np.errstate(invalid="ignore", over="ignore"):  # what comes of infinities is found below

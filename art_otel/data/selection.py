@@ -11,7 +11,6 @@ text for those of text; whoever makes ids of the text of completions that have n
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from hashlib import blake2b
 from typing import Annotated, Final, Literal, NamedTuple, TypeAlias
 
@@ -48,6 +47,7 @@ from art_otel.trajectories import (
     Trajectory,
     Turn,
     concern_of,
+    with_turns,
 )
 
 AllowIncomplete: TypeAlias = bool | Iterable[str]
@@ -153,7 +153,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
             else turn
             for turn in trajectory.turns
         )
-        return replace(trajectory, turns=turns)
+        return with_turns(trajectory, turns)
 
 
 def select(  # noqa: PLR0913 # every one is an option that users know by its name

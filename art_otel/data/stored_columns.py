@@ -24,11 +24,11 @@ from art_otel.data.columns import (
     COLUMNS,
     UNKNOWN,
     Coded,
+    ColumnPart,
     Columns,
     Flags,
     Floats,
     Ints,
-    Part,
     join_columns,
     parts_of,
     unknown_of,
@@ -63,7 +63,7 @@ _MADE: Final[Mapping[str, tuple[str, ...]]] = {
 """What columns that files have no field of are made of."""
 
 
-def _paths(parts: frozenset[Part]) -> list[str]:
+def _paths(parts: frozenset[ColumnPart]) -> list[str]:
     """Parquet's paths of the columns of these parts."""
     sources = [source for _, _, source in COLUMNS if source.part in parts]
     return [path for one in sources for path in _MADE.get(one.name, (_LISTS[one.of] + one.name,))]

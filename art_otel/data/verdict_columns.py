@@ -23,7 +23,7 @@ from art_otel.data.completion_sampling import UNKNOWN as UNKNOWN_MODE
 from art_otel.data.completions import HOW_SAMPLED, NOT_THE_POLICYS, SEVERAL
 from art_otel.data.plan import Scoring, needs_credit, plan_columns
 from art_otel.data.report import NAMED, BatchReport
-from art_otel.data.rewards import UNUSABLE, Part, Weights, sum_parts
+from art_otel.data.rewards import UNUSABLE, RewardedPart, Weights, sum_parts
 from art_otel.data.selection import Selection, untrained
 from art_otel.data.sequences import EMPTY, NO_IDS, NOTHING, TOO_LONG, Overflow, SequenceBuilder
 from art_otel.data.sources import Chunk, read_columns, read_numbered
@@ -261,7 +261,7 @@ def _count_token_rewards(columns: Columns, selected: Flags, weights: Weights, re
     turns = np.flatnonzero(np.isin(columns.turn_rows, rows))
     of_turns = (columns.turn_rows, columns.span_id.codes[columns.turn_calls], columns.choice)
     places = dict(zip(zip(*(column[turns].tolist() for column in of_turns), strict=True), turns.tolist(), strict=True))
-    parts: dict[int, dict[Part, float]] = {}
+    parts: dict[int, dict[RewardedPart, float]] = {}
     choices = np.where(columns.reward_choice == UNKNOWN, 0, columns.reward_choice)[rewards]
     for reward, name, *key in zip(
         rewards.tolist(), names, rows.tolist(), targets.tolist(), choices.tolist(), strict=True

@@ -28,7 +28,7 @@ IDS: Final = {word: number for number, word in enumerate(VOCABULARY)}
 ChatObject: TypeAlias = Mapping[str, Any]
 """A message or a tool as OpenAI's Chat Completions have it."""
 
-Floats: TypeAlias = NDArray[np.float64]
+FloatArray: TypeAlias = NDArray[np.float64]
 
 SIZE: Final = len(VOCABULARY)
 LONGEST: Final = 4
@@ -55,9 +55,9 @@ class Example(NamedTuple):
 class Policy:
     """`weights[previous, read, next]` has shape (words, words, words)."""
 
-    weights: Floats
+    weights: FloatArray
 
-    def logprobs(self, before: Sequence[int]) -> Floats:
+    def logprobs(self, before: Sequence[int]) -> FloatArray:
         """The log-probability of each word to come next. Shape: (words,)."""
         scores = self.weights[before[-1], words_read(before)].sum(axis=0)
         highest = scores.max()
@@ -74,7 +74,7 @@ class Policy:
             sampled.logprobs.append(float(logprobs[token]))
         return sampled
 
-    def gradient(self, examples: Iterable[Example]) -> Floats:
+    def gradient(self, examples: Iterable[Example]) -> FloatArray:
         """Compute the gradient of the sum of advantage times log-probability, in the shape of the weights."""
         gradient = np.zeros_like(self.weights)
         for before, token, advantage in examples:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from typing import Any, Final, NamedTuple, Protocol
 
-from art_otel.calls import CallFacts
+from art_otel.calls import CallRecord
 from art_otel.data.batches import batches
 from art_otel.data.completions import ClosedStreams, Images, Length
 from art_otel.data.credit import Credit, find_credit
@@ -259,7 +259,7 @@ def _named(what: str, counts: Mapping[str, int]) -> Counter[str]:
 _UNREAD: Final = frozenset({"choices", "input_messages", "prompt_token_ids", "turns"})
 """What an outline is read without."""
 _KNOWN: Final = (
-    frozenset(field.name for field in fields(Trajectory)) | frozenset(CallFacts.__struct_fields__)
+    frozenset(field.name for field in fields(Trajectory)) | frozenset(CallRecord.__struct_fields__)
 ) - _UNREAD
 _EMPTY: Final[tuple[object, ...]] = (None, (), {})
 

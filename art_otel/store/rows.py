@@ -21,7 +21,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, get_args
 
 import msgspec
 
-from art_otel.calls import CallFacts, Logprobs, Message, RoutedExperts, TokenIds, ToolSet, WeightVersion
+from art_otel.calls import CallRecord, Logprobs, Message, RoutedExperts, TokenIds, ToolSet, WeightVersion
 from art_otel.errors import StoreError
 from art_otel.spans import Value
 from art_otel.trajectories import (
@@ -439,7 +439,7 @@ def list_of(text: str | msgspec.Raw) -> tuple[Value, ...]:
 class _SentCall(msgspec.Struct, frozen=True, array_like=True):
     """What is known of a call. The numbers are positions, as those of `CallSource`."""
 
-    facts: CallFacts
+    facts: CallRecord
     drifted_at: int | None
     rewritten_at: int | None
     prompt_node: int | None
@@ -491,7 +491,7 @@ def encode_trajectory(trajectory: Trajectory) -> bytes:
             token_nodes=source.token_nodes,
             calls=tuple(
                 _SentCall(
-                    CallFacts(**{name: getattr(call.call, name) for name in _SENT_FACTS}),
+                    CallRecord(**{name: getattr(call.call, name) for name in _SENT_FACTS}),
                     call.call.drifted_at,
                     call.call.rewritten_at,
                     call.prompt_node,
@@ -511,7 +511,7 @@ def encode_trajectory(trajectory: Trajectory) -> bytes:
     )
 
 
-_SENT_FACTS: Final = tuple(name for name in CallFacts.__struct_fields__ if name not in ("tools", "env_state", "extra"))
+_SENT_FACTS: Final = tuple(name for name in CallRecord.__struct_fields__ if name not in ("tools", "env_state", "extra"))
 
 
 def decode_trajectory(data: bytes) -> Trajectory:

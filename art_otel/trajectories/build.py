@@ -29,7 +29,7 @@ from typing import Final
 import msgspec
 
 from art_otel.attributes import EXTRA, PROMPT
-from art_otel.calls import CallFacts, ToolSet
+from art_otel.calls import CallRecord, ToolSet
 from art_otel.conventions import NameFamilies, RecordedMessage, Role, families_of, may_be_run, rewards_of, role_of
 from art_otel.spans import LogRecord, Quarantined, Span, SpanKey, SpanTree, Value, build_tree
 from art_otel.trajectories.accounting import (
@@ -217,7 +217,7 @@ def _added_messages(recorded: Iterable[RecordedMessage], lineage: Lineage) -> It
             yield AddedMessage(turn=turn, message=one.message)
 
 
-def _with_prompt_outcomes(metadata: Mapping[str, Value], calls: Iterable[CallFacts]) -> Mapping[str, Value]:
+def _with_prompt_outcomes(metadata: Mapping[str, Value], calls: Iterable[CallRecord]) -> Mapping[str, Value]:
     """The metadata with how many prompts of exact tokens were spliced, needed nothing, and so on, as calls say."""
     outcomes = [outcome for call in calls if (outcome := call.extra.get(_PROMPT)) in _OUTCOMES]
     if not outcomes:
@@ -227,7 +227,7 @@ def _with_prompt_outcomes(metadata: Mapping[str, Value], calls: Iterable[CallFac
     return {name: together[name] for name in sorted(together)}
 
 
-def _tool_definitions(calls: Iterable[CallFacts]) -> tuple[Value, ...]:
+def _tool_definitions(calls: Iterable[CallRecord]) -> tuple[Value, ...]:
     """Every tool definition of any call, in the order of first use, as values of their own."""
     texts: dict[str, None] = {}
     last: Sequence[Value] | None = None
@@ -235,7 +235,7 @@ def _tool_definitions(calls: Iterable[CallFacts]) -> tuple[Value, ...]:
         if call.tools is not None and call.tools is not last:
             last = call.tools
             texts[last.json if isinstance(last, ToolSet) else msgspec.json.encode(last).decode()] = None
-    return ToolSet(_united(tuple(texts))).decode() if texts else ()
+    return tuple(ToolSet(_united(tuple(texts)))) if texts else ()
 
 
 @lru_cache(maxsize=64)

@@ -14,7 +14,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Final, Literal, TypeAlias
 
-from art_otel.calls import CallFacts
+from art_otel.calls import CallRecord
 from art_otel.conventions import is_cancellation
 
 End: TypeAlias = Literal["context exceeded", "failed call"]
@@ -28,7 +28,7 @@ CONTEXT_EXCEEDED: Final[End] = "context exceeded"
 FAILED_CALL: Final[End] = "failed call"
 
 
-def end_of(calls: Sequence[CallFacts]) -> End | None:
+def end_of(calls: Sequence[CallRecord]) -> End | None:
     """How the sampling of a rollout with these calls ended; None if a call completed after the last that failed."""
     calls = [call for call in calls if call.marked_untrained is None]
     if not any(call.failed for call in calls):
@@ -44,11 +44,11 @@ def end_of(calls: Sequence[CallFacts]) -> End | None:
     return FAILED_CALL if None in kinds else CONTEXT_EXCEEDED
 
 
-def _end_ns(call: CallFacts) -> int:
+def _end_ns(call: CallRecord) -> int:
     return call.start_ns if call.end_ns is None else call.end_ns
 
 
-def _lost_race(call: CallFacts, completed: Sequence[int]) -> bool:
+def _lost_race(call: CallRecord, completed: Sequence[int]) -> bool:
     """Whether the app cancelled the call after another one completed while it ran; `completed` are ends, in order."""
     if call.end_ns is None or call.error_type is None or not is_cancellation(call.error_type):
         return False

@@ -4,9 +4,9 @@ Invariant of `chat_message`: nothing a message says is lost on the way: argument
 that is more than text is a list of parts. Sources: OpenAI's chat completions API; `reasoning_content` as vLLM and
 Hugging Face's templates name it.
 
-Invariant of `trajectory_json`, for people and programs that read text: nothing that was recorded is left out or
-rounded. A call has its whole prompt there, for which one would have to walk the trees; what was sampled is in `turns`.
-Packed ids and logprobs become lists, bytes become base64 text.
+Invariant of `trajectory_json`, for people and programs that read text: nothing that was recorded is left out or rounded.
+A call has its whole prompt and its choices there, for which one would have to walk the trees. Packed ids and logprobs
+become lists, bytes become base64 text.
 
 Invariant of `rollout_traces`: the prompt is that of the moment of the call, rewards are raw numbers, and what is
 unknown is left out of the record (None) and never invented. The five fields are those of tinker-cookbook's rollout
@@ -22,7 +22,7 @@ from typing import Any, Final, TypeAlias, TypeVar, cast, get_type_hints
 
 import msgspec
 
-from art_otel.calls import TOKEN_FACTS, CallFacts, Logprobs, Message, RoutedExperts, TokenIds, WeightVersion
+from art_otel.calls import TOKEN_FACTS, CallRecord, Logprobs, Message, RoutedExperts, TokenIds, WeightVersion
 from art_otel.trajectories.ends import End
 from art_otel.trajectories.model import Call, Reward, TextUntrained, TokensUntrained, Trajectory, Turn, aggregate
 
@@ -129,8 +129,21 @@ class TurnView(msgspec.Struct, frozen=True, kw_only=True):
     token_parent: int | None
 
 
-class CallView(CallFacts, frozen=True, kw_only=True, gc=False):
-    """A call with its whole prompt; what it sampled is in `turns`.
+class ChoiceView(msgspec.Struct, frozen=True, kw_only=True):
+    """One sampled completion of a call."""
+
+    index: int
+    message: Message | None
+    finish_reason: str | None
+    token_ids: TokenIds | None
+    logprobs: Logprobs | None
+    weight_versions: tuple[WeightVersion, ...] | None
+    routed_experts: RoutedExperts | None
+    sampling_mask: tuple[TokenIds, ...] | None
+
+
+class CallView(CallRecord, frozen=True, kw_only=True, gc=False):
+    """A call with its whole prompt and its choices.
 
     `drifted_at` is how many ids the prompt has in common with the token path of the turn whose messages it continues,
     if it does not begin with that whole path; `rewritten_at` is the same of messages and of the turn whose ids it
@@ -139,6 +152,7 @@ class CallView(CallFacts, frozen=True, kw_only=True, gc=False):
 
     input_messages: tuple[Message, ...] | None
     prompt_token_ids: TokenIds | None
+    choices: tuple[ChoiceView, ...] | None
     drifted_at: int | None
     rewritten_at: int | None
 
@@ -154,14 +168,20 @@ def trajectory_json(trajectory: Trajectory) -> dict[str, Any]:
     decided = {"complete": trajectory.complete, "end": trajectory.end}
     return {
         **plain,
-        "calls": [_plain(_view(CallView, call)) for call in trajectory.calls],
+        "calls": list(map(_call, trajectory.calls)),
         "turns": [_plain(_view(TurnView, turn)) for turn in trajectory.turns],
         **decided,
     }
 
 
-def _view(kind: type[_View], record: msgspec.Struct) -> _View:
-    return kind(**{name: getattr(record, name) for name in kind.__struct_fields__})
+def _call(call: Call) -> object:
+    choices = None if call.choices is None else tuple([_view(ChoiceView, turn) for turn in call.choices])
+    return _plain(_view(CallView, call, choices=choices))
+
+
+def _view(kind: type[_View], record: msgspec.Struct, **others: object) -> _View:
+    names = [name for name in kind.__struct_fields__ if name not in others]
+    return kind(**{name: getattr(record, name) for name in names}, **others)
 
 
 _FEW_HAVE: Final = frozenset({"policy_version_end", "weight_versions", *TOKEN_FACTS})

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import msgspec
 
 from art_otel.calls import (
-    CallFacts,
+    CallRecord,
     Choice,
     InferenceCall,
     Message,
@@ -131,7 +131,7 @@ class _Trees:
             )
             self._turns.append(choices[-1])
         return Call(
-            **{name: getattr(recorded, name) for name in CallFacts.__struct_fields__},
+            **{name: getattr(recorded, name) for name in CallRecord.__struct_fields__},
             prompt_node=prompt,
             prompt_token_node=prompt_tokens,
             choices=tuple(choices) or None,
@@ -249,7 +249,7 @@ def link_calls(calls: Iterable[InferenceCall]) -> tuple[Call, ...]:
 def recorded_call(call: Call) -> InferenceCall:
     """The call of a trajectory as it was recorded: with its whole prompt, and without its place in the trees."""
     return InferenceCall(
-        **{name: getattr(call, name) for name in CallFacts.__struct_fields__},
+        **{name: getattr(call, name) for name in CallRecord.__struct_fields__},
         input_messages=call.input_messages,
         prompt_token_ids=call.prompt_token_ids,
         choices=None

@@ -47,7 +47,7 @@ from msgspec.structs import replace as replace_fields
 from typing_extensions import TypeVar
 
 from art_otel.attributes import REWARD_NAME, RewardSource
-from art_otel.calls import TOKEN_FACTS, CallFacts, Logprobs, Message, RoutedExperts, TokenIds, WeightVersion
+from art_otel.calls import TOKEN_FACTS, CallRecord, Logprobs, Message, RoutedExperts, TokenIds, WeightVersion
 from art_otel.spans import Value
 from art_otel.trajectories.ends import End, end_of
 from art_otel.trajectories.trees import (
@@ -159,7 +159,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return self.token_node is not None and self.token_node.parent is not None and self.token_node.ids is not None
 
 
-class Call(CallFacts, frozen=True, kw_only=True, gc=False):
+class Call(CallRecord, frozen=True, kw_only=True, gc=False):
     """One LLM call of a trajectory: what is known of it, the ends of its prompt in both trees, and its turns.
 
     - `prompt_node` is the node of the prompt's last message, `prompt_token_node` that of its last ids: the roots for an

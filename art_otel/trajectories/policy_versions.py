@@ -9,7 +9,7 @@ from collections.abc import Set as AbstractSet
 
 from msgspec.structs import replace
 
-from art_otel.calls import CallFacts, InferenceCall
+from art_otel.calls import CallRecord, InferenceCall
 from art_otel.trajectories.model import Call, PolicyVersions, Trajectory
 
 
@@ -36,7 +36,7 @@ def first_and_last(calls: Iterable[Call], of_rollout: str | None) -> PolicyVersi
     return PolicyVersions(first=versions[0], last=versions[-1]) if versions else None
 
 
-def version_of(trajectory: Trajectory, call: CallFacts) -> str | None:
+def version_of(trajectory: Trajectory, call: CallRecord) -> str | None:
     """The version that a call of a trajectory was sampled by, None where it is unknown.
 
     Where no call has a version, it is the rollout's first. If some call has a version, calls without one stay unknown.
@@ -77,5 +77,5 @@ def first_and_last_known(trajectory: Trajectory) -> PolicyVersions | None:
     return None if None in versions_in(trajectory) else trajectory.policy_version
 
 
-def _says_any(calls: Sequence[CallFacts]) -> bool:
+def _says_any(calls: Sequence[CallRecord]) -> bool:
     return any(call.policy_version is not None for call in calls)

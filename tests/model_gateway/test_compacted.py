@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from tests.model_gateway.gateways import MODEL, gateway, recorded, user
-from tests.model_gateway.test_faults import Answering
+from tests.model_gateway.test_faults import answering
 
 
 def events(*told: dict) -> bytes:
@@ -44,7 +44,7 @@ def test_what_a_server_left_out_of_a_prompt_is_recorded(tmp_path, path, answer):
     is_stream = isinstance(answer, tuple)
     body = events(*answer) if is_stream else json.dumps(answer).encode()
     head = {"content-type": "text/event-stream" if is_stream else "application/json", "content-length": str(len(body))}
-    with Answering((200, head, body)) as server, gateway(tmp_path, server.url) as running:
+    with answering((200, head, body)) as url, gateway(tmp_path, url) as running:
         httpx.post(f"{running.url}/rollout/r/v1/{path}", json={**asked, "stream": is_stream})
     (trajectory,) = recorded(tmp_path)
     assert trajectory.incomplete_reasons == {"compacted history": 1}

@@ -3,6 +3,7 @@
 import json
 import logging
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import httpx
 import pytest
@@ -25,8 +26,8 @@ SAYS = {
 }
 
 
-@pytest.fixture(scope="module")
-def agreeing() -> Iterator[tuple[str, list[str]]]:
+@contextmanager
+def agreeing_server() -> Iterator[tuple[str, list[str]]]:
     """A server that answers every request so, but for those to `/refused`; with the paths that it was asked for."""
     paths: list[str] = []
 
@@ -40,6 +41,12 @@ def agreeing() -> Iterator[tuple[str, list[str]]]:
 
     with listening(Agreeing) as url:
         yield url, paths
+
+
+@pytest.fixture(scope="module")
+def agreeing() -> Iterator[tuple[str, list[str]]]:
+    with agreeing_server() as served:
+        yield served
 
 
 UNKNOWN = (

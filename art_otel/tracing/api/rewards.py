@@ -16,7 +16,7 @@ from opentelemetry.trace import Link, Span, SpanContext, TraceFlags
 
 from art_otel import attributes
 from art_otel.attributes import REWARD_NAME
-from art_otel.calls import CallFacts
+from art_otel.calls import CallRecord
 from art_otel.conventions import EVALUATION, evaluation_attributes
 from art_otel.conventions.rewards import is_part, part_attributes
 from art_otel.errors import UsageError
@@ -35,7 +35,7 @@ _LOST: Final = (
 )
 
 
-Rewardable: TypeAlias = str | Span | SpanContext | RunningTrajectory | Step | CallFacts | Trajectory
+Rewardable: TypeAlias = str | Span | SpanContext | RunningTrajectory | Step | CallRecord | Trajectory
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -153,7 +153,7 @@ def _part(
     """The attributes of the part of a call that is judged; None, logged, where it can be none."""
     if choice is None and tokens is None:
         return {}
-    if not isinstance(target, (str, Span, SpanContext, CallFacts)):
+    if not isinstance(target, (str, Span, SpanContext, CallRecord)):
         raise UsageError("reward(): choice and tokens are parts of a call: say of which by target=…")
     try:
         start, end = (None, None) if tokens is None else map(index, tokens)
@@ -174,7 +174,7 @@ def resolve_target(target: Rewardable | None, rollout_id: str | None = None, ste
         return _in_running(target, step)
     if isinstance(target, Step):
         return _of_step(target)
-    if isinstance(target, CallFacts):
+    if isinstance(target, CallRecord):
         return RewardTarget(context=_span_context(target), rollout_id=rollout_id)
     if isinstance(target, SpanContext):
         return RewardTarget(context=target, rollout_id=rollout_id, is_ours=not target.is_valid)
@@ -221,7 +221,7 @@ def _of_run(running: RunningTrajectory) -> RewardTarget:
     )
 
 
-def _span_context(call: CallFacts) -> SpanContext:
+def _span_context(call: CallRecord) -> SpanContext:
     return SpanContext(
         trace_id=int(call.trace_id, 16), span_id=int(call.span_id, 16), is_remote=True, trace_flags=TraceFlags(0)
     )

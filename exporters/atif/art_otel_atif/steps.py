@@ -17,7 +17,7 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from art_otel.calls import CallFacts, Message, ToolCall, Usage
+from art_otel.calls import CallRecord, Message, ToolCall, Usage
 from art_otel.exporting import ExportStats, JsonObject, ScoredTrajectory
 from art_otel.trajectories import Call, Reward, ToolExecution, Trajectory, Turn, path_to
 from art_otel_atif.content import Media, atif_content
@@ -238,9 +238,9 @@ def _step_metrics(turn: Turn, call: Call, draft: DocumentDraft) -> JsonObject:
     )
 
 
-def call_facts(call: CallFacts, without: frozenset[str] = frozenset()) -> JsonObject:
+def call_facts(call: CallRecord, without: frozenset[str] = frozenset()) -> JsonObject:
     """Give what is known of a call beside its prompt and its choices, by the names of our record."""
-    names = [name for name in CallFacts.__struct_fields__ if name not in without]
+    names = [name for name in CallRecord.__struct_fields__ if name not in without]
     return drop_empty({name: getattr(call, name) for name in names})
 
 

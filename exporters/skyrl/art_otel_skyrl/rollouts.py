@@ -9,15 +9,21 @@ Source: `GeneratorOutput` and `validate_generator_output` of SkyRL 0.4.0.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from typing import Annotated, Final, Literal
 
 import numpy as np
 from msgspec import Meta
 
-from art_otel.exporting import ExportStats, ScoredTrajectory, TokenSequence, group_name, rollout_name, sequences_of
+from art_otel.exporting import (
+    ExportStats,
+    JsonObject,
+    ScoredTrajectory,
+    TokenSequence,
+    group_name,
+    rollout_name,
+    sequences_of,
+)
 from art_otel.trajectories import Trajectory
-
-JsonObject: TypeAlias = dict[str, Any]
 
 NO_PROMPT: Final = "no prompt tokens before the first trained completion"
 NO_REWARD: Final = "no reward"

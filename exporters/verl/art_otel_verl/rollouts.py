@@ -18,7 +18,7 @@ verl 0.9.1.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -30,14 +30,13 @@ from art_otel.errors import UsageError
 from art_otel.exporting import (
     ExportStats,
     ParquetFile,
+    Row,
     ScoredTrajectory,
     TokenSequence,
     group_name,
     rollout_name,
     sequences_of,
 )
-
-Row: TypeAlias = dict[str, Any]
 
 NO_PROMPT: Final = "no prompt tokens before the first trained completion"
 END_CUT: Final = "tokens behind the last trained completion cut"

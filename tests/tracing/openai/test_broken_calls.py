@@ -11,7 +11,7 @@ from opentelemetry import trace
 
 from art_otel.tracing.api.context import SCOPE
 from art_otel.tracing.openai import install
-from tests.model_gateway.test_faults import Answering
+from tests.model_gateway.test_faults import answering
 from tests.tracing.openai.expected import check_whole, exchange_of
 from tests.tracing.openai.instrumented import MODEL, Instrumented
 from tests.tracing.openai.test_request_span import raw_stream, scopes
@@ -215,8 +215,8 @@ UNPARSED = {
 
 def test_a_required_tool_call_that_the_server_could_not_parse_is_an_answer(uninstalled, monkeypatch):  # noqa: ARG001 # undoes at the end
     body = json.dumps(UNPARSED).encode()
-    with Answering((200, {"content-type": "application/json", "content-length": str(len(body))}, body)) as answering:
-        recorded = Instrumented(answering.url)
+    with answering((200, {"content-type": "application/json", "content-length": str(len(body))}, body)) as url:
+        recorded = Instrumented(url)
         monkeypatch.setattr(trace, "_TRACER_PROVIDER", recorded.provider)
         install()
         with recorded.client() as client, recorded.rollout():

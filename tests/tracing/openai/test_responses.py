@@ -9,7 +9,7 @@ from opentelemetry import trace
 
 from art_otel.tracing.openai import install, uninstall
 from tests.gaps import kinds
-from tests.model_gateway.test_faults import Answering
+from tests.model_gateway.test_faults import answering
 from tests.tracing.openai.expected import check_whole
 from tests.tracing.openai.instrumented import INSTRUMENTORS, MODEL, Instrumented, instrumented
 from tests.tracing.openai.test_calls import TOOLS, Place
@@ -190,8 +190,8 @@ COMPACTION = {"type": "compaction", "id": "cmp_1", "encrypted_content": "gA=="}
 @pytest.mark.parametrize("instrumentor", [None, *INSTRUMENTORS])
 def test_what_a_server_has_or_left_out_of_a_prompt_is_doubted(monkeypatch, instrumentor):
     answers = responses([COMPACTION, SAID], [SAID], [SAID])
-    with Answering(*answers) as server:
-        live = Instrumented(f"{server.url}/v1")
+    with answering(*answers) as url:
+        live = Instrumented(f"{url}/v1")
         monkeypatch.setattr(trace, "_TRACER_PROVIDER", live.provider)
         install()
         with instrumented(instrumentor, live.provider), live.client() as client, live.rollout():
