@@ -4,7 +4,7 @@ Invariant of `chat_message`: nothing a message says is lost on the way: argument
 that is more than text is a list of parts. Sources: OpenAI's chat completions API; `reasoning_content` as vLLM and
 Hugging Face's templates name it.
 
-Invariant of `trajectory_json`, for people and programs that read text: nothing that was recorded is left out or rounded.
+Invariant of `trajectory_json`, for people and programs that read text: nothing recorded is left out or rounded.
 A call has its whole prompt and its choices there, for which one would have to walk the trees. Packed ids and logprobs
 become lists, bytes become base64 text.
 
