@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from opentelemetry import context as otel_context
 
-from art_otel.calls import Choice, InferenceCall, Logprobs, TokenIds
+from art_otel.calls import Logprobs, TokenIds
 from art_otel.errors import UsageError
 from art_otel.tracing.api import scalars
 from art_otel.tracing.api.context import recorder, running_trajectory, scope_in
@@ -26,6 +26,9 @@ from art_otel.tracing.api.running import RunningTrajectory
 from art_otel.tracing.api.step import Step, step
 from art_otel.tracing.internal_errors import warn_once
 from art_otel.tracing.setup.configure import tracing
+
+if TYPE_CHECKING:
+    from art_otel.trajectories import Call, Turn
 
 ACTUAL_ENV_STEPS: Final = "actual_env_steps"
 """The metric that says how many steps a rollout's workflows made; one that raised was not made."""
@@ -44,7 +47,7 @@ class Experience:
     `call` is the whole call, `choice` the choice: as they were recorded, and not to be changed.
     """
 
-    def __init__(self, running: RunningTrajectory, call: InferenceCall, choice: Choice) -> None:
+    def __init__(self, running: RunningTrajectory, call: "Call", choice: "Turn") -> None:
         self.call = call
         self.choice = choice
         self._running = running

@@ -23,6 +23,7 @@ from art_otel.calls import InferenceCall
 from art_otel.model_gateway.addresses import read_target
 from art_otel.model_gateway.upstreams import Upstreams
 from art_otel.tracing.openai import install
+from art_otel.trajectories.lineage import recorded_call
 from tests.conversions import convert_files
 from tests.gaps import kinds
 from tests.model_gateway.gateways import MODEL, TOOL, bodies, gateway, recorded, user
@@ -84,7 +85,9 @@ def test_calls_are_those_that_the_live_half_records(tmp_path, server, address, m
         asked_as_the_live_half(client)
     (trajectory,) = recorded(tmp_path)
     assert trajectory.complete, trajectory.incomplete_reasons
-    assert [comparable(call) for call in trajectory.calls] == [comparable(call) for call in live.calls()]
+    assert [comparable(recorded_call(call)) for call in trajectory.calls] == [
+        comparable(recorded_call(call)) for call in live.calls()
+    ]
     with_ids = [call for call in trajectory.calls if call.choices and call.choices[0].token_ids]
     assert len(with_ids) == 10
     assert {call.policy_version for call in trajectory.calls} == {"v7"}

@@ -5,7 +5,7 @@ Completions, Completions and Responses are told apart by their fields; Anthropic
 another shape gives no facts. A function is `{"type": "function", "function": {"name", "description", "parameters",
 "strict"}}`, without what is null, whether recorded nested (Chat Completions), flat (Responses, GenAI), with
 `input_schema` (Anthropic), `parameters_json_schema` (Gemini) or as Bedrock's `toolSpec`; other tools stay as they were.
-The definitions of a request are one `ToolSet` by their text, which is normalized once.
+The definitions of a request are a `ToolSet` by their text, which is normalized once, however many requests have it.
 """
 
 from collections.abc import Iterator
@@ -329,23 +329,24 @@ def _server_prompt_ids(reader: AttributeReader, name: str, body: dict[str, Value
 def parse_tools(value: Value) -> ToolSet:
     """Parse the tool definitions of a list or its JSON text. Raises ParseError when it is no list of objects."""
     try:
-        return _tool_set(value if isinstance(value, str) else msgspec.json.encode(value))
+        text = _cached_text(value if isinstance(value, str) else msgspec.json.encode(value))
     except (ValueError, TypeError, OverflowError, RecursionError):  # what no JSON can be
-        return _normalized(value)
+        text = _normalized(value)
+    return ToolSet(text)  # of its own: an app may change what it gets
 
 
 @lru_cache(maxsize=64)
-def _tool_set(json_text: str | bytes) -> ToolSet:
+def _cached_text(json_text: str | bytes) -> str:
     """The tools of a text: most calls repeat them, and normalizing costs ten times as much as finding them here."""
     return _normalized(values.decode(json_text if isinstance(json_text, str) else json_text.decode())[0])
 
 
-def _normalized(value: Value) -> ToolSet:
+def _normalized(value: Value) -> str:
     definitions = values.items(value)
     if definitions is None:
         raise ParseError("", "is no list of tool definitions")
     parsed = [parse_tool(tool) for definition in definitions for tool in _functions_of(definition)]
-    return ToolSet(msgspec.json.encode(parsed).decode())
+    return msgspec.json.encode(parsed).decode()
 
 
 def _functions_of(definition: Value) -> Iterator[Value]:

@@ -22,7 +22,7 @@ from art_otel.tracing.internal_errors import handle_internal_errors, warn_once
 if TYPE_CHECKING:
     from art_otel.calls import InferenceCall, Message
     from art_otel.tracing.api.step import Step
-    from art_otel.trajectories import History, HistoryMessage, Trajectory, Turn
+    from art_otel.trajectories import Call, History, HistoryMessage, Trajectory, Turn
 
 _T = TypeVar("_T", str, int)
 
@@ -217,10 +217,9 @@ class RunningTrajectory(Rewarded):
             self._metadata = metadata
 
     @property
-    def calls(self) -> "tuple[InferenceCall, ...]":
+    def calls(self) -> "tuple[Call, ...]":
         """The LLM calls that were recorded so far. A call that still runs has no end."""
-        recording = recorder()
-        return () if recording is None else recording.calls(self._rollout_id)
+        return self._so_far().calls
 
     @property
     def turns(self) -> "tuple[Turn, ...]":
@@ -322,7 +321,8 @@ class RunningTrajectory(Rewarded):
 
     def _so_far(self) -> "Trajectory":
         """The calls in causal order and their turns; built again only when there are more."""
-        recorded = self.calls
+        recording = recorder()
+        recorded = () if recording is None else recording.calls(self._rollout_id)
         if self._built is None or self._built[0] is not recorded:
             from art_otel.trajectories.lineage import build_lineage  # noqa: PLC0415 # loads the trajectories
             from art_otel.trajectories.model import Trajectory  # noqa: PLC0415 # as above
