@@ -57,7 +57,7 @@ class Experience:
     @property
     def response_text(self) -> str | None:
         """The text that was sampled."""
-        return self.choice.message.content
+        return None if self.choice.message is None else self.choice.message.content
 
     @property
     def tokens(self) -> TokenIds | None:
