@@ -109,13 +109,12 @@ class Batches:
             if layout.is_dropped(batches, self._recipe.order.keep_together):
                 for sequence in sequences:
                     report.skip(sequence, LAST_BATCH)
-                break
+                break  # no whole batch comes behind it
             _count(report, layout, batches, sequences)
             count += 1
             yield layout.batch(batches)
-        else:
-            warn_of_nothing(report, self._recipe.selection, self._chunks)
-            warn_of_no_comparison(report, self.plan())
+        warn_of_nothing(report, self._recipe.selection, self._chunks)
+        warn_of_no_comparison(report, self.plan())
         if from_beginning:
             self._count = count
 

@@ -295,8 +295,8 @@ def _whole_verdicts(columns: Columns, refused: Sequence[str | None], decision: _
 
 
 def _codes_of(reasons: Coded) -> NDArray[np.int32]:
-    """The positions of the texts in REASONS, -1 for None."""
-    return np.array([CODES.get(reason, -1) for reason in reasons.values], np.int32)[reasons.codes]
+    """The positions of the texts in REASONS, -1 for None. Raises KeyError for a reason that has no cure there."""
+    return np.array([-1 if reason is None else CODES[reason] for reason in reasons.values], np.int32)[reasons.codes]
 
 
 def _sampled(columns: Columns) -> Ints:

@@ -155,6 +155,8 @@ class _Trees:
             for node, message in zip(path, prompt, strict=False):
                 if end is node.parent and (message is node.message or message == node.message):
                     end = node
+                elif end is node.first.parent and message == node.first.message:  # in the first words again
+                    end = node.first
                 else:  # in other words, or behind a message in other words
                     end = self._node(end, message, node.first)
         for message in prompt[kept:]:
@@ -235,7 +237,7 @@ class _Trees:
             return None
         turn = self._turns[token_parent]
         before = self._calls[turn.call].input_messages
-        path = () if before is None or turn.message is None else (*before, turn.message)
+        path = () if before is None or turn.message is None or turn.message.is_unknown else (*before, turn.message)
         same = takewhile(lambda pair: _is_same(*pair), zip(prompt, path, strict=False))
         shared = sum(1 for _ in same)
         return shared if shared < len(path) else None

@@ -29,9 +29,10 @@ Text and token ids have a verdict each, because a loss is computed on ids alone:
     the agent runs one of two tool calls          text: content doubtful     ids, as the server gave them: trained
     the server lists 30 ids and counts 32         text: trained              ids: doubtful
 
-A verdict is of one completion, and nothing lifts it. `incomplete_reasons` are of the whole trajectory: batches leave
-it out, unless `allow_incomplete` names its reasons. Neither follows from the other: a failed call is untrained in a
-complete trajectory, and what a trajectory without its root sampled may be trained where that is allowed.
+A verdict is of one completion. Only `closed_streams="train"` of batches lifts one, `stream broke`. `incomplete_reasons`
+are of the whole trajectory: batches leave it out, unless `allow_incomplete` names its reasons. Neither follows from the
+other: a failed call is untrained in a complete trajectory, and what a trajectory without its root sampled may be
+trained where that is allowed.
 
 Invariant: links lead to turns of calls that stand earlier in `Trajectory.calls`; the turns of one call are neighbors
 and share its prompt; what is unknown is None and never 0 or empty.

@@ -1,12 +1,13 @@
 """Trees: the messages and the token ids of a rollout, each at its place once.
 
-What two prompts begin with is one path, and where they part, the path branches. A node knows the node before it:
+A prompt goes on from the node of the turn that it continues, and only what is new in it gets nodes. A node knows the
+node before it:
 
     messages    root ── system ── user ── [turn 0] ── tool ── [turn 1]
                                              └─────── user ── [turn 2]
 
     token ids   root ── 0-40 ── [turn 0: 41-52] ── 53-60 ── [turn 1: 61-80]
-                                       └ 41-49 ──── 50-63 ── [turn 2: 64-70]
+                                        └ (kept: 9) 50-63 ── [turn 2: 64-70]
 
 A prompt is the path that ends at one node of each tree, and a sampled completion is one node of each (in brackets). The
 call of turn 2 was asked with the whole path of turn 0 in messages, but with other ids from the tenth sampled one on:
@@ -21,8 +22,8 @@ Two rules are not plain:
         └──── says "4" (restates turn 0) ── user ── [turn 1]
 
   A call's prompt has the words of its own path; a history those in which each message was said first.
-- *Left in the middle.* `TokenNode.kept` says how many ids of the run before stand before this one, where not all do.
-  What was sampled there counts as sampled only where the whole run is kept.
+- *Left in the middle.* A prompt may leave a run before its end: `TokenNode.kept` says how many ids of that run it
+  keeps. A completion is on the path only where its whole run is kept.
 
 Invariant: paths lead to the root, or to a completion whose prompt is unknown. Nodes never change, so trees share what
 they have in common, and their size is linear in what was new.
@@ -73,8 +74,8 @@ class TokenNode(msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False):
 
     `turn` is the position of the turn that sampled it; `logprobs`, `weight_versions`, `routed_experts` and
     `sampling_mask` are those of its choice. `ids` is None where the server gave none. `kept` is how many ids of the run
-    before stand before this one, None if all do. `end` is how many ids the path to this node has. `parent` is
-    None for the root, and for a completion whose prompt has no ids.
+    before the path keeps, None if all. `end` is how many ids the path to this node has. `parent` is None for the root,
+    and for a completion whose prompt has no ids.
     """
 
     parent: "TokenNode | None" = None

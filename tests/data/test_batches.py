@@ -284,6 +284,9 @@ def test_advantages_that_compare_nobody_are_said(group_ids, why):
     found = [talk(group or f"r{at}", 1, group_id=group, reward=at) for at, group in enumerate(group_ids)]
     with pytest.warns(UserWarning, match=f"all advantages of 2 trajectories are 0, because {why}"):
         assert len(list(art_otel.batches(found))) == 1
+    third = talk("c", 1, group_id=group_ids[0] and "c", reward=0.0)
+    with pytest.warns(UserWarning, match=f"all advantages of . trajectories are 0, because {why}"):
+        assert len(list(art_otel.batches([*found, third], batch_size=2, drop_last=True))) == 1
     for others in ({"advantage": "reinforce_plus_plus"}, {"advantage": None}):
         assert len(list(art_otel.batches(found, **others))) == 1
     for alike in ([talk(name, 1, group_id="g", reward=1.0) for name in "ab"], found[:1]):

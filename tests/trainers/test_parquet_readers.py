@@ -82,9 +82,9 @@ def test_nested_turns_arguments_and_empty_lists_are_as_recorded(read, reader):
     empty = found["a-empty"]
     assert (empty["turns"], empty["calls"], empty["rewards"], empty["toolsets"]) == ([], [], [], [])
     assert (empty["reward"], empty["logs"], empty["metadata"], empty["messages"]) == (None, None, None, None)
-    assert found["b-nothing-known"]["calls"][0]["prompt"]["messages"] is None
+    assert found["b-nothing-known"]["calls"][0]["prompt_node"] is None
     (call,), (turn,) = found["b-tools"]["calls"], found["b-tools"]["turns"]
-    assert call["prompt"]["messages"][0]["parts"] == PARTS
+    assert found["b-tools"]["message_nodes"][call["prompt_node"]]["message"]["parts"] == PARTS
     spelled = [one["arguments"] for one in turn["message"]["tool_calls"]]
     assert spelled == ['{"city": "Z\\u00fcrich"}', '{"n": 1, "deep": {"a": [null]}}', "{}"]
     assert (turn["message"]["content"], found["c-empty-texts"]["turns"][0]["message"]["content"]) == (None, "")
@@ -92,4 +92,4 @@ def test_nested_turns_arguments_and_empty_lists_are_as_recorded(read, reader):
     assert (good["reward"], good["group_id"], good["rewards"][0]["value"]) == (1.0, "g", 0.25)
     assert json.loads(good["nested_metadata"]) == {"nested": {"a": [1, None]}}
     assert [turn["logprobs"][:2] for turn in good["turns"]] == [[0.0, -0.25], [-1.0, -1.25]]
-    assert good["calls"][1]["prompt"]["parent"] == 0
+    assert good["turns"][1]["parent"] == 0

@@ -272,3 +272,17 @@ def test_pieces_of_an_answer_in_a_prompt_of_gemini_are_the_answer(operation, pie
     trajectory = trajectory_of(calls)
     assert len(trajectory.calls[1].input_messages) == prompt_length
     assert trajectory.turns[1].parent == (0 if prompt_length == 3 else None)
+
+
+def test_a_message_in_its_first_words_again_is_its_first_node():
+    question, more = Message(role="user", content="q"), Message(role="user", content="more")
+    thought = Message(role="assistant", content="a", reasoning="hm")
+    shown = structs.replace(thought, reasoning=None)
+    prompts = [[question], [question, shown, more], [question, thought, more], [question, shown, more]]
+    calls = [asked(number, prompt, None, [choice_of(thought, [])]) for number, prompt in enumerate(prompts)]
+    trajectory = trajectory_of(calls)
+    nodes = [*in_order(message_ends(trajectory.calls))]
+    assert [node.message for node in nodes if node.restates is not None] == [shown]
+    assert [call.prompt_node.parent.message for call in trajectory.calls[1:]] == [shown, thought, shown]
+    assert trajectory.calls[1].prompt_node is trajectory.calls[3].prompt_node
+    assert [turn.parent for turn in trajectory.turns] == [None, 0, 0, 0]

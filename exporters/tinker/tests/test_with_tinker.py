@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -266,9 +267,7 @@ def test_our_samples_are_read(python, tmp_path):
     export(samples(), "tinker", tmp_path / "datums.jsonl", **EXACT)
     validation = [*group(), branching(), without_logprobs()]
     for split, rollouts in (("train", samples()), ("val", validation)):
-        changed = [
-            type(one)(**{name: getattr(one, name) for name in one.__slots__} | {"split": split}) for one in rollouts
-        ]
+        changed = [replace(one, split=split) for one in rollouts]
         export(changed, "tinker", tmp_path / split, format="rollouts", status=("ok", "error"), split="*")
     (tmp_path / "val/iteration_000003/eval_val_rollout_summaries.jsonl").rename(
         tmp_path / "train/iteration_000003/eval_val_rollout_summaries.jsonl"
