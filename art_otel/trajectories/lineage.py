@@ -43,7 +43,7 @@ from art_otel.trajectories.prompt_parents import (
     with_answer_ids,
     with_joined_pieces,
 )
-from art_otel.trajectories.trees import MESSAGE_ROOT, TOKEN_ROOT, MessageNode, TokenNode, path_to
+from art_otel.trajectories.trees import MESSAGE_ROOT, TOKEN_ROOT, MessageNode, TokenNode, last_turn, path_to
 from art_otel.trajectories.wholeness import verdicts_on, with_conversation_gaps
 
 
@@ -174,8 +174,8 @@ class _Trees:
     def _add_ids(self, recorded: InferenceCall, parent: int | None, token_parent: int | None) -> TokenNode | None:
         """The node of the prompt's last ids; None if they are unknown.
 
-        The prompt keeps the whole path of the token parent, or what it shares with the known ids of the parent, if that
-        is more.
+        The prompt keeps the whole path of the token parent. If it shares more ids with the parent, on whose path the token
+        parent lies, it keeps these.
         """
         prompt = recorded.prompt_token_ids
         if prompt is None:
@@ -187,8 +187,9 @@ class _Trees:
             path = self._known_ids(parent)
             shared = shared_prefix(prompt.data, path)
             if shared > kept:
-                kept, end = shared, self._end_of_known(parent)
-                return self._run(end, len(path) - shared, prompt.data[kept:])
+                node = self._run(self._end_of_known(parent), len(path) - shared, prompt.data[shared:])
+                if last_turn(node) == token_parent:
+                    return node
         return self._run(end, 0, prompt.data[kept:])
 
     def _run(self, end: TokenNode | None, surplus: int, data: bytes) -> TokenNode:
