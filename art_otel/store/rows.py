@@ -257,6 +257,7 @@ def _restore_calls(row: Fields) -> tuple[Call, ...]:
 def _restore_messages(rows: Sequence[MessageSource], sampled: Sequence[Fields]) -> list[MessageNode]:
     nodes: list[MessageNode] = []
     for parent, turn, restates, message in rows:
+        _check_turn(turn, sampled)
         said: Message | None = message if turn is None else sampled[turn]["message"]
         if said is None:
             raise ValueError(f"message node {len(nodes)} has no message")
@@ -271,10 +272,16 @@ def _restore_messages(rows: Sequence[MessageSource], sampled: Sequence[Fields]) 
     return nodes
 
 
+def _check_turn(turn: int | None, sampled: Sequence[Fields]) -> None:
+    if turn is not None and not 0 <= turn < len(sampled):
+        raise ValueError(f"a node is of turn {turn}, of {len(sampled)} turns")
+
+
 def _restore_runs(rows: Sequence[RunSource], sampled: Sequence[Fields]) -> list[TokenNode]:
     nodes: list[TokenNode] = []
     for parent, turn, kept, ids in rows:
         before = node_at(parent, nodes, TOKEN_ROOT)
+        _check_turn(turn, sampled)
         facts: Fields = {} if turn is None else sampled[turn]
         if kept is not None and not (before is not None and 0 <= kept <= len(before.ids or ())):
             raise ValueError(f"token node {len(nodes)} keeps {kept} ids of a run that has fewer")

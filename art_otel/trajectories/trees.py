@@ -68,6 +68,10 @@ class MessageNode(msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False)
     def __hash__(self) -> int:
         return hash(_said(self))
 
+    def __repr__(self) -> str:  # without its path, which may be longer than Python's stack
+        by = "" if self.turn is None else f", turn {self.turn}"
+        return "<MessageNode root>" if self.is_root else f"<MessageNode {self.message!r}{by}>"
+
 
 class TokenNode(msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False):
     """A run of token ids, and the node of the run before it.
@@ -106,6 +110,10 @@ class TokenNode(msgspec.Struct, frozen=True, kw_only=True, eq=False, gc=False):
 
     def __hash__(self) -> int:
         return hash(_run(self))
+
+    def __repr__(self) -> str:  # as above
+        by = "" if self.turn is None else f", turn {self.turn}"
+        return "<TokenNode root>" if self.is_root else f"<TokenNode {self.ids!r}{by}, end {self.end}>"
 
 
 MESSAGE_ROOT: Final = MessageNode()

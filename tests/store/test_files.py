@@ -245,6 +245,7 @@ def test_values_that_no_trajectory_has_are_refused_with_the_rollout(tmp_path, ta
         ("message_nodes", {"parent": -2}),
         ("message_nodes", {"restates": 3}),
         ("message_nodes", {"turn": 9}),
+        ("message_nodes", {"turn": -1}),
         ("token_nodes", {"kept": 1}),
         ("token_nodes", {"parent": 5}),
         ("calls", {"prompt_node": 8}),

@@ -199,6 +199,7 @@ def test_a_path_as_long_as_a_day_is_stored_pickled_and_compared(tmp_path):
     (read,) = read_trajectories(tmp_path / "x.parquet")
     assert read == long == pickle.loads(pickle.dumps(long))
     assert hash(long.turns[-1].message_node) == hash(read.turns[-1].message_node)
+    assert len(repr(long.turns[-1])) < 2_000
 
 
 @given(st.dictionaries(TEXT, JSON))
