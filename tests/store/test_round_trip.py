@@ -16,7 +16,7 @@ from art_otel.errors import StoreError
 from art_otel.store import FileLimits, read_trajectories, write_trajectories
 from art_otel.store.schema import SCHEMA
 from art_otel.testing import JSON, TEXT, trajectories
-from art_otel.trajectories import Trajectory
+from art_otel.trajectories import MESSAGE_ROOT, MessageNode, Trajectory
 from tests.data.token_rollouts import judged, talk
 from tests.trajectories.agents import agent_calls
 from tests.trajectories.calls import lineage_of
@@ -200,6 +200,10 @@ def test_a_path_as_long_as_a_day_is_stored_pickled_and_compared(tmp_path):
     assert read == long == pickle.loads(pickle.dumps(long))
     assert hash(long.turns[-1].message_node) == hash(read.turns[-1].message_node)
     assert len(repr(long.turns[-1])) < 2_000
+    node = MESSAGE_ROOT
+    for _ in range(300_000):
+        node = MessageNode(parent=node)
+    del node  # no crash
 
 
 @given(st.dictionaries(TEXT, JSON))
