@@ -101,12 +101,8 @@ def _file(account: FileStats) -> FileReport:
 
 
 def _noted(account: FileStats) -> str | None:
-    """What a reader should know, also of what was read although it is not as it was written."""
+    """What a reader should know of what was read although it is not as it was written."""
     notes = [account.note] if account.note else []
-    if lines := account.altered:
-        notes.append(
-            f"{lines} line{'s' * (lines > 1)} read with a checksum that does not match: altered after being written"
-        )
     if count := account.replaced:
         notes.append(f"{count} half character{'s' * (count > 1)} read as U+FFFD: texts were cut inside a character")
     if count := account.without_time:

@@ -29,9 +29,11 @@ from art_otel.exporting.exporter import ExportReport as ExportReport
 from art_otel.exporting.exporter import ExportStats as ExportStats
 from art_otel.exporting.exporter import Format as Format
 from art_otel.exporting.exporter import Input as Input
+from art_otel.exporting.exporter import NoOptions as NoOptions
 from art_otel.exporting.exporter import NotCarried as NotCarried
 from art_otel.exporting.exporter import ScoredTrajectory as ScoredTrajectory
 from art_otel.exporting.exporter import Sink as Sink
+from art_otel.exporting.exporter import no_place as no_place
 from art_otel.exporting.files import Folder as Folder
 from art_otel.exporting.files import JsonLines as JsonLines
 from art_otel.exporting.files import ParquetFile as ParquetFile
@@ -49,5 +51,7 @@ from art_otel.exporting.registry import installed_exporters as installed_exporte
 from art_otel.exporting.registry import options_of as options_of
 from art_otel.exporting.streams import DEFAULT as DEFAULT
 from art_otel.exporting.streams import NULL_REWARD as NULL_REWARD
+from art_otel.exporting.streams import count_skipped as count_skipped
+from art_otel.exporting.streams import named as named
 from art_otel.spans import JsonObject as JsonObject
 from art_otel.spans import Value as Value

@@ -76,6 +76,16 @@ The records of an item come before the next item is taken, or `stats.skipped` co
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class NoOptions:
+    """The config of a format that has no options."""
+
+
+def no_place(*names: str) -> dict[str, str]:
+    """Fields of which `Format.not_carried` says no more than that the format has no place for them."""
+    return dict.fromkeys(names, "no place in the format")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Format:
     """One kind of file that a trainer reads.
 
@@ -98,7 +108,7 @@ class Format:
     input: Input
     needs: str
     not_carried: Mapping[str, str]
-    config: type
+    config: type = NoOptions
     encode: Encode
     sink: Callable[[Any], Sink]
     advantage: AdvantageName | None = None

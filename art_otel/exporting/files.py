@@ -1,9 +1,8 @@
 """Files: where an export may write, and how its records get there.
 
-Invariant: while an export reads a dataset no file of the dataset is replaced, and no Parquet file is put among those of
-a folder or glob that is read. A file has its name only when it is whole and on the disk. Whoever writes to one name at
-the same time is not in the way, the last one's file stays; what killed processes left is removed by the next writing
-into the folder.
+Invariant: while an export reads a dataset no file of the dataset is replaced, and no Parquet file is put into a folder
+that is read. A file has its name only when it is whole and on the disk. Whoever writes to one name at the same time is
+not in the way, the last one's file stays.
 
 Sinks name their files only while they write, so what is read is kept where `whole_file` can ask for it.
 """
@@ -13,15 +12,12 @@ Sinks name their files only while they write, so what is read is kept where `who
 # pyright: reportUnknownArgumentType=false, reportUnknownParameterType=false
 
 import os
-import platform
-import zlib
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, BinaryIO, Final, NamedTuple, TypeAlias
+from typing import Any, BinaryIO, Final, TypeAlias
 
 import msgspec
 import pyarrow as pa
@@ -87,18 +83,13 @@ class Folder:
         """Append each record to its file. Raises UsageError for a path outside the folder, or one that comes back."""
         count = 0
         done: dict[str, Path] = {}
-        folders: set[Path] = set()
         record = next(records, None)
         while record is not None:
             name = record[0]
             if name in done:
                 raise UsageError(f"{name!r}: the records of a file have to follow each other")
             done[name] = path = _below(out, name)
-            if path.parent not in folders:
-                folders.add(path.parent)
-                path.parent.mkdir(parents=True, exist_ok=True)
-                remove_left(path.parent)
-            with one_of_many(path) as file:
+            with whole_file(path) as file:
                 while record is not None and record[0] == name:
                     file.write(record[1])
                     count += 1
@@ -139,19 +130,6 @@ def _below(folder: Path, name: str) -> Path:
     return folder / name
 
 
-def _machine() -> str:
-    """Where a number means one process: containers may have one host name, and numbers of their own."""
-    try:
-        numbers = str(Path("/proc/self/ns/pid").readlink())
-    except OSError:  # not Linux
-        numbers = ""
-    return f"{zlib.crc32((platform.node() + numbers).encode(errors='replace')):08x}"
-
-
-_MACHINE: Final = _machine()
-"""Processes of another one that writes to the same file system are nobody's to judge."""
-
-
 @contextmanager
 def whole_file(path: Path) -> Generator[BinaryIO]:
     """A file that gets its name at the end, and leaves nothing if there is an error.
@@ -160,16 +138,7 @@ def whole_file(path: Path) -> Generator[BinaryIO]:
     """
     check_place(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    remove_left(path.parent)
-    with one_of_many(path) as file:
-        yield file
-
-
-@contextmanager
-def one_of_many(path: Path) -> Generator[BinaryIO]:
-    """As `whole_file` in a folder that is there, without a look at the folder's other files, which may be many."""
-    check_place(path)
-    temporary = path.with_name(f".{path.name}.{_MACHINE}-{os.getpid()}-{os.urandom(4).hex()}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}.tmp")
     try:
         with temporary.open("wb") as file:
             yield file
@@ -180,53 +149,21 @@ def one_of_many(path: Path) -> Generator[BinaryIO]:
         temporary.unlink(missing_ok=True)
 
 
-def remove_left(folder: Path) -> None:
-    """Remove what processes of this machine that were killed left in the folder."""
-    for left in folder.glob(f".*.{_MACHINE}-*-????????.tmp"):
-        process = left.name.split("-")[-2]
-        if process.isdecimal() and not _is_alive(int(process)):
-            left.unlink(missing_ok=True)
-
-
-def _is_alive(process: int) -> bool:
-    """Whether there is such a process; always on Windows, where asking would end it."""
-    if os.name != "posix":
-        return True
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except (PermissionError, OverflowError):
-        return True
-    return True
-
-
-class _Read(NamedTuple):
-    """Files, and folders whose files are read, all resolved; and the globs that found them."""
-
-    places: frozenset[Path] = frozenset()
-    globs: tuple[Path, ...] = ()
-
-
-_NOTHING: Final = _Read()
-_read: Final[ContextVar[_Read]] = ContextVar("read", default=_NOTHING)
+_read: Final[ContextVar[frozenset[Path]]] = ContextVar("read", default=frozenset[Path]())
+"""Files, and folders whose files are read, all resolved."""
 
 
 @contextmanager
 def reading(sources: Sources) -> Generator[None]:
     """Within it `check_place` keeps the sources safe. Raises StoreError for a path without trajectory files."""
     read: set[Path] = set()
-    globs: list[Path] = []
     for source in list_sources(sources):
         if isinstance(source, str | Path):
-            read.add(Path(source).resolve())
             files = {Path(group.file).resolve() for group in row_groups(source)}
-            read |= files
+            read |= {Path(source).resolve(), *files}
             if not Path(source).is_file():
                 read |= {file.parent for file in files}
-            if not Path(source).exists():
-                globs.append(Path(source).absolute())
-    before = _read.set(_Read(frozenset(read), tuple(globs)))
+    before = _read.set(frozenset(read))
     try:
         yield
     finally:
@@ -236,19 +173,5 @@ def reading(sources: Sources) -> Generator[None]:
 def check_place(path: Path) -> None:
     """Raise UsageError for a file that would replace one that is read, or become one of a folder's that is read."""
     target, read = path.resolve(), _read.get()
-    joins = target.parent in read.places or any(_finds(pattern, path.absolute()) for pattern in read.globs)
-    if target in read.places or (path.suffix == SUFFIX and joins):
+    if target in read or (path.suffix == SUFFIX and target.parent in read):
         raise UsageError(f"{path}: lies in the dataset that is read; choose another folder")
-
-
-def _finds(pattern: Path, path: Path) -> bool:
-    """Whether a glob would find the file or its folder."""
-    return _matches(pattern.parts, path.parts) or _matches(pattern.parts, path.parent.parts)
-
-
-def _matches(pattern: Sequence[str], parts: Sequence[str]) -> bool:
-    if not pattern:
-        return not parts
-    if pattern[0] == "**":
-        return any(_matches(pattern[1:], parts[start:]) for start in range(len(parts) + 1))
-    return bool(parts) and fnmatchcase(parts[0], pattern[0]) and _matches(pattern[1:], parts[1:])

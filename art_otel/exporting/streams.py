@@ -4,6 +4,7 @@ Invariant: the same choice of trajectories stands behind every stream, and what 
 used if it has an item, and unless the encoder left out all of its items: then it is left out for their reason.
 """
 
+import logging
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,6 +24,8 @@ from art_otel.data.sources import Sources
 from art_otel.errors import UsageError
 from art_otel.exporting.exporter import ExportStats, Format, NotCarried, ScoredTrajectory
 from art_otel.trajectories import Trajectory
+
+logger = logging.getLogger(__name__)
 
 DEFAULT: Final = "default"
 NULL_REWARD: Final = "unusable rewards written as null"
@@ -99,14 +102,14 @@ class Stream:
         """What is not in the export, by reason."""
         source = self._source
         if isinstance(source, MessageBatches):
-            parts = _named("histories", source.report.histories_skipped)
-            parts += _named("completions", source.report.completions_skipped)
+            parts = named("histories", source.report.histories_skipped)
+            parts += named("completions", source.report.completions_skipped)
         elif isinstance(source, PreferenceBatches):
-            parts = _named("pairs", source.report.pairs_skipped)
+            parts = named("pairs", source.report.pairs_skipped)
             parts["histories: not the main one of their trajectory"] = source.report.other_histories
         else:
-            parts = _named("sequences", source.report.sequences_skipped)
-            parts += _named("completions", source.report.completions_skipped)
+            parts = named("sequences", source.report.sequences_skipped)
+            parts += named("completions", source.report.completions_skipped)
         parts[REPEATED] = source.report.repeated
         return SkipCounts(source.report.trajectories_skipped + self._too_low, parts)
 
@@ -252,8 +255,18 @@ def _check(file_format: Format, credit: Credit, max_tokens: int | None, min_rewa
         raise UsageError(f"credit: {file_format.name} holds rewards as they were given; leave it out")
 
 
-def _named(what: str, counts: Mapping[str, int]) -> Counter[str]:
+def named(what: str, counts: Mapping[str, int]) -> Counter[str]:
+    """The counts by reason, with what they are of before each reason."""
     return Counter({f"{what}: {reason}": count for reason, count in counts.items()})
+
+
+def count_skipped(skipped: Counter[str], counts: Mapping[str, int], warning: str) -> None:
+    """Add counts by reason. A reason that is met for the first time is logged, in the place of `%s` in the warning."""
+    for reason, count in counts.items():
+        if count and reason not in skipped:
+            logger.warning(warning, reason)
+        if count:
+            skipped[reason] += count
 
 
 _UNREAD: Final = frozenset({"choices", "input_messages", "prompt_token_ids", "turns"})

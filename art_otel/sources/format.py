@@ -150,8 +150,8 @@ class FileStats(msgspec.Struct, kw_only=True):
     `bytes` counts what was read from the file (compressed). `quarantined` counts records and rubbish set aside whole,
     `partly_quarantined` the partial Quarantined of records that were kept. `logs_without_span` counts log records that
     belong to no span, `other_signals` requests with metrics or profiles; neither is quarantined.
-    `altered` counts lines that were read although their checksum does not match, `replaced` the characters U+FFFD that
-    stand for what no text can hold: halves of emoji (surrogate pairs), and bytes that are no UTF-8.
+    `replaced` counts the characters U+FFFD that stand for what no text can hold: halves of emoji (surrogate pairs), and
+    bytes that are no UTF-8.
     `unread_content` counts references to content that was not read, `unread_example` names one and says why.
     `without_time` counts rewards that do not say when they were given. `lacks` says what the format cannot carry.
     `note` says why a file gave nothing, `error` why it could not be read.
@@ -167,7 +167,6 @@ class FileStats(msgspec.Struct, kw_only=True):
     partly_quarantined: int = 0
     logs_without_span: int = 0
     other_signals: int = 0
-    altered: int = 0
     replaced: int = 0
     without_time: int = 0
     unread_content: int = 0

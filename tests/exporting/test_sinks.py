@@ -1,9 +1,6 @@
 """Sinks: whole files or none, whatever happens on the way."""
 
 import json
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pyarrow as pa
@@ -122,21 +119,3 @@ def test_who_writes_to_one_name_is_not_in_the_way_of_others(tmp_path):
             second.write(b"2")
         assert path.read_bytes() == b"2"
     assert files(tmp_path) == {"a": b"1"}
-
-
-@pytest.mark.skipif(os.name != "posix", reason="only there it is known which process is alive")
-@pytest.mark.parametrize("sink", ["whole_file", "folder"])
-def test_what_killed_processes_left_is_removed(tmp_path, sink):
-    code = (
-        "import os, pathlib, sys; from art_otel.exporting import whole_file; folder = pathlib.Path(sys.argv[1])\n"
-        "with whole_file(folder / 'a'), whole_file(folder / 'b'): os.kill(os.getpid(), 9)"
-    )
-    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
-    assert len(files(tmp_path)) == 2
-    (tmp_path / ".mine.tmp").write_bytes(b"mine")
-    if sink == "whole_file":
-        with whole_file(tmp_path / "a") as file:
-            file.write(b"1")
-    else:
-        Folder().write(iter([("a", b"1")]), tmp_path)
-    assert files(tmp_path) == {"a": b"1", ".mine.tmp": b"mine"}

@@ -5,11 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from art_otel.engines import Sizes
 from art_otel.sources import FileStats, find_inputs, read_file
 from art_otel.spans import Quarantined, Span
 from tests.conversions import convert_files
-from tests.dumps import make_span, request_of
 from tests.tracing.sdk.spans import Traced
 
 
@@ -31,22 +29,6 @@ def test_a_spool_that_somebody_wrote_anew_is_read(tmp_path, separators):
     trajectories, report = convert_files(tmp_path / "out", path)
     assert trajectories == expected
     assert report.spans.quarantined == {}
-    note = "6 lines read with a checksum that does not match: altered after being written"  # those with the name
-    assert report.files[0].note == (note if separators else None)
-
-
-@pytest.mark.parametrize("split_bytes", [100, 1_000_000])
-def test_an_altered_line_that_is_whole_is_read_and_noted(tmp_path, split_bytes):
-    path = spool_of_three(tmp_path)
-    path.write_bytes(path.read_bytes().replace(b"question 1", b"QUESTION 1"))
-    trajectories, report = convert_files(
-        tmp_path / "out", path, sizes=Sizes(least_split=split_bytes, most_split=split_bytes), workers=1
-    )
-    assert report.spans.quarantined == {}
-    assert "QUESTION 1" in str(trajectories[1].calls)
-    assert all(trajectory.complete for trajectory in trajectories)
-    (file,) = report.files
-    assert file.note == "1 line read with a checksum that does not match: altered after being written"
 
 
 @pytest.mark.parametrize(("whole", "broken"), [(b"question 1", b'ques"tion 1'), (b'"resource":{', b'"resource":{{')])
@@ -73,9 +55,3 @@ def test_a_torn_tail_costs_itself_only(tmp_path):
     path.write_bytes(path.read_bytes()[:-30])
     records = list(read_file(find_inputs([path])[0], FileStats()))
     assert sum(isinstance(record, Span) for record in records) + sum(isinstance(r, Quarantined) for r in records) == 8
-
-
-def test_lines_of_others_need_no_checksum(tmp_path):
-    (tmp_path / "in.jsonl").write_text(json.dumps({**request_of(make_span(1)), "crc32": "zzzzzzzz"}) + "\n")
-    (record,) = read_file(find_inputs([tmp_path])[0], FileStats())
-    assert isinstance(record, Span)

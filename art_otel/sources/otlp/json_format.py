@@ -6,10 +6,8 @@ and JSON arrays of requests are read too, amid lines or alone; so are the answer
 writes messages with their own program writes the fields as protobuf has them (`resource_spans`, `trace_id`), or a part
 of a request a line (a ResourceSpans, a ScopeSpans, a span; logs alike): each is made a request first.
 
-A line may say its own checksum, as our spool writes it. One that does not match it is read and counted: somebody may
-write a spool anew. Invariant: a document that decodes at once takes the fast way. Of any other each record is converted
-by itself, and what is no JSON costs that document, but for the whole records before the tear of one that ends too
-early.
+Invariant: a document that decodes at once takes the fast way. Of any other each record is converted by itself, and what
+is no JSON costs that document, but for the whole records before the tear of one that ends too early.
 
 Source of the format: https://opentelemetry.io/docs/specs/otel/protocol/file-exporter/,
 https://grafana.com/docs/tempo/latest/api_docs/, https://www.jaegertracing.io/docs/latest/apis/
@@ -19,7 +17,6 @@ import binascii
 import contextlib
 import io
 import re
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeAlias
 
@@ -93,9 +90,6 @@ _OF_RECORDS: Final = frozenset({"spanId", "body", "severityNumber", "eventName"}
 _EMPTY_BYTES: Final = 1 << 10
 _BEGINNING: Final = re.compile(r'\{\s*+"resource(?:Spans|Logs|Metrics|Profiles)"\s*+:')
 _CUT: Final = re.compile(rb"\n(?=(?:\xef\xbb\xbf|\x1e)?" + _BEGINNING.pattern.encode() + rb")")
-_CHECKSUM: Final = re.compile(rb',"crc32":"([0-9a-f]{8})"\}\s*\Z')
-_TAIL: Final = 24
-_HINT: Final = b'"crc32":"'
 _decode: Final[Callable[[bytes | memoryview], _Requests]] = msgspec.json.Decoder(_Requests, strict=False).decode
 
 
@@ -187,23 +181,12 @@ def _records(documents: Iterable[Document[_Requests]], reading: Reading) -> Iter
             yield from _read_leniently(document, builder)
             continue
         requests = document.value if isinstance(document.value, list) else [document.value]
-        reading.stats.altered += _is_altered(document.data)
         is_empty = b":" not in bytes(document.data[:_EMPTY_BYTES])
         if not is_empty and not all(request.is_otlp for request in requests):
             yield from _read_leniently(document, builder)
             continue
         for request in requests:
             yield from _read(request, location, builder, is_empty=is_empty)
-
-
-def _is_altered(line: bytes | memoryview) -> bool:
-    """Whether the line differs from what its checksum was made of."""
-    tail = bytes(line[-_TAIL:])
-    match = _CHECKSUM.search(tail) if _HINT in tail else None
-    if match is None:
-        return False
-    body = memoryview(line)[: len(line) - len(tail) + match.start()]
-    return zlib.crc32(b"}", zlib.crc32(body)) != int(match[1], 16)
 
 
 def _read(

@@ -9,7 +9,6 @@ Source of the format: https://opentelemetry.io/docs/specs/otel/protocol/file-exp
 
 import base64
 import math
-import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, cast
 
@@ -40,16 +39,12 @@ class OtlpJsonEncoder:
         self._heads: dict[tuple[int, int], tuple[object, bytes]] = {}
 
     def line(self, span: ReadableSpan) -> bytes:
-        """The line of a span; one that has not ended has no end time.
-
-        It ends with its CRC-32, a field that OTLP readers do not know.
-        """
+        """The line of a span; one that has not ended has no end time."""
         context, parent = span.get_span_context(), span.parent
         rest = (b"" if parent is None else _PARENT % parent.span_id, span.start_time or 0)
         ids = _NO_IDS % rest if context is None else _IDS % (context.trace_id, context.span_id, *rest)
         head = self._head(span.resource, span.instrumentation_scope)
-        line = b"%b%b%b]}]}]" % (head, ids, memoryview(_encode(_body(span)))[1:])
-        return b'%b,"crc32":"%08x"}\n' % (line, zlib.crc32(b"}", zlib.crc32(line)))
+        return b"%b%b%b]}]}]}\n" % (head, ids, memoryview(_encode(_body(span)))[1:])
 
     def _head(self, resource: Resource, scope: InstrumentationScope | None) -> bytes:
         key = (id(resource), id(scope))

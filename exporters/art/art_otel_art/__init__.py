@@ -5,7 +5,7 @@ If ART is installed, `read_groups` reads the JSONL, and `art_groups` gives traje
 
 from typing import Final
 
-from art_otel.exporting import Exporter, Format, JsonLines
+from art_otel.exporting import Exporter, Format, JsonLines, no_place
 from art_otel_art.groups import ArtTrajectoriesConfig, art_groups, encode_trajectories
 from art_otel_art.log import LogConfig, LogFolder, encode_log
 from art_otel_art.read import read_groups
@@ -23,12 +23,10 @@ EXPORTER: Final = Exporter(
             needs="recorded messages and a reward; to be trained, also logprobs and the ids of prompt and completion",
             not_carried={
                 "rewards": "ART has one reward per trajectory",
-                "trace_id": "no place in the format",
-                "parent_rollout_id": "no place in the format",
+                **no_place("trace_id", "parent_rollout_id"),
                 "started_at": "ART does not write its start time",
                 "ended_at": "ART does not write it, like the start time",
-                "usage": "no place in the format",
-                "parameters": "no place in the format",
+                **no_place("usage", "parameters"),
                 "policy version of each call": "ART has the versions of the first and of the last call",
             },
             config=ArtTrajectoriesConfig,

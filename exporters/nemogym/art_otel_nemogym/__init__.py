@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from art_otel.exporting import Exporter, Format, JsonLines
+from art_otel.exporting import Exporter, Format, JsonLines, no_place
 from art_otel_nemogym.rollouts import NemoGymRolloutsConfig, encode_rollouts
 
 EXPORTER: Final = Exporter(
@@ -15,9 +15,7 @@ EXPORTER: Final = Exporter(
             input="trajectories",
             needs="recorded messages, token ids and logprobs, and rewards",
             not_carried={
-                "metrics": "no place in the format",
-                "metadata": "no place in the format",
-                "logs": "no place in the format",
+                **no_place("metrics", "metadata", "logs"),
                 "routed_experts": "NeMo Gym can carry them, but this format does not write them",
             },
             config=NemoGymRolloutsConfig,

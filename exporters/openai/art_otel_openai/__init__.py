@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from art_otel.exporting import Exporter, Format, JsonLines
+from art_otel.exporting import Exporter, Format, JsonLines, no_place
 from art_otel_openai.fine_tuning import OpenAISftConfig, PreferenceConfig, encode_preferences, encode_sft
 
 _NOT_CARRIED: Final = {
@@ -11,11 +11,7 @@ _NOT_CARRIED: Final = {
     "token_ids": "OpenAI tokenizes the messages itself",
     "logprobs": "OpenAI tokenizes the messages itself",
     "reasoning": "OpenAI takes no reasoning in messages; `changed` counts the messages that had some",
-    "metrics": "no place in the format",
-    "metadata": "no place in the format",
-    "logs": "no place in the format",
-    "group_id": "no place in the format",
-    "policy_version": "no place in the format",
+    **no_place("metrics", "metadata", "logs", "group_id", "policy_version"),
 }
 
 EXPORTER: Final = Exporter(

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from art_otel.exporting import Exporter, Format, JsonLines
-from art_otel_openenv.traces import TracesConfig, encode_traces
+from art_otel.exporting import Exporter, Format, JsonLines, no_place
+from art_otel_openenv.traces import encode_traces
 
 EXPORTER: Final = Exporter(
     name="openenv",
@@ -16,12 +16,8 @@ EXPORTER: Final = Exporter(
             needs="token ids and logprobs, and prompts of one token or more",
             not_carried={
                 "rewards": "a trace has the reward of each turn alone",
-                "metrics": "no place in the format",
-                "metadata": "no place in the format",
-                "logs": "no place in the format",
-                "routed_experts": "no place in the format",
+                **no_place("metrics", "metadata", "logs", "routed_experts"),
             },
-            config=TracesConfig,
             encode=encode_traces,
             sink=lambda _: JsonLines(),
         ),

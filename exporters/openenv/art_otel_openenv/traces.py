@@ -8,25 +8,27 @@ Source: `TrainingTrace`, `TrainingTurn` and `validate_training_turn` of openenv.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from msgspec import structs
 
-from art_otel.exporting import NO_LOGPROBS, ExportStats, JsonObject, ScoredTrajectory, TokenSequence, sequences_of
+from art_otel.exporting import (
+    NO_LOGPROBS,
+    ExportStats,
+    JsonObject,
+    NoOptions,
+    ScoredTrajectory,
+    TokenSequence,
+    sequences_of,
+)
 from art_otel.trajectories import CompletionSpan, Trajectory, chat_message, version_of
 
 NO_PROMPT: Final = "completions without a prompt before them"
 IMPOSSIBLE: Final = "completions with a logprob that is infinite or above 0"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TracesConfig:
-    """`traces` has no options."""
-
-
-def encode_traces(items: Iterator[ScoredTrajectory], _config: TracesConfig, stats: ExportStats) -> Iterator[JsonObject]:
+def encode_traces(items: Iterator[ScoredTrajectory], _config: NoOptions, stats: ExportStats) -> Iterator[JsonObject]:
     """Yield a trace for each trajectory of which OpenEnv can train something."""
     for item in items:
         turns: list[JsonObject] = []

@@ -5,7 +5,7 @@
 
 from typing import Final
 
-from art_otel.exporting import Exporter, Format, JsonLines
+from art_otel.exporting import Exporter, Format, JsonLines, no_place
 from art_otel_primerl.read import read_samples
 from art_otel_primerl.samples import SamplesConfig, encode_samples
 
@@ -24,9 +24,7 @@ EXPORTER: Final = Exporter(
                 "input_messages": "prime-rl trains on tokens alone",
                 "tools": "prime-rl trains on tokens alone",
                 "rewards": "the advantages are made of them; a line has only the reward of the last trained completion",
-                "metrics": "no place in the format",
-                "metadata": "no place in the format",
-                "logs": "no place in the format",
+                **no_place("metrics", "metadata", "logs"),
             },
             config=SamplesConfig,
             encode=encode_samples,

@@ -5,7 +5,7 @@
 
 from typing import Final
 
-from art_otel.exporting import Exporter, Format, JsonLines
+from art_otel.exporting import Exporter, Format, JsonLines, no_place
 from art_otel_skyrl.read import generator_output, read_rollouts
 from art_otel_skyrl.rollouts import SkyRLRolloutsConfig, encode_rollouts
 
@@ -23,9 +23,7 @@ EXPORTER: Final = Exporter(
             not_carried={
                 "input_messages": "SkyRL trains on tokens alone",
                 "tools": "SkyRL trains on tokens alone",
-                "metrics": "no place in the format",
-                "metadata": "no place in the format",
-                "logs": "no place in the format",
+                **no_place("metrics", "metadata", "logs"),
                 "routed_experts": "SkyRL can replay them, but this format does not write them",
             },
             config=SkyRLRolloutsConfig,

@@ -6,8 +6,8 @@ environments.
 
 from typing import Final
 
-from art_otel.exporting import Exporter, Format, JsonLines
-from art_otel_tinker.datums import DatumsConfig, encode_datums, read_datums
+from art_otel.exporting import Exporter, Format, JsonLines, no_place
+from art_otel_tinker.datums import encode_datums, read_datums
 from art_otel_tinker.rollouts import IterationFolders, TinkerRolloutsConfig, encode_rollouts
 
 __all__ = ["EXPORTER", "read_datums"]
@@ -25,11 +25,8 @@ EXPORTER: Final = Exporter(
                 "input_messages": "tinker trains on tokens alone",
                 "tools": "tinker trains on tokens alone",
                 "rewards": "the advantages are made of them; a line has only the reward of the last trained completion",
-                "metrics": "no place in the format",
-                "metadata": "no place in the format",
-                "logs": "no place in the format",
+                **no_place("metrics", "metadata", "logs"),
             },
-            config=DatumsConfig,
             encode=encode_datums,
             sink=lambda _: JsonLines(),
             advantage="centered",
@@ -41,9 +38,7 @@ EXPORTER: Final = Exporter(
             needs="nothing; the trace of a step has what is known of its call",
             not_carried={
                 "incomplete_reasons": "no place in the format; by default, only complete trajectories are exported",
-                "parent_rollout_id": "no place in the format",
-                "started_at": "no place in the format",
-                "ended_at": "no place in the format",
+                **no_place("parent_rollout_id", "started_at", "ended_at"),
                 "usage": "no place in the format; ob_len and ac_len are the numbers of token ids",
                 "final observation": "what follows the last completion is not recorded; final_ob_len is null",
             },

@@ -10,14 +10,13 @@ Source: `tinker_cookbook.rl.data_processing` and `supervised.common` of tinker-c
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
-from art_otel.exporting import ExportStats, JsonObject, TokenSequence, scored
+from art_otel.exporting import ExportStats, JsonObject, NoOptions, TokenSequence, scored
 
 NOTHING_LEFT: Final = "sequences that train nothing"
 FIRST: Final = "first tokens of sequences, not trained because no token stands before them"
@@ -26,12 +25,7 @@ _INPUTS: Final = ("target_tokens", "logprobs", "advantages", "mask")
 """The fields of a record that become inputs of tinker's loss."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DatumsConfig:
-    """Options of `datums`: there are none."""
-
-
-def encode_datums(items: Iterator[TokenSequence], _: DatumsConfig, stats: ExportStats) -> Iterator[JsonObject]:
+def encode_datums(items: Iterator[TokenSequence], _: NoOptions, stats: ExportStats) -> Iterator[JsonObject]:
     """Yield a record for each sequence that still trains something after tinker's shift."""
     for sequence in items:
         trained = scored(sequence, stats)

@@ -11,10 +11,10 @@ from msgspec import structs
 
 from art_otel import batches
 from art_otel.calls import TokenIds
-from art_otel.exporting import NO_LOGPROBS, ExportStats, export
+from art_otel.exporting import NO_LOGPROBS, ExportStats, NoOptions, export
 from art_otel.testing import trajectories
 from art_otel.trajectories import token_histories
-from art_otel_tinker.datums import FIRST, NOTHING_LEFT, DatumsConfig, encode_datums
+from art_otel_tinker.datums import FIRST, NOTHING_LEFT, encode_datums
 from tests.data.rollouts import agent_rollouts
 from tests.data.token_rollouts import trainable
 from tests.exporting.golden import check_golden
@@ -29,7 +29,7 @@ def encoded(*rollouts, advantage="centered") -> tuple[list[dict], ExportStats]:
     source = batches(
         rollouts, advantage=advantage, allow_incomplete=True, status=("ok", "error"), images="placeholders"
     )
-    return list(encode_datums(source.sequences(), DatumsConfig(), stats)), stats
+    return list(encode_datums(source.sequences(), NoOptions(), stats)), stats
 
 
 def history_of(record: dict) -> list[int]:

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from art_otel.exporting import Exporter, Folder, Format
+from art_otel.exporting import Exporter, Folder, Format, no_place
 from art_otel_trinity.database import DatabaseConfig, DatabaseFile
 from art_otel_trinity.experiences import ExperiencesConfig, encode_experiences
 from art_otel_trinity.payloads import encode_payloads
@@ -10,12 +10,9 @@ from art_otel_trinity.payloads import encode_payloads
 _NEEDS: Final = "token ids and logprobs; a reward, unless no advantages are asked for"
 _NOT_CARRIED: Final = {
     "rewards": "an experience has one reward, and token_level_reward with the option token_rewards",
-    "logs": "no place in the format",
-    "parent_rollout_id": "no place in the format",
-    "started_at": "no place in the format",
+    **no_place("logs", "parent_rollout_id", "started_at"),
     "ended_at": "as started_at",
-    "usage": "no place in the format",
-    "parameters": "no place in the format",
+    **no_place("usage", "parameters"),
     "policy version of each call": "an experience has that of the first call it trains",
 }
 

@@ -2,21 +2,19 @@
 
 from typing import Final
 
-from art_otel.exporting import Exporter, Format
+from art_otel.exporting import Exporter, Format, no_place
 from art_otel_trl.conversations import DPO, ChatConfig, DpoConfig, chat_file, encode_chat, encode_dpo
-from art_otel_trl.tokens import GRPO, SFT, GrpoConfig, TrlSftConfig, encode_grpo, encode_sft
+from art_otel_trl.tokens import GRPO, SFT, encode_grpo, encode_sft
 
 _NEVER: Final = {
     "rewards": "TRL takes one number a row, or none",
-    "metrics": "no place in the format",
-    "metadata": "no place in the format",
-    "logs": "no place in the format",
+    **no_place("metrics", "metadata", "logs"),
 }
 _TOKENS: Final = _NEVER | {"tools": "the ids hold what the policy saw of them"}
 _CHAT: Final = _NEVER | {
     "token_ids": "TRL tokenizes the messages itself",
     "logprobs": "as token_ids",
-    "policy_version": "no place in the format",
+    **no_place("policy_version"),
 }
 
 EXPORTER: Final = Exporter(
@@ -29,7 +27,6 @@ EXPORTER: Final = Exporter(
             input="sequences",
             needs="token ids",
             not_carried=_TOKENS | {"logprobs": "SFT takes none"},
-            config=TrlSftConfig,
             encode=encode_sft,
             sink=lambda _: SFT,
             imitates=True,
@@ -60,7 +57,6 @@ EXPORTER: Final = Exporter(
             input="sequences",
             needs="token ids and prompts of one token or more; logprobs and rewards where there are any",
             not_carried=_TOKENS,
-            config=GrpoConfig,
             encode=encode_grpo,
             sink=lambda _: GRPO,
         ),

@@ -17,9 +17,8 @@ row with no token under the mask and no reward, which TRL leaves out of its base
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false
 
-import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -29,11 +28,9 @@ import pyarrow.parquet as pq
 import art_otel
 from art_otel import Trajectory
 from art_otel.errors import UsageError
-from art_otel.exporting import Row, group_name
+from art_otel.exporting import Row, count_skipped, group_name, named
 from art_otel.trajectories import GroupKey
 from art_otel_trl.tokens import NO_PROMPT, grpo_row
-
-logger = logging.getLogger(__name__)
 
 FIELDS: Final = ("prompt_ids", "completion_ids", "env_mask", "logprobs", "reward", "rollout_id")
 """What a `rollout_func` returns of each row."""
@@ -155,17 +152,12 @@ class LiveRollouts:
         selected = art_otel.batches([trajectory], advantage=None, allow_incomplete=self._allow_incomplete)
         candidates = [grpo_row(sequence) for sequence in selected.sequences()]
         rows = [row for row in candidates if row is not None]
-        self._count("trajectories: ", selected.report.trajectories_skipped)
-        self._count("completions: ", selected.report.completions_skipped)
         left_out = 0 if takes_further else max(len(rows) - 1, 0)
-        self._count("histories: ", {NO_PROMPT: len(candidates) - len(rows), OTHER_HISTORY: left_out})
+        skipped = named("trajectories", selected.report.trajectories_skipped)
+        skipped += named("completions", selected.report.completions_skipped)
+        skipped += named("histories", {NO_PROMPT: len(candidates) - len(rows), OTHER_HISTORY: left_out})
+        count_skipped(self.skipped, skipped, "art-otel: rollout_func skips %s; LiveRollouts.skipped counts them")
         return sorted(rows, key=lambda row: sum(row["env_mask"]), reverse=True)
-
-    def _count(self, what: str, counts: Mapping[str, int]) -> None:
-        for reason, count in counts.items():
-            if count and what + reason not in self.skipped:
-                logger.warning("art-otel: rollout_func skips %s%s; LiveRollouts.skipped counts them", what, reason)
-            self.skipped += Counter({what + reason: count})
 
 
 def _empty_row(trajectory: Trajectory, trainer: Any) -> Row:  # noqa: ANN401 # TRL's

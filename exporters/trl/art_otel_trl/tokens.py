@@ -12,13 +12,12 @@ Sources: `SFTTrainer` on a dataset with `input_ids` and `labels`; `rollout_func`
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 
-from art_otel.exporting import ExportStats, ParquetFile, Row, TokenSequence
+from art_otel.exporting import ExportStats, NoOptions, ParquetFile, Row, TokenSequence
 
 NOT_TRAINED: Final = -100
 """The label of a token that is not trained."""
@@ -29,17 +28,7 @@ FIRST: Final = "the first token is sampled, and no causal model is trained on it
 END_CUT: Final = "tokens behind the last trained completion cut"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TrlSftConfig:
-    """`sft` has no options."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GrpoConfig:
-    """`grpo` has no options."""
-
-
-def encode_sft(items: Iterator[TokenSequence], _config: TrlSftConfig, stats: ExportStats) -> Iterator[Row]:
+def encode_sft(items: Iterator[TokenSequence], _config: NoOptions, stats: ExportStats) -> Iterator[Row]:
     """Yield a row for each sequence: `input_ids`, and `labels`, which are -100 for what is not trained."""
     for sequence in items:
         if not sequence.loss_mask[1:].any():
@@ -54,7 +43,7 @@ def encode_sft(items: Iterator[TokenSequence], _config: TrlSftConfig, stats: Exp
         }
 
 
-def encode_grpo(items: Iterator[TokenSequence], _config: GrpoConfig, stats: ExportStats) -> Iterator[Row]:
+def encode_grpo(items: Iterator[TokenSequence], _config: NoOptions, stats: ExportStats) -> Iterator[Row]:
     """Yield a row for each sequence that has a prompt, with the fields that a `rollout_func` returns."""
     for sequence in items:
         row = grpo_row(sequence)

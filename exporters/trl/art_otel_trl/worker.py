@@ -11,7 +11,6 @@ Source: `RolloutWorkerProtocol`, `RolloutQueueDataset` and `RolloutSample` of tr
 """
 
 import asyncio
-import logging
 import queue
 import threading
 import time
@@ -27,9 +26,7 @@ from numpy.typing import NDArray
 import art_otel
 from art_otel import Trajectory, TrajectoryGroup
 from art_otel.errors import UsageError
-from art_otel.exporting import Advantage, AdvantageName, ExportStats, scored
-
-logger = logging.getLogger(__name__)
+from art_otel.exporting import Advantage, AdvantageName, ExportStats, count_skipped, named, scored
 
 PlayGroup: TypeAlias = Callable[[Any], Awaitable[Sequence[Trajectory]]]
 """A prompt -> the rollouts that are compared, as `art_otel.gather_trajectories` gives them."""
@@ -169,11 +166,6 @@ class RolloutWorker:
                 metrics={} if kept.reward is None else {"reward": kept.reward},
                 enqueued_at=time.time(),
             )
-        self._count("trajectories: ", batches.report.trajectories_skipped)
-        self._count("completions: ", batches.report.completions_skipped | stats.skipped)
-
-    def _count(self, what: str, counts: Mapping[str, int]) -> None:
-        for reason, number in counts.items():
-            if number and what + reason not in self.skipped:
-                logger.warning("art-otel: AsyncGRPOTrainer gets no %s%s; skipped counts them", what, reason)
-            self.skipped += Counter({what + reason: number})
+        skipped = named("trajectories", batches.report.trajectories_skipped)
+        skipped += named("completions", batches.report.completions_skipped | stats.skipped)
+        count_skipped(self.skipped, skipped, "art-otel: AsyncGRPOTrainer gets no %s; skipped counts them")

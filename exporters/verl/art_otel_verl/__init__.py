@@ -2,20 +2,16 @@
 
 from typing import Final
 
-from art_otel.exporting import Exporter, Format
-from art_otel_verl.conversations import PROMPTS, SFT, PromptsConfig, VerlSftConfig, encode_prompts, encode_sft
+from art_otel.exporting import Exporter, Format, no_place
+from art_otel_verl.conversations import PROMPTS, SFT, PromptsConfig, encode_prompts, encode_sft
 from art_otel_verl.rollouts import ROLLOUTS, VerlRolloutsConfig, encode_rollouts
 
-_NEVER: Final = {
-    "metrics": "no place in the format",
-    "metadata": "no place in the format",
-    "logs": "no place in the format",
-}
+_NEVER: Final = no_place("metrics", "metadata", "logs")
 _CHAT: Final = _NEVER | {
-    "rewards": "no place in the format",
+    **no_place("rewards"),
     "token_ids": "verl tokenizes the messages itself",
     "logprobs": "as token_ids",
-    "policy_version": "no place in the format",
+    **no_place("policy_version"),
 }
 
 EXPORTER: Final = Exporter(
@@ -28,7 +24,6 @@ EXPORTER: Final = Exporter(
             input="conversations",
             needs="recorded messages",
             not_carried=_CHAT,
-            config=VerlSftConfig,
             encode=encode_sft,
             sink=lambda _: SFT,
         ),

@@ -15,7 +15,6 @@ Needs verl, which art-otel-verl itself does not depend on. Source: `AgentLoopBas
 # pyright: reportMissingImports=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportUnknownArgumentType=false, reportUntypedBaseClass=false
 
-import logging
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Awaitable, Mapping
@@ -25,14 +24,12 @@ import numpy as np
 
 import art_otel
 from art_otel import Trajectory
-from art_otel.exporting import TokenSequence
+from art_otel.exporting import TokenSequence, count_skipped, named
 
 try:
     from verl.experimental.agent_loop import AgentLoopBase, AgentLoopOutput
 except ImportError as missing:
     raise ImportError("art_otel_verl.agent_loop needs verl: install it as verl's documentation says") from missing
-
-logger = logging.getLogger(__name__)
 
 NO_PROMPT: Final = "histories: no prompt tokens before the first trained completion"
 LONG_PROMPT: Final = "histories: the prompt is longer than rollout.prompt_length"
@@ -82,11 +79,8 @@ class RolloutAgentLoop(AgentLoopBase):
                 outputs.append(self._output(sequence, trajectory, step, with_logprobs=with_logprobs))
             else:
                 self._count({problem: 1})
-        for what, counts in (
-            ("trajectories", selected.report.trajectories_skipped),
-            ("completions", selected.report.completions_skipped),
-        ):
-            self._count({f"{what}: {reason}": count for reason, count in counts.items()})
+        self._count(named("trajectories", selected.report.trajectories_skipped))
+        self._count(named("completions", selected.report.completions_skipped))
         return outputs
 
     def _problem(self, sequence: TokenSequence, *, with_logprobs: bool) -> str | None:
@@ -126,10 +120,8 @@ class RolloutAgentLoop(AgentLoopBase):
         )
 
     def _count(self, counts: Mapping[str, int]) -> None:
-        for reason, count in counts.items():
-            if count and reason not in self.skipped:
-                logger.warning("art-otel: verl's agent loop skips %s; RolloutAgentLoop.skipped counts them", reason)
-            self.skipped.update({reason: count} if count else {})
+        warning = "art-otel: verl's agent loop skips %s; RolloutAgentLoop.skipped counts them"
+        count_skipped(self.skipped, counts, warning)
 
 
 def _seconds(trajectory: Trajectory) -> dict[str, float]:

@@ -24,6 +24,7 @@ from art_otel.exporting import (
     ExportStats,
     FormatError,
     MessageExample,
+    NoOptions,
     ParquetFile,
     Row,
     ScoredTrajectory,
@@ -39,11 +40,6 @@ SAME_GROUP: Final = "the prompt of its group is there already"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class VerlSftConfig:
-    """`sft` has no options."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class PromptsConfig:
     """Options of `prompts`."""
 
@@ -55,7 +51,7 @@ class PromptsConfig:
     )
 
 
-def encode_sft(items: Iterator[MessageExample], _config: VerlSftConfig, stats: ExportStats) -> Iterator[Row]:
+def encode_sft(items: Iterator[MessageExample], _config: NoOptions, stats: ExportStats) -> Iterator[Row]:
     """Yield a row for each example: `messages`, each with `train` (null if it is not the assistant's), and `tools`."""
     return encode_each(items, lambda example: _sft(example, stats), stats)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from art_otel.calls import Message, ToolCall
 from art_otel.data.sft import message_batches
-from art_otel.exporting import NO_ASSISTANT, ExportStats, ScoredTrajectory, export
+from art_otel.exporting import NO_ASSISTANT, ExportStats, NoOptions, ScoredTrajectory, export
 from art_otel.exporting.encoding import MORE_THAN_TEXT, REFUSAL
 from art_otel.testing import trajectories
 from art_otel_verl.conversations import (
@@ -20,7 +20,6 @@ from art_otel_verl.conversations import (
     SAME_GROUP,
     TOOL_CALLS,
     PromptsConfig,
-    VerlSftConfig,
     encode_prompts,
     encode_sft,
     template_message,
@@ -38,7 +37,7 @@ any_rollouts = st.lists(trajectories(), max_size=3) | agent_rollouts()
 def sft(*rollouts) -> tuple[list[dict], ExportStats]:
     stats = ExportStats()
     examples = message_batches(rollouts, **EVERY).examples()
-    return list(encode_sft(examples, VerlSftConfig(), stats)), stats
+    return list(encode_sft(examples, NoOptions(), stats)), stats
 
 
 def prompts(*rollouts, **config) -> tuple[list[dict], ExportStats]:
