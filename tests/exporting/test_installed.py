@@ -14,10 +14,10 @@ from art_otel.store import read_trajectories, write_trajectories
 from art_otel.testing import trajectories
 from tests.data.rollouts import agent_rollouts
 from tests.examples import examples
+from tests.exporting.exported import EVERY
 from tests.exporting.samples import samples
 
 ROOT = Path(__file__).parent.parent.parent
-EVERYTHING = {"allow_incomplete": True, "status": ("ok", "error", "cancelled", "unfinished")}
 INSTALLED = installed_exporters()
 FORMATS = [
     (found.exporter, file_format) for found in INSTALLED if found.exporter for file_format in found.exporter.formats
@@ -68,7 +68,7 @@ def test_the_readme_names_the_kind_and_what_is_not_carried(exporter: Exporter, f
 
 
 def check(sources, exporter: Exporter, file_format: Format, out: Path) -> None:
-    report = export(sources, exporter, out, format=file_format.name, **EVERYTHING)
+    report = export(sources, exporter, out, format=file_format.name, **EVERY)
     assert report.trajectories == report.trajectories_used + sum(report.trajectories_skipped.values())
     assert min(report.trajectories_used, report.records, *report.trajectories_skipped.values(), 0) == 0
     if file_format.input in ("sequences", "conversations"):

@@ -1,7 +1,6 @@
 """Trajectory lines: histories, choices and groups, and a reason for all that ART has no place for."""
 
 import json
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -9,30 +8,21 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from art_otel.calls import Logprobs, TokenIds, ToolCall
-from art_otel.exporting import ExportStats, TurnReward, export
-from art_otel.exporting.exporter import ScoredTrajectory
+from art_otel.exporting import ExportStats, export
 from art_otel.testing import trajectories
 from art_otel.trajectories import PolicyVersions, histories
 from art_otel_art import EXPORTER
 from art_otel_art.groups import ArtTrajectoriesConfig, encode_trajectories
 from tests.data.rollouts import agent_rollouts, assistant, call, rollout, user
-from tests.exporting.golden import check_golden
+from tests.exporting.exported import encoded as encoded_by
+from tests.exporting.exported import rewarded
 from tests.exporting.samples import LOOK_UP, conversation, failed, samples, without_ids
-
-TESTDATA = Path(__file__).parent.parent / "testdata"
 
 
 def encoded(*rollouts, rewards=None, **config) -> tuple[list[dict], ExportStats]:
     """The groups; each turn is worth what `rewards` says, or the final reward."""
-    stats = ExportStats()
-    items = (
-        ScoredTrajectory(
-            trajectory=one,
-            turn_rewards=tuple(map(TurnReward, rewards)) if rewards else (TurnReward(one.reward),) * len(one.turns),
-        )
-        for one in rollouts
-    )
-    groups = encode_trajectories(items, ArtTrajectoriesConfig(**config), stats)
+    items = rewarded(rollouts, rewards or ())
+    groups, stats = encoded_by(encode_trajectories, items, ArtTrajectoriesConfig(**config))
     return [json.loads(json.dumps(group, default=lambda raw: json.loads(bytes(raw)))) for group in groups], stats
 
 
@@ -45,10 +35,6 @@ def only(*rollouts, **options) -> tuple[dict, ExportStats]:
 def choices_of(trajectory: dict) -> list[dict]:
     items = [trajectory, *trajectory["additional_histories"]]
     return [one for history in items for one in history["messages_and_choices"] if "finish_reason" in one]
-
-
-def test_the_golden_file(tmp_path):
-    check_golden(TESTDATA / "trajectories.jsonl", samples(), "art", "trajectories", tmp_path)
 
 
 @given(st.lists(trajectories(), max_size=3) | agent_rollouts())

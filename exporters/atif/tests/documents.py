@@ -2,17 +2,15 @@
 
 import json
 
-from art_otel.exporting import ExportStats, ScoredTrajectory, TurnReward
+from art_otel.exporting import ExportStats
 from art_otel.trajectories import Trajectory
 from art_otel_atif.documents import AtifTrajectoriesConfig, encode_trajectories
+from tests.exporting.exported import encoded as encoded_by
+from tests.exporting.exported import rewarded
 
 
 def encoded(*rollouts: Trajectory, **config) -> tuple[dict[str, bytes], ExportStats]:
-    stats = ExportStats()
-    items = (
-        ScoredTrajectory(trajectory=one, turn_rewards=(TurnReward(one.reward),) * len(one.turns)) for one in rollouts
-    )
-    records = list(encode_trajectories(items, AtifTrajectoriesConfig(**config), stats))
+    records, stats = encoded_by(encode_trajectories, rewarded(rollouts), AtifTrajectoriesConfig(**config))
     files = dict(records)
     assert len(files) == len(records)
     return files, stats

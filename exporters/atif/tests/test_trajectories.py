@@ -18,13 +18,13 @@ from art_otel.trajectories import Trajectory, Turn
 from exporters.atif.tests.documents import encoded, histories_of, is_trained, one_document
 from tests.data.rollouts import agent_rollouts, answer, assistant, call, chat, looking, rollout, user
 from tests.exporting import samples
+from tests.exporting.exported import EVERY
 
 TESTDATA = Path(__file__).parent.parent / "testdata"
-EVERYTHING = {"allow_incomplete": True, "status": ("ok", "error", "cancelled", "unfinished")}
 
 
 def test_the_golden_documents(tmp_path):
-    export(samples.samples(), "atif", tmp_path, **EVERYTHING)
+    export(samples.samples(), "atif", tmp_path, **EVERY)
     # Of the samples these two have all that a document can have.
     for name in ("r-good.json", "r-branching.json"):
         if os.environ.get("ART_OTEL_GOLDEN"):
@@ -265,7 +265,7 @@ def test_what_only_the_process_of_a_rollout_knows_is_not_written():
 
 def test_the_export_is_a_folder_with_a_report(tmp_path):
     nothing = rollout([call(0, [user("q")], error="boom")], "r-nothing")
-    report = export([*samples.samples(), nothing], "atif", tmp_path, **EVERYTHING)
+    report = export([*samples.samples(), nothing], "atif", tmp_path, **EVERY)
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "_export.json",
         *sorted(map(name_of, report.files)),

@@ -3,8 +3,7 @@
 import json
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from functools import partial
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,11 +11,11 @@ from msgspec import structs
 
 import art_otel
 from art_otel.calls import Message, TokenIds
-from art_otel.exporting import NO_LOGPROBS, export
+from art_otel.exporting import NO_LOGPROBS
 from art_otel.testing import trajectories
 from art_otel_nemogym.rollouts import APART, FURTHER, NO_CALL_ID, NO_MESSAGES, NO_REWARD, NOTHING_LEFT
 from tests.data.rollouts import agent_rollouts
-from tests.exporting.golden import check_golden
+from tests.exporting.exported import EVERY, read_back
 from tests.exporting.samples import (
     QUESTION,
     SYSTEM,
@@ -29,28 +28,17 @@ from tests.exporting.samples import (
     prompt_ids,
     rollout,
     said,
-    samples,
     without_logprobs,
 )
 
-TESTDATA = Path(__file__).parent.parent / "testdata"
 SPELLED = '{"city": "Zürich"}'  # as a client sends back what it parsed
-EVERY = {"allow_incomplete": True, "status": ("ok", "error", "cancelled", "unfinished")}
 
 
-def records_of(rollouts, **told) -> tuple[list[dict], dict]:
-    """The records as they are read back, and the report."""
-    with TemporaryDirectory() as folder:
-        report = export(rollouts, "nemogym", Path(folder) / "r.jsonl", options=told, **EVERY)
-        return [json.loads(line) for line in (Path(folder) / "r.jsonl").read_text().splitlines()], report
+records_of = partial(read_back, "nemogym")
 
 
 def trained_items(record: dict) -> list[dict]:
     return [item for item in record["response"]["output"] if "generation_token_ids" in item]
-
-
-def test_the_golden_file(tmp_path):
-    check_golden(TESTDATA / "rollouts.jsonl", samples(), "nemogym", "rollouts", tmp_path)
 
 
 @settings(deadline=None)

@@ -1,7 +1,5 @@
 """Preference lines: one answer a side, the better one preferred."""
 
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 
@@ -10,27 +8,19 @@ from art_otel.data.preferences import preference_batches
 from art_otel.exporting import ExportStats
 from art_otel_openai.fine_tuning import PreferenceConfig, encode_preferences
 from tests.data.rollouts import agent_rollouts, assistant, call, chat, rollout, said, user
-from tests.exporting.golden import check_golden
+from tests.exporting.exported import encoded as encoded_by
 from tests.exporting.openai_types import check_messages
-from tests.exporting.samples import samples
-
-TESTDATA = Path(__file__).parent.parent / "testdata"
 
 
 def encoded(*rollouts, **config) -> tuple[list[dict], ExportStats]:
-    stats = ExportStats()
     pairs = preference_batches(rollouts, allow_incomplete=True).pairs()
-    return list(encode_preferences(pairs, PreferenceConfig(**config), stats)), stats
+    return encoded_by(encode_preferences, pairs, PreferenceConfig(**config))
 
 
 def two_turns(rollout_id: str, reward: float, *answers: str):
     first, second = answers
     calls = chat(user("q"), assistant(first), user("and?"), assistant(second))
     return rollout(calls, rollout_id, group_id="g", reward=reward)
-
-
-def test_the_golden_file(tmp_path):
-    check_golden(TESTDATA / "preference.jsonl", samples(), "openai", "preference", tmp_path)
 
 
 @given(agent_rollouts())

@@ -2,7 +2,6 @@
 
 import json
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -15,18 +14,16 @@ from art_otel.testing import trajectories
 from art_otel_openai import EXPORTER
 from art_otel_openai.fine_tuning import OpenAISftConfig, encode_sft
 from tests.data.rollouts import agent_rollouts, answer, assistant, call, chat, looking, rollout, user
-from tests.exporting.golden import check_golden
+from tests.exporting.exported import encoded as encoded_by
 from tests.exporting.openai_types import check_messages, check_tools
-from tests.exporting.samples import group, samples
+from tests.exporting.samples import group
 
-TESTDATA = Path(__file__).parent.parent / "testdata"
 LOOK = {"type": "function", "function": {"name": "look"}}
 
 
 def encoded(*rollouts, **config) -> tuple[list[dict], ExportStats]:
-    stats = ExportStats()
     examples = message_batches(rollouts, allow_incomplete=True, status=("ok", "error")).examples()
-    return list(encode_sft(examples, OpenAISftConfig(**config), stats)), stats
+    return encoded_by(encode_sft, examples, OpenAISftConfig(**config))
 
 
 def check_line(line: dict) -> None:
@@ -38,10 +35,6 @@ def check_line(line: dict) -> None:
     assert line["messages"][-1]["role"] == "assistant"
     assert 1 in [one.get("weight") for one in line["messages"]]
     assert line.keys() <= {"messages", "tools", "parallel_tool_calls"}
-
-
-def test_the_golden_file(tmp_path):
-    check_golden(TESTDATA / "sft.jsonl", samples(), "openai", "sft", tmp_path)
 
 
 @given(st.lists(trajectories(), max_size=3) | agent_rollouts())

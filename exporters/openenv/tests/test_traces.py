@@ -1,11 +1,9 @@
 """Traces: a turn for each trained completion, and a reason for all that is left out."""
 
-import json
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from math import inf
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import given, settings
@@ -14,26 +12,14 @@ from msgspec import structs
 
 import art_otel
 from art_otel.calls import Logprobs, TokenIds
-from art_otel.exporting import NO_LOGPROBS, export
+from art_otel.exporting import NO_LOGPROBS
 from art_otel.testing import trajectories
 from art_otel_openenv.traces import IMPOSSIBLE, NO_PROMPT
 from tests.data.rollouts import agent_rollouts
-from tests.exporting.golden import check_golden
-from tests.exporting.samples import QUESTION, SYSTEM, asked, branching, rollout, said, samples, without_logprobs
+from tests.exporting.exported import EVERY, read_back
+from tests.exporting.samples import QUESTION, SYSTEM, asked, branching, rollout, said, without_logprobs
 
-TESTDATA = Path(__file__).parent.parent / "testdata"
-EVERY = {"allow_incomplete": True, "status": ("ok", "error", "cancelled", "unfinished")}
-
-
-def traces_of(rollouts) -> tuple[list[dict], dict]:
-    """The traces as they are read back, and the report."""
-    with TemporaryDirectory() as folder:
-        report = export(rollouts, "openenv", Path(folder) / "t.jsonl", **EVERY)
-        return [json.loads(line) for line in (Path(folder) / "t.jsonl").read_text().splitlines()], report
-
-
-def test_the_golden_file(tmp_path):
-    check_golden(TESTDATA / "traces.jsonl", samples(), "openenv", "traces", tmp_path)
+traces_of = partial(read_back, "openenv")
 
 
 @settings(deadline=None)

@@ -11,16 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from art_otel import batches
 from art_otel.calls import RoutedExperts, TokenIds
 from art_otel.errors import UsageError
-from art_otel.exporting import NO_LOGPROBS, ExportStats, ScoredTrajectory, export
+from art_otel.exporting import NO_LOGPROBS, ExportStats, export
 from art_otel.testing import trajectories
 from art_otel_primerl import read_samples
 from art_otel_primerl.samples import NOTHING_LEFT, RESERVED, SOME_EXPERTS, TEMPERATURE, SamplesConfig, encode_samples
 from tests.data.rollouts import agent_rollouts
 from tests.data.token_rollouts import stored
-from tests.exporting.golden import check_golden
+from tests.exporting.exported import encoded as encoded_by
+from tests.exporting.exported import scored
 from tests.exporting.samples import (
     QUESTION,
     SYSTEM,
@@ -32,24 +32,16 @@ from tests.exporting.samples import (
     looking,
     rollout,
     said,
-    samples,
     without_logprobs,
 )
 
-TESTDATA = Path(__file__).parent.parent / "testdata"
 READER = Path(__file__).parent.parent / "art_otel_primerl" / "read.py"
 STREAMS = ("token_ids", "mask", "logprobs", "temperatures")
 
 
 def encoded(*rollouts, advantage="centered", **options) -> tuple[list[dict], ExportStats]:
-    stats = ExportStats()
-    source = batches(rollouts, advantage=advantage, allow_incomplete=True, status=("ok", "error"))
-    items = (ScoredTrajectory(trajectory=one, turn_rewards=rewards) for one, rewards in source.trajectories())
-    return list(encode_samples(items, SamplesConfig(**options), stats)), stats
-
-
-def test_the_golden_file(tmp_path):
-    check_golden(TESTDATA / "samples.jsonl", samples(), "primerl", "samples", tmp_path)
+    items = scored(rollouts, advantage=advantage, allow_incomplete=True, status=("ok", "error"))
+    return encoded_by(encode_samples, items, SamplesConfig(**options))
 
 
 @pytest.mark.long

@@ -5,8 +5,8 @@ import subprocess
 import sys
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import given, settings
@@ -24,7 +24,7 @@ from art_otel_skyrl import generator_output, read_rollouts
 from art_otel_skyrl.rollouts import END_CUT, NO_PROMPT, NO_REWARD
 from tests.data.token_rollouts import rollouts as token_rollouts
 from tests.data.token_rollouts import talk
-from tests.exporting.golden import check_golden
+from tests.exporting.exported import EVERY, read_back
 from tests.exporting.samples import (
     QUESTION,
     SYSTEM,
@@ -34,26 +34,14 @@ from tests.exporting.samples import (
     group,
     rollout,
     said,
-    samples,
     without_logprobs,
 )
 from tests.trajectories.calls import trajectory_of
 
-TESTDATA = Path(__file__).parent.parent / "testdata"
 READER = Path(__file__).parent.parent / "art_otel_skyrl" / "read.py"
-EVERY = {"allow_incomplete": True, "status": ("ok", "error", "cancelled", "unfinished")}
 
 
-def records_of(rollouts, **told) -> tuple[list[dict], dict]:
-    """The records as they are read back, and the report."""
-    choice = {**EVERY, **told.pop("choice", {})}
-    with TemporaryDirectory() as folder:
-        report = export(rollouts, "skyrl", Path(folder) / "r.jsonl", options=told, **choice)
-        return [json.loads(line) for line in (Path(folder) / "r.jsonl").read_text().splitlines()], report
-
-
-def test_the_golden_file(tmp_path):
-    check_golden(TESTDATA / "rollouts.jsonl", samples(), "skyrl", "rollouts", tmp_path)
+records_of = partial(read_back, "skyrl")
 
 
 @pytest.mark.long

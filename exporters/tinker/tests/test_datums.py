@@ -2,7 +2,6 @@
 
 import json
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 from hypothesis import given
@@ -11,33 +10,27 @@ from msgspec import structs
 
 from art_otel import batches
 from art_otel.calls import TokenIds
-from art_otel.exporting import NO_LOGPROBS, ExportStats, NoOptions, export
+from art_otel.exporting import NO_LOGPROBS, ExportStats, export
 from art_otel.testing import trajectories
 from art_otel.trajectories import token_histories
 from art_otel_tinker.datums import FIRST, NOTHING_LEFT, encode_datums
 from tests.data.rollouts import agent_rollouts
 from tests.data.token_rollouts import trainable
-from tests.exporting.golden import check_golden
-from tests.exporting.samples import asked, branching, group, rollout, said, samples, without_logprobs
+from tests.exporting.exported import encoded as encoded_by
+from tests.exporting.samples import asked, branching, group, rollout, said, without_logprobs
 
-TESTDATA = Path(__file__).parent.parent / "testdata"
 ARRAYS = ("model_input", "target_tokens", "logprobs", "mask")
 
 
 def encoded(*rollouts, advantage="centered") -> tuple[list[dict], ExportStats]:
-    stats = ExportStats()
     source = batches(
         rollouts, advantage=advantage, allow_incomplete=True, status=("ok", "error"), images="placeholders"
     )
-    return list(encode_datums(source.sequences(), NoOptions(), stats)), stats
+    return encoded_by(encode_datums, source.sequences())
 
 
 def history_of(record: dict) -> list[int]:
     return [record["model_input"][0], *record["target_tokens"]]
-
-
-def test_the_golden_file(tmp_path):
-    check_golden(TESTDATA / "datums.jsonl", samples(), "tinker", "datums", tmp_path)
 
 
 @given(st.lists(trajectories(), max_size=3) | agent_rollouts())

@@ -11,11 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from art_otel.exporting import NULL_REWARD, ExportStats, ScoredTrajectory, export
+from art_otel.exporting import NULL_REWARD, ExportStats, export
 from art_otel.testing import trajectories
 from art_otel.trajectories import TOKEN_ROOT, PolicyVersions, Reward, rollout_traces
 from art_otel_tinker.rollouts import NO_SPLIT, NO_STEP, TinkerRolloutsConfig, call_rewards, encode_rollouts
 from tests.data.rollouts import agent_rollouts
+from tests.exporting.exported import encoded as encoded_by
+from tests.exporting.exported import rewarded
 from tests.exporting.samples import branching, conversation, failed, group, samples, without_ids
 from tests.trajectories.calls import with_sampled
 
@@ -26,11 +28,8 @@ TRACE = {"prompt", "policy_response", "reward_data", "env_state", "extra"}
 
 
 def encoded(*rollouts, **config) -> tuple[list[tuple[str, dict]], ExportStats]:
-    stats = ExportStats()
-    items = (ScoredTrajectory(trajectory=one, turn_rewards=()) for one in rollouts)
-    return [
-        (path, json.loads(line)) for path, line in encode_rollouts(items, TinkerRolloutsConfig(**config), stats)
-    ], stats
+    records, stats = encoded_by(encode_rollouts, rewarded(rollouts), TinkerRolloutsConfig(**config))
+    return [(path, json.loads(line)) for path, line in records], stats
 
 
 def record_of(trajectory) -> dict:

@@ -2,7 +2,6 @@
 
 import json
 from collections import Counter
-from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -26,38 +25,23 @@ from art_otel_trl.conversations import (
     encode_dpo,
 )
 from tests.data.rollouts import agent_rollouts, answer, assistant, call, chat, looking, rollout, user
-from tests.exporting.golden import check_golden
-from tests.exporting.samples import samples
+from tests.exporting.exported import EVERY, encoded
 
-TESTDATA = Path(__file__).parent.parent / "testdata"
-EVERY = {"allow_incomplete": True, "status": ("ok", "error", "cancelled", "unfinished")}
 IMAGE = json.dumps([{"type": "image", "url": "https://example.org/a.png"}])
 
 
 def chats(*rollouts, **config) -> tuple[list[dict], ExportStats]:
-    stats = ExportStats()
-    examples = message_batches(rollouts, **EVERY).examples()
-    return list(encode_chat(examples, ChatConfig(**config), stats)), stats
+    return encoded(encode_chat, message_batches(rollouts, **EVERY).examples(), ChatConfig(**config))
 
 
 def pairs(*rollouts, **config) -> tuple[list[dict], ExportStats]:
-    stats = ExportStats()
-    return list(encode_dpo(preference_batches(rollouts, **EVERY).pairs(), DpoConfig(**config), stats)), stats
+    return encoded(encode_dpo, preference_batches(rollouts, **EVERY).pairs(), DpoConfig(**config))
 
 
 def messages_of(row: dict) -> list[dict]:
     if "messages" in row:
         return json.loads(row["messages"])
     return json.loads(row["prompt"]) + json.loads(row["completion"])
-
-
-@pytest.mark.parametrize("file_format", ["chat", "dpo"])
-def test_the_golden_file(tmp_path, file_format):
-    check_golden(TESTDATA / f"{file_format}.parquet", samples(), "trl", file_format, tmp_path)
-
-
-def test_the_golden_file_of_the_other_layout(tmp_path):
-    check_golden(TESTDATA / "messages.parquet", samples(), "trl", "chat", tmp_path, layout="messages")
 
 
 @pytest.mark.long

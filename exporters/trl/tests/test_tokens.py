@@ -2,7 +2,6 @@
 
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 import art_otel
 from art_otel.calls import Choice, InferenceCall, TokenIds
 from art_otel.errors import UsageError
-from art_otel.exporting import NULL_REWARD, ExportStats, NoOptions, export
+from art_otel.exporting import NULL_REWARD, ExportStats, export
 from art_otel.testing import trajectories
 from art_otel_trl.rollouts import NO_GROUP, OTHER_HISTORY, TOO_FEW, LiveRollouts, Replay, recorded_reward
 from art_otel_trl.tokens import (
@@ -26,7 +25,7 @@ from art_otel_trl.tokens import (
     encode_sft,
 )
 from tests.data.rollouts import agent_rollouts
-from tests.exporting.golden import check_golden
+from tests.exporting.exported import EVERY, encoded
 from tests.exporting.samples import (
     QUESTION,
     SYSTEM,
@@ -37,11 +36,8 @@ from tests.exporting.samples import (
     group,
     rollout,
     said,
-    samples,
 )
 
-TESTDATA = Path(__file__).parent.parent / "testdata"
-EVERY = {"allow_incomplete": True, "status": ("ok", "error", "cancelled", "unfinished")}
 any_rollouts = st.lists(trajectories(), max_size=3) | agent_rollouts()
 
 
@@ -50,13 +46,11 @@ def sequences(*rollouts) -> list:
 
 
 def sft(*rollouts) -> tuple[list[dict], ExportStats]:
-    stats = ExportStats()
-    return list(encode_sft(iter(sequences(*rollouts)), NoOptions(), stats)), stats
+    return encoded(encode_sft, sequences(*rollouts))
 
 
 def grpo(*rollouts) -> tuple[list[dict], ExportStats]:
-    stats = ExportStats()
-    return list(encode_grpo(iter(sequences(*rollouts)), NoOptions(), stats)), stats
+    return encoded(encode_grpo, sequences(*rollouts))
 
 
 def with_prompt(prompt: list[int], *, sampled: tuple[int, ...] = (7, 8), **fields):
@@ -72,11 +66,6 @@ def with_prompt(prompt: list[int], *, sampled: tuple[int, ...] = (7, 8), **field
         choices=(choice,),
     )
     return rollout("r", [call], **fields)
-
-
-@pytest.mark.parametrize("file_format", ["sft", "grpo"])
-def test_the_golden_file(tmp_path, file_format):
-    check_golden(TESTDATA / f"{file_format}.parquet", samples(), "trl", file_format, tmp_path)
 
 
 @pytest.mark.long

@@ -2,7 +2,6 @@
 
 import json
 from collections import Counter
-from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 
 from art_otel.calls import Message, ToolCall
 from art_otel.data.sft import message_batches
-from art_otel.exporting import NO_ASSISTANT, ExportStats, NoOptions, ScoredTrajectory, export
+from art_otel.exporting import NO_ASSISTANT, ExportStats, export
 from art_otel.exporting.encoding import MORE_THAN_TEXT, REFUSAL
 from art_otel.testing import trajectories
 from art_otel_verl.conversations import (
@@ -25,30 +24,18 @@ from art_otel_verl.conversations import (
     template_message,
 )
 from tests.data.rollouts import agent_rollouts, answer, assistant, call, chat, looking, rollout, user
-from tests.exporting.golden import check_golden
-from tests.exporting.samples import samples
+from tests.exporting.exported import EVERY, encoded, rewarded
 
-TESTDATA = Path(__file__).parent.parent / "testdata"
-EVERY = {"allow_incomplete": True, "status": ("ok", "error", "cancelled", "unfinished")}
 IMAGE = json.dumps([{"type": "image", "url": "https://example.org/a.png"}])
 any_rollouts = st.lists(trajectories(), max_size=3) | agent_rollouts()
 
 
 def sft(*rollouts) -> tuple[list[dict], ExportStats]:
-    stats = ExportStats()
-    examples = message_batches(rollouts, **EVERY).examples()
-    return list(encode_sft(examples, NoOptions(), stats)), stats
+    return encoded(encode_sft, message_batches(rollouts, **EVERY).examples())
 
 
 def prompts(*rollouts, **config) -> tuple[list[dict], ExportStats]:
-    stats = ExportStats()
-    items = (ScoredTrajectory(trajectory=one, turn_rewards=()) for one in rollouts)
-    return list(encode_prompts(items, PromptsConfig(**config), stats)), stats
-
-
-@pytest.mark.parametrize("file_format", ["sft", "prompts"])
-def test_the_golden_file(tmp_path, file_format):
-    check_golden(TESTDATA / f"{file_format}.parquet", samples(), "verl", file_format, tmp_path)
+    return encoded(encode_prompts, rewarded(rollouts), PromptsConfig(**config))
 
 
 @pytest.mark.long

@@ -4,11 +4,8 @@ import subprocess
 import sys
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,32 +15,20 @@ import art_otel
 from art_otel.calls import TokenIds
 from art_otel.data.credit import step_reward
 from art_otel.errors import UsageError
-from art_otel.exporting import export
 from art_otel.testing import trajectories
 from art_otel.trajectories import Reward
 from art_otel.trajectories.lineage import recorded_call
-from art_otel_verl import EXPORTER
 from art_otel_verl.rollouts import END_CUT, NO_PROMPT, pad_rollouts
 from tests.data.token_rollouts import rollouts as token_rollouts
 from tests.data.token_rollouts import talk
-from tests.exporting.golden import check_golden
-from tests.exporting.samples import QUESTION, SYSTEM, asked, conversation, group, rollout, said, samples, without_ids
+from tests.exporting.exported import EVERY, read_back
+from tests.exporting.samples import QUESTION, SYSTEM, asked, conversation, group, rollout, said, without_ids
 from tests.trajectories.calls import trajectory_of
 
-TESTDATA = Path(__file__).parent.parent / "testdata"
-EVERY = {"allow_incomplete": True, "status": ("ok", "error", "cancelled", "unfinished")}
 
-
-def rows_of(rollouts, **told) -> tuple[list[dict], dict]:
+def rows_of(rollouts, choice=None, **told) -> tuple[list[dict], dict]:
     """The rows as they are read back, and the report."""
-    choice = {**EVERY, "advantage": None, **told.pop("choice", {})}
-    with TemporaryDirectory() as folder:
-        report = export(rollouts, EXPORTER, Path(folder) / "r.parquet", format="rollouts", options=told, **choice)
-        return pq.read_table(Path(folder) / "r.parquet").to_pylist(), report
-
-
-def test_the_golden_file(tmp_path):
-    check_golden(TESTDATA / "rollouts.parquet", samples(), "verl", "rollouts", tmp_path)
+    return read_back("verl", rollouts, format="rollouts", choice={"advantage": None, **(choice or {})}, **told)
 
 
 @pytest.mark.long
