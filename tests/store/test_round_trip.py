@@ -192,9 +192,10 @@ def test_a_metric_that_is_no_number_is_unknown(tmp_path):
     assert found.metrics == {"b": 1.0}
 
 
+@pytest.mark.long
 def test_a_path_as_long_as_a_day_is_stored_pickled_and_compared(tmp_path):
     """Python's stack holds a thousand frames."""
-    long = chain(3_000)
+    long = chain(1_200)
     write_trajectories([long], tmp_path / "x.parquet")
     (read,) = read_trajectories(tmp_path / "x.parquet")
     assert read == long == pickle.loads(pickle.dumps(long))

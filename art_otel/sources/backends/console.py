@@ -17,6 +17,7 @@ import msgspec
 from art_otel.sources.backends.store_spans import (
     LocatedObject,
     PlainSpanBuilder,
+    SpanContext,
     TranslatedSpan,
     Translator,
     plain,
@@ -71,11 +72,6 @@ def _log_to_otlp(log: _Log) -> otlp.OtlpLogRecord:
     )
 
 
-class _Context(msgspec.Struct):
-    trace_id: str | None = None
-    span_id: str | None = None
-
-
 class _Status(msgspec.Struct):
     status_code: str | None = None
     description: str | None = None
@@ -88,7 +84,7 @@ class _Event(msgspec.Struct):
 
 
 class _Link(msgspec.Struct):
-    context: _Context
+    context: SpanContext
     attributes: dict[str, Value] | None = None
 
 
@@ -97,7 +93,7 @@ class _Resource(msgspec.Struct):
 
 
 class _Span(msgspec.Struct):
-    context: _Context
+    context: SpanContext
     name: str | None = None
     kind: str | None = None
     parent_id: str | None = None

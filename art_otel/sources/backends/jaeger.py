@@ -126,21 +126,16 @@ def _to_otlp(row: _Span) -> TranslatedSpan:
     tagged = read_tags({name: value for name, value in _values_of(row.tags).items() if name not in _OWN_TAGS})
     parent_id, links = _relations(row)
     start, duration = us_to_ns(row.start_time, "startTime"), us_to_ns(row.duration, "duration")
-    span = otlp.OtlpSpan(
+    span = msgspec.structs.replace(
+        tagged.span,
         trace_id=row.trace_id,
         span_id=row.span_id,
         parent_span_id=parent_id,
         name=row.name,
-        kind=tagged.kind,
         start_time_unix_nano=start,
         end_time_unix_nano=None if start is None or duration is None else start + duration,
-        attributes=plain(tagged.attributes),
         events=[_event(log) for log in row.logs or ()],
         links=links,
-        status=tagged.status,
-        dropped_attributes_count=tagged.dropped_attributes,
-        dropped_events_count=tagged.dropped_events,
-        dropped_links_count=tagged.dropped_links,
     )
     return TranslatedSpan(span, row.resource or {}, tagged.scope)
 

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from art_otel.sources.backends.store_spans import TranslatedSpan, Translator, plain, read_spans
+from art_otel.sources.backends.store_spans import SpanContext, TranslatedSpan, Translator, plain, read_spans
 from art_otel.sources.format import SourceFormat, converted
 from art_otel.sources.json_documents import is_list, is_object, objects_in_head
 from art_otel.sources.otlp import records as otlp
@@ -45,13 +45,6 @@ class _Status(msgspec.Struct):
     message: str | None = None
 
 
-class _Context(msgspec.Struct):
-    """The ids of a span in MLflow 2."""
-
-    trace_id: str | None = None
-    span_id: str | None = None
-
-
 class _Span(msgspec.Struct):
     """An operation, with the tags of its trace. Only MLflow 2 writes `context` and what follows it."""
 
@@ -67,7 +60,7 @@ class _Span(msgspec.Struct):
     links: list[_Link] | None = None
     status: _Status | None = None
     tags: dict[str, Value] = {}
-    context: _Context | None = None
+    context: SpanContext | None = None
     parent_id: str | None = None
     start_time: int | None = None
     end_time: int | None = None

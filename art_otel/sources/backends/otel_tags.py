@@ -7,10 +7,9 @@ Source of the format: https://opentelemetry.io/docs/specs/otel/common/mapping-to
 
 import re
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
-import msgspec
-
+from art_otel.sources.backends.store_spans import plain
 from art_otel.sources.otlp import records as otlp
 from art_otel.spans import Scope, Value
 
@@ -23,32 +22,28 @@ _KINDS: Final = frozenset({"INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER
 _IS_COUNT: Final = re.compile("[0-9]{1,9}").fullmatch
 
 
-class Tagged(msgspec.Struct, frozen=True, kw_only=True):
-    """What the tags of a span say; `attributes` are the tags that are left."""
+class Tagged(NamedTuple):
+    """What the tags of a span say: its scope, and a span of these fields; `rest` are the tags that are left."""
 
-    attributes: dict[str, Value]
-    kind: str | None
-    status: otlp.OtlpStatus
+    span: otlp.OtlpSpan
     scope: Scope
-    dropped_attributes: int
-    dropped_events: int
-    dropped_links: int
+    rest: dict[str, Value]
 
 
 def read_tags(tags: Mapping[str, Value], kind: str | None = None) -> Tagged:
     """Sort the tags of a span; `kind` is its kind where the store has a field for it."""
     rest = dict(tags)
-    return Tagged(
+    span = otlp.OtlpSpan(
         kind=_take_enum(rest, _KIND, _KINDS, "SPAN_KIND_")
         if kind is None
         else _enum(kind, _KINDS, "SPAN_KIND_") or kind,
         status=_take_status(rest),
-        scope=_take_scope(rest),
-        dropped_attributes=_take_count(rest, "otel.dropped_attributes_count"),
-        dropped_events=_take_count(rest, "otel.dropped_events_count"),
-        dropped_links=_take_count(rest, "otel.dropped_links_count"),
-        attributes=rest,
+        dropped_attributes_count=_take_count(rest, "otel.dropped_attributes_count"),
+        dropped_events_count=_take_count(rest, "otel.dropped_events_count"),
+        dropped_links_count=_take_count(rest, "otel.dropped_links_count"),
+        attributes=plain(rest),
     )
+    return Tagged(span, _take_scope(rest), rest)
 
 
 def _take_status(rest: dict[str, Value]) -> otlp.OtlpStatus:

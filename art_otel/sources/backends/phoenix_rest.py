@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from art_otel.sources.backends.store_spans import TranslatedSpan, Translator, plain, read_spans
+from art_otel.sources.backends.store_spans import SpanContext, TranslatedSpan, Translator, plain, read_spans
 from art_otel.sources.backends.values import as_ns, flatten
 from art_otel.sources.format import SourceFormat
 from art_otel.sources.json_documents import head_detector
@@ -20,13 +20,6 @@ from art_otel.spans import Value
 
 _SPAN_KIND: Final = "openinference.span.kind"
 _UNKNOWN: Final = "UNKNOWN"
-
-
-class Context(msgspec.Struct):
-    """The ids of a span."""
-
-    trace_id: str | None = None
-    span_id: str | None = None
 
 
 class PhoenixEvent(msgspec.Struct):
@@ -40,7 +33,7 @@ class PhoenixEvent(msgspec.Struct):
 class PhoenixSpan(msgspec.Struct):
     """An operation. A dataframe may have times as numbers."""
 
-    context: Context
+    context: SpanContext
     name: str | None = None
     span_kind: str | None = None
     parent_id: str | None = None

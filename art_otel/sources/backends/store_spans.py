@@ -51,6 +51,13 @@ class TranslatedSpan(NamedTuple):
     scope: Scope = _NO_SCOPE
 
 
+class SpanContext(msgspec.Struct):
+    """The ids of a span, where a store keeps them in an object of their own."""
+
+    trace_id: str | None = None
+    span_id: str | None = None
+
+
 def _itself(value: dict[str, Value]) -> Iterable[dict[str, Value]]:
     return (value,)
 

@@ -65,24 +65,19 @@ class _Span(msgspec.Struct, rename="camel"):
 
 def _to_otlp(row: _Span) -> TranslatedSpan:
     tagged = read_tags(row.tags or {}, row.kind)
-    links = list(_links(tagged.attributes))
+    links = list(_links(tagged.rest))
     start, duration = us_to_ns(row.timestamp, "timestamp"), us_to_ns(row.duration, "duration")
     span_id, parent_id = _ids(row)
-    span = otlp.OtlpSpan(
+    span = msgspec.structs.replace(
+        tagged.span,
         trace_id=row.trace_id,
         span_id=span_id,
         parent_span_id=parent_id,
         name=row.name,
-        kind=tagged.kind,
         start_time_unix_nano=start,
         end_time_unix_nano=None if start is None or duration is None else start + duration,
-        attributes=plain(tagged.attributes),
         events=[_event(annotation) for annotation in row.annotations or ()],
         links=links,
-        status=tagged.status,
-        dropped_attributes_count=tagged.dropped_attributes,
-        dropped_events_count=tagged.dropped_events,
-        dropped_links_count=tagged.dropped_links,
     )
     service = row.local_endpoint.service_name if row.local_endpoint else None
     return TranslatedSpan(span, {"service.name": service} if service else {}, tagged.scope)
