@@ -171,14 +171,6 @@ def test_completions_with_one_prompt():
     assert openinference({"model": "m", "prompt": ["Once"]}).input_messages == found.input_messages
 
 
-def test_completions_with_several_prompts_have_no_one_prompt():
-    choices = [{"index": 0, "text": "a"}, {"index": 1, "text": "b"}]
-    found = openinference({"model": "m", "prompt": ["x", "y"]}, {"choices": choices})
-    assert found.input_messages is None
-    assert found.parameters == {"prompt": ["x", "y"]}
-    assert [choice.message.content for choice in found.choices] == ["a", "b"]
-
-
 @pytest.mark.parametrize("prompt", [[1, 2], [[1, 2]]])
 def test_completions_whose_prompt_is_ids(prompt):
     found = openinference({"model": "m", "prompt": prompt})

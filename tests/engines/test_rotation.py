@@ -12,8 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from art_otel import read_trajectories
-from art_otel.engines import Conversion, Times
-from art_otel.engines.incremental import follow
+from art_otel.engines import Times
 from tests.conversions import convert_files
 from tests.dumps import chat_span, request_of
 from tests.examples import examples
@@ -190,31 +189,6 @@ def test_a_file_that_is_no_lines_is_read_again_when_it_changes(tmp_path):
         os.utime(file, (numbers[0], numbers[-1]))
         convert(tmp_path)
     assert convert(tmp_path)[0] == [1, 2, 3, 4]
-
-
-def test_who_follows_has_each_line_of_rotated_files_once(tmp_path):
-    file, reports = tmp_path / "in" / "traces.jsonl", []
-    file.parent.mkdir()
-    conversion = Conversion(sources=[str(file.parent)], out=tmp_path / "out", times=Times(grace=0.0))
-
-    def look() -> None:
-        follow(conversion, every=0.0, tell=reports.append, warn=pytest.fail, rounds=1)
-
-    file.write_bytes(lines(1, 2))
-    look()
-    file.rename(file.with_name("traces-1.jsonl"))
-    file.write_bytes(lines(3, 4, 5))
-    look()
-    packed = file.with_name("traces-1.jsonl.gz")
-    packed.write_bytes(gzip.compress(lines(1, 2)))
-    file.with_name("traces-1.jsonl").unlink()
-    look()
-    shutil.copyfile(file, file.with_name("traces-2.jsonl"))
-    file.write_bytes(lines(6))
-    look()
-    rows = read_trajectories(tmp_path / "out")
-    assert sorted((int(row.trace_id, 16), row.revision) for row in rows) == [(number, 0) for number in range(1, 7)]
-    assert sum(report.trajectories.total for report in reports) == 6
 
 
 def test_a_file_that_is_rotated_while_it_is_converted_is_read_once_more_and_nothing_is_lost(tmp_path):

@@ -47,14 +47,6 @@ def test_a_zstd_frame_a_message(name, tmp_path):
     assert not damages_of(records)
 
 
-def test_one_zstd_stream(tmp_path):
-    for name, data in (("otlp-json", lines(*REQUESTS)), ("otlp-protobuf", prefixed(*PROTOBUF))):
-        for compressed in (zstd(data), b"".join(zstd(data[at : at + 999]) for at in range(0, len(data), 999))):
-            records, account = read_bytes(tmp_path, compressed)
-            assert numbers(records) == EXPECTED
-            assert (account.format, account.compression) == (name, "zstd")
-
-
 @pytest.mark.parametrize("name", MESSAGES)
 @pytest.mark.parametrize("compress", [bytes, gzip.compress, zstd])
 def test_an_object_of_awss3exporter_is_one_message(name, compress, tmp_path):

@@ -154,14 +154,6 @@ def test_a_dump_cut_anywhere_gives_what_is_whole_and_says_that_it_is_torn(name, 
 
 
 @pytest.mark.parametrize("name", BACKENDS)
-def test_more_than_one_dump_in_a_file(name, tmp_path):
-    data = b"".join(dump(name, make_span(number, trace=number)) + b"\n" for number in (1, 2, 3))
-    records, _ = read_bytes(tmp_path, data)
-    assert numbers(records) == [1, 2, 3]
-    assert not damages_of(records)
-
-
-@pytest.mark.parametrize("name", BACKENDS)
 def test_a_document_over_the_limit_costs_no_other(name, tmp_path):
     texts = [dump(name, make_span(number, trace=number)) for number in (1, 2, 3)]
     long = make_span(2, trace=2, attributes={"x": "long {" * 500_000})

@@ -44,15 +44,6 @@ def test_cut_anywhere(compression, tmp_path):
 
 
 @pytest.mark.parametrize("compression", COMPRESSORS)
-def test_members_before_a_cut_are_whole(compression, tmp_path):
-    compress = COMPRESSORS[compression]
-    data = b"".join(compress(line) for line in LINES[:9])
-    records, _ = read_bytes(tmp_path, data + compress(LINES[9])[:-4])
-    assert len(spans_of(records)) >= 9
-    assert reasons_of(records) == ["torn"]
-
-
-@pytest.mark.parametrize("compression", COMPRESSORS)
 def test_rubbish_after_the_end(compression, tmp_path):
     records, _ = read_bytes(tmp_path, COMPRESSORS[compression](PLAIN) + b"rubbish")
     assert len(spans_of(records)) == len(NUMBERS)

@@ -10,7 +10,7 @@ from art_otel.engines import Conversion, convert
 from art_otel.errors import SourceError, UsageError
 from art_otel.store import write_trajectories
 from tests.conversions import RECORDINGS, convert_files
-from tests.store.test_files import SMALL, ids, rollouts
+from tests.store.test_files import ids, rollouts
 
 CLICKHOUSE = Path(__file__).parent.parent / "exports" / "clickhouse_otel_traces.parquet"
 SYNC = RECORDINGS / "openinference" / "sync_tools.jsonl"
@@ -58,16 +58,6 @@ def test_an_export_is_converted_into_a_folder_inside_it_again_and_again(export):
     assert again == first != []
     assert len(report.files) == 2
     assert {name: body for name, body in contents(export).items() if not name.startswith("out/")} == before
-
-
-@pytest.mark.parametrize("name", ["part-00000.parquet", "part-00007.parquet", "part-of-another.parquet"])
-def test_a_dataset_is_not_put_among_parts_of_others(tmp_path, name):
-    write_trajectories(rollouts(4), tmp_path, limits=SMALL)
-    shutil.copy(CLICKHOUSE, tmp_path / name)
-    before = contents(tmp_path)
-    with pytest.raises(UsageError, match=f"{name}: was not written by art-otel"):
-        write_trajectories(rollouts(9, "s"), tmp_path, limits=SMALL)
-    assert contents(tmp_path) == before
 
 
 @pytest.mark.parametrize("body", [b"", b"PAR1 torn", CLICKHOUSE.read_bytes()])
