@@ -13,7 +13,11 @@ from art_otel.exporting.encoding import NO_LOGPROBS as NO_LOGPROBS
 from art_otel.exporting.encoding import NO_PROMPT as NO_PROMPT
 from art_otel.exporting.encoding import SAME as SAME
 from art_otel.exporting.encoding import UNREWARDED_SPANS as UNREWARDED_SPANS
+from art_otel.exporting.encoding import DefaultSplit as DefaultSplit
 from art_otel.exporting.encoding import FormatError as FormatError
+from art_otel.exporting.encoding import LaterMessages as LaterMessages
+from art_otel.exporting.encoding import RewardAt as RewardAt
+from art_otel.exporting.encoding import TokenRewards as TokenRewards
 from art_otel.exporting.encoding import answers as answers
 from art_otel.exporting.encoding import encode_each as encode_each
 from art_otel.exporting.encoding import is_function as is_function

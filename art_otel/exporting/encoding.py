@@ -6,7 +6,9 @@ and never another one.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeAlias, TypeGuard, TypeVar, cast
+from typing import Annotated, Any, Final, Literal, TypeAlias, TypeGuard, TypeVar, cast
+
+from msgspec import Meta
 
 from art_otel.data.rewards import weights_of
 from art_otel.data.sequences import SequenceBuilder, TokenSequence
@@ -15,8 +17,23 @@ from art_otel.exporting.exporter import ExportStats, ScoredTrajectory
 from art_otel.spans import Value
 from art_otel.trajectories import ChatMessage
 
-LaterMessages: TypeAlias = str
-"""What becomes of messages behind the first of a pair's side: "keep", "truncate" or "drop" (the pair)."""
+# Options that the formats of several trainers have.
+
+LaterMessages: TypeAlias = Annotated[
+    Literal["keep", "truncate", "drop"],
+    Meta(description="what becomes of a side's messages behind its first: keep them, truncate it, or drop the pair"),
+]
+RewardAt: TypeAlias = Annotated[
+    Literal["end", "completions"],
+    Meta(
+        description="end: the reward of a history stands at its end. completions: each completion has its own, at its"
+        " last token, for rewards of steps or calls"
+    ),
+]
+TokenRewards: TypeAlias = Annotated[
+    str | None, Meta(description="the name of a reward that was given to spans of tokens, to add to those of tokens")
+]
+DefaultSplit: TypeAlias = Annotated[str, Meta(description="the split of trajectories that have none")]
 
 REFUSAL: Final = "refusals given as content"
 MORE_THAN_TEXT: Final = "content that is more than text"

@@ -25,7 +25,15 @@ import pyarrow.parquet as pq
 from msgspec import Meta
 
 from art_otel.errors import UsageError
-from art_otel.exporting import ExportStats, ScoredTrajectory, SpillFile, check_place, unrewarded, whole_file
+from art_otel.exporting import (
+    DefaultSplit,
+    ExportStats,
+    ScoredTrajectory,
+    SpillFile,
+    check_place,
+    unrewarded,
+    whole_file,
+)
 from art_otel.runlog import checked_name
 from art_otel.store import check_replaceable, write_part
 from art_otel.trajectories import GroupKey, Trajectory
@@ -48,7 +56,7 @@ _ART_COLUMNS: Final = (
 class LogConfig:
     """Options of `log`."""
 
-    split: Annotated[str, Meta(description="the split of trajectories that have none")] = "train"
+    split: DefaultSplit = "train"
     step: Annotated[int, Meta(ge=0, description="the training step of trajectories that have none")] = 0
 
 

@@ -10,7 +10,7 @@ supervised fine-tuning and direct preference optimization.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 from msgspec import Meta
 
@@ -21,6 +21,7 @@ from art_otel.exporting import (
     ExportStats,
     FormatError,
     JsonObject,
+    LaterMessages,
     MessageExample,
     PreferencePair,
     Value,
@@ -62,13 +63,7 @@ class PreferenceConfig:
     """Options of `preference`."""
 
     parallel_tool_calls: ParallelToolCalls = None
-    later_messages: Annotated[
-        Literal["truncate", "keep", "drop"],
-        Meta(
-            description="what to do if a side has more than its first message. OpenAI takes one message per side:"
-            " truncate cuts the others, drop leaves the pair out. Azure takes them all: keep"
-        ),
-    ] = "truncate"
+    later_messages: LaterMessages = "truncate"  # Azure takes all, OpenAI one message a side
 
 
 def encode_sft(items: Iterator[MessageExample], config: OpenAISftConfig, stats: ExportStats) -> Iterator[JsonObject]:

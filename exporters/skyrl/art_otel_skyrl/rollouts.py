@@ -9,14 +9,14 @@ Source: `GeneratorOutput` and `validate_generator_output` of SkyRL 0.4.0.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Final, Literal
+from typing import Final
 
 import numpy as np
-from msgspec import Meta
 
 from art_otel.exporting import (
     ExportStats,
     JsonObject,
+    RewardAt,
     ScoredTrajectory,
     TokenSequence,
     group_name,
@@ -37,13 +37,7 @@ _STOPPED: Final = ("stop", "tool_calls", "function_call")
 class SkyRLRolloutsConfig:
     """Options of `rollouts`."""
 
-    reward_at: Annotated[
-        Literal["end", "completions"],
-        Meta(
-            description="end: a history has one reward. completions: every token has one, and that of a completion is"
-            " at its last token, for rewards of steps or calls"
-        ),
-    ] = "end"
+    reward_at: RewardAt = "end"
 
 
 def encode_rollouts(

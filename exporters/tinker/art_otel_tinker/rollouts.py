@@ -22,6 +22,7 @@ from msgspec import Meta
 
 from art_otel.exporting import (
     NULL_REWARD,
+    DefaultSplit,
     ExportStats,
     Folder,
     JsonObject,
@@ -61,7 +62,7 @@ _STEP_FIELDS: Final = ("metrics", "logs")
 class TinkerRolloutsConfig:
     """Options of `rollouts`."""
 
-    split: Annotated[str, Meta(description="the split of trajectories that have none")] = "train"
+    split: DefaultSplit = "train"
     iteration: Annotated[
         int, Meta(ge=0, description="the iteration of trajectories without a training step, or with one below 0")
     ] = 0

@@ -26,6 +26,7 @@ from art_otel.exporting import (
     ExportStats,
     FormatError,
     JsonObject,
+    LaterMessages,
     MessageExample,
     ParquetFile,
     PreferencePair,
@@ -69,13 +70,7 @@ class DpoConfig:
     """Options of `dpo`."""
 
     tool_arguments: ToolArguments = "object"
-    later_messages: Annotated[
-        Literal["keep", "truncate", "drop"],
-        Meta(
-            description="a side's messages behind its first: kept, cut, or the pair left out; TRL compares all that it"
-            " gets, what tools said too"
-        ),
-    ] = "keep"
+    later_messages: LaterMessages = "keep"  # TRL compares all that it gets, what tools said too
 
 
 def encode_chat(items: Iterator[MessageExample], config: ChatConfig, stats: ExportStats) -> Iterator[Row]:

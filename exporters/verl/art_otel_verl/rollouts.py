@@ -18,20 +18,21 @@ verl 0.9.1.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from msgspec import Meta
 from numpy.typing import NDArray
 
 from art_otel.errors import UsageError
 from art_otel.exporting import (
     ExportStats,
     ParquetFile,
+    RewardAt,
     Row,
     ScoredTrajectory,
+    TokenRewards,
     TokenSequence,
     group_name,
     rollout_name,
@@ -64,16 +65,8 @@ _NAMES: Final = ("uid", "rollout_id", "policy_version")
 class VerlRolloutsConfig:
     """Options of `rollouts`."""
 
-    reward_at: Annotated[
-        Literal["end", "completions"],
-        Meta(
-            description="where rm_scores has the reward: at the row's last token, as verl puts it, or each completion's"
-            " own at its last token, for rewards of steps or calls"
-        ),
-    ] = "end"
-    token_rewards: Annotated[
-        str | None, Meta(description="the name of a reward that was given to spans of tokens, to add to rm_scores")
-    ] = None
+    reward_at: RewardAt = "end"
+    token_rewards: TokenRewards = None
 
 
 def encode_rollouts(items: Iterator[ScoredTrajectory], config: VerlRolloutsConfig, stats: ExportStats) -> Iterator[Row]:
