@@ -111,7 +111,7 @@ TEXT = {
     "resourceSpans": [
         {**traces(span(1, name='"}], \\ \U0001f600'), span(4, **LISTS))["resourceSpans"][0], "schemaUrl": "a, b"},
         {
-            "instrumentationLibrarySpans": [
+            "scopeSpans": [
                 {"spans": [span(2), {**span(3), "flags": 1}], "schemaUrl": "x", "n": True},
             ],
             "other": {"a": [1, 2.5, None, False]},

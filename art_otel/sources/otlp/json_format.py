@@ -59,7 +59,7 @@ _RECORDS: Final[dict[str, tuple[Kind, type[otlp.OtlpMessage]]]] = {
     "spans": ("span", otlp.OtlpSpan),
     "logRecords": ("log", otlp.OtlpLogRecord),
 }
-_SHARED: Final = {"resource": otlp.OtlpResource, "scope": otlp.OtlpScope, "instrumentationLibrary": otlp.OtlpScope}
+_SHARED: Final = {"resource": otlp.OtlpResource, "scope": otlp.OtlpScope}
 _HOLDERS: Final = {
     "trace",
     "result",
@@ -69,7 +69,7 @@ _HOLDERS: Final = {
     "scopeSpans",
     "scopeLogs",
     *_RECORDS,
-} | {"instrumentationLibrarySpans", "instrumentationLibraryLogs"}
+}
 _UPPER: Final = re.compile("[A-Z]")
 HOLDERS: Final = frozenset(_HOLDERS | {_UPPER.sub(lambda upper: f"_{upper[0].lower()}", name) for name in _HOLDERS})
 """The fields that lead to records, as JSON has them and as protobuf has them."""
@@ -78,8 +78,8 @@ _Requests: TypeAlias = otlp.ExportRequest | list[otlp.ExportRequest]
 _SIGNALS: Final = ("resourceSpans", "resourceLogs", "resourceMetrics", "resourceProfiles", "batches")
 _ENVELOPES: Final = ("trace", "result")
 _PARTS: Final = (
-    ("spans", ("scopeSpans", "instrumentationLibrarySpans"), "resourceSpans"),
-    ("logRecords", ("scopeLogs", "instrumentationLibraryLogs"), "resourceLogs"),
+    ("spans", "scopeSpans", "resourceSpans"),
+    ("logRecords", "scopeLogs", "resourceLogs"),
 )
 """What a request consists of: records, what is of one scope, what is of one resource."""
 
@@ -122,15 +122,15 @@ def as_request(value: Value) -> Value:
     if not is_object(message) or _is_request(message):
         return message
     for records, scopes, resources in _PARTS:
-        if any(is_list(message.get(name)) for name in scopes):
+        if is_list(message.get(scopes)):
             return {resources: [message]}
         if _are_records(message.get(records)):
-            return {resources: [{scopes[0]: [message]}]}
+            return {resources: [{scopes: [message]}]}
         if _is_record(message):
             name = "spans" if "startTimeUnixNano" in message else "logRecords"
             if name == records:
                 scoped = {records: [message], "scope": message.get("scope")}
-                return {resources: [{scopes[0]: [scoped], "resource": message.get("resource")}]}
+                return {resources: [{scopes: [scoped], "resource": message.get("resource")}]}
     return value
 
 

@@ -157,14 +157,10 @@ class OtlpLogRecord(OtlpMessage):
 
 
 class ScopeSpans(OtlpMessage):
-    """The spans of one scope. `instrumentation_library` is what scopes were called before OTLP 0.15; so below."""
+    """The spans of one scope."""
 
     scope: OtlpScope | None = None
     spans: list[OtlpSpan] | None = None
-    instrumentation_library: OtlpScope | None = None
-
-    def __post_init__(self) -> None:
-        self.scope = self.scope or self.instrumentation_library
 
 
 class ResourceSpans(OtlpMessage):
@@ -172,10 +168,6 @@ class ResourceSpans(OtlpMessage):
 
     resource: OtlpResource | None = None
     scope_spans: list[ScopeSpans] | None = None
-    instrumentation_library_spans: list[ScopeSpans] | None = None
-
-    def __post_init__(self) -> None:
-        self.scope_spans = self.scope_spans or self.instrumentation_library_spans
 
 
 class ScopeLogs(OtlpMessage):
@@ -188,10 +180,6 @@ class ResourceLogs(OtlpMessage):
     """The log records of one resource."""
 
     scope_logs: list[ScopeLogs] | None = None
-    instrumentation_library_logs: list[ScopeLogs] | None = None
-
-    def __post_init__(self) -> None:
-        self.scope_logs = self.scope_logs or self.instrumentation_library_logs
 
 
 class OtherSignal(OtlpMessage):
