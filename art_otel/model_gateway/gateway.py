@@ -26,6 +26,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from art_otel.conventions import values
 from art_otel.data.completions import ANOTHER_MODEL, is_among
 from art_otel.errors import UsageError
+from art_otel.exchange.bodies import CallFailure
+from art_otel.exchange.exchange import FIRST_REFUSAL, Exchange, dialect_of
+from art_otel.exchange.token_requests import TokenRequests
 from art_otel.http import CLOSE, BodyLimits, WebPageCheck
 from art_otel.model_gateway.addresses import (
     PREFIX,
@@ -38,7 +41,6 @@ from art_otel.model_gateway.addresses import (
 from art_otel.model_gateway.call_spans import call_span, gateway_resource, now_ns, unread_span
 from art_otel.model_gateway.conversations import Conversations
 from art_otel.model_gateway.exact import Answers, ExactTokens
-from art_otel.model_gateway.exchanges import FIRST_REFUSAL, CallFailure, Exchange, dialect_of
 from art_otel.model_gateway.forwarding import Forwarding
 from art_otel.model_gateway.other_requests import UnreadRequests, may_sample, plain
 from art_otel.model_gateway.responding import (
@@ -51,14 +53,12 @@ from art_otel.model_gateway.responding import (
     until_left,
 )
 from art_otel.model_gateway.rollouts import GatewayRollout, RolloutEnd, Rollouts
-from art_otel.model_gateway.tokens import TokenAsking
 from art_otel.model_gateway.upstreams import Answer, RawHeaders, UnreachableError, Upstream, UpstreamError, Upstreams
 from art_otel.receiver.export import ExportRefusedError, ReceivedRecords
 from art_otel.receiver.ingest import RUNNING, UNWRITABLE
 from art_otel.receiver.receiver import Receiver, ReceiverOptions
 from art_otel.spans import Span
 from art_otel.tracing.internal_errors import InternalErrorHandler
-from art_otel.tracing.openai.token_requests import REFUSALS
 
 Tokens: TypeAlias = Literal["auto", "passthrough", "exact", "off"]
 """How token ids are had: `auto` is `exact` where the server can, else `passthrough`."""
@@ -162,7 +162,7 @@ class Gateway:
         self._conversations = Conversations()
         self._unread = UnreadRequests()
         self._upstreams = Upstreams(options.upstreams)
-        self._asking = TokenAsking()
+        self._token_requests = TokenRequests()
         self._exact = (
             ExactTokens(self._upstreams, keep_reasoning=options.keep_reasoning)
             if options.tokens in ("auto", "exact")
@@ -346,22 +346,21 @@ class Gateway:
                 return exact
         if exchange is None or self.options.tokens == "off":
             return await self._send(call)
-        with _READING:
-            exchange.asked = self._asking.asked(server, exchange.path, exchange.request)
+        asking = self._token_requests.begin(server, exchange.path, exchange.request)
+        exchange.added = asking.additions
         answered = await self._send(call)
-        while exchange.asked.is_hidden and (refused := answered.status) in REFUSALS:
-            refusal = await _read(answered)
-            exchange.asked = self._asking.less(exchange.asked, exchange.request, refusal)
+        while asking.may_be_why(answered.status):
+            asking.ask_less(answered.status, await _read(answered))
+            exchange.added = asking.additions
             answered = await self._send(call)
-            if answered.status not in REFUSALS:
-                self._asking.accepted(exchange.asked, server, exchange.request, refused, refusal)
+            asking.answered(answered.status)
         return answered
 
     async def _send(self, call: _Call) -> Answer:
         headers, body, exchange = self._headers(call), call.body, call.exchange
-        if exchange is not None and exchange.asked.is_hidden:
-            headers += [(name.encode(), value.encode()) for name, value in exchange.asked.ask.headers.items()]
-            body = exchange.asked.body(exchange.fields) or body
+        if exchange is not None and exchange.added.is_hidden:
+            headers += [(name.encode(), value.encode()) for name, value in exchange.added.ask.headers.items()]
+            body = exchange.added.body(exchange.fields) or body
         return await self._upstreams.send(call.upstream, call.method, call.path, headers, body)
 
     def _headers(self, call: _Call) -> list[tuple[bytes, bytes]]:
