@@ -8,6 +8,7 @@ Source: https://html.spec.whatwg.org/multipage/server-sent-events.html#event-str
 
 import re
 from collections.abc import AsyncIterator
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 from art_otel.exchange.assembly import AnswerAssembler, GeminiAssembler, gemini_responses
@@ -46,6 +47,14 @@ class EventSplitter:
             events.append(ServerSentEvent(event, data_of(event)))
         self.begun = text[begins:]
         return events
+
+
+def split(chunk: bytes) -> list[bytes]:
+    """The bytes, an event at a time; what is behind the last end of an event stands last."""
+    if chunk.find(b"\n\n") + 2 == len(chunk):  # one event, as nearly all chunks are
+        return [chunk]
+    ends = [0, *(end.end() for end in _END.finditer(chunk)), len(chunk)]
+    return [chunk[begins:ends_at] for begins, ends_at in pairwise(ends) if begins < ends_at]
 
 
 def data_of(event: bytes) -> bytes:

@@ -6,13 +6,12 @@ asked for, and the app did not, is kept from the app. A fault of ours ends our r
 never came to its end, everything is kept as far as it had come.
 """
 
-import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final
 
 from art_otel.exchange.bodies import CallFailure
-from art_otel.exchange.events import StreamedAnswer
+from art_otel.exchange.events import StreamedAnswer, split
 from art_otel.exchange.exchange import Exchange
 from art_otel.exchange.token_requests import NO_CHOICES, is_usage_alone
 from art_otel.spans import Value
@@ -251,22 +250,8 @@ def when_closed(response: Response, act: Callable[[], None]) -> None:
     vars(response).update(close=closing, aclose=async_closing)
 
 
-_END: Final = b"\n\n"
-_ENDS: Final = (_END, b"\r\n\r\n", b"\r\r")
-_BEHIND_ENDS: Final = re.compile(rb"(?<=\n\n)|(?<=\r\n\r\n)|(?<=\r\r)")
 _DATA: Final = b"data:"
-
-
-def split(chunk: bytes) -> list[bytes]:
-    """The bytes, an event at a time; what is behind the last end of an event stands last."""
-    if chunk.find(_END) + len(_END) == len(chunk):
-        return [chunk]
-    if b"\r" in chunk:
-        pieces = _BEHIND_ENDS.split(chunk)
-    else:
-        *events, rest = chunk.split(_END)
-        pieces = [*(event + _END for event in events), rest]
-    return [piece for piece in pieces if piece]
+_ENDS: Final = (b"\n\n", b"\r\n\r\n", b"\r\r")
 
 
 def _is_usage(event: bytes) -> bool:
