@@ -28,11 +28,12 @@ from art_otel.model_gateway.answer_shapes import (
     CompletionShape,
     MessageShape,
 )
+from art_otel.model_gateway.connections import Answer, BrokenOffError, RawHeaders, UpstreamError
 from art_otel.model_gateway.id_server import IdServer, read, said
 from art_otel.model_gateway.parsing_requests import parsing_request
 from art_otel.model_gateway.response_shape import ResponseShape
 from art_otel.model_gateway.sampled_choices import Generated, SampledCall, SampledChoice, StreamedCalls, joined
-from art_otel.model_gateway.upstreams import Answer, BrokenOffError, FailedError, RawHeaders, UpstreamError
+from art_otel.model_gateway.upstreams import FailedError
 from art_otel.spans import Value
 
 _SHAPES: Final[Mapping[WireDialect, type[AnswerShape]]] = {

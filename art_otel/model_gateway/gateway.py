@@ -39,6 +39,7 @@ from art_otel.model_gateway.addresses import (
     read_target,
 )
 from art_otel.model_gateway.call_spans import call_span, gateway_resource, now_ns, unread_span
+from art_otel.model_gateway.connections import Answer, RawHeaders, UnreachableError, UpstreamError
 from art_otel.model_gateway.conversations import Conversations
 from art_otel.model_gateway.exact import Answers, ExactTokens
 from art_otel.model_gateway.forwarding import Forwarding
@@ -53,7 +54,7 @@ from art_otel.model_gateway.responding import (
     until_left,
 )
 from art_otel.model_gateway.rollouts import GatewayRollout, RolloutEnd, Rollouts
-from art_otel.model_gateway.upstreams import Answer, RawHeaders, UnreachableError, Upstream, UpstreamError, Upstreams
+from art_otel.model_gateway.upstreams import Upstream, Upstreams
 from art_otel.receiver.export import ExportRefusedError, ReceivedRecords
 from art_otel.receiver.ingest import RUNNING, UNWRITABLE
 from art_otel.receiver.receiver import Receiver, ReceiverOptions
@@ -221,7 +222,7 @@ class Gateway:
         self._write_once([*self._rollouts.close()])
         if self._forwarding is not None:
             await self._forwarding.stop()
-        await self._upstreams.close()
+        self._upstreams.close()
 
     async def _proxy(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request as a model server does."""
