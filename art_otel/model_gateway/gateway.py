@@ -11,9 +11,8 @@ nowhere else. The gateway's own paths are /healthz, /metrics, /rollout/ID/end an
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final, Literal, Protocol, TypeAlias, get_args
+from typing import Any, Final, Literal, Protocol, TypeAlias, get_args
 from uuid import uuid4
 
 import msgspec
@@ -29,7 +28,7 @@ from art_otel.errors import UsageError
 from art_otel.exchange.bodies import CallFailure
 from art_otel.exchange.exchange import FIRST_REFUSAL, Exchange, dialect_of
 from art_otel.exchange.token_requests import TokenRequests
-from art_otel.http import CLOSE, BodyLimits, WebPageCheck
+from art_otel.http import CONNECTION, BodyLimits, TimedProtocol, WebPageCheck
 from art_otel.model_gateway.addresses import (
     PREFIX,
     RequestAddress,
@@ -51,7 +50,6 @@ from art_otel.model_gateway.responding import (
     send_error,
     send_piece,
     send_start,
-    until_left,
 )
 from art_otel.model_gateway.rollouts import GatewayRollout, RolloutEnd, Rollouts
 from art_otel.model_gateway.upstreams import Upstream, Upstreams
@@ -170,7 +168,7 @@ class Gateway:
             else None
         )
         self._looking: asyncio.Task[None] | None = None
-        self._running: dict[asyncio.Future[None], _Call] = {}
+        self._running: dict[asyncio.Task[Any], _Call] = {}
         self.receiver = Receiver(options.receiver, self)
         self._forwarding = (
             None
@@ -233,8 +231,9 @@ class Gateway:
         try:
             target = read_target(scope["raw_path"].decode("ascii"), scope["query_string"].decode("ascii"))
             async with self.receiver.bodies.read(request) as body:
-                close = scope["extensions"][CLOSE]["close"]
-                await self._pass_through(self._begin(request, target, body), receive, send, close)
+                await self._pass_through(
+                    self._begin(request, target, body), send, scope["extensions"][CONNECTION]["connection"]
+                )
         except (UsageError, UnicodeDecodeError) as error:
             await error_response(400, str(error))(scope, receive, send)
         except HTTPException as refused:
@@ -274,42 +273,33 @@ class Gateway:
                     call.told = self._forwarding.running_calls.add(call.rollout)
         return call
 
-    async def _pass_through(self, call: _Call, receive: Receive, send: Send, close: Callable[[], None]) -> None:
-        """Relay a call until it is answered or the agent leaves; then the server is left as well.
+    async def _pass_through(self, call: _Call, send: Send, connection: TimedProtocol) -> None:
+        """Relay a call until it is answered, the agent leaves or the gateway ends; then the server is left as well.
 
         Where the answer has no end, the agent's connection has none.
         """
-        relaying = asyncio.ensure_future(self._relay(call, send))
-        leaving = asyncio.ensure_future(until_left(receive))
+        relaying = asyncio.current_task()
+        assert relaying is not None  # noqa: S101 # a coroutine runs in a task
         self._running[relaying] = call
         call.upstream.open += 1
         try:
-            await asyncio.wait((relaying, leaving), return_when=asyncio.FIRST_COMPLETED)
-            if relaying.cancelled():  # by `leave`
-                await self._cut(call, send)
-            elif leaving.done():
-                relaying.cancel()
-                with suppress(asyncio.CancelledError):
-                    await relaying
-            if call.is_cut:
-                close()
-                await leaving
+            connection.when_left(relaying.cancel)
+            await self._relay(call, send)
+        except asyncio.CancelledError:
+            relaying.uncancel()  # the request has been dealt with, and its task ends as others do
+            connection.when_left(None)
+            self._record(call)
+            if call.has_begun:
+                call.is_cut = True
+            elif not connection.is_left:  # the gateway ends
+                await send_error(503, _ENDS, call.method, send)
         finally:
+            connection.when_left(None)
             del self._running[relaying]
             call.upstream.open -= 1
-            leaving.cancel()
-            relaying.cancel()
             self._record(call)
-        if not relaying.cancelled():
-            relaying.result()
-
-    async def _cut(self, call: _Call, send: Send) -> None:
-        """End a call because the gateway ends."""
-        self._record(call)
-        if call.has_begun:
-            call.is_cut = True
-        else:
-            await send_error(503, _ENDS, call.method, send)
+        if call.is_cut and not connection.is_left:
+            await connection.end()
 
     async def _relay(self, call: _Call, send: Send) -> None:
         """Ask the server, and hand on what it answers."""
