@@ -106,6 +106,17 @@ class Connections:
         connection = self._take() or await self._connect()
         return await connection.ask(b"".join((*lines, b"\r\n", body)), has_body=method != "HEAD")
 
+    async def post(self, target: str, headers: RawHeaders, body: bytes, *, seconds: float) -> int:
+        """Send a body, and give the status of the answer. Raises UpstreamError, TimeoutError after `seconds`."""
+        async with asyncio.timeout(seconds):
+            answer = await self.ask("POST", target, headers, body)
+            try:
+                async for _ in answer.pieces():
+                    pass
+            finally:
+                answer.close()
+            return answer.status
+
     def close(self) -> None:
         """Close all connections."""
         for connection in list(self._open):
