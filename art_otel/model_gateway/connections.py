@@ -164,6 +164,7 @@ class _Connection(asyncio.Protocol):
         self._headers: list[tuple[bytes, bytes]] = []
         self._status: int | None = None
         self._ends_with_connection = False
+        self._is_kept = False
         self._unread: list[bytes] = []
         self._unread_bytes = 0
         self._is_paused = False
@@ -203,8 +204,7 @@ class _Connection(asyncio.Protocol):
 
     def leave(self) -> None:
         """Read no more. A connection whose answer has ended may be used again."""
-        is_kept = self._is_whole and self._has_body and not self._ends_with_connection  # else its parser reads on
-        if not (is_kept and self.is_open and self._parser.should_keep_alive()):
+        if not (self._is_whole and self._is_kept and self.is_open):
             self.abort()
         elif self not in self._idle:
             self.idle_since = time.monotonic()
@@ -269,11 +269,14 @@ class _Connection(asyncio.Protocol):
         names = {name.lower() for name, _ in self._headers}
         is_framed = b"content-length" in names or b"transfer-encoding" in names
         self._ends_with_connection = not is_framed and self._has_body and status not in _WITHOUT_BODY
+        self._is_kept = self._has_body and self._parser.should_keep_alive()  # to HEAD the parser waits for a body
         self._status = status
         self._is_whole = not self._has_body
 
     def on_body(self, body: bytes) -> None:
         """A piece of the body came."""
+        if not self._has_body:
+            return
         self._unread.append(body)
         self._unread_bytes += len(body)
         if self._unread_bytes > _MAX_UNREAD and not self._is_paused and self._transport is not None:
