@@ -85,6 +85,7 @@ class Connections:
         parts = urlsplit(url)
         self._host = parts.hostname or ""
         self._is_tls = parts.scheme == "https"
+        self._context: ssl.SSLContext | None = None
         self._port = parts.port or (443 if self._is_tls else 80)
         self._path = parts.path.rstrip("/").encode()
         self._idle: list[_Connection] = []
@@ -133,11 +134,12 @@ class Connections:
         return None
 
     async def _connect(self) -> "_Connection":
-        context = ssl.create_default_context() if self._is_tls else None
+        if self._is_tls and self._context is None:
+            self._context = ssl.create_default_context()  # which takes some 20 ms
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 _, connection = await asyncio.get_running_loop().create_connection(
-                    lambda: _Connection(self._idle, self._open), self._host, self._port, ssl=context
+                    lambda: _Connection(self._idle, self._open), self._host, self._port, ssl=self._context
                 )
         except TimeoutError:
             raise UnreachableError(f"no connection within {CONNECT_SECONDS:.0f} s") from None
