@@ -17,7 +17,6 @@ from art_otel.exporting.encoding import DefaultSplit as DefaultSplit
 from art_otel.exporting.encoding import FormatError as FormatError
 from art_otel.exporting.encoding import LaterMessages as LaterMessages
 from art_otel.exporting.encoding import RewardAt as RewardAt
-from art_otel.exporting.encoding import TokenRewards as TokenRewards
 from art_otel.exporting.encoding import answers as answers
 from art_otel.exporting.encoding import encode_each as encode_each
 from art_otel.exporting.encoding import is_function as is_function

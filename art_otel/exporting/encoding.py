@@ -30,9 +30,6 @@ RewardAt: TypeAlias = Annotated[
         " last token, for rewards of steps or calls"
     ),
 ]
-TokenRewards: TypeAlias = Annotated[
-    str | None, Meta(description="the name of a reward that was given to spans of tokens, to add to those of tokens")
-]
 DefaultSplit: TypeAlias = Annotated[str, Meta(description="the split of trajectories that have none")]
 
 REFUSAL: Final = "refusals given as content"

@@ -18,11 +18,12 @@ verl 0.9.1.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from msgspec import Meta
 from numpy.typing import NDArray
 
 from art_otel.errors import UsageError
@@ -32,7 +33,6 @@ from art_otel.exporting import (
     RewardAt,
     Row,
     ScoredTrajectory,
-    TokenRewards,
     TokenSequence,
     group_name,
     rollout_name,
@@ -66,7 +66,9 @@ class VerlRolloutsConfig:
     """Options of `rollouts`."""
 
     reward_at: RewardAt = "end"
-    token_rewards: TokenRewards = None
+    token_rewards: Annotated[
+        str | None, Meta(description="the name of a reward that was given to spans of tokens, to add to rm_scores")
+    ] = None
 
 
 def encode_rollouts(items: Iterator[ScoredTrajectory], config: VerlRolloutsConfig, stats: ExportStats) -> Iterator[Row]:
