@@ -12,7 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from art_otel import read_trajectories
-from art_otel.engines import Times
+from art_otel.engines import Conversion, Times
+from art_otel.engines.incremental import follow
 from tests.conversions import convert_files
 from tests.dumps import chat_span, request_of
 from tests.examples import examples
@@ -203,3 +204,19 @@ def test_a_file_that_is_rotated_while_it_is_converted_is_read_once_more_and_noth
     times = Times(grace=0.0)
     convert_files(tmp_path / "out", file.parent, incremental=True, times=times, workers=1, on_start=rotate)
     assert convert(tmp_path)[0] == [1, 2, 3, 4, 5]
+
+
+def test_who_follows_waits_for_a_compressed_file_that_is_being_written(tmp_path):
+    file, reports = tmp_path / "in" / "traces.jsonl.gz", []
+    file.parent.mkdir()
+    file.write_bytes(gzip.compress(lines(1)))
+    for _ in range(2):
+        follow(
+            Conversion(sources=[str(file.parent)], out=tmp_path / "out", times=Times(grace=0.0)),
+            every=0.0,
+            tell=reports.append,
+            warn=pytest.fail,
+            rounds=1,
+        )
+        make_quiet(file)
+    assert [report.spans.read for report in reports] == [0, 1]
