@@ -104,3 +104,28 @@ def test_a_trace_of_mlflow_with_many_tags(tmp_path):
 def test_what_begins_like_a_trace_of_mlflow_and_is_none(data, tmp_path):
     with pytest.raises(SourceError, match="no known format"):
         read_bytes(tmp_path, json.dumps(data).encode() + b"\n")
+
+
+def test_mlflow_2(tmp_path):
+    def row(number, parent):
+        return {
+            "name": f"span {number}",
+            "context": {"span_id": f"0x{number:016x}", "trace_id": f"0x{TRACE}"},
+            "parent_id": parent and f"0x{parent:016x}",
+            "start_time": 5,
+            "end_time": 7,
+            "status_code": "ERROR",
+            "status_message": "no",
+            "attributes": {"text": '"a"', "mlflow.traceRequestId": '"tr-1"'},
+            "events": [{"name": "e", "timestamp": 6, "attributes": {"n": 1}}],
+        }
+
+    trace = {"info": {"request_id": "1", "tags": {"a": "b"}}, "data": {"spans": [row(1, None), row(2, 1), row(3, 1)]}}
+    whole = json.dumps(trace).encode()
+    records, account = read_bytes(tmp_path, whole)
+    assert (account.format, [int(span.span_id, 16) for span in records]) == ("mlflow-json", [1, 2, 3])
+    assert [span.parent_span_id for span in records] == [None, f"{1:016x}", f"{1:016x}"]
+    span = records[0]
+    assert (span.trace_id, span.start_ns, span.end_ns, span.status, span.status_message) == (TRACE, 5, 7, "error", "no")
+    assert (span.attributes, span.resource.attributes) == ({"text": "a"}, {"a": "b"})
+    assert [(event.name, event.time_ns, event.attributes) for event in span.events] == [("e", 6, {"n": 1})]

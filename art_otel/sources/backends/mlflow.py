@@ -1,4 +1,4 @@
-"""Traces of MLflow 3 as JSON: `Trace.to_dict()` or `Trace.to_json()`, in a list or one a line.
+"""Traces of MLflow 3 and 2 as JSON: `Trace.to_dict()` or `Trace.to_json()`, in a list or one a line.
 
 A trace is `{"info": …, "data": {"spans": […]}}`. Attributes are JSON texts; ids are base64, in some versions and in
 links hex, where a trace is `tr-…` or `trace:/LOCATION/…`. The resource's attributes are tags of the trace. Invariant:
@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from art_otel.sources.backends.store_spans import TranslatedSpan, Translator, plain, read_spans
+from art_otel.sources.backends.store_spans import SpanContext, TranslatedSpan, Translator, plain, read_spans
 from art_otel.sources.format import SourceFormat, converted
 from art_otel.sources.json_documents import is_list, is_object, objects_in_head
 from art_otel.sources.otlp import records as otlp
@@ -22,10 +22,11 @@ from art_otel.spans import Value
 
 
 class _Event(msgspec.Struct):
-    """A moment in a span."""
+    """A moment in a span. `timestamp` is its time in MLflow 2."""
 
     name: str | None = None
     time_unix_nano: int | None = None
+    timestamp: int | None = None
     attributes: dict[str, Value] | None = None
 
 
@@ -45,7 +46,7 @@ class _Status(msgspec.Struct):
 
 
 class _Span(msgspec.Struct):
-    """An operation, with the tags of its trace."""
+    """An operation, with the tags of its trace. Only MLflow 2 writes `context` and what follows it."""
 
     trace_id: str | None = None
     otel_trace_id: str | None = None
@@ -59,6 +60,20 @@ class _Span(msgspec.Struct):
     links: list[_Link] | None = None
     status: _Status | None = None
     tags: dict[str, Value] = {}
+    context: SpanContext | None = None
+    parent_id: str | None = None
+    start_time: int | None = None
+    end_time: int | None = None
+    status_code: str | int | None = None
+    status_message: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.context is None:
+            return
+        self.trace_id, self.span_id = self.context.trace_id, self.context.span_id
+        self.parent_span_id = self.parent_id
+        self.start_time_unix_nano, self.end_time_unix_nano = self.start_time, self.end_time
+        self.status = _Status(code=self.status_code, message=self.status_message)
 
 
 class _Data(msgspec.Struct):
@@ -126,7 +141,8 @@ def _to_otlp(row: _Span) -> TranslatedSpan:
 
 
 def _event(event: _Event) -> otlp.OtlpEvent:
-    return otlp.OtlpEvent(name=event.name, time_unix_nano=event.time_unix_nano, attributes=plain(event.attributes))
+    time = event.time_unix_nano or event.timestamp
+    return otlp.OtlpEvent(name=event.name, time_unix_nano=time, attributes=plain(event.attributes))
 
 
 def _link(link: _Link) -> otlp.OtlpLink:
