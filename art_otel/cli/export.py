@@ -42,7 +42,12 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     )
     parser.add_argument("paths", nargs="*", metavar="PATH", help="dataset folders, Parquet files, or globs of them")
     parser.add_argument("--list", action="store_true", help="list the installed exporters, and what each needs")
-    to = parser.add_argument("--to", metavar="NAME", help="the exporter, one of those that `--list` names")
+    to = parser.add_argument(
+        "--to",
+        nargs="?",
+        metavar="NAME",
+        help="the exporter (without NAME: list the exporters and formats that can write these trajectories)",
+    )
     to.completer = _complete_exporter  # pyright: ignore[reportAttributeAccessIssue] # where argcomplete looks
     parser.add_argument("--format", metavar="NAME", help="one of the exporter's formats (default: its first)")
     parser.add_argument(
@@ -136,6 +141,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Export and tell what came out. Raises UsageError for an option that is missing."""
     if arguments.list:
         return _list_exporters(as_json=arguments.json)
+    if arguments.paths and not arguments.to:
+        raise UsageError(f"say --to NAME; {_what_can_be_written(arguments)}")
     required = {"PATH": arguments.paths, "--to": arguments.to, "--out": arguments.out}
     if missing := [name for name, value in required.items() if not value]:
         raise UsageError(f"say {', '.join(missing)} too; `art-otel export --list` lists the exporters")
@@ -234,6 +241,24 @@ def _shown(paths: Sequence[str], where: str) -> set[str]:
         return {record["rollout_id"] for record in data.snapshot.outlines.records(rows)}
     finally:
         data.close()
+
+
+def _what_can_be_written(arguments: argparse.Namespace) -> str:
+    """The exporters and formats that give a record of the trajectories one has."""
+    from art_otel.exporting import installed_exporters, writable  # noqa: PLC0415 # as above
+
+    found = writable(
+        arguments.paths,
+        [one.exporter for one in installed_exporters() if one.exporter is not None],
+        allow_incomplete=arguments.allow_incomplete,
+        split=arguments.split,
+        status=arguments.status or ("ok",),
+        models="*",  # which of them to train is asked when something is written
+    )
+    shown = [f"{name} (--format {' | '.join(formats)})" for name, formats in found.items() if formats]
+    if not shown:
+        return "no exporter installed gives a record of these trajectories; `--list` tells what each needs"
+    return f"for these trajectories there are {', '.join(shown)}"
 
 
 def _other_formats(report: "ExportReport") -> Iterator[str]:

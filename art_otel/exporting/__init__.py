@@ -25,6 +25,7 @@ from art_otel.exporting.encoding import scored as scored
 from art_otel.exporting.encoding import sequences_of as sequences_of
 from art_otel.exporting.encoding import text_message as text_message
 from art_otel.exporting.export import export as export
+from art_otel.exporting.export import writable as writable
 from art_otel.exporting.exporter import Encode as Encode
 from art_otel.exporting.exporter import Exporter as Exporter
 from art_otel.exporting.exporter import ExportReport as ExportReport

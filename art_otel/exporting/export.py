@@ -20,7 +20,7 @@ from art_otel.errors import UsageError
 from art_otel.exporting.exporter import Exporter, ExportReport, ExportStats
 from art_otel.exporting.files import check_place, reading, whole_file
 from art_otel.exporting.registry import find_exporter, find_format, make_settings
-from art_otel.exporting.streams import DEFAULT, open_stream
+from art_otel.exporting.streams import DEFAULT, Stream, open_stream
 from art_otel.trajectories import Status
 
 _FILES: Final = frozenset({".arrow", ".csv", ".db", ".gz", ".json", ".jsonl", ".parquet", ".txt", ".zip", ".zst"})
@@ -110,6 +110,42 @@ def export(  # noqa: PLR0913 # every one is an option that users know by its nam
     )
     _write_report(report, target, single=single)
     return report
+
+
+def writable(
+    sources: Sources,
+    exporters: Iterable[Exporter],
+    *,
+    allow_incomplete: bool | Iterable[str] = False,
+    split: str | Iterable[str | None] | None = None,
+    status: Status | Iterable[Status] | None = ("ok",),
+    models: Names = None,
+    agents: Names = None,
+) -> dict[str, tuple[str, ...]]:
+    """Name the formats of each exporter that give at least one record of these trajectories.
+
+    Options are as for `export`. A format reads up to its first record, so one that gives none reads the sources whole.
+    """
+    selection: dict[str, Any] = {
+        "allow_incomplete": as_names(allow_incomplete),
+        "split": as_names(split),
+        "status": as_names(status),
+        "models": as_names(models),
+        "agents": as_names(agents),
+    }
+    listed = list(sources) if isinstance(sources, Iterator) else sources
+    return {
+        exporter.name: tuple(
+            chosen.name
+            for chosen in exporter.formats
+            if _gives_a_record(open_stream(listed, chosen, advantage=DEFAULT, **selection), make_settings(chosen, {}))
+        )
+        for exporter in exporters
+    }
+
+
+def _gives_a_record(stream: Stream, settings: object) -> bool:
+    return any(True for _ in stream.records(settings, ExportStats()))
 
 
 def _is_file(target: Path, format_name: str, suffix: str) -> bool:

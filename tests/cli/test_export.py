@@ -12,7 +12,7 @@ from art_otel.data import ADVANTAGES, CREDITS
 from art_otel.data.advantages import ADVANTAGES_OVER_GROUPS, ADVANTAGES_OVER_REWARDS
 from art_otel.store import write_trajectories
 from art_otel.trajectories import Reward, Status
-from tests.exporting.samples import branching, conversation, failed, group, samples
+from tests.exporting.samples import branching, conversation, failed, group, samples, without_ids
 
 
 @pytest.fixture
@@ -197,6 +197,23 @@ def test_the_choices_of_the_command_are_those_of_python():
 def test_what_an_export_needs_is_named(capsys):
     assert run("export", "somewhere", "--to", "openai") == 2
     assert "say --out too; `art-otel export --list` lists the exporters" in capsys.readouterr().err
+
+
+@pytest.mark.long
+def test_without_an_exporter_those_for_what_one_has_are_named(dataset, tmp_path, capsys):
+    for command in (("export", dataset), ("export", dataset, "-o", tmp_path / "out", "--to")):
+        assert run(*command) == 2
+        told = capsys.readouterr().err
+        assert "openai (--format sft | preference)" in told
+        assert "verl (" in told
+    write_trajectories([without_ids()], tmp_path / "messages")
+    assert run("export", tmp_path / "messages") == 2
+    told = capsys.readouterr().err
+    assert "openai (--format sft)" in told
+    assert "datums" not in told
+    write_trajectories([failed()], tmp_path / "failed")
+    assert run("export", tmp_path / "failed") == 2
+    assert "no exporter installed gives a record" in capsys.readouterr().err
 
 
 def test_without_a_format_the_others_are_named(dataset, tmp_path, capsys):

@@ -17,7 +17,7 @@ from art_otel.testing import trajectories
 from art_otel_openenv.traces import IMPOSSIBLE, NO_PROMPT
 from tests.data.rollouts import agent_rollouts
 from tests.exporting.exported import EVERY, read_back
-from tests.exporting.samples import QUESTION, SYSTEM, asked, rollout, said, without_logprobs
+from tests.exporting.samples import QUESTION, SYSTEM, asked, branching, rollout, said, without_logprobs
 
 traces_of = partial(read_back, "openenv")
 
@@ -44,6 +44,24 @@ def test_every_trained_completion_with_logprobs_is_a_turn(rollouts):
             assert turn["loss_mask"] == [0] * len(prompt) + [1] * len(completion)
             assert len(turn["per_token_logps"]) == len(completion)
             assert all(-inf < logprob <= 0 for logprob in turn["per_token_logps"])
+
+
+def test_a_turn_says_what_was_asked_and_answered():
+    (trace,), _ = traces_of([branching()])
+    turn = trace["turns"][-1]
+    assert [message["role"] for message in turn["request"]["messages"]] == ["system", "user", "assistant", "tool"]
+    assert turn["request"]["tools"][0]["function"]["name"] == "look_up"
+    (choice,) = turn["response"]["choices"]
+    assert (choice["message"]["content"], choice["finish_reason"]) == ("Rain.", "stop")
+    assert turn["metadata"] == {
+        "reward": 0.75,
+        "rollout_id": "r-branching",
+        "group_id": "g",
+        "training_step": 3,
+        "policy_version": "7",
+        "model": "policy",
+        "sampling_params": {},
+    }
 
 
 @pytest.mark.parametrize("logprob", [0.5, -inf])
