@@ -188,8 +188,8 @@ def scratch_folder(out: str, scratch: str | None = None) -> Generator[str]:
         storage.remove_folder(folder)
 
 
-_COLLECT_EVERY: Final = 100_000
-"""A conversion makes many objects and no cycles, so looking for cycles as often as Python does costs a tenth."""
+_COLLECT_EVERY: Final = 10_000_000
+"""A conversion makes no cycles: more objects than a task has alive, of which looking for cycles would visit each."""
 
 _LARGE_BLOCK: Final = 31 << 20
 """Once a block of up to 32 MiB was freed, glibc keeps as much freed memory; else each long line is faulted in anew.

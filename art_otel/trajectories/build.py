@@ -235,6 +235,8 @@ def _tool_definitions(calls: Iterable[CallRecord]) -> tuple[Value, ...]:
         if call.tools is not None and call.tools is not last:
             last = call.tools
             texts[last.json if isinstance(last, ToolSet) else msgspec.json.encode(last).decode()] = None
+    if len(texts) == 1 and isinstance(last, ToolSet) and _united(tuple(texts)) == last.json:
+        return tuple(last)
     return tuple(ToolSet(_united(tuple(texts)))) if texts else ()
 
 
