@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -40,6 +40,10 @@ _SPLITS: Final = 256
 
 _MAX_SPLITS: Final = 5_000
 """The most splits: beyond a terabyte splits grow, because the plan holds thousands of sizes for each split."""
+
+
+_FEW_SLOTS: Final = 64
+"""The slots of records that fill one partition at most: each has a megabyte of them, which is decoded at once."""
 
 
 class Sizes(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +70,15 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
         if total is None:
             return self.most_split
         return max(self.least_split, min(self.most_split, total // _SPLITS), total // _MAX_SPLITS)
+
+    def fitted(self, inputs: Sequence[InputFile]) -> "Sizes":
+        """The sizes for these inputs: few slots where all records come into one partition.
+
+        That partition is the same for any number of slots, and each slot of each split is a block to compress.
+        """
+        if any(one.size is None for one in inputs) or estimated_bytes(inputs) > self.partition_bytes:
+            return self
+        return msgspec.structs.replace(self, slots=min(self.slots, _FEW_SLOTS))
 
 
 class Round(msgspec.Struct, frozen=True, kw_only=True):
@@ -208,12 +221,16 @@ _COMPRESSED: Final = (".gz", ".zst", ".bz2", ".xz", ".parquet")
 
 def choose_workers(inputs: Sequence[InputFile], worker_bytes: int) -> int:
     """The number of processes: one a processor, fewer where a process would have less than so many bytes to read."""
-    total = sum((one.size or 0) * (_RATIO if one.name.endswith(_COMPRESSED) else 1) for one in inputs)
-    useful = None if any(one.size is None for one in inputs) else total // worker_bytes
+    useful = None if any(one.size is None for one in inputs) else estimated_bytes(inputs) // worker_bytes
     if useful is not None and useful < 2:
         return 1
     processors = available_processors()
     return processors if useful is None else min(useful, processors)
+
+
+def estimated_bytes(inputs: Iterable[InputFile]) -> int:
+    """About how many bytes inputs of known size have when nothing is compressed."""
+    return sum((one.size or 0) * (_RATIO if one.name.endswith(_COMPRESSED) else 1) for one in inputs)
 
 
 def available_processors() -> int:

@@ -113,7 +113,7 @@ def count_group(
     _count_logs_without_a_value(stats, logs, group.tree, quarantine)
     _count_spans(stats, group, quarantine)
     stats.rewards_delivered += group.attribution.delivered
-    stats.rewards_undeliverable += group.attribution.undeliverable
+    stats.rewards_undeliverable.update(group.attribution.undeliverable)
     _count_trajectories(stats, group)
 
 

@@ -255,9 +255,12 @@ def _has_nothing_to_build(group: SpanGroup, rollout_spans: Sequence[str]) -> boo
         return False
     if rollout_spans and any(is_named_rollout(span, rollout_spans) for span in group.spans):
         return False
+    for span in group.spans:  # first what costs least
+        if declared_id(span) is not None:
+            return False
     return all(map(_is_irrelevant, group.spans))
 
 
 def _is_irrelevant(span: Span) -> bool:
-    """Whether the span is no call, belongs to no rollout by its id, and gives no reward."""
-    return declared_id(span) is None and role_of(span) in ("agent", "tool", "other") and not rewards_of(span)
+    """Whether the span is no call and gives no reward."""
+    return role_of(span) in ("agent", "tool", "other") and not rewards_of(span)

@@ -333,6 +333,8 @@ def _with_new_routing(calls: Sequence[InferenceCall], token_parents: Sequence[in
 
     The turn before has no experts of its own last token, which no server had sent through the model yet.
     """
+    if all(parent is None for parent in token_parents):
+        return [*calls]
     known: list[int] = []  # of each turn: the tokens of its path, where it has their experts
     result: list[InferenceCall] = []
     for call, token_parent in zip(calls, token_parents, strict=True):

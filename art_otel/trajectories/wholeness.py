@@ -165,12 +165,17 @@ class Verdicts(NamedTuple):
     text: TextUntrained | None
 
 
+_TRAINED: Final = Verdicts(None, None)
+
+
 def verdicts_on(call: InferenceCall, choice: Choice) -> Verdicts:
     """Decide whether a completion may be trained, by its ids and by its text. Nothing else decides that."""
     if call.failed:
         return Verdicts("failed", "failed")
     if choice.finish_reason in _ABORTED:
         return Verdicts("aborted", "aborted")
+    if not call.gaps and choice.finish_reason is not None and call.input_messages is not None:
+        return _TRAINED  # as most are
     tokens: set[TokensUntrained] = set()
     text: set[TextUntrained] = set()
     for gap in call.gaps:
@@ -220,6 +225,8 @@ def count_gaps(calls: Iterable[InferenceCall]) -> dict[str, int]:
     for call in calls:
         if call.gaps and call.marked_untrained is None:
             counts.update({reason for gap in call.gaps if (reason := REASONS[gap.kind].reason) is not None})
+    if not counts:  # as of most rollouts
+        return {}
     return {one.reason: counts[one.reason] for one in REASONS.values() if one.reason is not None and counts[one.reason]}
 
 
