@@ -165,17 +165,12 @@ class Verdicts(NamedTuple):
     text: TextUntrained | None
 
 
-_TRAINED: Final = Verdicts(None, None)
-
-
 def verdicts_on(call: InferenceCall, choice: Choice) -> Verdicts:
     """Decide whether a completion may be trained, by its ids and by its text. Nothing else decides that."""
     if call.failed:
         return Verdicts("failed", "failed")
     if choice.finish_reason in _ABORTED:
         return Verdicts("aborted", "aborted")
-    if not call.gaps and choice.finish_reason is not None and call.input_messages is not None:
-        return _TRAINED  # as most are
     tokens: set[TokensUntrained] = set()
     text: set[TextUntrained] = set()
     for gap in call.gaps:
