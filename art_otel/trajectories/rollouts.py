@@ -391,6 +391,8 @@ class _Assigner:
 
     def count_candidates(self) -> Mapping[RolloutSpans, int]:
         """How many unassigned calls and tools may be of each rollout."""
+        if not self.unassigned:
+            return {}
         starts: dict[int, tuple[RolloutIndex, list[int]]] = {}
         for key, (rollouts, start_ns) in self.unassigned.items():
             if self._roles[key] in ("inference", "tool"):
