@@ -55,7 +55,7 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     beyond a terabyte. Neighboring slots are assembled together up to `partition_bytes`, and written into one part up to
     `part_bytes`, both of records that are not compressed. A process is worth starting for `worker_bytes` of input that
     is not compressed: two took 2.5 s where one took 1.8 s for 200 MB, 4.5 s where one took 5 s for 500 MB, and always
-    twice the memory.
+    twice the memory. `is_one_partition` says that all records fill one at most, so that they are hardly compressed.
     """
 
     slots: int = 4096
@@ -63,6 +63,7 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     most_split: int = 128 << 20
     partition_bytes: int = 64 << 20
     part_bytes: int = 128 << 20
+    is_one_partition: bool = False
     worker_bytes: int = 256 << 20
 
     def split_bytes(self, total: int | None) -> int:
@@ -74,11 +75,11 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     def fitted(self, inputs: Sequence[InputFile]) -> "Sizes":
         """The sizes for these inputs: few slots where all records come into one partition.
 
-        That partition is the same for any number of slots, and each slot of each split is a block to compress.
+        That partition is the same for any number of slots, and each slot of each split is a block of its own.
         """
         if any(one.size is None for one in inputs) or estimated_bytes(inputs) > self.partition_bytes:
             return self
-        return msgspec.structs.replace(self, slots=min(self.slots, _FEW_SLOTS))
+        return msgspec.structs.replace(self, slots=min(self.slots, _FEW_SLOTS), is_one_partition=True)
 
 
 class Round(msgspec.Struct, frozen=True, kw_only=True):
