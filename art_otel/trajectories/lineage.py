@@ -16,8 +16,7 @@ import heapq
 import json
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
-from operator import attrgetter
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -46,9 +45,6 @@ from art_otel.trajectories.prompt_parents import (
 )
 from art_otel.trajectories.trees import MESSAGE_ROOT, TOKEN_ROOT, MessageNode, TokenNode, last_turn, path_to
 from art_otel.trajectories.wholeness import verdicts_on, with_conversation_gaps
-
-_CALL_FIELDS: Final = CallRecord.__struct_fields__
-_call_fields: Final = attrgetter(*_CALL_FIELDS)
 
 
 class Lineage(NamedTuple):
@@ -135,7 +131,7 @@ class _Trees:
             )
             self._turns.append(choices[-1])
         return Call(
-            **dict(zip(_CALL_FIELDS, _call_fields(recorded), strict=True)),
+            **{name: getattr(recorded, name) for name in CallRecord.__struct_fields__},
             prompt_node=prompt,
             prompt_token_node=prompt_tokens,
             choices=tuple(choices) or None,
@@ -256,7 +252,7 @@ def link_calls(calls: Iterable[InferenceCall]) -> tuple[Call, ...]:
 def recorded_call(call: Call) -> InferenceCall:
     """The call of a trajectory as it was recorded: with its whole prompt, and without its place in the trees."""
     return InferenceCall(
-        **dict(zip(_CALL_FIELDS, _call_fields(call), strict=True)),
+        **{name: getattr(call, name) for name in CallRecord.__struct_fields__},
         input_messages=call.input_messages,
         prompt_token_ids=call.prompt_token_ids,
         choices=None
