@@ -228,16 +228,17 @@ def _with_prompt_outcomes(metadata: Mapping[str, Value], calls: Iterable[CallRec
 
 
 def _tool_definitions(calls: Iterable[CallRecord]) -> tuple[Value, ...]:
-    """Every tool definition of any call, in the order of first use, as values of their own."""
+    """Every tool definition of any call, in the order of first use."""
     texts: dict[str, None] = {}
     last: Sequence[Value] | None = None
     for call in calls:
         if call.tools is not None and call.tools is not last:
             last = call.tools
             texts[last.json if isinstance(last, ToolSet) else msgspec.json.encode(last).decode()] = None
-    if len(texts) == 1 and isinstance(last, ToolSet) and _united(tuple(texts)) == last.json:
-        return tuple(last)
-    return tuple(ToolSet(_united(tuple(texts)))) if texts else ()
+    if not texts:
+        return ()
+    united = _united(tuple(texts))
+    return last if isinstance(last, ToolSet) and last.json == united else ToolSet(united)
 
 
 @lru_cache(maxsize=64)
