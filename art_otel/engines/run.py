@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -77,7 +77,9 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
 
         That partition is the same for any number of slots, and each slot of each split is a block of its own.
         """
-        if any(one.size is None for one in inputs) or estimated_bytes(inputs) > self.partition_bytes:
+        if any(one.size is None or one.name.endswith(_COMPRESSED) for one in inputs):
+            return self  # nobody knows how many records these have
+        if sum(one.size or 0 for one in inputs) > self.partition_bytes:  # records are smaller than their text
             return self
         return msgspec.structs.replace(self, slots=min(self.slots, _FEW_SLOTS), is_one_partition=True)
 
@@ -222,16 +224,12 @@ _COMPRESSED: Final = (".gz", ".zst", ".bz2", ".xz", ".parquet")
 
 def choose_workers(inputs: Sequence[InputFile], worker_bytes: int) -> int:
     """The number of processes: one a processor, fewer where a process would have less than so many bytes to read."""
-    useful = None if any(one.size is None for one in inputs) else estimated_bytes(inputs) // worker_bytes
+    total = sum((one.size or 0) * (_RATIO if one.name.endswith(_COMPRESSED) else 1) for one in inputs)
+    useful = None if any(one.size is None for one in inputs) else total // worker_bytes
     if useful is not None and useful < 2:
         return 1
     processors = available_processors()
     return processors if useful is None else min(useful, processors)
-
-
-def estimated_bytes(inputs: Iterable[InputFile]) -> int:
-    """About how many bytes inputs of known size have when nothing is compressed."""
-    return sum((one.size or 0) * (_RATIO if one.name.endswith(_COMPRESSED) else 1) for one in inputs)
 
 
 def available_processors() -> int:
