@@ -266,9 +266,14 @@ _PROMPTS: Final[PrefixCache[tuple[Message, ...], _Judged]] = PrefixCache(
 )
 """What the prompts judged last showed."""
 
+_FEW: Final = 4
+"""So many messages are judged sooner than they are looked up."""
+
 
 def _judge_prompt(prompt: tuple[Message, ...]) -> _Judged:
-    """Judge a prompt; its messages that were judged before are not judged again."""
+    """Judge a prompt; the messages of a long one that were judged before are not judged again."""
+    if len(prompt) <= _FEW:
+        return _judge(prompt, _NOTHING_JUDGED)
     earlier = _PROMPTS.find(prompt)
     if earlier is None:
         judged = _judge(prompt, _NOTHING_JUDGED)

@@ -26,6 +26,8 @@ REFERENCES: Final = {f"{name}_ref": name for name in (_INPUT, _OUTPUT, _INSTRUCT
 
 def references_of(attributes: Attributes) -> dict[str, str]:
     """The references to content that is not there itself: the attribute that would hold it, and the URL."""
+    if REFERENCES.keys().isdisjoint(attributes.keys()):  # as of nearly all records
+        return {}
     return {
         name: url
         for reference, name in REFERENCES.items()

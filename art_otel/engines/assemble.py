@@ -14,7 +14,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import uuid4
 
 import msgspec
@@ -342,14 +342,19 @@ def _grouped(
         groups[representative_of(trace_id, trace_id)].append(record)
     for representative in sorted(groups):
         group = groups.pop(representative)
-        states = [record for record in group if isinstance(record, Arrival | Outcome)]
+        states = [record for record in group if isinstance(record, _STATES)]
         if is_wanted(states):
             together = _group(group)
             yield RecordGroup(together, states, len(together.spans), len(together.logs))
 
 
-def _group(records: Iterable[Stored]) -> SpanGroup:
+_STATES: Final = (Arrival, Outcome)  # to make a union for each record takes longer than to look at it
+
+
+def _group(records: Sequence[Stored]) -> SpanGroup:
     spans = [record for record in records if isinstance(record, Span)]
+    if len(spans) == len(records):  # as most are
+        return SpanGroup(spans=spans, external_rewards=())
     others = [record for record in records if not isinstance(record, Span)]
     return SpanGroup(
         spans=spans,

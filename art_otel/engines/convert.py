@@ -126,6 +126,7 @@ def convert(conversion: Conversion, engine: Engine | None = None) -> "Conversion
     job = job_of(conversion)
     new = all_of(find_sources(conversion))
     inputs = [one.source for one in new]
+    job = msgspec.structs.replace(job, sizes=job.sizes.fitted(inputs))
     with prepared(conversion, job, inputs, engine) as runner:
         counts, read = read_all(conversion, runner, inputs)
         routes = route_all(runner, read)

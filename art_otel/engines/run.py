@@ -42,6 +42,10 @@ _MAX_SPLITS: Final = 5_000
 """The most splits: beyond a terabyte splits grow, because the plan holds thousands of sizes for each split."""
 
 
+_FEW_SLOTS: Final = 64
+"""The slots of records that fill one partition at most: each has a megabyte of them, which is decoded at once."""
+
+
 class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     """How much of a conversion stands together. The defaults fit a laptop and a terabyte.
 
@@ -51,7 +55,7 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     beyond a terabyte. Neighboring slots are assembled together up to `partition_bytes`, and written into one part up to
     `part_bytes`, both of records that are not compressed. A process is worth starting for `worker_bytes` of input that
     is not compressed: two took 2.5 s where one took 1.8 s for 200 MB, 4.5 s where one took 5 s for 500 MB, and always
-    twice the memory.
+    twice the memory. `is_one_partition` says that all records fill one at most, so that they are hardly compressed.
     """
 
     slots: int = 4096
@@ -59,6 +63,7 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     most_split: int = 128 << 20
     partition_bytes: int = 64 << 20
     part_bytes: int = 128 << 20
+    is_one_partition: bool = False
     worker_bytes: int = 256 << 20
 
     def split_bytes(self, total: int | None) -> int:
@@ -66,6 +71,17 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
         if total is None:
             return self.most_split
         return max(self.least_split, min(self.most_split, total // _SPLITS), total // _MAX_SPLITS)
+
+    def fitted(self, inputs: Sequence[InputFile]) -> "Sizes":
+        """The sizes for these inputs: few slots where all records come into one partition.
+
+        That partition is the same for any number of slots, and each slot of each split is a block of its own.
+        """
+        if any(one.size is None or one.name.endswith(_COMPRESSED) for one in inputs):
+            return self  # nobody knows how many records these have
+        if sum(one.size or 0 for one in inputs) > self.partition_bytes:  # records are smaller than their text
+            return self
+        return msgspec.structs.replace(self, slots=min(self.slots, _FEW_SLOTS), is_one_partition=True)
 
 
 class Round(msgspec.Struct, frozen=True, kw_only=True):
@@ -188,8 +204,8 @@ def scratch_folder(out: str, scratch: str | None = None) -> Generator[str]:
         storage.remove_folder(folder)
 
 
-_COLLECT_EVERY: Final = 100_000
-"""A conversion makes many objects and no cycles, so looking for cycles as often as Python does costs a tenth."""
+_COLLECT_EVERY: Final = 10_000_000
+"""A conversion makes no cycles: more objects than a task has alive, of which looking for cycles would visit each."""
 
 _LARGE_BLOCK: Final = 31 << 20
 """Once a block of up to 32 MiB was freed, glibc keeps as much freed memory; else each long line is faulted in anew.

@@ -357,6 +357,9 @@ def art_metadata(metadata: Mapping[str, Value]) -> tuple[dict[str, Value], dict[
     return {**metadata, **texts}, nested
 
 
+_GROUP_KEY: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+
+
 def group_index(trajectory: Trajectory) -> int:
     """The number by which ART knows the group of a trajectory, which follows from the trajectory alone.
 
@@ -366,8 +369,7 @@ def group_index(trajectory: Trajectory) -> int:
     """
     alone = (trajectory.rollout_id, trajectory.attempt, trajectory.trace_id, trajectory.started_at)
     key = trajectory.group_key or alone
-    text = json.dumps(key, ensure_ascii=False, separators=(",", ":"))
-    return int.from_bytes(blake2b(text.encode()).digest()[:8], "big") >> 1
+    return int.from_bytes(blake2b(_GROUP_KEY.encode(key).encode()).digest()[:8], "big") >> 1
 
 
 _RESTORED: Final = frozenset(

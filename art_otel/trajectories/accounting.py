@@ -113,7 +113,8 @@ def count_group(
     _count_logs_without_a_value(stats, logs, group.tree, quarantine)
     _count_spans(stats, group, quarantine)
     stats.rewards_delivered += group.attribution.delivered
-    stats.rewards_undeliverable += group.attribution.undeliverable
+    if group.attribution.undeliverable:
+        stats.rewards_undeliverable += group.attribution.undeliverable
     _count_trajectories(stats, group)
 
 
@@ -243,7 +244,8 @@ def _count_trajectories(stats: AssemblyStats, group: AssembledGroup) -> None:
             continue
         stats.trajectories += 1
         stats.complete += trajectory.complete
-        stats.incomplete.update(trajectory.incomplete_reasons.keys())
+        for reason in trajectory.incomplete_reasons:
+            stats.incomplete[reason] += 1
         completed = [call for call in trajectory.calls if not call.failed]
         stats.calls_completed += len(completed)
         stats.calls_failed += len(trajectory.calls) - len(completed)

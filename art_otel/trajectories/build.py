@@ -228,14 +228,17 @@ def _with_prompt_outcomes(metadata: Mapping[str, Value], calls: Iterable[CallRec
 
 
 def _tool_definitions(calls: Iterable[CallRecord]) -> tuple[Value, ...]:
-    """Every tool definition of any call, in the order of first use, as values of their own."""
+    """Every tool definition of any call, in the order of first use."""
     texts: dict[str, None] = {}
     last: Sequence[Value] | None = None
     for call in calls:
         if call.tools is not None and call.tools is not last:
             last = call.tools
             texts[last.json if isinstance(last, ToolSet) else msgspec.json.encode(last).decode()] = None
-    return tuple(ToolSet(_united(tuple(texts)))) if texts else ()
+    if not texts:
+        return ()
+    united = _united(tuple(texts))
+    return last if isinstance(last, ToolSet) and last.json == united else ToolSet(united)
 
 
 @lru_cache(maxsize=64)
@@ -253,9 +256,12 @@ def _has_nothing_to_build(group: SpanGroup, rollout_spans: Sequence[str]) -> boo
         return False
     if rollout_spans and any(is_named_rollout(span, rollout_spans) for span in group.spans):
         return False
+    for span in group.spans:  # first what costs least
+        if declared_id(span) is not None:
+            return False
     return all(map(_is_irrelevant, group.spans))
 
 
 def _is_irrelevant(span: Span) -> bool:
-    """Whether the span is no call, belongs to no rollout by its id, and gives no reward."""
-    return declared_id(span) is None and role_of(span) in ("agent", "tool", "other") and not rewards_of(span)
+    """Whether the span is no call and gives no reward."""
+    return role_of(span) in ("agent", "tool", "other") and not rewards_of(span)

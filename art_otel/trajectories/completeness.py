@@ -175,13 +175,15 @@ def find_incomplete(evidence: Evidence, tree: SpanTree) -> dict[str, int]:
     counts = {
         MISSING_ROOT: int(root is None),
         MISSING_PARENT: _lost_parents(evidence, tree) if tree.orphans else 0,
-        NOT_ENDED: sum(span.end_ns is None for span in spans),
+        NOT_ENDED: [span.end_ns for span in spans].count(None),
         **gaps,
         ATTRIBUTES_DROPPED: dropped,
         OVERWRITTEN_CALL: _overwritten_calls(spans, calls),
-        UNREAD_REQUEST: sum(_is_unread(span, evidence, tree) for span in spans),
+        UNREAD_REQUEST: sum(
+            [_is_unread(span, evidence, tree) for span in spans if attributes.UNREAD_REQUEST in span.attributes]
+        ),
         EVENTS_DROPPED: sum(span.dropped_events_count for span in losing),
-        **({} if is_counted else _count_unsampled(evidence.lineage)),
+        **({} if is_counted or len(calls) < 2 else _count_unsampled(evidence.lineage)),
         SPANS_MISSING: 0 if root is None else _missing_spans(root, spans, span_count, begun_calls),
         SPANS_UNASSIGNED: evidence.unassigned,
         SPAN_QUARANTINED: evidence.lost_spans,
@@ -247,10 +249,8 @@ def _overwritten_calls(spans: Iterable[Span], calls: Sequence[InferenceCall]) ->
 
 
 def _is_unread(span: Span, evidence: Evidence, tree: SpanTree) -> bool:
-    """Whether a span is a gateway's of a request that it could not read, and no call around it tells what was asked."""
-    key: SpanKey | None = span.key if attributes.UNREAD_REQUEST in span.attributes else None
-    if key is None:
-        return False
+    """Whether no call around a gateway's span of a request that it could not read tells what was asked."""
+    key: SpanKey | None = span.key
     while key is not None and key not in evidence.call_of:
         key = tree.parents.get(key)
     return key is None

@@ -98,7 +98,7 @@ class History(Sequence[HistoryMessage]):
 def histories(trajectory: Trajectory) -> tuple[History, ...]:
     """Return the message histories: every message path from a root turn to a leaf, in the order of the leaves."""
     parents = [turn.parent for turn in trajectory.turns]
-    first_leaves = _first_leaves(trajectory, parents)
+    first_leaves = _first_leaves(parents, _known_paths(trajectory, parents))
     return tuple(_history(trajectory, leaf, first_leaves) for leaf in leaves(parents))
 
 
@@ -133,6 +133,8 @@ def main_history(trajectory: Trajectory, left_out: AbstractSet[int] | None = Non
     Histories with known messages are preferred. None where nothing was sampled.
     """
     turns = trajectory.turns
+    if len(turns) == 1:
+        return _history(trajectory, 0, (0,))
     others = marked_turns(trajectory) if left_out is None else left_out
     counted = set(range(len(turns))) - others or set(range(len(turns)))
     parents = [turn.parent for turn in turns]
@@ -149,7 +151,7 @@ def main_history(trajectory: Trajectory, left_out: AbstractSet[int] | None = Non
         key=lambda end: (are_known[end], depths[end], turns[end].call, -turns[end].choice),
         default=None,
     )
-    return None if end is None else _history(trajectory, end, _first_leaves(trajectory, parents))
+    return None if end is None else _history(trajectory, end, _first_leaves(parents, are_known))
 
 
 def marked_turns(trajectory: Trajectory) -> frozenset[int]:
@@ -169,12 +171,12 @@ def _known_paths(trajectory: Trajectory, parents: Sequence[int | None]) -> list[
     return are_known
 
 
-def _first_leaves(trajectory: Trajectory, parents: Sequence[int | None]) -> list[int]:
+def _first_leaves(parents: Sequence[int | None], are_known: Sequence[bool]) -> list[int]:
     """The first leaf of the paths through each turn, of those that are known if any is.
 
     The turn is trained in the history that leads to it.
     """
-    ranks = [(not is_known, position) for position, is_known in enumerate(_known_paths(trajectory, parents))]
+    ranks = [(not is_known, position) for position, is_known in enumerate(are_known)]
     continued: set[int] = set()
     for position, parent in reversed([*enumerate(parents)]):
         if parent is not None:

@@ -333,6 +333,8 @@ def _with_new_routing(calls: Sequence[InferenceCall], token_parents: Sequence[in
 
     The turn before has no experts of its own last token, which no server had sent through the model yet.
     """
+    if all(parent is None for parent in token_parents):
+        return [*calls]
     known: list[int] = []  # of each turn: the tokens of its path, where it has their experts
     result: list[InferenceCall] = []
     for call, token_parent in zip(calls, token_parents, strict=True):
@@ -380,12 +382,13 @@ class _SampledCall(NamedTuple):
 
 def find_tool_executions(spans: Iterable[Span], lineage: Lineage, tree: SpanTree) -> tuple[ToolExecution, ...]:
     """The executions that tool spans recorded, in the order of their start. Takes n log n, whatever ids repeat."""
-    ordered = sorted(spans, key=tree.order)
-    requests = _Requests(lineage, tree) if ordered else None
+    ran = [(span, tool_facts(span)) for span in sorted(spans, key=tree.order)]
+    if not ran:
+        return ()
+    requests = _Requests(lineage, tree, has_ids=all(facts.call_id is not None for _, facts in ran))
     executions: list[ToolExecution] = []
-    for span in ordered:
-        facts = tool_facts(span)
-        turn = None if requests is None else requests.take(facts, tree.starts[span.key])
+    for span, facts in ran:
+        turn = requests.take(facts, tree.starts[span.key])
         error_type, error = failure_of(span)
         executions.append(
             ToolExecution(
@@ -418,10 +421,12 @@ class _Waiting:
 class _Requests:
     """The tool calls that were sampled before an execution, by their id, by id and name, and by name and arguments.
 
-    Executions are asked for in the order of their start.
+    Executions are asked for in the order of their start. Where all of them have an id, `has_ids`, none is looked for by
+    its arguments.
     """
 
-    def __init__(self, lineage: Lineage, tree: SpanTree) -> None:
+    def __init__(self, lineage: Lineage, tree: SpanTree, *, has_ids: bool) -> None:
+        self._has_ids = has_ids
         self._waiting: dict[tuple[str, str | None, str | None], _Waiting] = {}
         sampled: list[_SampledCall] = []
         for turn_position, turn in enumerate(lineage.turns):
@@ -435,12 +440,12 @@ class _Requests:
         """The turn that asked for an execution: by the latest call of its id and name, else by the only one like it."""
         while self._later and self._later[-1].start_ns <= start_ns:
             one = self._later.pop()
-            for key in _keys(one.call):
+            for key in self._keys(one.call):
                 self._waiting.setdefault(key, _Waiting()).add(one)
         request = self._like(facts) if facts.call_id is None else self._of_id(facts.call_id, facts.name)
         if request is None:
             return None
-        for key in _keys(request.call):
+        for key in self._keys(request.call):
             self._waiting[key].calls.pop(request.key, None)
         return request.turn
 
@@ -456,10 +461,14 @@ class _Requests:
         waiting = None if arguments is None else self._waiting.get(("", facts.name, arguments))
         return next(iter(waiting.calls.values())) if waiting is not None and len(waiting.calls) == 1 else None
 
-
-def _keys(call: ToolCall) -> list[tuple[str, str | None, str | None]]:
-    by_content = ("", call.name, canonical_arguments(call.arguments))
-    return [by_content] if call.id is None else [by_content, (call.id, call.name, None), (call.id, None, None)]
+    def _keys(self, call: ToolCall) -> list[tuple[str, str | None, str | None]]:
+        """What a sampled call is looked for by."""
+        keys: list[tuple[str, str | None, str | None]] = []
+        if not self._has_ids:
+            keys.append(("", call.name, canonical_arguments(call.arguments)))
+        if call.id is not None:
+            keys += ((call.id, call.name, None), (call.id, None, None))
+        return keys
 
 
 def _canonical_arguments(facts: ToolFacts) -> str | None:

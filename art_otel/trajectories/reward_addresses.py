@@ -109,8 +109,9 @@ def addressed_rewards(record: Span | LogRecord) -> Sequence[AddressedReward | Ba
 def _of_span(reward: RecordedReward | BadReward, span: Span, links: tuple[SpanKey, ...]) -> AddressedReward | BadReward:
     if isinstance(reward, BadReward):
         return reward
-    address = RewardAddress(links=links)
-    if not links and role_of(span) != "inference":
+    address = RewardAddress(links=links) if links else OWN_SPAN
+    is_for_others = reward.response_id is not None or is_reward_span(span)  # it may be, and most are not
+    if not links and is_for_others and role_of(span) != "inference":
         is_here = reward.response_id is not None and has_response(span, reward.response_id)
         rollout = _rollout(span.attributes) if is_reward_span(span) else OWN_SPAN
         address = msgspec.structs.replace(rollout, response_id=None if is_here else reward.response_id)

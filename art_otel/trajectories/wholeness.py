@@ -216,10 +216,12 @@ def count_gaps(calls: Iterable[InferenceCall]) -> dict[str, int]:
     What a call that is marked untrained (a judge's) was asked and answered is not what the policy saw: what is lost of
     it is missing nowhere.
     """
+    doubtful = [call for call in calls if call.gaps and call.marked_untrained is None]
+    if not doubtful:
+        return {}
     counts: Counter[str] = Counter()
-    for call in calls:
-        if call.gaps and call.marked_untrained is None:
-            counts.update({reason for gap in call.gaps if (reason := REASONS[gap.kind].reason) is not None})
+    for call in doubtful:
+        counts.update({reason for gap in call.gaps if (reason := REASONS[gap.kind].reason) is not None})
     return {one.reason: counts[one.reason] for one in REASONS.values() if one.reason is not None and counts[one.reason]}
 
 

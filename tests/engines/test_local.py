@@ -1,5 +1,6 @@
 """The local engine: results in the order of the tasks, and what happens when one fails or its process is gone."""
 
+import gzip
 import multiprocessing
 import os
 import signal
@@ -14,7 +15,7 @@ import pytest
 from art_otel.engines import Conversion, Sizes, convert
 from art_otel.engines.run import choose_workers, local_engine
 from art_otel.errors import UsageError, WorkerError
-from art_otel.sources import InputFile
+from art_otel.sources import InputFile, find_inputs
 from tests.conversions import RECORDINGS
 
 SPLIT = Sizes(least_split=10_000, most_split=10_000)
@@ -56,6 +57,22 @@ def test_there_are_several_workers_only_where_they_are_faster(monkeypatch, files
     monkeypatch.setattr("art_otel.engines.run.available_processors", lambda: 8)
     inputs = [InputFile(name=name, path=Path(name), size=size, explicit=True) for name, size in files.items()]
     assert choose_workers(inputs, Sizes().worker_bytes) == workers
+
+
+def test_a_small_input_has_few_slots_and_the_same_bytes(tmp_path):
+    """One that is compressed has all slots, and the same records."""
+    recording = RECORDINGS / "traceloop" / "long100.jsonl"
+    plain, packed = tmp_path / "a.jsonl", tmp_path / "a.jsonl.gz"
+    plain.write_bytes(recording.read_bytes())
+    packed.write_bytes(gzip.compress(recording.read_bytes()))
+    few, many = Sizes().fitted(find_inputs([str(plain)])), Sizes().fitted(find_inputs([str(packed)]))
+    assert few.slots < many.slots == Sizes().slots
+    bytes_of = set[bytes]()
+    for one in (plain, packed):
+        convert(Conversion(sources=[str(one)], out=tmp_path / one.suffix))
+        (part,) = (tmp_path / one.suffix).glob("part-*.parquet")
+        bytes_of.add(part.read_bytes())
+    assert len(bytes_of) == 1
 
 
 def test_a_failure_is_raised_here():

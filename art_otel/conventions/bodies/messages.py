@@ -208,6 +208,11 @@ def join_chunks(chunks: Sequence[Message]) -> Message:
     return msgspec.structs.replace(joined, reasoning=reasoning, parts=None if is_text else joined.parts)
 
 
+_BESIDE_CONTENT: Final = frozenset(
+    {"reasoning_content", "reasoning", "thinking", "refusal", "tool_calls", "function_call", "audio"}
+)
+
+
 class Draft:
     """A message being put together from its parts."""
 
@@ -265,6 +270,8 @@ class Draft:
 
     def add_fields(self, fields: dict[str, Value]) -> None:
         """Add the fields that OpenAI's chat messages have beside `content`."""
+        if _BESIDE_CONTENT.isdisjoint(fields):
+            return
         if reasoning := fields.get("reasoning_content") or fields.get("reasoning") or fields.get("thinking"):
             self.reasoning += reasoning_texts(reasoning)
         if refusal := values.text(fields.get("refusal")):

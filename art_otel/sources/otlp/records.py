@@ -203,17 +203,23 @@ class ExportRequest(OtlpMessage):
     @property
     def parts(self) -> tuple["ExportRequest", ...]:
         """The request, and the one that it is an envelope of."""
+        if self.trace is None and self.result is None:
+            return (self,)
         inner = [part for part in (self.trace, self.result) if part is not None]
         return (self, *(part for request in inner for part in request.parts))
 
     @property
     def is_otlp(self) -> bool:
         """Whether it, or what it is an envelope of, holds any signal, even an empty one."""
-        return any(
-            signal is not UNSET
-            for part in self.parts
-            for signal in (part.resource_spans, part.batches, part.resource_logs)
-        ) or any(part.has_other_signal for part in self.parts)
+        return (
+            self.resource_spans is not UNSET
+            or any(
+                signal is not UNSET
+                for part in self.parts
+                for signal in (part.resource_spans, part.batches, part.resource_logs)
+            )
+            or any(part.has_other_signal for part in self.parts)
+        )
 
     @property
     def has_other_signal(self) -> bool:
