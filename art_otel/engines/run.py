@@ -79,7 +79,9 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
         """
         if any(one.size is None or one.name.endswith(_COMPRESSED) for one in inputs):
             return self  # nobody knows how many records these have
-        if sum(one.size or 0 for one in inputs) > self.partition_bytes:  # records are smaller than their text
+        # Records are smaller than their JSON, and may be larger than their protobuf.
+        sizes = ((one.size or 0) * (1 if one.name.endswith(_JSON) else 4) for one in inputs)
+        if sum(sizes) > self.partition_bytes:
             return self
         return msgspec.structs.replace(self, slots=min(self.slots, _FEW_SLOTS), is_one_partition=True)
 
@@ -219,6 +221,7 @@ _GLANCE: Final = 0.2
 _RATIO: Final = 8
 """About so many times its size a compressed file becomes."""
 
+_JSON: Final = (".json", ".jsonl", ".ndjson")
 _COMPRESSED: Final = (".gz", ".zst", ".bz2", ".xz", ".parquet")
 
 
