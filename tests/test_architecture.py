@@ -38,6 +38,7 @@ PACKAGES = [
     "exporting",
     "engines",
     "conversion",
+    "exchange",
     "tracing",
     "pytest_plugin",
     "workflows",

@@ -17,8 +17,8 @@ from typing import Final, TypeAlias
 
 from art_otel import attributes as names
 from art_otel.conventions import values
+from art_otel.exchange.answer_shapes import AnswerFields, Asking
 from art_otel.model_gateway.addresses import RequestAddress
-from art_otel.model_gateway.answer_shapes import AnswerFields, Asking
 from art_otel.model_gateway.exact_answers import ExactAnswer
 from art_otel.model_gateway.exchanges import Exchange, GatewayDialect
 from art_otel.model_gateway.id_server import PATHS, IdServer, Refusal, Samplers, Sends

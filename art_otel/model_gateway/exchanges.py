@@ -11,17 +11,16 @@ https://platform.openai.com/docs/api-reference, https://docs.anthropic.com/en/ap
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from functools import cached_property
-from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol
 
 from art_otel.conventions import values
 from art_otel.conventions.bodies.chunks import JoinedChunks
+from art_otel.exchange.answer_shapes import GatewayDialect
 from art_otel.model_gateway import gemini
 from art_otel.model_gateway.tokens import RequestAdditions
 from art_otel.spans import Value
 from art_otel.tracing.openai.bodies import RawFields, decode, failed_status, failure, failure_message, fields_of
 from art_otel.tracing.openai.stream import JoinedEvents
-
-GatewayDialect: TypeAlias = Literal["chat", "completions", "responses", "messages", "gemini"]
 
 _PATHS: Final[tuple[tuple[str, GatewayDialect], ...]] = (
     ("/chat/completions", "chat"),

@@ -17,7 +17,7 @@ from typing import Final, Protocol
 import msgspec
 
 from art_otel.errors import UsageError
-from art_otel.model_gateway.answer_shapes import AnswerFields
+from art_otel.exchange.answer_shapes import AnswerFields
 from art_otel.model_gateway.exchanges import GatewayDialect
 from art_otel.model_gateway.upstreams import Answer, BrokenOffError, RawHeaders, Upstream, UpstreamError
 from art_otel.spans import Value
