@@ -54,6 +54,21 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         " ! excludes ('policy-*,!*judge*') (default: mark none)",
     )
     parser.add_argument(
+        "--translate",
+        choices=("auto", "never"),
+        default="auto",
+        help="auto: Messages, Responses and Gemini's generateContent go to the server as Chat Completions if it lacks"
+        " them, or has them without token ids while its Chat Completions have ids; never: they go as they are (default:"
+        " auto)",
+    )
+    parser.add_argument(
+        "--max-calls",
+        type=int,
+        metavar="N",
+        help="how many calls a rollout may make; further calls get an answer that ends the agent's loop, and are not"
+        " recorded (default: any number)",
+    )
+    parser.add_argument(
         "--otlp",
         metavar="URL",
         help="`art-otel serve` or another OpenTelemetry collector that also gets the spans of calls and rollouts, such"
@@ -82,6 +97,8 @@ def run(arguments: argparse.Namespace) -> int:
             keep_reasoning=arguments.keep_reasoning,
             policy_version_header=arguments.policy_version_header,
             otlp=arguments.otlp,
+            translate=arguments.translate,
+            max_calls=arguments.max_calls,
             models=tuple(name.strip() for name in arguments.models.split(",")) if arguments.models else None,
         )
     )

@@ -2,7 +2,7 @@
 
     agent ─ Messages, Responses, generateContent ─► Translation.body ─► server
     agent ◄─ events, one for one ── take(piece) ◄── chunks of a chat completion
-    agent ◄─ an answer, an error ── whole(body) ◄── a chat completion, an error
+    agent ◄─ an answer, an error ── rest(body) ◄── a chat completion, an error
 
 Invariant: each chunk gives at once what the dialect says of it. What ends the agent's stream comes when the server's
 ends, with the usage. A stream that ends without an end is an error to the agent, never an answer.
@@ -97,14 +97,18 @@ class Translation:
         *whole, self._begun = _END.split(self._begun + piece)
         return self._events(b"".join(map(self._read, whole)))
 
+    def rest(self, status: int, rest: bytes, *, is_stream: bool) -> tuple[int, bytes]:
+        """The agent's status, and what is left for it, where the server has sent everything."""
+        return (status, self.take(rest) + self.end()) if is_stream else self._whole(status, rest)
+
     def end(self) -> bytes:
-        """Give the agent's last events where the server has sent everything: an error if its stream has no end."""
+        """The last events of a stream: an error if the server's has no end."""
         events = b"" if self._is_over else self._read(self._begun)
         if not self._is_over:
             events += self._close() if self._has_finished else self._fail("the answer ended before it was whole")
         return self._events(events) + (b"]" if self.is_array else b"")
 
-    def whole(self, status: int, body: bytes) -> tuple[int, bytes]:
+    def _whole(self, status: int, body: bytes) -> tuple[int, bytes]:
         """The answer that is no stream: its status and body."""
         try:
             fields = _OBJECT.decode(body)

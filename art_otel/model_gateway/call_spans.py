@@ -20,6 +20,7 @@ from art_otel.conventions.dialects.genai import (
     RESPONSE_ID,
     RESPONSES,
 )
+from art_otel.exchange.translation import Translation
 from art_otel.model_gateway import gemini
 from art_otel.model_gateway.addresses import Parent, RequestAddress
 from art_otel.model_gateway.exchanges import CallFailure, Exchange, GatewayDialect
@@ -126,9 +127,17 @@ def asked_attributes(exchange: Exchange, address: RequestAddress, server: str) -
     }
     if exchange.dialect == "responses":
         attributes[API_TYPE] = RESPONSES
+    if exchange.translation is not None:
+        attributes |= translation_attributes(exchange.translation)
     if address.untrained is not None:
         attributes[names.UNTRAINED] = address.untrained
     return attributes
+
+
+def translation_attributes(translation: Translation) -> dict[str, Value]:
+    """What the span of a call says of its translation."""
+    left_out = {names.LEFT_OUT: [*translation.left_out]} if translation.left_out else {}
+    return {names.TRANSLATED_FROM: translation.dialect, **left_out}
 
 
 def answered_attributes(exchange: Exchange) -> dict[str, Value]:

@@ -22,12 +22,13 @@ from art_otel.model_gateway.addresses import RequestAddress
 from art_otel.model_gateway.exact_answers import ExactAnswer
 from art_otel.model_gateway.exchanges import Exchange, GatewayDialect
 from art_otel.model_gateway.id_server import PATHS, IdServer, Refusal, Samplers, Sends
+from art_otel.model_gateway.own_answers import OwnAnswer
 from art_otel.model_gateway.sampled_choices import SampledCall, placeholders_of
 from art_otel.model_gateway.splice import DecodeIds, GatewayTurn, Splice, as_ids, splice
 from art_otel.model_gateway.upstreams import Answer, RawHeaders, Upstream, UpstreamError
 from art_otel.spans import Value
 
-Answers: TypeAlias = Answer | ExactAnswer
+Answers: TypeAlias = Answer | ExactAnswer | OwnAnswer
 
 _MAX_IDS: Final = 16_000_000
 """Of four bytes each, and about as many again in the forms that templates make of them."""

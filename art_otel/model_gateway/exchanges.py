@@ -11,7 +11,7 @@ https://platform.openai.com/docs/api-reference, https://docs.anthropic.com/en/ap
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from functools import cached_property
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from art_otel.conventions import values
 from art_otel.conventions.bodies.chunks import JoinedChunks
@@ -21,6 +21,9 @@ from art_otel.model_gateway.tokens import RequestAdditions
 from art_otel.spans import Value
 from art_otel.tracing.openai.bodies import RawFields, decode, failed_status, failure, failure_message, fields_of
 from art_otel.tracing.openai.stream import JoinedEvents
+
+if TYPE_CHECKING:
+    from art_otel.exchange.translation import Translation
 
 _PATHS: Final[tuple[tuple[str, GatewayDialect], ...]] = (
     ("/chat/completions", "chat"),
@@ -69,7 +72,8 @@ class Exchange:
 
     `path` is plain; `body` is the request's, as the agent sent it; `policy_version` is that of the weights, if the
     server names it; `sampled` is what is known of its ids beside the answer. `was_left` says that the agent closed the
-    stream of the answer before it ended.
+    stream of the answer before it ended. `translation` is set where the agent asked in another dialect than the server
+    is asked in, which is this exchange's.
     """
 
     def __init__(self, dialect: GatewayDialect, path: str, body: bytes, start_ns: int) -> None:
@@ -83,6 +87,7 @@ class Exchange:
         self.was_left = False
         self.asked = RequestAdditions()
         self.sampled: HasAttributes | None = None
+        self.translation: Translation | None = None
         self._status = 0
         self._parts: list[bytes] = []
         self._stream: _Stream | None = None

@@ -36,6 +36,8 @@ _NAME: Final = "agent"
 _INFERRED: Final = f"{names.METADATA_PREFIX}inferred"
 """Says of a rollout that nobody named it: its calls continue each other's prompts."""
 
+_MAX_CALLS_REACHED: Final = f"{names.METADATA_PREFIX}max_calls_reached"
+
 
 class RolloutEnd(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a rollout ended, as `POST /rollout/ID/end` says it. `reward` may be several by their names."""
@@ -92,6 +94,21 @@ class Rollouts:
         if rollout.end is None and rollout.ended_ns is not None:
             rollout.ended_ns, rollout.is_written = None, False
         return rollout
+
+    def reached_limit(self, address: RequestAddress, max_calls: int | None) -> int | None:
+        """How many calls a rollout may have, where it has had them; None where another may begin.
+
+        What an address says of `max_calls` counts more than what the gateway was told. The rollout says that it ended
+        so: it is cut, and nothing of it is missing.
+        """
+        rollout = self._known.get(address.rollout_id or "") if address.is_ours else None
+        if rollout is None:
+            return None
+        limit = address.settings.get(names.MAX_CALLS, rollout.attributes.get(names.MAX_CALLS, max_calls))
+        if limit is None or rollout.began < int(limit):
+            return None
+        rollout.attributes[_MAX_CALLS_REACHED] = True
+        return int(limit)
 
     def end_call(self, rollout: GatewayRollout) -> list[Span]:
         """A call has ended, and its span is about to be written: give what of the rollout is written with it.
