@@ -103,6 +103,15 @@ def tool_settings(functions: Sequence[AnswerFields], choice: Value, name: Value)
     return {"tools": [{"type": "function", "function": function} for function in functions], "tool_choice": chosen}
 
 
+def without_nulls(settings: AnswerFields) -> AnswerFields:
+    """Settings whose functions have no fields of null: some servers refuse them."""
+    tools = [
+        {**tool, "function": {name: value for name, value in tool["function"].items() if value is not None}}
+        for tool in settings.get("tools", ())
+    ]
+    return {**settings, "tools": tools} if tools else settings
+
+
 def json_format(schema: Value, name: Value = None, *, strict: Value = None) -> AnswerFields:
     """The response format of a schema; without one, of any JSON object."""
     if schema is None:

@@ -36,6 +36,7 @@ from art_otel.exchange.chat_request import (
     text_part,
     tool_call,
     tool_settings,
+    without_nulls,
 )
 from art_otel.spans import Value
 
@@ -86,7 +87,7 @@ def chat_request(request: Mapping[str, Value]) -> ChatRequest:
     for path, content in entries_of(contents if isinstance(contents, list) else [contents], "contents"):
         _add_content(chat, path, content, ids)
     body = {"model": request.get("model"), **named(config, _NAMES), "messages": chat.messages}
-    body |= _settings(request, config)
+    body |= without_nulls(_settings(request, config))
     if request.get("stream"):
         body |= STREAMED
     unknown = [f"generationConfig.{name}" for name in left_out(config, (*_NAMES, *_CONFIG_READ))]

@@ -33,6 +33,7 @@ from art_otel.exchange.chat_request import (
     text_part,
     tool_call,
     tool_settings,
+    without_nulls,
 )
 from art_otel.spans import Value
 
@@ -72,7 +73,7 @@ def chat_request(request: Mapping[str, Value]) -> ChatRequest:
     for path, tool in entries_of(request.get("tools"), "tools"):
         if tool.get("type") not in (None, "custom"):
             raise UntranslatableError(f"{path}.type", f"{tool['type']} is a tool of Anthropic's own servers")
-    body = {**named(request, _NAMES), "messages": chat.messages, **chat_settings(request)}
+    body = {**named(request, _NAMES), "messages": chat.messages, **without_nulls(chat_settings(request))}
     output = mapping_of(request.get("output_format") or mapping_of(request.get("output_config")).get("format"))
     if output:
         body["response_format"] = json_format(output.get("schema"))

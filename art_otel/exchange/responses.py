@@ -30,6 +30,7 @@ from art_otel.exchange.chat_request import (
     text_part,
     tool_call,
     tool_settings,
+    without_nulls,
 )
 from art_otel.spans import Value
 
@@ -88,7 +89,7 @@ def chat_request(request: Mapping[str, Value]) -> ChatRequest:
         chat.add_user([text_part(said)])
     for path, item in entries_of(said, "input") if not isinstance(said, str) else ():
         _add_item(chat, path, item)
-    body = {**named(request, _NAMES), "messages": chat.messages, **chat_settings(request)}
+    body = {**named(request, _NAMES), "messages": chat.messages, **without_nulls(chat_settings(request))}
     kind = mapping_of(mapping_of(request.get("text")).get("format"))
     if kind.get("type") in ("json_object", "json_schema"):
         body["response_format"] = json_format(kind.get("schema"), kind.get("name"), strict=kind.get("strict"))

@@ -6,21 +6,18 @@
 
 Invariant: status, headers and bytes are the server's, each piece as it comes; when the agent leaves, the server is
 left. The span of a call is in the spool before the agent has the last of the answer. API keys go to the server and
-nowhere else. The gateway's own paths are /healthz, /metrics, /rollout/ID/end and the receiver's.
+nowhere else. The gateway's own paths are /healthz, /metrics, /rollout/ID/end, /rollout/ID/reward and the receiver's.
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final, Literal, Protocol, TypeAlias, get_args
+from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias, get_args
 from uuid import uuid4
 
-import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from art_otel.conventions import values
@@ -30,7 +27,6 @@ from art_otel.exchange.chat_request import UntranslatableError
 from art_otel.exchange.translation import CHAT_PATH, Translation
 from art_otel.http import CLOSE, BodyLimits, WebPageCheck
 from art_otel.model_gateway.addresses import (
-    PREFIX,
     RequestAddress,
     RequestTarget,
     is_for_gateway,
@@ -53,7 +49,8 @@ from art_otel.model_gateway.responding import (
     send_start,
     until_left,
 )
-from art_otel.model_gateway.rollouts import GatewayRollout, RolloutEnd, Rollouts
+from art_otel.model_gateway.rollout_paths import RolloutPaths, is_of_rollout
+from art_otel.model_gateway.rollouts import GatewayRollout, Rollouts
 from art_otel.model_gateway.tokens import TokenAsking
 from art_otel.model_gateway.translating import Translate, Translating, chat_exchange, chat_headers
 from art_otel.model_gateway.upstreams import Answer, RawHeaders, UnreachableError, Upstream, UpstreamError, Upstreams
@@ -64,6 +61,9 @@ from art_otel.spans import Span
 from art_otel.tracing.internal_errors import InternalErrorHandler
 from art_otel.tracing.openai.token_requests import REFUSALS
 
+if TYPE_CHECKING:
+    from starlette.routing import Route
+
 Tokens: TypeAlias = Literal["auto", "passthrough", "exact", "off"]
 """How token ids are had: `auto` is `exact` where the server can, else `passthrough`."""
 
@@ -72,7 +72,6 @@ LIMITS: Final = BodyLimits(all_bytes=1 << 30, seconds=300.0)
 
 _OWN_PATHS: Final = ("/healthz", "/metrics", "/v1/traces", f"/v1/traces{RUNNING}", "/v1/logs")
 _OWN_PREFIX: Final = "/v1/rollouts/"
-_END: Final = "/end"
 _NOT_SENT: Final = OF_CONNECTION | {b"host", b"content-length"}
 _LOOK_EVERY: Final = 0.5
 
@@ -175,10 +174,16 @@ class Gateway:
             raise UsageError(f"max_calls={options.max_calls}: give a whole number, 1 or more")
         self.options = options
         self._app = app
-        self.routes: Sequence[Route] = [Route("/rollout/{rollout_id:path}/end", self._end, methods=["POST"])]
         resource = gateway_resource()
         self._resource = resource
         self._rollouts = Rollouts(resource=resource, grace=options.receiver.grace)
+        self.routes: Sequence[Route] = RolloutPaths(
+            rollouts=self._rollouts,
+            read=lambda request: self.receiver.bodies.read(request),  # noqa: PLW0108 # the receiver comes later
+            write=self._write,
+            synced=self._synced,
+            is_of_app=lambda rollout_id: app is not None and app.has(rollout_id),
+        ).routes
         self._conversations = Conversations()
         self._unread = UnreadRequests()
         self._upstreams = Upstreams(options.upstreams)
@@ -557,26 +562,9 @@ class Gateway:
                 self._rollouts.end_quiet(now_ns(), self._write)
                 self.receiver.finished.keep_open(self._rollouts.open)
 
-    async def _end(self, request: Request) -> Response:
-        """Answer `POST /rollout/ID/end`."""
-        try:
-            target = read_target(request.scope["raw_path"].decode("ascii"), request.url.query)
-            async with self.receiver.bodies.read(request) as body:
-                end = msgspec.json.decode(body or b"{}", type=RolloutEnd)
-        except (UsageError, UnicodeDecodeError, msgspec.DecodeError) as error:
-            return error_response(400, f"POST {request.url.path}: {error}")
-        rollout_id = target.rollout_id or ""
-        if self._app is not None and self._app.has(rollout_id):  # a reward here would be of another rollout
-            ends = "this rollout ends when its function returns; give rewards there, with art_otel.reward"
-            return error_response(409, f"POST {request.url.path}: {ends}")
-        if not (self._rollouts.end(rollout_id, end, target.settings, self._write) and await self._synced()):
-            return error_response(503, "the end cannot be written now: the disk may be full; send it again")
-        return JSONResponse({"rollout_id": rollout_id})
-
 
 def _is_own(path: str) -> bool:
-    is_end = path.startswith(PREFIX) and path.endswith(_END)
-    return is_end or path in _OWN_PATHS or path.startswith(_OWN_PREFIX)
+    return is_of_rollout(path) or path in _OWN_PATHS or path.startswith(_OWN_PREFIX)
 
 
 def _for_server(headers: RawHeaders) -> list[tuple[bytes, bytes]]:

@@ -49,6 +49,17 @@ class RolloutEnd(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     metrics: dict[str, float] = {}
 
 
+class GivenReward(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A reward of a rollout, as `POST /rollout/ID/reward` says it; with a `response_id`, of the call with this answer.
+
+    `reward` may be several by their names, else `name` is its name.
+    """
+
+    reward: float | dict[str, float]
+    name: str = REWARD_NAME
+    response_id: str | None = None
+
+
 @dataclass(kw_only=True, slots=True)
 class GatewayRollout:
     """What is known of one rollout: `began` calls, of which some are `running`; `ended_ns` is None until it is over.
@@ -141,7 +152,7 @@ class Rollouts:
         before = replace(rollout)
         if end.reward is not None and end.reward != rollout.reward:
             rollout.reward = end.reward
-            rollout.events += tuple(_rewards(end, time_ns))
+            rollout.events += tuple(_rewards(GivenReward(reward=end.reward), time_ns))
         rollout.end = end
         metrics = {f"{names.METRIC_PREFIX}{name}": value for name, value in end.metrics.items()}
         rollout.attributes = {**rollout.attributes, **settings, **scalars.metadata(end.metadata), **metrics}
@@ -151,6 +162,19 @@ class Rollouts:
         rollout.attributes, rollout.end, rollout.ended_ns = before.attributes, before.end, before.ended_ns
         rollout.reward, rollout.events = before.reward, before.events
         return False
+
+    def reward(self, rollout_id: str, reward: GivenReward, write: Write) -> bool:
+        """Give a rollout a reward, also one that is over. What could not be written is False, and was not given."""
+        time_ns = now_ns()
+        rollout = self._of(rollout_id, time_ns)
+        before, rollout.last_ns = rollout.events, time_ns
+        rollout.events += tuple(_rewards(reward, time_ns))
+        is_written = write([self.edition(rollout)])
+        if is_written:
+            rollout.is_written = True
+        else:
+            rollout.events = before
+        return is_written
 
     def end_quiet(self, now: int, write: Write) -> None:
         """End those that were quiet for the grace. Those whose end could not be written end the next time."""
@@ -215,8 +239,8 @@ class Rollouts:
         return rollout
 
 
-def _rewards(end: RolloutEnd, time_ns: int) -> Iterator[Event]:
-    rewards = end.reward if isinstance(end.reward, dict) else {REWARD_NAME: end.reward}
+def _rewards(given: GivenReward, time_ns: int) -> Iterator[Event]:
+    rewards = given.reward if isinstance(given.reward, dict) else {given.name: given.reward}
     for name, value in rewards.items():
-        if value is not None:
-            yield Event(name=EVALUATION, time_ns=time_ns, attributes={**evaluation_attributes(name, value)})
+        attributes = evaluation_attributes(name, value, response_id=given.response_id)
+        yield Event(name=EVALUATION, time_ns=time_ns, attributes={**attributes})
