@@ -20,9 +20,6 @@ CALLS_PREFIX: Final = "art.rollout.calls."
 
 ROLLOUT_ARGUMENTS: Final = "art.rollout.arguments"
 ROLLOUT_RESULT: Final = "art.rollout.result"
-MAX_CALLS: Final = "art.rollout.max_calls"
-"""How many calls the gateway lets the rollout make."""
-
 ROLLOUT_PROVISIONAL: Final = "art.rollout.provisional"
 GROUP_ID: Final = "art.group.id"
 GATHERING_ID: Final = "art.gathering.id"
@@ -50,6 +47,10 @@ UNREAD_REQUEST: Final = "art.unread_request"
 
 METRIC_PREFIX: Final = "art.metric."
 METADATA_PREFIX: Final = "art.metadata."
+MAX_CALLS: Final = "art.metadata.max_calls"
+"""How many calls the gateway lets the rollout make."""
+
+MAX_CALLS_REACHED: Final = "art.metadata.max_calls_reached"
 METADATA_JSON_PREFIX: Final = "art.metadata_json."
 ENV_STATE: Final = "art.env_state"
 EXTRA: Final = "art.extra"

@@ -36,7 +36,6 @@ _NAME: Final = "agent"
 _INFERRED: Final = f"{names.METADATA_PREFIX}inferred"
 """Says of a rollout that nobody named it: its calls continue each other's prompts."""
 
-_MAX_CALLS_REACHED: Final = f"{names.METADATA_PREFIX}max_calls_reached"
 
 
 class RolloutEnd(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -118,7 +117,7 @@ class Rollouts:
         limit = address.settings.get(names.MAX_CALLS, rollout.attributes.get(names.MAX_CALLS, max_calls))
         if limit is None or rollout.began < int(limit):
             return None
-        rollout.attributes[_MAX_CALLS_REACHED] = True
+        rollout.attributes[names.MAX_CALLS_REACHED] = True
         return int(limit)
 
     def end_call(self, rollout: GatewayRollout) -> list[Span]:
