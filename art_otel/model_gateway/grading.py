@@ -81,6 +81,12 @@ class ServerGrade:
     logprobs: LogprobsOf | None
     samples_from_ids: bool
 
+    def summary(self) -> str:
+        """The dialects that it has, in a line."""
+        named = ", ".join(DIALECTS[dialect] for dialect, has in self.dialects.items() if has)
+        exact = "; samples from ids" if self.samples_from_ids else ""
+        return f"{self.url} has {named or 'no dialect without a key'}{exact}"
+
     def advice(self) -> Sequence[str]:
         """What to start the server with, so that it gives more."""
         said: list[str] = []
@@ -99,10 +105,13 @@ class ServerGrade:
         return said
 
 
-async def grade(url: str, *, model: str | None = None, api_key: str | None = None) -> ServerGrade:
+async def grade(
+    url: str, *, model: str | None = None, api_key: str | None = None, may_sample: bool = True
+) -> ServerGrade:
     """Ask a server what it gives. Raises UsageError for an address that is none, UpstreamError if it does not answer.
 
-    Without `model` it is the first that the server lists.
+    Without `model` it is the first that the server lists. Without `may_sample` it is asked for no token, and ids and
+    logprobs stay unknown.
     """
     servers = Upstreams([url])
     try:
@@ -114,7 +123,7 @@ async def grade(url: str, *, model: str | None = None, api_key: str | None = Non
         dialects: dict[GatewayDialect, bool | None] = {
             dialect: await _has(server, path.format(model=model)) for dialect, path in _PATHS.items()
         }
-        samples = model is not None and dialects["chat"] is not False
+        samples = may_sample and model is not None and dialects["chat"] is not False
         asked = {**_REQUEST, "model": model}
         whole = await _sample(server, asked) if samples else None
         streamed = await _sample(server, {**asked, "stream": True}) if samples else None

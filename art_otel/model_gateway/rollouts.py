@@ -37,7 +37,6 @@ _INFERRED: Final = f"{names.METADATA_PREFIX}inferred"
 """Says of a rollout that nobody named it: its calls continue each other's prompts."""
 
 
-
 class RolloutEnd(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a rollout ended, as `POST /rollout/ID/end` says it. `reward` may be several by their names."""
 
