@@ -85,8 +85,8 @@ def _of_environment() -> Iterable[_Finding]:
 def _of_server(url: str, model: str | None, api_key: str | None) -> Iterable[_Finding]:
     import asyncio  # noqa: PLC0415 # as below
 
+    from art_otel.model_gateway.connections import UpstreamError  # noqa: PLC0415 # as above
     from art_otel.model_gateway.grading import DIALECTS, grade  # noqa: PLC0415 # loads what only a gateway needs
-    from art_otel.model_gateway.upstreams import UpstreamError  # noqa: PLC0415 # as above
 
     try:
         given = asyncio.run(grade(url, model=model, api_key=api_key))

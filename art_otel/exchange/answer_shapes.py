@@ -9,18 +9,17 @@ Source: answers of vLLM 0.32 and 0.33
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 import msgspec
 
 from art_otel.conventions import values
+from art_otel.exchange.assembly import WireDialect
 from art_otel.spans import Value
 
 _ENCODE: Final = msgspec.json.Encoder().encode
 
 AnswerFields: TypeAlias = dict[str, Value]
-GatewayDialect: TypeAlias = Literal["chat", "completions", "responses", "messages", "gemini"]
-"""The API that a request is of."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,7 +32,7 @@ class Asking:
     answer_id: str
     created: int
     model: str
-    dialect: GatewayDialect
+    dialect: WireDialect
     request: AnswerFields
     sampling: AnswerFields
     prompt_ids: Sequence[int]

@@ -25,9 +25,10 @@ from art_otel.exchange.answer_shapes import (
     Asking,
     ChatShape,
     CompletionShape,
-    GatewayDialect,
 )
+from art_otel.exchange.assembly import WireDialect
 from art_otel.exchange.chat_request import ChatRequest, UntranslatableError, mapping_of
+from art_otel.exchange.events import EventSplitter, data_of
 from art_otel.exchange.response_shape import ResponseShape
 from art_otel.spans import Value
 
@@ -35,20 +36,18 @@ CHAT_PATH: Final = "/v1/chat/completions"
 OK: Final = 200
 FIRST_ERROR: Final = 400
 BAD_GATEWAY: Final = 502
-SHAPES: Final[Mapping[GatewayDialect, type[AnswerShape]]] = {
+SHAPES: Final[Mapping[WireDialect, type[AnswerShape]]] = {
     "chat": ChatShape,
     "completions": CompletionShape,
     "messages": messages.MessageShape,
     "responses": ResponseShape,
     "gemini": generate_content.ContentShape,
 }
-_REQUESTS: Final[Mapping[GatewayDialect, Callable[[Mapping[str, Value]], ChatRequest]]] = {
+_REQUESTS: Final[Mapping[WireDialect, Callable[[Mapping[str, Value]], ChatRequest]]] = {
     "messages": messages.chat_request,
     "responses": responses.chat_request,
     "gemini": generate_content.chat_request,
 }
-_END: Final = re.compile(rb"\r?\n\r?\n")
-_DATA: Final = b"data:"
 _DONE: Final = b"[DONE]"
 _GEMINI_DATA: Final = re.compile(rb"data: (.*)\r\n\r\n")
 _SHOWN: Final = 300
@@ -58,7 +57,7 @@ _JSON_TYPE: Final = "application/json"
 _STREAM_TYPE: Final = "text/event-stream; charset=utf-8"
 
 
-def is_translatable(dialect: GatewayDialect) -> bool:
+def is_translatable(dialect: WireDialect) -> bool:
     """Whether requests of a dialect can go to a server as Chat Completions."""
     return dialect in _REQUESTS
 
@@ -70,7 +69,7 @@ class Translation:
     not events. `left_out` names what was asked and the server is not. Raises UntranslatableError.
     """
 
-    def __init__(self, dialect: GatewayDialect, request: Mapping[str, Value], *, is_array: bool = False) -> None:
+    def __init__(self, dialect: WireDialect, request: Mapping[str, Value], *, is_array: bool = False) -> None:
         chat = _REQUESTS[dialect](request)
         self.dialect: Final = dialect
         self.left_out: Final = chat.left_out
@@ -78,7 +77,7 @@ class Translation:
         self.is_array: Final = is_array
         self._request = request
         self._chat = chat.body
-        self._begun = b""
+        self._splitter = EventSplitter()
         self._shape: AnswerShape | None = None
         self._usage: AnswerFields = {}
         self._calls: dict[tuple[int, int], str] = {}
@@ -94,8 +93,7 @@ class Translation:
 
     def take(self, piece: bytes) -> bytes:
         """Take what the server sent next of a stream, and give the agent's events."""
-        *whole, self._begun = _END.split(self._begun + piece)
-        return self._events(b"".join(map(self._read, whole)))
+        return self._events(b"".join(self._read(event.data) for event in self._splitter.take(piece)))
 
     def rest(self, status: int, rest: bytes, *, is_stream: bool) -> tuple[int, bytes]:
         """The agent's status, and what is left for it, where the server has sent everything."""
@@ -103,7 +101,7 @@ class Translation:
 
     def end(self) -> bytes:
         """The last events of a stream: an error if the server's has no end."""
-        events = b"" if self._is_over else self._read(self._begun)
+        events = b"" if self._is_over else self._read(data_of(self._splitter.begun))
         if not self._is_over:
             events += self._close() if self._has_finished else self._fail("the answer ended before it was whole")
         return self._events(events) + (b"]" if self.is_array else b"")
@@ -125,9 +123,8 @@ class Translation:
             why = f"the model server's answer has another form: {type(error).__name__}: {error}"
             return BAD_GATEWAY, error_body(self.dialect, BAD_GATEWAY, why)
 
-    def _read(self, event: bytes) -> bytes:
-        """The events of one event of the server."""
-        data = b"\n".join(line[len(_DATA) :].strip() for line in event.splitlines() if line.startswith(_DATA))
+    def _read(self, data: bytes) -> bytes:
+        """The events of the data of one event of the server."""
         if not data or self._is_over:
             return b""
         if data.startswith(_DONE):
@@ -234,7 +231,7 @@ _ANTHROPIC_ERRORS: Final = {
 }
 
 
-def error_body(dialect: GatewayDialect, status: int, message: str, said: Value = None, field: Value = None) -> bytes:
+def error_body(dialect: WireDialect, status: int, message: str, said: Value = None, field: Value = None) -> bytes:
     """An error as a dialect's own server sends it. `said` is that of Chat Completions, if there is one."""
     if dialect == "messages":
         kind = _ANTHROPIC_ERRORS.get(status, "api_error")
@@ -260,9 +257,7 @@ class LastAnswer:
     body: bytes
 
 
-def last_answer(
-    dialect: GatewayDialect, request: Mapping[str, Value], text: str, *, is_array: bool = False
-) -> LastAnswer:
+def last_answer(dialect: WireDialect, request: Mapping[str, Value], text: str, *, is_array: bool = False) -> LastAnswer:
     """Say `text` in the agent's dialect, as the last thing that a model says: no tool calls, and a usual end.
 
     Not an error: clients try those again, and agents report them in place of what they did. Not `length`: some agents
@@ -294,7 +289,7 @@ def last_answer(
 
 
 def translated(
-    dialect: GatewayDialect, request: Mapping[str, Value], *, is_array: bool = False
+    dialect: WireDialect, request: Mapping[str, Value], *, is_array: bool = False
 ) -> Translation | UntranslatableError:
     """The translation of a request, or why there is none."""
     try:

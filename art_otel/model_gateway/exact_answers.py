@@ -19,12 +19,13 @@ import msgspec
 
 from art_otel.conventions import values
 from art_otel.exchange.answer_shapes import AnswerFields, Asking
+from art_otel.exchange.events import data_in
 from art_otel.exchange.translation import SHAPES
-from art_otel.model_gateway.exchanges import events_of
+from art_otel.model_gateway.connections import Answer, BrokenOffError, RawHeaders, UpstreamError
 from art_otel.model_gateway.id_server import IdServer, read, said
 from art_otel.model_gateway.parsing_requests import parsing_request
 from art_otel.model_gateway.sampled_choices import Generated, SampledCall, SampledChoice, StreamedCalls, joined
-from art_otel.model_gateway.upstreams import Answer, BrokenOffError, FailedError, RawHeaders, UpstreamError
+from art_otel.model_gateway.upstreams import FailedError
 from art_otel.spans import Value
 
 _OK: Final = 200
@@ -233,7 +234,7 @@ class ExactAnswer:
 
     async def _chunks(self) -> AsyncIterator[Generated]:
         """What the server sampled, as it comes. Raises BrokenOffError where it does not end."""
-        async for data in events_of(self._answered.pieces()):
+        async for data in data_in(self._answered.pieces()):
             if data.startswith(b"[DONE]"):
                 return
             chunk = _GENERATED.decode(data)

@@ -16,30 +16,30 @@ import msgspec
 
 from art_otel import attributes as names
 from art_otel.conventions import values
-from art_otel.exchange.answer_shapes import AnswerFields, GatewayDialect
+from art_otel.exchange.answer_shapes import AnswerFields
+from art_otel.exchange.assembly import WireDialect
+from art_otel.exchange.attributes import answered_attributes
+from art_otel.exchange.bodies import decode
 from art_otel.exchange.chat_request import entries_of, mapping_of
+from art_otel.exchange.exchange import Exchange
+from art_otel.exchange.token_requests import TokenRequests
 from art_otel.exchange.translation import CHAT_PATH, OK
-from art_otel.model_gateway.call_spans import answered_attributes
-from art_otel.model_gateway.exchanges import Exchange
 from art_otel.model_gateway.id_server import IdServer, Samplers, read
-from art_otel.model_gateway.tokens import TokenAsking
 from art_otel.model_gateway.translating import LACKING
 from art_otel.model_gateway.upstreams import Upstream, Upstreams
 from art_otel.spans import Value
-from art_otel.tracing.openai.bodies import decode
-from art_otel.tracing.openai.token_requests import REFUSALS
 
 IdsOf: TypeAlias = Literal["whole", "with holes", "none"]
 LogprobsOf: TypeAlias = Literal["raw", "processed", "none"]
 
-_PATHS: Final[Mapping[GatewayDialect, str]] = {
+_PATHS: Final[Mapping[WireDialect, str]] = {
     "chat": CHAT_PATH,
     "completions": "/v1/completions",
     "responses": "/v1/responses",
     "messages": "/v1/messages",
     "gemini": "/v1beta/models/{model}:generateContent",
 }
-DIALECTS: Final[Mapping[GatewayDialect, str]] = {
+DIALECTS: Final[Mapping[WireDialect, str]] = {
     "chat": "Chat Completions",
     "completions": "Completions",
     "responses": "Responses",
@@ -74,7 +74,7 @@ class ServerGrade:
     url: str
     model: str | None
     owner: str | None
-    dialects: Mapping[GatewayDialect, bool | None]
+    dialects: Mapping[WireDialect, bool | None]
     whole_ids: IdsOf | None
     streamed_ids: IdsOf | None
     has_prompt_ids: bool | None
@@ -120,7 +120,7 @@ async def grade(
         server = IdServer(servers, upstream, headers)
         listed = await _first_model(servers, upstream, server)
         model = model or values.text(listed.get("id"))
-        dialects: dict[GatewayDialect, bool | None] = {
+        dialects: dict[WireDialect, bool | None] = {
             dialect: await _has(server, path.format(model=model)) for dialect, path in _PATHS.items()
         }
         samples = may_sample and model is not None and dialects["chat"] is not False
@@ -139,7 +139,7 @@ async def grade(
             samples_from_ids=await Samplers(servers).can(upstream, headers),
         )
     finally:
-        await servers.close()
+        servers.close()
 
 
 async def _first_model(servers: Upstreams, upstream: Upstream, server: IdServer) -> Mapping[str, Value]:
@@ -162,16 +162,16 @@ async def _has(server: IdServer, path: str) -> bool | None:
 async def _sample(server: IdServer, request: AnswerFields) -> Exchange | None:
     """An answer with ids, asked for as the gateway asks for them; None where the server refuses to answer."""
     exchange = Exchange("chat", CHAT_PATH, _ENCODE(request), 0)
-    asking, url = TokenAsking(), server.upstream.url
-    exchange.asked = asking.asked(url, CHAT_PATH, exchange.request)
+    asking = TokenRequests().begin(server.upstream.url, CHAT_PATH, exchange.request)
     while True:
-        headers = [(name.encode(), value.encode()) for name, value in exchange.asked.ask.headers.items()]
+        exchange.added = asking.additions
+        headers = [(name.encode(), value.encode()) for name, value in exchange.added.ask.headers.items()]
         asker = IdServer(server.servers, server.upstream, [*server.headers, *headers])
-        body = msgspec.json.decode(exchange.asked.body(exchange.fields) or exchange.body)
+        body = msgspec.json.decode(exchange.added.body(exchange.fields) or exchange.body)
         answered = await asker.send(CHAT_PATH, body)
         content = await read(answered)
-        if answered.status in REFUSALS and exchange.asked.is_hidden:
-            exchange.asked = asking.less(exchange.asked, exchange.request, content)
+        if asking.may_be_why(answered.status):
+            asking.ask_less(answered.status, content)
             continue
         exchange.begin(answered.status, answered.headers.get("content-type", "").encode())
         exchange.take(content)

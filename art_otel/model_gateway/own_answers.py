@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Final
 
 from art_otel.exchange.chat_request import UntranslatableError
+from art_otel.exchange.exchange import Exchange
+from art_otel.exchange.gemini import is_array
 from art_otel.exchange.translation import OK, error_body, last_answer
-from art_otel.model_gateway.exchanges import Exchange
-from art_otel.model_gateway.gemini import is_array
-from art_otel.model_gateway.upstreams import RawHeaders, UpstreamError
+from art_otel.model_gateway.connections import RawHeaders, UpstreamError
 
 _BAD_REQUEST: Final = 400
 _JSON_TYPE: Final = "application/json"

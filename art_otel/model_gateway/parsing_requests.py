@@ -7,11 +7,11 @@ from collections.abc import Mapping
 
 from art_otel.exchange import messages, responses
 from art_otel.exchange.answer_shapes import AnswerFields
-from art_otel.model_gateway.exchanges import GatewayDialect
+from art_otel.exchange.assembly import WireDialect
 from art_otel.spans import Value
 
 
-def parsing_request(request: Mapping[str, Value], dialect: GatewayDialect) -> AnswerFields:
+def parsing_request(request: Mapping[str, Value], dialect: WireDialect) -> AnswerFields:
     """The chat request that tells the server's parsers what they need: tools and settings, but no messages."""
     if dialect == "chat":
         left = {"messages", "stream", "stream_options", "n", "prompt_logprobs", "stop"}

@@ -16,13 +16,15 @@ from typing import Final, Literal, TypeAlias
 
 from art_otel import attributes as names
 from art_otel.exchange.answer_shapes import AnswerFields
+from art_otel.exchange.attributes import answer_attributes
+from art_otel.exchange.bodies import decode
 from art_otel.exchange.chat_request import UntranslatableError
+from art_otel.exchange.exchange import Exchange
+from art_otel.exchange.gemini import is_array
 from art_otel.exchange.translation import CHAT_PATH, OK, Translation, is_translatable, translated
-from art_otel.model_gateway.exchanges import Exchange
-from art_otel.model_gateway.gemini import is_array
+from art_otel.model_gateway.connections import RawHeaders, UpstreamError
 from art_otel.model_gateway.id_server import PATHS, IdServer, Samplers, Sends, read
-from art_otel.model_gateway.upstreams import RawHeaders, Upstream, UpstreamError
-from art_otel.tracing.openai.bodies import answer_attributes, decode
+from art_otel.model_gateway.upstreams import Upstream
 
 logger = logging.getLogger(__name__)
 
