@@ -276,6 +276,9 @@ class Gateway:
         exchange = None if dialect is None else Exchange(dialect, path, body, now_ns())
         headers = dict(request.headers)  # a dictionary finds them at once
         address = read_address(target, headers, None if exchange is None else exchange.request)
+        if exchange is not None and address.untrained is None:
+            is_policys = is_among(self.options.models, values.text(exchange.request.get("model")))
+            address = address if is_policys else address._replace(untrained=ANOTHER_MODEL)
         asked, own_answer = exchange, None
         if exchange is not None:
             exchange, own_answer = await self._translate(exchange, address, request.headers.raw, target.query)
@@ -284,9 +287,6 @@ class Gateway:
             with _CONTINUING:
                 known = self._conversations.rollout_of(exchange.request)
                 address = address if known is None else address._replace(rollout_id=known)
-        if exchange is not None and address.untrained is None:
-            is_policys = is_among(self.options.models, values.text(exchange.request.get("model")))
-            address = address if is_policys else address._replace(untrained=ANOTHER_MODEL)
         limit = self._rollouts.reached_limit(address, self.options.max_calls)
         if asked is not None and limit is not None:
             exchange, own_answer = None, last_of_rollout(asked, limit, target.query)
@@ -317,7 +317,8 @@ class Gateway:
         if self._translating is None:
             return exchange, None
         upstream = self._upstreams.choose(address.rollout_id)
-        made = await self._translating.translate(exchange, upstream, _for_server(headers), query)
+        sent, is_trained = _for_server(headers), address.untrained is None
+        made = await self._translating.translate(exchange, upstream, sent, query, is_trained=is_trained)
         if isinstance(made, UntranslatableError):
             return exchange, untranslatable(exchange, made)
         return (exchange if made is None else chat_exchange(exchange, made)), None

@@ -121,7 +121,7 @@ async def grade(
         listed = await _first_model(servers, upstream, server)
         model = model or values.text(listed.get("id"))
         dialects: dict[WireDialect, bool | None] = {
-            dialect: await _has(server, path.format(model=model)) for dialect, path in _PATHS.items()
+            dialect: await _has(server, path.format(model=model or "model")) for dialect, path in _PATHS.items()
         }
         samples = may_sample and model is not None and dialects["chat"] is not False
         asked = {**_REQUEST, "model": model}

@@ -2,7 +2,8 @@
 
     the server lacks the dialect (404, 405, 501)              translated
     it has the dialect, and samples it from ids (`exact`)      as it is
-    it has the dialect, and its Chat Completions give ids      translated, unless Chat cannot say the request
+    it has the dialect, and its Chat Completions give ids      translated, unless Chat cannot say the request, or the
+                                                               policy does not learn from the call
     everything else                                            as it is
 
 Invariant: a server is asked at most once in some minutes what it has: each path with an empty request, which samples
@@ -65,16 +66,19 @@ class Translating:
         self._known: dict[tuple[str, str], tuple[bool, float]] = {}
 
     async def translate(
-        self, exchange: Exchange, upstream: Upstream, headers: RawHeaders, query: str
+        self, exchange: Exchange, upstream: Upstream, headers: RawHeaders, query: str, *, is_trained: bool
     ) -> Translation | UntranslatableError | None:
-        """The translation of a request, or why there is none though its server lacks the dialect; None: as it is."""
+        """The translation of a request, or why there is none though its server lacks the dialect; None: as it is.
+
+        A call from which the policy does not learn needs no ids.
+        """
         if not is_translatable(exchange.dialect) or not exchange.request:
             return None
         server = IdServer(self._servers, upstream, chat_headers(headers, query))
         try:
             async with asyncio.timeout(_PROBE_SECONDS):
                 is_lacking = await self._lacks(server, exchange)
-                if not is_lacking and not await self._has_better_chat(server, exchange):
+                if not is_lacking and not (is_trained and await self._has_better_chat(server, exchange)):
                     return None
         except (UpstreamError, TimeoutError):  # the request itself will say it
             return None
