@@ -10,6 +10,7 @@ import pytest
 
 from tests.model_gateway.gateways import MODEL, TOOL, gateway, recorded, user
 from tests.model_gateway.gemini_server import gemini_server
+from tests.model_gateway.record_vllm import Reply, replayed
 from tests.tracing.server import ModelServer
 from tests.trainers.environment import trainer_python
 
@@ -170,3 +171,29 @@ def test_the_clients_of_three_dialects_are_served_by_chat_alone(tmp_path, chat_o
     assert trajectory.complete, trajectory.incomplete_reasons
     assert [turn.parent for turn in trajectory.turns] == [None, 0, None, 2, None, 4, None, 6, None, 8, None, 10]
     assert {turn.tokens_untrained for turn in trajectory.turns} == {None}
+
+
+def test_a_translated_call_is_sampled_from_ids_where_its_server_can(tmp_path):
+    """Gemini's, of which vLLM has nothing, over its recorded answers to the same request in Chat Completions."""
+
+    def has_chat(path: str, reply: Reply) -> Reply:
+        return (400, "application/json", "{}") if reply[0] == 404 and path == "/v1/chat/completions" else reply
+
+    config = {"maxOutputTokens": 16, "temperature": 0.0, "seed": 7, "thinkingConfig": {"includeThoughts": True}}
+    body = {"contents": [{"role": "user", "parts": [{"text": "Say hello"}]}], "generationConfig": config}
+    with replayed(has_chat) as url, gateway(tmp_path, url, tokens="exact", translate="auto") as running:
+        models = f"{running.url}/rollout/r/v1beta/models/tiny"
+        whole, streamed = (
+            httpx.post(f"{models}:{way}", json=body, timeout=30).json()
+            for way in ("generateContent", "streamGenerateContent")  # in this order it was recorded
+        )
+    assert len(streamed) > 1
+    (trajectory,) = recorded(tmp_path)
+    for call, responses in zip(trajectory.calls, ([whole], streamed), strict=True):
+        assert (call.extra["translated_from"], call.extra["prompt"]) == ("gemini", "not_needed")
+        (choice,) = call.choices or ()
+        assert responses[-1]["candidates"][0]["finishReason"] == "MAX_TOKENS"
+        assert len(choice.token_ids or ()) == responses[-1]["usageMetadata"]["candidatesTokenCount"] == 16
+        parts = [part for one in responses for part in one["candidates"][0]["content"]["parts"]]
+        said = ["".join(part["text"] for part in parts if bool(part.get("thought")) is kind) for kind in (True, False)]
+        assert said == [choice.message.reasoning or "", choice.message.content or ""]
