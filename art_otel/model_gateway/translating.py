@@ -39,6 +39,7 @@ _TAKING: Final = frozenset({200, 400, 422})
 """How a server says that it has the path, of a request with nothing in it."""
 
 _FORGET_SECONDS: Final = 600.0
+_UNSURE_SECONDS: Final = 60.0
 _PROBE_SECONDS: Final = 30.0
 _ONE_TOKEN: Final[AnswerFields] = {
     "messages": [{"role": "user", "content": "Hi"}],
@@ -105,9 +106,7 @@ class Translating:
                 path,
                 answered.status,
             )
-        if answered.status in LACKING or answered.status in _TAKING:
-            self._known[key] = (answered.status in _TAKING, time.monotonic())
-        return answered.status not in LACKING
+        return self._remember(key, answered.status, answer=answered.status not in LACKING)
 
     async def _has_better_chat(self, server: IdServer, exchange: Exchange) -> bool:
         """Whether ids come with Chat Completions, and not with the dialect of a request."""
@@ -122,14 +121,17 @@ class Translating:
             return known
         answered = await server.send(CHAT_PATH, {"model": model, **_ONE_TOKEN})
         body = decode(await read(answered)) or {}
-        gives_ids = answered.status == OK and _IDS in answer_attributes(body)
-        if answered.status in LACKING or answered.status in _TAKING:
-            self._known[key] = (gives_ids, time.monotonic())
-        return gives_ids
+        return self._remember(key, answered.status, answer=answered.status == OK and _IDS in answer_attributes(body))
+
+    def _remember(self, key: tuple[str, str], status: int, *, answer: bool) -> bool:
+        """Remember what a server answered: for long what is sure, else for a minute, as of a key that it refuses."""
+        is_sure = status in LACKING or status in _TAKING
+        self._known[key] = (answer, time.monotonic() + (_FORGET_SECONDS if is_sure else _UNSURE_SECONDS))
+        return answer
 
     def _remembered(self, key: tuple[str, str]) -> bool | None:
-        known, at = self._known.get(key, (None, 0.0))
-        return None if time.monotonic() > at + _FORGET_SECONDS else known
+        known, until = self._known.get(key, (None, 0.0))
+        return None if time.monotonic() > until else known
 
 
 def chat_headers(headers: RawHeaders, query: str = "") -> list[tuple[bytes, bytes]]:
