@@ -282,6 +282,9 @@ class Gateway:
         asked, own_answer = exchange, None
         if exchange is not None:
             exchange, own_answer = await self._translate(exchange, address, request.headers.raw, target.query)
+        elif self._translating is not None and request.method == "POST":
+            sent = _for_server(request.headers.raw)
+            own_answer = await self._translating.count(path, body, self._upstreams.choose(address.rollout_id), sent)
         if exchange is not None and address.source == "conversation":
             address = address._replace(rollout_id=uuid4().hex)
             with _CONTINUING:

@@ -13,10 +13,14 @@ nothing, and Chat Completions for one token with its id. What it does not say cl
 import asyncio
 import logging
 import time
+from collections.abc import Mapping
 from typing import Final, Literal, TypeAlias
+
+import msgspec
 
 from art_otel import attributes as names
 from art_otel.exchange.answer_shapes import AnswerFields
+from art_otel.exchange.assembly import WireDialect
 from art_otel.exchange.attributes import answer_attributes
 from art_otel.exchange.bodies import decode
 from art_otel.exchange.chat_request import UntranslatableError
@@ -25,6 +29,7 @@ from art_otel.exchange.gemini import is_array
 from art_otel.exchange.translation import CHAT_PATH, OK, Translation, is_translatable, translated
 from art_otel.model_gateway.connections import RawHeaders, UpstreamError
 from art_otel.model_gateway.id_server import PATHS, IdServer, Samplers, Sends, read
+from art_otel.model_gateway.own_answers import OwnAnswer
 from art_otel.model_gateway.upstreams import Upstream
 
 logger = logging.getLogger(__name__)
@@ -48,6 +53,10 @@ _ONE_TOKEN: Final[AnswerFields] = {
     "return_token_ids": True,
 }
 _IDS: Final = f"{names.COMPLETION_TOKENS_PREFIX}0"
+_TOKENIZE: Final = "/tokenize"
+_COUNTS: Final[Mapping[str, WireDialect]] = {"/messages/count_tokens": "messages", ":countTokens": "gemini"}
+"""How the paths end that count the tokens of a prompt."""
+
 _BEARER: Final = b"Bearer "
 _KEYS: Final = (b"x-api-key", b"x-goog-api-key")
 _OF_DIALECT: Final = (*_KEYS, b"anthropic-version", b"anthropic-beta", b"x-goog-api-client")
@@ -85,6 +94,31 @@ class Translating:
             return None
         made = translated(exchange.dialect, exchange.request, is_array=is_array(exchange.path, query))
         return None if isinstance(made, UntranslatableError) and not is_lacking else made
+
+    async def count(self, path: str, body: bytes, upstream: Upstream, headers: RawHeaders) -> OwnAnswer | None:
+        """The tokens of a prompt, counted by `/tokenize` of vLLM, where a server lacks the dialect's own count."""
+        dialect: WireDialect | None = next((name for end, name in _COUNTS.items() if path.endswith(end)), None)
+        if dialect is None:
+            return None
+        request = decode(body) or {}
+        request = request.get("generateContentRequest") or request
+        server = IdServer(self._servers, upstream, chat_headers(headers))
+        try:
+            async with asyncio.timeout(_PROBE_SECONDS):
+                if await self._has(server, path, f"{dialect} counts"):
+                    return None
+                made = translated(dialect, {"model": path.rpartition("/")[2].partition(":")[0], **request})
+                if isinstance(made, UntranslatableError):
+                    return None
+                chat = decode(made.body) or {}
+                asked = {name: chat[name] for name in ("model", "messages", "tools") if name in chat}
+                answered = await server.send(_TOKENIZE, asked)
+                counted = (decode(await read(answered)) or {}).get("count")
+        except (UpstreamError, TimeoutError):
+            return None
+        name = "totalTokens" if dialect == "gemini" else "input_tokens"
+        is_known = answered.status == OK and isinstance(counted, int)
+        return OwnAnswer(OK, "application/json", msgspec.json.encode({name: counted})) if is_known else None
 
     async def _lacks(self, server: IdServer, exchange: Exchange) -> bool:
         """Whether a server has Chat Completions and not the dialect of a request."""

@@ -10,7 +10,7 @@ import pytest
 
 from tests.model_gateway.gateways import MODEL, TOOL, gateway, recorded, user
 from tests.model_gateway.gemini_server import gemini_server
-from tests.model_gateway.record_vllm import Reply, replayed
+from tests.model_gateway.record_vllm import Reply, replayed, serving
 from tests.tracing.server import ModelServer
 from tests.trainers.environment import trainer_python
 
@@ -153,6 +153,28 @@ def test_rewards_come_at_any_time_for_a_rollout_and_for_an_answer(tmp_path, chat
     given = [(reward.name, reward.value, reward.target) for reward in trajectory.rewards]
     assert ("style", 0.25, trajectory.calls[0].span_id) in given
     assert {name for name, _, _ in given} == {"style", "reward", "tests"}
+
+
+def test_tokens_of_a_prompt_are_counted_where_the_server_tokenizes(tmp_path):
+    asked: list[dict] = []
+
+    def answer(path: str, body: str) -> Reply:
+        if path != "/tokenize":
+            return (404, "application/json", "{}")
+        asked.append(json.loads(body))
+        return (200, "application/json", '{"count": 7}')
+
+    with serving(answer) as url, gateway(tmp_path, url, translate="auto") as running:
+        path, body = ASKS["messages"]
+        counted = httpx.post(f"{running.url}/rollout/r{path.partition('?')[0]}/count_tokens", json=body)
+        assert counted.json() == {"input_tokens": 7}
+        path, body = ASKS["gemini"]
+        counted = httpx.post(f"{running.url}/rollout/r{path.replace('generateContent', 'countTokens')}", json=body)
+        assert counted.json() == {"totalTokens": 7}
+        assert httpx.post(f"{running.url}/rollout/r/v1/embeddings", json={"input": "Hi"}).status_code == 404
+    assert [one["messages"] for one in asked] == [user("Look #think=1")] * 2
+    assert {one["model"] for one in asked} == {MODEL}
+    assert {one["tools"][0]["function"]["name"] for one in asked} == {"look"}
 
 
 @pytest.mark.install
