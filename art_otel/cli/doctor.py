@@ -44,13 +44,24 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         " or why the rollouts are incomplete. The exit code is 1 if a problem makes tracing useless.",
     )
     parser.add_argument("sources", nargs="*", metavar="SOURCE", help="a spool or dumps, as for convert")
+    parser.add_argument(
+        "--server",
+        metavar="URL",
+        help="ask a model server what it gives to rollouts: dialects, token ids, logprobs, exact tokens; this samples"
+        " some dozen tokens",
+    )
+    parser.add_argument("--model", help="with --server: the model to ask for (default: the first that it lists)")
+    parser.add_argument("--api-key", metavar="KEY", help="with --server: its key")
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Check the environment, or sources, and print the findings."""
-    findings = list(_of_sources(arguments.sources) if arguments.sources else _of_environment())
+    if arguments.server is not None:
+        findings = list(_of_server(arguments.server, arguments.model, arguments.api_key))
+    else:
+        findings = list(_of_sources(arguments.sources) if arguments.sources else _of_environment())
     is_fine = all(finding.level != "problem" for finding in findings)
     if arguments.json:
         _write(json.dumps({"ok": is_fine, "findings": [finding._asdict() for finding in findings]}, indent=2))
@@ -69,6 +80,38 @@ def _of_environment() -> Iterable[_Finding]:
     autoload = find_autoload()
     level = "warning" if autoload.state == "does not work" else "note"
     yield _Finding(level, "autoload", f"{autoload.path} {autoload.state}")
+
+
+def _of_server(url: str, model: str | None, api_key: str | None) -> Iterable[_Finding]:
+    import asyncio  # noqa: PLC0415 # as below
+
+    from art_otel.model_gateway.connections import UpstreamError  # noqa: PLC0415 # as above
+    from art_otel.model_gateway.grading import DIALECTS, grade  # noqa: PLC0415 # loads what only a gateway needs
+
+    try:
+        given = asyncio.run(grade(url, model=model, api_key=api_key))
+    except UpstreamError as error:
+        yield _Finding("problem", "server", f"{url} does not answer: {error}")
+        return
+    yield _Finding("ok", "server", f"{given.url}, model {given.model or 'unknown'}, by {given.owner or 'unknown'}")
+    for dialect, name in DIALECTS.items():
+        has = given.dialects[dialect]
+        text = "it does not say" if has is None else "yes" if has else "no"
+        is_translated = has is False and dialect not in ("chat", "completions") and given.dialects["chat"]
+        text += "; the gateway translates it to Chat Completions and back" if is_translated else ""
+        yield _Finding("note" if has is None or is_translated else "ok" if has else "warning", name, text)
+    for name, ids in (("token ids", given.whole_ids), ("token ids of streams", given.streamed_ids)):
+        yield _Finding("ok" if ids == "whole" else "warning", name, ids or "unknown: it did not answer")
+    has_prompt_ids = given.has_prompt_ids
+    yield _Finding(
+        "ok" if has_prompt_ids else "warning", "prompt ids", {True: "yes", False: "no", None: "unknown"}[has_prompt_ids]
+    )
+    yield _Finding("ok" if given.logprobs == "raw" else "warning", "logprobs", given.logprobs or "unknown")
+    yield _Finding(
+        "ok" if given.samples_from_ids else "note", "exact tokens", "yes" if given.samples_from_ids else "no"
+    )
+    for advice in given.advice():
+        yield _Finding("note", "advice", advice)
 
 
 def _of_sources(sources: list[str]) -> Iterable[_Finding]:

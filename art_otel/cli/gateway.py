@@ -1,10 +1,16 @@
 """`art-otel gateway`: model servers at another address, with every call of every agent recorded."""
 
 import argparse
+import asyncio
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
+from threading import Thread
+from typing import Final
 
 from art_otel.cli.serve import add_receiver_arguments, receiver_options, told_to_end, wait_and_stop
+
+_GRADE_SECONDS: Final = 20.0
 
 
 def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:  # pyright: ignore[reportPrivateUsage] # argparse has no public name for it
@@ -54,6 +60,21 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         " ! excludes ('policy-*,!*judge*') (default: mark none)",
     )
     parser.add_argument(
+        "--translate",
+        choices=("auto", "never"),
+        default="auto",
+        help="auto: Messages, Responses and Gemini's generateContent go to the server as Chat Completions if it lacks"
+        " them, or has them without token ids while its Chat Completions have ids; never: they go as they are (default:"
+        " auto)",
+    )
+    parser.add_argument(
+        "--max-calls",
+        type=int,
+        metavar="N",
+        help="how many calls a rollout may make; further calls get an answer that ends the agent's loop, and are not"
+        " recorded (default: any number)",
+    )
+    parser.add_argument(
         "--otlp",
         metavar="URL",
         help="`art-otel serve` or another OpenTelemetry collector that also gets the spans of calls and rollouts, such"
@@ -82,11 +103,28 @@ def run(arguments: argparse.Namespace) -> int:
             keep_reasoning=arguments.keep_reasoning,
             policy_version_header=arguments.policy_version_header,
             otlp=arguments.otlp,
+            translate=arguments.translate,
+            max_calls=arguments.max_calls,
             models=tuple(name.strip() for name in arguments.models.split(",")) if arguments.models else None,
         )
     )
     gateway.receiver.start()
     sys.stderr.write(f"art-otel: gateway at {gateway.url}, or {gateway.url}/rollout/ID for one rollout\n")
     sys.stderr.write(f"art-otel: kept in {receiver.folder / RECEIVED}; Ctrl+C ends\n")
+    Thread(target=_grade, args=(arguments.upstream,), daemon=True).start()  # agents need not wait for it
     wait_and_stop(gateway.receiver, ended)
     return 0
+
+
+def _grade(upstreams: Sequence[str]) -> None:
+    """Say of each server what it has, as far as it says that without a key and without sampling."""
+    from art_otel.model_gateway.connections import UpstreamError  # noqa: PLC0415 # as above
+    from art_otel.model_gateway.grading import grade  # noqa: PLC0415 # as above
+
+    for url in upstreams:
+        try:
+            given = asyncio.run(asyncio.wait_for(grade(url, may_sample=False), _GRADE_SECONDS))
+        except (UpstreamError, TimeoutError) as error:
+            sys.stderr.write(f"art-otel: {url} does not answer yet: {error or 'it takes long'}\n")
+        else:
+            sys.stderr.write(f"art-otel: {given.summary()}; more by: art-otel doctor --server {given.url}\n")

@@ -1,8 +1,14 @@
 """One request to a model server and its answer, as the hook in a client or the gateway sees both pass.
 
-exchange.py        the request, the answer as far as it has come, why it failed
-events.py          a streamed answer: the one splitter of server-sent events
-assembly.py        the events of each API, joined to the body that the answer has without streaming
-token_requests.py  what a server is asked for beside the app's own request, and taken out of the answer again
-attributes.py      what of an exchange stands on the span of its call: only here are attributes made
+exchange.py         the request, the answer as far as it has come, why it failed
+events.py           a streamed answer: the one splitter of server-sent events
+assembly.py         the events of each API, joined to the body that the answer has without streaming
+token_requests.py   what a server is asked for beside the app's own request, and taken out of the answer again
+attributes.py       what of an exchange stands on the span of its call: only here are attributes made
+translation.py      a request in another dialect goes as Chat Completions, and the answer comes back
+chat_request.py     the request that the server then gets: its messages, as a dialect adds them; what cannot be said
+messages.py         Anthropic's Messages: its requests, and its answers whole or event by event
+responses.py        the Responses API's requests; response_shape.py has its answers
+generate_content.py Gemini's requests and answers
+answer_shapes.py    what a shape of an answer is; those of Chat Completions and Completions
 """

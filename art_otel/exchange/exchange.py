@@ -7,7 +7,7 @@ holds; what cannot be read is unknown.
 
 import re
 from functools import cached_property
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from art_otel.exchange import gemini
 from art_otel.exchange.assembly import ASSEMBLERS, WireDialect
@@ -23,6 +23,9 @@ from art_otel.exchange.bodies import (
 from art_otel.exchange.events import GeminiArray, GeminiEvents, StreamedAnswer, data_of
 from art_otel.exchange.token_requests import RequestAdditions
 from art_otel.spans import Value
+
+if TYPE_CHECKING:
+    from art_otel.exchange.translation import Translation
 
 _PATHS: Final[tuple[tuple[str, WireDialect], ...]] = (
     ("/chat/completions", "chat"),
@@ -65,6 +68,7 @@ class Exchange:
     `path` is plain; `body` is the request's, as the app sent it; `added` is what its server is asked for beside that.
     `policy_version` is that of the weights, if the server names it; `sampled` is what is known of its ids beside the
     answer. `streamed` is an answer that comes as events. `was_left` says that the app closed that before its end.
+    `translation` is set where the app asked in another dialect than its server is asked in, which is this exchange's.
     """
 
     def __init__(self, dialect: WireDialect, path: str, body: bytes, start_ns: int) -> None:
@@ -78,6 +82,7 @@ class Exchange:
         self.was_left = False
         self.added = RequestAdditions()
         self.sampled: HasAttributes | None = None
+        self.translation: Translation | None = None
         self._status = 0
         self._parts: list[bytes] = []
         self.streamed: StreamedAnswer | None = None

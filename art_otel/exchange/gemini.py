@@ -45,6 +45,11 @@ def asked_in_path(path: str) -> dict[str, Value]:
     return {"model": unquote(match["model"]), "stream": match["method"] == _STREAM}
 
 
+def is_array(path: str, query: str) -> bool:
+    """Whether the answer to a request is one array of responses."""
+    return bool(asked_in_path(path).get("stream")) and "alt=sse" not in query
+
+
 def provider(path: str) -> str:
     """GenAI's name of the service that a path is of."""
     return "gcp.vertex_ai" if _VERTEX in path else "gcp.gemini"

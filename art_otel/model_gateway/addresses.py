@@ -49,8 +49,9 @@ _SESSIONS: Final = (
     "session_id",
     "x-opencode-session",
 )
-_SETTINGS: Final = ("group_id", "split", "attempt", "training_step", "name")
-_NUMBERS: Final = ("attempt", "training_step")
+_MAX_CALLS: Final = "max_calls"
+_SETTINGS: Final = ("group_id", "split", "attempt", "training_step", "name", _MAX_CALLS)
+_NUMBERS: Final = ("attempt", "training_step", _MAX_CALLS)
 _TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-(?P<trace>[0-9a-f]{32})-(?P<span>[0-9a-f]{16})-(?P<flags>[0-9a-f]{2})")
 _SAMPLED: Final = 1
 _RECORDED: Final = f"{TRACE_STATE}={RECORDED}"
@@ -154,7 +155,8 @@ def read_settings(settings: Sequence[str]) -> Mapping[str, str | int]:
         if name in _NUMBERS and not value.isdecimal():
             raise UsageError(f"/rollout/ID;{name}={value}: give a whole number")
         fields[name] = int(value) if name in _NUMBERS else value
-    attributes = field_attributes(**fields)
+    max_calls = fields.pop(_MAX_CALLS, None)
+    attributes = {**field_attributes(**fields), names.MAX_CALLS: max_calls}
     return {name: value for name, value in attributes.items() if isinstance(value, (str, int))}
 
 

@@ -15,6 +15,7 @@ from art_otel.conventions import ERROR_TYPE, INSTANCE, values
 from art_otel.exchange.attributes import answered_attributes, asked_attributes, call_name, identity_attributes
 from art_otel.exchange.bodies import CallFailure
 from art_otel.exchange.exchange import Exchange
+from art_otel.exchange.translation import Translation
 from art_otel.model_gateway.addresses import Parent, RequestAddress
 from art_otel.spans import Link, Resource, Scope, Span, Value
 from art_otel.version import __version__
@@ -55,6 +56,7 @@ def begun_attributes(exchange: Exchange, address: RequestAddress, server: str) -
     attributes = {
         **identity_attributes(exchange.dialect, exchange.path, model, server),
         **asked_attributes(exchange),
+        **({} if exchange.translation is None else _translation_attributes(exchange.translation)),
     }
     return attributes if address.untrained is None else {**attributes, names.UNTRAINED: address.untrained}
 
@@ -101,6 +103,12 @@ def _span(
         scope=SCOPE,
         resource=resource,
     )
+
+
+def _translation_attributes(translation: Translation) -> dict[str, Value]:
+    """What the span of a call says of its translation."""
+    left_out = {names.LEFT_OUT: [*translation.left_out]} if translation.left_out else {}
+    return {names.TRANSLATED_FROM: translation.dialect, **left_out}
 
 
 def now_ns() -> int:

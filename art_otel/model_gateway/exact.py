@@ -17,19 +17,20 @@ from typing import Final, TypeAlias
 
 from art_otel import attributes as names
 from art_otel.conventions import values
+from art_otel.exchange.answer_shapes import AnswerFields, Asking
 from art_otel.exchange.assembly import WireDialect
 from art_otel.exchange.exchange import Exchange
 from art_otel.model_gateway.addresses import RequestAddress
-from art_otel.model_gateway.answer_shapes import AnswerFields, Asking
 from art_otel.model_gateway.connections import Answer, RawHeaders, UpstreamError
 from art_otel.model_gateway.exact_answers import ExactAnswer
 from art_otel.model_gateway.id_server import PATHS, IdServer, Refusal, Samplers, Sends
+from art_otel.model_gateway.own_answers import OwnAnswer
 from art_otel.model_gateway.sampled_choices import SampledCall, placeholders_of
 from art_otel.model_gateway.splice import DecodeIds, GatewayTurn, Splice, as_ids, splice
 from art_otel.model_gateway.upstreams import Upstream
 from art_otel.spans import Value
 
-Answers: TypeAlias = Answer | ExactAnswer
+Answers: TypeAlias = Answer | ExactAnswer | OwnAnswer
 
 _MAX_IDS: Final = 16_000_000
 """Of four bytes each, and about as many again in the forms that templates make of them."""

@@ -18,30 +18,16 @@ from typing import Final, NamedTuple
 import msgspec
 
 from art_otel.conventions import values
-from art_otel.exchange.assembly import WireDialect
+from art_otel.exchange.answer_shapes import AnswerFields, Asking
 from art_otel.exchange.events import data_in
-from art_otel.model_gateway.answer_shapes import (
-    AnswerFields,
-    AnswerShape,
-    Asking,
-    ChatShape,
-    CompletionShape,
-    MessageShape,
-)
+from art_otel.exchange.translation import SHAPES
 from art_otel.model_gateway.connections import Answer, BrokenOffError, RawHeaders, UpstreamError
 from art_otel.model_gateway.id_server import IdServer, read, said
 from art_otel.model_gateway.parsing_requests import parsing_request
-from art_otel.model_gateway.response_shape import ResponseShape
 from art_otel.model_gateway.sampled_choices import Generated, SampledCall, SampledChoice, StreamedCalls, joined
 from art_otel.model_gateway.upstreams import FailedError
 from art_otel.spans import Value
 
-_SHAPES: Final[Mapping[WireDialect, type[AnswerShape]]] = {
-    "chat": ChatShape,
-    "completions": CompletionShape,
-    "messages": MessageShape,
-    "responses": ResponseShape,
-}
 _OK: Final = 200
 _ERROR: Final[AnswerFields] = {"message": "", "type": "InternalServerError", "param": None, "code": 500}
 """An error as vLLM has it."""
@@ -82,7 +68,7 @@ class ExactAnswer:
         self._over = over
         self._asking = asking
         self._answered = answered
-        self._shape = _SHAPES[self._asking.dialect](asking)
+        self._shape = SHAPES[self._asking.dialect](asking)
         self._parsing = parsing_request(self._asking.request, self._asking.dialect)
         self._prompt = msgspec.Raw(_ENCODE([*asking.prompt_ids]))  # every parsing names it
         self._states: dict[int, Value] = {}
@@ -142,10 +128,7 @@ class ExactAnswer:
             self.sampled.take(choice)
         completion = await self._completion(choices)
         self._over(self.sampled)
-        try:
-            return _ENCODE(self._shape.whole(completion))
-        except ValueError as error:
-            raise BrokenOffError(f"the arguments of a tool call are no JSON: {error}") from error
+        return _ENCODE(self._shape.whole(completion))
 
     async def _completion(self, choices: Sequence[SampledChoice]) -> AnswerFields:
         """The chat completion that the server's parsers make; of Completions the choices as they are."""

@@ -6,31 +6,29 @@
 
 Invariant: status, headers and bytes are the server's, each piece as it comes; when the agent leaves, the server is
 left. The span of a call is in the spool before the agent has the last of the answer. API keys go to the server and
-nowhere else. The gateway's own paths are /healthz, /metrics, /rollout/ID/end and the receiver's.
+nowhere else. The gateway's own paths are /healthz, /metrics, /rollout/ID/end, /rollout/ID/reward and the receiver's.
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Protocol, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, get_args
 from uuid import uuid4
 
-import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from art_otel.conventions import values
 from art_otel.data.completions import ANOTHER_MODEL, is_among
 from art_otel.errors import UsageError
 from art_otel.exchange.bodies import CallFailure
+from art_otel.exchange.chat_request import UntranslatableError
 from art_otel.exchange.exchange import FIRST_REFUSAL, Exchange, dialect_of
 from art_otel.exchange.token_requests import TokenRequests
+from art_otel.exchange.translation import CHAT_PATH, Translation
 from art_otel.http import CONNECTION, BodyLimits, TimedProtocol, WebPageCheck
 from art_otel.model_gateway.addresses import (
-    PREFIX,
     RequestAddress,
     RequestTarget,
     is_for_gateway,
@@ -43,6 +41,7 @@ from art_otel.model_gateway.conversations import Conversations
 from art_otel.model_gateway.exact import Answers, ExactTokens
 from art_otel.model_gateway.forwarding import Forwarding
 from art_otel.model_gateway.other_requests import UnreadRequests, may_sample, plain
+from art_otel.model_gateway.own_answers import OwnAnswer, last_of_rollout, untranslatable
 from art_otel.model_gateway.responding import (
     OF_CONNECTION,
     error_response,
@@ -51,13 +50,18 @@ from art_otel.model_gateway.responding import (
     send_piece,
     send_start,
 )
-from art_otel.model_gateway.rollouts import GatewayRollout, RolloutEnd, Rollouts
+from art_otel.model_gateway.rollout_paths import RolloutPaths, is_of_rollout
+from art_otel.model_gateway.rollouts import GatewayRollout, Rollouts
+from art_otel.model_gateway.translating import Translate, Translating, chat_exchange, chat_headers
 from art_otel.model_gateway.upstreams import Upstream, Upstreams
 from art_otel.receiver.export import ExportRefusedError, ReceivedRecords
 from art_otel.receiver.ingest import RUNNING, UNWRITABLE
 from art_otel.receiver.receiver import Receiver, ReceiverOptions
 from art_otel.spans import Span
 from art_otel.tracing.internal_errors import InternalErrorHandler
+
+if TYPE_CHECKING:
+    from starlette.routing import Route
 
 Tokens: TypeAlias = Literal["auto", "passthrough", "exact", "off"]
 """How token ids are had: `auto` is `exact` where the server can, else `passthrough`."""
@@ -67,7 +71,6 @@ LIMITS: Final = BodyLimits(all_bytes=1 << 30, seconds=300.0)
 
 _OWN_PATHS: Final = ("/healthz", "/metrics", "/v1/traces", f"/v1/traces{RUNNING}", "/v1/logs")
 _OWN_PREFIX: Final = "/v1/rollouts/"
-_END: Final = "/end"
 _NOT_SENT: Final = OF_CONNECTION | {b"host", b"content-length"}
 _LOOK_EVERY: Final = 0.5
 
@@ -83,7 +86,8 @@ class GatewayOptions:
     """`upstreams` are the addresses of the model servers; `receiver` says where to listen and what to keep.
 
     `otlp` is the address of a collector that gets the spans as well. `models` are names or globs, `!` excludes, as of
-    `art_otel.batches`: calls that ask for another model are marked as untrained.
+    `art_otel.batches`: calls that ask for another model are marked as untrained. `max_calls` is how many calls a
+    rollout may have; each one behind them is answered with a text that ends the agent's loop.
     """
 
     upstreams: Sequence[str]
@@ -93,6 +97,8 @@ class GatewayOptions:
     policy_version_header: str | None = None
     otlp: str | None = None
     models: tuple[str, ...] | None = None
+    translate: Translate = "auto"
+    max_calls: int | None = None
 
 
 @dataclass(kw_only=True, slots=True)
@@ -100,6 +106,7 @@ class _Call:
     """A request on its way. `exchange` is None where it asks for no completion, and is not recorded.
 
     `may_sample` says that it may ask for one in a dialect that is not known.
+    `own_answer` is what the gateway answers itself: the server is not asked.
     `told` is done when a receiver knows of it. `has_begun` says that the agent has the beginning of an answer, `is_cut`
     that it gets no end of it.
     `end_in_app` ends its span where that is one of the app around the gateway.
@@ -114,6 +121,7 @@ class _Call:
     rollout: GatewayRollout | None = None
     exchange: Exchange | None = None
     may_sample: bool = False
+    own_answer: OwnAnswer | None = None
     start_ns: int = field(default_factory=now_ns)
     told: asyncio.Future[None] | None = None
     end_in_app: Callable[[], None] | None = None
@@ -124,7 +132,14 @@ class _Call:
     @property
     def path(self) -> str:
         """Path and query for the server."""
+        if self.translation is not None:
+            return CHAT_PATH
         return f"{self.target.path}?{self.target.query}" if self.target.query else self.target.path
+
+    @property
+    def translation(self) -> Translation | None:
+        """How the agent asked, where the server is asked in another dialect."""
+        return None if self.exchange is None else self.exchange.translation
 
 
 class AppRollouts(Protocol):
@@ -152,12 +167,22 @@ class Gateway:
     def __init__(self, options: GatewayOptions, app: AppRollouts | None = None) -> None:
         if options.tokens not in get_args(Tokens):
             raise UsageError(f"tokens={options.tokens!r}: write one of {', '.join(get_args(Tokens))}")
+        if options.translate not in get_args(Translate):
+            raise UsageError(f"translate={options.translate!r}: write one of {', '.join(get_args(Translate))}")
+        if options.max_calls is not None and options.max_calls < 1:
+            raise UsageError(f"max_calls={options.max_calls}: give a whole number, 1 or more")
         self.options = options
         self._app = app
-        self.routes: Sequence[Route] = [Route("/rollout/{rollout_id:path}/end", self._end, methods=["POST"])]
         resource = gateway_resource()
         self._resource = resource
         self._rollouts = Rollouts(resource=resource, grace=options.receiver.grace)
+        self.routes: Sequence[Route] = RolloutPaths(
+            rollouts=self._rollouts,
+            read=lambda request: self.receiver.bodies.read(request),  # noqa: PLW0108 # the receiver comes later
+            write=self._write,
+            synced=self._synced,
+            is_of_app=lambda rollout_id: app is not None and app.has(rollout_id),
+        ).routes
         self._conversations = Conversations()
         self._unread = UnreadRequests()
         self._upstreams = Upstreams(options.upstreams)
@@ -165,6 +190,12 @@ class Gateway:
         self._exact = (
             ExactTokens(self._upstreams, keep_reasoning=options.keep_reasoning)
             if options.tokens in ("auto", "exact")
+            else None
+        )
+        samplers = None if self._exact is None else self._exact.samplers
+        self._translating = (
+            Translating(self._upstreams, samplers, wants_ids=options.tokens != "off")
+            if options.translate == "auto"
             else None
         )
         self._looking: asyncio.Task[None] | None = None
@@ -231,29 +262,37 @@ class Gateway:
         try:
             target = read_target(scope["raw_path"].decode("ascii"), scope["query_string"].decode("ascii"))
             async with self.receiver.bodies.read(request) as body:
-                await self._pass_through(
-                    self._begin(request, target, body), send, scope["extensions"][CONNECTION]["connection"]
-                )
+                call = await self._begin(request, target, body)
+                await self._pass_through(call, send, scope["extensions"][CONNECTION]["connection"])
         except (UsageError, UnicodeDecodeError) as error:
             await error_response(400, str(error))(scope, receive, send)
         except HTTPException as refused:
             await error_response(refused.status_code, refused.detail)(scope, receive, send)
 
-    def _begin(self, request: Request, target: RequestTarget, body: bytes) -> _Call:
-        """Read where a request belongs, and choose its server."""
+    async def _begin(self, request: Request, target: RequestTarget, body: bytes) -> _Call:
+        """Read where a request belongs, and choose its server, and the dialect in which that is asked."""
         path = plain(target.path)
         dialect = dialect_of(path) if request.method == "POST" else None
         exchange = None if dialect is None else Exchange(dialect, path, body, now_ns())
         headers = dict(request.headers)  # a dictionary finds them at once
         address = read_address(target, headers, None if exchange is None else exchange.request)
+        if exchange is not None and address.untrained is None:
+            is_policys = is_among(self.options.models, values.text(exchange.request.get("model")))
+            address = address if is_policys else address._replace(untrained=ANOTHER_MODEL)
+        asked, own_answer = exchange, None
+        if exchange is not None:
+            exchange, own_answer = await self._translate(exchange, address, request.headers.raw, target.query)
+        elif self._translating is not None and request.method == "POST":
+            sent = _for_server(request.headers.raw)
+            own_answer = await self._translating.count(path, body, self._upstreams.choose(address.rollout_id), sent)
         if exchange is not None and address.source == "conversation":
             address = address._replace(rollout_id=uuid4().hex)
             with _CONTINUING:
                 known = self._conversations.rollout_of(exchange.request)
                 address = address if known is None else address._replace(rollout_id=known)
-        if exchange is not None and address.untrained is None:
-            is_policys = is_among(self.options.models, values.text(exchange.request.get("model")))
-            address = address if is_policys else address._replace(untrained=ANOTHER_MODEL)
+        limit = self._rollouts.reached_limit(address, self.options.max_calls)
+        if asked is not None and limit is not None:
+            exchange, own_answer = None, last_of_rollout(asked, limit, target.query)
         call = _Call(
             method=request.method,
             target=target,
@@ -262,6 +301,7 @@ class Gateway:
             address=address,
             upstream=self._upstreams.choose(address.rollout_id),
             exchange=exchange,
+            own_answer=own_answer,
             may_sample=dialect is None and may_sample(request.method, path, body, headers.get("content-encoding", "")),
         )
         if exchange is not None:
@@ -272,6 +312,19 @@ class Gateway:
                 if self._forwarding is not None:
                     call.told = self._forwarding.running_calls.add(call.rollout)
         return call
+
+    async def _translate(
+        self, exchange: Exchange, address: RequestAddress, headers: RawHeaders, query: str
+    ) -> tuple[Exchange, OwnAnswer | None]:
+        """A request as its server is asked it, and the refusal where its server cannot be asked."""
+        if self._translating is None:
+            return exchange, None
+        upstream = self._upstreams.choose(address.rollout_id)
+        sent, is_trained = _for_server(headers), address.untrained is None
+        made = await self._translating.translate(exchange, upstream, sent, query, is_trained=is_trained)
+        if isinstance(made, UntranslatableError):
+            return exchange, untranslatable(exchange, made)
+        return (exchange if made is None else chat_exchange(exchange, made)), None
 
     async def _pass_through(self, call: _Call, send: Send, connection: TimedProtocol) -> None:
         """Relay a call until it is answered, the agent leaves or the gateway ends; then the server is left as well.
@@ -331,6 +384,8 @@ class Gateway:
     async def _ask(self, call: _Call) -> Answers:
         """Send a request to be sampled from ids, or with token ids asked for; with less where that is refused."""
         exchange, server = call.exchange, call.upstream.url
+        if call.own_answer is not None:
+            return call.own_answer
         if exchange is not None and self._exact is not None:
             exact = await self._exact.ask(exchange, call.upstream, exchange.path, self._headers(call), call.address)
             if exact is not None:
@@ -348,7 +403,8 @@ class Gateway:
         return answered
 
     async def _send(self, call: _Call) -> Answer:
-        headers, body, exchange = self._headers(call), call.body, call.exchange
+        headers, exchange = self._headers(call), call.exchange
+        body = call.body if exchange is None else exchange.body
         if exchange is not None and exchange.added.is_hidden:
             headers += [(name.encode(), value.encode()) for name, value in exchange.added.ask.headers.items()]
             body = exchange.added.body(exchange.fields) or body
@@ -356,17 +412,17 @@ class Gateway:
 
     def _headers(self, call: _Call) -> list[tuple[bytes, bytes]]:
         """The headers of a request that are for its server."""
-        headers = [
-            (name, value) for name, value in call.headers if name not in _NOT_SENT and not is_for_gateway(name, value)
-        ]
+        headers = _for_server(call.headers)
         if call.exchange is not None:  # what is compressed nobody could read on its way
             headers = [(name, value) for name, value in headers if name != b"accept-encoding"]
             headers.append((b"accept-encoding", b"identity"))
+        if call.translation is not None:
+            headers = chat_headers(headers, call.target.query)
         return headers
 
     async def _hand_on(self, call: _Call, answered: Answers, send: Send) -> None:
         """Send the answer piece by piece. What ends it waits until the call is recorded."""
-        exchange = call.exchange
+        exchange, translation = call.exchange, call.translation
         if exchange is None:
             if call.may_sample and answered.status < FIRST_REFUSAL:
                 self._note_unread(call)
@@ -381,17 +437,19 @@ class Gateway:
             exchange.policy_version = answered.headers.get(self.options.policy_version_header.lower())
         if exchange.is_stream:
             call.has_begun = True
-            await send_start(answered, send)
+            await send_start(answered, send, content_type=None if translation is None else translation.stream_type)
         async for piece in answered.pieces():
             passed = _taken(exchange, piece)
             if exchange.is_over:
                 await self._finish(call)
-            await send_piece(passed, send)
+            await send_piece(passed if translation is None else translation.take(passed), send)
         await self._finish(call)
-        rest = _rest(exchange)
+        status, rest = answered.status, _rest(exchange)
+        if translation is not None:
+            status, rest = translation.rest(status, rest, is_stream=exchange.is_stream)
         if not exchange.is_stream:
             call.has_begun = True
-            await send_start(answered, send, length=len(rest))
+            await send_start(answered, send, status=status, length=len(rest))
         await send_end(send, rest)
 
     async def _fail(self, call: _Call, error: UpstreamError, send: Send, what: str, last: bytes = b"") -> None:
@@ -400,8 +458,10 @@ class Gateway:
         if call.exchange is not None and not call.is_recorded:
             call.exchange.failure = CallFailure(type(error).__name__, str(error))
         await self._finish(call)
-        if call.has_begun and call.exchange is not None:
+        if call.has_begun and call.exchange is not None and call.translation is None:
             await send_piece(_rest(call.exchange), send)
+        if last and call.translation is not None:
+            last = call.translation.take(last) + call.translation.end()
         if last:
             await send_end(send, last)
         elif call.has_begun:
@@ -495,26 +555,13 @@ class Gateway:
                 self._rollouts.end_quiet(now_ns(), self._write)
                 self.receiver.finished.keep_open(self._rollouts.open)
 
-    async def _end(self, request: Request) -> Response:
-        """Answer `POST /rollout/ID/end`."""
-        try:
-            target = read_target(request.scope["raw_path"].decode("ascii"), request.url.query)
-            async with self.receiver.bodies.read(request) as body:
-                end = msgspec.json.decode(body or b"{}", type=RolloutEnd)
-        except (UsageError, UnicodeDecodeError, msgspec.DecodeError) as error:
-            return error_response(400, f"POST {request.url.path}: {error}")
-        rollout_id = target.rollout_id or ""
-        if self._app is not None and self._app.has(rollout_id):  # a reward here would be of another rollout
-            ends = "this rollout ends when its function returns; give rewards there, with art_otel.reward"
-            return error_response(409, f"POST {request.url.path}: {ends}")
-        if not (self._rollouts.end(rollout_id, end, target.settings, self._write) and await self._synced()):
-            return error_response(503, "the end cannot be written now: the disk may be full; send it again")
-        return JSONResponse({"rollout_id": rollout_id})
-
 
 def _is_own(path: str) -> bool:
-    is_end = path.startswith(PREFIX) and path.endswith(_END)
-    return is_end or path in _OWN_PATHS or path.startswith(_OWN_PREFIX)
+    return is_of_rollout(path) or path in _OWN_PATHS or path.startswith(_OWN_PREFIX)
+
+
+def _for_server(headers: RawHeaders) -> list[tuple[bytes, bytes]]:
+    return [(name, value) for name, value in headers if name not in _NOT_SENT and not is_for_gateway(name, value)]
 
 
 async def _read(answered: Answer) -> bytes:

@@ -17,8 +17,8 @@ from typing import Final, Protocol
 import msgspec
 
 from art_otel.errors import UsageError
+from art_otel.exchange.answer_shapes import AnswerFields
 from art_otel.exchange.assembly import WireDialect
-from art_otel.model_gateway.answer_shapes import AnswerFields
 from art_otel.model_gateway.connections import Answer, BrokenOffError, RawHeaders, UpstreamError
 from art_otel.model_gateway.upstreams import Upstream
 from art_otel.spans import Value

@@ -27,6 +27,7 @@ from art_otel.http import Address
 from art_otel.model_gateway.addresses import PREFIX, UNTRAINED_PREFIX, RequestAddress
 from art_otel.model_gateway.call_spans import SCOPE, begun_attributes, unread_attributes
 from art_otel.model_gateway.gateway import LIMITS, Gateway, GatewayOptions, Tokens
+from art_otel.model_gateway.translating import Translate
 from art_otel.receiver.receiver import ReceiverOptions
 from art_otel.tracing.api.context import running_trajectory, untrained_label
 
@@ -137,6 +138,8 @@ async def gateway(  # noqa: PLR0913 # every one is an option that users know by 
     keep_reasoning: bool = False,
     policy_version_header: str | None = None,
     models: Names = None,
+    translate: Translate = "auto",
+    max_calls: int | None = None,
     grace: float = 60.0,
     token: str | None = None,
 ) -> AsyncGenerator[LocalGateway]:
@@ -150,7 +153,8 @@ async def gateway(  # noqa: PLR0913 # every one is an option that users know by 
 
     Inside a rollout, `url()` is an address of this rollout: calls to it belong to the rollout. Calls to other addresses
     of the gateway are kept below `dir`. `models` are names or globs, `!` excludes, such as `["policy-*", "!*judge*"]`:
-    calls that ask for another model are marked as untrained. Raises UsageError for an address that cannot be used.
+    calls that ask for another model are marked as untrained. `translate` and `max_calls` are as the options of
+    `art-otel gateway`. Raises UsageError for an address that cannot be used.
     """
     options = GatewayOptions(
         upstreams=[upstream] if isinstance(upstream, str) else [*upstream],
@@ -158,6 +162,8 @@ async def gateway(  # noqa: PLR0913 # every one is an option that users know by 
         tokens=tokens,
         keep_reasoning=keep_reasoning,
         policy_version_header=policy_version_header,
+        translate=translate,
+        max_calls=max_calls,
         models=(models,) if isinstance(models, str) else None if models is None else tuple(models),
     )
     local = LocalGateway(options)

@@ -20,14 +20,24 @@ _NOT_ANSWERED: Final = OF_CONNECTION | {b"date"}
 """The gateway's own server writes a date."""
 
 
-async def send_start(answered: Answers, send: Send, length: int | None = None) -> None:
-    """Begin as the server began; `length` is that of a body that is not the server's."""
+async def send_start(
+    answered: Answers,
+    send: Send,
+    *,
+    length: int | None = None,
+    status: int | None = None,
+    content_type: str | None = None,
+) -> None:
+    """Begin as the server began; `length`, `status` and `content_type` are those of a body that is not the server's."""
     headers = [(name.lower(), value) for name, value in answered.raw_headers]
     kept = [(name, value) for name, value in headers if name not in _NOT_ANSWERED]
     if length is not None:
         kept = [(name, value) for name, value in kept if name != b"content-length"]
         kept.append((b"content-length", str(length).encode()))
-    await send({"type": "http.response.start", "status": answered.status, "headers": kept})
+    if content_type is not None:
+        kept = [(name, value) for name, value in kept if name != b"content-type"]
+        kept.append((b"content-type", content_type.encode()))
+    await send({"type": "http.response.start", "status": status or answered.status, "headers": kept})
 
 
 async def send_piece(piece: bytes, send: Send) -> None:

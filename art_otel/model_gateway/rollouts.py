@@ -47,6 +47,17 @@ class RolloutEnd(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     metrics: dict[str, float] = {}
 
 
+class GivenReward(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A reward of a rollout, as `POST /rollout/ID/reward` says it; with a `response_id`, of the call with this answer.
+
+    `reward` may be several by their names, else `name` is its name.
+    """
+
+    reward: float | dict[str, float]
+    name: str = REWARD_NAME
+    response_id: str | None = None
+
+
 @dataclass(kw_only=True, slots=True)
 class GatewayRollout:
     """What is known of one rollout: `began` calls, of which some are `running`; `ended_ns` is None until it is over.
@@ -93,6 +104,21 @@ class Rollouts:
             rollout.ended_ns, rollout.is_written = None, False
         return rollout
 
+    def reached_limit(self, address: RequestAddress, max_calls: int | None) -> int | None:
+        """How many calls a rollout may have, where it has had them; None where another may begin.
+
+        What an address says of `max_calls` counts more than what the gateway was told. The rollout says that it ended
+        so: it is cut, and nothing of it is missing.
+        """
+        rollout = self._known.get(address.rollout_id or "") if address.is_ours else None
+        if rollout is None:
+            return None
+        limit = address.settings.get(names.MAX_CALLS, rollout.attributes.get(names.MAX_CALLS, max_calls))
+        if limit is None or rollout.began < int(limit):
+            return None
+        rollout.attributes[names.MAX_CALLS_REACHED] = True
+        return int(limit)
+
     def end_call(self, rollout: GatewayRollout) -> list[Span]:
         """A call has ended, and its span is about to be written: give what of the rollout is written with it.
 
@@ -124,7 +150,7 @@ class Rollouts:
         before = replace(rollout)
         if end.reward is not None and end.reward != rollout.reward:
             rollout.reward = end.reward
-            rollout.events += tuple(_rewards(end, time_ns))
+            rollout.events += tuple(_rewards(GivenReward(reward=end.reward), time_ns))
         rollout.end = end
         metrics = {f"{names.METRIC_PREFIX}{name}": value for name, value in end.metrics.items()}
         rollout.attributes = {**rollout.attributes, **settings, **scalars.metadata(end.metadata), **metrics}
@@ -134,6 +160,19 @@ class Rollouts:
         rollout.attributes, rollout.end, rollout.ended_ns = before.attributes, before.end, before.ended_ns
         rollout.reward, rollout.events = before.reward, before.events
         return False
+
+    def reward(self, rollout_id: str, reward: GivenReward, write: Write) -> bool:
+        """Give a rollout a reward, also one that is over. What could not be written is False, and was not given."""
+        time_ns = now_ns()
+        rollout = self._of(rollout_id, time_ns)
+        before, rollout.last_ns = rollout.events, time_ns
+        rollout.events += tuple(_rewards(reward, time_ns))
+        is_written = write([self.edition(rollout)])
+        if is_written:
+            rollout.is_written = True
+        else:
+            rollout.events = before
+        return is_written
 
     def end_quiet(self, now: int, write: Write) -> None:
         """End those that were quiet for the grace. Those whose end could not be written end the next time."""
@@ -198,8 +237,8 @@ class Rollouts:
         return rollout
 
 
-def _rewards(end: RolloutEnd, time_ns: int) -> Iterator[Event]:
-    rewards = end.reward if isinstance(end.reward, dict) else {REWARD_NAME: end.reward}
+def _rewards(given: GivenReward, time_ns: int) -> Iterator[Event]:
+    rewards = given.reward if isinstance(given.reward, dict) else {given.name: given.reward}
     for name, value in rewards.items():
-        if value is not None:
-            yield Event(name=EVALUATION, time_ns=time_ns, attributes={**evaluation_attributes(name, value)})
+        attributes = evaluation_attributes(name, value, response_id=given.response_id)
+        yield Event(name=EVALUATION, time_ns=time_ns, attributes={**attributes})

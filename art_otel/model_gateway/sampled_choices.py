@@ -19,7 +19,7 @@ from art_otel.conventions import encode_ids, encode_logprobs, values
 from art_otel.conventions.bodies.token_facts import fact_attributes
 from art_otel.conventions.bodies.tokens import parse_ids, parse_logprobs
 from art_otel.conventions.dialects.genai import WRITTEN_USAGE
-from art_otel.model_gateway.answer_shapes import AnswerFields
+from art_otel.exchange.answer_shapes import AnswerFields
 from art_otel.model_gateway.splice import GatewayTurn, Splice
 from art_otel.sampling import LogprobsMode
 from art_otel.spans import Value

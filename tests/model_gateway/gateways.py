@@ -10,6 +10,7 @@ from pathlib import Path
 from art_otel.http import Address
 from art_otel.live.new_trajectories import NewTrajectories
 from art_otel.model_gateway.gateway import LIMITS, Gateway, GatewayOptions, Tokens
+from art_otel.model_gateway.translating import Translate
 from art_otel.receiver.receiver import ReceiverOptions
 from art_otel.trajectories import Trajectory
 
@@ -30,8 +31,10 @@ def gateway(
     otlp: str | None = None,
     keep_reasoning: bool = False,
     models: tuple[str, ...] | None = None,
+    translate: Translate = "never",
+    max_calls: int | None = None,
 ) -> Iterator[Gateway]:
-    """A running gateway."""
+    """A running gateway. It translates only where a test says so: the stand-in has every dialect, and ids in Chat."""
     receiver = ReceiverOptions(http=Address("127.0.0.1", 0), folder=folder, grace=grace, bodies=LIMITS, token=token)
     running = Gateway(
         GatewayOptions(
@@ -42,6 +45,8 @@ def gateway(
             otlp=otlp,
             keep_reasoning=keep_reasoning,
             models=models,
+            translate=translate,
+            max_calls=max_calls,
         )
     )
     running.receiver.start()

@@ -10,9 +10,9 @@ import pytest
 
 from art_otel.conventions.vocabulary import response_finish_reason
 from art_otel.errors import UsageError
-from art_otel.model_gateway.answer_shapes import Asking, CompletionShape
+from art_otel.exchange.answer_shapes import Asking, CompletionShape
+from art_otel.exchange.response_shape import ResponseShape
 from art_otel.model_gateway.id_server import PATHS
-from art_otel.model_gateway.response_shape import ResponseShape
 from art_otel.model_gateway.sampled_choices import StreamedCalls
 from art_otel.model_gateway.splice import as_ids
 from tests.model_gateway.exact_cases import comparable, requests

@@ -135,13 +135,22 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = 512
 
     def __init__(
-        self, port: int, record: _Record, *, strict: bool, sglang: bool, loses: bool, policy_version: str | None
+        self,
+        port: int,
+        record: _Record,
+        *,
+        strict: bool,
+        sglang: bool,
+        loses: bool,
+        chat_only: bool,
+        policy_version: str | None,
     ) -> None:
         super().__init__(("127.0.0.1", port), _Handler)
         self.record = record
         self.strict = strict
         self.sglang = sglang
         self.loses = loses
+        self.chat_only = chat_only
         self.policy_version = policy_version
 
     def handle_error(self, request, client_address) -> None:
@@ -171,8 +180,11 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))))
         route = _ROUTES.get(self.path.partition("?")[0])
-        if route is None:
+        if route is None or (self.server.chat_only and not self.path.startswith(_CHAT)):
             self._refuse(body, 404, f"no such path: {self.path}")
+            return
+        if not body:
+            self._refuse(body, 400, "no model was named")
             return
         unknown = sorted(set(body) - _KNOWN_FIELDS) if self.server.strict else []
         if unknown:
@@ -283,6 +295,7 @@ def main() -> None:
     parser.add_argument("--strict", action="store_true", help="answer 400 to fields OpenAI does not know")
     parser.add_argument("--sglang", action="store_true", help="answer chat as SGLang does")
     parser.add_argument("--loses-a-token", action="store_true", help="leave a token of each choice out of the ids")
+    parser.add_argument("--chat-only", action="store_true", help="have no other path than Chat Completions")
     parser.add_argument("--policy-version", help=f"the header {POLICY_VERSION_HEADER}")
     given = parser.parse_args()
     with given.record.open("a", encoding="utf-8") as file:
@@ -290,6 +303,7 @@ def main() -> None:
             "strict": given.strict,
             "sglang": given.sglang,
             "loses": given.loses_a_token,
+            "chat_only": given.chat_only,
             "policy_version": given.policy_version,
         }
         server = _Server(given.port, _Record(file), **options)

@@ -1,17 +1,15 @@
-"""Answer shapes: what a server sampled and parsed, as the answer of Chat Completions, Completions or Messages.
+"""Answer shapes: what a server sampled and parsed, as the answer of a dialect; Chat Completions and Completions here.
 
 Invariant: one parsing, of the server, makes all of them: a chat completion whole, or the choices of its chunks one by
 one. A shape adds what its dialect has around that, field by field as vLLM 0.32 or 0.33 answers itself, but for ids and
 times.
 
-Sources: answers of vLLM 0.32 and 0.33; https://docs.anthropic.com/en/api/messages-streaming
+Source: answers of vLLM 0.32 and 0.33
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
-from uuid import uuid4
 
 import msgspec
 
@@ -201,136 +199,6 @@ class CompletionShape:
         }
 
 
-class MessageShape:
-    """Anthropic's Messages: blocks of thinking, text and tool calls, one behind the other."""
-
-    def __init__(self, asking: Asking) -> None:
-        self._asking = asking
-        self._index = -1
-        self._block: str | None = None
-        self._call = -1
-        self._arguments: list[str] = []
-        self._text_behind: list[str] = []
-        self._end: AnswerFields = {}
-
-    def whole(self, completion: AnswerFields) -> AnswerFields:
-        """A message of the first choice."""
-        choice = completion["choices"][0]
-        message: AnswerFields = choice["message"]
-        calls: list[AnswerFields] = message.get("tool_calls") or []
-        blocks: list[AnswerFields] = []
-        if message.get("reasoning"):
-            blocks.append({"type": "thinking", "thinking": message["reasoning"], "signature": uuid4().hex})
-        if message.get("content"):
-            blocks.append({"type": "text", "text": message["content"]})
-        blocks += [
-            {
-                "type": "tool_use",
-                "id": call["id"],
-                "name": call["function"]["name"],
-                "input": json.loads(call["function"]["arguments"]),
-            }
-            for call in calls
-        ]
-        reason, sequence = _stop_reason(choice, has_calls=bool(calls), are_whole=bool(calls))
-        said = {"stop_reason": reason, "stop_sequence": sequence}
-        return {
-            **self._message(),
-            "content": blocks or [{"type": "text", "text": ""}],
-            **{name: value for name, value in said.items() if value is not None},
-            "usage": _anthropic_usage(values.mapping(completion.get("usage")) or {}),
-        }
-
-    def begin(self) -> bytes:
-        """The message without content."""
-        start = {"prompt_tokens": len(self._asking.prompt_ids), "completion_tokens": 0}
-        none = {"stop_reason": None, "stop_sequence": None}
-        message: AnswerFields = {**self._message(), "content": [], **none, "usage": _anthropic_usage(start)}
-        return event({"type": "message_start", "message": message})
-
-    def piece(self, choice: AnswerFields) -> bytes:
-        """The events of a delta."""
-        if choice.get("finish_reason") is not None:
-            self._end = choice
-        delta = values.mapping(choice.get("delta")) or {}
-        events = b""
-        if delta.get("reasoning"):
-            events += self._within("thinking", {"thinking": ""})
-            events += self._delta({"type": "thinking_delta", "thinking": delta["reasoning"]})
-        if delta.get("content"):
-            if self._block == "tool_use":  # it waits until the call has ended
-                self._text_behind.append(delta["content"])
-            else:
-                events += self._within("text", {"text": ""})
-                events += self._delta({"type": "text_delta", "text": delta["content"]})
-        for call in delta.get("tool_calls") or ():
-            events += self._of_call(call)
-        return events
-
-    def end(self, usage: AnswerFields) -> bytes:
-        """The reason to stop, the usage and the end."""
-        events = self._close()
-        has_calls = self._call >= 0
-        reason, sequence = _stop_reason(self._end, has_calls=has_calls, are_whole=has_calls and self._is_whole())
-        delta = {"stop_reason": reason, "stop_sequence": sequence}
-        events += event({"type": "message_delta", "delta": delta, "usage": _anthropic_usage(usage)})
-        return events + event({"type": "message_stop"})
-
-    def failed(self, error: AnswerFields) -> bytes:
-        """The error, which is the end."""
-        return event({"type": "error", "error": {"type": "internal_error", "message": error["message"]}})
-
-    def _message(self) -> AnswerFields:
-        asking = self._asking
-        return {"id": asking.answer_id, "type": "message", "role": "assistant", "model": asking.model}
-
-    def _of_call(self, call: AnswerFields) -> bytes:
-        function = values.mapping(call.get("function")) or {}
-        events = b""
-        if call.get("id") is not None and function.get("name") is not None:
-            events += self._close()
-            self._call, self._arguments = call.get("index", 0), []
-            events += self._open("tool_use", {"id": call["id"], "name": function["name"], "input": {}})
-        if function.get("arguments") and self._block == "tool_use" and call.get("index", 0) == self._call:
-            self._arguments.append(function["arguments"])
-            events += self._delta({"type": "input_json_delta", "partial_json": function["arguments"]})
-        return events
-
-    def _within(self, block: str, fields: AnswerFields) -> bytes:
-        return b"" if self._block == block else self._close() + self._open(block, fields)
-
-    def _open(self, block: str, fields: AnswerFields) -> bytes:
-        self._index += 1
-        self._block = block
-        block_of = {"type": block, **fields}
-        return event({"type": "content_block_start", "content_block": block_of, "index": self._index})
-
-    def _delta(self, delta: AnswerFields) -> bytes:
-        return event({"type": "content_block_delta", "delta": delta, "index": self._index})
-
-    def _close(self) -> bytes:
-        if self._block is None:
-            return b""
-        events = b""
-        if self._block == "thinking":
-            events += self._delta({"type": "signature_delta", "signature": uuid4().hex})
-        events += event({"type": "content_block_stop", "index": self._index})
-        self._block = None
-        if self._text_behind:
-            events += self._open("text", {"text": ""})
-            events += self._delta({"type": "text_delta", "text": "".join(self._text_behind)})
-            self._text_behind = []
-            events += self._close()
-        return events
-
-    def _is_whole(self) -> bool:
-        try:
-            json.loads("".join(self._arguments))
-        except ValueError:
-            return False
-        return True
-
-
 _DONE: Final = b"data: [DONE]\n\n"
 
 
@@ -361,28 +229,6 @@ def _filled(delta: Mapping[str, Value]) -> AnswerFields:
             for call in made["tool_calls"]
         ]
     return made
-
-
-def _stop_reason(choice: AnswerFields, *, has_calls: bool, are_whole: bool) -> tuple[str | None, str | None]:
-    """Anthropic's reason to stop, and the text that stopped."""
-    finish, stop = choice.get("finish_reason"), choice.get("stop_reason")
-    if finish == "length":
-        return "max_tokens", None
-    if finish not in ("stop", "tool_calls"):
-        return None, None
-    if are_whole:
-        return "tool_use", None
-    if isinstance(stop, str):
-        return "stop_sequence", stop
-    return "tool_use" if finish == "tool_calls" or has_calls else "end_turn", None
-
-
-def _anthropic_usage(usage: Mapping[str, Value]) -> AnswerFields:
-    prompt, completion = usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
-    cached = (values.mapping(usage.get("prompt_tokens_details")) or {}).get("cached_tokens")
-    if cached is None:
-        return {"input_tokens": prompt, "output_tokens": completion}
-    return {"input_tokens": prompt - cached, "output_tokens": completion, "cache_read_input_tokens": cached}
 
 
 def _text_logprobs(logprobs: AnswerFields, offset: int) -> tuple[AnswerFields, int]:

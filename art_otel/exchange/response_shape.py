@@ -12,8 +12,8 @@ from typing import Final
 from uuid import uuid4
 
 from art_otel.conventions import values
-from art_otel.model_gateway.answer_shapes import AnswerFields, Asking, event
-from art_otel.model_gateway.parsing_requests import responses_functions
+from art_otel.exchange.answer_shapes import AnswerFields, Asking, event
+from art_otel.exchange.responses import responses_functions
 from art_otel.spans import Value
 
 _DEFAULTS: Final[Mapping[str, Value]] = {

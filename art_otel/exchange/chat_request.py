@@ -1,0 +1,145 @@
+"""Chat request: a request of any dialect as Chat Completions has it.
+
+Invariant: messages keep their order; what one turn of the model said is one message, however many items said it.
+
+    assistant: reasoning, text, call A      items or blocks in a row
+    tool: result of A
+    user: text
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from art_otel.conventions import values
+from art_otel.exchange.answer_shapes import AnswerFields
+from art_otel.spans import Value
+
+_DATA: Final = "data:"
+
+
+class UntranslatableError(Exception):
+    """A request asks for what Chat Completions cannot say. `field` is the path to it, such as `tools[2].type`."""
+
+    def __init__(self, field: str, why: str) -> None:
+        super().__init__(f"{field}: {why}")
+        self.field = field
+
+
+class ChatRequest(NamedTuple):
+    """The body of a request to Chat Completions, and the fields of the agent's request that are not in it."""
+
+    body: AnswerFields
+    left_out: Sequence[str]
+
+
+class ChatMessages:
+    """The messages of a request, as they are added."""
+
+    def __init__(self) -> None:
+        self.messages: list[AnswerFields] = []
+
+    def add_system(self, text: str) -> None:
+        """Add instructions. Those at the beginning are one message, as templates want it."""
+        if self.messages and self.messages[-1]["role"] == "system":
+            self.messages[-1]["content"] += f"\n\n{text}"
+        else:
+            self.messages.append({"role": "system", "content": text})
+
+    def add_user(self, parts: Sequence[AnswerFields]) -> None:
+        """Add what the user says, in parts of text and images."""
+        if parts:
+            self.messages.append({"role": "user", "content": _content(parts)})
+
+    def add_sampled(self, *, text: str = "", reasoning: str = "", calls: Sequence[AnswerFields] = ()) -> None:
+        """Add what the model said: to the message before, if it said that too."""
+        if not (text or reasoning or calls):
+            return
+        if not self.messages or self.messages[-1]["role"] != "assistant":
+            self.messages.append({"role": "assistant", "content": ""})
+        message = self.messages[-1]
+        message["content"] += text
+        if reasoning:  # vLLM reads `reasoning`, SGLang, llama.cpp and older servers `reasoning_content`
+            message["reasoning"] = message["reasoning_content"] = message.get("reasoning", "") + reasoning
+        if calls:
+            message["tool_calls"] = [*message.get("tool_calls", ()), *calls]
+
+    def add_result(self, call_id: str, parts: Sequence[AnswerFields]) -> Sequence[AnswerFields]:
+        """Add the result of a tool call. Gives its images: a tool's message has none, the next user's has them."""
+        text = "\n".join(part["text"] for part in parts if part["type"] == "text")
+        self.messages.append({"role": "tool", "tool_call_id": call_id, "content": text})
+        return [part for part in parts if part["type"] != "text"]
+
+
+def _content(parts: Sequence[AnswerFields]) -> Value:
+    """A text alone is a text: not every server and template takes parts."""
+    return parts[0]["text"] if len(parts) == 1 and parts[0]["type"] == "text" else [*parts]
+
+
+def text_part(text: Value) -> AnswerFields:
+    """A part of text."""
+    return {"type": "text", "text": str(text)}
+
+
+def image_part(url: Value, detail: Value = None) -> AnswerFields:
+    """An image at a URL, which may be a data URL."""
+    return {"type": "image_url", "image_url": {"url": url, **({} if detail is None else {"detail": detail})}}
+
+
+def data_url(media_type: Value, data: Value) -> str:
+    """Base64 data as a URL."""
+    return f"{_DATA}{media_type};base64,{data}"
+
+
+def tool_call(call_id: Value, name: Value, arguments: str) -> AnswerFields:
+    """A call of a function by the model."""
+    return {"id": str(call_id), "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def tool_settings(functions: Sequence[AnswerFields], choice: Value, name: Value) -> AnswerFields:
+    """Tools, and which of them is to be called, if `name` is one."""
+    if not functions:
+        return {}
+    chosen = choice if name is None else {"type": "function", "function": {"name": name}}
+    return {"tools": [{"type": "function", "function": function} for function in functions], "tool_choice": chosen}
+
+
+def without_nulls(settings: AnswerFields) -> AnswerFields:
+    """Settings whose functions have no fields of null: some servers refuse them."""
+    tools = [
+        {**tool, "function": {name: value for name, value in tool["function"].items() if value is not None}}
+        for tool in settings.get("tools", ())
+    ]
+    return {**settings, "tools": tools} if tools else settings
+
+
+def json_format(schema: Value, name: Value = None, *, strict: Value = None) -> AnswerFields:
+    """The response format of a schema; without one, of any JSON object."""
+    if schema is None:
+        return {"type": "json_object"}
+    described = {"name": name or "answer", "schema": schema, **({} if strict is None else {"strict": strict})}
+    return {"type": "json_schema", "json_schema": described}
+
+
+def mapping_of(value: Value) -> Mapping[str, Value]:
+    """The fields of an object; none of anything else."""
+    return values.mapping(value) or {}
+
+
+def entries_of(value: Value, path: str) -> Iterator[tuple[str, Mapping[str, Value]]]:
+    """The objects of a list, each with the path to it."""
+    for index, entry in enumerate(values.items(value) or ()):
+        yield f"{path}[{index}]", mapping_of(entry)
+
+
+def named(request: Mapping[str, Value], fields: Mapping[str, str]) -> AnswerFields:
+    """The values that a request has, under Chat's names: `fields` has those by the dialect's."""
+    return {ours: request[theirs] for theirs, ours in fields.items() if request.get(theirs) is not None}
+
+
+def left_out(request: Mapping[str, Value], known: Iterable[str]) -> list[str]:
+    """The fields that a request has beside the known ones, in order."""
+    return sorted(name for name, value in request.items() if value is not None and name not in {*known})
+
+
+STREAMED: Final[AnswerFields] = {"stream": True, "stream_options": {"include_usage": True}}
+"""A stream that says at its end what it used, as those of all other dialects do."""

@@ -1,0 +1,341 @@
+"""Gemini's generateContent: a request in the words of Chat Completions, and the answer to it, whole or as responses.
+
+    systemInstruction               a system message
+    thoughts, text, functionCall    one message of the model, with reasoning, content and tool calls
+    functionResponse                a tool's message each, before the rest of what the user says
+    generationConfig                Chat's names of it
+
+Invariant: calls without ids are given some, one behind the other, and a response belongs to the first call of its name
+that has none yet. A streamed function call comes whole, as Gemini sends it.
+
+Sources: https://ai.google.dev/api/generate-content, https://ai.google.dev/gemini-api/docs/function-calling
+"""
+
+import json
+import re
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from art_otel.conventions import values
+from art_otel.exchange.answer_shapes import AnswerFields, Asking
+from art_otel.exchange.chat_request import (
+    STREAMED,
+    ChatMessages,
+    ChatRequest,
+    UntranslatableError,
+    data_url,
+    entries_of,
+    image_part,
+    json_format,
+    left_out,
+    mapping_of,
+    named,
+    text_part,
+    tool_call,
+    tool_settings,
+    without_nulls,
+)
+from art_otel.spans import Value
+
+_SNAKE: Final = re.compile("(?<=[a-z])_([a-z])")
+_ENCODE: Final = msgspec.json.Encoder().encode
+_NAMES: Final = {
+    "temperature": "temperature",
+    "topP": "top_p",
+    "topK": "top_k",
+    "maxOutputTokens": "max_tokens",
+    "stopSequences": "stop",
+    "candidateCount": "n",
+    "presencePenalty": "presence_penalty",
+    "frequencyPenalty": "frequency_penalty",
+    "seed": "seed",
+}
+_READ: Final = ("contents", "systemInstruction", "tools", "toolConfig", "generationConfig", "model", "stream")
+_OF_SERVICE: Final = ("safetySettings", "labels", "serviceTier")
+_CONFIG_READ: Final = (
+    *("responseMimeType", "responseSchema", "responseJsonSchema", "_responseJsonSchema", "thinkingConfig"),
+    "responseModalities",
+)
+_MODES: Final = {"AUTO": "auto", "VALIDATED": "auto", "ANY": "required", "NONE": "none"}
+_SCHEMAS: Final = ("items", "anyOf", "prefixItems", "additionalProperties", "defs", "$defs")
+"""What of a schema are schemas again, beside its properties."""
+
+_FINISHES: Final = {"length": "MAX_TOKENS", "content_filter": "SAFETY"}
+
+
+def chat_request(request: Mapping[str, Value]) -> ChatRequest:
+    """Write a request as Chat Completions has it; `model` and `stream` are those of its path.
+
+    Raises UntranslatableError.
+    """
+    request = _in_json_names(request)
+    if request.get("cachedContent"):
+        raise UntranslatableError("cachedContent", "contents are not stored here")
+    config = _in_json_names(mapping_of(request.get("generationConfig")))
+    modalities = values.items(config.get("responseModalities")) or ["TEXT"]
+    if modalities != ["TEXT"]:
+        raise UntranslatableError("generationConfig.responseModalities", "the answer has text alone")
+    chat = ChatMessages()
+    system = mapping_of(request.get("systemInstruction"))
+    if texts := [str(part.get("text")) for _, part in entries_of(system.get("parts"), "systemInstruction.parts")]:
+        chat.add_system("\n".join(texts))
+    ids = _CallIds()
+    contents = request.get("contents")
+    for path, content in entries_of(contents if isinstance(contents, list) else [contents], "contents"):
+        _add_content(chat, path, content, ids)
+    body = {"model": request.get("model"), **named(config, _NAMES), "messages": chat.messages}
+    body |= without_nulls(_settings(request, config))
+    if request.get("stream"):
+        body |= STREAMED
+    unknown = [f"generationConfig.{name}" for name in left_out(config, (*_NAMES, *_CONFIG_READ))]
+    return ChatRequest(body, [*left_out(request, (*_READ, *_OF_SERVICE)), *unknown])
+
+
+def _in_json_names(fields: Mapping[str, Value]) -> dict[str, Value]:
+    """An object's fields by the names that JSON has: servers take `system_instruction` as well."""
+    return {_SNAKE.sub(lambda match: match[1].upper(), name): value for name, value in fields.items()}
+
+
+class _CallIds:
+    """The ids of calls: those that were given, else one behind the other."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._waiting: dict[str, deque[str]] = {}
+
+    def of_call(self, call: Mapping[str, Value]) -> str:
+        """The id of a call, which a response of its name may want."""
+        call_id = str(call.get("id") or f"call_{self._count}")
+        self._count += 1
+        self._waiting.setdefault(str(call.get("name")), deque()).append(call_id)
+        return call_id
+
+    def of_response(self, response: Mapping[str, Value]) -> str:
+        """The id of the call that a response is to."""
+        waiting = self._waiting.get(str(response.get("name"))) or deque()
+        first = waiting.popleft() if waiting else f"call_{self._count}"
+        return str(response.get("id") or first)
+
+
+def _add_content(chat: ChatMessages, path: str, content: Mapping[str, Value], ids: _CallIds) -> None:
+    """Add a content of the user or of the model."""
+    is_sampled = content.get("role") == "model"
+    parts: list[AnswerFields] = []
+    for where, given in entries_of(content.get("parts"), f"{path}.parts"):
+        part = _in_json_names(given)
+        call, response = mapping_of(part.get("functionCall")), mapping_of(part.get("functionResponse"))
+        if is_sampled and "text" in part:
+            text, is_thought = str(part["text"]), bool(part.get("thought"))
+            chat.add_sampled(text="" if is_thought else text, reasoning=text if is_thought else "")
+        elif is_sampled and call:
+            arguments = json.dumps(mapping_of(call.get("args")), ensure_ascii=False)
+            chat.add_sampled(calls=[tool_call(ids.of_call(call), call.get("name"), arguments)])
+        elif response:
+            inner = [_part(at, _in_json_names(one)) for at, one in entries_of(response.get("parts"), f"{where}.parts")]
+            result = text_part(json.dumps(response.get("response"), ensure_ascii=False))
+            parts += chat.add_result(ids.of_response(response), [result, *inner])
+        elif not (is_sampled and "thoughtSignature" in part and len(part) == 1):
+            parts.append(_part(where, part))
+    if is_sampled and parts:
+        raise UntranslatableError(f"{path}.parts", "what the model says has no images")
+    chat.add_user(parts)
+
+
+def _part(path: str, part: Mapping[str, Value]) -> AnswerFields:
+    """A text or an image."""
+    inline, file = _in_json_names(mapping_of(part.get("inlineData"))), _in_json_names(mapping_of(part.get("fileData")))
+    media = str((inline or file).get("mimeType", ""))
+    if "text" in part:
+        return text_part(part["text"])
+    if inline and media.startswith("image/"):
+        return image_part(data_url(media, inline.get("data")))
+    if file and media.startswith("image/"):
+        return image_part(file.get("fileUri"))
+    kind = next((name for name in part if name not in ("thought", "thoughtSignature")), "nothing")
+    raise UntranslatableError(f"{path}.{kind}", f"{media or kind} is none of Chat Completions")
+
+
+def _settings(request: Mapping[str, Value], config: Mapping[str, Value]) -> AnswerFields:
+    """Tools, the form of the answer, and how much to reason."""
+    functions: list[AnswerFields] = []
+    for path, given in entries_of(request.get("tools"), "tools"):
+        tool = _in_json_names(given)
+        for kind in tool:
+            if kind != "functionDeclarations":
+                raise UntranslatableError(f"{path}.{kind}", "only Google's own servers run this")
+        for _, declared in entries_of(tool.get("functionDeclarations"), path):
+            function = _in_json_names(declared)
+            schema = function.get("parametersJsonSchema") or _json_schema(function.get("parameters"))
+            functions.append(
+                {
+                    "name": function.get("name"),
+                    "description": function.get("description"),
+                    "parameters": schema or {"type": "object", "properties": {}},
+                }
+            )
+    calling = _in_json_names(
+        mapping_of(_in_json_names(mapping_of(request.get("toolConfig"))).get("functionCallingConfig"))
+    )
+    allowed = values.items(calling.get("allowedFunctionNames")) or []
+    if allowed:  # Chat has no word for it but with one of them
+        functions = [function for function in functions if function["name"] in allowed]
+    mode = _MODES.get(str(calling.get("mode")), "auto")
+    made = tool_settings(functions, mode, allowed[0] if mode == "required" and len(allowed) == 1 else None)
+    schema = config.get("responseJsonSchema") or config.get("_responseJsonSchema")
+    schema = schema or _json_schema(config.get("responseSchema"))
+    if schema or config.get("responseMimeType") == "application/json":
+        made["response_format"] = json_format(schema)
+    thinking = _in_json_names(mapping_of(config.get("thinkingConfig")))
+    if thinking.get("thinkingLevel"):
+        made["reasoning_effort"] = str(thinking["thinkingLevel"]).lower()
+    elif thinking.get("thinkingBudget") == 0:
+        made["reasoning_effort"] = "none"
+    return made
+
+
+def _json_schema(schema: Value) -> Value:
+    """A schema of OpenAPI's kind as JSON Schema: `{"type": "STRING"}` becomes `{"type": "string"}`."""
+    entries = values.items(schema)
+    if entries is not None:
+        return [_json_schema(entry) for entry in entries]
+    fields = values.mapping(schema)
+    if fields is None:
+        return schema
+    made: AnswerFields = {}
+    for name, value in fields.items():
+        if name == "properties":
+            made[name] = {key: _json_schema(inner) for key, inner in mapping_of(value).items()}
+        elif name == "type":
+            made[name] = str(value).lower()
+        elif name in _SCHEMAS:
+            made[name] = _json_schema(value)
+        elif name != "propertyOrdering":
+            made[name] = value
+    return made
+
+
+class ContentShape:
+    """Responses of generateContent. An end waits until the usage is known, because Gemini's last response has both."""
+
+    def __init__(self, asking: Asking) -> None:
+        self._asking = asking
+        config = _in_json_names(mapping_of(_in_json_names(asking.request).get("generationConfig")))
+        thinking = _in_json_names(mapping_of(config.get("thinkingConfig")))
+        self._shows_thoughts = bool(thinking.get("includeThoughts"))
+        self._calls: dict[int, list[AnswerFields]] = {}
+        self._finishes: dict[int, Value] = {}
+
+    def whole(self, completion: AnswerFields) -> AnswerFields:
+        """A response of all choices."""
+        candidates: list[AnswerFields] = []
+        for choice in completion["choices"]:
+            message: AnswerFields = choice["message"]
+            calls = [_call_part(call["id"], call["function"]) for call in message.get("tool_calls") or ()]
+            parts = [*self._texts(message), *calls]
+            candidates.append(_candidate(choice["index"], parts, choice.get("finish_reason")))
+        return self._response(candidates, mapping_of(completion.get("usage")))
+
+    def begin(self) -> bytes:
+        """Nothing comes before the first text."""
+        return b""
+
+    def piece(self, choice: AnswerFields) -> bytes:
+        """The response of a delta, where it has a text or ends a call."""
+        index, delta = choice["index"], mapping_of(choice.get("delta"))
+        parts = self._texts(delta)
+        calls = self._calls.setdefault(index, [])
+        for call in delta.get("tool_calls") or ():
+            function = mapping_of(call.get("function"))
+            if call.get("id") is not None and function.get("name") is not None:
+                parts += self._ended_call(index)
+                calls.append({"id": call["id"], "name": function["name"], "arguments": ""})
+            if calls:
+                calls[-1]["arguments"] += function.get("arguments") or ""
+        if choice.get("finish_reason") is not None:
+            parts += self._ended_call(index)
+            self._finishes[index] = choice["finish_reason"]
+        return self._event([_candidate(index, parts, None)]) if parts else b""
+
+    def end(self, usage: AnswerFields) -> bytes:
+        """The response with the reasons to end, and the usage."""
+        ends = [_candidate(index, [{"text": ""}], finish) for index, finish in sorted(self._finishes.items())]
+        return self._event(ends, usage)
+
+    def failed(self, error: AnswerFields) -> bytes:
+        """The error."""
+        return b"data: " + _ENCODE(error_body(500, str(error["message"]))) + b"\r\n\r\n"
+
+    def _ended_call(self, index: int) -> list[AnswerFields]:
+        """The call that the next one or the end has ended."""
+        calls = self._calls.get(index)
+        if not calls:
+            return []
+        call = calls.pop()
+        return [_call_part(call["id"], call)]
+
+    def _texts(self, message: Mapping[str, Value]) -> list[AnswerFields]:
+        thought, text = message.get("reasoning"), message.get("content")
+        shown = [{"text": thought, "thought": True}] if thought and self._shows_thoughts else []
+        return [*shown, *([{"text": text}] if text else [])]
+
+    def _event(self, candidates: Sequence[AnswerFields], usage: Mapping[str, Value] | None = None) -> bytes:
+        return b"data: " + _ENCODE(self._response(candidates, usage)) + b"\r\n\r\n"
+
+    def _response(self, candidates: Sequence[AnswerFields], usage: Mapping[str, Value] | None) -> AnswerFields:
+        asking = self._asking
+        counted = {} if usage is None else {"usageMetadata": _usage(usage)}
+        about = {"modelVersion": asking.model, "responseId": asking.answer_id}
+        return {"candidates": [*candidates], **counted, **about}
+
+
+def _call_part(call_id: Value, function: Mapping[str, Value]) -> AnswerFields:
+    """A function call. Gemini's arguments are an object; what is none stands in one."""
+    arguments = str(function.get("arguments") or "{}")
+    try:
+        given = values.mapping(json.loads(arguments))
+    except ValueError:
+        given = None
+    args = {"INVALID_JSON": arguments} if given is None else given
+    return {"functionCall": {"id": call_id, "name": function.get("name"), "args": args}}
+
+
+def _candidate(index: int, parts: Sequence[AnswerFields], finish: Value) -> AnswerFields:
+    reason = {} if finish is None else {"finishReason": _FINISHES.get(finish, "STOP")}
+    return {"content": {"parts": [*parts], "role": "model"}, **reason, "index": index}
+
+
+def _usage(usage: Mapping[str, Value]) -> AnswerFields:
+    """Gemini counts thoughts beside the answer, Chat within it."""
+    prompt, completion = usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
+    cached = mapping_of(usage.get("prompt_tokens_details")).get("cached_tokens")
+    thought = mapping_of(usage.get("completion_tokens_details")).get("reasoning_tokens")
+    return {
+        "promptTokenCount": prompt,
+        "candidatesTokenCount": completion - (thought or 0),
+        "totalTokenCount": prompt + completion,
+        **({"cachedContentTokenCount": cached} if cached else {}),
+        **({"thoughtsTokenCount": thought} if thought else {}),
+    }
+
+
+_STATUSES: Final = {
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    409: "ABORTED",
+    413: "INVALID_ARGUMENT",
+    422: "INVALID_ARGUMENT",
+    429: "RESOURCE_EXHAUSTED",
+    501: "UNIMPLEMENTED",
+    503: "UNAVAILABLE",
+    504: "DEADLINE_EXCEEDED",
+}
+
+
+def error_body(status: int, message: str) -> AnswerFields:
+    """An error as Google's servers send it."""
+    return {"error": {"code": status, "message": message, "status": _STATUSES.get(status, "INTERNAL")}}

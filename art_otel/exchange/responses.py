@@ -1,0 +1,213 @@
+"""The Responses API: a request in the words of Chat Completions. `response_shape` has the answer.
+
+    instructions, developer                 system messages
+    reasoning, message, function_call       one message of the model, as long as no other item stands between
+    function_call_output                    a tool's message
+    text.format, max_output_tokens, …       Chat's names of them
+
+Invariant: the conversation is in the request: what only a store of the server has is refused by its field's name.
+
+Sources: https://platform.openai.com/docs/api-reference/responses, vLLM 0.32 and 0.33, requests of Codex 0.169
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+from art_otel.conventions import values
+from art_otel.exchange.answer_shapes import AnswerFields
+from art_otel.exchange.chat_request import (
+    STREAMED,
+    ChatMessages,
+    ChatRequest,
+    UntranslatableError,
+    entries_of,
+    image_part,
+    json_format,
+    left_out,
+    mapping_of,
+    named,
+    text_part,
+    tool_call,
+    tool_settings,
+    without_nulls,
+)
+from art_otel.spans import Value
+
+_NAMES: Final = {
+    "model": "model",
+    "max_output_tokens": "max_tokens",
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "presence_penalty": "presence_penalty",
+    "frequency_penalty": "frequency_penalty",
+    "chat_template_kwargs": "chat_template_kwargs",
+}
+_READ: Final = ("input", "instructions", "tools", "tool_choice", "parallel_tool_calls", "reasoning", "text", "stream")
+_OF_SERVICE: Final = (
+    *(
+        "store",
+        "metadata",
+        "user",
+        "service_tier",
+        "safety_identifier",
+        "truncation",
+        "stream_options",
+        "client_metadata",
+    ),
+    *("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention"),
+)
+"""Fields that say nothing to the model; what they ask of a store has none here."""
+
+_REFUSED: Final[Mapping[str, str]] = {
+    "previous_response_id": "responses are not stored here; send the conversation in input",
+    "conversation": "conversations are not stored here; send the conversation in input",
+    "prompt": "prompt templates are not stored here",
+    "background": "a response is answered while its client waits",
+}
+_NAMESPACE: Final = "__"
+"""What vLLM puts between a namespace and the name of a function in it."""
+
+_CUSTOM_PARAMETERS: Final[Mapping[str, Value]] = {
+    "type": "object",
+    "properties": {"input": {"type": "string", "description": "The freeform text payload for this tool."}},
+    "required": ["input"],
+    "additionalProperties": False,
+}
+"""What vLLM shows the model of a custom tool."""
+
+
+def chat_request(request: Mapping[str, Value]) -> ChatRequest:
+    """Write a request as Chat Completions has it. Raises UntranslatableError."""
+    for name, why in _REFUSED.items():
+        if request.get(name):
+            raise UntranslatableError(name, why)
+    chat, said = ChatMessages(), request.get("input")
+    if request.get("instructions"):
+        chat.add_system(str(request["instructions"]))
+    if isinstance(said, str):
+        chat.add_user([text_part(said)])
+    for path, item in entries_of(said, "input") if not isinstance(said, str) else ():
+        _add_item(chat, path, item)
+    body = {**named(request, _NAMES), "messages": chat.messages, **without_nulls(chat_settings(request))}
+    kind = mapping_of(mapping_of(request.get("text")).get("format"))
+    if kind.get("type") in ("json_object", "json_schema"):
+        body["response_format"] = json_format(kind.get("schema"), kind.get("name"), strict=kind.get("strict"))
+    if request.get("stream"):
+        body |= STREAMED
+    return ChatRequest(body, [*left_out(request, (*_NAMES, *_READ, *_OF_SERVICE)), *_tools_left_out(request)])
+
+
+def _tools_left_out(request: Mapping[str, Value]) -> Iterator[str]:
+    """The tools that only the API's own servers run: the model is not shown them, as vLLM does not show them."""
+    for path, tool in entries_of(request.get("tools"), "tools"):
+        if tool.get("type") not in ("function", "custom", "namespace"):
+            yield f"{path}: {tool.get('type')}"
+
+
+def _add_item(chat: ChatMessages, path: str, item: Mapping[str, Value]) -> None:
+    """Add an item of the input."""
+    match item.get("type", "message"):
+        case "message":
+            _add_message(chat, path, item)
+        case "reasoning":
+            content = values.items(item.get("content")) or values.items(item.get("summary")) or ()
+            chat.add_sampled(reasoning="".join(str(mapping_of(part).get("text")) for part in content))
+        case "function_call":
+            chat.add_sampled(calls=[tool_call(item.get("call_id"), _full_name(item), str(item.get("arguments")))])
+        case "custom_tool_call":
+            given = json.dumps({"input": item.get("input")}, ensure_ascii=False)
+            chat.add_sampled(calls=[tool_call(item.get("call_id"), _full_name(item), given)])
+        case "function_call_output" | "custom_tool_call_output":
+            output = item.get("output")
+            parts = [text_part(output)] if isinstance(output, str) else _parts(output, f"{path}.output")
+            chat.add_user(chat.add_result(str(item.get("call_id")), parts))
+        case kind:
+            raise UntranslatableError(f"{path}.type", f"{kind} is none of Chat Completions")
+
+
+def _add_message(chat: ChatMessages, path: str, item: Mapping[str, Value]) -> None:
+    content, role = item.get("content"), item.get("role")
+    parts = [text_part(content)] if isinstance(content, str) else _parts(content, f"{path}.content")
+    if role == "user":
+        chat.add_user(parts)
+        return
+    if any(part["type"] != "text" for part in parts):
+        raise UntranslatableError(f"{path}.content", f"a message of role {role} has no images")
+    text = "".join(part["text"] for part in parts)
+    if role == "assistant":
+        chat.add_sampled(text=text)
+    else:
+        chat.add_system(text)
+
+
+def _parts(content: Value, path: str) -> list[AnswerFields]:
+    """Texts and images."""
+    parts: list[AnswerFields] = []
+    for where, part in entries_of(content, path):
+        match part.get("type"):
+            case "input_text" | "output_text" | "text":
+                parts.append(text_part(part.get("text")))
+            case "refusal":
+                parts.append(text_part(part.get("refusal")))
+            case "input_image" if part.get("image_url"):
+                parts.append(image_part(part["image_url"], part.get("detail")))
+            case kind:
+                raise UntranslatableError(f"{where}.type", f"{kind} is none of Chat Completions, or is a stored file")
+    return parts
+
+
+def _full_name(item: Mapping[str, Value]) -> str:
+    """The name that the model reads of a function, which may be in a namespace."""
+    namespace = item.get("namespace")
+    return f"{namespace}{_NAMESPACE}{item.get('name')}" if namespace else str(item.get("name"))
+
+
+class ResponsesFunction(NamedTuple):
+    """A function that a Responses request offers: its own name, and the namespace around it.
+
+    A custom tool is a function of one text, `input`, to the model.
+    """
+
+    name: str
+    namespace: str | None
+    definition: Mapping[str, Value]
+    is_custom: bool = False
+
+
+def responses_functions(request: Mapping[str, Value]) -> Mapping[str, ResponsesFunction]:
+    """The functions of a Responses request, by the names that the model reads, as vLLM makes them.
+
+    Tools of other types are not among them: the model is not shown what only the API's own servers can run.
+    """
+    functions: dict[str, ResponsesFunction] = {}
+    for tool in map(mapping_of, values.items(request.get("tools")) or ()):
+        name, is_namespace = str(tool.get("name")), tool.get("type") == "namespace"
+        for inner in map(mapping_of, values.items(tool.get("tools")) or ()) if is_namespace else (tool,):
+            if inner.get("type") == "function":
+                own = str(inner.get("name"))
+                full, namespace = (f"{name}{_NAMESPACE}{own}", name) if is_namespace else (own, None)
+                functions[full] = ResponsesFunction(own, namespace, inner)
+        if tool.get("type") == "custom":
+            definition = {"description": tool.get("description"), "parameters": _CUSTOM_PARAMETERS}
+            functions[name] = ResponsesFunction(name, None, definition, is_custom=True)
+    return functions
+
+
+def chat_settings(request: Mapping[str, Value]) -> AnswerFields:
+    """The settings of the Responses API, and of Completions, which has none of them."""
+    functions = responses_functions(request)
+    choice = request.get("tool_choice") or "auto"
+    chosen = mapping_of(choice)
+    name = chosen.get("name") if chosen.get("type") in ("function", "custom") else None
+    if name is not None and name not in functions:  # its name within a namespace
+        name = next((full for full, function in functions.items() if function.name == name), name)
+    definitions: list[AnswerFields] = [
+        {"name": full, **{field: function.definition.get(field) for field in ("description", "parameters", "strict")}}
+        for full, function in functions.items()
+    ]
+    made = tool_settings(definitions, "auto" if chosen else choice, name)
+    if request.get("parallel_tool_calls") is not None:
+        made["parallel_tool_calls"] = request["parallel_tool_calls"]
+    effort = mapping_of(request.get("reasoning")).get("effort")
+    return made if effort is None else {**made, "reasoning_effort": effort}

@@ -1,0 +1,210 @@
+"""Grading: what a model server can give to a rollout, found by asking it, before any rollout is spent on it.
+
+    dialects          an empty request to each path: 404, 405 and 501 say that there is none
+    token ids         a short answer whole, and streamed, with ids asked for; as many as its usage counts
+    logprobs          the odds of one first token at two temperatures: equal if they are the policy's own
+    exact tokens      the paths of vLLM that take and give ids
+
+Invariant: it costs a server at most a few dozen tokens. What it did not say is None, never False.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+
+from art_otel import attributes as names
+from art_otel.conventions import values
+from art_otel.exchange.answer_shapes import AnswerFields
+from art_otel.exchange.assembly import WireDialect
+from art_otel.exchange.attributes import answered_attributes
+from art_otel.exchange.bodies import decode
+from art_otel.exchange.chat_request import entries_of, mapping_of
+from art_otel.exchange.exchange import Exchange
+from art_otel.exchange.token_requests import TokenRequests
+from art_otel.exchange.translation import CHAT_PATH, OK
+from art_otel.model_gateway.id_server import IdServer, Samplers, read
+from art_otel.model_gateway.translating import LACKING
+from art_otel.model_gateway.upstreams import Upstream, Upstreams
+from art_otel.spans import Value
+
+IdsOf: TypeAlias = Literal["whole", "with holes", "none"]
+LogprobsOf: TypeAlias = Literal["raw", "processed", "none"]
+
+_PATHS: Final[Mapping[WireDialect, str]] = {
+    "chat": CHAT_PATH,
+    "completions": "/v1/completions",
+    "responses": "/v1/responses",
+    "messages": "/v1/messages",
+    "gemini": "/v1beta/models/{model}:generateContent",
+}
+DIALECTS: Final[Mapping[WireDialect, str]] = {
+    "chat": "Chat Completions",
+    "completions": "Completions",
+    "responses": "Responses",
+    "messages": "Messages",
+    "gemini": "generateContent",
+}
+_MODELS: Final = "/v1/models"
+_FIRST_OF_SERVER: Final = 500
+_UNKNOWN: Final = frozenset({401, 403, 408, 429})
+_REQUEST: Final[AnswerFields] = {
+    "messages": [{"role": "user", "content": "Write two lines about a river, with an emoji and a word in Chinese."}],
+    "max_tokens": 24,
+    "temperature": 1.0,
+}
+_ODDS: Final[AnswerFields] = {**_REQUEST, "max_tokens": 1, "logprobs": True, "top_logprobs": 5}
+_TEMPERATURES: Final = (1.0, 0.5)
+_EQUAL: Final = 0.02
+"""Nats by which the odds of one token differ between two requests, because others were computed beside them."""
+
+_IDS: Final = f"{names.COMPLETION_TOKENS_PREFIX}0"
+_ENCODE: Final = msgspec.json.Encoder().encode
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServerGrade:
+    """What one server gives. `owner` is its kind, as it names itself beside its models: `vllm`, `sglang`, `llamacpp`.
+
+    `dialects` says of each whether it has it. `whole_ids` and `streamed_ids` are those of what Chat Completions sample.
+    `samples_from_ids` says whether `--tokens exact` can be had of it.
+    """
+
+    url: str
+    model: str | None
+    owner: str | None
+    dialects: Mapping[WireDialect, bool | None]
+    whole_ids: IdsOf | None
+    streamed_ids: IdsOf | None
+    has_prompt_ids: bool | None
+    logprobs: LogprobsOf | None
+    samples_from_ids: bool
+
+    def summary(self) -> str:
+        """The dialects that it has, in a line."""
+        named = ", ".join(DIALECTS[dialect] for dialect, has in self.dialects.items() if has)
+        exact = "; samples from ids" if self.samples_from_ids else ""
+        return f"{self.url} has {named or 'no dialect without a key'}{exact}"
+
+    def advice(self) -> Sequence[str]:
+        """What to start the server with, so that it gives more."""
+        said: list[str] = []
+        if self.owner == "vllm" and not self.samples_from_ids:
+            said.append("exact tokens in every dialect: vllm serve MODEL --enable-scale-out (0.32 or later)")
+        if self.owner == "vllm" and self.logprobs == "processed":
+            said.append("the policy's own logprobs: vllm serve MODEL --logprobs-mode raw_logprobs")
+        if self.owner == "sglang" and self.whole_ids == "none":
+            said.append("token ids: SGLang 0.5.23 or later")
+        if self.owner == "llamacpp":
+            said.append("prompt ids: llama.cpp has none; retokenize=… of art_otel.batches makes them of the text")
+        if self.owner == "llamacpp" and self.dialects.get("chat") is False:
+            said.append("tools: llama-server --jinja")
+        if self.owner not in ("vllm", "sglang", "llamacpp") and self.whole_ids == "none":
+            said.append("token ids: ask a vLLM, SGLang or llama.cpp; this server's calls have text")
+        return said
+
+
+async def grade(
+    url: str, *, model: str | None = None, api_key: str | None = None, may_sample: bool = True
+) -> ServerGrade:
+    """Ask a server what it gives. Raises UsageError for an address that is none, UpstreamError if it does not answer.
+
+    Without `model` it is the first that the server lists. Without `may_sample` it is asked for no token, and ids and
+    logprobs stay unknown.
+    """
+    servers = Upstreams([url])
+    try:
+        (upstream,) = servers
+        headers = [] if api_key is None else [(b"authorization", b"Bearer " + api_key.encode())]
+        server = IdServer(servers, upstream, headers)
+        listed = await _first_model(servers, upstream, server)
+        model = model or values.text(listed.get("id"))
+        dialects: dict[WireDialect, bool | None] = {
+            dialect: await _has(server, path.format(model=model or "model")) for dialect, path in _PATHS.items()
+        }
+        samples = may_sample and model is not None and dialects["chat"] is not False
+        asked = {**_REQUEST, "model": model}
+        whole = await _sample(server, asked) if samples else None
+        streamed = await _sample(server, {**asked, "stream": True}) if samples else None
+        return ServerGrade(
+            url=upstream.shown,
+            model=model,
+            owner=values.text(listed.get("owned_by")),
+            dialects=dialects,
+            whole_ids=None if whole is None else _ids_of(whole),
+            streamed_ids=None if streamed is None else _ids_of(streamed),
+            has_prompt_ids=None if whole is None else names.PROMPT_TOKENS in answered_attributes(whole),
+            logprobs=await _logprobs(server, model) if samples else None,
+            samples_from_ids=await Samplers(servers).can(upstream, headers),
+        )
+    finally:
+        servers.close()
+
+
+async def _first_model(servers: Upstreams, upstream: Upstream, server: IdServer) -> Mapping[str, Value]:
+    answered = await servers.send(upstream, "GET", _MODELS, server.headers, b"")
+    return _first((decode(await read(answered)) or {}).get("data"))
+
+
+def _first(entries: Value) -> Mapping[str, Value]:
+    return next((entry for _, entry in entries_of(entries, "")), mapping_of(None))
+
+
+async def _has(server: IdServer, path: str) -> bool | None:
+    answered = await server.send(path, {})
+    await read(answered)
+    if answered.status in _UNKNOWN or answered.status > _FIRST_OF_SERVER + 1:
+        return None
+    return answered.status not in LACKING
+
+
+async def _sample(server: IdServer, request: AnswerFields) -> Exchange | None:
+    """An answer with ids, asked for as the gateway asks for them; None where the server refuses to answer."""
+    exchange = Exchange("chat", CHAT_PATH, _ENCODE(request), 0)
+    asking = TokenRequests().begin(server.upstream.url, CHAT_PATH, exchange.request)
+    while True:
+        exchange.added = asking.additions
+        headers = [(name.encode(), value.encode()) for name, value in exchange.added.ask.headers.items()]
+        asker = IdServer(server.servers, server.upstream, [*server.headers, *headers])
+        body = msgspec.json.decode(exchange.added.body(exchange.fields) or exchange.body)
+        answered = await asker.send(CHAT_PATH, body)
+        content = await read(answered)
+        if asking.may_be_why(answered.status):
+            asking.ask_less(answered.status, content)
+            continue
+        exchange.begin(answered.status, answered.headers.get("content-type", "").encode())
+        exchange.take(content)
+        return exchange if answered.status == OK else None
+
+
+def _ids_of(exchange: Exchange) -> IdsOf:
+    """Whether there are as many ids as the server counts tokens."""
+    ids = values.text(answered_attributes(exchange).get(_IDS))
+    if ids is None:
+        return "none"
+    counted = mapping_of((exchange.answer or {}).get("usage")).get("completion_tokens")
+    return "whole" if ids.startswith(f"i4:{counted}:") else "with holes"
+
+
+async def _logprobs(server: IdServer, model: str | None) -> LogprobsOf | None:
+    """Whether the logprobs are the policy's own: those of one first token then are equal at two temperatures.
+
+    raw        temperature 1.0: river -1.2, rain -2.4     0.5: river -1.2, rain -2.4
+    processed  temperature 1.0: river -1.2, rain -2.4     0.5: river -0.6, rain -3.0
+    """
+    odds: list[Mapping[Value, float]] = []
+    has_logprobs = False
+    for temperature in _TEMPERATURES:
+        answered = await server.send(CHAT_PATH, {**_ODDS, "model": model, "temperature": temperature})
+        answer = decode(await read(answered)) or {}
+        choice = _first(answer.get("choices"))
+        first_token = _first(mapping_of(choice.get("logprobs")).get("content"))
+        has_logprobs = has_logprobs or "logprob" in first_token
+        tops = entries_of(first_token.get("top_logprobs"), "")
+        odds.append({top.get("token"): top["logprob"] for _, top in tops if "logprob" in top})
+    one, other = odds
+    both = one.keys() & other.keys()
+    if not both:
+        return None if has_logprobs else "none"
+    return "raw" if all(abs(one[token] - other[token]) <= _EQUAL for token in both) else "processed"

@@ -1,0 +1,47 @@
+"""Own answers: what the gateway answers in the place of a model server, in the agent's dialect."""
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Final
+
+from art_otel.exchange.chat_request import UntranslatableError
+from art_otel.exchange.exchange import Exchange
+from art_otel.exchange.gemini import is_array
+from art_otel.exchange.translation import OK, error_body, last_answer
+from art_otel.model_gateway.connections import RawHeaders, UpstreamError
+
+_BAD_REQUEST: Final = 400
+_JSON_TYPE: Final = "application/json"
+
+
+class OwnAnswer:
+    """A whole answer, like one of a server."""
+
+    def __init__(self, status: int, content_type: str, body: bytes) -> None:
+        self.status: Final = status
+        self.headers: Final[Mapping[str, str]] = {"content-type": content_type}
+        self.raw_headers: Final[RawHeaders] = [(b"content-type", content_type.encode())]
+        self._body = body
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """The body."""
+        yield self._body
+
+    def failed(self, _: UpstreamError) -> bytes:
+        """Nothing: it cannot break off."""
+        return b""
+
+    def close(self) -> None:
+        """There is nobody to leave."""
+
+
+def last_of_rollout(exchange: Exchange, limit: int, query: str) -> OwnAnswer:
+    """What ends the loop of an agent whose rollout has had all its calls, to a request that is no call any more."""
+    text = f"The rollout has ended: it may ask the model {limit} times, and it has."
+    made = last_answer(exchange.dialect, exchange.request, text, is_array=is_array(exchange.path, query))
+    return OwnAnswer(OK, made.content_type, made.body)
+
+
+def untranslatable(exchange: Exchange, why: UntranslatableError) -> OwnAnswer:
+    """The refusal of a request that its server cannot be asked, as the agent's dialect has it."""
+    error = error_body(exchange.dialect, _BAD_REQUEST, f"art-otel gateway: {why}", field=why.field)
+    return OwnAnswer(_BAD_REQUEST, _JSON_TYPE, error)

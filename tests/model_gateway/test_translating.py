@@ -1,0 +1,221 @@
+"""Agents whose dialect their server lacks, or has without ids, through a gateway that asks it for Chat Completions."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.model_gateway.gateways import MODEL, TOOL, gateway, recorded, user
+from tests.model_gateway.gemini_server import gemini_server
+from tests.model_gateway.record_vllm import Reply, replayed, serving
+from tests.tracing.server import ModelServer
+from tests.trainers.environment import trainer_python
+
+PROGRAM = Path(__file__).parent / "agents" / "translated.py"
+FUNCTION = TOOL["function"]
+LOOK = {"name": "look", "parametersJsonSchema": FUNCTION["parameters"]}
+ASKS = {
+    "messages": (
+        "/v1/messages?beta=true",
+        {
+            "model": MODEL,
+            "max_tokens": 9,
+            "messages": user("Look #think=1"),
+            "tools": [{"name": "look", "input_schema": FUNCTION["parameters"]}],
+        },
+    ),
+    "responses": (
+        "/v1/responses",
+        {"model": MODEL, "input": "Look #think=1", "tools": [{"type": "function", **FUNCTION}]},
+    ),
+    "gemini": (
+        f"/v1beta/models/{MODEL}:generateContent",
+        {
+            "contents": [{"role": "user", "parts": [{"text": "Look #think=1"}]}],
+            "tools": [{"functionDeclarations": [LOOK]}],
+        },
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def chat_only(tmp_path_factory) -> Iterator[ModelServer]:
+    with ModelServer(tmp_path_factory.mktemp("chat"), "--chat-only") as running:
+        yield running
+
+
+def address_of(server: ModelServer) -> str:
+    return server.url.removesuffix("/v1")
+
+
+def ask(url: str, dialect: str, *, stream: bool = False, key: str = "k") -> httpx.Response:
+    path, body = ASKS[dialect]
+    if stream and dialect == "gemini":
+        path = path.replace("generateContent", "streamGenerateContent?alt=sse")
+    body = {**body, "stream": True} if stream and dialect != "gemini" else body
+    return httpx.post(f"{url}{path}", json=body, headers={"x-api-key": key}, timeout=30)
+
+
+@pytest.mark.parametrize("options", [("--chat-only",), ("--chat-only", "--sglang"), ()])
+def test_a_call_has_ids_and_logprobs_whatever_its_dialect(tmp_path, options):
+    """Of a server with Chat Completions alone, and of one whose other dialects give no ids."""
+    with ModelServer(tmp_path, *options) as server, gateway(tmp_path, address_of(server), translate="auto") as running:
+        for dialect in ASKS:
+            for stream in (False, True):
+                assert ask(f"{running.url}/rollout/r", dialect, stream=stream).status_code == 200
+        answered = [one for one in server.answered() if one.body["messages"] != user("Hi")]
+    (trajectory,) = recorded(tmp_path)
+    assert trajectory.complete, trajectory.incomplete_reasons
+    assert [call.extra["translated_from"] for call in trajectory.calls] == [one for one in ASKS for _ in range(2)]
+    assert {exchange.headers["authorization"] for exchange in answered} == {"Bearer k"}
+    for call, exchange in zip(trajectory.calls, answered, strict=True):
+        assert exchange.answer is not None
+        (choice,), (sampled,) = call.choices or (), exchange.answer["choices"]
+        assert [*(choice.token_ids or ())] == sampled["token_ids"]
+        assert choice.logprobs is not None
+        assert [*(call.prompt_token_ids or ())] == exchange.answer["prompt_token_ids"]
+        assert choice.message.reasoning is not None
+        assert call.response_id == exchange.answer["id"]
+    assert {turn.tokens_untrained for turn in trajectory.turns} == {None}
+
+
+def test_a_server_of_the_dialect_gets_it_as_it_is(tmp_path, chat_only):
+    with ModelServer(tmp_path) as server:
+        for tokens, translate in (("off", "auto"), ("auto", "never")):
+            with gateway(tmp_path / tokens, address_of(server), translate=translate, tokens=tokens) as running:
+                for dialect in ("messages", "responses"):
+                    assert ask(running.url, dialect).status_code == 200
+        assert {one.path.partition("?")[0] for one in server.answered()} == {"/v1/messages", "/v1/responses"}
+    with gemini_server() as url, gateway(tmp_path / "gemini", url, translate="auto") as running:
+        assert ask(running.url, "gemini").json()["modelVersion"] == "gemini-test-001"
+    with gateway(tmp_path / "never", address_of(chat_only), translate="never") as running:
+        assert ask(running.url, "messages").status_code == 404
+
+
+def test_what_is_refused_says_why_in_the_dialect_and_is_a_failed_call(tmp_path, chat_only):
+    body = {"model": MODEL, "input": "Hi", "background": True}
+    with gateway(tmp_path, address_of(chat_only), translate="auto") as running:
+        refused = httpx.post(f"{running.url}/rollout/r/v1/responses", json=body)
+        ask(f"{running.url}/rollout/r", "responses")
+    assert refused.status_code == 400
+    assert refused.json()["error"]["param"] == "background"
+    (trajectory,) = recorded(tmp_path)
+    assert trajectory.complete, trajectory.incomplete_reasons
+    assert [call.error_type for call in trajectory.calls] == ["400", None]
+
+
+@pytest.mark.parametrize("dialect", ASKS)
+def test_a_stream_that_breaks_is_cut_for_the_agent_too(tmp_path, chat_only, dialect):
+    path, body = ASKS[dialect]
+    text = json.dumps({**body, "stream": dialect != "gemini"}).replace("Look #think=1", "Hi #break=2")
+    path = path.replace("generateContent", "streamGenerateContent?alt=sse")
+    with (
+        gateway(tmp_path, address_of(chat_only), translate="auto") as running,
+        pytest.raises(httpx.RemoteProtocolError),
+    ):
+        httpx.post(f"{running.url}/rollout/r{path}", content=text)
+    (trajectory,) = recorded(tmp_path)
+    assert [call.error_type for call in trajectory.calls] == ["BrokenOffError"]
+
+
+@pytest.mark.parametrize("dialect", ["chat", *ASKS])
+def test_a_rollout_that_had_all_its_calls_ends_its_agent_s_loop(tmp_path, chat_only, dialect):
+    chat = ("/v1/chat/completions", {"model": MODEL, "messages": user("Look"), "tools": [TOOL]})
+    path, body = {**ASKS, "chat": chat}[dialect]
+    with gateway(tmp_path, address_of(chat_only), translate="auto", max_calls=5) as running:
+        url = f"{running.url}/rollout/r;max_calls=2"
+        answers = [httpx.post(f"{url}{path}", json=body) for _ in range(4)]
+        httpx.post(f"{running.url}/rollout/r/end", json={"reward": 1})
+    assert ["it may ask the model 2 times" in answer.text for answer in answers] == [False, False, True, True]
+    assert {answer.status_code for answer in answers} == {200}
+    (trajectory,) = recorded(tmp_path)
+    assert trajectory.complete, trajectory.incomplete_reasons
+    assert len(trajectory.calls) == 2
+    assert trajectory.metadata["max_calls_reached"] is True
+    assert (trajectory.status, trajectory.reward) == ("ok", 1.0)
+
+
+def test_rewards_come_at_any_time_for_a_rollout_and_for_an_answer(tmp_path, chat_only):
+    with gateway(tmp_path, address_of(chat_only), translate="auto") as running:
+        url = f"{running.url}/rollout/r"
+        answers = [ask(url, dialect).json() for dialect in ("messages", "responses")]
+        first = {"reward": 0.25, "name": "style", "response_id": answers[0]["id"]}
+        assert httpx.post(f"{url}/reward", json=first).status_code == 200
+        assert httpx.post(f"{url}/end").status_code == 200
+        assert httpx.post(f"{url}/reward", json={"reward": {"reward": 1.0, "tests": 3.0}}).status_code == 200
+        assert httpx.post(f"{url}/reward", json={"name": "x"}).status_code == 400
+    (trajectory,) = recorded(tmp_path)
+    assert trajectory.complete, trajectory.incomplete_reasons
+    assert trajectory.reward == 1.0
+    given = [(reward.name, reward.value, reward.target) for reward in trajectory.rewards]
+    assert ("style", 0.25, trajectory.calls[0].span_id) in given
+    assert {name for name, _, _ in given} == {"style", "reward", "tests"}
+
+
+def test_tokens_of_a_prompt_are_counted_where_the_server_tokenizes(tmp_path):
+    asked: list[dict] = []
+
+    def answer(path: str, body: str) -> Reply:
+        if path != "/tokenize":
+            return (404, "application/json", "{}")
+        asked.append(json.loads(body))
+        return (200, "application/json", '{"count": 7}')
+
+    with serving(answer) as url, gateway(tmp_path, url, translate="auto") as running:
+        path, body = ASKS["messages"]
+        counted = httpx.post(f"{running.url}/rollout/r{path.partition('?')[0]}/count_tokens", json=body)
+        assert counted.json() == {"input_tokens": 7}
+        path, body = ASKS["gemini"]
+        counted = httpx.post(f"{running.url}/rollout/r{path.replace('generateContent', 'countTokens')}", json=body)
+        assert counted.json() == {"totalTokens": 7}
+        assert httpx.post(f"{running.url}/rollout/r/v1/embeddings", json={"input": "Hi"}).status_code == 404
+    assert [one["messages"] for one in asked] == [user("Look #think=1")] * 2
+    assert {one["model"] for one in asked} == {MODEL}
+    assert {one["tools"][0]["function"]["name"] for one in asked} == {"look"}
+
+
+@pytest.mark.install
+def test_the_clients_of_three_dialects_are_served_by_chat_alone(tmp_path, chat_only):
+    clients = ("openai==3.57.0", "anthropic==2.14.0", "google-genai==3.6.1")
+    command = [str(trainer_python("gateway-translated", *clients)), str(PROGRAM)]
+    with gateway(tmp_path, address_of(chat_only), translate="auto") as running:
+        said = subprocess.run([*command, f"{running.url}/rollout/r"], capture_output=True, text=True, check=False)
+    assert said.returncode == 0, said.stderr
+    assert said.stdout.count("counted") == 12
+    assert "uncounted" not in said.stdout
+    assert said.stdout.count("RateLimitError") == 4
+    assert said.stdout.count("429 RESOURCE_EXHAUSTED") == 2
+    assert said.stdout.count("400 INVALID_ARGUMENT") == 2
+    (trajectory,) = recorded(tmp_path)
+    assert trajectory.complete, trajectory.incomplete_reasons
+    assert [turn.parent for turn in trajectory.turns] == [None, 0, None, 2, None, 4, None, 6, None, 8, None, 10]
+    assert {turn.tokens_untrained for turn in trajectory.turns} == {None}
+
+
+def test_a_translated_call_is_sampled_from_ids_where_its_server_can(tmp_path):
+    """Gemini's, of which vLLM has nothing, over its recorded answers to the same request in Chat Completions."""
+
+    def has_chat(path: str, reply: Reply) -> Reply:
+        return (400, "application/json", "{}") if reply[0] == 404 and path == "/v1/chat/completions" else reply
+
+    config = {"maxOutputTokens": 16, "temperature": 0.0, "seed": 7, "thinkingConfig": {"includeThoughts": True}}
+    body = {"contents": [{"role": "user", "parts": [{"text": "Say hello"}]}], "generationConfig": config}
+    with replayed(has_chat) as url, gateway(tmp_path, url, tokens="exact", translate="auto") as running:
+        models = f"{running.url}/rollout/r/v1beta/models/tiny"
+        whole, streamed = (
+            httpx.post(f"{models}:{way}", json=body, timeout=30).json()
+            for way in ("generateContent", "streamGenerateContent")  # in this order it was recorded
+        )
+    assert len(streamed) > 1
+    (trajectory,) = recorded(tmp_path)
+    for call, responses in zip(trajectory.calls, ([whole], streamed), strict=True):
+        assert (call.extra["translated_from"], call.extra["prompt"]) == ("gemini", "not_needed")
+        (choice,) = call.choices or ()
+        assert responses[-1]["candidates"][0]["finishReason"] == "MAX_TOKENS"
+        assert len(choice.token_ids or ()) == responses[-1]["usageMetadata"]["candidatesTokenCount"] == 16
+        parts = [part for one in responses for part in one["candidates"][0]["content"]["parts"]]
+        said = ["".join(part["text"] for part in parts if bool(part.get("thought")) is kind) for kind in (True, False)]
+        assert said == [choice.message.reasoning or "", choice.message.content or ""]
