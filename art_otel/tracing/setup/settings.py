@@ -28,7 +28,7 @@ from typing import (
 
 import msgspec
 
-from art_otel.live import MAX_AGE, MAX_OPEN
+from art_otel.live.limits import MAX_AGE, MAX_OPEN
 from art_otel.scrubbing import Scrubbing, SecretMatch
 from art_otel.spool.runs import RUN
 from art_otel.tracing.api.context import AskVersion, Trust
