@@ -79,7 +79,7 @@ def answered_attributes(exchange: Exchange) -> dict[str, Value]:
     """What was answered, once the answer has ended."""
     answer = exchange.answer
     attributes: dict[str, Value] = (
-        {} if answer is None else {**response_attributes(answer), **answer_attributes(answer)}
+        {} if answer is None else {**response_attributes(spoken(answer)), **answer_attributes(answer)}
     )
     if answer is not None and (named := values.text(answer.get(gemini.RESPONSE_ID))) is not None:
         attributes[RESPONSE_ID] = named
