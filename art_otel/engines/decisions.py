@@ -1,8 +1,8 @@
 """Decisions: which trajectories a round gives, which wait, and which rows no longer count.
 
 Invariant: after a round the rows of a group that count are those of its trajectories that were given, each as it was
-when it had ended or was quiet last. A trajectory has ended by the rule of `live`. What belongs to a rollout that is
-closed is counted as too late, and no row is made of it.
+when it had ended (`live/endings.py`) or was quiet last. What belongs to a rollout that is closed is counted as too
+late, and no row is made of it.
 """
 
 from collections import defaultdict
@@ -17,7 +17,8 @@ from art_otel.calls import Logprobs, TokenIds
 from art_otel.engines.assemble import RecordGroup
 from art_otel.engines.run import Round
 from art_otel.engines.shuffle import GivenRow, Outcome, OutcomeState, Shuffled, ShuffleWriter, State, hash_of
-from art_otel.live.arriving_spans import BelongsTo, SpanTally, belongs_to
+from art_otel.live.arriving_rollouts import BelongsTo, belongs_to
+from art_otel.live.endings import SpanTally, is_quiet
 from art_otel.spans import Quarantined, Span, extend_sorted
 from art_otel.store import RowKey
 from art_otel.trajectories import AssemblyStats, IncrementalVerdict, SpanGroup, Trajectory, build_trajectories, distinct
@@ -57,7 +58,7 @@ class _TraceHistory(msgspec.Struct, kw_only=True):
 
     def is_quiet(self, round_: Round) -> bool:
         """Whether nothing came of it for the grace."""
-        return self.changed + round_.grace <= round_.now
+        return is_quiet(self.changed, round_.now, round_.grace)
 
 
 def _histories(states: Iterable[State], number: int) -> dict[str, _TraceHistory]:

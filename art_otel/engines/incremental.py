@@ -53,6 +53,7 @@ from art_otel.engines.shuffle import (
     region_of,
 )
 from art_otel.errors import BusyError, SourceError, StorageError, StoreError, UsageError
+from art_otel.live.endings import is_quiet
 from art_otel.sources.files.inputs import KEPT_PREFIX, STDIN
 from art_otel.store import Manifest, read_manifest
 from art_otel.store.commit import Addition, KeptFile, commit
@@ -231,7 +232,7 @@ def _round(kept: Kept, times: Times) -> Round:
 
 def _due(kept: Kept, round_: Round) -> set[int]:
     """The slots in which something waited for the grace."""
-    return {slot for slot, changed in kept.open_since.items() if changed + round_.grace <= round_.now}
+    return {slot for slot, changed in kept.open_since.items() if is_quiet(changed, round_.now, round_.grace)}
 
 
 def _tiers(out: str, work: _Work, scratch: str) -> list[Shuffle]:

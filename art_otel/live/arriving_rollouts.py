@@ -1,23 +1,57 @@
 """ArrivingRollouts: rollouts whose spans come from elsewhere, until each has ended.
 
 Invariant: the spans that came decide what is given in the end, not their order, and repeated ones change nothing. A
-trajectory is given once its rollout has ended, and again, as the next revision, when more of it came. What it depends
-on is assembled with it: the rollouts around it, and all of a trace in which spans do not say where they belong.
+trajectory is given once its rollout has ended (`endings` says when), and again, as the next revision, when more of it
+came. What it depends on is assembled with it: the rollouts around it, and all of a trace in which spans do not say
+where they belong.
+
+Memory holds where the lines of spans stand, and each record as a number until it was given.
 """
 
+from array import array
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from hashlib import blake2b
 from itertools import chain, islice, takewhile
-from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Final, Generic, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from art_otel.live.arriving_spans import ArrivingSpans, BelongsTo, GivenSpans, belongs_to
+import msgspec
+
+from art_otel import attributes
+from art_otel.conventions import rewards_of, rewards_of_log
+from art_otel.live.assembly import read_records
+from art_otel.live.endings import SpanTally, edition_numbers, end_number, is_quiet, says_the_end, span_number
+from art_otel.live.limits import MAX_AGE
 from art_otel.sources import Record
+from art_otel.spans import LogRecord, Span
 from art_otel.spool import SpooledLine
+from art_otel.trajectories.span_context import (
+    is_marked_root,
+    is_provisional,
+    is_reward_span,
+    is_rollout_span,
+    joined_id,
+)
 
-MAX_AGE: Final = 6 * 3600.0
 _FORGET_EVERY: Final = 60.0
 _DIGEST_BITS: Final = 64
+
+BelongsTo: TypeAlias = tuple[Literal["rollout", "trace"], str]
+"""The id of a rollout, or of a trace."""
+
+
+class GivenSpans(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of spans that were given, as an archive keeps it. The fields are those of ArrivingSpans."""
+
+    to: BelongsTo
+    is_vague: bool
+    traces: tuple[str, ...]
+    enclosing: tuple[int, ...]
+    revisions: tuple[tuple[tuple[str, int, str], int], ...]
+    digest: int
+    lines: tuple[SpooledLine, ...]
+    numbers: bytes
 
 
 class Built(Protocol):
@@ -148,8 +182,7 @@ class ArrivingRollouts:
 
     def due(self, now: float, at_most: int | None = None) -> frozenset[BelongsTo]:
         """What has ended by now, or was quiet for the grace, and was not given as it is; the oldest `at_most` of it."""
-        quiet = now - self._grace
-        due = chain(self._ended, takewhile(lambda to: self._spans[to].changed <= quiet, self._new))
+        due = chain(self._ended, takewhile(lambda to: is_quiet(self._spans[to].changed, now, self._grace), self._new))
         return frozenset(islice(due, at_most))
 
     def together(self, due: AbstractSet[BelongsTo], now: float) -> list[Together]:
@@ -188,7 +221,7 @@ class ArrivingRollouts:
         """Return how many rewards there are by what they name, where nothing else came of it."""
         return {to: count for to in together.digests if (count := self._spans[to].lone_rewards)}
 
-    def _note_traces(self, to: BelongsTo, spans: ArrivingSpans) -> None:
+    def _note_traces(self, to: BelongsTo, spans: "ArrivingSpans") -> None:
         for trace_id in spans.traces:
             self._of_trace.setdefault(trace_id, set()).add(to)
 
@@ -232,7 +265,7 @@ class ArrivingRollouts:
                     waiting.append(to)
         return closure
 
-    def _needed_by(self, spans: ArrivingSpans) -> Iterator[BelongsTo]:
+    def _needed_by(self, spans: "ArrivingSpans") -> Iterator[BelongsTo]:
         for trace_id in spans.traces:
             neighbors = self._of_trace[trace_id]
             if any(self._spans[to].is_vague for to in neighbors):
@@ -279,3 +312,179 @@ class ArrivingRollouts:
         for to in old:
             for trace_id in self._spans.pop(to).traces:
                 self._of_trace.pop(trace_id, None)
+
+
+class ArrivingSpans:
+    """`is_vague` says that others of their traces may be of the same rollout; `changed` is when the last one came.
+
+    `revisions` are those of the trajectories that were given, by their `order`. `traces` are the ids of their traces.
+    `new_traces` are those of which something came that no trajectory of them was given with.
+    `enclosing` are the numbers of the spans that their roots are nested in. `digest` is of their contents, the same in
+    every process. `lone_rewards` is how many rewards name this rollout or trace, as long as nothing else is of it.
+    """
+
+    __slots__ = (
+        "_index",
+        "_numbers",
+        "_rollout_attributes",
+        "_to",
+        "changed",
+        "digest",
+        "enclosing",
+        "is_vague",
+        "lines",
+        "lone_rewards",
+        "new_traces",
+        "revisions",
+        "traces",
+    )
+
+    def __init__(self, to: BelongsTo, rollout_attributes: Sequence[str] = ()) -> None:
+        self._to = to
+        self._rollout_attributes = rollout_attributes
+        self.new_traces: set[str] = set()
+        self.is_vague = to[0] == "trace"
+        self.lines: list[SpooledLine] = []
+        self.traces: set[str] = {to[1]} if self.is_vague else set()
+        self.enclosing: set[int] = set()
+        self.revisions: dict[tuple[str, int, str], int] = {}
+        self.changed = 0.0
+        self.digest = 0
+        self.lone_rewards: int | None = 0
+        self._index: SpanIndex | None = SpanIndex()
+        self._numbers = array("q")
+        """Those of an index that was forgotten."""
+
+    @classmethod
+    def of_given(cls, given: GivenSpans, rollout_attributes: Sequence[str] = ()) -> "ArrivingSpans":
+        """Go on with what an archive kept."""
+        spans = cls(given.to, rollout_attributes)
+        spans.is_vague, spans.digest, spans.lone_rewards = given.is_vague, given.digest, None
+        spans.lines, spans.traces, spans.enclosing = list(given.lines), set(given.traces), set(given.enclosing)
+        spans.revisions = dict(given.revisions)
+        spans._index, spans._numbers = None, array("q", given.numbers)
+        return spans
+
+    def as_given(self) -> GivenSpans:
+        """Give what an archive keeps."""
+        return GivenSpans(
+            to=self._to,
+            is_vague=self.is_vague,
+            traces=tuple(self.traces),
+            enclosing=tuple(self.enclosing),
+            revisions=tuple(self.revisions.items()),
+            digest=self.digest,
+            lines=tuple(self.lines),
+            numbers=(self._numbers if self._index is None else array("q", self._index.numbers)).tobytes(),
+        )
+
+    def add(self, record: Record, line: "SpooledLine", now: float) -> bool:
+        """Add a record of a line; return whether it is new."""
+        if self._index is None and line in self.lines:  # a spool that is read again
+            return False
+        if isinstance(record, Span) and self._is_known(record):
+            return False
+        content = self._indexed().add(record)
+        if content is None:
+            return False
+        self.digest ^= content
+        if trace_id := self._to[1] if self._to[0] == "trace" else record.trace_id:
+            self.new_traces.add(trace_id)
+        if isinstance(record, Span):
+            self._note(record)
+        elif self.lone_rewards is not None and self._to[0] == "rollout":  # a log record is here for its reward
+            self.lone_rewards += 1
+        if not self.lines or self.lines[-1] is not line:
+            self.lines.append(line)
+        self.changed = now
+        return True
+
+    @property
+    def has_ended(self) -> bool:
+        """As SpanIndex."""
+        return self._indexed().has_ended
+
+    def has(self, number: int) -> bool:
+        """As SpanIndex."""
+        return number in self._numbers if self._index is None else self._index.has(number)
+
+    def forget_index(self) -> None:
+        """Hold less: mostly nothing more comes of what was given, and if so, its lines are read once more."""
+        if self._index is not None:
+            self._numbers = array("q", self._index.numbers)
+            self._index = None
+
+    def _indexed(self) -> "SpanIndex":
+        if self._index is None:
+            self._index = SpanIndex()
+            for record in read_records(self.lines):
+                if self._to in belongs_to(record, self._rollout_attributes):
+                    self._index.add(record)
+        return self._index
+
+    def _is_known(self, span: Span) -> bool:
+        """Whether a gateway that knows of no end says what it said before somebody told another one of an end."""
+        if not is_marked_root(span) or says_the_end(span):
+            return False
+        says = edition_numbers(span)
+        return bool(says) and all(map(self.has, {*says, end_number(span)}))
+
+    def _note(self, span: Span) -> None:
+        is_joined = self._to == ("rollout", joined_id(span, self._rollout_attributes))
+        self.is_vague = self.is_vague or is_provisional(span) or is_joined
+        if not is_reward_span(span):
+            self.lone_rewards = None
+        elif self.lone_rewards is not None and (self._to != ("trace", span.trace_id) or not span.links):
+            self.lone_rewards += 1
+        if self._to[0] == "rollout":
+            self.traces.add(span.trace_id)
+        if span.parent_span_id is not None and is_marked_root(span):
+            self.enclosing.add(span_number(span.trace_id, span.parent_span_id))
+
+
+class SpanIndex(SpanTally):
+    """Says of the records that were added whether they are all of the rollout."""
+
+    __slots__ = ("_records",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._records: set[int] = set()
+
+    def add(self, record: Record) -> int | None:
+        """Take a record, and give the number of its content; None for one that is here."""
+        content = int.from_bytes(blake2b(msgspec.msgpack.encode(record), digest_size=8).digest())
+        if content in self._records:
+            return None
+        self._records.add(content)
+        if isinstance(record, Span):
+            self.add_span(record)
+        return content
+
+
+def belongs_to(record: Record, rollout_attributes: Sequence[str] = ()) -> Iterator[BelongsTo]:
+    """Where a record says that it belongs: by a rollout id, and by an attribute that joins traces.
+
+    A span that gives rewards by its links belongs to the traces of what it judges, too; a log record that gives one to
+    a rollout that it names, to that rollout.
+    """
+    named = record.attributes.get(attributes.ROLLOUT_ID) if isinstance(record, (Span, LogRecord)) else None
+    is_named = named is not None and named != "" and (isinstance(record, Span) or _gives_reward(record))
+    if is_named:
+        yield ("rollout", str(named))
+    if isinstance(record, Span):
+        is_meant = is_named and is_rollout_span(record)
+        joined = None if is_meant else joined_id(record, rollout_attributes)
+        if joined is not None and joined != named:
+            yield ("rollout", joined)
+        if is_named or joined is not None:
+            return
+    if record.trace_id:
+        yield ("trace", record.trace_id)
+    if isinstance(record, Span) and record.links and rewards_of(record):
+        for trace_id in {link.trace_id for link in record.links} - {record.trace_id}:
+            yield ("trace", trace_id)
+
+
+def _gives_reward(record: Record) -> bool:
+    return isinstance(record, LogRecord) and bool(rewards_of_log(record))

@@ -11,10 +11,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 from weakref import WeakMethod
 
 from art_otel.live.assembly import Line, assemble, by_rollout_id, read_spans
+from art_otel.live.endings import RolloutCounts
+from art_otel.live.limits import MAX_AGE, MAX_OPEN
 
 if TYPE_CHECKING:
     from art_otel.calls import InferenceCall
@@ -24,8 +26,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MAX_OPEN: Final = 10_000
-MAX_AGE: Final = 6 * 3600.0
 _MAX_COUNTED: Final = 100_000
 """Rollouts beyond which none is counted on: the processor remembers no more running spans, so no root of more ends."""
 
@@ -68,7 +68,7 @@ class RolloutBuffer:
                 rollout.is_here = rollout.is_open = True
                 rollout.parent = parent
             else:
-                rollout.started += 1
+                rollout.counts.started += 1
             if rollout_id in self._ended:
                 self._place(rollout_id, rollout)
             return rollout
@@ -85,7 +85,7 @@ class RolloutBuffer:
         with self._changing:
             for each in list(self._rollouts) if rollout_id is None else [rollout_id]:
                 rollout = self._rollouts.get(each) or self._open(each, None)
-                rollout.started += 1
+                rollout.counts.started += 1
                 self._place(each, rollout)
 
     def ended(self, rollout_id: str, line: Line, *, is_root: bool) -> None:
@@ -97,7 +97,7 @@ class RolloutBuffer:
             if is_root:
                 rollout.is_open = False
             else:
-                rollout.ended += 1
+                rollout.counts.ended += 1
             rollout.hold(line)
             if rollout.has_ended:
                 self._close(rollout_id, rollout)
@@ -150,7 +150,7 @@ class RolloutBuffer:
             else:
                 self._place(rollout_id, rollout)
 
-    def counts(self, rollout_id: str) -> "RolloutSpanCounts | None":
+    def counts(self, rollout_id: str) -> RolloutCounts | None:
         """How many spans the rollout has so far; None for one that is not known here."""
         rollout = self._rollouts.get(rollout_id)
         return None if rollout is None else rollout.counts
@@ -207,7 +207,7 @@ class RolloutBuffer:
     def _look(self, rollout_id: str, rollout: "OpenRollout") -> None:
         """Have the starts of what runs among the lines."""
         show_running = None if self._show_running is None else self._show_running()
-        if show_running is not None and rollout.ended < rollout.started:
+        if show_running is not None and rollout.counts.is_any_running:
             show_running(rollout_id)
 
     def _start_threads_anew(self) -> None:
@@ -292,13 +292,6 @@ class RolloutBuffer:
             rollouts.pop(rollout_id, None)
 
 
-class RolloutSpanCounts(NamedTuple):
-    """Spans of a rollout besides its root, in this process."""
-
-    started: int
-    ended: int
-
-
 @dataclass(kw_only=True, slots=True)
 class OpenRollout:
     """The lines and counts of one rollout that this process records.
@@ -316,8 +309,7 @@ class OpenRollout:
     is_counted: bool = False
     is_open: bool = False
     lines: list[Line] = field(default_factory=list[Line])
-    started: int = 0
-    ended: int = 0
+    counts: RolloutCounts = field(default_factory=RolloutCounts)
     closed: float | None = None
     is_counted_only: bool = False
     has_llm_calls: bool = False
@@ -329,12 +321,7 @@ class OpenRollout:
     @property
     def has_ended(self) -> bool:
         """Whether all that started here has ended, and nobody's code runs in it any more."""
-        return not self.is_open and self.ended >= self.started
-
-    @property
-    def counts(self) -> RolloutSpanCounts:
-        """How many spans it has so far."""
-        return RolloutSpanCounts(self.started, self.ended)
+        return not self.is_open and not self.counts.is_any_running
 
     def hold(self, line: Line) -> None:
         """Hold a line. What the disk refused is held only while somebody waits: there may be no end to it."""

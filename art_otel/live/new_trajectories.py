@@ -2,27 +2,28 @@
 
 Invariant: a rollout is given once it has ended, whole, whichever files its spans are in; what comes later gives it
 again, as its next revision. Lines are read once to find out what is new, and those of a rollout again when it is given.
-What a loop that ends early was not given is given to the next one.
+What a loop that ends early was not given is given to the next one. A run's files count as taken once all of their
+rollouts were acknowledged.
 """
 
 import asyncio
 import logging
+import sys
 import threading
 import time
-from collections import deque
-from collections.abc import AsyncGenerator, Iterable
-from contextlib import aclosing
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
 from art_otel.live.arriving_rollouts import ArrivingRollouts, Together
 from art_otel.live.assembly import assemble, read_records
-from art_otel.live.groups import PartialGroups, grouped
+from art_otel.live.delivery import Acknowledgment, DeliveredRollouts, DeliveredTrajectory, Key, Question
 from art_otel.spool import NewLines, note_taken
 
 if TYPE_CHECKING:
-    from art_otel.trajectories import Trajectory, TrajectoryGroup
+    from art_otel.trajectories import Trajectory
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +31,7 @@ _PAUSE: Final = 0.2
 """Seconds after which a spool without anything new is looked at again."""
 
 
-class NewTrajectories:
+class NewTrajectories(DeliveredRollouts):
     """Read new trajectories from a spool, while traced processes write to it.
 
         new = art_otel.NewTrajectories(".art/spool")
@@ -64,68 +65,92 @@ class NewTrajectories:
         rollout_spans: Iterable[str] = (),
         rollout_attributes: Iterable[str] = (),
     ) -> None:
-        self._folder: Path | None = Path(folder)
-        """The folder until it was there, or was missed once."""
-        self._lines = NewLines(folder)
-        self._rollout_spans = tuple(rollout_spans)
-        self._rollout_attributes = tuple(rollout_attributes)
-        self._arriving = ArrivingRollouts(grace=grace, rollout_attributes=self._rollout_attributes)
-        self._lock = threading.Lock()
-        self._waiting: deque[Trajectory] = deque()
-        self._partial: list[PartialGroups[None]] = []
-        self._noted: dict[Path, int] = {}
+        self._cursor = SpoolCursor(Path(folder), grace, tuple(rollout_spans), tuple(rollout_attributes))
+        super().__init__(self._cursor)
 
     def take(self) -> "list[Trajectory]":
         """Return the trajectories of rollouts that have ended since the last call, in the order of their ids."""
-        self._read()
+        self._finish_handling()
+        taken = self._cursor.look(Question(handled=self._handled, count=sys.maxsize))
+        self._handled = []
+        self._cursor.acknowledge([one.acknowledgment for one in taken])
+        return [one.trajectory for one in taken]
+
+
+class SpoolCursor:
+    """What a consumer has of the spool in `folder`: what was read, and what of that is not acknowledged."""
+
+    def __init__(
+        self, folder: Path, grace: float, rollout_spans: Sequence[str], rollout_attributes: Sequence[str]
+    ) -> None:
+        self._folder: Path | None = folder
+        """The folder until it was there, or was missed once."""
+        self._lines = NewLines(folder)
+        self._rollout_spans = rollout_spans
+        self._rollout_attributes = rollout_attributes
+        self.arriving = ArrivingRollouts(grace=grace, rollout_attributes=rollout_attributes)
+        self._lock = threading.Lock()
+        self._unacknowledged: dict[tuple[Key, str], DeliveredTrajectory] = {}
+        """By key and digest, the first that ended first."""
+        self._noted: dict[Path, int] = {}
+
+    async def take(self, question: Question) -> list[DeliveredTrajectory]:
+        """Answer a question, as DeliverySession."""
+        ends = time.monotonic() + question.wait
+        while True:
+            taken = await asyncio.to_thread(self.look, question)
+            remaining = ends - time.monotonic()
+            if taken or not question.count or remaining <= 0:
+                return taken
+            await asyncio.sleep(min(_PAUSE, remaining))
+
+    async def close(self, handled: Sequence[Acknowledgment]) -> None:
+        """Acknowledge what was handled."""
+        await asyncio.to_thread(self.acknowledge, handled)
+
+    def look(self, question: Question) -> list[DeliveredTrajectory]:
+        """Acknowledge what was handled, and take what is there now. The spool is read where less waits than wanted."""
+        self.acknowledge(question.handled)
+        held = {(each.key, each.digest) for each in question.holds}
         with self._lock:
-            taken = list(self._waiting)
-            self._waiting.clear()
-            self._note_taken()
-        return taken
+            taken = list(self._first(question.count, held))
+            if len(taken) < question.count:
+                self._read()
+                taken = list(self._first(question.count, held))
+            return taken
 
-    def __aiter__(self) -> Self:
-        return self
+    def acknowledge(self, acknowledgments: Sequence[Acknowledgment]) -> None:
+        """Forget what a consumer has, and note the files of which it has all that was read, so that old runs may go."""
+        with self._lock:
+            for each in acknowledgments:
+                self._unacknowledged.pop((each.key, each.digest), None)
+            if self._unacknowledged:
+                return
+            waiting = {str(line.file) for line in self.arriving.open_lines}
+            taken = {path: size for path, size in self._lines.read.items() if str(path) not in waiting}
+            note_taken(dict(taken.items() - self._noted.items()))
+            self._noted |= taken
 
-    async def __anext__(self) -> "Trajectory":
-        """The next one that ends. It waits as long as there is none."""
-        while not self._waiting:
-            await asyncio.to_thread(self._read)
-            if not self._waiting:
-                await asyncio.sleep(_PAUSE)
-        return self._waiting.popleft()
-
-    async def groups(self, *, size: int, timeout: float | None = None) -> "AsyncGenerator[TrajectoryGroup]":
-        """Iterate over groups of `size` trajectories with the same `group_id` and training step.
-
-        If a group is not full `timeout` seconds after its first trajectory, it is returned as it is. A rollout without
-        a group is a group of its own. A revision of a rollout is left out if its group was already returned.
-        """
-        partial = PartialGroups[None](size=size, timeout=timeout)
-        self._partial.append(partial)
-        try:
-            async with aclosing(grouped(self, partial)) as groups:
-                async for group in groups:
-                    yield group
-        finally:
-            self._partial.remove(partial)
-            self._waiting.extendleft(reversed(partial.trajectories))
+    def _first(self, count: int, held: set[tuple[Key, str]]) -> Iterator[DeliveredTrajectory]:
+        return islice((one for key, one in self._unacknowledged.items() if key not in held), count)
 
     def _read(self) -> None:
         """Let what has ended wait; whoever asked may be gone by then."""
-        with self._lock:
-            self._note_taken()
-            self._check_folder()
-            self._look()
-            due = self._arriving.due(time.monotonic())
-            self._look()  # what had ended may have spans in files that were read before
-            now = time.monotonic()
-            ended = [
-                replace(ended.trajectory, revision=ended.revision)
-                for together in self._arriving.together(due & self._arriving.due(now), now)
-                for ended in self._arriving.give(together, self._assembled(together))
-            ]
-            self._waiting.extend(sorted(ended, key=lambda trajectory: trajectory.order))
+        self._check_folder()
+        self._read_lines()
+        due = self.arriving.due(time.monotonic())
+        self._read_lines()  # what had ended may have spans in files that were read before
+        now = time.monotonic()
+        ended = [
+            ended
+            for together in self.arriving.together(due & self.arriving.due(now), now)
+            for ended in self.arriving.give(together, self._assembled(together))
+        ]
+        for one in sorted(ended, key=lambda one: one.trajectory.order):
+            acknowledgment = Acknowledgment.of(one.trajectory.order, one.revision, f"{one.digest:016x}")
+            trajectory = replace(one.trajectory, revision=one.revision)
+            waiting = DeliveredTrajectory(acknowledgment, trajectory)
+            self._unacknowledged[acknowledgment.key, acknowledgment.digest] = waiting
 
     def _assembled(self, together: Together) -> "tuple[Trajectory, ...]":
         return assemble(together.lines, self._rollout_spans, self._rollout_attributes)
@@ -142,19 +167,10 @@ class NewTrajectories:
             folder.resolve(),
         )
 
-    def _note_taken(self) -> None:
-        """Note the files of which all that was read was given, so that old runs may go."""
-        if self._waiting or any(partial.trajectories for partial in self._partial):
-            return
-        waiting = {str(line.file) for line in self._arriving.open_lines}
-        taken = {path: size for path, size in self._lines.read.items() if str(path) not in waiting}
-        note_taken(dict(taken.items() - self._noted.items()))
-        self._noted |= taken
-
-    def _look(self) -> None:
+    def _read_lines(self) -> None:
         now = time.monotonic()
         for line in self._lines.take():
             records = read_records([line.text])
-            self._arriving.add(records, line.location, now)
+            self.arriving.add(records, line.location, now)
             if not records or any(record.trace_id is None for record in records):
                 logger.warning("art-otel: nobody can read %d bytes of %s", line.location.size, line.location.file)

@@ -19,6 +19,7 @@ import msgspec
 from art_otel import attributes as names
 from art_otel.attributes import REWARD_NAME
 from art_otel.conventions import ART_OTEL, ERROR_TYPE, EVALUATION, INSTANCE, evaluation_attributes
+from art_otel.live.endings import RolloutCounts, is_quiet
 from art_otel.model_gateway.addresses import RequestAddress
 from art_otel.model_gateway.call_spans import now_ns, root_of
 from art_otel.spans import Event, Resource, Scope, Span
@@ -60,7 +61,7 @@ class GivenReward(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 @dataclass(kw_only=True, slots=True)
 class GatewayRollout:
-    """What is known of one rollout: `began` calls, of which some are `running`; `ended_ns` is None until it is over.
+    """What is known of one rollout: how many `calls` began and ended here; `ended_ns` is None until it is over.
 
     `is_written` says that the spool has its beginning, `reward` what was given last.
     """
@@ -68,8 +69,7 @@ class GatewayRollout:
     rollout_id: str
     started_ns: int
     attributes: dict[str, str | int | float | bool]
-    began: int = 0
-    running: int = 0
+    calls: RolloutCounts = field(default_factory=RolloutCounts)
     last_ns: int = 0
     ended_ns: int | None = None
     end: RolloutEnd | None = None
@@ -98,8 +98,7 @@ class Rollouts:
         rollout.attributes |= address.settings
         if address.source == "conversation":
             rollout.attributes[_INFERRED] = True
-        rollout.began += 1
-        rollout.running += 1
+        rollout.calls.started += 1
         if rollout.end is None and rollout.ended_ns is not None:
             rollout.ended_ns, rollout.is_written = None, False
         return rollout
@@ -125,7 +124,7 @@ class Rollouts:
         That is its own span, as begun before its first call, so that it shows what a kill left, and as it is now where
         it was over.
         """
-        rollout.running -= 1
+        rollout.calls.ended += 1
         rollout.last_ns = now_ns()
         if rollout.ended_ns is not None:
             rollout.ended_ns = max(rollout.ended_ns, rollout.last_ns)
@@ -179,14 +178,20 @@ class Rollouts:
         quiet = [
             rollout
             for rollout in self._known.values()
-            if rollout.ended_ns is None and not rollout.running and now - rollout.last_ns >= self.grace * 1e9
+            if rollout.ended_ns is None
+            and not rollout.calls.is_any_running
+            and is_quiet(rollout.last_ns, now, self.grace * 1e9)
         ]
         for rollout in quiet:
             rollout.ended_ns = rollout.last_ns
         if quiet and not write([self.edition(rollout) for rollout in quiet]):
             for rollout in quiet:
                 rollout.ended_ns = None
-        over = [key for key, rollout in self._known.items() if rollout.ended_ns is not None and not rollout.running]
+        over = [
+            key
+            for key, rollout in self._known.items()
+            if rollout.ended_ns is not None and not rollout.calls.is_any_running
+        ]
         for rollout_id in over[: max(0, len(over) - _MAX_REMEMBERED)]:
             del self._known[rollout_id]
 
@@ -208,7 +213,7 @@ class Rollouts:
         attributes: dict[str, str | int | float | bool] = {
             names.ROLLOUT_ID: rollout.rollout_id,
             names.ROLLOUT_EDITION: rollout.edition,
-            f"{names.CALLS_PREFIX}{self.resource.attributes[INSTANCE]}": rollout.began,
+            f"{names.CALLS_PREFIX}{self.resource.attributes[INSTANCE]}": rollout.calls.started,
             **rollout.attributes,
         }
         if end is not None and end.status != "ok":

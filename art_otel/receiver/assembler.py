@@ -17,7 +17,8 @@ from typing import IO, Final, TypeAlias, TypeVar
 import msgspec
 
 from art_otel.live import assemble
-from art_otel.receiver.protocol import Facts, Key, facts_of
+from art_otel.live.delivery import Key
+from art_otel.receiver.protocol import Facts, facts_of
 from art_otel.spool import FoundFile, SpooledLine
 from art_otel.store import encode_trajectory
 

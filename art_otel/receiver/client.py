@@ -1,10 +1,9 @@
 """The trainer's side: it asks a receiver for finished rollouts, and loads nothing of a server.
 
-    connect ─► RemoteSession: questions over HTTP ─► ReceivedRollouts: what a trainer iterates over ─► PartialGroups
+    connect ─► RemoteSession: questions over HTTP ─► ReceivedRollouts: what a trainer iterates over
 
-Invariant: asking for the next acknowledges the one before, on the receiver's disk; so does leaving the block without an
-exception. What was not acknowledged is handed out again. A receiver that is restarted, or out of reach for a while,
-costs nothing: a new session begins, and says what was handled.
+Invariant: what was acknowledged is on the receiver's disk. What was not acknowledged is handed out again. A receiver
+that is restarted, or out of reach for a while, costs nothing: a new session begins, and says what was handled.
 """
 
 import asyncio
@@ -14,19 +13,15 @@ import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self, Unpack
 
 import httpx
 import msgspec
 
 from art_otel.errors import UsageError
-from art_otel.live.groups import PartialGroups
+from art_otel.live.delivery import Acknowledgment, DeliveredRollouts, DeliveredTrajectory, Question
 from art_otel.receiver.protocol import (
-    Acknowledgment,
     Lease,
-    Question,
-    Received,
     ReceiverSelection,
     ReceiverSession,
     SelectionOptions,
@@ -34,14 +29,9 @@ from art_otel.receiver.protocol import (
     check_consumer,
     decode_answer,
 )
-from art_otel.trajectories import Trajectory, TrajectoryGroup
 
 logger = logging.getLogger(__name__)
 
-_TOGETHER: Final = 16
-"""Trajectories of groups that are fetched with one question."""
-_WAIT: Final = 20.0
-"""Seconds that a question waits at the receiver before it is asked again."""
 _CONNECT: Final = 10.0
 _TIMEOUT: Final = httpx.Timeout(60.0, connect=_CONNECT)
 _SILENCE: Final = 45.0
@@ -51,10 +41,9 @@ _MOST_BROKEN_OFF: Final = 3
 """Beginnings in a row that break off before a receiver that was just killed counts as one that speaks no HTTP."""
 _GONE: Final = 410
 _TRY_AGAIN: Final = (429, 503)
-_ANY: Final = ReceiverSelection()
 
 
-class ReceivedRollouts:
+class ReceivedRollouts(DeliveredRollouts):
     """Finished rollouts, each once, as soon as they have ended. `url` is the address of the receiver.
 
         async for trajectory in rollouts:
@@ -66,81 +55,14 @@ class ReceivedRollouts:
     """
 
     def __init__(self, url: str, session: ReceiverSession, selection: ReceiverSelection) -> None:
+        super().__init__(session)
         self.url = url
-        self._selection = selection
-        self._session = session
-        self._handling: list[Acknowledgment] = []
-        self._handled: list[Acknowledgment] = []
+        self._receiver = session
+        session.selection = selection
 
     def select(self, **selection: Unpack[SelectionOptions]) -> None:
         """Change the selection from now on, such as after an update of the policy. Options as of `connect`."""
-        self._selection = ReceiverSelection(**selection)
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Trajectory:
-        """The next one that ends. It waits as long as there is none."""
-        self._finish_handling()
-        while True:
-            for acknowledgment, trajectory in await self._ask(1, _WAIT):
-                self._handling = [acknowledgment]
-                return trajectory
-
-    async def groups(self, *, size: int, timeout: float | None = None) -> AsyncGenerator[TrajectoryGroup]:
-        """Iterate over groups of `size` trajectories with the same `group_id` and training step.
-
-        If a group is not full `timeout` seconds after its first trajectory, it is returned as it is. A rollout without
-        a group is a group of its own. A revision of a rollout is acknowledged and left out if its group was already
-        returned.
-        """
-        partial = PartialGroups[Acknowledgment](size=size, timeout=timeout)
-        while True:
-            self._finish_handling()
-            ready = partial.take()
-            if ready is not None:
-                self._handling = ready.acknowledgments
-                while self._handled:
-                    await self._ask(0, 0.0, partial.acknowledgments, whole_groups=True)
-                yield ready.group
-                continue
-            wait = min(_WAIT, partial.next_timeout())
-            for received in await self._ask(_TOGETHER, wait, partial.acknowledgments, whole_groups=True):
-                added = received.acknowledgment
-                left_out = partial.add(received.trajectory, added)
-                if left_out is not None and (left_out is added or left_out.digest != added.digest):
-                    self._handled.append(left_out)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Acknowledge what was handled, but what raised, and leave the rest to the consumer's next session."""
-        if error is None:
-            self._finish_handling()
-        await self._session.close(self._handled)
-
-    def _finish_handling(self) -> None:
-        self._handled += self._handling
-        self._handling = []
-
-    async def _ask(
-        self, count: int, wait: float, holds: Sequence[Acknowledgment] = (), *, whole_groups: bool = False
-    ) -> list[Received]:
-        handled = list(self._handled)
-        question = Question(
-            handled=handled,
-            holds=[*holds, *self._handling],
-            selection=self._selection,
-            count=count,
-            wait=wait,
-            whole_groups=whole_groups,
-        )
-        leases = await self._session.take(question)
-        del self._handled[: len(handled)]
-        return [lease.unpack() for lease in leases]
+        self._receiver.selection = ReceiverSelection(**selection)
 
 
 @asynccontextmanager
@@ -190,6 +112,7 @@ class RemoteSession:
         is_tls = certificate is not None or url.startswith("https://")
         verify = _trusting(certificate) if is_tls else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self._client = httpx.AsyncClient(base_url=url, headers=headers, timeout=_TIMEOUT, verify=verify)
+        self.selection = ReceiverSelection()
         self._holding: asyncio.Task[None] | None = None
         self._id: asyncio.Future[str] | None = None
 
@@ -219,14 +142,14 @@ class RemoteSession:
             await self._client.aclose()
             raise
 
-    async def take(self, question: Question) -> list[Lease]:
-        """Answer a question, as Session. It tries until the receiver answers."""
+    async def take(self, question: Question) -> list[DeliveredTrajectory]:
+        """Answer a question, as DeliverySession. It tries until the receiver answers."""
         failures = 0
         while True:
             try:
                 answer = await self._ask(question)
                 if answer is not None:
-                    return answer
+                    return [lease.unpack() for lease in answer]
             except httpx.TransportError as error:
                 failures += 1
                 if failures & (failures - 1) == 0:  # at 1, 2, 4, 8, …
@@ -237,7 +160,7 @@ class RemoteSession:
         """Acknowledge what was handled, and leave. What the receiver does not hear of is handed out again."""
         try:
             if handled:
-                last = Question(handled=handled, holds=(), selection=_ANY, count=0, wait=0.0)
+                last = Question(handled=handled, count=0)
                 async with asyncio.timeout(_CONNECT):
                     await self.take(last)
         except (TimeoutError, UsageError) as error:
@@ -254,7 +177,7 @@ class RemoteSession:
             session=await self._session(),
             handled=list(question.handled),
             holds=list(question.holds),
-            selection=question.selection,
+            selection=self.selection,
             count=question.count,
             wait=question.wait,
             whole_groups=question.whole_groups,

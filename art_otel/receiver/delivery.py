@@ -24,14 +24,13 @@ from starlette.routing import Route
 
 from art_otel.errors import UsageError
 from art_otel.http import Bodies
+from art_otel.live.delivery import Acknowledgment, DeliveredTrajectory, Key, Question
 from art_otel.receiver.finished import FinishedRollouts
 from art_otel.receiver.index import Finished, SpooledRolloutIndex
 from art_otel.receiver.metrics import ReceiverMetrics
 from art_otel.receiver.protocol import (
-    Acknowledgment,
-    Key,
     Lease,
-    Question,
+    ReceiverSelection,
     SessionEndedError,
     SessionRequest,
     check_consumer,
@@ -113,7 +112,7 @@ class Delivery:
             self._consumers.setdefault(name, _Consumer()).sessions.add(session)
             return session
 
-    def take(self, name: str, session: str, question: Question) -> list[Finished]:
+    def take(self, name: str, session: str, question: Question, selection: ReceiverSelection) -> list[Finished]:
         """Lease rollouts to a session.
 
         Anything that was leased to it and that it does not hold got lost on the way, and is given again. Raises
@@ -131,7 +130,7 @@ class Delivery:
                 consumer.leases[each.key, each.digest] = _Leased(session, each.revision, group)
             taken: list[Finished] = []
             if question.count:
-                with self._index.pending(name, question.selection) as pending:
+                with self._index.pending(name, selection) as pending:
                     for finished in consumer.choose(pending, session):
                         taken.append(finished)
                         if len(taken) == question.count:
@@ -171,14 +170,19 @@ class LocalSession:
 
     def __init__(self, consumer: str, delivery: Delivery, finished: FinishedRollouts, metrics: ReceiverMetrics) -> None:
         self.id = delivery.open_session(consumer)
+        self.selection = ReceiverSelection()
         self._consumer = consumer
         self._delivery = delivery
         self._finished = finished
         self._metrics = metrics
         self._questions = 0
 
-    async def take(self, question: Question) -> list[Lease]:
-        """Answer a question, as Session."""
+    async def take(self, question: Question) -> list[DeliveredTrajectory]:
+        """Answer a question, as DeliverySession."""
+        return [lease.unpack() for lease in await self.lease(question)]
+
+    async def lease(self, question: Question) -> list[Lease]:
+        """Answer a question with trajectories as they go over HTTP."""
         self._acknowledge(question.handled)
         loop, more = asyncio.get_running_loop(), asyncio.Event()
 
@@ -192,7 +196,7 @@ class LocalSession:
         try:
             while True:
                 more.clear()
-                leases = await self._packed(self._delivery.take(self._consumer, self.id, question))
+                leases = await self._packed(self._delivery.take(self._consumer, self.id, question, self.selection))
                 if leases or not question.count or loop.time() >= ends:
                     return leases
                 with suppress(TimeoutError):
@@ -279,13 +283,13 @@ class RolloutRoutes:
         question = Question(
             handled=ask.handled,
             holds=ask.holds,
-            selection=ask.selection,
             count=min(ask.count, _MAX_COUNT),
             wait=min(ask.wait, _MAX_WAIT),
             whole_groups=ask.whole_groups,
         )
         try:
-            leases = await session.take(question)
+            session.selection = ask.selection
+            leases = await session.lease(question)
         except SessionEndedError:
             return Response("the session has ended; begin a new one", 410)
         except OSError as error:

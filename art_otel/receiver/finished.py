@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Final
 
 from art_otel.live import ArrivingRollouts, EndedRollout, GivenSpans, Together, read_records
+from art_otel.live.delivery import Key
 from art_otel.receiver.assembler import Assembler, EncodedTrajectory
 from art_otel.receiver.index import Finished, SpooledRolloutIndex
 from art_otel.receiver.metrics import ReceiverMetrics
-from art_otel.receiver.protocol import Key
 from art_otel.sources import Record
 from art_otel.spool import SpooledLine, lines_of, remove_file, spool_files
 

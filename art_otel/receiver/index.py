@@ -23,7 +23,8 @@ import msgspec
 
 from art_otel.errors import UsageError
 from art_otel.live import BelongsTo, GivenSpans
-from art_otel.receiver.protocol import Acknowledgment, Facts, Key, ReceiverSelection
+from art_otel.live.delivery import Acknowledgment, Key
+from art_otel.receiver.protocol import Facts, ReceiverSelection
 from art_otel.spool import FoundFile, SpooledLine
 
 _VERSION: Final = 1
@@ -62,10 +63,7 @@ class Finished:
     @property
     def acknowledgment(self) -> Acknowledgment:
         """What acknowledges it."""
-        rollout_id, attempt, trace_id = self.key
-        return Acknowledgment(
-            rollout_id=rollout_id, attempt=attempt, trace_id=trace_id, revision=self.revision, digest=self.digest
-        )
+        return Acknowledgment.of(self.key, self.revision, self.digest)
 
 
 class _Spans(msgspec.Struct, frozen=True, array_like=True):

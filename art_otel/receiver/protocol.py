@@ -1,7 +1,7 @@
 """Protocol: what a receiver and its consumers say to each other, in one process or over HTTP.
 
-A consumer's program has a session. Each question of it acknowledges what it handled, says what it still holds, and asks
-for more; the answer is leases: trajectories, each beside what acknowledges it.
+A consumer's program has a session (`live/delivery.py`). Each question of it acknowledges what it handled, says what it
+still holds, and asks for more; the answer is leases: trajectories, each beside what acknowledges it.
 
 Invariant: what is not acknowledged when a session closes, or when its connection breaks, waits for the consumer's next
 session. A trajectory is one of this version's; another version is refused by name.
@@ -9,41 +9,23 @@ session. A trajectory is one of this version's; another version is refused by na
 
 import re
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Annotated, Final, NamedTuple, Protocol, TypeAlias, TypedDict
+from dataclasses import replace
+from typing import Annotated, Final, Protocol, TypedDict
 
 import msgspec
 from msgspec import Meta
 
 from art_otel.errors import UsageError
+from art_otel.live.delivery import Acknowledgment, DeliveredTrajectory, DeliverySession
 from art_otel.store import decode_trajectory
 from art_otel.trajectories import GroupKey, Trajectory
 from art_otel.version import __version__
 
 _CONSUMER: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
-Key: TypeAlias = tuple[str, int, str]
-"""A trajectory's rollout id, attempt and trace id, as its `order`."""
-
 
 class SessionEndedError(Exception):
     """The session has ended, or another server began it: begin a new one."""
-
-
-class Acknowledgment(msgspec.Struct, frozen=True, kw_only=True):
-    """Says that a consumer has a rollout: which, with which revision, and the digest of the spans that it had."""
-
-    rollout_id: str
-    attempt: int
-    trace_id: str
-    revision: int
-    digest: str
-
-    @property
-    def key(self) -> Key:
-        """The rollout's key, which is a trajectory's `order`."""
-        return (self.rollout_id, self.attempt, self.trace_id)
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -84,50 +66,23 @@ class SelectionOptions(TypedDict, total=False):
     max_age: float | None
 
 
-class Received(NamedTuple):
-    """A trajectory, and what acknowledges it."""
-
-    acknowledgment: Acknowledgment
-    trajectory: Trajectory
-
-
 class Lease(msgspec.Struct, frozen=True, gc=False):
     """A rollout on its way to a session. `encoded` is the trajectory as `encode_trajectory` gave it, unrevised."""
 
     acknowledgment: Acknowledgment
     encoded: bytes
 
-    def unpack(self) -> Received:
+    def unpack(self) -> DeliveredTrajectory:
         """Return the trajectory. Raises StoreError for what is none."""
         trajectory = decode_trajectory(self.encoded)
-        return Received(self.acknowledgment, replace(trajectory, revision=self.acknowledgment.revision))
+        return DeliveredTrajectory(self.acknowledgment, replace(trajectory, revision=self.acknowledgment.revision))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Question:
-    """What a session asks: it has handled some, holds others, and wants up to `count` more within `wait` seconds.
-
-    With `whole_groups` no other session gets rollouts of a group of which this one has some.
-    """
-
-    handled: Sequence[Acknowledgment]
-    holds: Sequence[Acknowledgment]
-    selection: ReceiverSelection
-    count: int
-    wait: float
-    whole_groups: bool = False
-
-
-class ReceiverSession(Protocol):
+class ReceiverSession(DeliverySession, Protocol):
     """A session with a receiver in this process, or in another one."""
 
-    async def take(self, question: Question) -> list[Lease]:
-        """Acknowledge what was handled, and take more; none where none comes in time. Raises SessionEndedError."""
-        ...
-
-    async def close(self, handled: Sequence[Acknowledgment]) -> None:
-        """Acknowledge what was handled, and leave."""
-        ...
+    selection: ReceiverSelection
+    """What it wants from now on."""
 
 
 class SessionRequest(msgspec.Struct, frozen=True, kw_only=True):

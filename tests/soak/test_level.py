@@ -28,7 +28,7 @@ AT_WORK = 3
 
 FOR_AN_HOUR = {
     "new_trajectories": {
-        "art_otel.live.arriving_spans.ArrivingSpans",
+        "art_otel.live.arriving_rollouts.ArrivingSpans",
         "art_otel.spool.line.SpooledLine",
         "art_otel.spool.line.FoundFile",
     }

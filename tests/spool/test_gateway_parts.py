@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from art_otel.attributes import GATEWAY_SCOPE
-from art_otel.live.arriving_spans import SpanTally
+from art_otel.live.endings import SpanTally
 from art_otel.spans import Resource, Scope, Span
 from tests.examples import examples
 

@@ -92,6 +92,18 @@ def test_loops_are_given_what_comes_and_keep_the_rest_for_later(app, tmp_path):
 
     asyncio.run(run())
     assert ids(new.take()) == [("g", 0, 1, True)]
+    roll("h", "i")
+
+    async def fail():
+        async with asyncio.timeout(30), new:
+            async for one in new:
+                raise ValueError(one.name)
+
+    for _ in range(2):
+        with pytest.raises(ValueError, match="h"):
+            asyncio.run(fail())
+    assert ids(new.take()) == [("h", 0, 1, True)], "what was not handled is given again"
+    assert new.take() == []
 
 
 def test_a_folder_that_does_not_exist_is_told_once_and_may_come_later(app, tmp_path, caplog):
@@ -186,7 +198,7 @@ def test_whatever_the_order_and_the_looks_the_last_revision_is_what_a_dump_gives
             chance.choice(spools).write((line if isinstance(line, str) else json.dumps(line)).encode() + b"\n")
             if chance.random() < 0.3:
                 last |= taken(new, last)
-        new._arriving._grace = 0
+        new._cursor.arriving._grace = 0
         last |= taken(new, last)
     # What was quiet too long may have been given before the span came that has its rollout's id.
     assert {order: replace(last[order], revision=0) for order in (last if grace else converted)} == converted
@@ -238,7 +250,7 @@ def test_a_reward_that_links_to_what_it_judges_gives_it_again(tmp_path):
     assert [(one.rollout_id, one.reward) for one in spool.patient.take()] == [("r", None), ("s", None)]
     link = {"traceId": f"{1:032x}", "spanId": f"{1:016x}"}
     spool.write(make_span(21, trace=3, name="reward late", links=[link], attributes={"art.reward": 0.5}))
-    spool.patient._arriving._grace = 0
+    spool.patient._cursor.arriving._grace = 0
     assert [(one.rollout_id, one.reward, one.revision) for one in spool.patient.take()] == [("r", 0.5, 1)]
 
 
@@ -271,8 +283,8 @@ def test_what_nothing_came_of_for_long_is_forgotten(tmp_path):
     spool = Spool(tmp_path)
     spool.write(root(1, "r"), call(2, 1, "r"))
     assert len(spool.patient.take()) == 1
-    spool.patient._arriving._max_age = -1
-    spool.patient._arriving._forgot_at = 0  # it looks once a minute
+    spool.patient._cursor.arriving._max_age = -1
+    spool.patient._cursor.arriving._forgot_at = 0  # it looks once a minute
     assert spool.patient.take() == []
-    assert not spool.patient._arriving._spans
-    assert not spool.patient._arriving._of_trace
+    assert not spool.patient._cursor.arriving._spans
+    assert not spool.patient._cursor.arriving._of_trace

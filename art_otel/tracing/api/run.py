@@ -38,7 +38,7 @@ from art_otel.tracing.api.running import RunningTrajectory, field_attributes
 from art_otel.tracing.internal_errors import handle_internal_errors
 
 if TYPE_CHECKING:
-    from art_otel.live import RolloutSpanCounts
+    from art_otel.live import RolloutCounts
 
 CLOSED: Final = ("asyncio.CancelledError", "CancelledError: nobody waits for it any more")
 """The error's type and description of a coroutine that was closed while it waited."""
@@ -184,7 +184,7 @@ def _inside(running: RunningTrajectory, around: Context) -> Context:
     return trace.set_span_in_context(span, context) if span.get_span_context().is_valid else context
 
 
-def record_span_counts(span: Span, counts: "RolloutSpanCounts | None") -> None:
+def record_span_counts(span: Span, counts: "RolloutCounts | None") -> None:
     """Put on a rollout's span how many others it has, so that who reads a dump knows whether all are there."""
     if counts is not None:
         span.set_attribute(attributes.SPANS_STARTED, counts.started)

@@ -24,7 +24,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypedDict, TypeVar
 
 from art_otel import attributes
 from art_otel.errors import UsageError
-from art_otel.live.groups import PartialGroups, grouped
+from art_otel.live.delivery import (
+    Acknowledgment,
+    DeliveredRollouts,
+    DeliveredTrajectory,
+    NothingMoreError,
+    Question,
+)
 from art_otel.tracing.api import scalars
 from art_otel.tracing.api.context import GatherScope
 from art_otel.tracing.api.running import field_attributes
@@ -78,8 +84,11 @@ class Gathering(Coroutine[Any, Any, list[Trajectory[_R]]]):
         If a group is not full `timeout` seconds after its first trajectory, or when all rollouts have ended, it is
         returned as it is. A rollout without a group is a group of its own.
         """
-        partial = PartialGroups[None](size=size, timeout=timeout)
-        async with aclosing(aiter(self)) as trajectories, aclosing(grouped(trajectories, partial)) as groups:
+        async with (
+            aclosing(self._run()) as run,
+            DeliveredRollouts(GatheredRollouts(run)) as delivered,
+            aclosing(delivered.groups(size=size, timeout=timeout)) as groups,
+        ):
             async for group in groups:
                 yield group
 
@@ -112,6 +121,37 @@ class Gathering(Coroutine[Any, Any, list[Trajectory[_R]]]):
 class _Gathered(NamedTuple):
     position: int
     trajectory: Trajectory[Any]
+
+
+class GatheredRollouts:
+    """The rollouts of a gathering as they end, as DeliverySession. Nobody gives again what a loop has left."""
+
+    def __init__(self, run: "AsyncGenerator[_Gathered]") -> None:
+        self._run = run
+        self._coming: asyncio.Task[_Gathered | None] | None = None
+        """The next one, also while nobody waits for it."""
+
+    async def take(self, question: Question) -> list[DeliveredTrajectory]:
+        """Return the next one if it ends in time."""
+        if not question.count:
+            return []
+        self._coming = self._coming or asyncio.create_task(self._next())
+        if not (await asyncio.wait((self._coming,), timeout=question.wait))[0]:
+            return []
+        gathered, self._coming = self._coming.result(), None
+        if gathered is None:
+            raise NothingMoreError
+        trajectory = gathered.trajectory
+        return [DeliveredTrajectory(Acknowledgment.of(trajectory.order, trajectory.revision, ""), trajectory)]
+
+    async def close(self, handled: Sequence[Acknowledgment]) -> None:  # noqa: ARG002 # as DeliverySession
+        """Wait for nothing more."""
+        if self._coming is not None:
+            self._coming.cancel()
+            await asyncio.gather(self._coming, return_exceptions=True)
+
+    async def _next(self) -> "_Gathered | None":
+        return await anext(self._run, None)
 
 
 @overload

@@ -12,9 +12,9 @@ import os
 import threading
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, Unpack, cast
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from msgspec.structs import replace
 from opentelemetry import trace
 from opentelemetry.trace import ProxyTracer, ProxyTracerProvider, Tracer, TracerProvider
 from wrapt import wrap_function_wrapper
@@ -27,7 +27,7 @@ from art_otel.tracing import autoload
 from art_otel.tracing.api.context import recorder
 from art_otel.tracing.internal_errors import InternalErrorHandler, guarded, warn_once
 from art_otel.tracing.setup.clients import Client
-from art_otel.tracing.setup.settings import VARIABLES, Keywords, Settings, read_settings, warn_of_unknown
+from art_otel.tracing.setup.settings import VARIABLES, Settings, read_settings, takes_settings, warn_of_unknown
 from art_otel.tracing.setup.streamed_answers import watch_answers
 
 if TYPE_CHECKING:
@@ -44,7 +44,8 @@ _DEFAULT: Final = "_art_otel_default"
 _MAKING: Final = InternalErrorHandler("tracing could not begin; the app runs without it")
 
 
-def configure(**keywords: Unpack[Keywords]) -> "Tracing":
+@takes_settings(Settings)
+def configure(**keywords: object) -> "Tracing":
     """Turn tracing on in this process. Each keyword also exists as an environment variable (docs/spec/settings.md).
 
     - Where it goes: `dir`, `spool`, `spool_days`, `exporters`; `project` and `model` for the run log.

@@ -2,10 +2,11 @@
 
 Invariant: a provider of the app keeps everything it had: processors, exporters, sampler, resource; `detach` gives back
 exactly that. What its sampler lets through stays as it decided; what it drops is recorded without the sampled flag, so
-exporters leave it out. Other services get the same flag, and the trace's state says that this app records the trace: a
-gateway of ours would else record its calls as a rollout of their own. Only ids of the SDK's own generator come from
-elsewhere: agents seed `random` for each episode, and two spans must not share an id. An app without a provider has ours
-(`make_provider`), by the OTEL_* variables; an exporter that is missing or broken costs only itself.
+exporters leave it out, but for queries and requests outside of rollouts, which nothing can be below. Other services get
+the same flag, and the trace's state says that this app records the trace: a gateway of ours would else record its calls
+as a rollout of their own. Only ids of the SDK's own generator come from elsewhere: agents seed `random` for each
+episode, and two spans must not share an id. An app without a provider has ours (`make_provider`), by the OTEL_*
+variables; an exporter that is missing or broken costs only itself.
 """
 
 import logging
@@ -32,12 +33,14 @@ from opentelemetry.sdk.trace import ConcurrentMultiSpanProcessor, SpanLimits, Tr
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.sdk.trace.id_generator import IdGenerator, RandomIdGenerator
 from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
-from opentelemetry.trace import Link, SpanKind
+from opentelemetry.trace import Link, SpanKind, get_current_span
 from opentelemetry.trace import TracerProvider as AnyTracerProvider
 from opentelemetry.trace.span import TraceState
 from opentelemetry.util.types import Attributes
 
-from art_otel.tracing.api.context import RECORDED, TRACE_STATE
+from art_otel.attributes import ROLLOUT_ID
+from art_otel.conventions import may_have_role
+from art_otel.tracing.api.context import RECORDED, TRACE_STATE, current_rollout_id, rollout_id_of
 from art_otel.tracing.internal_errors import guarded
 from art_otel.tracing.sdk.processor import RecordingSpanProcessor
 from art_otel.tracing.setup.settings import Settings
@@ -56,6 +59,9 @@ _UNNAMED: Final = {SERVICE_NAME: "unknown_service"}
 _ACTIVE: Final = "_active_span_processor"
 _ALL: Final = "_span_processors"
 _TRACERS: Final = "_tracers"
+_QUERY: Final = frozenset({"db.system", "db.system.name"})
+_REQUEST: Final = frozenset({"http.method", "http.request.method"})
+"""What instrumentors of databases, and of HTTP clients, say of a span when it starts (before and since OTel 1.23)."""
 _BEFORE: Final = "spans that other processors export may be seen before they are scrubbed"
 
 
@@ -183,13 +189,28 @@ class RolloutSampler(Sampler):
     ) -> SamplingResult:
         """Decide as the inner sampler, but record what it drops, and say so to whoever is called from there."""
         result = self.inner.should_sample(parent_context, trace_id, name, kind, attributes, links, trace_state)
-        if result.decision is Decision.DROP:
-            return SamplingResult(Decision.RECORD_ONLY, attributes, _recorded(result.trace_state))
-        return result
+        if result.decision is not Decision.DROP:
+            return result
+        # A span of the SDK costs five times as much if it is recorded, and most spans of an app are queries.
+        is_needed = not _is_leaf(kind, attributes) or _is_in_rollout(parent_context)
+        decision = Decision.RECORD_ONLY if is_needed else Decision.DROP
+        return SamplingResult(decision, attributes, _recorded(result.trace_state))
 
     def get_description(self) -> str:
         """Return the description of the inner sampler."""
         return self.inner.get_description()
+
+
+def _is_leaf(kind: SpanKind | None, names: Attributes) -> bool:
+    """Whether a span that starts is a query or an HTTP request: no LLM call can be below it, and it is none itself."""
+    if not names or (_QUERY.isdisjoint(names) and (kind is not SpanKind.CLIENT or _REQUEST.isdisjoint(names))):
+        return False
+    return not may_have_role(names) and ROLLOUT_ID not in names
+
+
+def _is_in_rollout(context: Context | None) -> bool:
+    """Whether a span that starts in the context is in a rollout, which its parent says, or the code around it."""
+    return rollout_id_of(get_current_span(context)) is not None or current_rollout_id(context) is not None
 
 
 def _recorded(state: TraceState | None) -> TraceState:

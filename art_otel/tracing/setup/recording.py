@@ -10,7 +10,7 @@ import logging
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final, TypedDict, Unpack
+from typing import Final, TypedDict
 
 from opentelemetry.trace import TracerProvider
 
@@ -26,7 +26,7 @@ from art_otel.tracing.sdk.rollout_registry import ProcessRollout
 from art_otel.tracing.sdk.scrub_spans import SpanScrubber
 from art_otel.tracing.sdk.span_parts import without_content
 from art_otel.tracing.setup.providers import Attachment, add_processor, on_set_provider, unwrap_provider
-from art_otel.tracing.setup.settings import Keywords, Settings, read_settings
+from art_otel.tracing.setup.settings import Settings, method_takes_settings, read_settings
 
 logger = logging.getLogger(__name__)
 
@@ -157,7 +157,8 @@ class RolloutSpanProcessor(RecordingSpanProcessor):
     for an invalid setting.
     """
 
-    def __init__(self, **keywords: Unpack[Keywords]) -> None:
+    @method_takes_settings(Settings)
+    def __init__(self, **keywords: object) -> None:
         settings, problems = read_settings(os.environ, keywords)
         if problems:
             raise UsageError("; ".join(problem.text for problem in problems))

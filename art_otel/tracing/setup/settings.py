@@ -1,6 +1,6 @@
 """Settings: what may be set about tracing, each by an environment variable or by a keyword of `configure()`.
 
-Invariant: a setting is a field of Settings and a row of docs/spec/settings.md. Its variable and its keyword mean the
+Invariant: a setting is a row of Settings, and one of docs/spec/settings.md. Its variable and its keyword mean the
 same and go through the same parser, which raises ValueError that says what would be right. A keyword comes before a
 variable, a variable before the default. A variable that says something impossible never captures more than was asked
 for, and one that begins as ours do and that nobody reads is warned about once.
@@ -10,25 +10,27 @@ import inspect
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from difflib import get_close_matches
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
-    Annotated,
     Any,
+    Concatenate,
     Final,
+    Generic,
     Literal,
     NamedTuple,
+    ParamSpec,
     TypeAlias,
-    TypedDict,
+    TypeVar,
     cast,
     get_args,
-    get_type_hints,
 )
 
 import msgspec
 
-from art_otel.live import MAX_AGE, MAX_OPEN
+from art_otel.live.limits import MAX_AGE, MAX_OPEN
 from art_otel.scrubbing import Scrubbing, SecretMatch
 from art_otel.spool.runs import RUN
 from art_otel.tracing.api.context import AskVersion, Trust
@@ -42,6 +44,12 @@ Instrumentor: TypeAlias = Literal["auto", "none", "openllmetry", "genai-openai",
 
 _ClosedStreams: TypeAlias = Literal["drop", "train"]
 """As the option of `batches`; no import of its module, which needs numpy."""
+
+_Given = TypeVar("_Given")
+_Value = TypeVar("_Value")
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+_Self = TypeVar("_Self")
 
 _PREFIX: Final = "ART_OTEL_"
 _NO_SETTINGS: Final = frozenset({RUN, "ART_OTEL_RUN_PID"})
@@ -181,37 +189,67 @@ def _one_of(literal: Any) -> Callable[[object], Any]:  # noqa: ANN401 # a Litera
     return choose
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that may be set, each with its parser. None is what nobody said."""
+class Setting(Generic[_Given, _Value]):
+    """A row of Settings: what may be given for it, what it then is, the parser between both, and its default.
+
+    Type checkers take what may be given from `__set__`, and what the setting is from `__get__`.
+    """
+
+    def __init__(self, parse: Callable[[object], _Value], *, default: _Value) -> None:
+        self.parse = parse
+        self._default = default
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, settings: object, owner: type | None = None) -> _Value:
+        return self._default if settings is None else vars(settings)[self._name]
+
+    def __set__(self, settings: object, given: _Given) -> None:
+        vars(settings)[self._name] = self.parse(given)
+
+
+_Switch: TypeAlias = Setting[bool | str, bool]
+_Text: TypeAlias = Setting[str | None, str | None]
+_Names: TypeAlias = Setting[str | Sequence[str], tuple[str, ...]]
+_Keep: TypeAlias = Callable[[SecretMatch], bool]
+_Regex: TypeAlias = str | re.Pattern[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Everything that may be set. None is what nobody said."""
 
     # Where it goes
-    enabled: Annotated[bool, _switch] = True
-    dir: Annotated[Path, _path] = Path(".art")
-    spool: Annotated[bool | Path, _switch_or_path] = True
-    spool_days: Annotated[float | None, _number_or_never] = 30.0
-    exporters: Annotated[tuple[str, ...] | None, _exporters] = None
+    enabled: _Switch = Setting(_switch, default=True)
+    dir: Setting[str | Path, Path] = Setting(_path, default=Path(".art"))
+    spool: Setting[bool | str | Path, bool | Path] = Setting(_switch_or_path, default=True)
+    spool_days: Setting[str | float | None, float | None] = Setting(_number_or_never, default=30.0)
+    exporters: Setting[str | Sequence[str] | None, tuple[str, ...] | None] = Setting(_exporters, default=None)
     """Names of span exporters, as OTel has them; None leaves it to OTEL_EXPORTER_OTLP_*."""
-    project: Annotated[str | None, _text] = None
-    model: Annotated[str | None, _text] = None
+    project: _Text = Setting(_text, default=None)
+    model: _Text = Setting(_text, default=None)
     # What is recorded
-    capture_content: Annotated[bool, _switch] = True
-    scrub: Annotated[Scrubbing, _one_of(Scrubbing)] = "on"
-    scrub_patterns: Annotated[tuple[re.Pattern[str], ...], _patterns] = ()
-    scrub_keeps: Annotated[Callable[[SecretMatch], bool] | None, _keeps] = None
-    request_tokens: Annotated[bool, _switch] = False
-    policy_version: Annotated[str | AskVersion | None, _text_or_function] = None
-    policy_version_header: Annotated[str | None, _text] = None
-    closed_streams: Annotated[_ClosedStreams, _one_of(_ClosedStreams)] = "drop"
+    capture_content: _Switch = Setting(_switch, default=True)
+    scrub: Setting[Scrubbing, Scrubbing] = Setting(_one_of(Scrubbing), default="on")
+    scrub_patterns: Setting[_Regex | Sequence[_Regex], tuple[re.Pattern[str], ...]] = Setting(_patterns, default=())
+    scrub_keeps: Setting[_Regex | _Keep | None, _Keep | None] = Setting(_keeps, default=None)
+    request_tokens: _Switch = Setting(_switch, default=False)
+    policy_version: Setting[str | Callable[[], str | None] | AskVersion | None, str | AskVersion | None] = Setting(
+        _text_or_function, default=None
+    )
+    policy_version_header: _Text = Setting(_text, default=None)
+    closed_streams: Setting[_ClosedStreams, _ClosedStreams] = Setting(_one_of(_ClosedStreams), default="drop")
     """`train` says that the app ends completions by closing their streams."""
-    instrumentor: Annotated[Instrumentor, _one_of(Instrumentor)] = "auto"
+    instrumentor: Setting[Instrumentor, Instrumentor] = Setting(_one_of(Instrumentor), default="auto")
     # Rollouts
-    rollout_spans: Annotated[tuple[str, ...], _names] = ()
-    rollout_attributes: Annotated[tuple[str, ...], _names] = ()
-    split: Annotated[str | None, _text] = None
-    trust_rollout_ids: Annotated[Trust, _one_of(Trust)] = "own"
-    grace_seconds: Annotated[float, _number] = 2.0
-    max_open_rollouts: Annotated[int, _count] = MAX_OPEN
-    max_rollout_hours: Annotated[float, _number] = MAX_AGE / 3600
+    rollout_spans: _Names = Setting(_names, default=())
+    rollout_attributes: _Names = Setting(_names, default=())
+    split: _Text = Setting(_text, default=None)
+    trust_rollout_ids: Setting[Trust, Trust] = Setting(_one_of(Trust), default="own")
+    grace_seconds: Setting[float | str, float] = Setting(_number, default=2.0)
+    max_open_rollouts: Setting[int | str, int] = Setting(_count, default=MAX_OPEN)
+    max_rollout_hours: Setting[float | str, float] = Setting(_number, default=MAX_AGE / 3600)
 
     @property
     def spool_folder(self) -> Path | None:
@@ -227,47 +265,30 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.scrub == "off" else Scrubber(self.scrub, self.scrub_patterns, self.scrub_keeps)
 
 
-class Keywords(TypedDict, total=False):
-    """The keywords of `configure()`: the fields of Settings, in any form that their parser takes."""
+def takes_settings(_: Callable[_P, Settings]) -> Callable[[Callable[..., _R]], Callable[_P, _R]]:
+    """Say that a function of `**keywords` takes those of Settings, for type checkers and for `help`."""
 
-    # Where it goes
-    enabled: bool | str
-    dir: str | Path
-    spool: bool | str | Path
-    spool_days: str | float | None
-    exporters: str | list[str] | tuple[str, ...] | None
-    project: str | None
-    model: str | None
-    # What is recorded
-    capture_content: bool | str
-    scrub: Scrubbing
-    scrub_patterns: str | re.Pattern[str] | Sequence[str | re.Pattern[str]]
-    scrub_keeps: str | re.Pattern[str] | Callable[[SecretMatch], bool] | None
-    request_tokens: bool | str
-    policy_version: str | Callable[[], str | None] | Callable[[str | None], str | None] | None
-    policy_version_header: str | None
-    closed_streams: _ClosedStreams
-    instrumentor: Instrumentor
-    # Rollouts
-    rollout_spans: str | list[str] | tuple[str, ...]
-    rollout_attributes: str | list[str] | tuple[str, ...]
-    split: str | None
-    trust_rollout_ids: Trust
-    grace_seconds: float | str
-    max_open_rollouts: int | str
-    max_rollout_hours: float | str
+    def say(function: Callable[..., _R]) -> Callable[_P, _R]:
+        vars(function)["__signature__"] = inspect.signature(Settings)
+        return function
+
+    return say
+
+
+def method_takes_settings(
+    _: Callable[_P, Settings],
+) -> Callable[[Callable[Concatenate[_Self, ...], _R]], Callable[Concatenate[_Self, _P], _R]]:
+    """Say the same of a method."""
+    return lambda method: method
 
 
 VARIABLES: Final[Mapping[str, str]] = {
     name: "OTEL_TRACES_EXPORTER" if name == "exporters" else f"{_PREFIX}{name.upper()}"
-    for name in Settings.__struct_fields__
+    for name in (field.name for field in fields(Settings))
 }
 """The variable of each setting, in the order of the table."""
 
 DIR: Final = VARIABLES["dir"]
-_PARSERS: Final[Mapping[str, Callable[[object], object]]] = {
-    name: hint.__metadata__[0] for name, hint in get_type_hints(Settings, include_extras=True).items()
-}
 _IMPOSSIBLE: Final[Mapping[str, Mapping[str, object]]] = {
     "enabled": {"enabled": False},
     "capture_content": {"capture_content": False},
@@ -291,14 +312,14 @@ def read_settings(environ: Mapping[str, str], keywords: Mapping[str, object]) ->
         for name in keywords
         if name not in VARIABLES
     ]
-    chosen: dict[str, Any] = {"dir": _path(".art")}
+    chosen: dict[str, Any] = {}
     for name, variable in VARIABLES.items():
         # An empty variable says nothing, as OTel has it.
         if name not in keywords and not environ.get(variable):
             continue
         value: object = keywords[name] if name in keywords else environ[variable]
         try:
-            chosen[name] = _PARSERS[name](value)
+            chosen[name] = vars(Settings)[name].parse(value)
         except ValueError as error:
             problems.append(Problem(name, f"{name if name in keywords else variable}={value!r}: {error}"))
             chosen |= _IMPOSSIBLE.get(name, {})

@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from art_otel import in_context, reward, rollout, step
+from art_otel.live import RolloutCounts
 from tests.conversions import convert_files
 from tests.tracing.api.test_rewards import told
 
@@ -58,7 +59,7 @@ def test_given_while_it_runs_from_outside_of_it(app):
         thread = threading.Thread(target=outside)
         thread.start()
         thread.join()
-        assert app.rollouts.counts(running.rollout_id) == (1, 1)
+        assert app.rollouts.counts(running.rollout_id) == RolloutCounts(1, 1)
     found = app.stored()["agent"]
     assert (found.reward, found.complete) == (0.5, True)
 

@@ -12,6 +12,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased
+from opentelemetry.trace import SpanKind
 
 from art_otel.live import RolloutBuffer
 from art_otel.tracing.api.context import SCOPE
@@ -175,6 +176,35 @@ def test_rollouts_are_recorded_whatever_the_app_samples(tmp_path):
         "app.py": (1, True),
     }
     assert exported.get_finished_spans() == ()
+
+
+def test_queries_that_the_app_does_not_sample_are_recorded_in_rollouts_only(tmp_path):
+    provider = TracerProvider(sampler=ParentBased(ALWAYS_OFF), shutdown_on_exit=False)
+    app = Traced(tmp_path, provider=provider)
+    provider.sampler = RolloutSampler(provider.sampler)
+    app.app, app.instrumentor = provider.get_tracer("app 2"), provider.get_tracer(INSTRUMENTOR, "2")
+
+    def ask_others():
+        query = app.app.start_span("SELECT", attributes={"db.system.name": "postgresql"})
+        request = app.app.start_span("GET", kind=SpanKind.CLIENT, attributes={"http.request.method": "GET"})
+        assert not any(span.get_span_context().trace_flags.sampled for span in (query, request))
+        query.end()
+        request.end()
+        return hasattr(query, "attributes")
+
+    with app.app.start_as_current_span("POST /solve", attributes={"http.request.method": "POST"}):
+        before = ask_others()
+        app.call("nobody marked its rollout")
+        after = ask_others()
+    with app.rollout("agent", "r1"):
+        inside = ask_others()
+    assert (before, after, inside) == (False, True, True)
+    found, report = app.convert()
+    assert {one.name: (len(one.calls), one.complete) for one in found} == {
+        "POST /solve": (1, True),
+        "agent": (0, True),
+    }
+    assert report.spans.used == 3 + 1 + 1 + 2
 
 
 def test_ids_do_not_depend_on_random():

@@ -11,7 +11,7 @@ from opentelemetry import baggage, context, trace
 from opentelemetry.context import Context
 
 from art_otel import gather_trajectories, get_current_trajectory, rollout
-from art_otel.live import RolloutBuffer, RolloutSpanCounts, buffer
+from art_otel.live import RolloutBuffer, RolloutCounts, buffer
 from art_otel.spool.line import FoundFile, SpooledLine
 from art_otel.tracing.api.context import recorder, use_recorder
 from tests.examples import examples
@@ -69,7 +69,7 @@ def test_the_process_s_own_rollout_is_counted_and_not_held(app_with):
     app.ask("one")
     app.ask("two")
     (rollout_id,) = app.rollouts._rollouts
-    assert (app.rollouts._rollouts[rollout_id].lines, app.rollouts.counts(rollout_id)) == ([], RolloutSpanCounts(2, 2))
+    assert (app.rollouts._rollouts[rollout_id].lines, app.rollouts.counts(rollout_id)) == ([], RolloutCounts(2, 2))
     assert [(len(one.calls), one.complete) for one in app.convert()[0]] == [(2, True)]
 
 
@@ -129,7 +129,7 @@ def test_whatever_is_let_go_running_rollouts_are_counted(taken, most, age):
             rollouts.add(name, line)
         elif what in ("keep", "release"):
             getattr(rollouts, what)(name)
-        assert all(rollouts.counts(known) == RolloutSpanCounts(started[known], ended[known]) for known in "abc")
+        assert all(rollouts.counts(known) == RolloutCounts(started[known], ended[known]) for known in "abc")
         assert not [one for one in rollouts._rollouts.values() if not one.waiting and LINE in one.lines]
     for name in "abc":
         for _ in taken:
