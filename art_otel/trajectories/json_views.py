@@ -157,8 +157,8 @@ class CallView(CallRecord, frozen=True, kw_only=True, gc=False):
     rewritten_at: int | None
 
 
-_LEFT_OUT: Final = frozenset({"result", "exception", "children", "calls", "turns"})
-"""What only the live object has, and what is written below in another form."""
+_LEFT_OUT: Final = frozenset({"result", "exception", "children", "calls", "turns", "_derived_reward"})
+"""What only the live object has, and what is written in another form."""
 
 
 def trajectory_json(trajectory: Trajectory) -> dict[str, Any]:

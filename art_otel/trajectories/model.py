@@ -302,7 +302,8 @@ class Trajectory(Generic[Result_co]):
     - `revision` counts, from 0, how often the trajectory was written again because late spans came.
     - `incomplete_reasons` maps each reason to a count. A trajectory is complete if there is none.
     - Times are nanoseconds since the epoch. They are None if the rollout's span is missing or never ended.
-    - `reward` is the final reward, or None. If you do not give it, it follows from `rewards`.
+    - `reward` is the final reward, or None. If you do not give it, it follows from `rewards` (`final_reward`), also in
+      a copy with other rewards: `dataclasses.replace(trajectory, rewards=…)`. One that you give stays.
     - `metadata` holds JSON values as they were given. `tools` has all tool definitions of all calls. `tool_calls` has
       the tools that ran.
     - `calls` are in causal order: a call comes after the call that its prompt continues. `turns` are the choices of all
@@ -345,12 +346,16 @@ class Trajectory(Generic[Result_co]):
     result: Result_co = field(default=None, compare=False, repr=False)  # pyright: ignore[reportAssignmentType]
     exception: BaseException | None = field(default=None, compare=False, repr=False)
     children: "tuple[Trajectory, ...]" = field(default=(), compare=False, repr=False)
+    _derived_reward: float | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         """Derive the turns, and the final reward where it is not given."""
         object.__setattr__(self, "turns", tuple([turn for call in self.calls for turn in call.choices or ()]))
-        if self.reward is None and self.rewards:
-            object.__setattr__(self, "reward", final_reward(self.rewards))
+        derived = final_reward(self.rewards)
+        # `replace` hands on both fields of the object that it copies: equal ones are of its rewards, not of these.
+        if self.reward is None or self.reward == self._derived_reward:
+            object.__setattr__(self, "reward", derived)
+        object.__setattr__(self, "_derived_reward", derived)
 
     def __repr__(self) -> str:
         from art_otel.trajectories.display import describe_trajectory  # noqa: PLC0415 # views are of trajectories
@@ -406,10 +411,15 @@ class Trajectory(Generic[Result_co]):
 
 
 def with_rewards(trajectory: Trajectory, *new_rewards: Reward) -> Trajectory:
-    """Add rewards to a trajectory, as if they had been recorded."""
+    """Add rewards to a trajectory, as if they had been recorded.
+
+    A final reward among them replaces one that was given as `reward=`.
+    """
     unique = dict.fromkeys((*trajectory.rewards, *new_rewards))
     rewards = tuple(sorted(unique, key=lambda reward: reward.time_ns))
-    return replace(trajectory, rewards=rewards, reward=None)
+    if final_reward(new_rewards) is not None and (final := final_reward(rewards)) is not None:
+        return replace(trajectory, rewards=rewards, reward=final)
+    return replace(trajectory, rewards=rewards)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
