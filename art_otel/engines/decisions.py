@@ -21,8 +21,8 @@ from art_otel.live.arriving_spans import BelongsTo, SpanTally, belongs_to
 from art_otel.spans import Quarantined, Span, extend_sorted
 from art_otel.store import RowKey
 from art_otel.trajectories import AssemblyStats, IncrementalVerdict, SpanGroup, Trajectory, build_trajectories, distinct
-from art_otel.trajectories.reward_addresses import TOO_LATE
-from art_otel.trajectories.span_context import is_marked_root
+from art_otel.trajectories.rewards import TOO_LATE
+from art_otel.trajectories.rollout_span import is_marked_root
 
 Order: TypeAlias = tuple[str, int, str]
 """What `Trajectory.order` says."""

@@ -21,7 +21,7 @@ from art_otel.live.gateway_parts import GatewayParts, is_gateway_call, says_the_
 from art_otel.sources import Record
 from art_otel.spans import LogRecord, Resource, Span
 from art_otel.spool import SpooledLine
-from art_otel.trajectories.span_context import (
+from art_otel.trajectories.rollout_span import (
     calls_counted_on,
     is_marked_root,
     is_provisional,

@@ -12,8 +12,8 @@ from typing import NamedTuple
 from art_otel.attributes import GATEWAY_SCOPE
 from art_otel.conventions import INSTANCE
 from art_otel.spans import Span
-from art_otel.spans.tree import edition_of
-from art_otel.trajectories.span_context import calls_counted_on
+from art_otel.spans.copies import edition_of
+from art_otel.trajectories.rollout_span import calls_counted_on
 
 
 class _Part(NamedTuple):

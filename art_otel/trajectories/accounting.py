@@ -20,12 +20,13 @@ import msgspec
 
 from art_otel.conventions import Role, names_model
 from art_otel.spans import LogRecord, Quarantined, Span, SpanKey, SpanTree, extend_sorted
+from art_otel.spans.copies import deduplicate
 from art_otel.spans.span import Kind
-from art_otel.spans.tree import deduplicate, take_out_cycles
+from art_otel.spans.tree import take_out_cycles
+from art_otel.trajectories.log_correlation import CorrelatedLogs
 from art_otel.trajectories.model import Call, Trajectory
 from art_otel.trajectories.rewards import Attribution
 from art_otel.trajectories.rollouts import RolloutAssignment
-from art_otel.trajectories.span_context import CorrelatedLogs
 
 EMBEDDINGS: Final = "embeddings"
 RETRIEVAL: Final = "response retrieval"

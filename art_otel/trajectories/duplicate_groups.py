@@ -24,7 +24,7 @@ from art_otel.conventions import (
     without_thinking,
 )
 from art_otel.spans import Span, SpanKey, SpanTree
-from art_otel.trajectories.span_context import Ancestry
+from art_otel.trajectories.ancestry import Ancestry
 
 
 class CallRecording(msgspec.Struct, frozen=True, kw_only=True, eq=False):

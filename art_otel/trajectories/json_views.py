@@ -23,8 +23,7 @@ from typing import Any, Final, TypeAlias, TypeVar, cast, get_type_hints
 import msgspec
 
 from art_otel.calls import TOKEN_FACTS, CallRecord, Logprobs, Message, RoutedExperts, TokenIds, WeightVersion
-from art_otel.trajectories.ends import End
-from art_otel.trajectories.model import Call, Reward, TextUntrained, TokensUntrained, Trajectory, Turn, aggregate
+from art_otel.trajectories.model import Call, End, Reward, TextUntrained, TokensUntrained, Trajectory, Turn, aggregate
 
 ChatMessage: TypeAlias = dict[str, Any]
 """`role`, `content` (None, text or a list of parts) and what else the message has: `tool_calls`, `tool_call_id`, …"""

@@ -1,19 +1,10 @@
 """Lineage: the calls of a rollout in causal order, and the two trees of what they were asked and sampled.
 
-`prompt_parents` says which completion a prompt continues, by its messages and by its token ids.
-
-Invariant: a call comes after the call that its prompt continues, else in the order of its start. The trees hold of a
-prompt only what is not in the path that it continues, so that they are as large as what is new in all prompts, also
-where every prompt was tokenized anew; the paths to the ends of a call's prompt are that prompt. Each sampled completion
-is one turn, and `wholeness.verdicts_on` alone decides whether it may be trained.
-
-Every tool span of a rollout is one execution. It belongs to a turn only where its tool call's id says so: of repeated
-ids the latest call of its name before it that no other execution has. Without an id it belongs to a turn only where
-just one tool call before it has its name and arguments and no other execution.
+`prompt_parents` says which completion a prompt continues, by its messages and by its token ids; `trees` draws what
+comes of it. A call stands behind the call that its prompt continues, else in the order of its start.
 """
 
 import heapq
-import json
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
 from typing import NamedTuple
@@ -26,13 +17,10 @@ from art_otel.calls import (
     InferenceCall,
     Message,
     TokenIds,
-    ToolCall,
-    canonical_arguments,
     media_in,
 )
-from art_otel.conventions import ToolFacts, failure_of, tool_facts
-from art_otel.spans import Span, SpanTree
-from art_otel.trajectories.model import Call, ToolExecution, Turn
+from art_otel.trajectories.conversation_gaps import what_is_said, with_conversation_gaps
+from art_otel.trajectories.model import Call, Turn
 from art_otel.trajectories.prompt_parents import (
     MessageParent,
     PrefixNumbers,
@@ -44,7 +32,7 @@ from art_otel.trajectories.prompt_parents import (
     with_joined_pieces,
 )
 from art_otel.trajectories.trees import MESSAGE_ROOT, TOKEN_ROOT, MessageNode, TokenNode, last_turn, path_to
-from art_otel.trajectories.wholeness import verdicts_on, with_conversation_gaps
+from art_otel.trajectories.wholeness import verdicts_on
 
 
 class Lineage(NamedTuple):
@@ -361,109 +349,31 @@ def turns_by_completion(calls: Iterable[Call]) -> dict[tuple[str | None, int], i
     return {(call.response_id, turn.index): position for position, (call, turn) in enumerate(turns)}
 
 
-# The tools that ran.
+def unsampled_answers(lineage: Lineage) -> list[Message]:
+    """The assistant's messages behind a recorded completion that no recorded call sampled, each once.
 
+        turn 0 ── user ── assistant ── user      the middle answer: its call was lost, or the app wrote it
 
-class _SampledCall(NamedTuple):
-    """A tool call that a turn sampled. `start_ns` is the start of the LLM call, on corrected clocks."""
-
-    start_ns: int
-    turn: int
-    position: int
-    call: ToolCall
-
-    @property
-    def key(self) -> tuple[int, int]:
-        """What tells it apart from the other tool calls of its rollout."""
-        return self.turn, self.position
-
-
-def find_tool_executions(spans: Iterable[Span], lineage: Lineage, tree: SpanTree) -> tuple[ToolExecution, ...]:
-    """The executions that tool spans recorded, in the order of their start. Takes n log n, whatever ids repeat."""
-    ordered = sorted(spans, key=tree.order)
-    requests = _Requests(lineage, tree) if ordered else None
-    executions: list[ToolExecution] = []
-    for span in ordered:
-        facts = tool_facts(span)
-        turn = None if requests is None else requests.take(facts, tree.starts[span.key])
-        error_type, error = failure_of(span)
-        executions.append(
-            ToolExecution(
-                span_id=span.span_id,
-                name=facts.name,
-                call_id=facts.call_id,
-                arguments=facts.arguments,
-                result=facts.result,
-                error=error or error_type,
-                start_ns=span.start_ns,
-                end_ns=span.end_ns,
-                turn=turn,
-            )
-        )
-    return tuple(executions)
-
-
-class _Waiting:
-    """Tool calls of one kind that were sampled so far, the latest last, without those that are known to have run."""
-
-    def __init__(self) -> None:
-        self.calls: dict[tuple[int, int], _SampledCall] = {}
-        self.latest: _SampledCall | None = None
-
-    def add(self, one: _SampledCall) -> None:
-        """Add a tool call, which comes behind those before it."""
-        self.calls[one.key] = self.latest = one
-
-
-class _Requests:
-    """The tool calls that were sampled before an execution, by their id, by id and name, and by name and arguments.
-
-    Executions are asked for in the order of their start.
+    A prompt that begins with such messages (few-shot examples) continues no completion, and one whose recorded answer
+    the app changed has the call. So has an answer that the app repeats behind other messages, as filters of handoffs
+    do. The last message of a prompt is a prefill.
     """
-
-    def __init__(self, lineage: Lineage, tree: SpanTree) -> None:
-        self._waiting: dict[tuple[str, str | None, str | None], _Waiting] = {}
-        sampled: list[_SampledCall] = []
-        for turn_position, turn in enumerate(lineage.turns):
-            call = lineage.calls[turn.call]
-            for position, tool_call in enumerate(turn.message.tool_calls if turn.message else ()):
-                start_ns = tree.starts[call.trace_id, call.span_id]
-                sampled.append(_SampledCall(start_ns, turn_position, position, tool_call))
-        self._later = sorted(sampled, key=lambda one: one[:3], reverse=True)
-
-    def take(self, facts: ToolFacts, start_ns: int) -> int | None:
-        """The turn that asked for an execution: by the latest call of its id and name, else by the only one like it."""
-        while self._later and self._later[-1].start_ns <= start_ns:
-            one = self._later.pop()
-            for key in _keys(one.call):
-                self._waiting.setdefault(key, _Waiting()).add(one)
-        request = self._like(facts) if facts.call_id is None else self._of_id(facts.call_id, facts.name)
-        if request is None:
-            return None
-        for key in _keys(request.call):
-            self._waiting[key].calls.pop(request.key, None)
-        return request.turn
-
-    def _of_id(self, call_id: str, name: str) -> _SampledCall | None:
-        """The latest call of an id that has not run, else the latest; of those of the tool if there are any."""
-        waiting = self._waiting.get((call_id, name, None)) or self._waiting.get((call_id, None, None))
-        if waiting is None:
-            return None
-        return waiting.calls.popitem()[1] if waiting.calls else waiting.latest
-
-    def _like(self, facts: ToolFacts) -> _SampledCall | None:
-        arguments = _canonical_arguments(facts)
-        waiting = None if arguments is None else self._waiting.get(("", facts.name, arguments))
-        return next(iter(waiting.calls.values())) if waiting is not None and len(waiting.calls) == 1 else None
-
-
-def _keys(call: ToolCall) -> list[tuple[str, str | None, str | None]]:
-    by_content = ("", call.name, canonical_arguments(call.arguments))
-    return [by_content] if call.id is None else [by_content, (call.id, call.name, None), (call.id, None, None)]
-
-
-def _canonical_arguments(facts: ToolFacts) -> str | None:
-    """The arguments with which the tool ran, in one spelling; None when no recorder kept them."""
-    if facts.arguments is None:
-        return None
-    return canonical_arguments(facts.arguments if isinstance(facts.arguments, str) else json.dumps(facts.arguments))
+    calls, turns = lineage.recorded, lineage.turns
+    behind: list[tuple[int, int]] = []  # positions of a call, and of a message in its prompt
+    for index, (recorded, call) in enumerate(zip(calls, lineage.calls, strict=True)):
+        parent = last_turn(call.prompt_node)
+        if parent is not None:
+            messages = recorded.input_messages or ()
+            path = len(calls[turns[parent].call].input_messages or ()) + 1
+            behind += [(index, at) for at in range(path, len(messages) - 1) if messages[at].role == "assistant"]
+    if not behind:
+        return []
+    prefixes = [lineage.numbers.of(call.input_messages or ()) for call in calls]
+    asked = {its_prefixes[-1] for its_prefixes in prefixes}
+    sampled = {what_is_said(choice.message) for call in calls for choice in call.choices or ()}
+    unsampled: dict[int, Message] = {}
+    for index, at in behind:
+        message = (calls[index].input_messages or ())[at]
+        if prefixes[index][at] not in asked and what_is_said(message) not in sampled:
+            unsampled[prefixes[index][at + 1]] = message
+    return [*unsampled.values()]

@@ -20,8 +20,8 @@ Who decides:
 - `wholeness.verdicts_on` decides whether a completion may be trained, once for its token ids and once for its text.
   `Turn.tokens_untrained` and `Turn.text_untrained` hold its answers. Views, batches and exporters of token ids obey the
   first, those of messages the second. A completion of a failed call is kept and never trained.
-- `completeness.find_incomplete` decides what is missing. `Trajectory.incomplete_reasons` holds its answer;
-  `completeness.EXPLANATIONS` lists the reasons, and `completeness.concern_of` says whether one is about token ids,
+- `wholeness.find_incomplete` decides what is missing. `Trajectory.incomplete_reasons` holds its answer;
+  `wholeness.EXPLANATIONS` lists the reasons, and `wholeness.concern_of` says whether one is about token ids,
   about text, or about both. A failed call is a fact about the agent and no gap.
 
 Text and token ids have a verdict each, because a loss is computed on ids alone:
@@ -38,10 +38,11 @@ Invariant: links lead to turns of calls that stand earlier in `Trajectory.calls`
 and share its prompt; what is unknown is None and never 0 or empty.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, Generic, Literal, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec.structs import replace as replace_fields
@@ -49,19 +50,14 @@ from typing_extensions import TypeVar
 
 from art_otel.attributes import REWARD_NAME, RewardSource
 from art_otel.calls import TOKEN_FACTS, CallRecord, Logprobs, Message, RoutedExperts, TokenIds, WeightVersion
+from art_otel.conventions import is_cancellation
 from art_otel.spans import Value
-from art_otel.trajectories.ends import End, end_of
 from art_otel.trajectories.trees import (
-    MESSAGE_ROOT,
-    TOKEN_ROOT,
     MessageNode,
     TokenNode,
     in_order,
     last_turn,
     messages_to,
-    node_at,
-    numbered,
-    position_of,
     runs_to,
 )
 
@@ -95,6 +91,17 @@ TextUntrained: TypeAlias = Literal[
 
 - `content doubtful`: a gap shows that what it was sampled from, or what it says, may not be what was recorded.
 """
+
+
+End: TypeAlias = Literal["context exceeded", "failed call"]
+"""How sampling ended.
+
+- `context exceeded`: the last call failed because its context was too long.
+- `failed call`: the last call failed in another way, as in an outage.
+"""
+
+CONTEXT_EXCEEDED: Final[End] = "context exceeded"
+FAILED_CALL: Final[End] = "failed call"
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -370,7 +377,9 @@ class Trajectory(Generic[Result_co]):
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle and copy: the trees as lists, because a path may be longer than Python's stack."""
         fields_of = {each.name: getattr(self, each.name) for each in fields(self) if each.init and each.name != "calls"}
-        return _unpickled, (fields_of, *_flat(self.calls))
+        from art_otel.trajectories.pickling import flat, unpickled  # noqa: PLC0415 # makes trajectories
+
+        return unpickled, (fields_of, *flat(self.calls))
 
     @property
     def complete(self) -> bool:
@@ -451,80 +460,6 @@ class TrajectoryGroup:
         return group_html(self)
 
 
-_FlatCall: TypeAlias = tuple[Call, int | None, int | None, list[tuple[Turn, int | None, int | None]] | None]
-
-
-def _flat(
-    calls: Sequence[Call],
-) -> tuple[list[tuple[MessageNode, int | None, int | None]], list[tuple[TokenNode, int | None]], list[_FlatCall]]:
-    """The nodes of both trees and the calls, with positions in place of what they point at."""
-    messages, at_message = numbered(message_ends(calls))
-    tokens, at_run = numbered(token_ends(calls))
-    flat_calls: list[_FlatCall] = []
-    for call in calls:
-        choices = (
-            None
-            if call.choices is None
-            else [
-                (
-                    replace_fields(turn, message_node=None, token_node=None),
-                    position_of(turn.message_node, at_message),
-                    position_of(turn.token_node, at_run),
-                )
-                for turn in call.choices
-            ]
-        )
-        bare = replace_fields(call, prompt_node=None, prompt_token_node=None, choices=None)
-        ends = position_of(call.prompt_node, at_message), position_of(call.prompt_token_node, at_run)
-        flat_calls.append((bare, *ends, choices))
-    return (
-        [
-            (
-                replace_fields(node, parent=None, restates=None),
-                position_of(node.parent, at_message),
-                position_of(node.restates, at_message),
-            )
-            for node in messages
-        ],
-        [(replace_fields(node, parent=None), position_of(node.parent, at_run)) for node in tokens],
-        flat_calls,
-    )
-
-
-def _unpickled(
-    fields_of: dict[str, Any],
-    flat_messages: list[tuple[MessageNode, int | None, int | None]],
-    flat_tokens: list[tuple[TokenNode, int | None]],
-    flat_calls: list[_FlatCall],
-) -> Trajectory:
-    """The inverse of `Trajectory.__reduce__`."""
-    messages: list[MessageNode] = []
-    for node, parent, restates in flat_messages:
-        links = (node_at(position, messages, MESSAGE_ROOT) for position in (parent, restates))
-        messages.append(replace_fields(node, **dict(zip(("parent", "restates"), links, strict=True))))
-    tokens: list[TokenNode] = []
-    for node, parent in flat_tokens:
-        tokens.append(replace_fields(node, parent=node_at(parent, tokens, TOKEN_ROOT)))
-    calls = [
-        replace_fields(
-            call,
-            prompt_node=node_at(prompt, messages, MESSAGE_ROOT),
-            prompt_token_node=node_at(prompt_tokens, tokens, TOKEN_ROOT),
-            choices=choices
-            and tuple(
-                replace_fields(
-                    turn,
-                    message_node=node_at(message, messages, MESSAGE_ROOT),
-                    token_node=node_at(run, tokens, TOKEN_ROOT),
-                )
-                for turn, message, run in choices
-            ),
-        )
-        for call, prompt, prompt_tokens, choices in flat_calls
-    ]
-    return Trajectory(**fields_of, calls=tuple(calls))
-
-
 def message_ends(calls: Iterable[Call]) -> Iterator[MessageNode | None]:
     """The ends of all message paths, in the order of the calls: of each its prompt, then what it sampled."""
     for call in calls:
@@ -574,3 +509,88 @@ def with_token_facts(trajectory: Trajectory, kept: AbstractSet[str]) -> Trajecto
         for call in trajectory.calls
     ]
     return with_turns(replace(trajectory, calls=tuple(calls)), turns)
+
+
+# How a rollout ended, and which weights sampled it.
+
+
+def end_of(calls: Sequence[CallRecord]) -> End | None:
+    """How the sampling of a rollout with these calls ended; None if a call completed after the last that failed.
+
+    A context that was exceeded is what the policy did, and an outage tells nothing of it. A call that the app cancelled
+    because another one was faster did not fail:
+
+        call a  ────────────────────┤ completes         the app takes the first answer, and cancels the other:
+        call b  ──────────────────────┤ CancelledError   b ended nothing
+
+    Calls that are marked untrained end nothing either: a judge that was not reached says nothing of the policy.
+    """
+    calls = [call for call in calls if call.marked_untrained is None]
+    if not any(call.failed for call in calls):
+        return None
+    completed = sorted(call.end_ns for call in calls if not call.failed and call.end_ns is not None)
+    failed = [call for call in calls if call.failed and not _lost_race(call, completed)]
+    if not failed:
+        return None
+    last = max(map(_end_ns, failed))
+    if completed and completed[-1] > last:
+        return None
+    kinds = {call.failure for call in failed if _end_ns(call) == last}  # of several at once, an outage counts
+    return FAILED_CALL if None in kinds else CONTEXT_EXCEEDED
+
+
+def _end_ns(call: CallRecord) -> int:
+    return call.start_ns if call.end_ns is None else call.end_ns
+
+
+def _lost_race(call: CallRecord, completed: Sequence[int]) -> bool:
+    """Whether the app cancelled the call after another one completed while it ran; `completed` are ends, in order."""
+    if call.end_ns is None or call.error_type is None or not is_cancellation(call.error_type):
+        return False
+    first = bisect_left(completed, call.start_ns)
+    return first < len(completed) and completed[first] <= call.end_ns
+
+
+def version_of(trajectory: Trajectory, call: CallRecord) -> str | None:
+    """The version that a call of a trajectory was sampled by, None where it is unknown.
+
+    Where no call has a version, it is the rollout's first. If some call has a version, calls without one stay unknown.
+    """
+    if call.policy_version is not None or trajectory.policy_version is None or _says_any(trajectory.calls):
+        return call.policy_version
+    return trajectory.policy_version.first
+
+
+def versions_in(trajectory: Trajectory, without: AbstractSet[int] = frozenset()) -> set[str | None]:
+    """The versions of the rollout, of every call and of what it sampled; with None where one is unknown.
+
+    A call that failed before anything was sampled needs none. Of calls at the positions `without` none counts.
+    """
+    versions = trajectory.policy_version
+    of_rollout: set[str | None] = set() if versions is None else {versions.first, versions.last}
+    if of_rollout and not _says_any(trajectory.calls):
+        return of_rollout
+    if without:
+        of_rollout = set()  # they are those of all calls
+    turns = [turn for turn in trajectory.turns if turn.call not in without]
+    calls = {position: call for position, call in enumerate(trajectory.calls) if position not in without}
+    sampling = {turn.call for turn in turns}
+    with_versions = {turn.call for turn in turns if turn.weight_versions}
+    of_tokens = {span.version for turn in turns for span in turn.weight_versions or ()}
+    of_calls = {
+        call.policy_version
+        for position, call in calls.items()
+        if call.policy_version is not None
+        or (position not in with_versions and (position in sampling or not call.failed))
+    }
+    at_ends = {call.policy_version_end for call in calls.values() if call.policy_version_end is not None}
+    return of_rollout | of_calls | at_ends | of_tokens
+
+
+def first_and_last_known(trajectory: Trajectory) -> PolicyVersions | None:
+    """The rollout's versions; None where that of a call is unknown, which may be any."""
+    return None if None in versions_in(trajectory) else trajectory.policy_version
+
+
+def _says_any(calls: Sequence[CallRecord]) -> bool:
+    return any(call.policy_version is not None for call in calls)
