@@ -5,8 +5,9 @@ comes of it. A call stands behind the call that its prompt continues, else in th
 """
 
 import heapq
+import operator
 from collections.abc import Iterable, Sequence
-from itertools import takewhile
+from itertools import accumulate, takewhile
 from typing import NamedTuple
 
 import msgspec
@@ -60,7 +61,7 @@ def build_lineage(calls: Sequence[InferenceCall]) -> Lineage:
     message_parents = find_message_parents(calls, needed)
     order = _causal_order(message_parents)
     ordered = [calls[index] for index in order]
-    first_turns = _first_turns(ordered)
+    first_turns = [0, *accumulate(len(call.choices or ()) for call in ordered)]
     position = {index: new_index for new_index, index in enumerate(order)}
     parents: list[int | None] = []
     for index in order:
@@ -118,13 +119,28 @@ class _Trees:
                 )
             )
             self._turns.append(choices[-1])
+        # Where the trees part: ids that leave the parent's path are drift, messages that leave the token parent's path
+        # were rewritten. Unknown on either side is no difference.
+        drifted_at = rewritten_at = None
+        if parent != token_parent:
+            ids, messages = recorded.prompt_token_ids, recorded.input_messages
+            if ids is not None and parent is not None and self._turns[parent].has_tokens:
+                path = self._known_ids(parent)
+                drifted_at = None if ids.data.startswith(path) else shared_prefix(ids.data, path) // 4
+            if messages is not None and token_parent is not None:
+                turn = self._turns[token_parent]
+                before, said = self._calls[turn.call].input_messages, turn.message
+                known = () if before is None or said is None or said.is_unknown else (*before, said)
+                same = takewhile(lambda pair: _is_same(*pair), zip(messages, known, strict=False))
+                shared = sum(1 for _ in same)
+                rewritten_at = shared if shared < len(known) else None
         return Call(
             **{name: getattr(recorded, name) for name in CallRecord.__struct_fields__},
             prompt_node=prompt,
             prompt_token_node=prompt_tokens,
             choices=tuple(choices) or None,
-            drifted_at=self._drifted_at(recorded, parent, token_parent),
-            rewritten_at=self._rewritten_at(recorded, parent, token_parent),
+            drifted_at=drifted_at,
+            rewritten_at=rewritten_at,
         )
 
     def _add_messages(self, recorded: InferenceCall, parent: int | None, *, is_verbatim: bool) -> MessageNode | None:
@@ -175,7 +191,9 @@ class _Trees:
             path = self._known_ids(parent)
             shared = shared_prefix(prompt.data, path)
             if shared > kept:
-                node = self._run(self._end_of_known(parent), len(path) - shared, prompt.data[shared:])
+                last = self._turns[parent].token_node  # the path's last node with ids
+                last = last if last is None or last.ids is not None else last.parent
+                node = self._run(last, len(path) - shared, prompt.data[shared:])
                 if last_turn(node) == token_parent:
                     return node
         return self._run(end, 0, prompt.data[kept:])
@@ -198,11 +216,6 @@ class _Trees:
             self._runs[key] = TokenNode(parent=end, kept=kept, ids=ids)
         return self._runs[key]
 
-    def _end_of_known(self, turn: int) -> TokenNode | None:
-        """The end of the ids of a turn that are known from the start."""
-        node = self._turns[turn].token_node
-        return node if node is None or node.ids is not None else node.parent
-
     def _known_ids(self, position: int) -> bytes:
         """The ids of a turn's prompt and of its completion, as far as they are known from the start."""
         turn = self._turns[position]
@@ -210,26 +223,6 @@ class _Trees:
         if prompt is None:
             return b""
         return prompt.data if turn.token_ids is None else prompt.data + turn.token_ids.data
-
-    def _drifted_at(self, recorded: InferenceCall, parent: int | None, token_parent: int | None) -> int | None:
-        """Where the prompt's ids leave the parent's token path; None if they agree or either is unknown."""
-        prompt = recorded.prompt_token_ids
-        if prompt is None or parent is None or parent == token_parent or not self._turns[parent].has_tokens:
-            return None
-        path = self._known_ids(parent)
-        return None if prompt.data.startswith(path) else shared_prefix(prompt.data, path) // 4
-
-    def _rewritten_at(self, recorded: InferenceCall, parent: int | None, token_parent: int | None) -> int | None:
-        """Where the prompt's messages leave the token parent's path; None if they agree or either is unknown."""
-        prompt = recorded.input_messages
-        if prompt is None or token_parent is None or parent == token_parent:
-            return None
-        turn = self._turns[token_parent]
-        before = self._calls[turn.call].input_messages
-        path = () if before is None or turn.message is None or turn.message.is_unknown else (*before, turn.message)
-        same = takewhile(lambda pair: _is_same(*pair), zip(prompt, path, strict=False))
-        shared = sum(1 for _ in same)
-        return shared if shared < len(path) else None
 
 
 def link_calls(calls: Iterable[InferenceCall]) -> tuple[Call, ...]:
@@ -306,16 +299,6 @@ def _causal_order(parents: Sequence[MessageParent | None]) -> list[int]:
     return order
 
 
-def _first_turns(calls: Sequence[InferenceCall]) -> list[int]:
-    """The position of each call's first turn."""
-    first_turns: list[int] = []
-    count = 0
-    for call in calls:
-        first_turns.append(count)
-        count += len(call.choices or ())
-    return first_turns
-
-
 def _with_new_routing(calls: Sequence[InferenceCall], token_parents: Sequence[int | None]) -> list[InferenceCall]:
     """Leave out the routed experts of tokens whose experts the turn before has, so that all are linear in the tokens.
 
@@ -324,23 +307,17 @@ def _with_new_routing(calls: Sequence[InferenceCall], token_parents: Sequence[in
     known: list[int] = []  # of each turn: the tokens of its path, where it has their experts
     result: list[InferenceCall] = []
     for call, token_parent in zip(calls, token_parents, strict=True):
-        choices = call.choices or ()
         before = 0 if token_parent is None else known[token_parent]
         size = 0 if call.prompt_token_ids is None else len(call.prompt_token_ids)
-        ends = [size + len(choice.token_ids or ()) for choice in choices]
-        known += [0 if choice.routed_experts is None else end for choice, end in zip(choices, ends, strict=True)]
-        if before:
-            kept = tuple(_with_last_experts(*pair, before) for pair in zip(choices, ends, strict=True))
-            call = call if kept == choices else msgspec.structs.replace(call, choices=kept)  # noqa: PLW2901
-        result.append(call)
+        choices: list[Choice] = []
+        for choice in call.choices or ():
+            end, experts = size + len(choice.token_ids or ()), choice.routed_experts
+            known.append(0 if experts is None else end)
+            new = experts.last(end - before) if experts is not None and before else experts
+            choices.append(choice if new is experts else msgspec.structs.replace(choice, routed_experts=new))
+        is_same = all(map(operator.is_, choices, call.choices or ()))
+        result.append(call if is_same else msgspec.structs.replace(call, choices=tuple(choices)))
     return result
-
-
-def _with_last_experts(choice: Choice, end: int, known: int) -> Choice:
-    """The choice, whose path has `end` tokens, with the experts of those that are behind the first `known` - 1."""
-    experts = choice.routed_experts
-    rows = None if experts is None else experts.last(end - known)
-    return choice if rows is experts else msgspec.structs.replace(choice, routed_experts=rows)
 
 
 def turns_by_completion(calls: Iterable[Call]) -> dict[tuple[str | None, int], int]:
