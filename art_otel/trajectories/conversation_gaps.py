@@ -23,6 +23,7 @@ _ON_SERVER: Final = ("history on the server", "template on the server")
 _TOOL_FINISH_REASONS: Final = ("tool_calls", "function_call")
 _INSTRUCTING: Final = ("system", "developer")
 _NAMELESS: Final = "a tool call without a name"
+_UNANSWERED: Final[tuple[GapKind, str]] = ("lossy recorder", "a tool call without an answer")
 
 
 def with_conversation_gaps(calls: Sequence[InferenceCall], numbers: PrefixNumbers | None) -> list[InferenceCall]:
@@ -34,7 +35,9 @@ def with_conversation_gaps(calls: Sequence[InferenceCall], numbers: PrefixNumber
     gaps: dict[int, list[Gap]] = {}
     is_recorded = any(call.input_messages for call in calls)
     for index, call in enumerate(calls):
-        new = [] if is_recorded and _is_refused(call) else [*_unknown_content(call), *_lost_tool_calls(call)]
+        # Of a request that the server refused some recorders write no prompt: nothing was sampled from it.
+        is_refused = call.failed and call.choices is None and is_refusal(call.error_type, call.error)
+        new = [] if is_recorded and is_refused else [*_unknown_content(call), *_lost_tool_calls(call)]
         if new:
             gaps[index] = new
     between = (*find_lost_compactions(calls), *find_compacted(calls)) if len(calls) > 1 else ()
@@ -55,11 +58,6 @@ def with_conversation_gaps(calls: Sequence[InferenceCall], numbers: PrefixNumber
 
 def _with_gaps(call: InferenceCall, gaps: Iterable[Gap]) -> InferenceCall:
     return msgspec.structs.replace(call, gaps=tuple(dict.fromkeys((*call.gaps, *gaps))))
-
-
-def _is_refused(call: InferenceCall) -> bool:
-    """Whether the server refused a request, of which some recorders write no prompt: nothing was sampled from it."""
-    return call.failed and call.choices is None and is_refusal(call.error_type, call.error)
 
 
 def _unknown_content(call: InferenceCall) -> Iterator[Gap]:
@@ -109,28 +107,36 @@ def find_broken_prompts(calls: Sequence[InferenceCall]) -> Iterator[tuple[int, G
     be broken. Of a prompt that begins as the one before it only the rest is looked at.
     """
     earlier: tuple[Message, ...] = ()
-    shape = _Shape()
+    waiting: list[str | None] = []  # tool calls without an answer
+    called: set[str | None] = set()
+    wrong: tuple[GapKind, str] | None = None
     for index, call in enumerate(calls):
         prompt = call.input_messages
         if not prompt or call.failed or call.prompt_known in _AS_SENT or call.has_gap(*_ON_SERVER):
             continue
         count = len(earlier)
-        if not (count and len(prompt) >= count and prompt[:count] == earlier):
-            count, shape = 0, _Shape()
+        if prompt[:count] != earlier:
+            count, waiting, called, wrong = 0, [], set[str | None](), None
         for message in prompt[count:]:
-            shape.add(message)
+            if message.role in ("tool", "function"):
+                identifier = message.tool_call_id
+                is_unknown = identifier is not None and None not in called and identifier not in called
+                if identifier in waiting:
+                    waiting.remove(identifier)
+                elif waiting:  # some recorders write other ids for calls than for answers, or none
+                    waiting.pop(0)
+                elif not called or is_unknown:
+                    wrong = wrong or ("history on the server", "an answer of a tool that nothing before it called")
+            elif message.role == "assistant":
+                wrong = wrong or (_UNANSWERED if waiting else None)
+                if any(not tool.name for tool in message.tool_calls):
+                    wrong = wrong or ("lossy recorder", _NAMELESS)
+                waiting = [tool.id for tool in message.tool_calls]
+                called.update(waiting)
         earlier = prompt
-        wrong = shape.wrong or shape.unanswered()
-        if wrong is not None:
-            kind, evidence = wrong
-            yield index, Gap(kind=kind, field="prompt", evidence=evidence)
-
-
-def _beginning(prompt: tuple[Message, ...]) -> tuple[tuple[str | None, ...], Message | None]:
-    """The texts of the system messages of a prompt, and the message behind them; None where there is none."""
-    count = next((place for place, message in enumerate(prompt) if message.role not in _INSTRUCTING), len(prompt))
-    first = prompt[count] if count < len(prompt) else None
-    return tuple(message.content for message in prompt[:count]), first
+        problem = wrong or (_UNANSWERED if waiting else None)
+        if problem is not None:
+            yield index, Gap(kind=problem[0], field="prompt", evidence=problem[1])
 
 
 def find_lost_compactions(calls: Sequence[InferenceCall]) -> Iterator[tuple[int, Gap]]:
@@ -143,9 +149,11 @@ def find_lost_compactions(calls: Sequence[InferenceCall]) -> Iterator[tuple[int,
     for index, call in enumerate(calls):
         if not is_responses_api_id(call.response_id):
             continue
-        instructions, first = _beginning(call.input_messages or ())
+        prompt = call.input_messages or ()
+        first = next((message for message in prompt if message.role not in _INSTRUCTING), None)
         if first is None:
             continue
+        instructions = tuple(message.content for message in prompt[: prompt.index(first)])
         earlier = answered.get((instructions, *what_is_said(first))) if first.role == "assistant" else None
         if earlier is not None and not (call.prompt_known in _AS_SENT or call.has_gap(*_ON_SERVER, "compacted")):
             evidence = "a prompt begins with an earlier answer"
@@ -170,53 +178,15 @@ def find_compacted(calls: Sequence[InferenceCall]) -> Iterator[tuple[int, Gap]]:
             answered.setdefault(key, []).append(index)
     for prompt in compacted:
         for place, message in enumerate(prompt):
-            if message.parts is None or not _begins_with_compaction(message.parts):
+            try:  # what is behind a compaction was sampled after it
+                first, *_ = msgspec.json.decode(message.parts or "[]", type=list[dict[str, Value]]) or [{}]
+            except msgspec.MsgspecError:
+                continue
+            if "compaction" not in str(first.get("type")):
                 continue
             for index in answered.get((place, *what_is_said(message)), ()):
                 if not calls[index].has_gap("compacted") and calls[index].input_messages == prompt[:place]:
                     yield index, Gap(kind="compacted", field="prompt", evidence="a later prompt repeats it compacted")
-
-
-def _begins_with_compaction(parts: str) -> bool:
-    """Whether a compaction stands first in a message's parts: what is behind it was sampled after it."""
-    try:
-        first, *_ = msgspec.json.decode(parts, type=list[dict[str, Value]]) or [{}]
-    except msgspec.MsgspecError:
-        return False
-    return "compaction" in str(first.get("type"))
-
-
-class _Shape:
-    """What a beginning of a prompt holds: its tool calls, those that wait for a result, and what is wrong first."""
-
-    def __init__(self) -> None:
-        self.waiting: list[str | None] = []
-        self.called: set[str | None] = set()
-        self.wrong: tuple[GapKind, str] | None = None
-
-    def add(self, message: Message) -> None:
-        """Take one more message."""
-        if message.role in ("tool", "function"):
-            self._add_answer(message.tool_call_id)
-        elif message.role == "assistant":
-            self.wrong = self.wrong or self.unanswered()
-            if any(not call.name for call in message.tool_calls):
-                self.wrong = self.wrong or ("lossy recorder", _NAMELESS)
-            self.waiting = [call.id for call in message.tool_calls]
-            self.called.update(self.waiting)
-
-    def _add_answer(self, identifier: str | None) -> None:
-        """Take an answer of a tool. Some recorders write other ids for calls than for answers, or none."""
-        if identifier in self.waiting:
-            self.waiting.remove(identifier)
-        elif self.waiting:
-            self.waiting.pop(0)
-        elif not self.called or (identifier is not None and None not in self.called and identifier not in self.called):
-            self.wrong = self.wrong or ("history on the server", "an answer of a tool that nothing before it called")
-
-    def unanswered(self) -> tuple[GapKind, str] | None:
-        """What is wrong with a prompt that goes on although a tool call of it has no answer."""
-        return ("lossy recorder", "a tool call without an answer") if self.waiting else None
 
 
 # Completions of which a later prompt says more.
@@ -232,57 +202,33 @@ _Content: TypeAlias = tuple[str, _ToolSet, str | None]
 def find_repeated_with_more(calls: Sequence[InferenceCall], numbers: PrefixNumbers) -> set[CompletionRef]:
     """The completions that a later prompt repeats with a text or tool calls more.
 
+        [user] -> "looking"      [user, "looking" and calls look, tool] -> …      the recorder lost the call
+
     A repeat counts only where the later prompt is the call's own prompt and then an assistant's message that nobody is
-    known to have sampled there.
+    known to have sampled there, and that is not just what another completion of the prompt says.
     """
     prefixes = [numbers.of(call.input_messages or ()) for call in calls]
-    sampled: dict[int, _SampledContents] = {}
+    sampled: dict[int, dict[_Content, list[CompletionRef]]] = {}  # the completions of each prompt by what they say
     sampled_paths: set[int] = set()
     for call, its_prefixes in zip(calls, prefixes, strict=True):
         if call.input_messages is not None:
-            sampled.setdefault(its_prefixes[-1], _SampledContents())
+            sampled.setdefault(its_prefixes[-1], {})
             sampled_paths.update(numbers.longer(its_prefixes[-1], choice.message) for choice in call.choices or ())
     doubtful: set[CompletionRef] = set()
     for index, (call, its_prefixes) in enumerate(zip(calls, prefixes, strict=True)):
         for message, (prompt, path) in zip(call.input_messages or (), pairwise(its_prefixes), strict=True):
             if message.role == "assistant" and prompt in sampled and path not in sampled_paths:
                 sampled_paths.add(path)
-                doubtful.update(sampled[prompt].take_those_with_less(message))
+                text, tools, contents = _text(message), _tools(message), sampled[prompt]
+                if all((said, its_tools) != (text, _tool_set(tools)) for said, its_tools, _ in contents):
+                    less = (content for content in contents if _has_more(text, tools, content))
+                    doubtful.update(completion for content in less for completion in contents[content])
         for position, choice in enumerate(call.choices or ()):
             if call.input_messages is not None and not _is_tokens_only(choice):
-                sampled[its_prefixes[-1]].add((index, position), choice.message)
+                text, tools = _text(choice.message), _tools(choice.message)
+                content = text, _tool_set(tools), choice.message.reasoning if tools and not text else None
+                sampled[its_prefixes[-1]].setdefault(content, []).append((index, position))
     return doubtful
-
-
-class _SampledContents:
-    """The completions of one prompt so far, by what they say, but for those that are known to be doubtful.
-
-    Each is kept under its text and one of its tool calls, the rarest so far: of n completions few are looked at.
-    """
-
-    def __init__(self) -> None:
-        self._contents: set[tuple[str, _ToolSet]] = set()
-        self._similar: dict[tuple[str, tuple[str, str] | None], dict[_Content, list[CompletionRef]]] = {}
-
-    def add(self, completion: CompletionRef, message: Message) -> None:
-        """Add a completion of a call that comes after those before it."""
-        text, tools = _text(message), _tools(message)
-        self._contents.add((text, _tool_set(tools)))
-        rarest = min(tools, key=lambda tool: len(self._similar.get((text, tool), ())), default=None)
-        content = text, _tool_set(tools), message.reasoning if tools and not text else None
-        self._similar.setdefault((text, rarest), {}).setdefault(content, []).append(completion)
-
-    def take_those_with_less(self, repeat: Message) -> list[CompletionRef]:
-        """Take out the completions of which a message says more; none if it is just what one of them says."""
-        text, tools = _text(repeat), _tools(repeat)
-        if (text, _tool_set(tools)) in self._contents:
-            return []
-        taken: list[CompletionRef] = []
-        for key in ((text, None), *((said, tool) for said in {text, ""} for tool in tools)):
-            similar = self._similar.get(key, {})
-            for content in [content for content in similar if _has_more(text, tools, content)]:
-                taken += similar.pop(content)
-        return taken
 
 
 def _has_more(repeated_text: str, repeated_tools: _Tools, recorded: _Content) -> bool:
