@@ -16,7 +16,6 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import islice
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -147,8 +146,15 @@ def assign_rollouts(
     of one rollout share (`--rollout-attribute`).
     """
     assigner = _Assigner(tree, roles, rollout_attributes, has_globs=bool(rollout_spans))
-    for root, rollout_id in find_roots(tree, roles, assigner.declared, rollout_spans, assigner.joined_traces):
-        assigner.open(rollout_id, root.trace_id, root)
+    roots = [*_declared_roots(tree, roles, assigner.declared)]
+    declaring = {trace_id for trace_id, _ in assigner.declared} | assigner.joined_traces
+    if rollout_spans:
+        keys = (key for key, span in tree.spans.items() if is_named_rollout(span, rollout_spans))
+        roots += [(key, "-".join(key)) for key in keys if key[0] not in declaring]
+    else:
+        roots += _roots_of_calls(tree, roles, declaring)
+    for key, rollout_id in roots:
+        assigner.open(rollout_id, key[0], tree.spans[key])
     assigner.open_joined()
     if assigner.provisional:
         assigner.resolve_provisional()
@@ -163,27 +169,6 @@ def assign_rollouts(
     )
 
 
-def find_roots(
-    tree: SpanTree,
-    roles: Mapping[SpanKey, Role],
-    declared: Mapping[SpanKey, str],
-    rollout_spans: Sequence[str],
-    joined_traces: Collection[str] = (),
-) -> list[tuple[Span, str]]:
-    """The roots of a tree with their rollout ids, but for those of joined traces.
-
-    `declared` has the ids that spans carry.
-    """
-    roots = list(_declared_roots(tree, roles, declared))
-    declaring = {trace_id for trace_id, _ in declared} | {*joined_traces}
-    if rollout_spans:
-        keys = (key for key, span in tree.spans.items() if is_named_rollout(span, rollout_spans))
-        roots += [(key, "-".join(key)) for key in keys if key[0] not in declaring]
-    else:
-        roots += _roots_of_calls(tree, roles, declaring)
-    return [(tree.spans[key], rollout_id) for key, rollout_id in roots]
-
-
 def _declared_roots(
     tree: SpanTree, roles: Mapping[SpanKey, Role], declared: Mapping[SpanKey, str]
 ) -> Iterator[tuple[SpanKey, str]]:
@@ -196,21 +181,18 @@ def _declared_roots(
             topmost.setdefault(rollout_id, []).append(key)
     for rollout_id, keys in topmost.items():
         marked = [key for key in keys if is_marked_root(tree.spans[key])]
-        unmarked = islice((key for key in keys if _may_be_root(key, tree, roles)), 1)
-        for key in marked or list(unmarked) or _lone_call(keys, tree, roles):
+        unmarked = [
+            key
+            for key in keys
+            if key not in tree.orphans
+            # A step, tool or call is only a part of a rollout.
+            and attributes.STEP_INDEX not in tree.spans[key].attributes
+            and roles[key] in ("other", "agent")
+        ]
+        # A call that is the only topmost span of the id is its own rollout, as a call without an id is.
+        is_lone_call = len(keys) == 1 and roles[keys[0]] == "inference" and keys[0] not in tree.orphans
+        for key in marked or unmarked[:1] or (keys if is_lone_call else ()):
             yield key, rollout_id
-
-
-def _may_be_root(key: SpanKey, tree: SpanTree, roles: Mapping[SpanKey, Role]) -> bool:
-    """Whether an unmarked topmost span of an id is the rollout's own: a step, tool or call is only a part of one."""
-    is_step = attributes.STEP_INDEX in tree.spans[key].attributes
-    return key not in tree.orphans and not is_step and roles[key] in {"other", "agent"}
-
-
-def _lone_call(keys: Sequence[SpanKey], tree: SpanTree, roles: Mapping[SpanKey, Role]) -> Sequence[SpanKey]:
-    """A call that is the only topmost span of the id is its own rollout, as a call without an id is."""
-    is_lone = len(keys) == 1 and roles[keys[0]] == "inference" and keys[0] not in tree.orphans
-    return keys if is_lone else ()
 
 
 def _roots_of_calls(
@@ -309,7 +291,11 @@ class _Assigner:
             span, above = self._tree.spans[key], self._tree.parents.get(key)
             rooted, provisional = self._by_root.get(key), self.provisional.get(key, "")
             rollout_id = self.declared.get(key) if rooted is None else rooted.rollout_id
-            rollout_id = rollout_id or (self._running_at(key) if above is None else enclosing_ids[above])
+            if rollout_id is None and above is None and key in self._tree.orphans and key[0] in self._by_trace:
+                running = self._by_trace[key[0]].running_at(self._tree.starts[key])
+                rollout_id = None if running is None else running.rollout_id
+            elif rollout_id is None and above is not None:
+                rollout_id = enclosing_ids[above]
             if provisional and provisional not in self._resolved and is_provisional(span):
                 self._resolved[provisional] = rollout_id or provisional
                 if rollout_id is None:
@@ -317,12 +303,6 @@ class _Assigner:
             enclosing_ids[key] = rollout_id or self._resolved.get(provisional)
         for rollout_id, root in new_roots:
             self.open(rollout_id, root.trace_id, root)
-
-    def _running_at(self, key: SpanKey) -> str | None:
-        """The id of the rollout of an orphan's trace that was running when it started, if just one was."""
-        candidates = self._by_trace.get(key[0]) if key in self._tree.orphans else None
-        running = None if candidates is None else candidates.running_at(self._tree.starts[key])
-        return None if running is None else running.rollout_id
 
     def assign_spans(self) -> None:
         """Put every span into its rollout, each after its parent."""
@@ -360,15 +340,12 @@ class _Assigner:
         return self._of_trace(key) if is_lone_call or key in self._tree.orphans else None
 
     def _by_declared_id(self, rollout_id: str, key: SpanKey, outer: RolloutSpans | None) -> RolloutSpans | None:
-        rollouts = self._by_id.get(rollout_id)
-        if rollouts is not None:
-            return self._rollout_with_id(key, rollouts)
-        rollout = self.open(rollout_id, key[0])
-        rollout.parent_rollout_id = None if outer is None else outer.rollout_id
-        return rollout
-
-    def _rollout_with_id(self, key: SpanKey, rollouts: RolloutIndex) -> RolloutSpans | None:
         """Choose a span's rollout among those with its id: by trace, attempt and time. None where several may be it."""
+        rollouts = self._by_id.get(rollout_id)
+        if rollouts is None:
+            rollout = self.open(rollout_id, key[0])
+            rollout.parent_rollout_id = None if outer is None else outer.rollout_id
+            return rollout
         if len(rollouts.all) == 1:
             return rollouts.all[0]
         rollouts = rollouts.of_trace(key[0]) or rollouts
