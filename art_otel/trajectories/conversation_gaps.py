@@ -208,26 +208,38 @@ def find_repeated_with_more(calls: Sequence[InferenceCall], numbers: PrefixNumbe
     known to have sampled there, and that is not just what another completion of the prompt says.
     """
     prefixes = [numbers.of(call.input_messages or ()) for call in calls]
-    sampled: dict[int, dict[_Content, list[CompletionRef]]] = {}  # the completions of each prompt by what they say
+    asked: set[int] = set()
     sampled_paths: set[int] = set()
     for call, its_prefixes in zip(calls, prefixes, strict=True):
         if call.input_messages is not None:
-            sampled.setdefault(its_prefixes[-1], {})
+            asked.add(its_prefixes[-1])
             sampled_paths.update(numbers.longer(its_prefixes[-1], choice.message) for choice in call.choices or ())
+    # What was sampled after each prompt so far, under its text and one of its tool calls: few are looked at for each
+    # repeat, and one that is known to be doubtful is looked at no more.
+    said: set[tuple[int, str, _ToolSet]] = set()
+    sampled: dict[tuple[int, str, tuple[str, str] | None], dict[_Content, list[CompletionRef]]] = {}
     doubtful: set[CompletionRef] = set()
     for index, (call, its_prefixes) in enumerate(zip(calls, prefixes, strict=True)):
         for message, (prompt, path) in zip(call.input_messages or (), pairwise(its_prefixes), strict=True):
-            if message.role == "assistant" and prompt in sampled and path not in sampled_paths:
-                sampled_paths.add(path)
-                text, tools, contents = _text(message), _tools(message), sampled[prompt]
-                if all((said, its_tools) != (text, _tool_set(tools)) for said, its_tools, _ in contents):
-                    less = (content for content in contents if _has_more(text, tools, content))
-                    doubtful.update(completion for content in less for completion in contents[content])
+            if message.role != "assistant" or prompt not in asked or path in sampled_paths:
+                continue
+            sampled_paths.add(path)
+            text, tools = _text(message), _tools(message)
+            if (prompt, text, _tool_set(tools)) in said:
+                continue
+            keys: list[tuple[str, tuple[str, str] | None]] = [(text, None)]
+            keys += [(either, tool) for either in {text, ""} for tool in tools]
+            for either, tool in keys:
+                similar = sampled.get((prompt, either, tool), {})
+                for content in [content for content in similar if _has_more(text, tools, content)]:
+                    doubtful.update(similar.pop(content))
         for position, choice in enumerate(call.choices or ()):
             if call.input_messages is not None and not _is_tokens_only(choice):
-                text, tools = _text(choice.message), _tools(choice.message)
+                prompt, text, tools = its_prefixes[-1], _text(choice.message), _tools(choice.message)
+                said.add((prompt, text, _tool_set(tools)))
                 content = text, _tool_set(tools), choice.message.reasoning if tools and not text else None
-                sampled[its_prefixes[-1]].setdefault(content, []).append((index, position))
+                similar = sampled.setdefault((prompt, text, next(iter(tools), None)), {})
+                similar.setdefault(content, []).append((index, position))
     return doubtful
 
 

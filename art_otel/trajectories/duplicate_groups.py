@@ -1,10 +1,14 @@
 """Duplicate groups: the recordings of a rollout, those of one call together, and what contradicts that they are one.
 
-Invariant: a recording is in exactly one group. Two groups are merged only if they share no instrumentor and nothing
-contradicts; `DuplicateGroups.join` enforces it. Only what both recorded completely contradicts. A text that is empty on
-one side, or begins as the other does and was cut or broken off, contradicts nothing; nor do lost reasoning, thinking,
-names and images, a refusal or structured output written as text, the spelling of JSON arguments, or the instructions
-that a framework left out.
+Two groups are merged only if they share no instrumentor and nothing contradicts (`contradicts`). Only what both
+recorded completely contradicts:
+
+    "the sky is"  (cut)      "the sky is blue"        may be one
+    ""                       "the sky is blue"        may be one
+    "the sky is"             "the sky is blue"        two calls
+
+Nor do lost reasoning, thinking, names and images, a refusal or structured output written as text, the spelling of JSON
+arguments, or instructions that a framework left out.
 """
 
 import json

@@ -1,13 +1,10 @@
 """Histories: paths of messages and of tokens from a root to a leaf, the shapes in which conversations are trained.
 
-Invariant of messages: over all histories of a trajectory every completion to train is trained exactly once, in the
-first history that holds it and whose messages are known. It is context in the others. A completion that must not be
-trained is context in all of them.
+Each view trains every completion whose verdict allows it exactly once: in the first history that holds it. In the
+others it is context, as one that must not be trained is in all of them.
 
-Invariant of tokens: token for token they are what the policy saw and sampled. Ids, loss mask and logprobs have one
-length; the ids under the mask are the completions that are trained here, in order; what is before a completion is what
-the server saw. Every completion to train that has ids is trained exactly once: in the first token history that holds
-it.
+    user ── [turn 0] ── user ── [turn 1]       history 1 trains turns 0 and 1
+                └────── tool ── [turn 2]       history 2 trains turn 2
 """
 
 from collections.abc import Callable, Sequence

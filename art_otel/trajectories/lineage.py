@@ -97,7 +97,7 @@ class _Trees:
         choices: list[Turn] = []
         for place, choice in enumerate(recorded.choices or ()):
             turn = len(self._turns)
-            verdicts = verdicts_on(recorded, choice)
+            tokens_untrained, text_untrained = verdicts_on(recorded, choice)
             choices.append(
                 Turn(
                     call=position,
@@ -114,8 +114,8 @@ class _Trees:
                         routed_experts=choice.routed_experts,
                         sampling_mask=choice.sampling_mask,
                     ),
-                    tokens_untrained=verdicts.tokens,
-                    text_untrained=verdicts.text,
+                    tokens_untrained=tokens_untrained,
+                    text_untrained=text_untrained,
                 )
             )
             self._turns.append(choices[-1])

@@ -14,25 +14,16 @@ A prompt continues the turn with the longest message path that its messages begi
 with the longest token path that its ids begin with (`Turn.token_parent`). The two differ where a server tokenized the
 conversation anew (call 3), and where a client sent a message back with another text, but with the same ids.
 
-Who decides:
-
-- `InferenceCall.gaps` says what of a call is not whole; `wholeness.REASONS` says what follows from each kind of gap.
-- `wholeness.verdicts_on` decides whether a completion may be trained, once for its token ids and once for its text.
-  `Turn.tokens_untrained` and `Turn.text_untrained` hold its answers. Views, batches and exporters of token ids obey the
-  first, those of messages the second. A completion of a failed call is kept and never trained.
-- `wholeness.find_incomplete` decides what is missing. `Trajectory.incomplete_reasons` holds its answer;
-  `wholeness.EXPLANATIONS` lists the reasons, and `wholeness.concern_of` says whether one is about token ids,
-  about text, or about both. A failed call is a fact about the agent and no gap.
-
-Text and token ids have a verdict each, because a loss is computed on ids alone:
+A completion has a verdict for its ids and one for its text, because a loss is computed on ids alone
+(`wholeness.verdicts_on` decides both, `Turn.tokens_untrained` and `Turn.text_untrained` hold them):
 
     the agent runs one of two tool calls          text: content doubtful     ids, as the server gave them: trained
     the server lists 30 ids and counts 32         text: trained              ids: doubtful
 
-A verdict is of one completion. Only `closed_streams="train"` of batches lifts one, `stream broke`. `incomplete_reasons`
-are of the whole trajectory: batches leave it out, unless `allow_incomplete` names its reasons. Neither follows from the
-other: a failed call is untrained in a complete trajectory, and what a trajectory without its root sampled may be
-trained where that is allowed.
+Only `closed_streams="train"` of batches lifts a verdict, `stream broke`. What is missing of a whole trajectory is
+counted in `incomplete_reasons` (`wholeness.find_incomplete`): batches leave it out, unless `allow_incomplete` names its
+reasons. Neither follows from the other: a failed call is untrained in a complete trajectory, and what a trajectory
+without its root sampled may be trained where that is allowed.
 
 Invariant: links lead to turns of calls that stand earlier in `Trajectory.calls`; the turns of one call are neighbors
 and share its prompt; what is unknown is None and never 0 or empty.

@@ -27,7 +27,7 @@ from art_otel.conventions import is_gemini, join_messages
 CompletionRef: TypeAlias = tuple[int, int]
 """The position of a call, and the position of a choice in it."""
 
-_MOST_COMPARED: Final = 64
+_MOST_COMPARED: Final = 16
 """Completions of one path before a call, and behind it, among which the one that its prompt continues is looked for."""
 
 

@@ -8,11 +8,10 @@ of a recorder or an API:
     input_tokens = 57, 149, 180 of one prompt           what came between was left out of it
     output_tokens = 9, recorded: nothing                a refusal was lost
 
-Invariant: only what cannot be is doubted. What templates add is allowed for, as is each message, tool and tool call, so
-a short text that lost little passes. Nothing is said where something else may explain the count: content beside text,
-tools of the server, definitions that the recorder does not write, reasoning of which nobody says how long it was, and
-gaps that are known already. Fewer tokens than a text must have show nothing: caches and servers count differently.
-Where the ids are known, they are the witness (`conventions.gaps.without_miscounted_ids`).
+Only what cannot be is doubted: templates, messages and tools get an allowance, so a short text that lost little passes.
+Nothing is said where something else may explain the count: content beside text, tools of the server, definitions or
+reasoning that nobody recorded, gaps that are known already. Where the ids are known, they are the witness
+(`conventions.gaps.without_miscounted_ids`).
 
 The story is `find_more_counted`. A prompt is held against its own bytes, and more sharply against the count of an
 earlier prompt: what both begin with was counted there, so only the bytes that are new may be new tokens.

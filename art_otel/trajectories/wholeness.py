@@ -45,112 +45,85 @@ Concern: TypeAlias = Literal["tokens", "text", "both"]
 class Consequence(NamedTuple):
     """What a kind of gap means.
 
-    `tokens` and `text` say why the ids and the text of a completion that it touches are not trained, None where they
-    are. `reason` is the trajectory's reason if any, and `concern` says what that is about.
+    `reason` is the trajectory's reason if any, and `concern` says what that is about. `tokens` and `text` say why the
+    ids and the text of a completion that it touches are not trained, None where they are.
     """
 
-    tokens: TokensUntrained | None
-    text: TextUntrained
     reason: str | None = None
     explanation: str = ""
     concern: Concern = "text"
+    tokens: TokensUntrained | None = None
+    text: TextUntrained = "content doubtful"
 
 
 REASONS: Final[Mapping[GapKind, Consequence]] = {
     "dropped": Consequence(
-        None,
-        "content doubtful",
         "attributes dropped",
         "LLM calls of which the SDK dropped attributes (raise OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT)",
     ),
     "cut": Consequence(
-        None,
-        "content doubtful",
         "content cut",
         "values that a limit on length cut (raise OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT, or the limit of the backend)",
     ),
     "masked": Consequence(
-        None,
-        "content doubtful",
         "content masked",
         "texts that a recorder or backend replaced by a mask (switch its masking off for these traces)",
     ),
     "off": Consequence(
-        None,
-        "content doubtful",
         "no content",
         "LLM calls of which nobody recorded prompt or completion (was content capture on?)",
     ),
     "not read": Consequence(
-        None,
-        "content doubtful",
         "content not read",
         "LLM calls whose content is in files that their spans only name (name the folder with --content)",
     ),
     "not logged": Consequence(
-        None,
-        "content doubtful",
         "request not logged whole",
         "LLM calls whose log does not tell all that was sent; calls[].gaps says what (docs/how-to/coding-agents.md)",
     ),
     "history on the server": Consequence(
-        None,
-        "content doubtful",
         "unknown history",
         "prompts that continue what only the server has, or that begin in the middle of a conversation (convert the"
         " earlier files too, or send whole prompts)",
     ),
     "template on the server": Consequence(
-        None,
-        "content doubtful",
         "unknown template",
         "prompts made from a template that only the server has (send the text itself)",
     ),
     "compacted": Consequence(
-        None,
-        "content doubtful",
         "compacted history",
         "prompts that the server compacted: the model saw a summary in place of earlier messages, or not all of them"
         " (compact in the app, or train the rollouts' ids)",
     ),
     "not understood": Consequence(
-        None,
-        "content doubtful",
         "content not understood",
         "content that is not what its convention says, or in a form that this version does not know (record the calls"
         " with another instrumentor, or report it)",
     ),
     "several prompts": Consequence(
-        None,
-        "content doubtful",
         "several prompts",
         "requests of Completions with several prompts (send one prompt a request)",
     ),
     "lossy recorder": Consequence(
-        None,
-        "content doubtful",
         "lossy recorder",
         "calls of which the recorder loses or rewrites content (record them with the instrumentor of the client;"
         " docs/spec/recorders.md)",
     ),
     "more counted than recorded": Consequence(
-        None,
-        "content doubtful",
         "more counted than recorded",
         "calls of which the server counted more tokens than the recorded text can have, so it saw or said more (record"
         " with the client's instrumentor, and from the first call on; calls[].gaps has both numbers)",
     ),
     "miscounted": Consequence(
-        "ids doubtful",
-        "content doubtful",  # where its field is the answer: only the ids said what that is
         "token ids missing",
         "answers of which the server listed fewer or more tokens than it counted; their text is trained, their ids are"
         " left out (docs/spec/recorders.md)",
-        "tokens",
+        concern="tokens",
+        tokens="ids doubtful",  # and the text where the gap is of the answer: only the ids said what that is
     ),
-    "aborted": Consequence("aborted", "aborted"),
-    "scrubbed": Consequence("scrubbed", "scrubbed"),
-    "contradicted": Consequence("contradicting recordings", "contradicting recordings"),
+    "aborted": Consequence(tokens="aborted", text="aborted"),
+    "scrubbed": Consequence(tokens="scrubbed", text="scrubbed"),
+    "contradicted": Consequence(tokens="contradicting recordings", text="contradicting recordings"),
 }
 """What follows from each kind of gap, in the order of the trajectory's reasons."""
 
@@ -163,19 +136,12 @@ _CONTENT: Final = ("prompt", "answer", "call")
 _ON_SERVER: Final = ("history on the server", "template on the server")
 
 
-class Verdicts(NamedTuple):
-    """Why the token ids of a completion must not be trained, and why its text must not; None where each may be."""
-
-    tokens: TokensUntrained | None
-    text: TextUntrained | None
-
-
-def verdicts_on(call: InferenceCall, choice: Choice) -> Verdicts:
-    """Decide whether a completion may be trained, by its ids and by its text. Nothing else decides that."""
+def verdicts_on(call: InferenceCall, choice: Choice) -> tuple[TokensUntrained | None, TextUntrained | None]:
+    """Why the ids of a completion must not be trained, and why its text; None where it may. Nothing else decides it."""
     if call.failed:
-        return Verdicts("failed", "failed")
+        return "failed", "failed"
     if choice.finish_reason in _ABORTED:
-        return Verdicts("aborted", "aborted")
+        return "aborted", "aborted"
     tokens: set[TokensUntrained] = set()
     text: set[TextUntrained] = set()
     for gap in call.gaps:
@@ -195,10 +161,7 @@ def verdicts_on(call: InferenceCall, choice: Choice) -> Verdicts:
         # lost the finish reason too.
         if "content doubtful" not in text or not any(_is_of(gap, choice) for gap in call.gaps):
             text.add("stream broke")
-    return Verdicts(
-        min(tokens, key=_TOKENS_ORDER.index, default=None),
-        min(text, key=_TEXT_ORDER.index, default=None),
-    )
+    return min(tokens, key=_TOKENS_ORDER.index, default=None), min(text, key=_TEXT_ORDER.index, default=None)
 
 
 def _touches_text(gap: Gap, choice: Choice, call: InferenceCall) -> bool:
