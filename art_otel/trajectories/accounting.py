@@ -22,7 +22,7 @@ from art_otel.spans import LogRecord, Quarantined, Span, SpanKey, SpanTree, exte
 from art_otel.spans.copies import deduplicate
 from art_otel.spans.span import Kind
 from art_otel.spans.tree import take_out_cycles
-from art_otel.trajectories.log_correlation import CorrelatedLogs
+from art_otel.trajectories.inference_calls import CorrelatedLogs
 from art_otel.trajectories.model import Call, Trajectory
 from art_otel.trajectories.rewards import Attribution
 from art_otel.trajectories.rollouts import RolloutAssignment

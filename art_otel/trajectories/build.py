@@ -22,9 +22,8 @@ from art_otel.trajectories.accounting import (
     count_group,
     count_idle_spans,
 )
-from art_otel.trajectories.inference_calls import record_calls
+from art_otel.trajectories.inference_calls import correlate_logs, record_calls
 from art_otel.trajectories.lineage import build_lineage, turns_by_completion, unsampled_answers
-from art_otel.trajectories.log_correlation import correlate_logs
 from art_otel.trajectories.model import AddedMessage, Call, PolicyVersions, Trajectory
 from art_otel.trajectories.rewards import AttributionContext, ExternalReward, deliver_rewards
 from art_otel.trajectories.rollout_span import (
@@ -91,10 +90,10 @@ def build_trajectories(
     tree = build_tree(group.spans)
     families = {key: families_of(span.attributes) for key, span in tree.spans.items()}
     roles = _find_roles(tree, families)
-    logs = correlate_logs(group.logs, tree, roles)
 
     # The rollout of each span; each LLM call once, whoever recorded it; what each reward judges.
     assignment = assign_rollouts(tree, roles, rollout_spans, rollout_attributes)
+    logs = correlate_logs(group.logs, tree, roles)
     recorded = record_calls(assignment.rollouts, tree, roles, logs.of_spans, families)
     attribution = deliver_rewards(
         AttributionContext(

@@ -10,6 +10,7 @@ Several instrumentors may record one request, and fetches of stored answers may 
 `duplicate_rules` says which recordings are of one call.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import Final
@@ -22,9 +23,12 @@ from art_otel.conventions import (
     NameFamilies,
     Role,
     agent_name,
+    begins_exchange,
+    exchange_of,
     failure_kind,
     failure_of,
     integer,
+    is_completion_event,
     is_reason_assumed,
     parse_call,
     retried_tool_call,
@@ -34,7 +38,7 @@ from art_otel.conventions import (
     with_agent_conversation,
     with_retried_tools,
 )
-from art_otel.spans import LogRecord, Span, SpanKey, SpanTree, Value
+from art_otel.spans import IntervalIndex, LogRecord, Span, SpanKey, SpanTree, Value
 from art_otel.trajectories.ancestry import Ancestry
 from art_otel.trajectories.duplicate_rules import find_calls
 from art_otel.trajectories.rollouts import RolloutSpans
@@ -233,3 +237,64 @@ def _split_instructions(call: InferenceCall) -> tuple[tuple[Message, ...], tuple
     prompt = call.input_messages or ()
     is_first = bool(prompt) and prompt[0].role == "system" and call.has_instructions is not False
     return (prompt[:1], prompt[1:]) if is_first else ((), prompt)
+
+
+# The log records of calls.
+
+
+class CorrelatedLogs(msgspec.Struct, frozen=True, kw_only=True):
+    """The log records of each span, and the `others`, whose span is not here. `duplicate` counts equal ones."""
+
+    of_spans: Mapping[SpanKey, list[LogRecord]] = {}
+    others: Sequence[LogRecord] = ()
+    duplicate: int = 0
+
+    @property
+    def joined(self) -> int:
+        """How many records reached a span."""
+        return sum(map(len, self.of_spans.values()))
+
+
+def correlate_logs(logs: Iterable[LogRecord], tree: SpanTree, roles: Mapping[SpanKey, Role]) -> CorrelatedLogs:
+    """Find the span of each log record: the one that it names, or the call below that which it is of.
+
+        agent                   <- completion (OpenLLMetry writes that of a stream when its own span is not current)
+        └─ chat   ──────────    is the call that was running then, so the completion is of it
+
+    So are the two bodies of an exchange; the later one may be written when its call has just ended.
+    """
+    unique: dict[bytes, LogRecord] = {}
+    duplicate = 0
+    for log in logs:
+        encoded = msgspec.msgpack.encode(log, order="deterministic")
+        duplicate += encoded in unique
+        unique[encoded] = log
+    if not unique:
+        return CorrelatedLogs()
+    of_spans: dict[SpanKey, list[LogRecord]] = defaultdict(list)
+    others: list[LogRecord] = []
+    calls_below: dict[SpanKey, IntervalIndex[SpanKey]] = {}
+    calls_asking: dict[str, set[SpanKey]] = {}
+    for _, log in sorted(unique.items(), key=lambda item: (item[1].time_ns, item[0])):
+        key = log.key
+        if key not in tree.spans:
+            others.append(log)
+            continue
+        exchange = exchange_of(log)
+        if roles[key] != "inference" and (exchange is not None or is_completion_event(log)):
+            if key not in calls_below:
+                calls = [tree.spans[child] for child in tree.children.get(key, ()) if roles[child] == "inference"]
+                calls_below[key] = IntervalIndex((call.start_ns, call.end_ns, call.key) for call in calls)
+            running = calls_below[key].only_at(log.time_ns) or key
+            if exchange is None:
+                key = running
+            elif begins_exchange(log):
+                key = running
+                ends = {call: tree.spans[call].end_ns for call in calls_asking.get(exchange, ())}
+                still_asking = {call for call, end_ns in ends.items() if end_ns is None or end_ns >= log.time_ns}
+                calls_asking[exchange] = {key} | still_asking
+            else:
+                asking = calls_asking.pop(exchange, {running})
+                key = next(iter(asking)) if len(asking) == 1 else key
+        of_spans[key].append(log)
+    return CorrelatedLogs(of_spans=dict(of_spans), others=others, duplicate=duplicate)

@@ -4,7 +4,6 @@
 comes of it. A call stands behind the call that its prompt continues, else in the order of its start.
 """
 
-import heapq
 import operator
 from collections.abc import Iterable, Sequence
 from itertools import accumulate, takewhile
@@ -23,8 +22,8 @@ from art_otel.calls import (
 from art_otel.trajectories.conversation_gaps import what_is_said, with_conversation_gaps
 from art_otel.trajectories.model import Call, Turn
 from art_otel.trajectories.prompt_parents import (
-    MessageParent,
     PrefixNumbers,
+    causal_order,
     find_message_parents,
     find_token_parents,
     is_chain,
@@ -55,11 +54,11 @@ def build_lineage(calls: Sequence[InferenceCall]) -> Lineage:
     A call moves behind the call whose completion its prompt holds, even if the clocks say otherwise.
     """
     numbers = PrefixNumbers()
-    calls = _with_media(with_answer_ids(with_joined_pieces(calls), numbers))
+    calls = with_answer_ids(with_joined_pieces(_with_media(calls)), numbers)
     needed = None if is_chain(calls) else numbers
     calls = with_conversation_gaps(calls, needed)
     message_parents = find_message_parents(calls, needed)
-    order = _causal_order(message_parents)
+    order = causal_order(message_parents)
     ordered = [calls[index] for index in order]
     first_turns = [0, *accumulate(len(call.choices or ()) for call in ordered)]
     position = {index: new_index for new_index, index in enumerate(order)}
@@ -277,26 +276,6 @@ def _with_media(calls: Sequence[InferenceCall]) -> list[InferenceCall]:
         earlier = prompt
         result.append(call if call.media == media else msgspec.structs.replace(call, media=media))
     return result
-
-
-def _causal_order(parents: Sequence[MessageParent | None]) -> list[int]:
-    """The positions of the calls by start, each behind its message parent. Parents form no cycle."""
-    if all(match is None or match.completion[0] < index for index, match in enumerate(parents)):
-        return list(range(len(parents)))
-    children: dict[int, list[int]] = {}
-    ready: list[int] = []
-    for index, match in enumerate(parents):
-        if match is None:
-            ready.append(index)
-        else:
-            children.setdefault(match.completion[0], []).append(index)
-    order: list[int] = []
-    while ready:
-        index = heapq.heappop(ready)
-        order.append(index)
-        for child in children.get(index, ()):
-            heapq.heappush(ready, child)
-    return order
 
 
 def _with_new_routing(calls: Sequence[InferenceCall], token_parents: Sequence[int | None]) -> list[InferenceCall]:

@@ -14,6 +14,7 @@ Before that, prompts and answers are made alike where a recorder or client wrote
 `with_joined_pieces`.
 """
 
+import heapq
 from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import groupby, pairwise
@@ -85,6 +86,26 @@ def _preferred(equal: Sequence[CompletionRef], calls: Sequence[InferenceCall], i
         )
 
     return max(equal[max(0, place - _MOST_COMPARED) : place + _MOST_COMPARED], key=fit)
+
+
+def causal_order(parents: Sequence[MessageParent | None]) -> list[int]:
+    """The positions of the calls by start, each behind its message parent. Parents form no cycle."""
+    if all(match is None or match.completion[0] < index for index, match in enumerate(parents)):
+        return list(range(len(parents)))
+    children: dict[int, list[int]] = {}
+    ready: list[int] = []
+    for index, match in enumerate(parents):
+        if match is None:
+            ready.append(index)
+        else:
+            children.setdefault(match.completion[0], []).append(index)
+    order: list[int] = []
+    while ready:
+        index = heapq.heappop(ready)
+        order.append(index)
+        for child in children.get(index, ()):
+            heapq.heappush(ready, child)
+    return order
 
 
 def is_chain(calls: Sequence[InferenceCall]) -> bool:
