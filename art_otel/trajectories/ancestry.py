@@ -46,9 +46,32 @@ class Ancestry:
 
     def __init__(self, tree: SpanTree, roles: Mapping[SpanKey, Role], rollouts: Collection[SpanKey]) -> None:
         self._tree = tree
-        self._roles = roles
-        self._rollouts = rollouts
-        self._contexts: Mapping[SpanKey, AncestorContext] = tree.inherit(self._extend)
+
+        def extend(key: SpanKey, above: AncestorContext | None) -> AncestorContext:
+            span, role = tree.spans[key], roles[key]
+            agent, step, call, call_depth, boundary_depth, content, conversation, untrained = above or _NO_CONTEXT
+            if role == "inference":
+                call, call_depth = key, call_depth + 1
+            elif key in rollouts:
+                call, call_depth = None, 0
+            if attributes.STEP_INDEX in span.attributes:
+                step = span
+            if role == "tool":  # whose calls are not the agent's
+                content = None
+            if role == "agent":
+                content, conversation = agent_content(span), agent_conversation(span)
+            return AncestorContext(
+                agent_name(span) or agent,
+                step,
+                call,
+                call_depth,
+                boundary_depth + (role in ("tool", "agent")),
+                content,
+                conversation,
+                untrained_mark(span) or untrained,
+            )
+
+        self._contexts: Mapping[SpanKey, AncestorContext] = tree.inherit(extend)
 
     def context_including(self, key: SpanKey) -> AncestorContext:
         """The context of a span's children: by the span and its ancestors."""
@@ -58,27 +81,3 @@ class Ancestry:
         """The context of a span: by its ancestors alone."""
         parent = self._tree.parents.get(key)
         return _NO_CONTEXT if parent is None else self._contexts[parent]
-
-    def _extend(self, key: SpanKey, above: AncestorContext | None) -> AncestorContext:
-        span, role = self._tree.spans[key], self._roles[key]
-        agent, step, call, call_depth, boundary_depth, content, conversation, untrained = above or _NO_CONTEXT
-        if role == "inference":
-            call, call_depth = key, call_depth + 1
-        elif key in self._rollouts:
-            call, call_depth = None, 0
-        if attributes.STEP_INDEX in span.attributes:
-            step = span
-        if role == "tool":  # whose calls are not the agent's
-            content = None
-        if role == "agent":
-            content, conversation = agent_content(span), agent_conversation(span)
-        return AncestorContext(
-            agent_name(span) or agent,
-            step,
-            call,
-            call_depth,
-            boundary_depth + (role in ("tool", "agent")),
-            content,
-            conversation,
-            untrained_mark(span) or untrained,
-        )

@@ -151,15 +151,15 @@ def trajectory_json(trajectory: Trajectory) -> dict[str, Any]:
     decided = {"complete": trajectory.complete, "end": trajectory.end}
     return {
         **plain,
-        "calls": list(map(_call, trajectory.calls)),
+        "calls": [
+            _plain(
+                _view(CallView, call, choices=call.choices and tuple([_view(ChoiceView, one) for one in call.choices]))
+            )
+            for call in trajectory.calls
+        ],
         "turns": [_plain(_view(TurnView, turn)) for turn in trajectory.turns],
         **decided,
     }
-
-
-def _call(call: Call) -> object:
-    choices = None if call.choices is None else tuple([_view(ChoiceView, turn) for turn in call.choices])
-    return _plain(_view(CallView, call, choices=choices))
 
 
 def _view(kind: type[_View], record: msgspec.Struct, **others: object) -> _View:
@@ -193,19 +193,15 @@ def trajectory_schema() -> dict[str, Any]:
     }
 
 
-def _told(record: msgspec.Struct) -> list[str]:
-    """The fields of a record, but for those that few have and that are unknown."""
-    fields_of = record.__struct_fields__
-    return [name for name in fields_of if name not in _FEW_HAVE or getattr(record, name) is not None]
-
-
 def _plain(value: object) -> object:
     if isinstance(value, TokenIds):
         return value.tolist()
     if isinstance(value, Logprobs):
         return _numbers(value)
     if isinstance(value, msgspec.Struct):
-        return {name: _plain(getattr(value, name)) for name in _told(value)}
+        values = ((name, getattr(value, name)) for name in value.__struct_fields__)
+        # What few records have is left out where it is unknown.
+        return {name: _plain(each) for name, each in values if each is not None or name not in _FEW_HAVE}
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in cast(Mapping[str, object], value).items()}
     if isinstance(value, tuple | list):
@@ -333,7 +329,11 @@ class RewardComponents:
                 rollout.append(reward)
         self._rollout = _components(rollout, "rollout/")
         self._by_call = {call: _components(rewards, "") for call, rewards in by_call.items()}
-        self._by_step = {step: _components(rewards, "step/") for step, rewards in by_step.items() if _is_one(rewards)}
+        self._by_step = {
+            step: _components(rewards, "step/")
+            for step, rewards in by_step.items()
+            if len({reward.target for reward in rewards} - {None}) < 2  # else of several: agents may number their own
+        }
 
     def of(self, call: Call) -> _Components:
         """Collect the reward components of a call, its step and the rollout."""
@@ -343,20 +343,12 @@ class RewardComponents:
         return components | self._rollout
 
 
-def _is_one(rewards: list[Reward]) -> bool:
-    """Whether rewards of a step's index are of one step: agents may each number their own."""
-    return len({reward.target for reward in rewards} - {None}) < 2
-
-
 def _components(rewards: list[Reward], prefix: str) -> _Components:
     by_key: dict[str, list[Reward]] = {}
     for reward in rewards:
-        by_key.setdefault(f"{prefix}{_part(reward)}{reward.name}", []).append(reward)
+        part = "" if reward.choice is None else f"choice {reward.choice}/"
+        if reward.token_start is not None:
+            part = f"choice {reward.choice or 0} tokens {reward.token_start}-{reward.token_end}/"
+        by_key.setdefault(f"{prefix}{part}{reward.name}", []).append(reward)
     values = ((key, aggregate(rewards_of_key)) for key, rewards_of_key in by_key.items())
     return {key: value for key, value in values if value is not None}
-
-
-def _part(reward: Reward) -> str:
-    if reward.token_start is not None:
-        return f"choice {reward.choice or 0} tokens {reward.token_start}-{reward.token_end}/"
-    return "" if reward.choice is None else f"choice {reward.choice}/"

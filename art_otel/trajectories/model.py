@@ -520,7 +520,14 @@ def end_of(calls: Sequence[CallRecord]) -> End | None:
     if not any(call.failed for call in calls):
         return None
     completed = sorted(call.end_ns for call in calls if not call.failed and call.end_ns is not None)
-    failed = [call for call in calls if call.failed and not _lost_race(call, completed)]
+    failed: list[CallRecord] = []
+    for call in calls:
+        if call.failed and call.error_type and is_cancellation(call.error_type) and call.end_ns is not None:
+            first = bisect_left(completed, call.start_ns)
+            if first < len(completed) and completed[first] <= call.end_ns:
+                continue  # cancelled after another one completed while it ran
+        if call.failed:
+            failed.append(call)
     if not failed:
         return None
     last = max(map(_end_ns, failed))
@@ -532,14 +539,6 @@ def end_of(calls: Sequence[CallRecord]) -> End | None:
 
 def _end_ns(call: CallRecord) -> int:
     return call.start_ns if call.end_ns is None else call.end_ns
-
-
-def _lost_race(call: CallRecord, completed: Sequence[int]) -> bool:
-    """Whether the app cancelled the call after another one completed while it ran; `completed` are ends, in order."""
-    if call.end_ns is None or call.error_type is None or not is_cancellation(call.error_type):
-        return False
-    first = bisect_left(completed, call.start_ns)
-    return first < len(completed) and completed[first] <= call.end_ns
 
 
 def version_of(trajectory: Trajectory, call: CallRecord) -> str | None:

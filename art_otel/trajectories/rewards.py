@@ -214,14 +214,14 @@ def distinct(rewards: Iterable[ExternalReward]) -> list[ExternalReward]:
         copies.setdefault((reward.key, linked_trace), []).append(reward)
     linking = {key for key, linked_trace in copies if linked_trace}  # a store may have lost the links of other copies
     kept = sorted((key, linked_trace) for key, linked_trace in copies if linked_trace or key not in linking)
-    return [max(copies[key], key=_richness) for key in kept]
 
+    def richness(reward: ExternalReward) -> tuple[int, bool, int, str, bytes]:
+        # A store that keeps less may have lost some links, and rounded times down.
+        encoded = msgspec.msgpack.encode(reward, order="deterministic")
+        recorded = reward.reward
+        return len(reward.address.links), reward.undeliverable is None, recorded.time_ns, recorded.order, encoded
 
-def _richness(reward: ExternalReward) -> tuple[int, bool, int, str, bytes]:
-    """The key of the richest copy: a store that keeps less may have lost some links, and rounded times down."""
-    encoded = msgspec.msgpack.encode(reward, order="deterministic")
-    recorded = reward.reward
-    return len(reward.address.links), reward.undeliverable is None, recorded.time_ns, recorded.order, encoded
+    return [max(copies[key], key=richness) for key in kept]
 
 
 # Where the rewards of a group go.

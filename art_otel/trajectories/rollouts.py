@@ -383,7 +383,7 @@ class _Assigner:
             return candidates.all[0]
         running = None if candidates is None else candidates.running_at(self._tree.starts[key])
         if running is not None or self._has_globs or trace_id not in self._traces_with_calls:
-            return running
+            return running  # of a trace without calls nothing begins
         rootless = None if candidates is None else candidates.rootless
         return rootless or self.open(trace_id, trace_id)
 

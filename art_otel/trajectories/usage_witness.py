@@ -162,7 +162,11 @@ class _Rollout:
         if size.text <= _LONGEST * tokens and (key := _alike(call)) is not None:
             earlier = self._earlier.get(key, ())
             found += self._beyond_earlier(call, tokens, size, earlier)
-            self._earlier[key] = _with_latest(earlier, _Earlier(call, size, tokens))
+            # What the next one is compared with: the prompt of the fewest tokens first, then the last ones.
+            latest = _Earlier(call, size, tokens)
+            fewest = min((*earlier[:1], latest), key=lambda one: one.tokens)
+            others = [one for one in (*earlier, latest) if one is not fewest]
+            self._earlier[key] = [fewest, *others[1 - _RECENT :]]
         return found[0] if found and not self._is_explained(call) else None
 
     def _beyond_its_bytes(self, call: InferenceCall, tokens: int, size: _Size) -> Iterator[str]:
@@ -199,7 +203,8 @@ class _Rollout:
             if _says_json(call) and not _says_json(one.call):
                 continue  # which may have had a schema that nobody recorded
             text, template = _Size().plus(messages[shared:])
-            gone = _fewest_tokens(before[shared:])
+            # No word is less than a token, but for tokens that reach over a space.
+            gone = sum(len(message.content.split()) // 2 for message in before[shared:] if message.content)
             limit = one.tokens - gone + (text + template) * _samples(call) + _SLACK + self._hidden_reasoning(call)
             if _instructions(one.call) and not _instructions(call):
                 limit += _TEMPLATE  # those that come by default
@@ -301,12 +306,6 @@ def _alike(call: InferenceCall) -> object | None:
     return call.request_model, call.response_model, call.conventions, call.stream, kept
 
 
-def _with_latest(earlier: Sequence[_Earlier], latest: _Earlier) -> list[_Earlier]:
-    """The prompts to compare the next one with: that of the fewest tokens first, then the last ones."""
-    fewest = min((*earlier[:1], latest), key=lambda one: one.tokens)
-    return [fewest, *[one for one in (*earlier, latest) if one is not fewest][1 - _RECENT :]]
-
-
 def _input_tokens(call: InferenceCall, usage: Usage) -> int | None:
     """The tokens of a prompt, without those of content that was uploaded before."""
     tokens, cached = usage.input_tokens, usage.cached_tokens or 0
@@ -363,11 +362,6 @@ def _calls_tools(call: InferenceCall) -> bool:
 
 def _shows_reasoning(choices: Iterable[Choice]) -> bool:
     return any(choice.message.reasoning for choice in choices)
-
-
-def _fewest_tokens(messages: Iterable[Message]) -> int:
-    """How many tokens messages have at least: no word is less than one, but for tokens that reach over a space."""
-    return sum(len(message.content.split()) // 2 for message in messages if message.content)
 
 
 def _bytes(text: str | None) -> int:
