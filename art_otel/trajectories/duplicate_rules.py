@@ -78,26 +78,24 @@ def find_calls(parsed: Mapping[SpanKey, InferenceCall], tree: SpanTree, ancestry
 def mark_contradicting(groups: DuplicateGroups) -> None:
     """Mark two nested recordings of one request that contradict each other, so that neither is trained.
 
-    Where only one of them knows token ids, these are the server's own, and texts say nothing against them.
-
-    They are of one request by the response's id, or by the prompt where no tool or agent runs between them.
+    They are of one request by the response's id, or by the prompt where no tool or agent runs between them. Where only
+    one of them knows token ids, these are the server's own, and texts say nothing against them.
     """
     for inner in groups.recordings:
         outer = groups.enclosing(inner)
         if outer is None:
             continue
         first, second = groups.of(outer), groups.of(inner)
-        is_joined = first is second or not first.recorders.isdisjoint(second.recorders)
+        if first is second or not first.recorders.isdisjoint(second.recorders):
+            continue
         one, other = outer.call, inner.call
-        # The prompts are the same, nothing shows two requests, and the outer one passed its own on.
-        is_one_request = (
+        is_one_request = has_same_id(one, other) or (
+            # The prompts are the same, nothing shows two requests, and the outer one passed its own on.
             bool(one.input_messages and other.input_messages)
             and outer.boundary_depth == inner.boundary_depth
             and not (ids_differ(one, other) or models_differ(one, other) or prompts_differ(one, other))
         )
-        if is_joined or not (has_same_id(one, other) or is_one_request):
-            continue
-        if contradicts(first.call, second.call):
+        if is_one_request and contradicts(first.call, second.call):
             field = "call" if _has_ids(first.call) and _has_ids(second.call) else "messages"
             for group in (first, second):
                 gap = Gap(kind="contradicted", field=field, evidence="another recording of the call")
