@@ -1,4 +1,4 @@
-"""Trajectories: the spans of a rollout become turns, rewards and a verdict on completeness.
+"""Trajectories: the spans of a rollout become turns, rewards and what is missing.
 
 Read `model` first: it says what a trajectory is. `build` then shows how a group of spans becomes trajectories.
 """
@@ -7,7 +7,7 @@ from art_otel.lazy_names import defer_imports
 
 if not defer_imports(__name__):
     from art_otel.trajectories.accounting import AssemblyStats as AssemblyStats
-    from art_otel.trajectories.accounting import IncrementalVerdict as IncrementalVerdict
+    from art_otel.trajectories.accounting import IncrementalOutcome as IncrementalOutcome
     from art_otel.trajectories.build import Assembly as Assembly
     from art_otel.trajectories.build import SpanGroup as SpanGroup
     from art_otel.trajectories.build import build_trajectories as build_trajectories

@@ -36,7 +36,7 @@ UNCAPTURED: Final = "call without content, alone in its trace"
 STARTED: Final = "start of a span that ended"
 
 
-IncrementalVerdict: TypeAlias = Literal["new", "known", "waiting"]
+IncrementalOutcome: TypeAlias = Literal["new", "known", "waiting"]
 """What becomes of a trajectory: it is given, it was given before as it is, or more of it is expected."""
 
 
@@ -94,7 +94,7 @@ class AssemblyStats:
 
 
 class AssembledGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """What assembly made of a group: a trajectory and a verdict for each rollout."""
+    """What assembly made of a group: a trajectory and a outcome for each rollout."""
 
     tree: SpanTree
     roles: Mapping[SpanKey, Role]
@@ -102,7 +102,7 @@ class AssembledGroup(msgspec.Struct, frozen=True, kw_only=True):
     assignment: RolloutAssignment
     attribution: Attribution
     trajectories: Sequence[Trajectory]
-    verdicts: Sequence[IncrementalVerdict]
+    outcomes: Sequence[IncrementalOutcome]
 
 
 def count_group(
@@ -115,13 +115,14 @@ def count_group(
     stats.logs_without_span += len(group.logs.others)
     _count_logs_without_a_value(stats, logs, tree, quarantine)
     stats.rewards_delivered += attribution.delivered
-    stats.rewards_undeliverable += attribution.undeliverable
+    if attribution.undeliverable:
+        stats.rewards_undeliverable += attribution.undeliverable
 
     lost_values = _lost_values(quarantine, "span")
     bad = {(entry.trace_id, entry.span_id): entry.reason for entry in (*attribution.bad, *tree.cyclic)}
     traces_with_calls = {trace_id for (trace_id, _), role in group.roles.items() if role == "inference"}
-    verdicts = zip(group.assignment.rollouts, group.verdicts, strict=True)
-    waiting = {id(rollout) for rollout, verdict in verdicts if verdict == "waiting"}
+    outcomes = zip(group.assignment.rollouts, group.outcomes, strict=True)
+    waiting = {id(rollout) for rollout, outcome in outcomes if outcome == "waiting"}
     for key, count in tree.deliveries.items():
         quarantined = min(count, len(lost_values.get(key, ())))
         if quarantined:
@@ -147,12 +148,13 @@ def count_group(
                 stats.outside_roots[span.name] += 1
     extend_sorted(stats.quarantine, (*tree.cyclic, *attribution.bad))
 
-    for trajectory, verdict in zip(group.trajectories, group.verdicts, strict=True):
-        if verdict != "new":
+    for trajectory, outcome in zip(group.trajectories, group.outcomes, strict=True):
+        if outcome != "new":
             continue
         stats.trajectories += 1
         stats.complete += trajectory.complete
-        stats.incomplete.update(trajectory.incomplete_reasons.keys())
+        for reason in trajectory.incomplete_reasons:
+            stats.incomplete[reason] += 1
         completed = [call for call in trajectory.calls if not call.failed]
         stats.calls_completed += len(completed)
         stats.calls_failed += len(trajectory.calls) - len(completed)

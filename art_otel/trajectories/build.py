@@ -18,7 +18,7 @@ from art_otel.spans import LogRecord, Quarantined, Span, SpanKey, SpanTree, Valu
 from art_otel.trajectories.accounting import (
     AssembledGroup,
     AssemblyStats,
-    IncrementalVerdict,
+    IncrementalOutcome,
     count_group,
     count_idle_spans,
 )
@@ -37,7 +37,7 @@ from art_otel.trajectories.rollouts import assign_rollouts
 from art_otel.trajectories.tool_executions import find_tool_executions
 from art_otel.trajectories.wholeness import find_incomplete, find_losses
 
-_NEW: Final[IncrementalVerdict] = "new"
+_NEW: Final[IncrementalOutcome] = "new"
 _PROMPT: Final = PROMPT.removeprefix(f"{EXTRA}.")
 _OUTCOMES: Final = ("not_needed", "spliced", "differing", "passed_through")
 """What becomes of a prompt that a gateway samples from ids, or cannot."""
@@ -68,7 +68,7 @@ def build_trajectories(
     group: SpanGroup,
     rollout_spans: Sequence[str] = (),
     stats: AssemblyStats | None = None,
-    verdicts_of: Callable[[Sequence[Trajectory]], Sequence[IncrementalVerdict]] | None = None,
+    outcomes_of: Callable[[Sequence[Trajectory]], Sequence[IncrementalOutcome]] | None = None,
     *,
     rollout_attributes: Sequence[str] = (),
 ) -> Assembly:
@@ -76,12 +76,13 @@ def build_trajectories(
 
     `rollout_attributes` are names of attributes: traces that share the value of one are a rollout.
 
-    Where every record went is added to `stats`; to new ones when there are none. `verdicts_of` says which trajectories
+    Where every record went is added to `stats`; to new ones when there are none. `outcomes_of` says which trajectories
     count as given, None that all do.
     """
     stats = AssemblyStats() if stats is None else stats
-    if not (group.logs or group.quarantine or group.external_rewards) and not any(
-        _matters(span, rollout_spans) for span in group.spans
+    if not (group.logs or group.quarantine or group.external_rewards) and not (
+        any(declared_id(span) is not None for span in group.spans)  # first what costs least
+        or any(_matters(span, rollout_spans) for span in group.spans)
     ):  # as in most traces of an application
         count_idle_spans(stats, group.spans)
         return Assembly(trajectories=(), stats=stats)
@@ -168,15 +169,15 @@ def build_trajectories(
         assignment=assignment,
         attribution=attribution,
         trajectories=trajectories,
-        verdicts=[_NEW for _ in trajectories] if verdicts_of is None else verdicts_of(trajectories),
+        outcomes=[_NEW for _ in trajectories] if outcomes_of is None else outcomes_of(trajectories),
     )
     count_group(stats, assembled, group.logs, group.quarantine)
     return Assembly(trajectories=tuple(trajectories), stats=stats)
 
 
 def _matters(span: Span, rollout_spans: Sequence[str]) -> bool:
-    """Whether the span is a call, belongs to a rollout by its id or name, or gives a reward."""
-    is_idle = declared_id(span) is None and role_of(span) in ("agent", "tool", "other") and not rewards_of(span)
+    """Whether the span is a call, is a rollout by its name, or gives a reward."""
+    is_idle = role_of(span) in ("agent", "tool", "other") and not rewards_of(span)
     return not is_idle or (bool(rollout_spans) and is_named_rollout(span, rollout_spans))
 
 
@@ -205,14 +206,17 @@ def _first_and_last_version(calls: Sequence[Call], of_rollout: str | None) -> Po
 
 
 def _tool_definitions(calls: Iterable[CallRecord]) -> tuple[Value, ...]:
-    """Every tool definition of any call, in the order of first use, as values of their own."""
+    """Every tool definition of any call, in the order of first use."""
     texts: dict[str, None] = {}
     last: Sequence[Value] | None = None
     for call in calls:
         if call.tools is not None and call.tools is not last:
             last = call.tools
             texts[last.json if isinstance(last, ToolSet) else msgspec.json.encode(last).decode()] = None
-    return tuple(ToolSet(_united(tuple(texts)))) if texts else ()
+    if not texts:
+        return ()
+    united = _united(tuple(texts))
+    return last if isinstance(last, ToolSet) and last.json == united else ToolSet(united)
 
 
 @lru_cache(maxsize=64)

@@ -135,6 +135,8 @@ def main_history(trajectory: Trajectory, left_out: AbstractSet[int] | None = Non
     Histories with known messages are preferred. None where nothing was sampled.
     """
     turns = trajectory.turns
+    if len(turns) == 1:
+        return _history(trajectory, 0, (0,))
     others = marked_turns(trajectory) if left_out is None else left_out
     counted = set(range(len(turns))) - others or set(range(len(turns)))
     parents = [turn.parent for turn in turns]

@@ -283,6 +283,8 @@ def _with_new_routing(calls: Sequence[InferenceCall], token_parents: Sequence[in
 
     The turn before has no experts of its own last token, which no server had sent through the model yet.
     """
+    if all(parent is None for parent in token_parents):
+        return [*calls]
     known: list[int] = []  # of each turn: the tokens of its path, where it has their experts
     result: list[InferenceCall] = []
     for call, token_parent in zip(calls, token_parents, strict=True):
@@ -315,6 +317,8 @@ def unsampled_answers(lineage: Lineage) -> list[Message]:
     do. The last message of a prompt is a prefill.
     """
     calls, turns = lineage.recorded, lineage.turns
+    if len(calls) < 2:
+        return []
     behind: list[tuple[int, int]] = []  # positions of a call, and of a message in its prompt
     for index, (recorded, call) in enumerate(zip(calls, lineage.calls, strict=True)):
         parent = last_turn(call.prompt_node)

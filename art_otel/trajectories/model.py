@@ -374,7 +374,7 @@ class Trajectory(Generic[Result_co]):
 
     @property
     def complete(self) -> bool:
-        """Whether no gap is known."""
+        """Whether nothing is known to be missing."""
         return not self.incomplete_reasons
 
     @property

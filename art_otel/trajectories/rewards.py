@@ -122,8 +122,9 @@ def addressed_rewards(record: Span | LogRecord) -> Sequence[AddressedReward | Ba
         if isinstance(reward, BadReward):
             addressed.append(reward)
             continue
-        address = RewardAddress(links=links)
-        if not links and not is_call:
+        address = RewardAddress(links=links) if links else OWN_SPAN
+        is_for_others = reward.response_id is not None or is_reward_span(record)  # it may be, and most are not
+        if not links and not is_call and is_for_others:
             is_here = reward.response_id is not None and has_response(record, reward.response_id)
             rollout = _named_rollout(record.attributes) if is_reward_span(record) else OWN_SPAN
             address = msgspec.structs.replace(rollout, response_id=None if is_here else reward.response_id)

@@ -174,10 +174,11 @@ def _declared_roots(
 ) -> Iterator[tuple[SpanKey, str]]:
     """For each declared id: its marked topmost spans (one per attempt), else one plausible root."""
     topmost: dict[str, list[SpanKey]] = {}
-    enclosing_ids = tree.inherit(lambda key, above: declared.get(key) or above) if declared else {}
+    # Above the only span that declares one, none is declared.
+    enclosing_ids = tree.inherit(lambda key, above: declared.get(key) or above) if len(declared) > 1 else {}
     for key, rollout_id in declared.items():
         parent = tree.parents.get(key)
-        if parent is None or enclosing_ids[parent] != rollout_id:
+        if parent is None or enclosing_ids.get(parent) != rollout_id:
             topmost.setdefault(rollout_id, []).append(key)
     for rollout_id, keys in topmost.items():
         marked = [key for key in keys if is_marked_root(tree.spans[key])]
@@ -366,6 +367,8 @@ class _Assigner:
 
     def count_candidates(self) -> Mapping[RolloutSpans, int]:
         """How many unassigned calls and tools may be of each rollout."""
+        if not self.unassigned:
+            return {}
         starts: dict[int, tuple[RolloutIndex, list[int]]] = {}
         for key, (rollouts, start_ns) in self.unassigned.items():
             if self._roles[key] in ("inference", "tool"):

@@ -34,12 +34,12 @@ class _SampledCall(NamedTuple):
 
 def find_tool_executions(spans: Sequence[Span], calls: Sequence[Call], tree: SpanTree) -> tuple[ToolExecution, ...]:
     """The executions that tool spans recorded, in the order of their start. Takes n log n, whatever ids repeat."""
-    if not spans:
+    ran = [(span, tool_facts(span)) for span in sorted(spans, key=tree.order)]
+    if not ran:
         return ()
-    requests = _Requests(calls, tree)
+    requests = _Requests(calls, tree, has_ids=all(facts.call_id is not None for _, facts in ran))
     executions: list[ToolExecution] = []
-    for span in sorted(spans, key=tree.order):
-        facts = tool_facts(span)
+    for span, facts in ran:
         turn = requests.take(facts, tree.starts[span.key])
         error_type, error = failure_of(span)
         executions.append(
@@ -73,10 +73,12 @@ class _Waiting:
 class _Requests:
     """The tool calls that were sampled before an execution, by their id, by id and name, and by name and arguments.
 
-    Executions are asked for in the order of their start.
+    Executions are asked for in the order of their start. Where all of them have an id, `has_ids`, none is looked for by
+    its arguments.
     """
 
-    def __init__(self, calls: Sequence[Call], tree: SpanTree) -> None:
+    def __init__(self, calls: Sequence[Call], tree: SpanTree, *, has_ids: bool) -> None:
+        self._has_ids = has_ids
         self._waiting: dict[tuple[str, str | None, str | None], _Waiting] = {}
         sampled: list[_SampledCall] = []
         turns = [(call, turn) for call in calls for turn in call.choices or ()]
@@ -90,7 +92,7 @@ class _Requests:
         """The turn that asked for an execution: by the latest call of its id and name, else by the only one like it."""
         while self._later and self._later[-1].start_ns <= start_ns:
             one = self._later.pop()
-            for key in _keys(one.call):
+            for key in self._keys(one.call):
                 self._waiting.setdefault(key, _Waiting()).add(one)
         request = None
         if facts.call_id is not None:
@@ -106,11 +108,15 @@ class _Requests:
                 (request,) = waiting.calls.values()
         if request is None:
             return None
-        for key in _keys(request.call):
+        for key in self._keys(request.call):
             self._waiting[key].calls.pop(request.key, None)
         return request.turn
 
-
-def _keys(call: ToolCall) -> list[tuple[str, str | None, str | None]]:
-    by_content = ("", call.name, canonical_arguments(call.arguments))
-    return [by_content] if call.id is None else [by_content, (call.id, call.name, None), (call.id, None, None)]
+    def _keys(self, call: ToolCall) -> list[tuple[str, str | None, str | None]]:
+        """What a sampled call is looked for by."""
+        keys: list[tuple[str, str | None, str | None]] = []
+        if not self._has_ids:
+            keys.append(("", call.name, canonical_arguments(call.arguments)))
+        if call.id is not None:
+            keys += ((call.id, call.name, None), (call.id, None, None))
+        return keys

@@ -29,7 +29,7 @@ Invariant: paths lead to the root, or to a completion whose prompt is unknown. N
 they have in common, and their size is linear in what was new.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 import msgspec
@@ -163,17 +163,20 @@ def last_turn(node: MessageNode | TokenNode | None) -> int | None:
     return None if node is None else node.turn
 
 
-def in_order(ends: Iterable[Node | None]) -> Iterator[Node]:
+def in_order(ends: Iterable[Node | None]) -> list[Node]:
     """Every node of the paths to these ends once, each behind those that it names; without the root."""
     seen: set[int] = set()
+    nodes: list[Node] = []
     for end in ends:
         new: list[Node] = []
         node = end
-        while node is not None and not node.is_root and id(node) not in seen:
+        while node is not None and id(node) not in seen and not node.is_root:
             seen.add(id(node))
             new.append(node)
             node = node.parent
-        yield from reversed(new)
+        new.reverse()
+        nodes += new
+    return nodes
 
 
 ROOT: Final = -1
@@ -182,7 +185,7 @@ ROOT: Final = -1
 
 def numbered(ends: Iterable[Node | None]) -> tuple[list[Node], dict[int, int]]:
     """The nodes of a tree as `in_order` has them, and the position of each by its `id`."""
-    nodes = [*in_order(ends)]
+    nodes = in_order(ends)
     return nodes, {id(node): position for position, node in enumerate(nodes)}
 
 

@@ -93,6 +93,8 @@ _SAMPLES_MORE: Final = ("best_of", "use_beam_search", "prediction", "modalities"
 
 def find_more_counted(calls: Sequence[InferenceCall]) -> Iterator[tuple[int, Gap]]:
     """The calls of a rollout, in the order of their start, of which more tokens were counted than recorded."""
+    if len(calls) == 1 and _is_within_its_texts(calls[0]):  # there is no other to compare it with
+        return
     rollout = _Rollout(calls)
     for index, call in enumerate(calls):
         if call.usage is not None and not call.failed:
@@ -102,6 +104,19 @@ def find_more_counted(calls: Sequence[InferenceCall]) -> Iterator[tuple[int, Gap
                 field = f"answer[{call.choices[0].index}]" if call.choices and len(call.choices) == 1 else "answer"
                 yield index, Gap(kind="more counted than recorded", field=field, evidence=evidence)
         rollout.add(call)
+
+
+def _is_within_its_texts(call: InferenceCall) -> bool:
+    """Whether no more tokens were counted than the texts of the prompt and of the first answer have characters.
+
+    A token is a byte at least, and a character, too.
+    """
+    usage = call.usage
+    if usage is None or call.failed:
+        return True
+    asked = sum([len(message.content or "") for message in call.input_messages or ()])
+    answered = len(call.choices[0].message.content or "") if call.choices else 0
+    return (_input_tokens(call, usage) or 0) <= asked and (usage.output_tokens or 0) <= answered
 
 
 class _Size(NamedTuple):

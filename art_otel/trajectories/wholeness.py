@@ -311,13 +311,15 @@ def find_incomplete(
     counts = {
         MISSING_ROOT: int(root is None),
         MISSING_PARENT: _count_lost_parents(rollout, call_of, tree, says_of_calls) if tree.orphans else 0,
-        NOT_ENDED: sum(span.end_ns is None for span in spans),
+        NOT_ENDED: [span.end_ns for span in spans].count(None),
         **count_gaps(calls),
         ATTRIBUTES_DROPPED: sum(span.dropped_attributes_count > 0 for span in losing),
         EVENTS_DROPPED: sum(span.dropped_events_count for span in losing),
         OVERWRITTEN_CALL: _count_overwritten_calls(spans, calls),
         MISSING_CALL: sum(bool(message.tool_calls) for message in unsampled),
-        UNREAD_REQUEST: sum(_is_unread(span, call_of, tree) for span in spans),
+        UNREAD_REQUEST: sum(
+            [_is_unread(span, call_of, tree) for span in spans if attributes.UNREAD_REQUEST in span.attributes]
+        ),
         UNSAMPLED_ANSWER: sum(not message.tool_calls for message in unsampled),
         SPANS_MISSING: 0 if root is None else _count_missing_spans(root, spans, span_count, begun_calls),
         SPANS_UNASSIGNED: unassigned,
@@ -386,10 +388,8 @@ def _count_overwritten_calls(spans: Iterable[Span], calls: Sequence[InferenceCal
 
 
 def _is_unread(span: Span, call_of: Mapping[SpanKey, str], tree: SpanTree) -> bool:
-    """Whether a span is a gateway's of a request that it could not read, and no call around it tells what was asked."""
-    key: SpanKey | None = span.key if attributes.UNREAD_REQUEST in span.attributes else None
-    if key is None:
-        return False
+    """Whether no call around a gateway's span of a request that it could not read tells what was asked."""
+    key: SpanKey | None = span.key
     while key is not None and key not in call_of:
         key = tree.parents.get(key)
     return key is None
