@@ -78,7 +78,7 @@ def _histories(states: Iterable[State], number: int) -> dict[str, _TraceHistory]
 
 
 class _Judged(NamedTuple):
-    """A outcome on the trajectories of a group that have one order, and what they say.
+    """What becomes of the trajectories of a group that have one order, and what they say.
 
     `changed` is when something last came of their `traces`.
     """
