@@ -94,7 +94,7 @@ class AssemblyStats:
 
 
 class AssembledGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """What assembly made of a group: a trajectory and a outcome for each rollout."""
+    """What assembly made of a group: a trajectory, and what becomes of it, for each rollout."""
 
     tree: SpanTree
     roles: Mapping[SpanKey, Role]
