@@ -40,7 +40,7 @@ from art_otel.engines.shuffle import (
 )
 from art_otel.sources import Limits, advice, option_of
 from art_otel.spans import LogRecord, Quarantined, Span, SpanKey
-from art_otel.spans.tree import is_same
+from art_otel.spans.copies import is_same
 from art_otel.store import Part, RowKey
 from art_otel.trajectories import (
     OVER_A_LIMIT,

@@ -21,9 +21,9 @@ from art_otel.live.arriving_rollouts import BelongsTo, belongs_to
 from art_otel.live.endings import SpanTally, is_quiet
 from art_otel.spans import Quarantined, Span, extend_sorted
 from art_otel.store import RowKey
-from art_otel.trajectories import AssemblyStats, IncrementalVerdict, SpanGroup, Trajectory, build_trajectories, distinct
-from art_otel.trajectories.reward_addresses import TOO_LATE
-from art_otel.trajectories.span_context import is_marked_root
+from art_otel.trajectories import AssemblyStats, IncrementalOutcome, SpanGroup, Trajectory, build_trajectories, distinct
+from art_otel.trajectories.rewards import TOO_LATE
+from art_otel.trajectories.rollout_span import is_marked_root
 
 Order: TypeAlias = tuple[str, int, str]
 """What `Trajectory.order` says."""
@@ -79,12 +79,12 @@ def _histories(states: Iterable[State], number: int) -> dict[str, _TraceHistory]
 
 
 class _Judged(NamedTuple):
-    """A verdict on the trajectories of a group that have one order, and what they say.
+    """What becomes of the trajectories of a group that have one order, and what they say.
 
     `changed` is when something last came of their `traces`.
     """
 
-    verdict: IncrementalVerdict
+    outcome: IncrementalOutcome
     digest: bytes
     traces: Collection[str]
     changed: int
@@ -127,16 +127,16 @@ class Decisions:
         earlier = {row.key[:3]: row for one in traces.values() if one.outcome for row in one.outcome.rows}
         judged: dict[Order, _Judged] = {}
 
-        def verdicts_of(trajectories: Sequence[Trajectory]) -> list[IncrementalVerdict]:
+        def outcomes_of(trajectories: Sequence[Trajectory]) -> list[IncrementalOutcome]:
             together: dict[Order, list[Trajectory]] = defaultdict(list)
             for trajectory in trajectories:
                 together[trajectory.order].append(trajectory)
             for order, several in together.items():
                 judged[order] = self._judge(several, earlier.get(order), tallies, traces)
-            return [judged[one.order].verdict for one in trajectories]
+            return [judged[one.order].outcome for one in trajectories]
 
         built = build_trajectories(
-            group.records, rollout_spans, stats, verdicts_of, rollout_attributes=self._rollout_attributes
+            group.records, rollout_spans, stats, outcomes_of, rollout_attributes=self._rollout_attributes
         ).trajectories
         revisions = self._decide(judged, earlier, traces)
         return [replace(one, revision=revisions[one.order]) for one in built if one.order in revisions]
@@ -177,19 +177,19 @@ class Decisions:
         first, digest = trajectories[0], self._digest(trajectories)
         own = {first.trace_id, *(call.trace_id for one in trajectories for call in one.calls)} & traces.keys()
         tally = tallies.get(("rollout", first.rollout_id)) or tallies.get(("trace", first.trace_id))
-        verdict: IncrementalVerdict = "waiting"
+        outcome: IncrementalOutcome = "waiting"
         if earlier is not None and earlier.digest == digest:
-            verdict = "known"
+            outcome = "known"
         elif (tally is not None and tally.has_ended) or all(traces[one].is_quiet(self._round) for one in own):
-            verdict = "new"
-        return _Judged(verdict, digest, own, max(traces[one].changed for one in own))
+            outcome = "new"
+        return _Judged(outcome, digest, own, max(traces[one].changed for one in own))
 
     def _decide(
         self, judged: Mapping[Order, _Judged], earlier: Mapping[Order, GivenRow], traces: Mapping[str, _TraceHistory]
     ) -> dict[Order, int]:
         """Note what becomes of the traces and their rows, and give the revisions of the new ones."""
         superseded = [
-            row.key for order, row in earlier.items() if order not in judged or judged[order].verdict == "new"
+            row.key for order, row in earlier.items() if order not in judged or judged[order].outcome == "new"
         ]
         self.superseded += superseded
         before: dict[tuple[str, int], int] = {}  # also of a row whose root came since, in another trace
@@ -197,10 +197,10 @@ class Decisions:
             before[key[:2]] = max(key.revision, before.get(key[:2], 0))
         revisions: dict[Order, int] = {}
         rows: dict[str, list[GivenRow]] = defaultdict(list)
-        waiting = [one for one in judged.values() if one.verdict == "waiting"]
+        waiting = [one for one in judged.values() if one.outcome == "waiting"]
         for order, one in judged.items():
             row = earlier.get(order)
-            if one.verdict == "new":
+            if one.outcome == "new":
                 revisions[order] = before.get(order[:2], -1) + 1
                 row = GivenRow(RowKey(*order, revisions[order], self._part), one.digest)
             if row is not None:

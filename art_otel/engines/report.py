@@ -22,7 +22,7 @@ from art_otel.store import (
 )
 from art_otel.trajectories import AssemblyStats
 from art_otel.trajectories.accounting import UNASSIGNED, UNCAPTURED
-from art_otel.trajectories.reward_addresses import ADVICE
+from art_otel.trajectories.rewards import ADVICE
 
 _NOTHING_NEW = "nothing is new: all that the sources hold was converted into this folder before."
 

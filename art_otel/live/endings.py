@@ -31,8 +31,8 @@ from typing import NamedTuple
 from art_otel.attributes import GATEWAY_SCOPE
 from art_otel.conventions import INSTANCE
 from art_otel.spans import Resource, Span
-from art_otel.spans.tree import edition_of
-from art_otel.trajectories.span_context import (
+from art_otel.spans.copies import edition_of
+from art_otel.trajectories.rollout_span import (
     calls_counted_on,
     is_marked_root,
     is_reward_span,

@@ -1,5 +1,6 @@
 """Span and SpanTree: frozen records of what a source delivered, with grouping, duplicates and orphans."""
 
+from art_otel.spans.intervals import IntervalIndex as IntervalIndex
 from art_otel.spans.scrub import scrub_records as scrub_records
 from art_otel.spans.span import MAX_LISTED as MAX_LISTED
 from art_otel.spans.span import Attributes as Attributes

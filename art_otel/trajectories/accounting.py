@@ -1,7 +1,6 @@
 """Accounting: where every record of the assembled groups went.
 
-Invariant: every record of a group is counted once, stats of groups add up, in whatever order, and
-these sums hold:
+Every record of a group is counted once, counts of groups add up, and these sums hold:
 
     spans               = used + ignored (by reason) + duplicate + quarantined (by reason) + waiting
     targets of rewards  = delivered + undeliverable (by reason)
@@ -20,12 +19,13 @@ import msgspec
 
 from art_otel.conventions import Role, names_model
 from art_otel.spans import LogRecord, Quarantined, Span, SpanKey, SpanTree, extend_sorted
+from art_otel.spans.copies import deduplicate
 from art_otel.spans.span import Kind
-from art_otel.spans.tree import deduplicate, take_out_cycles
+from art_otel.spans.tree import take_out_cycles
+from art_otel.trajectories.inference_calls import CorrelatedLogs
 from art_otel.trajectories.model import Call, Trajectory
 from art_otel.trajectories.rewards import Attribution
 from art_otel.trajectories.rollouts import RolloutAssignment
-from art_otel.trajectories.span_context import CorrelatedLogs
 
 EMBEDDINGS: Final = "embeddings"
 RETRIEVAL: Final = "response retrieval"
@@ -36,7 +36,7 @@ UNCAPTURED: Final = "call without content, alone in its trace"
 STARTED: Final = "start of a span that ended"
 
 
-IncrementalVerdict: TypeAlias = Literal["new", "known", "waiting"]
+IncrementalOutcome: TypeAlias = Literal["new", "known", "waiting"]
 """What becomes of a trajectory: it is given, it was given before as it is, or more of it is expected."""
 
 
@@ -94,7 +94,7 @@ class AssemblyStats:
 
 
 class AssembledGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """What assembly made of a group: a trajectory and a verdict for each rollout."""
+    """What assembly made of a group: a trajectory, and what becomes of it, for each rollout."""
 
     tree: SpanTree
     roles: Mapping[SpanKey, Role]
@@ -102,20 +102,65 @@ class AssembledGroup(msgspec.Struct, frozen=True, kw_only=True):
     assignment: RolloutAssignment
     attribution: Attribution
     trajectories: Sequence[Trajectory]
-    verdicts: Sequence[IncrementalVerdict]
+    outcomes: Sequence[IncrementalOutcome]
 
 
 def count_group(
     stats: AssemblyStats, group: AssembledGroup, logs: Iterable[LogRecord], quarantine: Sequence[Quarantined]
 ) -> None:
     """Count a group. `logs` are all deliveries of its log records, `quarantine` came from the sources."""
-    _count_logs(stats, group.logs)
-    _count_logs_without_a_value(stats, logs, group.tree, quarantine)
-    _count_spans(stats, group, quarantine)
-    stats.rewards_delivered += group.attribution.delivered
-    if group.attribution.undeliverable:
-        stats.rewards_undeliverable += group.attribution.undeliverable
-    _count_trajectories(stats, group)
+    tree, attribution = group.tree, group.attribution
+    stats.logs_joined += group.logs.joined
+    stats.logs_duplicate += group.logs.duplicate
+    stats.logs_without_span += len(group.logs.others)
+    _count_logs_without_a_value(stats, logs, tree, quarantine)
+    stats.rewards_delivered += attribution.delivered
+    if attribution.undeliverable:
+        stats.rewards_undeliverable += attribution.undeliverable
+
+    lost_values = _lost_values(quarantine, "span")
+    bad = {(entry.trace_id, entry.span_id): entry.reason for entry in (*attribution.bad, *tree.cyclic)}
+    traces_with_calls = {trace_id for (trace_id, _), role in group.roles.items() if role == "inference"}
+    outcomes = zip(group.assignment.rollouts, group.outcomes, strict=True)
+    waiting = {id(rollout) for rollout, outcome in outcomes if outcome == "waiting"}
+    for key, count in tree.deliveries.items():
+        quarantined = min(count, len(lost_values.get(key, ())))
+        if quarantined:
+            stats.quarantined[min(lost_values[key])] += quarantined
+        deliveries = count - quarantined
+        if deliveries > 1:
+            _count_repeated(stats, deliveries - 1, tree.start_only.get(key, 0))
+        if not deliveries:
+            continue
+        if key in bad:
+            stats.quarantined[bad[key]] += 1
+        elif id(group.assignment.of[key]) in waiting:
+            stats.waiting += 1
+        elif (reason := _ignored_because(key, group, traces_with_calls)) is None:
+            stats.used += 1
+        else:
+            span = tree.spans[key]
+            stats.ignored[reason] += 1
+            if reason == NO_CALL:
+                stats.spans_without_calls[span.scope.name] += 1
+                stats.spans_naming_models[span.scope.name] += names_model(span)
+            if reason == OUTSIDE and span.parent_span_id is None:
+                stats.outside_roots[span.name] += 1
+    extend_sorted(stats.quarantine, (*tree.cyclic, *attribution.bad))
+
+    for trajectory, outcome in zip(group.trajectories, group.outcomes, strict=True):
+        if outcome != "new":
+            continue
+        stats.trajectories += 1
+        stats.complete += trajectory.complete
+        for reason in trajectory.incomplete_reasons:
+            stats.incomplete[reason] += 1
+        completed = [call for call in trajectory.calls if not call.failed]
+        stats.calls_completed += len(completed)
+        stats.calls_failed += len(trajectory.calls) - len(completed)
+        for call in completed:
+            if is_without_content(call):
+                stats.calls_without_content[tree.spans[call.trace_id, call.span_id].scope.name] += 1
 
 
 def count_idle_spans(stats: AssemblyStats, spans: Sequence[Span]) -> None:
@@ -130,12 +175,6 @@ def count_idle_spans(stats: AssemblyStats, spans: Sequence[Span]) -> None:
     for entry in cyclic:
         stats.quarantined[entry.reason] += 1
     extend_sorted(stats.quarantine, cyclic)
-
-
-def _count_logs(stats: AssemblyStats, logs: CorrelatedLogs) -> None:
-    stats.logs_joined += logs.joined
-    stats.logs_duplicate += logs.duplicate
-    stats.logs_without_span += len(logs.others)
 
 
 def _count_logs_without_a_value(
@@ -161,39 +200,6 @@ def _count_logs_without_a_value(
             stats.logs_without_span -= quarantined - repeated
 
 
-def _count_spans(stats: AssemblyStats, group: AssembledGroup, quarantine: Iterable[Quarantined]) -> None:
-    tree, roles, attribution = group.tree, group.roles, group.attribution
-    lost_values = _lost_values(quarantine, "span")
-    bad = {(entry.trace_id, entry.span_id): entry.reason for entry in (*attribution.bad, *tree.cyclic)}
-    traces_with_calls = {trace_id for (trace_id, _), role in roles.items() if role == "inference"}
-    verdicts = zip(group.assignment.rollouts, group.verdicts, strict=True)
-    waiting = {id(rollout) for rollout, verdict in verdicts if verdict == "waiting"}
-    for key, count in tree.deliveries.items():
-        deliveries = count
-        if key in lost_values:
-            quarantined = min(count, len(lost_values[key]))
-            stats.quarantined[min(lost_values[key])] += quarantined
-            deliveries -= quarantined
-            if not deliveries:
-                continue
-        if deliveries > 1:
-            _count_repeated(stats, deliveries - 1, tree.start_only.get(key, 0))
-        if key in bad:
-            stats.quarantined[bad[key]] += 1
-            continue
-        rollout = group.assignment.of[key]
-        if id(rollout) in waiting:
-            stats.waiting += 1
-            continue
-        is_used = rollout is not None or key in attribution.senders
-        reason = _ignored_because(key, group, traces_with_calls, is_used=is_used)
-        if reason is None:
-            stats.used += 1
-        else:
-            _count_ignored(stats, tree.spans[key], reason)
-    extend_sorted(stats.quarantine, (*tree.cyclic, *attribution.bad))
-
-
 def _lost_values(quarantine: Iterable[Quarantined], kind: Kind) -> dict[tuple[str | None, str | None], list[str]]:
     """The reasons why values of kept records of a kind were quarantined, by the records' spans."""
     reasons: dict[tuple[str | None, str | None], list[str]] = {}
@@ -211,47 +217,20 @@ def _count_repeated(stats: AssemblyStats, repeated: int, start_only: int) -> Non
     stats.duplicate += repeated - starts
 
 
-def _ignored_because(
-    key: SpanKey, group: AssembledGroup, traces_with_calls: Collection[str], *, is_used: bool
-) -> str | None:
+def _ignored_because(key: SpanKey, group: AssembledGroup, traces_with_calls: Collection[str]) -> str | None:
+    """Why nothing came of a span; None for one that is used."""
     role = group.roles[key]
     if role == "embeddings":
         return EMBEDDINGS
     if role == "retrieval":
         return RETRIEVAL
-    if is_used:
+    if group.assignment.of[key] is not None or key in group.attribution.senders:
         return None
     if role == "uncaptured":
         return UNCAPTURED
     if key in group.assignment.unassigned:
         return UNASSIGNED
     return OUTSIDE if key[0] in traces_with_calls else NO_CALL
-
-
-def _count_ignored(stats: AssemblyStats, span: Span, reason: str) -> None:
-    stats.ignored[reason] += 1
-    if reason == NO_CALL:
-        stats.spans_without_calls[span.scope.name] += 1
-        if names_model(span):
-            stats.spans_naming_models[span.scope.name] += 1
-    if reason == OUTSIDE and span.parent_span_id is None:
-        stats.outside_roots[span.name] += 1
-
-
-def _count_trajectories(stats: AssemblyStats, group: AssembledGroup) -> None:
-    for trajectory, verdict in zip(group.trajectories, group.verdicts, strict=True):
-        if verdict != "new":
-            continue
-        stats.trajectories += 1
-        stats.complete += trajectory.complete
-        for reason in trajectory.incomplete_reasons:
-            stats.incomplete[reason] += 1
-        completed = [call for call in trajectory.calls if not call.failed]
-        stats.calls_completed += len(completed)
-        stats.calls_failed += len(trajectory.calls) - len(completed)
-        for call in completed:
-            if is_without_content(call):
-                stats.calls_without_content[group.tree.spans[call.trace_id, call.span_id].scope.name] += 1
 
 
 def is_without_content(call: Call) -> bool:

@@ -1,55 +1,43 @@
-"""Build: how a group of records becomes trajectories.
+"""Build: how a group of records becomes trajectories. `build_trajectories` tells it, step by step.
 
 A group is what belongs together: one trace, or the traces that share a rollout id, and the rewards that other traces
-give to them. The steps run in this order:
-
-    for the group
-      build_tree               spans             -> each span once, below its parent, with comparable start times
-      families_of              names             -> families of names, without the indices of lists (see `conventions`)
-      role_of                  span              -> LLM call, agent, tool, or something else
-      correlate_logs           log records       -> log records by span
-      assign_rollouts          tree              -> the rollout of each span
-      record_calls             inference spans   -> each LLM call once, whoever recorded it, with its whole prompt
-      attribute                rewards           -> what each reward judges
-      find_losses              quarantine        -> what the traces lost
-    for each rollout
-      read_rollout_attributes  its own span      -> name, group, status, metrics, metadata
-      build_lineage            its calls         -> what each prompt continues: the trees, and turns (see `model`)
-      find_incomplete          tree and lineage  -> what is missing, by reason
-      find_tool_executions     tool spans        -> the tools that ran, and the turns that asked for them
-    count_group                all of that       -> where every record went (`AssemblyStats`)
-
-Invariant: the outcome depends on the set of records only, not on their order, their files or repeated delivery.
+give to them. The outcome depends on the set of records only, not on their order, files or repeated delivery.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Final
 
 import msgspec
 
-from art_otel.attributes import EXTRA, PROMPT
+from art_otel.attributes import EXTRA, POLICY_VERSION, PROMPT
 from art_otel.calls import CallRecord, ToolSet
-from art_otel.conventions import NameFamilies, RecordedMessage, Role, families_of, may_be_run, rewards_of, role_of
+from art_otel.conventions import NameFamilies, Role, families_of, may_be_run, recorded_messages, rewards_of, role_of
 from art_otel.spans import LogRecord, Quarantined, Span, SpanKey, SpanTree, Value, build_tree
 from art_otel.trajectories.accounting import (
     AssembledGroup,
     AssemblyStats,
-    IncrementalVerdict,
+    IncrementalOutcome,
     count_group,
     count_idle_spans,
 )
-from art_otel.trajectories.completeness import Evidence, Losses, find_incomplete, find_losses
-from art_otel.trajectories.inference_calls import RecordedCalls, record_calls
-from art_otel.trajectories.lineage import Lineage, build_lineage, find_tool_executions, turns_by_completion
-from art_otel.trajectories.model import AddedMessage, Trajectory
-from art_otel.trajectories.policy_versions import first_and_last, with_versions
-from art_otel.trajectories.reward_addresses import ExternalReward
-from art_otel.trajectories.rewards import Attribution, AttributionContext, deliver_rewards
-from art_otel.trajectories.rollouts import RolloutSpans, assign_rollouts
-from art_otel.trajectories.span_context import correlate_logs, declared_id, is_named_rollout, read_rollout_attributes
+from art_otel.trajectories.inference_calls import correlate_logs, record_calls
+from art_otel.trajectories.lineage import build_lineage, turns_by_completion, unsampled_answers
+from art_otel.trajectories.model import AddedMessage, Call, PolicyVersions, Trajectory
+from art_otel.trajectories.rewards import AttributionContext, ExternalReward, deliver_rewards
+from art_otel.trajectories.rollout_span import (
+    declared_id,
+    is_named_rollout,
+    read_metadata,
+    rollout_fields,
+    text_setting,
+)
+from art_otel.trajectories.rollouts import assign_rollouts
+from art_otel.trajectories.tool_executions import find_tool_executions
+from art_otel.trajectories.wholeness import find_incomplete, find_losses
 
-_NEW: Final[IncrementalVerdict] = "new"
+_NEW: Final[IncrementalOutcome] = "new"
 _PROMPT: Final = PROMPT.removeprefix(f"{EXTRA}.")
 _OUTCOMES: Final = ("not_needed", "spliced", "differing", "passed_through")
 """What becomes of a prompt that a gateway samples from ids, or cannot."""
@@ -59,7 +47,7 @@ class SpanGroup(msgspec.Struct, frozen=True, kw_only=True):
     """Records that belong together, in any order and any number of times.
 
     `quarantine` is what the sources could not read of these traces. `external_rewards` are rewards from other traces,
-    and rewards of these traces that were returned as undeliverable (see `reward_addresses`). It is None where nobody
+    and rewards of these traces that were returned as undeliverable (see `rewards`). It is None where nobody
     delivers rewards between groups, as in a live app.
     """
 
@@ -80,7 +68,7 @@ def build_trajectories(
     group: SpanGroup,
     rollout_spans: Sequence[str] = (),
     stats: AssemblyStats | None = None,
-    verdicts_of: Callable[[Sequence[Trajectory]], Sequence[IncrementalVerdict]] | None = None,
+    outcomes_of: Callable[[Sequence[Trajectory]], Sequence[IncrementalOutcome]] | None = None,
     *,
     rollout_attributes: Sequence[str] = (),
 ) -> Assembly:
@@ -88,28 +76,25 @@ def build_trajectories(
 
     `rollout_attributes` are names of attributes: traces that share the value of one are a rollout.
 
-    Where every record went is added to `stats`; to new ones when there are none. `verdicts_of` says which trajectories
+    Where every record went is added to `stats`; to new ones when there are none. `outcomes_of` says which trajectories
     count as given, None that all do.
     """
     stats = AssemblyStats() if stats is None else stats
-    if _has_nothing_to_build(group, rollout_spans):
+    if not (group.logs or group.quarantine or group.external_rewards) and not (
+        any(declared_id(span) is not None for span in group.spans)  # first what costs least
+        or any(_matters(span, rollout_spans) for span in group.spans)
+    ):  # as in most traces of an application
         count_idle_spans(stats, group.spans)
         return Assembly(trajectories=(), stats=stats)
-    return Assembly(trajectories=_assemble(group, rollout_spans, stats, verdicts_of, rollout_attributes), stats=stats)
 
-
-def _assemble(
-    group: SpanGroup,
-    rollout_spans: Sequence[str],
-    stats: AssemblyStats,
-    verdicts_of: Callable[[Sequence[Trajectory]], Sequence[IncrementalVerdict]] | None,
-    rollout_attributes: Sequence[str] = (),
-) -> tuple[Trajectory, ...]:
+    # Each span once, below its parent, with comparable start times; and what each is: a call, an agent, a tool, ….
     tree = build_tree(group.spans)
     families = {key: families_of(span.attributes) for key, span in tree.spans.items()}
     roles = _find_roles(tree, families)
-    logs = correlate_logs(group.logs, tree, roles)
+
+    # The rollout of each span; each LLM call once, whoever recorded it; what each reward judges.
     assignment = assign_rollouts(tree, roles, rollout_spans, rollout_attributes)
+    logs = correlate_logs(group.logs, tree, roles)
     recorded = record_calls(assignment.rollouts, tree, roles, logs.of_spans, families)
     attribution = deliver_rewards(
         AttributionContext(
@@ -123,12 +108,60 @@ def _assemble(
         )
     )
     losses = find_losses((*group.quarantine, *tree.cyclic))
-    trajectories = tuple(
-        _build_trajectory(
-            rollout, recorded[rollout], attribution, losses, tree, roles, assignment.candidates.get(rollout, 0)
+
+    trajectories: list[Trajectory] = []
+    for rollout in assignment.rollouts:
+        root = rollout.root
+        of_rollout = None if root is None else text_setting(root, POLICY_VERSION)
+        calls = recorded[rollout].calls
+        if of_rollout is not None:  # of the calls that do not say their own
+            calls = [
+                call if call.policy_version is not None else msgspec.structs.replace(call, policy_version=of_rollout)
+                for call in calls
+            ]
+        # The calls in causal order, with what is not whole in them, and the two trees of their prompts and answers.
+        lineage = build_lineage(calls)
+        incomplete_reasons = find_incomplete(
+            rollout,
+            lineage.recorded,
+            recorded[rollout].call_of,
+            tree,
+            losses,
+            unsampled=unsampled_answers(lineage),
+            unassigned=assignment.candidates.get(rollout, 0),
+            # A span that lost a value is counted as that.
+            bad_rewards=sum(key not in losses.values for key in attribution.bad_in.get(rollout, ())),
         )
-        for rollout in assignment.rollouts
-    )
+        metadata = {} if root is None else read_metadata(root)
+        outcomes = Counter(
+            f"prompts_{outcome}" for call in lineage.calls if (outcome := call.extra.get(_PROMPT)) in _OUTCOMES
+        )
+        if outcomes:  # how many prompts of exact tokens a gateway spliced, and so on
+            metadata = dict(sorted({**outcomes, **metadata}.items()))
+        added = tuple(recorded_messages(root)) if root is not None and root.events else ()
+        turns = turns_by_completion(lineage.calls) if added else {}
+        tools = [span for span in rollout.spans if roles[span.key] == "tool"]
+        trajectories.append(
+            Trajectory(
+                rollout_id=rollout.rollout_id,
+                trace_id=(root or min(rollout.spans, key=tree.order)).trace_id,
+                **rollout_fields(root),
+                policy_version=_first_and_last_version(lineage.calls, of_rollout),
+                parent_rollout_id=rollout.parent_rollout_id,
+                incomplete_reasons=incomplete_reasons,
+                rewards=attribution.of(rollout),
+                metadata=metadata,
+                tools=_tool_definitions(lineage.calls),
+                calls=lineage.calls,
+                tool_calls=find_tool_executions(tools, lineage.calls, tree),
+                added_messages=tuple(
+                    AddedMessage(turn=turn, message=one.message)
+                    for one in added
+                    if (turn := turns.get((one.completion_id, one.choice))) is not None
+                ),
+            )
+        )
+
     assembled = AssembledGroup(
         tree=tree,
         roles=roles,
@@ -136,10 +169,16 @@ def _assemble(
         assignment=assignment,
         attribution=attribution,
         trajectories=trajectories,
-        verdicts=[_NEW for _ in trajectories] if verdicts_of is None else verdicts_of(trajectories),
+        outcomes=[_NEW for _ in trajectories] if outcomes_of is None else outcomes_of(trajectories),
     )
     count_group(stats, assembled, group.logs, group.quarantine)
-    return trajectories
+    return Assembly(trajectories=tuple(trajectories), stats=stats)
+
+
+def _matters(span: Span, rollout_spans: Sequence[str]) -> bool:
+    """Whether the span is a call, is a rollout by its name, or gives a reward."""
+    is_idle = role_of(span) in ("agent", "tool", "other") and not rewards_of(span)
+    return not is_idle or (bool(rollout_spans) and is_named_rollout(span, rollout_spans))
 
 
 def _find_roles(tree: SpanTree, families: Mapping[SpanKey, NameFamilies]) -> dict[SpanKey, Role]:
@@ -156,75 +195,14 @@ def _find_roles(tree: SpanTree, families: Mapping[SpanKey, NameFamilies]) -> dic
     return roles
 
 
-def _build_trajectory(
-    rollout: RolloutSpans,
-    recorded: RecordedCalls,
-    attribution: Attribution,
-    losses: Losses,
-    tree: SpanTree,
-    roles: Mapping[SpanKey, Role],
-    unassigned: int,
-) -> Trajectory:
-    rollout_attributes = read_rollout_attributes(rollout.root)
-    lineage = build_lineage(with_versions(recorded.calls, rollout_attributes.policy_version))
-    lost_spans, lost_values = losses.of(rollout.spans)
-    evidence = Evidence(
-        root=rollout.root,
-        spans=rollout.spans,
-        lineage=lineage,
-        call_of=recorded.call_of,
-        lost_spans=lost_spans,
-        lost_values=lost_values,
-        unassigned=unassigned,
-        # A span that lost a value is counted as that.
-        bad_rewards=sum(key not in losses.values for key in attribution.bad_in.get(rollout, ())),
-    )
-    first_span = rollout.root or min(rollout.spans, key=tree.order)
-    return Trajectory(
-        rollout_id=rollout.rollout_id,
-        trace_id=first_span.trace_id,
-        name=rollout_attributes.name,
-        group_id=rollout_attributes.group_id,
-        gathering=rollout_attributes.gathering,
-        attempt=rollout_attributes.attempt,
-        split=rollout_attributes.split,
-        training_step=rollout_attributes.training_step,
-        policy_version=first_and_last(lineage.calls, rollout_attributes.policy_version),
-        parent_rollout_id=rollout.parent_rollout_id,
-        status=rollout_attributes.status,
-        error=rollout_attributes.error,
-        started_at=rollout_attributes.started_at,
-        ended_at=rollout_attributes.ended_at,
-        incomplete_reasons=find_incomplete(evidence, tree),
-        rewards=attribution.of(rollout),
-        metrics=rollout_attributes.metrics,
-        metadata=_with_prompt_outcomes(rollout_attributes.metadata, lineage.calls),
-        logs=rollout_attributes.logs,
-        tools=_tool_definitions(lineage.calls),
-        calls=lineage.calls,
-        tool_calls=find_tool_executions((span for span in rollout.spans if roles[span.key] == "tool"), lineage, tree),
-        added_messages=tuple(_added_messages(rollout_attributes.added_messages, lineage)),
-    )
-
-
-def _added_messages(recorded: Iterable[RecordedMessage], lineage: Lineage) -> Iterator[AddedMessage]:
-    """The messages that the app put behind completions, where the completions are known."""
-    turns: Mapping[tuple[str | None, int], int] | None = None
-    for one in recorded:
-        turns = turns_by_completion(lineage.calls) if turns is None else turns
-        turn = turns.get((one.completion_id, one.choice))
-        if turn is not None:
-            yield AddedMessage(turn=turn, message=one.message)
-
-
-def _with_prompt_outcomes(metadata: Mapping[str, Value], calls: Iterable[CallRecord]) -> Mapping[str, Value]:
-    """The metadata with how many prompts of exact tokens were spliced, needed nothing, and so on, as calls say."""
-    outcomes = [outcome for call in calls if (outcome := call.extra.get(_PROMPT)) in _OUTCOMES]
-    if not outcomes:
-        return metadata
-    counts = {f"prompts_{outcome}": outcomes.count(outcome) for outcome in outcomes}
-    together = {**counts, **metadata}
-    return {name: together[name] for name in sorted(together)}
+def _first_and_last_version(calls: Sequence[Call], of_rollout: str | None) -> PolicyVersions | None:
+    """The versions of the first and last call that has one; what the rollout says where none has."""
+    versions: list[str | None] = []
+    for call in calls:
+        spans = [span.version for turn in call.choices or () for span in turn.weight_versions or ()]
+        versions += (call.policy_version, *spans, call.policy_version_end)
+    known = [version for version in versions if version is not None] or ([] if of_rollout is None else [of_rollout])
+    return PolicyVersions(first=known[0], last=known[-1]) if known else None
 
 
 def _tool_definitions(calls: Iterable[CallRecord]) -> tuple[Value, ...]:
@@ -248,20 +226,3 @@ def _united(texts: tuple[str, ...]) -> str:
     for definition in (definition for text in texts for definition in ToolSet(text)):
         once.setdefault(msgspec.json.encode(definition, order="deterministic"), definition)
     return msgspec.json.encode([*once.values()]).decode()
-
-
-def _has_nothing_to_build(group: SpanGroup, rollout_spans: Sequence[str]) -> bool:
-    """Whether the group has no call, rollout or reward, as most traces of an application have none."""
-    if group.logs or group.quarantine or group.external_rewards:
-        return False
-    if rollout_spans and any(is_named_rollout(span, rollout_spans) for span in group.spans):
-        return False
-    for span in group.spans:  # first what costs least
-        if declared_id(span) is not None:
-            return False
-    return all(map(_is_irrelevant, group.spans))
-
-
-def _is_irrelevant(span: Span) -> bool:
-    """Whether the span is no call and gives no reward."""
-    return role_of(span) in ("agent", "tool", "other") and not rewards_of(span)

@@ -1,9 +1,6 @@
-"""Display: a trajectory, a group or a history as a line, and as a notebook shows it.
+"""Display: a trajectory, a group or a history as a line, and as a notebook shows it: every text escaped and cut."""
 
-Invariant: every text is escaped and cut, so that a line and a page stay small and safe whatever was recorded.
-"""
-
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from html import escape
 from typing import Final, Protocol
 
@@ -30,7 +27,19 @@ class _Entry(Protocol):
 
 def describe_trajectory(trajectory: Trajectory) -> str:
     """The trajectory in a line: name, status, reward, size, what is missing, and its id."""
-    return " ".join(_parts(trajectory))
+    parts = [f"{trajectory.name!r:.80}", trajectory.status]
+    if trajectory.reward is not None:
+        parts.append(f"reward={trajectory.reward:g}")
+    parts.append(f"calls={len(trajectory.calls)}")
+    if trajectory.tool_calls:
+        parts.append(f"tool_calls={len(trajectory.tool_calls)}")
+    if trajectory.children:
+        parts.append(f"children={len(trajectory.children)}")
+    if trajectory.group_id is not None:
+        parts.append(f"group={trajectory.group_id!r:.40}")
+    if not trajectory.complete:
+        parts.append(f"incomplete ({', '.join(trajectory.incomplete_reasons)})")
+    return " ".join([*parts, f"id={trajectory.rollout_id:.40}"])
 
 
 def describe_group(group: TrajectoryGroup) -> str:
@@ -50,27 +59,15 @@ def group_html(group: TrajectoryGroup) -> str:
     return page_html(describe_group(group), group.trajectories)
 
 
-def _parts(trajectory: Trajectory) -> Iterator[str]:
-    yield f"{trajectory.name!r:.80}"
-    yield trajectory.status
-    if trajectory.reward is not None:
-        yield f"reward={trajectory.reward:g}"
-    yield f"calls={len(trajectory.calls)}"
-    if trajectory.tool_calls:
-        yield f"tool_calls={len(trajectory.tool_calls)}"
-    if trajectory.children:
-        yield f"children={len(trajectory.children)}"
-    if trajectory.group_id is not None:
-        yield f"group={trajectory.group_id!r:.40}"
-    if not trajectory.complete:
-        yield f"incomplete ({', '.join(trajectory.incomplete_reasons)})"
-    yield f"id={trajectory.rollout_id:.40}"
-
-
 def messages_html(entries: Iterable[_Entry]) -> str:
     """A table of the messages; the sampled ones are marked."""
     listed = list(entries)
-    rows = [_row(entry) for entry in listed[:_MAX_MESSAGES]]
+    rows: list[str] = []
+    for entry in listed[:_MAX_MESSAGES]:
+        calls = [f"{call.name}({call.arguments})" for call in entry.tool_calls]
+        text = cut("\n".join([*([entry.content] if entry.content else []), *calls]))
+        role = escape(entry.role) if entry.turn is None else f"<b>{escape(entry.role)}</b>"
+        rows.append(f'<tr><td>{role}</td><td style="text-align:left;white-space:pre-wrap">{text}</td></tr>')
     more = len(listed) - len(rows)
     rest = f"<p>… and {more} more messages</p>" if more else ""
     return f"<table>{''.join(rows)}</table>{rest}"
@@ -79,11 +76,3 @@ def messages_html(entries: Iterable[_Entry]) -> str:
 def cut(text: str) -> str:
     """The text, escaped, of a length that can be shown."""
     return escape(text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}…")
-
-
-def _row(entry: _Entry) -> str:
-    calls = [f"{call.name}({call.arguments})" for call in entry.tool_calls]
-    text = cut("\n".join([*([entry.content] if entry.content else []), *calls]))
-    role = escape(entry.role)
-    role = f"<b>{role}</b>" if entry.turn is not None else role
-    return f'<tr><td>{role}</td><td style="text-align:left;white-space:pre-wrap">{text}</td></tr>'

@@ -1,16 +1,20 @@
 """Duplicate groups: the recordings of a rollout, those of one call together, and what contradicts that they are one.
 
-Invariant: a recording is in exactly one group. Two groups are merged only if they share no instrumentor and nothing
-contradicts; `DuplicateGroups.join` enforces it. Only what both recorded completely contradicts. A text that is empty on
-one side, or begins as the other does and was cut or broken off, contradicts nothing; nor do lost reasoning, thinking,
-names and images, a refusal or structured output written as text, the spelling of JSON arguments, or the instructions
-that a framework left out.
+Two groups are merged only if they share no instrumentor and nothing contradicts (`contradicts`). Only what both
+recorded completely contradicts:
+
+    "the sky is"  (cut)      "the sky is blue"        may be one
+    ""                       "the sky is blue"        may be one
+    "the sky is"             "the sky is blue"        two calls
+
+Nor do lost reasoning, thinking, names and images, a refusal or structured output written as text, the spelling of JSON
+arguments, or instructions that a framework left out.
 """
 
 import json
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice, zip_longest
+from itertools import islice
 from typing import Final, TypeVar
 
 import msgspec
@@ -24,7 +28,7 @@ from art_otel.conventions import (
     without_thinking,
 )
 from art_otel.spans import Span, SpanKey, SpanTree
-from art_otel.trajectories.span_context import Ancestry
+from art_otel.trajectories.ancestry import Ancestry
 
 
 class CallRecording(msgspec.Struct, frozen=True, kw_only=True, eq=False):
@@ -188,8 +192,10 @@ class DuplicateGroups:
         """Merge two groups if that is allowed; returns whether it was."""
         if not outer.recorders.isdisjoint(inner.recorders) or contradicts(outer.call, inner.call):
             return False
-        if complement(outer.call, inner.call) and not _complement_by_id(outer, inner):
-            return False
+        if complement(outer.call, inner.call):  # a prompt alone and an answer alone: the response's id must say so
+            pairs = ((one.call, other.call) for one in outer.recordings for other in inner.recordings)
+            if not any(has_same_id(one, other) and complement(one, other) for one, other in pairs):
+                return False
         outer.add(inner.recordings, inner.wrappers)
         self._group_of.update((span.key, outer) for span in inner.spans)
         return True
@@ -200,12 +206,6 @@ class DuplicateGroups:
         attached = self.of(wrapper)
         group.add((), (wrapper, *attached.wrappers))
         self._group_of.update((span.key, group) for span in attached.spans)
-
-
-def _complement_by_id(outer: DuplicateGroup, inner: DuplicateGroup) -> bool:
-    """Whether one has the prompt, the other the answer, and both the same response id."""
-    pairs = ((one.call, other.call) for one in outer.recordings for other in inner.recordings)
-    return any(has_same_id(one, other) and complement(one, other) for one, other in pairs)
 
 
 _INSTRUCTIONS: Final = ("system", "developer")
@@ -391,20 +391,19 @@ def _with_joined_users(messages: Sequence[Message]) -> list[Message]:
 
 
 def _are_same_messages(messages: Sequence[Message], other: Sequence[Message]) -> bool:
-    return all(a is not None and b is not None and _is_same_message(a, b) for a, b in zip_longest(messages, other))
+    return len(messages) == len(other) and all(
+        a is b
+        or (
+            _is_same_text(_text(a), _text(b))
+            and (not a.tool_calls or not b.tool_calls or _are_same_tool_calls(a.tool_calls, b.tool_calls))
+        )
+        for a, b in zip(messages, other, strict=True)
+    )
 
 
 def _may_be_cuts_of_one(messages: Sequence[Message], other: Sequence[Message]) -> bool:
     pairs = zip(messages, other, strict=False)
     return all(_is_same_text(_text(a), _text(b), is_partial=True, is_other_partial=True) for a, b in pairs)
-
-
-def _is_same_message(message: Message, other: Message) -> bool:
-    if message is other:
-        return True
-    if not _is_same_text(_text(message), _text(other)):
-        return False
-    return not message.tool_calls or not other.tool_calls or _are_same_tool_calls(message.tool_calls, other.tool_calls)
 
 
 def _is_same_text(text: str, other: str, *, is_partial: bool = False, is_other_partial: bool = False) -> bool:
@@ -414,31 +413,24 @@ def _is_same_text(text: str, other: str, *, is_partial: bool = False, is_other_p
     return (is_partial and other.startswith(text)) or (is_other_partial and text.startswith(other))
 
 
-def _are_same_tool_calls(calls: Sequence[ToolCall], other: Sequence[ToolCall]) -> bool:
-    """Whether nothing that both know differs. Arguments are parsed last: one call may have thousands."""
-    return len(calls) == len(other) and all(map(_is_same_tool_call, calls, other))
-
-
-def _is_same_tool_call(call: ToolCall, other: ToolCall) -> bool:
-    if call.name != other.name or (call.id and other.id and call.id != other.id and not _names_item(call, other)):
+def _are_same_tool_calls(calls: Sequence[ToolCall], others: Sequence[ToolCall]) -> bool:
+    """Whether nothing that both know differs."""
+    if len(calls) != len(others):
         return False
-    return call.arguments == other.arguments or _have_same_meaning(call, other)
-
-
-def _names_item(call: ToolCall, other: ToolCall) -> bool:
-    """Whether an id is that of an item of the Responses API, which OpenLLMetry writes in place of the call's."""
-    return any(str(one.id).startswith(_ITEM_IDS) for one in (call, other))
-
-
-def _have_same_meaning(call: ToolCall, other: ToolCall) -> bool:
-    """Whether the arguments are one JSON value. A recorder that parses them loses those that are no JSON.
-
-    Without a text, they are an empty object.
-    """
-    try:
-        return bool(json.loads(call.arguments or "{}") == json.loads(other.arguments or "{}"))
-    except (ValueError, RecursionError):
-        return not call.exact or not other.exact
+    for call, other in zip(calls, others, strict=True):
+        # OpenLLMetry writes the id of an item of the Responses API in place of the call's.
+        is_of_item = any(str(one.id).startswith(_ITEM_IDS) for one in (call, other))
+        if call.name != other.name or (call.id and other.id and call.id != other.id and not is_of_item):
+            return False
+        if call.arguments == other.arguments:
+            continue
+        try:
+            if json.loads(call.arguments or "{}") != json.loads(other.arguments or "{}"):
+                return False
+        except (ValueError, RecursionError):  # a recorder that parses arguments loses those that are no JSON
+            if call.exact and other.exact:
+                return False
+    return True
 
 
 def _text(message: Message) -> str:

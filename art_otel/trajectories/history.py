@@ -1,13 +1,10 @@
 """Histories: paths of messages and of tokens from a root to a leaf, the shapes in which conversations are trained.
 
-Invariant of messages: over all histories of a trajectory every completion to train is trained exactly once, in the
-first history that holds it and whose messages are known. It is context in the others. A completion that must not be
-trained is context in all of them.
+Each view trains every completion whose verdict allows it exactly once: in the first history that holds it. In the
+others it is context, as one that must not be trained is in all of them.
 
-Invariant of tokens: token for token they are what the policy saw and sampled. Ids, loss mask and logprobs have one
-length; the ids under the mask are the completions that are trained here, in order; what is before a completion is what
-the server saw. Every completion to train that has ids is trained exactly once: in the first token history that holds
-it.
+    user ── [turn 0] ── user ── [turn 1]       history 1 trains turns 0 and 1
+                └────── tool ── [turn 2]       history 2 trains turn 2
 """
 
 from collections.abc import Callable, Sequence
@@ -96,10 +93,21 @@ class History(Sequence[HistoryMessage]):
 
 
 def histories(trajectory: Trajectory) -> tuple[History, ...]:
-    """Return the message histories: every message path from a root turn to a leaf, in the order of the leaves."""
+    """Return the message histories: every message path from a root turn to a leaf, in the order of the leaves.
+
+    Where nobody recorded the text of a leaf, the path to the last turn that is known is a history too:
+
+        user ── [turn 0] ── user ── [turn 1: only its token ids are known]
+
+        turns 0      messages known, turn 0 is trained
+        turns 0, 1   messages unknown
+    """
     parents = [turn.parent for turn in trajectory.turns]
-    first_leaves = _first_leaves(parents, _known_paths(trajectory, parents))
-    return tuple(_history(trajectory, leaf, first_leaves) for leaf in leaves(parents))
+    are_known = _known_paths(trajectory, parents)
+    first_ends = _first_ends(parents, are_known)
+    continued = {*parents}
+    ends = [turn for turn, end in enumerate(first_ends) if end == turn and (are_known[turn] or turn not in continued)]
+    return tuple(_history(trajectory, end, first_ends) for end in ends)
 
 
 def history_of(trajectory: Trajectory, completion_id: str, choice: int = 0) -> History | None:
@@ -119,12 +127,6 @@ def history_of(trajectory: Trajectory, completion_id: str, choice: int = 0) -> H
     return History(turns=sampled, messages=(*entries, *behind))
 
 
-def leaves(parents: Sequence[int | None]) -> list[int]:
-    """The turns that no other one continues. `parents` are those of all turns, None for a root."""
-    continued = {*parents}
-    return [position for position in range(len(parents)) if position not in continued]
-
-
 def main_history(trajectory: Trajectory, left_out: AbstractSet[int] | None = None) -> History | None:
     """The history with most turns of the policy; of equally long ones that of the latest call's first choice.
 
@@ -138,20 +140,21 @@ def main_history(trajectory: Trajectory, left_out: AbstractSet[int] | None = Non
     others = marked_turns(trajectory) if left_out is None else left_out
     counted = set(range(len(turns))) - others or set(range(len(turns)))
     parents = [turn.parent for turn in turns]
+    are_known = _known_paths(trajectory, parents)
     depths: list[int] = []
-    continued: set[int] = set()  # turns with a counted one somewhere behind them
+    continued: set[int] = set()  # turns with a counted one somewhere behind them, as known as they are
     for position, parent in enumerate(parents):
         depths.append((position in counted) + (0 if parent is None else depths[parent]))
     for position, parent in reversed([*enumerate(parents)]):
-        if parent is not None and (position in counted or position in continued):
+        goes_on = position in counted or position in continued
+        if parent is not None and goes_on and are_known[position] == are_known[parent]:
             continued.add(parent)
-    are_known = _known_paths(trajectory, parents)
     end = max(
         counted - continued,
         key=lambda end: (are_known[end], depths[end], turns[end].call, -turns[end].choice),
         default=None,
     )
-    return None if end is None else _history(trajectory, end, _first_leaves(parents, are_known))
+    return None if end is None else _history(trajectory, end, _first_ends(parents, are_known))
 
 
 def marked_turns(trajectory: Trajectory) -> frozenset[int]:
@@ -171,21 +174,16 @@ def _known_paths(trajectory: Trajectory, parents: Sequence[int | None]) -> list[
     return are_known
 
 
-def _first_leaves(parents: Sequence[int | None], are_known: Sequence[bool]) -> list[int]:
-    """The first leaf of the paths through each turn, of those that are known if any is.
-
-    The turn is trained in the history that leads to it.
-    """
-    ranks = [(not is_known, position) for position, is_known in enumerate(are_known)]
-    continued: set[int] = set()
-    for position, parent in reversed([*enumerate(parents)]):
-        if parent is not None:
-            ranks[parent] = min(ranks[position], ranks[parent]) if parent in continued else ranks[position]
-            continued.add(parent)
-    return [leaf for _, leaf in ranks]
+def _first_ends(parents: Sequence[int | None], are_known: Sequence[bool]) -> list[int]:
+    """Where the first history that holds each turn ends: it trains the turn. Each unknown turn is its own."""
+    ends = [*range(len(parents))]
+    for turn, parent in reversed([*enumerate(parents)]):
+        if parent is not None and are_known[turn]:
+            ends[parent] = ends[turn] if ends[parent] == parent else min(ends[turn], ends[parent])
+    return ends
 
 
-def _history(trajectory: Trajectory, end: int, first_leaves: Sequence[int]) -> History:
+def _history(trajectory: Trajectory, end: int, first_ends: Sequence[int]) -> History:
     """The path to a turn. It trains what the first history with that turn does."""
     turns = trajectory.turns
     node = turns[end].message_node
@@ -197,7 +195,7 @@ def _history(trajectory: Trajectory, end: int, first_leaves: Sequence[int]) -> H
         entries = _entries(
             trajectory,
             path,
-            lambda turn: turns[turn].text_untrained is None and first_leaves[turn] == first_leaves[end],
+            lambda turn: turns[turn].text_untrained is None and first_ends[turn] == first_ends[end],
         )
         behind = [HistoryMessage(message=one.message) for one in trajectory.added_messages if one.turn == end]
         messages = (*entries, *behind)
@@ -234,7 +232,8 @@ class CompletionSpan:
     """Where a completion is in its history: tokens `start` to `end` (exclusive), sampled by turn `turn`.
 
     `trained` says whether this history is where it is trained; a completion of zero tokens shows that here only.
-    `is_end_known` is False for one without ids of the server's of which nothing shows the stop token: it has none here.
+    `is_end_known` is False where a tokenizer made the ids and nothing tells with which stop token the model ended: the
+    history then has none.
     """
 
     turn: int

@@ -1,16 +1,10 @@
 """JSON views: a message, a trajectory, and what each of its calls saw, did and was worth, as JSON values.
 
-Invariant of `chat_message`: nothing a message says is lost on the way: arguments of tool calls are text, and content
-that is more than text is a list of parts. Sources: OpenAI's chat completions API; `reasoning_content` as vLLM and
-Hugging Face's templates name it.
-
-Invariant of `trajectory_json`, for people and programs that read text: nothing recorded is left out or rounded.
-A call has its whole prompt and its choices there, for which one would have to walk the trees. Packed ids and logprobs
-become lists, bytes become base64 text.
-
-Invariant of `rollout_traces`: the prompt is that of the moment of the call, rewards are raw numbers, and what is
-unknown is left out of the record (None) and never invented. The five fields are those of tinker-cookbook's rollout
-summaries.
+- `chat_message`: OpenAI's chat format, with `reasoning_content` as vLLM and Hugging Face's templates name it. Nothing a
+  message says is lost: content that is more than text is a list of parts.
+- `trajectory_json`: everything recorded, unrounded; each call has its whole prompt and its choices. Packed ids and
+  logprobs become lists, bytes become base64 text.
+- `rollout_traces`: the five fields of tinker-cookbook's rollout summaries; what is unknown is left out.
 """
 
 import json
@@ -23,8 +17,7 @@ from typing import Any, Final, TypeAlias, TypeVar, cast, get_type_hints
 import msgspec
 
 from art_otel.calls import TOKEN_FACTS, CallRecord, Logprobs, Message, RoutedExperts, TokenIds, WeightVersion
-from art_otel.trajectories.ends import End
-from art_otel.trajectories.model import Call, Reward, TextUntrained, TokensUntrained, Trajectory, Turn, aggregate
+from art_otel.trajectories.model import Call, End, Reward, TextUntrained, TokensUntrained, Trajectory, aggregate
 
 ChatMessage: TypeAlias = dict[str, Any]
 """`role`, `content` (None, text or a list of parts) and what else the message has: `tool_calls`, `tool_call_id`, …"""
@@ -56,23 +49,19 @@ def is_text(message: Message) -> bool:
 
 
 def _parts(message: Message) -> list[_JsonObject]:
-    decoded = None if message.parts is None else _decoded(message.parts)
+    try:
+        decoded = json.loads(message.parts or "[]")
+    except (ValueError, RecursionError):
+        return []
     parts = cast(list[object], decoded) if isinstance(decoded, list) else []
     return [cast(_JsonObject, part) for part in parts if isinstance(part, dict)]
-
-
-def _decoded(text: str) -> object:
-    """The JSON value, None for text that is none."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
 
 
 def _openai_part(part: _JsonObject) -> _JsonObject:
     """A part in OpenAI's words; one that OpenAI has no words for stays as it is."""
     kind = part.get("type")
-    if kind == "image" and (url := _url(part)) is not None:
+    url = f"data:{part.get('mime_type', '')};base64,{part['data']}" if "data" in part else part.get("url")
+    if kind == "image" and url is not None:
         detail = {"detail": part["detail"]} if "detail" in part else {}
         return {"type": "image_url", "image_url": {"url": url, **detail}}
     if kind == "audio" and "data" in part:
@@ -81,12 +70,6 @@ def _openai_part(part: _JsonObject) -> _JsonObject:
     if kind == "file" and ("data" in part or "id" in part or "file_id" in part):
         return {"type": "file", "file": {new: part[old] for old, new in _FILE_FIELDS.items() if old in part}}
     return part
-
-
-def _url(part: Mapping[str, Any]) -> str | None:
-    if "data" in part:
-        return f"data:{part.get('mime_type', '')};base64,{part['data']}"
-    return part.get("url")
 
 
 def message_json(message: Message) -> dict[str, Any]:
@@ -157,8 +140,8 @@ class CallView(CallRecord, frozen=True, kw_only=True, gc=False):
     rewritten_at: int | None
 
 
-_LEFT_OUT: Final = frozenset({"result", "exception", "children", "calls", "turns"})
-"""What only the live object has, and what is written below in another form."""
+_LEFT_OUT: Final = frozenset({"result", "exception", "children", "calls", "turns", "_derived_reward"})
+"""What only the live object has, and what is written in another form."""
 
 
 def trajectory_json(trajectory: Trajectory) -> dict[str, Any]:
@@ -168,15 +151,15 @@ def trajectory_json(trajectory: Trajectory) -> dict[str, Any]:
     decided = {"complete": trajectory.complete, "end": trajectory.end}
     return {
         **plain,
-        "calls": list(map(_call, trajectory.calls)),
+        "calls": [
+            _plain(
+                _view(CallView, call, choices=call.choices and tuple([_view(ChoiceView, one) for one in call.choices]))
+            )
+            for call in trajectory.calls
+        ],
         "turns": [_plain(_view(TurnView, turn)) for turn in trajectory.turns],
         **decided,
     }
-
-
-def _call(call: Call) -> object:
-    choices = None if call.choices is None else tuple([_view(ChoiceView, turn) for turn in call.choices])
-    return _plain(_view(CallView, call, choices=choices))
 
 
 def _view(kind: type[_View], record: msgspec.Struct, **others: object) -> _View:
@@ -210,19 +193,15 @@ def trajectory_schema() -> dict[str, Any]:
     }
 
 
-def _told(record: msgspec.Struct) -> list[str]:
-    """The fields of a record, but for those that few have and that are unknown."""
-    fields_of = record.__struct_fields__
-    return [name for name in fields_of if name not in _FEW_HAVE or getattr(record, name) is not None]
-
-
 def _plain(value: object) -> object:
     if isinstance(value, TokenIds):
         return value.tolist()
     if isinstance(value, Logprobs):
         return _numbers(value)
     if isinstance(value, msgspec.Struct):
-        return {name: _plain(getattr(value, name)) for name in _told(value)}
+        values = ((name, getattr(value, name)) for name in value.__struct_fields__)
+        # What few records have is left out where it is unknown.
+        return {name: _plain(each) for name, each in values if each is not None or name not in _FEW_HAVE}
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in cast(Mapping[str, object], value).items()}
     if isinstance(value, tuple | list):
@@ -267,67 +246,55 @@ def rollout_traces(trajectories: Trajectory | Iterable[Trajectory]) -> tuple[Rol
 
 
 def _trace(rollout_id: str, call: Call, reward_data: Mapping[str, float]) -> RolloutTrace:
-    return RolloutTrace(
-        rollout_id=rollout_id,
-        span_id=call.span_id,
-        prompt=_asked(call),
-        policy_response=_policy_response(call),
-        reward_data=reward_data or None,
-        env_state=call.env_state or None,
-        extra=call.extra or None,
-    )
-
-
-def _asked(call: Call) -> JsonMapping | None:
     messages, ids = call.input_messages, call.prompt_token_ids
-    if messages is None and ids is None:
-        return None
-    return without_none(
+    prompt = without_none(
         messages=None if messages is None else [_message(message) for message in messages],
         tools=None if call.tools is None else list(call.tools),
         parameters=call.parameters or None,
         model=call.request_model,
         token_ids=None if ids is None else ids.tolist(),
     )
-
-
-def _policy_response(call: Call) -> JsonMapping | None:
-    if call.choices is None and not call.failed:
-        return None
-    return without_none(
+    choices = [
+        without_none(
+            index=choice.index,
+            message=None if choice.message is None else _message(choice.message),
+            finish_reason=choice.finish_reason,
+            token_ids=None if choice.token_ids is None else choice.token_ids.tolist(),
+            logprobs=None if choice.logprobs is None else _numbers(choice.logprobs),
+            weight_versions=None if choice.weight_versions is None else msgspec.to_builtins(choice.weight_versions),
+        )
+        for choice in call.choices or ()
+    ]
+    response = without_none(
         id=call.response_id,
         model=call.response_model,
         policy_version=call.policy_version,
         policy_version_end=call.policy_version_end,
-        choices=None if call.choices is None else [_choice(choice) for choice in call.choices],
+        choices=None if call.choices is None else choices,
         error_type=call.error_type,
         error=call.error,
         failure=call.failure,
     )
-
-
-def _choice(choice: Turn) -> JsonMapping:
-    return without_none(
-        index=choice.index,
-        message=None if choice.message is None else _message(choice.message),
-        finish_reason=choice.finish_reason,
-        token_ids=None if choice.token_ids is None else choice.token_ids.tolist(),
-        logprobs=None if choice.logprobs is None else _numbers(choice.logprobs),
-        weight_versions=None if choice.weight_versions is None else msgspec.to_builtins(choice.weight_versions),
+    return RolloutTrace(
+        rollout_id=rollout_id,
+        span_id=call.span_id,
+        prompt=None if messages is None and ids is None else prompt,
+        policy_response=None if call.choices is None and not call.failed else response,
+        reward_data=reward_data or None,
+        env_state=call.env_state or None,
+        extra=call.extra or None,
     )
 
 
 def _message(message: Message) -> JsonMapping:
     """The message; where its content is more than text, with the parts as they were recorded."""
     plain = message_json(message)
-    return plain if message.parts is None else {**plain, "parts": _recorded_parts(message.parts)}
-
-
-def _recorded_parts(text: str) -> object:
+    if message.parts is None:
+        return plain
     try:
-        return json.loads(text)
+        return {**plain, "parts": json.loads(message.parts)}
     except (ValueError, RecursionError):
-        return text
+        return {**plain, "parts": message.parts}
 
 
 _Components: TypeAlias = dict[str, float]
@@ -362,7 +329,11 @@ class RewardComponents:
                 rollout.append(reward)
         self._rollout = _components(rollout, "rollout/")
         self._by_call = {call: _components(rewards, "") for call, rewards in by_call.items()}
-        self._by_step = {step: _components(rewards, "step/") for step, rewards in by_step.items() if _is_one(rewards)}
+        self._by_step = {
+            step: _components(rewards, "step/")
+            for step, rewards in by_step.items()
+            if len({reward.target for reward in rewards} - {None}) < 2  # else of several: agents may number their own
+        }
 
     def of(self, call: Call) -> _Components:
         """Collect the reward components of a call, its step and the rollout."""
@@ -372,20 +343,12 @@ class RewardComponents:
         return components | self._rollout
 
 
-def _is_one(rewards: list[Reward]) -> bool:
-    """Whether rewards of a step's index are of one step: agents may each number their own."""
-    return len({reward.target for reward in rewards} - {None}) < 2
-
-
 def _components(rewards: list[Reward], prefix: str) -> _Components:
     by_key: dict[str, list[Reward]] = {}
     for reward in rewards:
-        by_key.setdefault(f"{prefix}{_part(reward)}{reward.name}", []).append(reward)
+        part = "" if reward.choice is None else f"choice {reward.choice}/"
+        if reward.token_start is not None:
+            part = f"choice {reward.choice or 0} tokens {reward.token_start}-{reward.token_end}/"
+        by_key.setdefault(f"{prefix}{part}{reward.name}", []).append(reward)
     values = ((key, aggregate(rewards_of_key)) for key, rewards_of_key in by_key.items())
     return {key: value for key, value in values if value is not None}
-
-
-def _part(reward: Reward) -> str:
-    if reward.token_start is not None:
-        return f"choice {reward.choice or 0} tokens {reward.token_start}-{reward.token_end}/"
-    return "" if reward.choice is None else f"choice {reward.choice}/"

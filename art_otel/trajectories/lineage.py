@@ -1,21 +1,12 @@
 """Lineage: the calls of a rollout in causal order, and the two trees of what they were asked and sampled.
 
-`prompt_parents` says which completion a prompt continues, by its messages and by its token ids.
-
-Invariant: a call comes after the call that its prompt continues, else in the order of its start. The trees hold of a
-prompt only what is not in the path that it continues, so that they are as large as what is new in all prompts, also
-where every prompt was tokenized anew; the paths to the ends of a call's prompt are that prompt. Each sampled completion
-is one turn, and `wholeness.verdicts_on` alone decides whether it may be trained.
-
-Every tool span of a rollout is one execution. It belongs to a turn only where its tool call's id says so: of repeated
-ids the latest call of its name before it that no other execution has. Without an id it belongs to a turn only where
-just one tool call before it has its name and arguments and no other execution.
+`prompt_parents` says which completion a prompt continues, by its messages and by its token ids; `trees` draws what
+comes of it. A call stands behind the call that its prompt continues, else in the order of its start.
 """
 
-import heapq
-import json
+import operator
 from collections.abc import Iterable, Sequence
-from itertools import takewhile
+from itertools import accumulate, takewhile
 from typing import NamedTuple
 
 import msgspec
@@ -26,16 +17,13 @@ from art_otel.calls import (
     InferenceCall,
     Message,
     TokenIds,
-    ToolCall,
-    canonical_arguments,
     media_in,
 )
-from art_otel.conventions import ToolFacts, failure_of, tool_facts
-from art_otel.spans import Span, SpanTree
-from art_otel.trajectories.model import Call, ToolExecution, Turn
+from art_otel.trajectories.conversation_gaps import what_is_said, with_conversation_gaps
+from art_otel.trajectories.model import Call, Turn
 from art_otel.trajectories.prompt_parents import (
-    MessageParent,
     PrefixNumbers,
+    causal_order,
     find_message_parents,
     find_token_parents,
     is_chain,
@@ -44,7 +32,7 @@ from art_otel.trajectories.prompt_parents import (
     with_joined_pieces,
 )
 from art_otel.trajectories.trees import MESSAGE_ROOT, TOKEN_ROOT, MessageNode, TokenNode, last_turn, path_to
-from art_otel.trajectories.wholeness import verdicts_on, with_conversation_gaps
+from art_otel.trajectories.wholeness import verdicts_on
 
 
 class Lineage(NamedTuple):
@@ -66,13 +54,13 @@ def build_lineage(calls: Sequence[InferenceCall]) -> Lineage:
     A call moves behind the call whose completion its prompt holds, even if the clocks say otherwise.
     """
     numbers = PrefixNumbers()
-    calls = _with_media(with_answer_ids(with_joined_pieces(calls), numbers))
+    calls = with_answer_ids(with_joined_pieces(_with_media(calls)), numbers)
     needed = None if is_chain(calls) else numbers
     calls = with_conversation_gaps(calls, needed)
     message_parents = find_message_parents(calls, needed)
-    order = _causal_order(message_parents)
+    order = causal_order(message_parents)
     ordered = [calls[index] for index in order]
-    first_turns = _first_turns(ordered)
+    first_turns = [0, *accumulate(len(call.choices or ()) for call in ordered)]
     position = {index: new_index for new_index, index in enumerate(order)}
     parents: list[int | None] = []
     for index in order:
@@ -108,7 +96,7 @@ class _Trees:
         choices: list[Turn] = []
         for place, choice in enumerate(recorded.choices or ()):
             turn = len(self._turns)
-            verdicts = verdicts_on(recorded, choice)
+            tokens_untrained, text_untrained = verdicts_on(recorded, choice)
             choices.append(
                 Turn(
                     call=position,
@@ -125,18 +113,33 @@ class _Trees:
                         routed_experts=choice.routed_experts,
                         sampling_mask=choice.sampling_mask,
                     ),
-                    tokens_untrained=verdicts.tokens,
-                    text_untrained=verdicts.text,
+                    tokens_untrained=tokens_untrained,
+                    text_untrained=text_untrained,
                 )
             )
             self._turns.append(choices[-1])
+        # Where the trees part: ids that leave the parent's path are drift, messages that leave the token parent's path
+        # were rewritten. Unknown on either side is no difference.
+        drifted_at = rewritten_at = None
+        if parent != token_parent:
+            ids, messages = recorded.prompt_token_ids, recorded.input_messages
+            if ids is not None and parent is not None and self._turns[parent].has_tokens:
+                path = self._known_ids(parent)
+                drifted_at = None if ids.data.startswith(path) else shared_prefix(ids.data, path) // 4
+            if messages is not None and token_parent is not None:
+                turn = self._turns[token_parent]
+                before, said = self._calls[turn.call].input_messages, turn.message
+                known = () if before is None or said is None or said.is_unknown else (*before, said)
+                same = takewhile(lambda pair: _is_same(*pair), zip(messages, known, strict=False))
+                shared = sum(1 for _ in same)
+                rewritten_at = shared if shared < len(known) else None
         return Call(
             **{name: getattr(recorded, name) for name in CallRecord.__struct_fields__},
             prompt_node=prompt,
             prompt_token_node=prompt_tokens,
             choices=tuple(choices) or None,
-            drifted_at=self._drifted_at(recorded, parent, token_parent),
-            rewritten_at=self._rewritten_at(recorded, parent, token_parent),
+            drifted_at=drifted_at,
+            rewritten_at=rewritten_at,
         )
 
     def _add_messages(self, recorded: InferenceCall, parent: int | None, *, is_verbatim: bool) -> MessageNode | None:
@@ -187,7 +190,9 @@ class _Trees:
             path = self._known_ids(parent)
             shared = shared_prefix(prompt.data, path)
             if shared > kept:
-                node = self._run(self._end_of_known(parent), len(path) - shared, prompt.data[shared:])
+                last = self._turns[parent].token_node  # the path's last node with ids
+                last = last if last is None or last.ids is not None else last.parent
+                node = self._run(last, len(path) - shared, prompt.data[shared:])
                 if last_turn(node) == token_parent:
                     return node
         return self._run(end, 0, prompt.data[kept:])
@@ -210,11 +215,6 @@ class _Trees:
             self._runs[key] = TokenNode(parent=end, kept=kept, ids=ids)
         return self._runs[key]
 
-    def _end_of_known(self, turn: int) -> TokenNode | None:
-        """The end of the ids of a turn that are known from the start."""
-        node = self._turns[turn].token_node
-        return node if node is None or node.ids is not None else node.parent
-
     def _known_ids(self, position: int) -> bytes:
         """The ids of a turn's prompt and of its completion, as far as they are known from the start."""
         turn = self._turns[position]
@@ -222,26 +222,6 @@ class _Trees:
         if prompt is None:
             return b""
         return prompt.data if turn.token_ids is None else prompt.data + turn.token_ids.data
-
-    def _drifted_at(self, recorded: InferenceCall, parent: int | None, token_parent: int | None) -> int | None:
-        """Where the prompt's ids leave the parent's token path; None if they agree or either is unknown."""
-        prompt = recorded.prompt_token_ids
-        if prompt is None or parent is None or parent == token_parent or not self._turns[parent].has_tokens:
-            return None
-        path = self._known_ids(parent)
-        return None if prompt.data.startswith(path) else shared_prefix(prompt.data, path) // 4
-
-    def _rewritten_at(self, recorded: InferenceCall, parent: int | None, token_parent: int | None) -> int | None:
-        """Where the prompt's messages leave the token parent's path; None if they agree or either is unknown."""
-        prompt = recorded.input_messages
-        if prompt is None or token_parent is None or parent == token_parent:
-            return None
-        turn = self._turns[token_parent]
-        before = self._calls[turn.call].input_messages
-        path = () if before is None or turn.message is None or turn.message.is_unknown else (*before, turn.message)
-        same = takewhile(lambda pair: _is_same(*pair), zip(prompt, path, strict=False))
-        shared = sum(1 for _ in same)
-        return shared if shared < len(path) else None
 
 
 def link_calls(calls: Iterable[InferenceCall]) -> tuple[Call, ...]:
@@ -298,36 +278,6 @@ def _with_media(calls: Sequence[InferenceCall]) -> list[InferenceCall]:
     return result
 
 
-def _causal_order(parents: Sequence[MessageParent | None]) -> list[int]:
-    """The positions of the calls by start, each behind its message parent. Parents form no cycle."""
-    if all(match is None or match.completion[0] < index for index, match in enumerate(parents)):
-        return list(range(len(parents)))
-    children: dict[int, list[int]] = {}
-    ready: list[int] = []
-    for index, match in enumerate(parents):
-        if match is None:
-            ready.append(index)
-        else:
-            children.setdefault(match.completion[0], []).append(index)
-    order: list[int] = []
-    while ready:
-        index = heapq.heappop(ready)
-        order.append(index)
-        for child in children.get(index, ()):
-            heapq.heappush(ready, child)
-    return order
-
-
-def _first_turns(calls: Sequence[InferenceCall]) -> list[int]:
-    """The position of each call's first turn."""
-    first_turns: list[int] = []
-    count = 0
-    for call in calls:
-        first_turns.append(count)
-        count += len(call.choices or ())
-    return first_turns
-
-
 def _with_new_routing(calls: Sequence[InferenceCall], token_parents: Sequence[int | None]) -> list[InferenceCall]:
     """Leave out the routed experts of tokens whose experts the turn before has, so that all are linear in the tokens.
 
@@ -338,23 +288,17 @@ def _with_new_routing(calls: Sequence[InferenceCall], token_parents: Sequence[in
     known: list[int] = []  # of each turn: the tokens of its path, where it has their experts
     result: list[InferenceCall] = []
     for call, token_parent in zip(calls, token_parents, strict=True):
-        choices = call.choices or ()
         before = 0 if token_parent is None else known[token_parent]
         size = 0 if call.prompt_token_ids is None else len(call.prompt_token_ids)
-        ends = [size + len(choice.token_ids or ()) for choice in choices]
-        known += [0 if choice.routed_experts is None else end for choice, end in zip(choices, ends, strict=True)]
-        if before:
-            kept = tuple(_with_last_experts(*pair, before) for pair in zip(choices, ends, strict=True))
-            call = call if kept == choices else msgspec.structs.replace(call, choices=kept)  # noqa: PLW2901
-        result.append(call)
+        choices: list[Choice] = []
+        for choice in call.choices or ():
+            end, experts = size + len(choice.token_ids or ()), choice.routed_experts
+            known.append(0 if experts is None else end)
+            new = experts.last(end - before) if experts is not None and before else experts
+            choices.append(choice if new is experts else msgspec.structs.replace(choice, routed_experts=new))
+        is_same = all(map(operator.is_, choices, call.choices or ()))
+        result.append(call if is_same else msgspec.structs.replace(call, choices=tuple(choices)))
     return result
-
-
-def _with_last_experts(choice: Choice, end: int, known: int) -> Choice:
-    """The choice, whose path has `end` tokens, with the experts of those that are behind the first `known` - 1."""
-    experts = choice.routed_experts
-    rows = None if experts is None else experts.last(end - known)
-    return choice if rows is experts else msgspec.structs.replace(choice, routed_experts=rows)
 
 
 def turns_by_completion(calls: Iterable[Call]) -> dict[tuple[str | None, int], int]:
@@ -363,116 +307,33 @@ def turns_by_completion(calls: Iterable[Call]) -> dict[tuple[str | None, int], i
     return {(call.response_id, turn.index): position for position, (call, turn) in enumerate(turns)}
 
 
-# The tools that ran.
+def unsampled_answers(lineage: Lineage) -> list[Message]:
+    """The assistant's messages behind a recorded completion that no recorded call sampled, each once.
 
+        turn 0 ── user ── assistant ── user      the middle answer: its call was lost, or the app wrote it
 
-class _SampledCall(NamedTuple):
-    """A tool call that a turn sampled. `start_ns` is the start of the LLM call, on corrected clocks."""
-
-    start_ns: int
-    turn: int
-    position: int
-    call: ToolCall
-
-    @property
-    def key(self) -> tuple[int, int]:
-        """What tells it apart from the other tool calls of its rollout."""
-        return self.turn, self.position
-
-
-def find_tool_executions(spans: Iterable[Span], lineage: Lineage, tree: SpanTree) -> tuple[ToolExecution, ...]:
-    """The executions that tool spans recorded, in the order of their start. Takes n log n, whatever ids repeat."""
-    ran = [(span, tool_facts(span)) for span in sorted(spans, key=tree.order)]
-    if not ran:
-        return ()
-    requests = _Requests(lineage, tree, has_ids=all(facts.call_id is not None for _, facts in ran))
-    executions: list[ToolExecution] = []
-    for span, facts in ran:
-        turn = requests.take(facts, tree.starts[span.key])
-        error_type, error = failure_of(span)
-        executions.append(
-            ToolExecution(
-                span_id=span.span_id,
-                name=facts.name,
-                call_id=facts.call_id,
-                arguments=facts.arguments,
-                result=facts.result,
-                error=error or error_type,
-                start_ns=span.start_ns,
-                end_ns=span.end_ns,
-                turn=turn,
-            )
-        )
-    return tuple(executions)
-
-
-class _Waiting:
-    """Tool calls of one kind that were sampled so far, the latest last, without those that are known to have run."""
-
-    def __init__(self) -> None:
-        self.calls: dict[tuple[int, int], _SampledCall] = {}
-        self.latest: _SampledCall | None = None
-
-    def add(self, one: _SampledCall) -> None:
-        """Add a tool call, which comes behind those before it."""
-        self.calls[one.key] = self.latest = one
-
-
-class _Requests:
-    """The tool calls that were sampled before an execution, by their id, by id and name, and by name and arguments.
-
-    Executions are asked for in the order of their start. Where all of them have an id, `has_ids`, none is looked for by
-    its arguments.
+    A prompt that begins with such messages (few-shot examples) continues no completion, and one whose recorded answer
+    the app changed has the call. So has an answer that the app repeats behind other messages, as filters of handoffs
+    do. The last message of a prompt is a prefill.
     """
-
-    def __init__(self, lineage: Lineage, tree: SpanTree, *, has_ids: bool) -> None:
-        self._has_ids = has_ids
-        self._waiting: dict[tuple[str, str | None, str | None], _Waiting] = {}
-        sampled: list[_SampledCall] = []
-        for turn_position, turn in enumerate(lineage.turns):
-            call = lineage.calls[turn.call]
-            for position, tool_call in enumerate(turn.message.tool_calls if turn.message else ()):
-                start_ns = tree.starts[call.trace_id, call.span_id]
-                sampled.append(_SampledCall(start_ns, turn_position, position, tool_call))
-        self._later = sorted(sampled, key=lambda one: one[:3], reverse=True)
-
-    def take(self, facts: ToolFacts, start_ns: int) -> int | None:
-        """The turn that asked for an execution: by the latest call of its id and name, else by the only one like it."""
-        while self._later and self._later[-1].start_ns <= start_ns:
-            one = self._later.pop()
-            for key in self._keys(one.call):
-                self._waiting.setdefault(key, _Waiting()).add(one)
-        request = self._like(facts) if facts.call_id is None else self._of_id(facts.call_id, facts.name)
-        if request is None:
-            return None
-        for key in self._keys(request.call):
-            self._waiting[key].calls.pop(request.key, None)
-        return request.turn
-
-    def _of_id(self, call_id: str, name: str) -> _SampledCall | None:
-        """The latest call of an id that has not run, else the latest; of those of the tool if there are any."""
-        waiting = self._waiting.get((call_id, name, None)) or self._waiting.get((call_id, None, None))
-        if waiting is None:
-            return None
-        return waiting.calls.popitem()[1] if waiting.calls else waiting.latest
-
-    def _like(self, facts: ToolFacts) -> _SampledCall | None:
-        arguments = _canonical_arguments(facts)
-        waiting = None if arguments is None else self._waiting.get(("", facts.name, arguments))
-        return next(iter(waiting.calls.values())) if waiting is not None and len(waiting.calls) == 1 else None
-
-    def _keys(self, call: ToolCall) -> list[tuple[str, str | None, str | None]]:
-        """What a sampled call is looked for by."""
-        keys: list[tuple[str, str | None, str | None]] = []
-        if not self._has_ids:
-            keys.append(("", call.name, canonical_arguments(call.arguments)))
-        if call.id is not None:
-            keys += ((call.id, call.name, None), (call.id, None, None))
-        return keys
-
-
-def _canonical_arguments(facts: ToolFacts) -> str | None:
-    """The arguments with which the tool ran, in one spelling; None when no recorder kept them."""
-    if facts.arguments is None:
-        return None
-    return canonical_arguments(facts.arguments if isinstance(facts.arguments, str) else json.dumps(facts.arguments))
+    calls, turns = lineage.recorded, lineage.turns
+    if len(calls) < 2:
+        return []
+    behind: list[tuple[int, int]] = []  # positions of a call, and of a message in its prompt
+    for index, (recorded, call) in enumerate(zip(calls, lineage.calls, strict=True)):
+        parent = last_turn(call.prompt_node)
+        if parent is not None:
+            messages = recorded.input_messages or ()
+            path = len(calls[turns[parent].call].input_messages or ()) + 1
+            behind += [(index, at) for at in range(path, len(messages) - 1) if messages[at].role == "assistant"]
+    if not behind:
+        return []
+    prefixes = [lineage.numbers.of(call.input_messages or ()) for call in calls]
+    asked = {its_prefixes[-1] for its_prefixes in prefixes}
+    sampled = {what_is_said(choice.message) for call in calls for choice in call.choices or ()}
+    unsampled: dict[int, Message] = {}
+    for index, at in behind:
+        message = (calls[index].input_messages or ())[at]
+        if prefixes[index][at] not in asked and what_is_said(message) not in sampled:
+            unsampled[prefixes[index][at + 1]] = message
+    return [*unsampled.values()]

@@ -14,34 +14,26 @@ A prompt continues the turn with the longest message path that its messages begi
 with the longest token path that its ids begin with (`Turn.token_parent`). The two differ where a server tokenized the
 conversation anew (call 3), and where a client sent a message back with another text, but with the same ids.
 
-Who decides:
-
-- `InferenceCall.gaps` says what of a call is not whole; `wholeness.REASONS` says what follows from each kind of gap.
-- `wholeness.verdicts_on` decides whether a completion may be trained, once for its token ids and once for its text.
-  `Turn.tokens_untrained` and `Turn.text_untrained` hold its answers. Views, batches and exporters of token ids obey the
-  first, those of messages the second. A completion of a failed call is kept and never trained.
-- `completeness.find_incomplete` decides what is missing. `Trajectory.incomplete_reasons` holds its answer;
-  `completeness.EXPLANATIONS` lists the reasons, and `completeness.concern_of` says whether one is about token ids,
-  about text, or about both. A failed call is a fact about the agent and no gap.
-
-Text and token ids have a verdict each, because a loss is computed on ids alone:
+A completion has a verdict for its ids and one for its text, because a loss is computed on ids alone
+(`wholeness.verdicts_on` decides both, `Turn.tokens_untrained` and `Turn.text_untrained` hold them):
 
     the agent runs one of two tool calls          text: content doubtful     ids, as the server gave them: trained
     the server lists 30 ids and counts 32         text: trained              ids: doubtful
 
-A verdict is of one completion. Only `closed_streams="train"` of batches lifts one, `stream broke`. `incomplete_reasons`
-are of the whole trajectory: batches leave it out, unless `allow_incomplete` names its reasons. Neither follows from the
-other: a failed call is untrained in a complete trajectory, and what a trajectory without its root sampled may be
-trained where that is allowed.
+Only `closed_streams="train"` of batches lifts a verdict, `stream broke`. What is missing of a whole trajectory is
+counted in `incomplete_reasons` (`wholeness.find_incomplete`): batches leave it out, unless `allow_incomplete` names its
+reasons. Neither follows from the other: a failed call is untrained in a complete trajectory, and what a trajectory
+without its root sampled may be trained where that is allowed.
 
 Invariant: links lead to turns of calls that stand earlier in `Trajectory.calls`; the turns of one call are neighbors
 and share its prompt; what is unknown is None and never 0 or empty.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, Generic, Literal, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec.structs import replace as replace_fields
@@ -49,19 +41,14 @@ from typing_extensions import TypeVar
 
 from art_otel.attributes import REWARD_NAME, RewardSource
 from art_otel.calls import TOKEN_FACTS, CallRecord, Logprobs, Message, RoutedExperts, TokenIds, WeightVersion
+from art_otel.conventions import is_cancellation
 from art_otel.spans import Value
-from art_otel.trajectories.ends import End, end_of
 from art_otel.trajectories.trees import (
-    MESSAGE_ROOT,
-    TOKEN_ROOT,
     MessageNode,
     TokenNode,
     in_order,
     last_turn,
     messages_to,
-    node_at,
-    numbered,
-    position_of,
     runs_to,
 )
 
@@ -95,6 +82,17 @@ TextUntrained: TypeAlias = Literal[
 
 - `content doubtful`: a gap shows that what it was sampled from, or what it says, may not be what was recorded.
 """
+
+
+End: TypeAlias = Literal["context exceeded", "failed call"]
+"""How sampling ended.
+
+- `context exceeded`: the last call failed because its context was too long.
+- `failed call`: the last call failed in another way, as in an outage.
+"""
+
+CONTEXT_EXCEEDED: Final[End] = "context exceeded"
+FAILED_CALL: Final[End] = "failed call"
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -302,7 +300,8 @@ class Trajectory(Generic[Result_co]):
     - `revision` counts, from 0, how often the trajectory was written again because late spans came.
     - `incomplete_reasons` maps each reason to a count. A trajectory is complete if there is none.
     - Times are nanoseconds since the epoch. They are None if the rollout's span is missing or never ended.
-    - `reward` is the final reward, or None. If you do not give it, it follows from `rewards`.
+    - `reward` is the final reward, or None. If you do not give it, it follows from `rewards` (`final_reward`), also in
+      a copy with other rewards: `dataclasses.replace(trajectory, rewards=…)`. One that you give stays.
     - `metadata` holds JSON values as they were given. `tools` has all tool definitions of all calls. `tool_calls` has
       the tools that ran.
     - `calls` are in causal order: a call comes after the call that its prompt continues. `turns` are the choices of all
@@ -345,12 +344,16 @@ class Trajectory(Generic[Result_co]):
     result: Result_co = field(default=None, compare=False, repr=False)  # pyright: ignore[reportAssignmentType]
     exception: BaseException | None = field(default=None, compare=False, repr=False)
     children: "tuple[Trajectory, ...]" = field(default=(), compare=False, repr=False)
+    _derived_reward: float | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         """Derive the turns, and the final reward where it is not given."""
         object.__setattr__(self, "turns", tuple([turn for call in self.calls for turn in call.choices or ()]))
-        if self.reward is None and self.rewards:
-            object.__setattr__(self, "reward", final_reward(self.rewards))
+        derived = final_reward(self.rewards)
+        # `replace` hands on both fields of the object that it copies: equal ones are of its rewards, not of these.
+        if self.reward is None or self.reward == self._derived_reward:
+            object.__setattr__(self, "reward", derived)
+        object.__setattr__(self, "_derived_reward", derived)
 
     def __repr__(self) -> str:
         from art_otel.trajectories.display import describe_trajectory  # noqa: PLC0415 # views are of trajectories
@@ -365,11 +368,13 @@ class Trajectory(Generic[Result_co]):
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle and copy: the trees as lists, because a path may be longer than Python's stack."""
         fields_of = {each.name: getattr(self, each.name) for each in fields(self) if each.init and each.name != "calls"}
-        return _unpickled, (fields_of, *_flat(self.calls))
+        from art_otel.trajectories.pickling import flat, unpickled  # noqa: PLC0415 # makes trajectories
+
+        return unpickled, (fields_of, *flat(self.calls))
 
     @property
     def complete(self) -> bool:
-        """Whether no gap is known."""
+        """Whether nothing is known to be missing."""
         return not self.incomplete_reasons
 
     @property
@@ -406,10 +411,15 @@ class Trajectory(Generic[Result_co]):
 
 
 def with_rewards(trajectory: Trajectory, *new_rewards: Reward) -> Trajectory:
-    """Add rewards to a trajectory, as if they had been recorded."""
+    """Add rewards to a trajectory, as if they had been recorded.
+
+    A final reward among them replaces one that was given as `reward=`.
+    """
     unique = dict.fromkeys((*trajectory.rewards, *new_rewards))
     rewards = tuple(sorted(unique, key=lambda reward: reward.time_ns))
-    return replace(trajectory, rewards=rewards, reward=None)
+    if final_reward(new_rewards) is not None and (final := final_reward(rewards)) is not None:
+        return replace(trajectory, rewards=rewards, reward=final)
+    return replace(trajectory, rewards=rewards)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
@@ -439,80 +449,6 @@ class TrajectoryGroup:
         from art_otel.trajectories.display import group_html  # noqa: PLC0415 # as above
 
         return group_html(self)
-
-
-_FlatCall: TypeAlias = tuple[Call, int | None, int | None, list[tuple[Turn, int | None, int | None]] | None]
-
-
-def _flat(
-    calls: Sequence[Call],
-) -> tuple[list[tuple[MessageNode, int | None, int | None]], list[tuple[TokenNode, int | None]], list[_FlatCall]]:
-    """The nodes of both trees and the calls, with positions in place of what they point at."""
-    messages, at_message = numbered(message_ends(calls))
-    tokens, at_run = numbered(token_ends(calls))
-    flat_calls: list[_FlatCall] = []
-    for call in calls:
-        choices = (
-            None
-            if call.choices is None
-            else [
-                (
-                    replace_fields(turn, message_node=None, token_node=None),
-                    position_of(turn.message_node, at_message),
-                    position_of(turn.token_node, at_run),
-                )
-                for turn in call.choices
-            ]
-        )
-        bare = replace_fields(call, prompt_node=None, prompt_token_node=None, choices=None)
-        ends = position_of(call.prompt_node, at_message), position_of(call.prompt_token_node, at_run)
-        flat_calls.append((bare, *ends, choices))
-    return (
-        [
-            (
-                replace_fields(node, parent=None, restates=None),
-                position_of(node.parent, at_message),
-                position_of(node.restates, at_message),
-            )
-            for node in messages
-        ],
-        [(replace_fields(node, parent=None), position_of(node.parent, at_run)) for node in tokens],
-        flat_calls,
-    )
-
-
-def _unpickled(
-    fields_of: dict[str, Any],
-    flat_messages: list[tuple[MessageNode, int | None, int | None]],
-    flat_tokens: list[tuple[TokenNode, int | None]],
-    flat_calls: list[_FlatCall],
-) -> Trajectory:
-    """The inverse of `Trajectory.__reduce__`."""
-    messages: list[MessageNode] = []
-    for node, parent, restates in flat_messages:
-        links = (node_at(position, messages, MESSAGE_ROOT) for position in (parent, restates))
-        messages.append(replace_fields(node, **dict(zip(("parent", "restates"), links, strict=True))))
-    tokens: list[TokenNode] = []
-    for node, parent in flat_tokens:
-        tokens.append(replace_fields(node, parent=node_at(parent, tokens, TOKEN_ROOT)))
-    calls = [
-        replace_fields(
-            call,
-            prompt_node=node_at(prompt, messages, MESSAGE_ROOT),
-            prompt_token_node=node_at(prompt_tokens, tokens, TOKEN_ROOT),
-            choices=choices
-            and tuple(
-                replace_fields(
-                    turn,
-                    message_node=node_at(message, messages, MESSAGE_ROOT),
-                    token_node=node_at(run, tokens, TOKEN_ROOT),
-                )
-                for turn, message, run in choices
-            ),
-        )
-        for call, prompt, prompt_tokens, choices in flat_calls
-    ]
-    return Trajectory(**fields_of, calls=tuple(calls))
 
 
 def message_ends(calls: Iterable[Call]) -> Iterator[MessageNode | None]:
@@ -564,3 +500,87 @@ def with_token_facts(trajectory: Trajectory, kept: AbstractSet[str]) -> Trajecto
         for call in trajectory.calls
     ]
     return with_turns(replace(trajectory, calls=tuple(calls)), turns)
+
+
+# How a rollout ended, and which weights sampled it.
+
+
+def end_of(calls: Sequence[CallRecord]) -> End | None:
+    """How the sampling of a rollout with these calls ended; None if a call completed after the last that failed.
+
+    A context that was exceeded is what the policy did, and an outage tells nothing of it. A call that the app cancelled
+    because another one was faster did not fail:
+
+        call a  ────────────────────┤ completes         the app takes the first answer, and cancels the other:
+        call b  ──────────────────────┤ CancelledError   b ended nothing
+
+    Calls that are marked untrained end nothing either: a judge that was not reached says nothing of the policy.
+    """
+    calls = [call for call in calls if call.marked_untrained is None]
+    if not any(call.failed for call in calls):
+        return None
+    completed = sorted(call.end_ns for call in calls if not call.failed and call.end_ns is not None)
+    failed: list[CallRecord] = []
+    for call in calls:
+        if call.failed and call.error_type and is_cancellation(call.error_type) and call.end_ns is not None:
+            first = bisect_left(completed, call.start_ns)
+            if first < len(completed) and completed[first] <= call.end_ns:
+                continue  # cancelled after another one completed while it ran
+        if call.failed:
+            failed.append(call)
+    if not failed:
+        return None
+    last = max(map(_end_ns, failed))
+    if completed and completed[-1] > last:
+        return None
+    kinds = {call.failure for call in failed if _end_ns(call) == last}  # of several at once, an outage counts
+    return FAILED_CALL if None in kinds else CONTEXT_EXCEEDED
+
+
+def _end_ns(call: CallRecord) -> int:
+    return call.start_ns if call.end_ns is None else call.end_ns
+
+
+def version_of(trajectory: Trajectory, call: CallRecord) -> str | None:
+    """The version that a call of a trajectory was sampled by, None where it is unknown.
+
+    Where no call has a version, it is the rollout's first. If some call has a version, calls without one stay unknown.
+    """
+    if call.policy_version is not None or trajectory.policy_version is None or _says_any(trajectory.calls):
+        return call.policy_version
+    return trajectory.policy_version.first
+
+
+def versions_in(trajectory: Trajectory, without: AbstractSet[int] = frozenset()) -> set[str | None]:
+    """The versions of the rollout, of every call and of what it sampled; with None where one is unknown.
+
+    A call that failed before anything was sampled needs none. Of calls at the positions `without` none counts.
+    """
+    versions = trajectory.policy_version
+    of_rollout: set[str | None] = set() if versions is None else {versions.first, versions.last}
+    if of_rollout and not _says_any(trajectory.calls):
+        return of_rollout
+    if without:
+        of_rollout = set()  # they are those of all calls
+    turns = [turn for turn in trajectory.turns if turn.call not in without]
+    calls = {position: call for position, call in enumerate(trajectory.calls) if position not in without}
+    sampling = {turn.call for turn in turns}
+    with_versions = {turn.call for turn in turns if turn.weight_versions}
+    of_tokens = {span.version for turn in turns for span in turn.weight_versions or ()}
+    of_calls = {
+        call.policy_version
+        for position, call in calls.items()
+        if call.policy_version is not None
+        or (position not in with_versions and (position in sampling or not call.failed))
+    }
+    at_ends = {call.policy_version_end for call in calls.values() if call.policy_version_end is not None}
+    return of_rollout | of_calls | at_ends | of_tokens
+
+
+def first_and_last_known(trajectory: Trajectory) -> PolicyVersions | None:
+    """The rollout's versions; None where that of a call is unknown, which may be any."""
+    return None if None in versions_in(trajectory) else trajectory.policy_version
+
+
+def _says_any(calls: Sequence[CallRecord]) -> bool:
+    return any(call.policy_version is not None for call in calls)

@@ -1,46 +1,231 @@
-"""Rewards: every reward of a group is delivered to what it judges, or the reason is counted.
+"""Rewards: every reward of a group is delivered to what it judges, or the reason why it is not is counted.
 
-Invariant: every reward is delivered to each of its targets, or undeliverable there for a reason, or pending delivery to
-another group; it is counted in one group only. No target is chosen by chance: an address with no target, or with
-several candidates for one target, is unresolved. A delivered reward keeps its raw number, and missing stays None; its
-record names the nearest call or step at or above its target, and a choice by its position in the call. A rollout counts
-each bad reward in it: one that is no number, or whose target its own trace should have.
+    what the record names          what the reward is for
+    links of its span              each of these spans
+    a response id                  the call that has it; beside a rollout id, that of the rollout
+    a rollout id                   the rollout, of several with one id the trace or attempt that it names; or its step
+    nothing                        the span that carries it
+
+The first of these that is named counts, and is read from the span or log record alone (`addressed_rewards`), so that
+everybody who sees the record sees the same. No target is chosen by chance: one of several candidates is none. Targets
+may be in other groups: `external_rewards` copies what is delivered there.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from functools import cached_property
+from hashlib import blake2b
 from itertools import chain
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
 from art_otel import attributes
 from art_otel.calls import InferenceCall
-from art_otel.conventions import BadReward, RecordedReward, Role
-from art_otel.spans import LogRecord, Quarantined, Span, SpanKey, SpanTree
+from art_otel.conventions import (
+    BadReward,
+    RecordedReward,
+    Role,
+    has_response,
+    integer,
+    may_give_to_others,
+    rewards_of,
+    rewards_of_log,
+    role_of,
+)
+from art_otel.spans import Attributes, LogRecord, Quarantined, Span, SpanKey, SpanTree
 from art_otel.trajectories.inference_calls import RecordedCalls, step_index
 from art_otel.trajectories.model import Reward
-from art_otel.trajectories.reward_addresses import (
-    NO_PART,
-    NO_RESPONSE,
-    NO_ROLLOUT,
-    NO_SPAN,
-    OUTSIDE,
-    OWN_SPAN,
-    SEVERAL_CALLS,
-    SEVERAL_ROLLOUTS,
-    AddressedReward,
-    ExternalReward,
-    RewardAddress,
-    RewardKey,
-    addressed_rewards,
-    distinct,
-)
+from art_otel.trajectories.rollout_span import attempt_of, declared_id, is_marked_root, is_reward_span
 from art_otel.trajectories.rollouts import RolloutAssignment, RolloutIndex, RolloutSpans
-from art_otel.trajectories.span_context import attempt_of, is_reward_span
+
+NO_SPAN: Final = "linked span not in the sources"
+NO_RESPONSE: Final = "response not in the sources"
+SEVERAL_CALLS: Final = "response of several calls"
+NO_ROLLOUT: Final = "rollout not in the sources"
+SEVERAL_ROLLOUTS: Final = "several rollouts with this id"
+OUTSIDE: Final = "outside every rollout"
+NO_PART: Final = "no such choice or tokens"
+OVER_A_LIMIT: Final = "rollout over a limit"
+TOO_LATE: Final = "too late"
+
+_CONVERT_TOGETHER: Final = "convert the spans that were judged together with the rewards"
+
+ADVICE: Final[Mapping[str, str]] = {
+    NO_SPAN: _CONVERT_TOGETHER,
+    NO_RESPONSE: f"{_CONVERT_TOGETHER}; a response is found where its call recorded gen_ai.response.id",
+    SEVERAL_CALLS: "servers repeat response ids: link the reward to the call's span, or name its rollout too",
+    NO_ROLLOUT: _CONVERT_TOGETHER,
+    SEVERAL_ROLLOUTS: "give target=trajectory, or art.rollout.trace_id or art.rollout.attempt",
+    OUTSIDE: "what they judge is in no rollout: link them to a span of one, or name art.rollout.id",
+    NO_PART: "the call has no such choice or not so many tokens: positions count from 0, the end is exclusive",
+    OVER_A_LIMIT: "raise the limits of a rollout",
+    TOO_LATE: "nothing came of it for --retain, or it was converted without --incremental: convert everything anew",
+}
+"""What to do, by reason."""
+
+MAX_REWARD_BYTES: Final = 64 << 20
+"""Bytes that the rewards of one span may be, once for each of several spans that it links to."""
+
+_REWARD_OVERHEAD_BYTES: Final = 100
+"""What a reward takes besides its texts."""
+
+_FIRST_LOG_POSITION: Final = 1 << 32
+"""The position of the first reward in log records."""
+
+
+class RewardAddress(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What a reward is for; without any field set: for the span that carries it.
+
+    `rollout_id` beside a response id says in which rollout the response is. `trace_id` and `attempt` tell rollouts
+    of one id apart, `step` names a step of the rollout by its index.
+    """
+
+    links: tuple[SpanKey, ...] = ()
+    response_id: str | None = None
+    rollout_id: str | None = None
+    trace_id: str | None = None
+    attempt: int | None = None
+    step: int | None = None
+
+
+OWN_SPAN: Final = RewardAddress()
+
+
+class AddressedReward(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A reward, the span that carries it (two empty ids: none), and its address."""
+
+    origin: SpanKey
+    reward: RecordedReward
+    address: RewardAddress
+
+
+def addressed_rewards(record: Span | LogRecord) -> Sequence[AddressedReward | BadReward]:
+    """The rewards that a span or log record gives."""
+    if isinstance(record, LogRecord):
+        return [_of_log(reward, record) for reward in rewards_of_log(record)]
+    rewards = rewards_of(record)
+    if not rewards:
+        return ()
+    links: tuple[SpanKey, ...] = ()
+    is_call = role_of(record) == "inference"
+    # What a call or a rollout links to only explains where that came from.
+    if record.links and not (is_call or _is_rollout(record)):
+        links = tuple(dict.fromkeys((link.trace_id, link.span_id) for link in record.links))
+    if len(links) > 1 and (size := sum(map(_size, rewards)) * len(links)) > MAX_REWARD_BYTES:
+        detail = f"{len(rewards)} rewards for {len(links)} spans each are {size} bytes: give them on several spans"
+        return [BadReward(name=rewards[0].name, detail=detail)]
+    addressed: list[AddressedReward | BadReward] = []
+    for reward in rewards:
+        if isinstance(reward, BadReward):
+            addressed.append(reward)
+            continue
+        address = RewardAddress(links=links) if links else OWN_SPAN
+        is_for_others = reward.response_id is not None or is_reward_span(record)  # it may be, and most are not
+        if not links and not is_call and is_for_others:
+            is_here = reward.response_id is not None and has_response(record, reward.response_id)
+            rollout = _named_rollout(record.attributes) if is_reward_span(record) else OWN_SPAN
+            address = msgspec.structs.replace(rollout, response_id=None if is_here else reward.response_id)
+        addressed.append(AddressedReward(origin=record.key, reward=reward, address=address))
+    return addressed
+
+
+def _of_log(reward: RecordedReward | BadReward, log: LogRecord) -> AddressedReward | BadReward:
+    """Address the reward of a log record. Order among equal times is unknown, so its content decides."""
+    if isinstance(reward, BadReward):
+        return reward
+    digest = blake2b(msgspec.msgpack.encode(log, order="deterministic"), digest_size=7).digest()
+    positioned = msgspec.structs.replace(reward, position=_FIRST_LOG_POSITION + int.from_bytes(digest))
+    is_of_its_span = reward.response_id is None and log.span_id
+    rollout = OWN_SPAN if is_of_its_span else _named_rollout(log.attributes)
+    address = msgspec.structs.replace(rollout, response_id=reward.response_id)
+    return AddressedReward(origin=log.key, reward=positioned, address=address)
+
+
+def _is_rollout(span: Span) -> bool:
+    """Whether the span is a rollout's own, as far as the span alone shows."""
+    if declared_id(span) is not None and (is_marked_root(span) or span.parent_span_id is None):
+        return True
+    return span.parent_span_id is None and not is_reward_span(span) and role_of(span) == "agent"
+
+
+def _named_rollout(named: Attributes) -> RewardAddress:
+    """The rollout that attributes name."""
+    rollout_id, trace_id = named.get(attributes.ROLLOUT_ID), named.get(attributes.ROLLOUT_TRACE_ID)
+    if rollout_id is None or rollout_id == "":
+        return OWN_SPAN
+    return RewardAddress(
+        rollout_id=str(rollout_id),
+        trace_id=str(trace_id) if trace_id else None,
+        attempt=integer(named.get(attributes.ROLLOUT_ATTEMPT)),
+        step=integer(named.get(attributes.STEP_INDEX)),
+    )
+
+
+def _size(reward: RecordedReward | BadReward) -> int:
+    texts = () if isinstance(reward, BadReward) else (reward.name, reward.label, reward.explanation)
+    return _REWARD_OVERHEAD_BYTES + sum(len(text) for text in texts if text is not None)
+
+
+RewardKey: TypeAlias = tuple[SpanKey, int]
+"""What identifies a reward over repeated deliveries: the span that carries it, and its position there."""
+
+
+class ExternalReward(AddressedReward, frozen=True, kw_only=True, gc=False):
+    """A copy of a reward.
+
+    `trace_id` is the trace that it is delivered to: empty until that is known. `undeliverable` is the reason why it is
+    returned to the trace of its span.
+    """
+
+    trace_id: str = ""
+    undeliverable: str | None = None
+
+    @property
+    def key(self) -> RewardKey:
+        """Where the reward was given and its position there: copies with one key are one reward."""
+        return (self.origin, self.reward.position)
+
+
+def external_rewards(record: Span | LogRecord) -> Iterator[ExternalReward]:
+    """Copy the rewards whose target may be in another trace than the record, once per trace that the span links to."""
+    if isinstance(record, Span) and not record.links and not may_give_to_others(record):
+        return  # as of most spans
+    for addressed in addressed_rewards(record):
+        if isinstance(addressed, BadReward):
+            continue
+        origin, reward, links = addressed.origin, addressed.reward, addressed.address.links
+        if not any(origin):
+            reason = OUTSIDE if addressed.address == OWN_SPAN else None
+            yield ExternalReward(origin=origin, reward=reward, address=addressed.address, undeliverable=reason)
+        elif addressed.address != OWN_SPAN and not links:
+            yield ExternalReward(origin=origin, reward=reward, address=addressed.address)
+        for trace_id in dict.fromkeys(trace_id for trace_id, _ in links if trace_id != record.trace_id):
+            there = RewardAddress(links=tuple(key for key in links if key[0] == trace_id))
+            yield ExternalReward(origin=origin, reward=reward, address=there, trace_id=trace_id)
+
+
+def distinct(rewards: Iterable[ExternalReward]) -> list[ExternalReward]:
+    """Keep the richest copy of each reward for each linked trace, in an order that no delivery changes."""
+    copies: dict[tuple[RewardKey, str], list[ExternalReward]] = {}
+    for reward in rewards:
+        linked_trace = reward.trace_id if reward.address.links else ""
+        copies.setdefault((reward.key, linked_trace), []).append(reward)
+    linking = {key for key, linked_trace in copies if linked_trace}  # a store may have lost the links of other copies
+    kept = sorted((key, linked_trace) for key, linked_trace in copies if linked_trace or key not in linking)
+
+    def richness(reward: ExternalReward) -> tuple[int, bool, int, str, bytes]:
+        # A store that keeps less may have lost some links, and rounded times down.
+        encoded = msgspec.msgpack.encode(reward, order="deterministic")
+        recorded = reward.reward
+        return len(reward.address.links), reward.undeliverable is None, recorded.time_ns, recorded.order, encoded
+
+    return [max(copies[key], key=richness) for key in kept]
+
+
+# Where the rewards of a group go.
 
 
 class EnclosingCallAndStep(NamedTuple):
@@ -262,69 +447,49 @@ def resolve_targets(
     `anywhere` allows a response id to name any call of the group, if no nearer call has it and the reward names no
     rollout of the group.
     """
-    address = addressed.address
+    address, origin = addressed.address, addressed.origin
+    origin_rollout, named = context.rollout_of(origin), context.assignment.by_id.get(address.rollout_id or "")
     if address.links:
-        return [_resolve_link(key, addressed, context) for key in address.links]
+        return [_resolve_span(key, context, missing=NO_SPAN, is_bad=key[0] == origin[0]) for key in address.links]
     if address.response_id is not None:
-        return [_resolve_response_id(addressed, context, anywhere=anywhere)]
-    if address.rollout_id is not None:
-        return [_resolve_rollout(addressed, context)]
-    return [_at(addressed.origin, context) or UnresolvedTarget(_outside(addressed.origin, context))]
+        candidates = context.responses.get(address.response_id, ())
+        own_call = context.call_at(origin)
+        if address.rollout_id is not None:
+            fitting = [] if named is None else [rollout for rollout in named.all if _fits(rollout, address)]
+            nearest = [[key for key in candidates if context.rollout_of(key) in fitting]]
+        else:
+            nearest = [
+                [origin] if own_call is not None and own_call.response_id is None else [],
+                [key for key in candidates if origin_rollout is not None and context.rollout_of(key) is origin_rollout],
+                [key for key in candidates if key[0] == origin[0]],
+            ]
+        if anywhere and named is None:
+            nearest.append([*candidates])
+        calls = next(filter(None, nearest), ())
+        if len(calls) == 1:
+            return [_resolve_span(calls[0], context)]
+        detail = f"names response {address.response_id!r}, which {len(calls)} calls have"
+        return [UnresolvedTarget(SEVERAL_CALLS if calls else NO_RESPONSE, detail, counts_as_bad=True)]
+    if address.rollout_id is None:
+        return [_resolve_span(origin, context)]
+    if named is None:
+        return [UnresolvedTarget(NO_ROLLOUT)]
+    if origin_rollout is not None and origin_rollout in named.all and _fits(origin_rollout, address):
+        return [Target(origin_rollout, context.tree.spans[origin])]
+    chosen = _choose_rollout(named, addressed)
+    return [Target(chosen, step=address.step) if isinstance(chosen, RolloutSpans) else UnresolvedTarget(chosen)]
 
 
-def _at(key: SpanKey, context: AttributionContext) -> Target | None:
+def _resolve_span(
+    key: SpanKey, context: AttributionContext, *, missing: str = OUTSIDE, is_bad: bool = False
+) -> Resolution:
+    """A span that a reward is for; `missing` is the reason where it is not in the sources."""
     rollout = context.rollout_of(key)
-    return None if rollout is None else Target(rollout, context.tree.spans[key])
-
-
-def _outside(key: SpanKey, context: AttributionContext) -> str:
-    """Why a span of the sources is in no rollout."""
-    return SEVERAL_ROLLOUTS if key in context.assignment.unassigned else OUTSIDE
-
-
-def _resolve_link(key: SpanKey, addressed: AddressedReward, context: AttributionContext) -> Resolution:
-    reason = _outside(key, context) if key in context.tree.spans else NO_SPAN
-    detail = f"judges span {key[1]}, which is in no rollout of the sources"
-    return _at(key, context) or UnresolvedTarget(reason, detail, counts_as_bad=key[0] == addressed.origin[0])
-
-
-def _resolve_response_id(addressed: AddressedReward, context: AttributionContext, *, anywhere: bool) -> Resolution:
-    response_id = addressed.address.response_id
-    candidates = context.responses.get(response_id or "", ())
-    anywhere = anywhere and addressed.address.rollout_id not in context.assignment.by_id
-    candidate_lists = [*_preferred(candidates, addressed, context), candidates if anywhere else ()]
-    calls = next(filter(None, candidate_lists), ())
-    target = _at(calls[0], context) if len(calls) == 1 else None
-    detail = f"names response {response_id!r}, which {len(calls)} calls have"
-    return target or UnresolvedTarget(SEVERAL_CALLS if calls else NO_RESPONSE, detail, counts_as_bad=True)
-
-
-def _preferred(
-    candidates: Sequence[SpanKey], addressed: AddressedReward, context: AttributionContext
-) -> Iterator[Sequence[SpanKey]]:
-    """The preferred calls with the response, nearest first; if the reward names a rollout, only its calls."""
-    origin_rollout, rollout_id = context.rollout_of(addressed.origin), addressed.address.rollout_id
-    if rollout_id is not None:
-        rollouts = context.assignment.by_id.get(rollout_id)
-        all_rollouts = () if rollouts is None else rollouts.all
-        named = [rollout for rollout in all_rollouts if _fits(rollout, addressed.address)]
-        yield [key for key in candidates if context.rollout_of(key) in named]
-        return
-    call = context.call_at(addressed.origin)
-    yield [addressed.origin] if call is not None and call.response_id is None else []
-    yield [key for key in candidates if origin_rollout is not None and context.rollout_of(key) is origin_rollout]
-    yield [key for key in candidates if key[0] == addressed.origin[0]]
-
-
-def _resolve_rollout(addressed: AddressedReward, context: AttributionContext) -> Resolution:
-    address, origin = addressed.address, _at(addressed.origin, context)
-    rollouts = context.assignment.by_id.get(address.rollout_id or "")
-    if rollouts is None:
-        return UnresolvedTarget(NO_ROLLOUT)
-    if origin is not None and origin.rollout in rollouts.all and _fits(origin.rollout, address):
-        return origin
-    chosen = _choose_rollout(rollouts, addressed)
-    return Target(chosen, step=address.step) if isinstance(chosen, RolloutSpans) else UnresolvedTarget(chosen)
+    if rollout is not None:
+        return Target(rollout, context.tree.spans[key])
+    is_unassigned = key in context.assignment.unassigned
+    reason = SEVERAL_ROLLOUTS if is_unassigned else OUTSIDE if key in context.tree.spans else missing
+    return UnresolvedTarget(reason, f"judges span {key[1]}, which is in no rollout of the sources", is_bad)
 
 
 def _choose_rollout(rollouts: RolloutIndex, addressed: AddressedReward) -> RolloutSpans | str:
@@ -352,16 +517,28 @@ def _fits(rollout: RolloutSpans, address: RewardAddress) -> bool:
 
 
 def make_reward(recorded: RecordedReward, target: Target, context: AttributionContext) -> Reward | BadReward:
-    """Make the record of a reward for a target; bad if it is for a part that the target does not have."""
-    span_id, step = _target_ids(target, context)
-    if span_id is None and _is_of_part(recorded) and target.span is not None:
-        span_id = context.call_of.get(target.span.key)  # a call that is a whole rollout by itself
+    """Make the record of a reward for a target; bad if it is for a part that the target does not have.
+
+    It names the call, step, agent or tool that the target is or lies in. Nothing named is the whole rollout.
+    """
+    span, span_id, step, kind = target.span, None, target.step, None
+    if span is not None and span.key not in target.rollout.root_keys:
+        call, step_span = context.enclosing[span.key]
+        role = context.roles[span.key]
+        kind = role if role in ("agent", "tool") and span.key not in context.call_of else None
+        span_id, step = (call if kind is None else span.span_id), None
+        if step_span is not None:
+            step = step_index(step_span)
+            span_id = span_id or (None if is_reward_span(step_span) else step_span.span_id)
+    is_of_part = recorded.choice is not None or recorded.token_end is not None
+    if span_id is None and is_of_part and span is not None:
+        span_id = context.call_of.get(span.key)  # a call that is a whole rollout by itself
     reward = Reward(
         name=recorded.name,
         value=recorded.value,
         step=step,
         target=span_id,
-        target_kind=_target_kind(target, context),
+        target_kind=kind,
         source=recorded.source,
         time_ns=recorded.time_ns,
         label=recorded.label,
@@ -370,12 +547,12 @@ def make_reward(recorded: RecordedReward, target: Target, context: AttributionCo
         token_start=recorded.token_start,
         token_end=recorded.token_end,
     )
-    return fit_part(reward, context.calls.get((target.rollout, span_id))) if _is_of_part(reward) else reward
+    return fit_part(reward, context.calls.get((target.rollout, span_id)))
 
 
 def fit_part(reward: Reward, call: InferenceCall | None) -> Reward | BadReward:
     """Replace the choice's index by its position; bad if the call has no such choice or tokens."""
-    if not _is_of_part(reward):
+    if reward.choice is None and reward.token_end is None:
         return reward
     if call is None:
         return BadReward(name=reward.name, detail="judges a choice or tokens of what is no call")
@@ -390,31 +567,3 @@ def fit_part(reward: Reward, call: InferenceCall | None) -> Reward | BadReward:
         detail = f"judges tokens up to {reward.token_end} of a completion of {len(sampled)} tokens"
         return BadReward(name=reward.name, detail=detail)
     return reward if position == index else msgspec.structs.replace(reward, choice=position)
-
-
-def _is_of_part(reward: Reward | RecordedReward) -> bool:
-    return reward.choice is not None or reward.token_end is not None
-
-
-def _target_ids(target: Target, context: AttributionContext) -> tuple[str | None, int | None]:
-    """The span id of the call, step, agent or tool that the target is or lies in, and the index of its step.
-
-    (None, None) is the whole rollout, (None, its index) a step that only its index names.
-    """
-    span = target.span
-    if span is None or span.key in target.rollout.root_keys:
-        return None, target.step
-    call, step = context.enclosing[span.key]
-    target_id = span.span_id if _target_kind(target, context) else call
-    if step is None:
-        return target_id, None
-    return target_id or (None if is_reward_span(step) else step.span_id), step_index(step)
-
-
-def _target_kind(target: Target, context: AttributionContext) -> Literal["agent", "tool"] | None:
-    """What the target is, when it is an agent or tool."""
-    span = target.span
-    if span is None or span.key in target.rollout.root_keys or span.key in context.call_of:
-        return None
-    role = context.roles[span.key]
-    return role if role in ("agent", "tool") else None

@@ -1,11 +1,10 @@
 """Rollouts: which spans are rollouts' own spans, and which spans belong to which rollout.
 
-Invariant: every span of a tree is in exactly one rollout or in none, and each rollout says which one it is nested in.
+Every span of a tree is in exactly one rollout or in none:
 
 - A trace in which a span declares a rollout id has the roots of its declared ids and no others. Elsewhere the spans
   that match `rollout_spans` are the roots; where nobody named such spans, the root of a trace with LLM calls is.
-- Traces that share the value of an attribute (`rollout_attributes`) are one rollout, see `joined_traces`. None of its
-  spans is its own: what stands for that is made of the topmost span of each trace.
+- Traces that share the value of an attribute (`rollout_attributes`) are one rollout, see `join_traces`.
 - A span belongs to the rollout of its nearest ancestor that has one; `art.rollout.id` on the span itself goes before
   that, so a rollout survives a broken trace. Rollouts of one id are told apart by the trace, the attempt and the time
   of their roots only. Where several could be meant none is chosen: the span is unassigned.
@@ -17,22 +16,21 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import islice
 from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from art_otel import attributes
-from art_otel.conventions import Role, integer
-from art_otel.spans import Span, SpanKey, SpanTree
-from art_otel.spans.tree import IntervalIndex
-from art_otel.trajectories.joined_traces import join_traces, joined_root
-from art_otel.trajectories.span_context import (
+from art_otel.conventions import ERROR_TYPE, Role, integer
+from art_otel.spans import IntervalIndex, Span, SpanKey, SpanTree, Value
+from art_otel.trajectories.rollout_span import (
     attempt_of,
     declared_id,
     is_marked_root,
     is_named_rollout,
     is_provisional,
+    is_rollout_span,
+    joined_id,
 )
 
 _K = TypeVar("_K")
@@ -148,8 +146,15 @@ def assign_rollouts(
     of one rollout share (`--rollout-attribute`).
     """
     assigner = _Assigner(tree, roles, rollout_attributes, has_globs=bool(rollout_spans))
-    for root, rollout_id in find_roots(tree, roles, assigner.declared, rollout_spans, assigner.joined_traces):
-        assigner.open(rollout_id, root.trace_id, root)
+    roots = [*_declared_roots(tree, roles, assigner.declared)]
+    declaring = {trace_id for trace_id, _ in assigner.declared} | assigner.joined_traces
+    if rollout_spans:
+        keys = (key for key, span in tree.spans.items() if is_named_rollout(span, rollout_spans))
+        roots += [(key, "-".join(key)) for key in keys if key[0] not in declaring]
+    else:
+        roots += _roots_of_calls(tree, roles, declaring)
+    for key, rollout_id in roots:
+        assigner.open(rollout_id, key[0], tree.spans[key])
     assigner.open_joined()
     if assigner.provisional:
         assigner.resolve_provisional()
@@ -162,27 +167,6 @@ def assign_rollouts(
         unassigned=assigner.unassigned.keys(),
         candidates=assigner.count_candidates(),
     )
-
-
-def find_roots(
-    tree: SpanTree,
-    roles: Mapping[SpanKey, Role],
-    declared: Mapping[SpanKey, str],
-    rollout_spans: Sequence[str],
-    joined_traces: Collection[str] = (),
-) -> list[tuple[Span, str]]:
-    """The roots of a tree with their rollout ids, but for those of joined traces.
-
-    `declared` has the ids that spans carry.
-    """
-    roots = list(_declared_roots(tree, roles, declared))
-    declaring = {trace_id for trace_id, _ in declared} | {*joined_traces}
-    if rollout_spans:
-        keys = (key for key, span in tree.spans.items() if is_named_rollout(span, rollout_spans))
-        roots += [(key, "-".join(key)) for key in keys if key[0] not in declaring]
-    else:
-        roots += _roots_of_calls(tree, roles, declaring)
-    return [(tree.spans[key], rollout_id) for key, rollout_id in roots]
 
 
 def _declared_roots(
@@ -198,21 +182,18 @@ def _declared_roots(
             topmost.setdefault(rollout_id, []).append(key)
     for rollout_id, keys in topmost.items():
         marked = [key for key in keys if is_marked_root(tree.spans[key])]
-        unmarked = islice((key for key in keys if _may_be_root(key, tree, roles)), 1)
-        for key in marked or list(unmarked) or _lone_call(keys, tree, roles):
+        unmarked = [
+            key
+            for key in keys
+            if key not in tree.orphans
+            # A step, tool or call is only a part of a rollout.
+            and attributes.STEP_INDEX not in tree.spans[key].attributes
+            and roles[key] in ("other", "agent")
+        ]
+        # A call that is the only topmost span of the id is its own rollout, as a call without an id is.
+        is_lone_call = len(keys) == 1 and roles[keys[0]] == "inference" and keys[0] not in tree.orphans
+        for key in marked or unmarked[:1] or (keys if is_lone_call else ()):
             yield key, rollout_id
-
-
-def _may_be_root(key: SpanKey, tree: SpanTree, roles: Mapping[SpanKey, Role]) -> bool:
-    """Whether an unmarked topmost span of an id is the rollout's own: a step, tool or call is only a part of one."""
-    is_step = attributes.STEP_INDEX in tree.spans[key].attributes
-    return key not in tree.orphans and not is_step and roles[key] in {"other", "agent"}
-
-
-def _lone_call(keys: Sequence[SpanKey], tree: SpanTree, roles: Mapping[SpanKey, Role]) -> Sequence[SpanKey]:
-    """A call that is the only topmost span of the id is its own rollout, as a call without an id is."""
-    is_lone = len(keys) == 1 and roles[keys[0]] == "inference" and keys[0] not in tree.orphans
-    return keys if is_lone else ()
 
 
 def _roots_of_calls(
@@ -311,7 +292,11 @@ class _Assigner:
             span, above = self._tree.spans[key], self._tree.parents.get(key)
             rooted, provisional = self._by_root.get(key), self.provisional.get(key, "")
             rollout_id = self.declared.get(key) if rooted is None else rooted.rollout_id
-            rollout_id = rollout_id or (self._running_at(key) if above is None else enclosing_ids[above])
+            if rollout_id is None and above is None and key in self._tree.orphans and key[0] in self._by_trace:
+                running = self._by_trace[key[0]].running_at(self._tree.starts[key])
+                rollout_id = None if running is None else running.rollout_id
+            elif rollout_id is None and above is not None:
+                rollout_id = enclosing_ids[above]
             if provisional and provisional not in self._resolved and is_provisional(span):
                 self._resolved[provisional] = rollout_id or provisional
                 if rollout_id is None:
@@ -319,12 +304,6 @@ class _Assigner:
             enclosing_ids[key] = rollout_id or self._resolved.get(provisional)
         for rollout_id, root in new_roots:
             self.open(rollout_id, root.trace_id, root)
-
-    def _running_at(self, key: SpanKey) -> str | None:
-        """The id of the rollout of an orphan's trace that was running when it started, if just one was."""
-        candidates = self._by_trace.get(key[0]) if key in self._tree.orphans else None
-        running = None if candidates is None else candidates.running_at(self._tree.starts[key])
-        return None if running is None else running.rollout_id
 
     def assign_spans(self) -> None:
         """Put every span into its rollout, each after its parent."""
@@ -362,15 +341,12 @@ class _Assigner:
         return self._of_trace(key) if is_lone_call or key in self._tree.orphans else None
 
     def _by_declared_id(self, rollout_id: str, key: SpanKey, outer: RolloutSpans | None) -> RolloutSpans | None:
-        rollouts = self._by_id.get(rollout_id)
-        if rollouts is not None:
-            return self._rollout_with_id(key, rollouts)
-        rollout = self.open(rollout_id, key[0])
-        rollout.parent_rollout_id = None if outer is None else outer.rollout_id
-        return rollout
-
-    def _rollout_with_id(self, key: SpanKey, rollouts: RolloutIndex) -> RolloutSpans | None:
         """Choose a span's rollout among those with its id: by trace, attempt and time. None where several may be it."""
+        rollouts = self._by_id.get(rollout_id)
+        if rollouts is None:
+            rollout = self.open(rollout_id, key[0])
+            rollout.parent_rollout_id = None if outer is None else outer.rollout_id
+            return rollout
         if len(rollouts.all) == 1:
             return rollouts.all[0]
         rollouts = rollouts.of_trace(key[0]) or rollouts
@@ -410,10 +386,121 @@ class _Assigner:
             return candidates.all[0]
         running = None if candidates is None else candidates.running_at(self._tree.starts[key])
         if running is not None or self._has_globs or trace_id not in self._traces_with_calls:
-            return running
+            return running  # of a trace without calls nothing begins
         rootless = None if candidates is None else candidates.rootless
         return rootless or self.open(trace_id, trace_id)
 
     @cached_property
     def _traces_with_calls(self) -> set[str]:
         return {trace_id for (trace_id, _), role in self._roles.items() if role == "inference"}
+
+
+# Rollouts of joined traces.
+
+
+class JoinedTraces(NamedTuple):
+    """The rollout ids that spans declare, as far as they count, and those of the spans of joined traces.
+
+    `aliases` are other names of joined rollouts: of traces that are whole in one, and ids that were made up for it.
+    """
+
+    declared: Mapping[SpanKey, str]
+    joined: Mapping[SpanKey, str]
+    aliases: Mapping[str, str] = {}
+
+
+def join_traces(
+    tree: SpanTree, roles: Mapping[SpanKey, Role], ids: Mapping[SpanKey, str], rollout_attributes: Sequence[str]
+) -> JoinedTraces:
+    """Find the rollouts of traces that share the value of an attribute, which is the rollout's id.
+
+    Proxies and chat applications write a trace a request, and what they have in common is an attribute: `session.id`,
+    `gen_ai.conversation.id`. `rollout_attributes` names such attributes; a live app that was given them has written the
+    value as `art.rollout.joined_id`. `ids` are those that spans declare: a rollout that somebody meant stays what it
+    is. Without a call it is no rollout.
+
+        trace 1   POST /chat                           in a: the only value of its trace
+                  └─ chat gpt    session.id = a        in a
+        trace 2   batch                                in none: its trace has several values
+                  ├─ agent       session.id = a        in a
+                  │  └─ chat gpt                       in a, as its nearest ancestor that has a value
+                  ├─ agent       session.id = b        in b
+                  └─ chat gpt                          in a rollout of its trace
+    """
+    values = {
+        key: value for key, span in tree.spans.items() if (value := joined_id(span, rollout_attributes)) is not None
+    }
+    if not values:
+        return JoinedTraces(ids, {})
+    of_traces: dict[str, set[str]] = {}
+    for (trace_id, _), value in values.items():
+        of_traces.setdefault(trace_id, set()).add(value)
+    declared = _meant(tree, ids, of_traces)
+
+    def derive(key: SpanKey, above: _Place | None) -> _Place:
+        if key in declared:
+            return _Place(None, is_known=True)
+        if key in values:
+            return _Place(values[key], is_known=True)
+        if above is not None and above.is_known:
+            return above
+        of_trace = of_traces.get(key[0], ())
+        if len(of_trace) == 1:
+            return _Place(next(iter(of_trace)), is_known=True)
+        is_lone_call = bool(of_trace) and roles[key] == "inference"
+        return _Place(key[0] if is_lone_call else None, is_known=is_lone_call)
+
+    joined = {key: place.rollout_id for key, place in tree.inherit(derive).items() if place.rollout_id is not None}
+    with_calls = {rollout_id for key, rollout_id in joined.items() if roles[key] == "inference"}
+    joined = {key: rollout_id for key, rollout_id in joined.items() if rollout_id in with_calls}
+    named: dict[str, set[str]] = {}
+    for key, rollout_id in joined.items():
+        for name in {key[0], ids.get(key, key[0])}:
+            named.setdefault(name, set()).add(rollout_id)
+    aliases = {name: next(iter(rollout_ids)) for name, rollout_ids in named.items() if len(rollout_ids) == 1}
+    return JoinedTraces(declared, joined, aliases)
+
+
+def _meant(tree: SpanTree, ids: Mapping[SpanKey, str], joined: Collection[str]) -> dict[SpanKey, str]:
+    """The ids without those that were made up for spans of joined traces, nor their own span where nothing is left.
+
+    An id is made up where its own span is not named as rollouts are, or where the process that made it up says so.
+    """
+    marked = {ids[key] for key in ids if is_marked_root(tree.spans[key]) or is_provisional(tree.spans[key])}
+    own = {key for key in ids if is_rollout_span(tree.spans[key])}
+    made_up = marked - {ids[key] for key in own}
+    kept = {
+        key: one
+        for key, one in ids.items()
+        if key[0] not in joined or not (one in made_up or attributes.ROLLOUT_JOINED_ID in tree.spans[key].attributes)
+    }
+    given_up = {one for key, one in ids.items() if key not in kept}
+    still_used = {one for key, one in kept.items() if key not in own}
+    return {key: one for key, one in kept.items() if one not in given_up or one in still_used}
+
+
+class _Place(NamedTuple):
+    """The rollout of a span, None for a declared or an unknown one. Where it `is_known`, the spans below are in it."""
+
+    rollout_id: str | None
+    is_known: bool
+
+
+def joined_root(tops: Sequence[Span]) -> Span:
+    """Make a span that stands for the topmost ones of joined traces, in their order: it ends as the last one does."""
+    first, last = tops[0], tops[-1]
+    together: dict[str, Value] = {}
+    for span in reversed(tops):
+        together |= span.attributes
+    together.pop(ERROR_TYPE, None)
+    if ERROR_TYPE in last.attributes:
+        together[ERROR_TYPE] = last.attributes[ERROR_TYPE]
+    ends = [span.end_ns for span in tops]
+    return msgspec.structs.replace(
+        first,
+        end_ns=None if None in ends else max(end for end in ends if end is not None),
+        attributes=together,
+        events=tuple(event for span in tops for event in span.events if span is last or event.name != "exception"),
+        status=last.status,
+        status_message=last.status_message,
+    )

@@ -8,11 +8,10 @@ of a recorder or an API:
     input_tokens = 57, 149, 180 of one prompt           what came between was left out of it
     output_tokens = 9, recorded: nothing                a refusal was lost
 
-Invariant: only what cannot be is doubted. What templates add is allowed for, as is each message, tool and tool call, so
-a short text that lost little passes. Nothing is said where something else may explain the count: content beside text,
-tools of the server, definitions that the recorder does not write, reasoning of which nobody says how long it was, and
-gaps that are known already. Fewer tokens than a text must have show nothing: caches and servers count differently.
-Where the ids are known, they are the witness (`conventions.gaps.without_miscounted_ids`).
+Only what cannot be is doubted: templates, messages and tools get an allowance, so a short text that lost little passes.
+Nothing is said where something else may explain the count: content beside text, tools of the server, definitions or
+reasoning that nobody recorded, gaps that are known already. Where the ids are known, they are the witness
+(`conventions.gaps.without_miscounted_ids`).
 
 The story is `find_more_counted`. A prompt is held against its own bytes, and more sharply against the count of an
 earlier prompt: what both begin with was counted there, so only the bytes that are new may be new tokens.
@@ -178,7 +177,11 @@ class _Rollout:
         if size.text <= _LONGEST * tokens and (key := _alike(call)) is not None:
             earlier = self._earlier.get(key, ())
             found += self._beyond_earlier(call, tokens, size, earlier)
-            self._earlier[key] = _with_latest(earlier, _Earlier(call, size, tokens))
+            # What the next one is compared with: the prompt of the fewest tokens first, then the last ones.
+            latest = _Earlier(call, size, tokens)
+            fewest = min((*earlier[:1], latest), key=lambda one: one.tokens)
+            others = [one for one in (*earlier, latest) if one is not fewest]
+            self._earlier[key] = [fewest, *others[1 - _RECENT :]]
         return found[0] if found and not self._is_explained(call) else None
 
     def _beyond_its_bytes(self, call: InferenceCall, tokens: int, size: _Size) -> Iterator[str]:
@@ -215,7 +218,8 @@ class _Rollout:
             if _says_json(call) and not _says_json(one.call):
                 continue  # which may have had a schema that nobody recorded
             text, template = _Size().plus(messages[shared:])
-            gone = _fewest_tokens(before[shared:])
+            # No word is less than a token, but for tokens that reach over a space.
+            gone = sum(len(message.content.split()) // 2 for message in before[shared:] if message.content)
             limit = one.tokens - gone + (text + template) * _samples(call) + _SLACK + self._hidden_reasoning(call)
             if _instructions(one.call) and not _instructions(call):
                 limit += _TEMPLATE  # those that come by default
@@ -317,12 +321,6 @@ def _alike(call: InferenceCall) -> object | None:
     return call.request_model, call.response_model, call.conventions, call.stream, kept
 
 
-def _with_latest(earlier: Sequence[_Earlier], latest: _Earlier) -> list[_Earlier]:
-    """The prompts to compare the next one with: that of the fewest tokens first, then the last ones."""
-    fewest = min((*earlier[:1], latest), key=lambda one: one.tokens)
-    return [fewest, *[one for one in (*earlier, latest) if one is not fewest][1 - _RECENT :]]
-
-
 def _input_tokens(call: InferenceCall, usage: Usage) -> int | None:
     """The tokens of a prompt, without those of content that was uploaded before."""
     tokens, cached = usage.input_tokens, usage.cached_tokens or 0
@@ -379,11 +377,6 @@ def _calls_tools(call: InferenceCall) -> bool:
 
 def _shows_reasoning(choices: Iterable[Choice]) -> bool:
     return any(choice.message.reasoning for choice in choices)
-
-
-def _fewest_tokens(messages: Iterable[Message]) -> int:
-    """How many tokens messages have at least: no word is less than one, but for tokens that reach over a space."""
-    return sum(len(message.content.split()) // 2 for message in messages if message.content)
 
 
 def _bytes(text: str | None) -> int:

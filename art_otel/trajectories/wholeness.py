@@ -1,33 +1,42 @@
-"""Wholeness: what of a rollout's calls is whole, and what follows from that.
+"""Wholeness: what of a trajectory is not whole, and what follows from that.
 
-`InferenceCall.gaps` is the only record of it. `conventions.gaps` finds the gaps that one recording shows, and
-`inference_calls` those of recordings that contradict each other; this module adds what the conversation itself shows.
-It says what follows: whether the token ids of a completion may be trained, and whether its text may (`verdicts_on`),
-and for which reasons the content of a trajectory is incomplete (`REASONS`). The kind of a gap says why, its `field`
-what it touches: gaps in `tools`, `tokens` and `parameters` make a trajectory incomplete and leave the text trained.
+`InferenceCall.gaps` says what of a call is not whole: `conventions.gaps` finds what one recording shows,
+`inference_calls` what several recordings of a call show, and `conversation_gaps` what the calls show together. Here
+stands what follows (`REASONS`):
 
-Invariant: ids are doubted by ids, text by text. No text vetoes ids that the server gave, however it looks, and ids that
-are not as many as the server counted veto no text. No gap is taken away here, and a call without gaps is whole.
+    gap                                  ids (`verdicts_on`)   text                   the trajectory (`find_incomplete`)
+    a text of the prompt was masked      trained               content doubtful       content masked
+    30 ids are listed, 32 were counted   ids doubtful          trained                token ids missing
+    a mask in the definitions of tools   trained               trained                content masked
 
-To add a kind of gap: in `calls.GapKind` (`calls.CONTENT_GAPS` says which kinds another recording of the call can fill),
-its line in `REASONS`, and what finds it: here where the conversation shows it, in `conventions.gaps` where the
-recording does. To add a reason why completions are not trained: in `model.TokensUntrained` or `model.TextUntrained`,
-which have them in the order in which they are said, what leads to it here, and its line in `data/cures.py`.
+Ids are doubted by ids, text by text: no text vetoes ids that the server gave, however it looks. `find_incomplete` adds
+what is missing among the spans.
+
+To add a kind of gap: `calls.GapKind` (`calls.CONTENT_GAPS` says which another recording of the call can fill), its line
+in `REASONS`, and what finds it. To add a reason why completions are not trained: `model.TokensUntrained` or
+`model.TextUntrained`, what leads to it here, and its line in `data/cures.py`. To add a reason of a trajectory: a
+constant, its line in `EXPLANATIONS`, and its count in `find_incomplete`.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Literal, NamedTuple, TypeAlias, get_args
 
 import msgspec
 
-from art_otel.calls import CONTENT_GAPS, Choice, Gap, GapKind, InferenceCall, Message, canonical_arguments
-from art_otel.conventions import is_refusal, is_responses_api_id
-from art_otel.spans import Value
+from art_otel import attributes
+from art_otel.calls import Choice, Gap, GapKind, InferenceCall, Message
+from art_otel.conventions import has_call_attributes, parse_call, request_key, role_of
+from art_otel.spans import Quarantined, Resource, Span, SpanKey, SpanTree
 from art_otel.trajectories.model import TextUntrained, TokensUntrained
-from art_otel.trajectories.prompt_parents import CompletionRef, PrefixNumbers
-from art_otel.trajectories.usage_witness import find_more_counted
+from art_otel.trajectories.rollout_span import (
+    calls_counted_on,
+    is_reward_span,
+    may_be_instance,
+    may_be_one_process,
+    spans_counted_on,
+)
+from art_otel.trajectories.rollouts import RolloutSpans
 
 Concern: TypeAlias = Literal["tokens", "text", "both"]
 """What a gap is about: token ids, text, or both."""
@@ -36,112 +45,85 @@ Concern: TypeAlias = Literal["tokens", "text", "both"]
 class Consequence(NamedTuple):
     """What a kind of gap means.
 
-    `tokens` and `text` say why the ids and the text of a completion that it touches are not trained, None where they
-    are. `reason` is the trajectory's reason if any, and `concern` says what that is about.
+    `reason` is the trajectory's reason if any, and `concern` says what that is about. `tokens` and `text` say why the
+    ids and the text of a completion that it touches are not trained, None where they are.
     """
 
-    tokens: TokensUntrained | None
-    text: TextUntrained
     reason: str | None = None
     explanation: str = ""
     concern: Concern = "text"
+    tokens: TokensUntrained | None = None
+    text: TextUntrained = "content doubtful"
 
 
 REASONS: Final[Mapping[GapKind, Consequence]] = {
     "dropped": Consequence(
-        None,
-        "content doubtful",
         "attributes dropped",
         "LLM calls of which the SDK dropped attributes (raise OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT)",
     ),
     "cut": Consequence(
-        None,
-        "content doubtful",
         "content cut",
         "values that a limit on length cut (raise OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT, or the limit of the backend)",
     ),
     "masked": Consequence(
-        None,
-        "content doubtful",
         "content masked",
         "texts that a recorder or backend replaced by a mask (switch its masking off for these traces)",
     ),
     "off": Consequence(
-        None,
-        "content doubtful",
         "no content",
         "LLM calls of which nobody recorded prompt or completion (was content capture on?)",
     ),
     "not read": Consequence(
-        None,
-        "content doubtful",
         "content not read",
         "LLM calls whose content is in files that their spans only name (name the folder with --content)",
     ),
     "not logged": Consequence(
-        None,
-        "content doubtful",
         "request not logged whole",
         "LLM calls whose log does not tell all that was sent; calls[].gaps says what (docs/how-to/coding-agents.md)",
     ),
     "history on the server": Consequence(
-        None,
-        "content doubtful",
         "unknown history",
         "prompts that continue what only the server has, or that begin in the middle of a conversation (convert the"
         " earlier files too, or send whole prompts)",
     ),
     "template on the server": Consequence(
-        None,
-        "content doubtful",
         "unknown template",
         "prompts made from a template that only the server has (send the text itself)",
     ),
     "compacted": Consequence(
-        None,
-        "content doubtful",
         "compacted history",
         "prompts that the server compacted: the model saw a summary in place of earlier messages, or not all of them"
         " (compact in the app, or train the rollouts' ids)",
     ),
     "not understood": Consequence(
-        None,
-        "content doubtful",
         "content not understood",
         "content that is not what its convention says, or in a form that this version does not know (record the calls"
         " with another instrumentor, or report it)",
     ),
     "several prompts": Consequence(
-        None,
-        "content doubtful",
         "several prompts",
         "requests of Completions with several prompts (send one prompt a request)",
     ),
     "lossy recorder": Consequence(
-        None,
-        "content doubtful",
         "lossy recorder",
         "calls of which the recorder loses or rewrites content (record them with the instrumentor of the client;"
         " docs/spec/recorders.md)",
     ),
     "more counted than recorded": Consequence(
-        None,
-        "content doubtful",
         "more counted than recorded",
         "calls of which the server counted more tokens than the recorded text can have, so it saw or said more (record"
         " with the client's instrumentor, and from the first call on; calls[].gaps has both numbers)",
     ),
     "miscounted": Consequence(
-        "ids doubtful",
-        "content doubtful",  # where its field is the answer: only the ids said what that is
         "token ids missing",
         "answers of which the server listed fewer or more tokens than it counted; their text is trained, their ids are"
         " left out (docs/spec/recorders.md)",
-        "tokens",
+        concern="tokens",
+        tokens="ids doubtful",  # and the text where the gap is of the answer: only the ids said what that is
     ),
-    "aborted": Consequence("aborted", "aborted"),
-    "scrubbed": Consequence("scrubbed", "scrubbed"),
-    "contradicted": Consequence("contradicting recordings", "contradicting recordings"),
+    "aborted": Consequence(tokens="aborted", text="aborted"),
+    "scrubbed": Consequence(tokens="scrubbed", text="scrubbed"),
+    "contradicted": Consequence(tokens="contradicting recordings", text="contradicting recordings"),
 }
 """What follows from each kind of gap, in the order of the trajectory's reasons."""
 
@@ -151,33 +133,23 @@ _ABORTED: Final = frozenset({"abort", "aborted", "cancelled"})
 _TOKENS_ORDER: Final[tuple[TokensUntrained, ...]] = get_args(TokensUntrained)
 _TEXT_ORDER: Final[tuple[TextUntrained, ...]] = get_args(TextUntrained)
 _CONTENT: Final = ("prompt", "answer", "call")
-_AS_SENT: Final = (None, "verbatim body")
 _ON_SERVER: Final = ("history on the server", "template on the server")
-_TOOL_FINISH_REASONS: Final = ("tool_calls", "function_call")
-_INSTRUCTING: Final = ("system", "developer")
-_NAMELESS: Final = "a tool call without a name"
 
 
-class Verdicts(NamedTuple):
-    """Why the token ids of a completion must not be trained, and why its text must not; None where each may be."""
-
-    tokens: TokensUntrained | None
-    text: TextUntrained | None
-
-
-def verdicts_on(call: InferenceCall, choice: Choice) -> Verdicts:
-    """Decide whether a completion may be trained, by its ids and by its text. Nothing else decides that."""
+def verdicts_on(call: InferenceCall, choice: Choice) -> tuple[TokensUntrained | None, TextUntrained | None]:
+    """Why the ids of a completion must not be trained, and why its text; None where it may. Nothing else decides it."""
     if call.failed:
-        return Verdicts("failed", "failed")
+        return "failed", "failed"
     if choice.finish_reason in _ABORTED:
-        return Verdicts("aborted", "aborted")
+        return "aborted", "aborted"
     tokens: set[TokensUntrained] = set()
     text: set[TextUntrained] = set()
     for gap in call.gaps:
         consequence = REASONS[gap.kind]
         if gap.kind == "aborted" and (choice.finish_reason is not None or call.stream):
             continue  # another recording of the call knows how it finished, or that it was a stream
-        if consequence.tokens is not None and _touches_ids(gap, choice):
+        is_of_ids = gap.field in ("call", "tokens", "answer") or _is_of(gap, choice)
+        if consequence.tokens is not None and is_of_ids:
             tokens.add(consequence.tokens)
         if _touches_text(gap, choice, call):
             text.add(consequence.text)
@@ -185,16 +157,11 @@ def verdicts_on(call: InferenceCall, choice: Choice) -> Verdicts:
         text.add("content doubtful")
     if call.stream is True and choice.finish_reason is None and call.closed_by_app != "finished":
         tokens.add("stream broke")
+        # A gap of this very answer, as that its recorder lost something, is the better reason: its recorder may have
+        # lost the finish reason too.
         if "content doubtful" not in text or not any(_is_of(gap, choice) for gap in call.gaps):
-            text.add("stream broke")  # else the gap says more than a finish reason that nobody recorded
-    return Verdicts(
-        min(tokens, key=_TOKENS_ORDER.index, default=None),
-        min(text, key=_TEXT_ORDER.index, default=None),
-    )
-
-
-def _touches_ids(gap: Gap, choice: Choice) -> bool:
-    return gap.field in ("call", "tokens", "answer") or _is_of(gap, choice)
+            text.add("stream broke")
+    return min(tokens, key=_TOKENS_ORDER.index, default=None), min(text, key=_TEXT_ORDER.index, default=None)
 
 
 def _touches_text(gap: Gap, choice: Choice, call: InferenceCall) -> bool:
@@ -210,309 +177,245 @@ def _is_of(gap: Gap, choice: Choice) -> bool:
     return gap.field == f"answer[{choice.index}]"
 
 
-def count_gaps(calls: Iterable[InferenceCall]) -> dict[str, int]:
-    """How many calls have a gap for each of the trajectory's reasons, in the order of `REASONS`.
+MISSING_ROOT: Final = "missing root"
+MISSING_PARENT: Final = "missing parent"
+NOT_ENDED: Final = "not ended"
+ATTRIBUTES_DROPPED: Final = "rollout attributes dropped"
+EVENTS_DROPPED: Final = "events dropped"
+OVERWRITTEN_CALL: Final = "call overwritten"
+MISSING_CALL: Final = "call missing"
+UNREAD_REQUEST: Final = "request unread"
+UNSAMPLED_ANSWER: Final = "unsampled answer"
+SPANS_MISSING: Final = "spans missing"
+SPANS_UNASSIGNED: Final = "spans unassigned"
+SPAN_QUARANTINED: Final = "span quarantined"
+VALUE_QUARANTINED: Final = "value quarantined"
+BAD_REWARD: Final = "bad reward"
+
+EXPLANATIONS: Final[Mapping[str, str]] = {
+    MISSING_ROOT: "the rollout's own span is not in the sources",
+    MISSING_PARENT: "calls, agents, tools or requests, or spans above one, whose parent is not in the sources",
+    NOT_ENDED: "spans that started and never ended",
+    **{one.reason: one.explanation for one in REASONS.values() if one.reason is not None},
+    ATTRIBUTES_DROPPED: (
+        "rollouts, steps and rewards of which the SDK dropped attributes (raise OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT)"
+    ),
+    EVENTS_DROPPED: "events the SDK dropped (raise OTEL_SPAN_EVENT_COUNT_LIMIT)",
+    OVERWRITTEN_CALL: (
+        "calls that LiteLLM's callback wrote onto one span, each over the one before (record them with an instrumentor)"
+    ),
+    MISSING_CALL: (
+        "answers with tool calls that later prompts repeat and no recorded call gave: their calls were lost on the way"
+        " (raise the exporter's time-out and queue; docs/how-to/receive.md)"
+    ),
+    UNREAD_REQUEST: (
+        "requests that a gateway passed on unrecorded, because they may have asked for a completion in a dialect that"
+        " it does not know (docs/how-to/gateway.md says which it knows)"
+    ),
+    UNSAMPLED_ANSWER: (
+        "answers that later prompts repeat and no recorded call gave: their calls were lost, or the app wrote them"
+    ),
+    SPANS_MISSING: "spans that the rollout counted and the sources do not hold",
+    SPANS_UNASSIGNED: (
+        "calls and tools that may be of this or of another attempt under its id (pass the trace on to the service that"
+        " recorded them, or set art.rollout.attempt on them)"
+    ),
+    SPAN_QUARANTINED: "quarantined spans of its traces",
+    VALUE_QUARANTINED: "quarantined values in its spans",
+    BAD_REWARD: "rewards in it that are no number, or judge what it does not have",
+}
+"""What each reason counts, in words for people."""
+
+_CONCERNS: Final[Mapping[str, Concern]] = {
+    one.reason: one.concern for one in REASONS.values() if one.reason is not None
+}
+
+
+def concern_of(reason: str) -> Concern:
+    """Whether a reason concerns token ids, text, or both; one that this version does not know concerns both."""
+    return _CONCERNS.get(reason, "both")
+
+
+def explain(reason: str) -> str:
+    """What a reason counts; datasets of other versions may have others."""
+    return EXPLANATIONS.get(reason, "a reason that this version does not know")
+
+
+class Losses(msgspec.Struct, frozen=True, kw_only=True):
+    """Lost spans by trace id, and by key where that is known. `values` are spans that were kept without a value."""
+
+    spans: Mapping[str, int]
+    keyed_spans: Mapping[SpanKey, int]
+    values: frozenset[SpanKey]
+
+    def of(self, spans: Sequence[Span]) -> tuple[int, int]:
+        """Count the spans lost in the traces of these spans, and those of these spans that lost a value."""
+        if not self.spans and not self.values:
+            return 0, 0
+        keys = {span.key for span in spans}
+        lost = sum(self.spans.get(trace_id, 0) for trace_id in {trace_id for trace_id, _ in keys})
+        delivered_whole = sum(self.keyed_spans.get(key, 0) for key in keys)
+        return lost - delivered_whole, len(keys & self.values)
+
+
+_NO_LOSSES: Final = Losses(spans={}, keyed_spans={}, values=frozenset())
+
+
+def find_losses(quarantine: Iterable[Quarantined]) -> Losses:
+    """Index what was quarantined by what it took."""
+    lost: set[tuple[str, str | None, str]] = set()
+    values: set[SpanKey] = set()
+    for entry in quarantine:
+        trace_id, span_id = entry.trace_id, entry.span_id
+        if trace_id is None:
+            continue
+        if not entry.partial:
+            lost.add((trace_id, span_id, entry.reason))
+        elif span_id is not None:
+            values.add((trace_id, span_id))
+    if not lost and not values:
+        return _NO_LOSSES
+    keyed = Counter((trace_id, span_id) for trace_id, span_id, _ in lost if span_id is not None)
+    return Losses(spans=Counter(trace_id for trace_id, _, _ in lost), keyed_spans=keyed, values=frozenset(values))
+
+
+def find_incomplete(
+    rollout: RolloutSpans,
+    calls: Sequence[InferenceCall],
+    call_of: Mapping[SpanKey, str],
+    tree: SpanTree,
+    losses: Losses,
+    *,
+    unsampled: Sequence[Message] = (),
+    unassigned: int = 0,
+    bad_rewards: int = 0,
+) -> dict[str, int]:
+    """Count what is missing by reason, in the order of EXPLANATIONS. Empty means complete.
+
+    What the agent did, failed calls included, is a fact and nothing that is missing. `call_of` leads from each
+    inference span to the span id of its call. `unsampled` are answers in prompts that no recorded call gave,
+    `unassigned` counts calls and tools that may be of this rollout or of another attempt, `bad_rewards` rewards that
+    are no number, or that judge what the rollout does not have.
+    """
+    root, spans = rollout.root, rollout.spans
+
+    def says_of_calls(span: Span) -> bool:  # so that what is dropped from it can be missed
+        return span is root or attributes.STEP_INDEX in span.attributes or is_reward_span(span)
+
+    losing = [span for span in spans if says_of_calls(span) and span.key not in call_of]
+    begun_calls = {} if root is None else calls_counted_on(root)
+    span_count = None if root is None else spans_counted_on(root)
+    if span_count is not None or begun_calls:
+        unsampled = ()  # a rollout that counted its spans, and has them all, lost no call: the app wrote these itself
+    lost_spans, lost_values = losses.of(spans)
+    counts = {
+        MISSING_ROOT: int(root is None),
+        MISSING_PARENT: _count_lost_parents(rollout, call_of, tree, says_of_calls) if tree.orphans else 0,
+        NOT_ENDED: [span.end_ns for span in spans].count(None),
+        **count_gaps(calls),
+        ATTRIBUTES_DROPPED: sum(span.dropped_attributes_count > 0 for span in losing),
+        EVENTS_DROPPED: sum(span.dropped_events_count for span in losing),
+        OVERWRITTEN_CALL: _count_overwritten_calls(spans, calls),
+        MISSING_CALL: sum(bool(message.tool_calls) for message in unsampled),
+        UNREAD_REQUEST: sum(
+            [_is_unread(span, call_of, tree) for span in spans if attributes.UNREAD_REQUEST in span.attributes]
+        ),
+        UNSAMPLED_ANSWER: sum(not message.tool_calls for message in unsampled),
+        SPANS_MISSING: 0 if root is None else _count_missing_spans(root, spans, span_count, begun_calls),
+        SPANS_UNASSIGNED: unassigned,
+        SPAN_QUARANTINED: lost_spans,
+        VALUE_QUARANTINED: lost_values,
+        BAD_REWARD: bad_rewards,
+    }
+    return {reason: counts[reason] for reason in EXPLANATIONS if counts.get(reason)}
+
+
+def count_gaps(calls: Iterable[InferenceCall]) -> Counter[str]:
+    """How many calls have a gap for each reason of a trajectory.
 
     What a call that is marked untrained (a judge's) was asked and answered is not what the policy saw: what is lost of
     it is missing nowhere.
     """
-    doubtful = [call for call in calls if call.gaps and call.marked_untrained is None]
-    if not doubtful:
-        return {}
     counts: Counter[str] = Counter()
-    for call in doubtful:
-        counts.update({reason for gap in call.gaps if (reason := REASONS[gap.kind].reason) is not None})
-    return {one.reason: counts[one.reason] for one in REASONS.values() if one.reason is not None and counts[one.reason]}
+    for call in calls:
+        if call.gaps and call.marked_untrained is None:
+            counts.update({reason for gap in call.gaps if (reason := REASONS[gap.kind].reason) is not None})
+    return counts
 
 
-def with_conversation_gaps(calls: Sequence[InferenceCall], numbers: PrefixNumbers | None) -> list[InferenceCall]:
-    """Add the gaps that the calls of a rollout, in the order of their start, show together.
+def _count_lost_parents(
+    rollout: RolloutSpans, call_of: Mapping[SpanKey, str], tree: SpanTree, says_of_calls: Callable[[Span], bool]
+) -> int:
+    """Count the spans whose missing parent may have been a call, or have said of what agent or step a call is.
 
-    `numbers` are those of the rollout's prompts, None where each call continues the one before it. Linear in the number
-    of messages.
+    A request without its parent may have been that of a lost call, if not one to the process of the calls itself. Any
+    other span, with nothing of the rollout below it, shows only that another of these is missing.
     """
-    gaps: dict[int, list[Gap]] = {}
-    is_recorded = any(call.input_messages for call in calls)
-    for index, call in enumerate(calls):
-        new = [] if is_recorded and _is_refused(call) else [*_unknown_content(call), *_lost_tool_calls(call)]
-        if new:
-            gaps[index] = new
-    between = (*find_lost_compactions(calls), *find_compacted(calls)) if len(calls) > 1 else ()
-    for index, gap in (*find_broken_prompts(calls), *between):
-        gaps.setdefault(index, []).append(gap)
-    if numbers is not None:
-        for index, position in find_repeated_with_more(calls, numbers):
-            choice = (calls[index].choices or ())[position]
-            gap = Gap(
-                kind="not understood", field=f"answer[{choice.index}]", evidence="a later prompt repeats it with more"
-            )
-            gaps.setdefault(index, []).append(gap)
-    found = [_with_gaps(call, gaps[index]) if index in gaps else call for index, call in enumerate(calls)]
-    for index, gap in find_more_counted(found):
-        found[index] = _with_gaps(found[index], (gap,))
-    return found
+    above: set[SpanKey] = set()
+    apps: list[Resource] = []
+    for span in rollout.spans:
+        if span.key in call_of and span.resource.attributes and span.resource not in apps:
+            apps.append(span.resource)
+        if span.key in call_of or says_of_calls(span) or role_of(span) != "other":
+            key: SpanKey | None = span.key
+            while key is not None and key not in above:
+                above.add(key)
+                key = tree.parents.get(key)
+    count = 0
+    for span in rollout.spans:
+        if span.key in tree.orphans and span is not rollout.root:
+            is_inside = span.kind == "internal" or (span.kind == "server" and span.resource in apps)
+            may_be_request = not is_inside and not any(name.startswith("db.") for name in span.attributes)
+            count += span.key in above or may_be_request
+    return count
 
 
-def _with_gaps(call: InferenceCall, gaps: Iterable[Gap]) -> InferenceCall:
-    return msgspec.structs.replace(call, gaps=tuple(dict.fromkeys((*call.gaps, *gaps))))
+def _count_overwritten_calls(spans: Iterable[Span], calls: Sequence[InferenceCall]) -> int:
+    """Count calls that were lost because LiteLLM writes its calls onto our current span and overwrites the one before.
 
-
-def _is_refused(call: InferenceCall) -> bool:
-    """Whether the server refused a request, of which some recorders write no prompt: nothing was sampled from it."""
-    return call.failed and call.choices is None and is_refusal(call.error_type, call.error)
-
-
-def _unknown_content(call: InferenceCall) -> Iterator[Gap]:
-    """The prompt or a successful call's completion is unknown, and no other gap says why."""
-    fields = (*_CONTENT, "parameters")
-    if call.gaps and any(gap.field in fields and gap.kind in CONTENT_GAPS for gap in call.gaps):
-        return
-    if call.input_messages is None and call.prompt_token_ids is None:
-        yield Gap(kind="off", field="prompt", evidence="no prompt")
-    elif call.input_messages == () and call.prompt_token_ids is None and call.prompt_known not in _AS_SENT:
-        yield Gap(kind="off", field="prompt", evidence="an empty prompt")
-    if call.choices is None and not call.failed:
-        yield Gap(kind="off", field="answer", evidence="no answer")
-    elif call.choices and not (call.has_answer or call.stream or call.failed) and call.answer_known not in _AS_SENT:
-        yield Gap(kind="off", field="answer", evidence="an empty answer")
-
-
-def _lost_tool_calls(call: InferenceCall) -> Iterator[Gap]:
-    """The model called tools, as the finish reason says, and the tool calls, or their names, are not there.
-
-    A body that was recorded as it came has all that the server's parser found: with `tool_choice="required"` vLLM says
-    `tool_calls` of a text that it could not parse, and the text is the answer.
+    A call on our span is lost if no other span records it, by the response id or, where that is unknown, the prompt.
     """
-    if call.answer_known == "verbatim body":
-        return
-    for choice in call.choices or ():
-        if any(not tool.name for tool in choice.message.tool_calls):
-            yield Gap(kind="not understood", field=f"answer[{choice.index}]", evidence=_NAMELESS)
-        called = choice.finish_reason in _TOOL_FINISH_REASONS
-        if called and not choice.message.tool_calls and not _is_tokens_only(choice):
-            evidence = f"finish reason {choice.finish_reason} without tool calls"
-            yield Gap(kind="not understood", field=f"answer[{choice.index}]", evidence=evidence)
+    written = [parse_call(span) for span in spans if has_call_attributes(span)]
+    if not written:
+        return 0
+    answered = {call.response_id for call in calls if call.response_id is not None}
+    asked = {request_key(call) for call in calls}
+    asked_without_id = {request_key(call) for call in calls if call.response_id is None}
+    return sum(
+        call.response_id not in answered and request_key(call) not in (asked_without_id if call.response_id else asked)
+        for call in written
+    )
 
 
-def _is_tokens_only(choice: Choice) -> bool:
-    """Whether no recorder kept what the completion says, but its tokens are known."""
-    return bool(choice.token_ids) and choice.message.is_unknown
+def _is_unread(span: Span, call_of: Mapping[SpanKey, str], tree: SpanTree) -> bool:
+    """Whether no call around a gateway's span of a request that it could not read tells what was asked."""
+    key: SpanKey | None = span.key
+    while key is not None and key not in call_of:
+        key = tree.parents.get(key)
+    return key is None
 
 
-# Prompts that cannot have been sent.
+def _count_missing_spans(
+    root: Span, spans: Iterable[Span], span_count: int | None, begun_calls: Mapping[str, int]
+) -> int:
+    """How many spans of the rollout are missing below its own span, as far as that counted them."""
+    if span_count is None and not begun_calls:
+        return 0
+    below = [span for span in spans if span is not root]
+    missing = sum(
+        max(0, began - sum(may_be_instance(span.resource, gateway) for span in below))
+        for gateway, began in begun_calls.items()
+    )
+    if span_count is None:
+        return missing
+    return missing + max(0, span_count - sum(_is_counted(span, root) for span in below))
 
 
-def find_broken_prompts(calls: Sequence[InferenceCall]) -> Iterator[tuple[int, Gap]]:
-    """The calls whose prompt no server would have taken, so that a part of it was not recorded.
-
-    A body that was recorded as it was sent is what was sent, whatever it holds, and a prompt that a server refused may
-    be broken. Of a prompt that begins as the one before it only the rest is looked at.
-    """
-    earlier: tuple[Message, ...] = ()
-    shape = _Shape()
-    for index, call in enumerate(calls):
-        prompt = call.input_messages
-        if not prompt or call.failed or call.prompt_known in _AS_SENT or call.has_gap(*_ON_SERVER):
-            continue
-        count = len(earlier)
-        if not (count and len(prompt) >= count and prompt[:count] == earlier):
-            count, shape = 0, _Shape()
-        for message in prompt[count:]:
-            shape.add(message)
-        earlier = prompt
-        wrong = shape.wrong or shape.unanswered()
-        if wrong is not None:
-            kind, evidence = wrong
-            yield index, Gap(kind=kind, field="prompt", evidence=evidence)
-
-
-def _beginning(prompt: tuple[Message, ...]) -> tuple[tuple[str | None, ...], Message | None]:
-    """The texts of the system messages of a prompt, and the message behind them; None where there is none."""
-    count = next((place for place, message in enumerate(prompt) if message.role not in _INSTRUCTING), len(prompt))
-    first = prompt[count] if count < len(prompt) else None
-    return tuple(message.content for message in prompt[:count]), first
-
-
-def find_lost_compactions(calls: Sequence[InferenceCall]) -> Iterator[tuple[int, Gap]]:
-    """The calls of the Responses API whose prompt begins with an earlier answer, and those that gave these answers.
-
-    Most recorders leave a compaction out, which a client sends back as the first item, before the answer behind it:
-    [user] -> compaction, "yes"; [compaction, "yes", user] -> …
-    """
-    answered: dict[tuple[object, ...], int] = {}
-    for index, call in enumerate(calls):
-        if not is_responses_api_id(call.response_id):
-            continue
-        instructions, first = _beginning(call.input_messages or ())
-        if first is None:
-            continue
-        earlier = answered.get((instructions, *what_is_said(first))) if first.role == "assistant" else None
-        if earlier is not None and not (call.prompt_known in _AS_SENT or call.has_gap(*_ON_SERVER, "compacted")):
-            evidence = "a prompt begins with an earlier answer"
-            yield earlier, Gap(kind="compacted", field="prompt", evidence=evidence)
-            yield index, Gap(kind="compacted", field="prompt", evidence=evidence)
-        said = [choice.message for choice in call.choices or () if _text(choice.message) or choice.message.tool_calls]
-        answered.update(((instructions, *what_is_said(message)), index) for message in said)
-
-
-def find_compacted(calls: Sequence[InferenceCall]) -> Iterator[tuple[int, Gap]]:
-    """The calls whose answer a later prompt repeats behind a compaction, which their recorder left out of the answer.
-
-    OpenLLMetry shows Anthropic's compactions in prompts only: [user] -> "yes", [user, compaction and "yes", user] -> …
-    """
-    compacted = [call.input_messages or () for call in calls if call.has_gap("compacted")]
-    if not compacted:
-        return
-    answered: dict[tuple[object, ...], list[int]] = {}
-    for index, call in enumerate(calls):
-        for choice in () if call.answer_known in _AS_SENT else call.choices or ():
-            key = len(call.input_messages or ()), *what_is_said(choice.message)
-            answered.setdefault(key, []).append(index)
-    for prompt in compacted:
-        for place, message in enumerate(prompt):
-            if message.parts is None or not _begins_with_compaction(message.parts):
-                continue
-            for index in answered.get((place, *what_is_said(message)), ()):
-                if not calls[index].has_gap("compacted") and calls[index].input_messages == prompt[:place]:
-                    yield index, Gap(kind="compacted", field="prompt", evidence="a later prompt repeats it compacted")
-
-
-def _begins_with_compaction(parts: str) -> bool:
-    """Whether a compaction stands first in a message's parts: what is behind it was sampled after it."""
-    try:
-        first, *_ = msgspec.json.decode(parts, type=list[dict[str, Value]]) or [{}]
-    except msgspec.MsgspecError:
-        return False
-    return "compaction" in str(first.get("type"))
-
-
-class _Shape:
-    """What a beginning of a prompt holds: its tool calls, those that wait for a result, and what is wrong first."""
-
-    def __init__(self) -> None:
-        self.waiting: list[str | None] = []
-        self.called: set[str | None] = set()
-        self.wrong: tuple[GapKind, str] | None = None
-
-    def add(self, message: Message) -> None:
-        """Take one more message."""
-        if message.role in ("tool", "function"):
-            self._add_answer(message.tool_call_id)
-        elif message.role == "assistant":
-            self.wrong = self.wrong or self.unanswered()
-            if any(not call.name for call in message.tool_calls):
-                self.wrong = self.wrong or ("lossy recorder", _NAMELESS)
-            self.waiting = [call.id for call in message.tool_calls]
-            self.called.update(self.waiting)
-
-    def _add_answer(self, identifier: str | None) -> None:
-        """Take an answer of a tool. Some recorders write other ids for calls than for answers, or none."""
-        if identifier in self.waiting:
-            self.waiting.remove(identifier)
-        elif self.waiting:
-            self.waiting.pop(0)
-        elif not self.called or (identifier is not None and None not in self.called and identifier not in self.called):
-            self.wrong = self.wrong or ("history on the server", "an answer of a tool that nothing before it called")
-
-    def unanswered(self) -> tuple[GapKind, str] | None:
-        """What is wrong with a prompt that goes on although a tool call of it has no answer."""
-        return ("lossy recorder", "a tool call without an answer") if self.waiting else None
-
-
-# Completions of which a later prompt says more.
-
-_Tools: TypeAlias = Counter[tuple[str, str]]
-"""Tool calls by name and canonical arguments."""
-
-_ToolSet: TypeAlias = frozenset[tuple[tuple[str, str], int]]
-_Content: TypeAlias = tuple[str, _ToolSet, str | None]
-"""A text, the tool calls and how often each was made, and the reasoning where that may be the text."""
-
-
-def find_repeated_with_more(calls: Sequence[InferenceCall], numbers: PrefixNumbers) -> set[CompletionRef]:
-    """The completions that a later prompt repeats with a text or tool calls more.
-
-    A repeat counts only where the later prompt is the call's own prompt and then an assistant's message that nobody is
-    known to have sampled there.
-    """
-    prefixes = [numbers.of(call.input_messages or ()) for call in calls]
-    sampled: dict[int, _SampledContents] = {}
-    sampled_paths: set[int] = set()
-    for call, its_prefixes in zip(calls, prefixes, strict=True):
-        if call.input_messages is not None:
-            sampled.setdefault(its_prefixes[-1], _SampledContents())
-            sampled_paths.update(numbers.longer(its_prefixes[-1], choice.message) for choice in call.choices or ())
-    doubtful: set[CompletionRef] = set()
-    for index, (call, its_prefixes) in enumerate(zip(calls, prefixes, strict=True)):
-        for message, (prompt, path) in zip(call.input_messages or (), pairwise(its_prefixes), strict=True):
-            if message.role == "assistant" and prompt in sampled and path not in sampled_paths:
-                sampled_paths.add(path)
-                doubtful.update(sampled[prompt].take_those_with_less(message))
-        for position, choice in enumerate(call.choices or ()):
-            if call.input_messages is not None and not _is_tokens_only(choice):
-                sampled[its_prefixes[-1]].add((index, position), choice.message)
-    return doubtful
-
-
-class _SampledContents:
-    """The completions of one prompt so far, by what they say, but for those that are known to be doubtful.
-
-    Each is kept under its text and one of its tool calls, the rarest so far: of n completions few are looked at.
-    """
-
-    def __init__(self) -> None:
-        self._contents: set[tuple[str, _ToolSet]] = set()
-        self._similar: dict[tuple[str, tuple[str, str] | None], dict[_Content, list[CompletionRef]]] = {}
-
-    def add(self, completion: CompletionRef, message: Message) -> None:
-        """Add a completion of a call that comes after those before it."""
-        text, tools = _text(message), _tools(message)
-        self._contents.add((text, _tool_set(tools)))
-        rarest = min(tools, key=lambda tool: len(self._similar.get((text, tool), ())), default=None)
-        content = text, _tool_set(tools), message.reasoning if tools and not text else None
-        self._similar.setdefault((text, rarest), {}).setdefault(content, []).append(completion)
-
-    def take_those_with_less(self, repeat: Message) -> list[CompletionRef]:
-        """Take out the completions of which a message says more; none if it is just what one of them says."""
-        text, tools = _text(repeat), _tools(repeat)
-        if (text, _tool_set(tools)) in self._contents:
-            return []
-        taken: list[CompletionRef] = []
-        for key in ((text, None), *((said, tool) for said in {text, ""} for tool in tools)):
-            similar = self._similar.get(key, {})
-            for content in [content for content in similar if _has_more(text, tools, content)]:
-                taken += similar.pop(content)
-        return taken
-
-
-def _has_more(repeated_text: str, repeated_tools: _Tools, recorded: _Content) -> bool:
-    """Whether the repeat has all that was recorded, and more.
-
-    An agent that reads its tool calls out of the text writes them beside it, with the names that are in the text; and
-    a framework may put the reasoning into an empty text.
-    """
-    text, tool_set, reasoning = recorded
-    tools = Counter(dict(tool_set))
-    if not tools <= repeated_tools:
-        return False
-    if text == repeated_text:
-        more = repeated_tools - tools
-        return bool(more) and not (text and all(name in text for name, _ in more))
-    return not text and bool(tools) and (reasoning or "\0") not in repeated_text
-
-
-def _tool_set(tools: _Tools) -> _ToolSet:
-    return frozenset(tools.items())
-
-
-def _text(message: Message) -> str:
-    return (message.content or message.refusal or "").strip()
-
-
-def _tools(message: Message) -> _Tools:
-    return Counter((call.name, canonical_arguments(call.arguments)) for call in message.tool_calls)
-
-
-def what_is_said(message: Message) -> tuple[str, _ToolSet, tuple[str | None, ...]]:
-    """What an assistant's message says, by which an answer is recognized: text, tools with arguments, and their ids."""
-    return _text(message), _tool_set(_tools(message)), tuple(call.id for call in message.tool_calls)
+def _is_counted(span: Span, root: Span) -> bool:
+    """Whether the process of the root counted the span: it is of the same process, and not a standalone reward."""
+    declared = span.attributes.get(attributes.ROLLOUT_ID)
+    if declared is not None and declared != root.attributes.get(attributes.ROLLOUT_ID):
+        return False  # of a service whose process did not know the rollout and made up an id
+    if span.trace_id != root.trace_id and is_reward_span(span) and (span.links or span.parent_span_id is None):
+        return False  # a reward outside every rollout's tree, which no rollout counts
+    return may_be_one_process(span.resource, root.resource)

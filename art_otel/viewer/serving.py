@@ -103,7 +103,7 @@ class Api:
             raise UsageError(f"{LABELS_NAME}: cannot be written: {error.strerror}") from error
         return {"generation": snapshot.generation, "row": show_rows(snapshot, [row])[0]}
 
-    def _answer(  # noqa: C901 # a line for each address
+    def _answer(  # a line for each address
         self, snapshot: Snapshot, path: str, query: Query, runs: tuple[str, ...]
     ) -> dict[str, Any]:
         match path.split("/"):

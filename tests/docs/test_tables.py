@@ -17,7 +17,7 @@ from art_otel.sources import all_formats
 from art_otel.spans import QuarantineReason
 from art_otel.store import ConversionReport
 from art_otel.trajectories import EXPLANATIONS, accounting
-from art_otel.trajectories.reward_addresses import ADVICE
+from art_otel.trajectories.rewards import ADVICE
 from tests.docs.pages import DOCS, ROOT, text_of
 
 ATTRIBUTES = text_of("docs/spec/attributes.md")

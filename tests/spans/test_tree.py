@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from art_otel.spans import Event, Link, Resource, Scope, Span, build_tree
-from art_otel.spans.tree import deduplicate
+from art_otel.spans.copies import deduplicate
 
 TRACE = "ab" * 16
 

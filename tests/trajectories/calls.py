@@ -11,7 +11,7 @@ from art_otel.trajectories import Trajectory, Turn, with_turns
 from art_otel.trajectories.lineage import build_lineage, recorded_call
 
 
-def choice(content: str, ids: list[int] | None, *, index: int = 0, logprobs: bool = True) -> Choice:
+def choice(content: str | None, ids: list[int] | None, *, index: int = 0, logprobs: bool = True) -> Choice:
     """A completion whose logprobs are its ids, negated."""
     return Choice(
         index=index,

@@ -11,7 +11,7 @@ from art_otel.calls import Choice, Message
 from art_otel.spans import Quarantined, Resource, Span
 from art_otel.testing import SpanBuilder
 from art_otel.trajectories import SpanGroup, build_trajectories
-from art_otel.trajectories.completeness import find_losses
+from art_otel.trajectories.wholeness import find_losses
 from tests.conversions import RECORDINGS, convert_files, convert_spans
 from tests.dumps import chat_span, make_span, request_of, write_lines
 

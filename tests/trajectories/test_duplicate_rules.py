@@ -6,19 +6,17 @@ from msgspec import structs
 from art_otel.calls import Message, Usage
 from art_otel.spans import Scope, Span
 from art_otel.trajectories import SpanGroup, build_trajectories
-from art_otel.trajectories.inference_calls import (
+from art_otel.trajectories.duplicate_rules import (
     RULES,
     attach_request_only_spans,
     attach_wrapper_methods,
-    join_nested,
-    mark_contradicting,
-)
-from art_otel.trajectories.overlapping_recordings import (
     join_enclosed,
     join_failures,
     join_late_streams,
+    join_nested,
     join_one_response,
     join_unanswered,
+    mark_contradicting,
 )
 from tests.operations import operations
 from tests.trajectories.recordings import TRACE, Tree, call

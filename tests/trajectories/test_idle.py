@@ -3,11 +3,13 @@
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
+from art_otel.conventions import RecordedReward
 from art_otel.spans import LogRecord, Quarantined
 from art_otel.testing import SpanBuilder
-from art_otel.trajectories import AssemblyStats, SpanGroup, build_trajectories
-from art_otel.trajectories.build import _assemble, _has_nothing_to_build
+from art_otel.trajectories import AssemblyStats, ExternalReward, SpanGroup, build_trajectories
+from art_otel.trajectories.rewards import RewardAddress
 from tests.examples import examples
 from tests.trajectories.groups import groups, idle_groups
 
@@ -15,24 +17,22 @@ GLOBS = st.sampled_from([(), ("GET*",), ("episode *",)])
 MANY = settings(max_examples=examples(150), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
-def the_long_way(group: SpanGroup, globs=()) -> tuple[tuple, AssemblyStats]:
-    account = AssemblyStats()
-    return _assemble(group, globs, account, None), account
-
-
-@MANY
-@given(groups(), GLOBS)
-def test_both_ways_give_the_same(group, globs):
-    assembly = build_trajectories(group, globs)
-    assert (assembly.trajectories, assembly.stats) == the_long_way(group, globs)
+ELSEWHERE = ExternalReward(
+    origin=("", ""),
+    reward=RecordedReward(name="reward", value=1.0, source="attribute", time_ns=1),
+    address=RewardAddress(rollout_id="elsewhere"),
+    undeliverable="elsewhere",
+)
+"""A reward for another group, so that this one is not passed over."""
 
 
 @MANY
 @given(idle_groups(), st.sampled_from([(), ("episode *",)]))
 def test_idle_groups_are_counted_as_the_long_way_counts_them(group, globs):
-    assert _has_nothing_to_build(group, globs)
     assembly = build_trajectories(group, globs)
-    assert (assembly.trajectories, assembly.stats) == the_long_way(group, globs)
+    the_long_way = build_trajectories(structs.replace(group, external_rewards=[ELSEWHERE]), globs)
+    assert the_long_way.stats.rewards_undeliverable.pop("elsewhere") == 1
+    assert (assembly.trajectories, assembly.stats) == (the_long_way.trajectories, the_long_way.stats)
     counted = assembly.stats
     assert len(group.spans) == counted.duplicate + counted.ignored.total() + counted.quarantined.total()
     assert 0 not in counted.ignored.values()
@@ -66,7 +66,9 @@ NAMED = {"trace_id": ROOT.trace_id, "span_id": ROOT.span_id}
     ],
 )
 def test_whatever_tells_of_more_goes_the_long_way(group, globs):
-    assert not _has_nothing_to_build(group, globs)
+    assembly = build_trajectories(group, globs)
+    is_idle = not assembly.trajectories and assembly.stats.ignored == {"no LLM call in its trace": len(group.spans)}
+    assert not is_idle or assembly.stats.logs_joined or assembly.stats.quarantined
 
 
 def test_an_idle_group_is_told_by_the_scopes_that_made_it():

@@ -21,7 +21,7 @@ from art_otel.trajectories import (
 from art_otel.trajectories.lineage import build_lineage, recorded_call
 from art_otel.trajectories.trees import in_order, last_turn
 from tests.trajectories.agents import agent_calls
-from tests.trajectories.calls import asked, trajectory_of
+from tests.trajectories.calls import asked, choice, trajectory_of
 
 
 def identities(messages) -> list[tuple[object, ...]]:
@@ -125,22 +125,29 @@ def test_the_paths_to_the_ends_of_a_prompt_are_the_prompt(calls):
 @given(agent_calls())
 def test_only_untrained_decides_what_is_trained_and_each_view_trains_it_once(calls):
     trajectory = trajectory_of(calls)
-    wanted = Counter(at for at, turn in enumerate(trajectory.turns) if turn.text_untrained is None)
+    turns = trajectory.turns
+    wanted = {at for at, turn in enumerate(turns) if turn.text_untrained is None}
+    known: set[int] = set()
+    for at, turn in enumerate(turns):
+        if not lacks_messages(trajectory, at) and (turn.parent is None or turn.parent in known):
+            known.add(at)
     messages = [entry for history in histories(trajectory) for entry in history.messages or ()]
-    held = {entry.turn for entry in messages}
-    assert Counter(entry.turn for entry in messages if entry.trained) == Counter(at for at in wanted if at in held)
-    unknown = {
-        at
-        for history in histories(trajectory)
-        if any(lacks_messages(trajectory, turn) for turn in history.turns)
-        for at in history.turns
-    }
-    assert set(wanted) - held <= unknown
+    assert Counter(entry.turn for entry in messages if entry.trained) == Counter(wanted & known)
+    assert {at for history in histories(trajectory) for at in history.turns} == {*range(len(turns))}
     spans = [span for history in token_histories(trajectory) for span in history.spans if span.trained]
     with_ids = {at for at in wanted if token_path(trajectory, at) is not None}
     assert Counter(span.turn for span in spans) == Counter(with_ids)
     texts = [entry for history in histories_without_ids(trajectory) for entry in history.messages or ()]
-    assert Counter(entry.turn for entry in texts if entry.trained) == Counter((set(wanted) - with_ids) & held)
+    assert Counter(entry.turn for entry in texts if entry.trained) == Counter((wanted - with_ids) & known)
+
+
+def test_a_turn_is_trained_where_nobody_recorded_the_text_of_what_continues_it():
+    user, said = Message(role="user", content="hi"), Message(role="assistant", content="hello")
+    later = [asked(number, (user, said, user), None, [choice(None, [number])]) for number in (2, 3)]
+    trajectory = trajectory_of([asked(1, (user,), None, [choice("hello", None)]), *later])
+    found = histories(trajectory)
+    assert [(one.turns, one.messages is None) for one in found] == [((0,), False), ((0, 1), True), ((0, 2), True)]
+    assert [entry.trained for entry in found[0]] == [False, True]
 
 
 @given(agent_calls())

@@ -2,7 +2,7 @@
 
 import pytest
 
-from art_otel.trajectories import reward_addresses
+from art_otel.trajectories import rewards as reward_rules
 from tests.conversions import convert_spans
 from tests.dumps import chat_span, make_span
 from tests.trajectories.reward_spans import evaluation, link_to, rollout
@@ -50,7 +50,7 @@ def test_rewards_of_many_spans_each_are_bounded(tmp_path):
 def test_any_number_of_rewards_of_one_span_and_of_spans_of_one_reward_is_kept(tmp_path, monkeypatch):
     spans = [rollout(), *(chat_span(2 + number, 1, ["a"], f"b{number}") for number in range(1_000))]
     links = [link for number in range(1_000) for link in link_to(2 + number)]
-    monkeypatch.setattr(reward_addresses, "MAX_REWARD_BYTES", 120_000)
+    monkeypatch.setattr(reward_rules, "MAX_REWARD_BYTES", 120_000)
     (many,), report = convert_spans(tmp_path / "many", *spans, judge(evaluations(2_000), link_to(2)))
     assert (len(many.rewards), len(report.quarantine)) == (2_000, 0)
     (wide,), report = convert_spans(tmp_path / "wide", *spans, judge(evaluations(1), links))
@@ -58,7 +58,7 @@ def test_any_number_of_rewards_of_one_span_and_of_spans_of_one_reward_is_kept(tm
 
 
 def test_a_long_text_is_not_repeated_for_any_number_of_spans(tmp_path, monkeypatch):
-    monkeypatch.setattr(reward_addresses, "MAX_REWARD_BYTES", 100_000)
+    monkeypatch.setattr(reward_rules, "MAX_REWARD_BYTES", 100_000)
     spans = [rollout(), *(chat_span(2 + number, 1, ["a"], f"b{number}") for number in range(10))]
     links = [link for number in range(10) for link in link_to(2 + number)]
     for length, kept in ((9_000, 10), (10_000, 0)):

@@ -1,11 +1,14 @@
 """Rewards of a choice and of a range of its tokens: what they judge, and what there is not."""
 
+import pickle
+from dataclasses import replace
+
 import msgspec
 import pytest
 
 from art_otel.calls import Choice, Message, TokenIds
 from art_otel.testing import SpanBuilder
-from art_otel.trajectories import Reward, SpanGroup, build_trajectories, rollout_traces
+from art_otel.trajectories import Reward, SpanGroup, Trajectory, build_trajectories, rollout_traces
 from art_otel.trajectories.model import with_rewards
 from art_otel.trajectories.rewards import fit_part
 from tests.conversions import convert_spans
@@ -145,3 +148,22 @@ def test_rewards_given_to_a_trajectory_are_those_that_are_read_again():
     found = with_rewards(trajectory, last, early, last)
     assert found.rewards == (early, *trajectory.rewards, last)
     assert (found.reward, trajectory.reward) == (0.75, None)
+
+
+def test_a_given_final_reward_stays_until_another_final_one_is_given():
+    def given(value: float, name: str = "reward", **target: str) -> Reward:
+        return Reward(name=name, value=value, source="attribute", time_ns=int(1000 * value), **target)
+
+    trajectory = Trajectory(rollout_id="r", trace_id=32 * "1", reward=1.0)
+    assert with_rewards(trajectory, given(0.5, "progress", target="a")).reward == 1.0
+    assert with_rewards(trajectory, given(0.5)).reward == 0.5
+    assert replace(trajectory, rewards=(given(0.5),), name="n").reward == 1.0
+
+
+def test_a_reward_that_follows_from_the_rewards_follows_from_those_of_a_copy():
+    first, last = (Reward(name="reward", value=value, source="attribute", time_ns=1) for value in (1.0, 0.0))
+    trajectory = Trajectory(rollout_id="r", trace_id=32 * "1", rewards=(first,))
+    assert replace(trajectory, rewards=(first, last)).reward == 0.0
+    assert replace(trajectory, rewards=()).reward is None
+    copied = pickle.loads(pickle.dumps(replace(trajectory, reward=0.5)))
+    assert replace(copied, rewards=(last,)).reward == 0.5

@@ -224,8 +224,8 @@ def test_each_tree_trains_exactly_what_its_own_verdict_allows(calls):
         at for at, turn in turns if turn.has_tokens and turn.tokens_untrained is None
     )
     text = {at for at, turn in enumerate(found.turns) if turn.text_untrained is None}
-    known = [one for one in histories(found) if not any(lacks_messages(found, turn) for turn in one.turns)]
-    held = {turn for history in known for turn in history.turns}
+    held = {turn for history in histories(found) if history.messages is not None for turn in history.turns}
+    assert held >= {turn for turn in text if found.turns[turn].parent is None and not lacks_messages(found, turn)}
     for views, wanted in (
         (histories(found), text & held),
         (histories_without_ids(found), {at for at in text & held if not found.turns[at].has_tokens}),

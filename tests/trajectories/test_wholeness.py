@@ -11,8 +11,8 @@ from art_otel.conventions.dialects import DIALECTS
 from art_otel.conventions.dialects.dialect import Dialect
 from art_otel.testing import SpanBuilder
 from art_otel.trajectories import SpanGroup, Trajectory, build_trajectories
+from art_otel.trajectories.conversation_gaps import find_broken_prompts
 from art_otel.trajectories.lineage import build_lineage
-from art_otel.trajectories.wholeness import find_broken_prompts
 from tests.conversions import convert_spans
 from tests.data.rollouts import assistant, call, user
 from tests.dumps import make_span

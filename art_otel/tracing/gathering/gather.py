@@ -26,7 +26,7 @@ from art_otel.tracing.api.context import GatherScope, TakenRollout, all_running,
 from art_otel.tracing.api.running import RunningTrajectory
 from art_otel.tracing.setup.configure import tracing
 from art_otel.trajectories import Trajectory
-from art_otel.trajectories.completeness import MISSING_ROOT
+from art_otel.trajectories.wholeness import MISSING_ROOT
 
 logger = logging.getLogger(__name__)
 

@@ -1,22 +1,31 @@
-"""Overlapping recordings: rules for recordings that overlap in time, wherever they are in the tree.
+"""Duplicate rules: which recordings of a rollout are of one request, because several instrumentors record it.
 
-Some instrumentors do not make their spans current (LangChain), so the client's span lies beside them or further up.
+`find_calls` applies `RULES` one after another. Each joins the recordings that it shows to be of one call, and nothing
+else decides it; `DuplicateGroups` lets no rule join recordings that contradict each other, or two recordings of one
+instrumentor. The rules of recordings around each other come first:
 
-Invariant: each rule first joins recordings of equal contents and then those of which a recorder lost something. A
-recording is compared with few others that contradict it, so that no rule is quadratic where a server repeats ids or
-every call says the same.
+    chat (framework)             beside each other:      agent
+    └─ chat (client)                                     ├─ chat (LangChain)   ────────
+                                                         └─ chat (client)        ────
+
+Those below are of recordings that overlap in time, wherever they are in the tree: some instrumentors do not make their
+spans current. Each of these first joins recordings of equal contents, then those of which a recorder lost something,
+and compares a recording with few others that contradict it: no rule is quadratic where a server repeats ids or every
+call says the same.
 """
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Hashable, Iterable, Iterator
-from functools import partial
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from heapq import merge
 from itertools import islice, takewhile
 from typing import Final, NamedTuple, TypeAlias
 
-from art_otel.calls import InferenceCall
-from art_otel.conventions import ART_OTEL, request_key
-from art_otel.spans import SpanKey
+import msgspec
+
+from art_otel.calls import Gap, InferenceCall
+from art_otel.conventions import ART_OTEL, is_request_only, is_wrapper_method, recorder_of, request_key
+from art_otel.spans import Span, SpanKey, SpanTree
+from art_otel.trajectories.ancestry import Ancestry
 from art_otel.trajectories.duplicate_groups import (
     CallRecording,
     DuplicateGroup,
@@ -26,7 +35,12 @@ from art_otel.trajectories.duplicate_groups import (
     grouped,
     has_same_id,
     have_same_answer,
+    have_same_choices,
+    ids_differ,
+    may_be_one,
+    models_differ,
     prompts_differ,
+    read_recordings,
     usage_differs,
 )
 
@@ -35,6 +49,186 @@ MAX_COMPARED: Final = 32
 
 _MAX_DEPTH: Final = 64
 """How far above a framework's span the parent of the client's span may be."""
+
+
+class DeduplicatedCall(NamedTuple):
+    """A call and its spans, the outermost recording first, the wrappers last."""
+
+    call: InferenceCall
+    spans: Sequence[Span]
+
+
+def find_calls(parsed: Mapping[SpanKey, InferenceCall], tree: SpanTree, ancestry: Ancestry) -> list[DeduplicatedCall]:
+    """Find the calls that the inference spans of a rollout describe; both are in the order of their start."""
+    response_ids = [call.response_id for call in parsed.values() if call.response_id is not None]
+    if (
+        len({recorder_of(tree.spans[key]) for key in parsed}) < 2
+        and len(set(response_ids)) == len(response_ids)
+        and all(ancestry.context_above(key).call is None for key in parsed)
+    ):  # as most rollouts: one instrumentor made all, none inside another, and no two have one response id
+        return [DeduplicatedCall(call, (tree.spans[key],)) for key, call in parsed.items()]
+    groups = DuplicateGroups(read_recordings(parsed, tree, ancestry), tree)
+    for rule in RULES:
+        rule(groups)
+    mark_contradicting(groups)
+    calls = [DeduplicatedCall(group.call, group.spans) for group in groups]
+    return sorted(calls, key=lambda call: tree.order(call.spans[0]))
+
+
+def mark_contradicting(groups: DuplicateGroups) -> None:
+    """Mark two nested recordings of one request that contradict each other, so that neither is trained.
+
+    They are of one request by the response's id, or by the prompt where no tool or agent runs between them. Where only
+    one of them knows token ids, these are the server's own, and texts say nothing against them.
+    """
+    for inner in groups.recordings:
+        outer = groups.enclosing(inner)
+        if outer is None:
+            continue
+        first, second = groups.of(outer), groups.of(inner)
+        if first is second or not first.recorders.isdisjoint(second.recorders):
+            continue
+        one, other = outer.call, inner.call
+        is_one_request = has_same_id(one, other) or (
+            # The prompts are the same, nothing shows two requests, and the outer one passed its own on.
+            bool(one.input_messages and other.input_messages)
+            and outer.boundary_depth == inner.boundary_depth
+            and not (ids_differ(one, other) or models_differ(one, other) or prompts_differ(one, other))
+        )
+        if is_one_request and contradicts(first.call, second.call):
+            field = "call" if _has_ids(first.call) and _has_ids(second.call) else "messages"
+            for group in (first, second):
+                gap = Gap(kind="contradicted", field=field, evidence="another recording of the call")
+                group.merged = msgspec.structs.replace(group.call, gaps=(*group.call.gaps, gap))
+
+
+def _has_ids(call: InferenceCall) -> bool:
+    return any(choice.token_ids is not None for choice in call.choices or ())
+
+
+def attach_wrapper_methods(groups: DuplicateGroups) -> None:
+    """Attach each span of a method around calls of its instrumentor to the last of these calls (LlamaIndex)."""
+    last_calls: dict[CallRecording, CallRecording] = {}
+    for inner in groups.recordings:
+        outer = inner.outer
+        if outer is None or outer.span.scope.name != inner.span.scope.name:
+            continue
+        if is_wrapper_method(outer.span, outer.call) and not models_differ(outer.call, inner.call):
+            last_calls[outer] = inner
+    for method, call in reversed(last_calls.items()):  # the inner ones first: a method may be around a method
+        groups.attach(method, groups.of(call))
+
+
+def attach_request_only_spans(groups: DuplicateGroups) -> None:
+    """Attach a span that has only the request to the call around it that has the response.
+
+    An instrumentor may make one span when a request is sent and a second one when the answer has come (Logfire).
+    """
+    for inner in groups.recordings:
+        outer = groups.enclosing(inner)
+        if outer is None or outer.recorder == inner.recorder or outer.call.response_id is None:
+            continue
+        if is_request_only(inner.span, inner.call) and is_same_request(outer.call, inner.call):
+            groups.attach(inner, groups.of(outer))
+
+
+def attach_requests_in_one(groups: DuplicateGroups) -> None:
+    """Attach a recording of several choices to the last of the requests below it that sampled one of them each.
+
+    A client may ask for n choices by n requests. Each is a call, and what the outer recording has is in them.
+    """
+    for (outer, _), inners in _recordings_below(groups).items():
+        requests = [inner for inner in inners if not inner.call.failed and not prompts_differ(outer.call, inner.call)]
+        if len(requests) > 1 and have_same_choices(outer.call, [request.call for request in requests]):
+            rest = msgspec.structs.replace(outer.call, choices=None, usage=None, response_id=None, parameters={})
+            groups.attach(
+                msgspec.structs.replace(outer, call=rest), groups.of(max(requests, key=lambda request: request.start))
+            )
+
+
+def join_nested(groups: DuplicateGroups) -> None:
+    """Join a recording with the one below it, by another instrumentor, that it repeats, if it repeats any.
+
+    A call that failed for its caller and completed at a proxy is one failed call: the proxy's other attempts, and what
+    lies below them, are attached to it.
+    """
+    attached: set[CallRecording] = set()
+    for (outer, _), inners in _recordings_below(groups).items():  # the outer ones first
+        repeated = find_repeated(outer, sorted(inners, key=lambda one: one.start))
+        if repeated is None:
+            continue
+        call = groups.of(outer)
+        if outer in attached:
+            attempts = [inner for inner in inners if _repeats_request(outer, inner)]
+        elif groups.join(call, groups.of(repeated)) and outer.call.failed and not repeated.call.failed:
+            attempts = [inner for inner in inners if inner is not repeated and _repeats_request(outer, inner)]
+        else:
+            continue
+        for attempt in attempts:
+            groups.attach(attempt, call)
+        attached.update(attempts)
+
+
+def _recordings_below(groups: DuplicateGroups) -> dict[tuple[CallRecording, str], list[CallRecording]]:
+    """The recordings right below another one, by that one and their instrumentor."""
+    below: dict[tuple[CallRecording, str], list[CallRecording]] = {}
+    for inner in groups.recordings:
+        outer = groups.enclosing(inner)
+        if outer is not None:
+            below.setdefault((outer, inner.span.scope.name), []).append(inner)
+    return below
+
+
+def find_repeated(outer: CallRecording, inners: Sequence[CallRecording]) -> CallRecording | None:
+    """Find which of the recordings below it, ordered by their start, the outer recording repeats.
+
+    With the same request, any of them may be the one. With the same answer but another prompt (a framework may record
+    the prompt before it formats it), only the first that was answered may be, and no tool or agent may lie between.
+    Of several (a router tried again), the outer one repeats that with its answer, else the last that did not fail.
+    """
+    repeated: list[CallRecording] = []
+    is_first_answer = True
+    for inner in inners:
+        is_passed_on = inner.boundary_depth == outer.boundary_depth
+        is_same_first = is_first_answer and is_passed_on and outer.recorder != inner.recorder
+        if _repeats_request(outer, inner) or (is_same_first and is_same_answer(outer.call, inner.call)):
+            repeated.append(inner)
+        is_first_answer = is_first_answer and inner.call.choices is None
+    if len(repeated) < 2:
+        return next(iter(repeated), None)
+    completed = [inner for inner in repeated if not inner.call.failed]
+    answered = [inner for inner in completed if have_same_answer(outer.call, inner.call)]
+    return (answered or completed or repeated)[-1]
+
+
+def _repeats_request(outer: CallRecording, inner: CallRecording) -> bool:
+    return outer.recorder != inner.recorder and is_same_request(outer.call, inner.call)
+
+
+def is_same_request(outer: InferenceCall, inner: InferenceCall) -> bool:
+    """Whether two nested recordings are of one request, by the response's id or else by the prompt."""
+    return may_be_one(outer, inner) and (has_same_id(outer, inner) or not prompts_differ(outer, inner))
+
+
+def is_same_answer(outer: InferenceCall, inner: InferenceCall) -> bool:
+    """Whether two nested recordings have the same answer and nothing in their token counts differs."""
+    return have_same_answer(outer, inner) and may_be_one(outer, inner) and not usage_differs(outer, inner)
+
+
+def join_split_streams(groups: DuplicateGroups) -> None:
+    """Join each request without an answer with the span that has the answer of its stream."""
+    requests = LatestOpen()
+    for recording in sorted(groups.recordings, key=lambda one: one.start):
+        beside = recording.span.scope.name, recording.span.parent_span_id
+        if is_request_only(recording.span, recording.call):
+            requests.add(recording, beside)
+        else:
+
+            def joins(request: CallRecording, answer: CallRecording = recording) -> bool:
+                is_answer = answer.call.choices is not None and _repeats_request(request, answer)
+                return is_answer and groups.join(groups.of(request), groups.of(answer))
+
+            requests.take(recording, beside, joins)
 
 
 def attach_doubles(groups: DuplicateGroups) -> None:
@@ -51,10 +245,18 @@ def attach_doubles(groups: DuplicateGroups) -> None:
             around.add(outer.span.key)
         if outer is None or outer.recorder != inner.recorder or not has_same_id(outer.call, inner.call):
             continue
+        is_at_once = outer.end is None or inner.start < outer.end or inner.start == outer.start
         is_double = have_same_answer(outer.call, inner.call) and not contradicts(outer.call, inner.call)
-        if is_double and _are_at_once(outer, inner):
+        if is_double and is_at_once:
             groups.attach(inner, groups.of(outer))
-    for same in grouped(groups.recordings, _double_key):
+
+    def key_of_double(one: CallRecording) -> Hashable | None:
+        call = one.call
+        content = None if call.response_id is None else content_key(call)
+        tokens = call.prompt_token_ids, tuple((choice.token_ids, choice.logprobs) for choice in call.choices or ())
+        return None if content is None else (one.recorder, call.response_id, content, tokens)
+
+    for same in grouped(groups.recordings, key_of_double):
         # The one around other recordings first: they are joined with it, not with what is attached to another.
         first, *others = sorted(
             same, key=lambda one: (one.start, -(one.end or one.start), one.span.key not in around, one.span.key)
@@ -82,8 +284,12 @@ def join_enclosed(groups: DuplicateGroups) -> None:
     """
     if all(group.call.response_id is not None for group in groups):
         return
+
+    def tool_call_ids(group: DuplicateGroup) -> Hashable:
+        return tuple(call.id for choice in group.call.choices or () for call in choice.message.tool_calls)
+
     for of_one_content in grouped(groups, groups.content_of):
-        for same in _surest_first(groups, of_one_content, _tool_call_ids):
+        for same in _surest_first(groups, of_one_content, tool_call_ids):
             running = _Running(groups, _end, below_parent=True)
             for inner in same:
                 _join_first(groups, running, inner, running.enclosing(inner))
@@ -98,12 +304,15 @@ def join_failures(groups: DuplicateGroups) -> None:
     failed = [
         one for one in groups if one.call.failed and one.call.response_id is None and one.outermost.end is not None
     ]
+
+    def has_content(group: DuplicateGroup) -> bool:
+        return bool(group.call.input_messages or group.call.choices)
+
     running = _Running(groups, _end, below_parent=True)
     for inner in sorted(failed, key=_by_start):
         around = islice(running.enclosing(inner), MAX_COMPARED)
-        _join_first(
-            groups, running, inner, (one for one in around if _has_no_content(inner) or _has_no_content(one.group))
-        )
+        fitting = (one for one in around if not (has_content(inner) and has_content(one.group)))
+        _join_first(groups, running, inner, fitting)
 
 
 def join_unanswered(groups: DuplicateGroups) -> None:
@@ -133,10 +342,6 @@ def _is_unanswered(group: DuplicateGroup) -> bool:
     """Whether a request completed of which the prompt alone is known."""
     call = group.call
     return bool(call.input_messages) and call.choices is None and not call.failed and group.outermost.end is not None
-
-
-def _has_no_content(group: DuplicateGroup) -> bool:
-    return not group.call.input_messages and not group.call.choices
 
 
 def _surest_first(
@@ -207,7 +412,8 @@ class _Running:
     def enclosing(self, inner: DuplicateGroup) -> Iterator[_Ending]:
         """The groups that end no earlier than the inner one, the shortest first."""
         end = (self._end_of(inner),)
-        yield from merge(*(_from(group, bisect_left(group, end)) for group in self._candidates(inner)))
+        around = ((group, range(bisect_left(group, end), len(group))) for group in self._candidates(inner))
+        yield from merge(*(map(group.__getitem__, places) for group, places in around))  # slices would copy the groups
 
     def at_once(self, inner: DuplicateGroup) -> Iterator[_Ending]:
         """The groups that run when the inner one starts: those that end no earlier first, then the last to end."""
@@ -215,7 +421,9 @@ class _Running:
         for one in islice(self.enclosing(inner), MAX_COMPARED):
             if one.end > start or one.group.outermost.start == start:
                 yield one
-        candidates = [_back_from(group, bisect_left(group, end)) for group in self._candidates(inner)]
+        candidates = [
+            map(group.__getitem__, range(bisect_left(group, end) - 1, -1, -1)) for group in self._candidates(inner)
+        ]
         yield from takewhile(lambda one: one.end > start, merge(*candidates, reverse=True))
 
     def _candidates(self, inner: DuplicateGroup) -> list[list[_Ending]]:
@@ -234,14 +442,6 @@ class _Running:
 
 def _class_of(one: _Ending, recorders: Iterable[tuple[str, str]]) -> _Class:
     return frozenset(recorders), one.has_id
-
-
-def _from(group: list[_Ending], start: int) -> Iterator[_Ending]:
-    return (group[at] for at in range(start, len(group)))  # a slice would copy all of them
-
-
-def _back_from(group: list[_Ending], end: int) -> Iterator[_Ending]:
-    return (group[at] for at in range(end - 1, -1, -1))
 
 
 class LatestOpen:
@@ -305,14 +505,13 @@ def join_unsurrounded(groups: DuplicateGroups) -> None:
             running.remove(ends[ended][2].outermost, ends[ended][2].call.request_model)
             ended += 1
         model = inner.call.request_model
+
+        def joins(outer: CallRecording, inner: DuplicateGroup = inner) -> bool:
+            around = groups.of(outer)
+            return not prompts_differ(around.call, inner.call) and _join_beside(groups, around, inner)
+
         if model is not None:
-            running.take(inner.outermost, model, partial(_join_asked, groups, inner))
-
-
-def _join_asked(groups: DuplicateGroups, inner: DuplicateGroup, outer: CallRecording) -> bool:
-    """Join a group with the recording around it if that has no other prompt and lies below its parent."""
-    around = groups.of(outer)
-    return not prompts_differ(around.call, inner.call) and _join_beside(groups, around, inner)
+            running.take(inner.outermost, model, joins)
 
 
 def join_late_streams(groups: DuplicateGroups) -> None:
@@ -340,27 +539,6 @@ def _join_beside(groups: DuplicateGroups, outer: DuplicateGroup, inner: Duplicat
     return groups.is_below_parent(outer, inner) and groups.join(outer, inner)
 
 
-def _tool_call_ids(group: DuplicateGroup) -> Hashable:
-    """The ids of the tool calls that were sampled."""
-    return tuple(call.id for choice in group.call.choices or () for call in choice.message.tool_calls)
-
-
-def _double_key(one: CallRecording) -> Hashable | None:
-    """What two recordings of one instrumentor and one response have in common; None without an id or content."""
-    response_id = one.call.response_id
-    content = None if response_id is None else content_key(one.call)
-    return None if content is None else (one.recorder, response_id, content, _tokens(one.call))
-
-
-def _tokens(call: InferenceCall) -> Hashable:
-    return call.prompt_token_ids, tuple((choice.token_ids, choice.logprobs) for choice in call.choices or ())
-
-
-def _are_at_once(outer: CallRecording, inner: CallRecording) -> bool:
-    """Whether the inner recording began before the outer one ended, or both began at once."""
-    return outer.end is None or inner.start < outer.end or inner.start == outer.start
-
-
 def _by_start(group: DuplicateGroup) -> tuple[int, int, SpanKey]:
     return group.outermost.start, -_end(group), group.outermost.span.key
 
@@ -377,11 +555,26 @@ def _last_end(group: DuplicateGroup) -> int:
 
 def _late_event(group: DuplicateGroup) -> int | None:
     """The time of the last event after the end of its span; None without such an event."""
-    return max(filter(None, map(_last_event_after_end, group.recordings)), default=None)
+    late = [
+        one.start + one.span.events[-1].time_ns - one.span.start_ns
+        for one in group.recordings
+        if one.span.events and one.span.end_ns is not None and one.span.events[-1].time_ns > one.span.end_ns
+    ]
+    return max(late, default=None)
 
 
-def _last_event_after_end(recording: CallRecording) -> int | None:
-    span = recording.span
-    if not span.events or span.end_ns is None or span.events[-1].time_ns <= span.end_ns:
-        return None
-    return recording.start + span.events[-1].time_ns - span.start_ns
+RULES: Final[tuple[Callable[[DuplicateGroups], None], ...]] = (
+    attach_doubles,
+    attach_wrapper_methods,
+    attach_request_only_spans,
+    attach_requests_in_one,
+    join_split_streams,
+    join_nested,
+    join_one_response,
+    join_unsurrounded,
+    join_enclosed,
+    join_unanswered,
+    join_failures,
+    join_late_streams,
+)
+"""The rules that join recordings, the surest first; each works with the groups that those before it left."""
