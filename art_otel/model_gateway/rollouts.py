@@ -113,7 +113,7 @@ class Rollouts:
         if rollout is None:
             return None
         limit = address.settings.get(names.MAX_CALLS, rollout.attributes.get(names.MAX_CALLS, max_calls))
-        if limit is None or rollout.calls.began < int(limit):
+        if limit is None or rollout.calls.started < int(limit):
             return None
         rollout.attributes[names.MAX_CALLS_REACHED] = True
         return int(limit)
