@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final, TypeAlias
 import msgspec
 
 from art_otel.data.arranging import Batch, Layout, PackedRows, ShuffleOrder, Unit
+from art_otel.data.choosing import prepared
 from art_otel.data.options import validate
 from art_otel.data.plan import Plan, Scoring, TurnReward, make_plan
 from art_otel.data.report import BatchReport, names_given, warn_of_no_comparison, warn_of_nothing
@@ -178,14 +179,14 @@ class Batches:
                     verdict = Verdict(rollout_id=trajectory.rollout_id, skipped=plan.skipped[number])
                     report.count(verdict)
                 else:
-                    built = self._build(number, self._recipe.selection.prepared(trajectory), report)
+                    built = self._build(number, prepared(trajectory, self._recipe.selection), report)
                     verdict = built.verdict
                     report.give(built.sequences)
                 yield verdict
 
     def build(self, trajectory: Trajectory, turn_rewards: Sequence[TurnReward]) -> BuiltSequences:
         """The sequences of a selected trajectory whose turns are trained with these, and the verdict on it."""
-        return self._recipe.builder.build(self._recipe.selection.prepared(trajectory), turn_rewards)
+        return self._recipe.builder.build(prepared(trajectory, self._recipe.selection), turn_rewards)
 
     def names_given(self) -> list[str]:
         """The names of the rewards of selected trajectories, with what they judge. Raises StoreError."""
@@ -223,8 +224,7 @@ class Batches:
 
     def of_view(self, view: View) -> "Batches":
         """The same batches where something else than the ids of the server is trained, as exporters say."""
-        selection = msgspec.structs.replace(self._recipe.selection, view=view)
-        return Batches(self._listed, replace(self._recipe, selection=selection))
+        return Batches(self._listed, replace(self._recipe, selection=self._recipe.selection.of_view(view)))
 
     def of_worker(self, worker: int, workers: int) -> "Batches":
         """The batches of one worker of several, each with a share of the trajectories of its own."""
@@ -310,8 +310,8 @@ class Batches:
             if number in plan.skipped:
                 report.count(Verdict(rollout_id="", skipped=plan.skipped[number]))
         if selected:
-            trajectories = map(self._recipe.selection.prepared, chunk.read(wanted, selected))
-            yield from zip(selected, trajectories, strict=True)
+            for number, trajectory in zip(selected, chunk.read(wanted, selected), strict=True):
+                yield number, prepared(trajectory, self._recipe.selection)
 
     def _share(self, numbers: range) -> Sequence[int]:
         """The trajectories of consecutive ones that are this worker's; of groups that are kept together all or none."""

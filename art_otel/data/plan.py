@@ -2,7 +2,7 @@
 
 Invariant: an advantage compares a trajectory with the others of its group that are selected, wherever in the files
 they stand. A trajectory without a group is a group of its own. Who has no reward, or one that is no usable number, is
-not trained and counts in no baseline. Neither does a completion that is not the policy's (`completions`).
+not trained and counts in no baseline. Neither does a completion that is not the policy's (`choosing`).
 
     columns ─► choose: why rollouts and completions are left out ─► credit: a reward a turn ─► units ─► advantages
 
@@ -31,12 +31,12 @@ from art_otel.data.advantages import (
     Rewards,
     find_advantage,
 )
+from art_otel.data.choosing import NOT_THE_POLICYS, Chosen, SeveralModels, choose, several_models
 from art_otel.data.columns import Coded, Columns, Flags, Floats, Ints
-from art_otel.data.completions import NOT_THE_POLICYS, SeveralModels
 from art_otel.data.credit import Credit, CreditName, KnownRewards, find_credit, named_rewards, shared_steps
 from art_otel.data.options import validate
 from art_otel.data.rewards import LARGEST, UNUSABLE, as_reward
-from art_otel.data.selection import Chosen, Selection, choose, several_models
+from art_otel.data.selection import Selection
 from art_otel.data.sources import Chunk, read_columns, read_numbered, why_left_out
 from art_otel.errors import UsageError
 from art_otel.trajectories import GroupKey, Trajectory
@@ -72,7 +72,7 @@ def make_scoring(
 
 
 class TurnReward(NamedTuple):
-    """What a turn is trained with, or why it is skipped: for its reward, or by an option (`CompletionChoice`).
+    """What a turn is trained with, or why it is skipped: for its reward, or by an option (`choosing`).
 
     `reward` is None where it is unknown or not usable: NaN, infinite or not below 1e37. `advantage` is None where
     nobody asked for advantages or the turn is skipped.

@@ -19,12 +19,13 @@ from typing import Final, Protocol
 
 import numpy as np
 
+from art_otel.data.choosing import choose
 from art_otel.data.columns import UNKNOWN
 from art_otel.data.credit import judges_call
 from art_otel.data.cures import helps_against
 from art_otel.data.plan import Plan
 from art_otel.data.rewards import UNUSABLE
-from art_otel.data.selection import HELD_OUT, Selection, choose
+from art_otel.data.selection import HELD_OUT, Selection
 from art_otel.data.sequences import NO_IDS, TOO_LONG, BuiltSequences, TokenSequence, Verdict
 from art_otel.data.sources import Chunk, read_columns, why_left_out
 from art_otel.trajectories import CONTEXT_EXCEEDED, Trajectory

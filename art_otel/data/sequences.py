@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from art_otel.calls import Logprobs, TokenIds
+from art_otel.data.choosing import untrained_in
 from art_otel.data.completion_sampling import CompletionSampling, completion_sampling, of_each_token
 from art_otel.data.plan import TurnReward
 from art_otel.data.rewards import UNUSABLE, TokenRewards, Weights, count_by_name, token_rewards
-from art_otel.data.selection import untrained_in
 from art_otel.data.token_facts import routed_experts, sampling_mask, weight_versions
 from art_otel.errors import UsageError
 from art_otel.store import Wanted

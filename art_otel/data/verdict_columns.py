@@ -17,14 +17,14 @@ from typing import Final, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from art_otel.data.choosing import HOW_SAMPLED, NOT_THE_POLICYS, SEVERAL, untrained
 from art_otel.data.columns import UNKNOWN, Coded, Columns, Flags, Floats, Ints
 from art_otel.data.completion_sampling import FEW
 from art_otel.data.completion_sampling import UNKNOWN as UNKNOWN_MODE
-from art_otel.data.completions import HOW_SAMPLED, NOT_THE_POLICYS, SEVERAL
 from art_otel.data.plan import Scoring, needs_credit, plan_columns
 from art_otel.data.report import NAMED, BatchReport
 from art_otel.data.rewards import UNUSABLE, RewardedPart, Weights, sum_parts
-from art_otel.data.selection import Selection, untrained
+from art_otel.data.selection import Selection
 from art_otel.data.sequences import EMPTY, NO_IDS, NOTHING, TOO_LONG, Overflow, SequenceBuilder
 from art_otel.data.sources import Chunk, read_columns, read_numbered
 from art_otel.errors import UsageError
@@ -109,7 +109,7 @@ def verdict_columns(
         sampled=_summed(columns, _sampled(columns)),
         counted=_summed(columns, (columns.sampled_tokens < 0).astype(np.int64)) == 0,
         report=report,
-        problem=plan.several_models.problem(),
+        problem=plan.several_models.problem,
     )
 
 
@@ -155,7 +155,7 @@ def _limit(columns: Columns, decision: _Decision, limit: int, overflow: Overflow
     if not len(too_long):
         return
     if overflow == "raise":
-        rollout_id = next(iter(columns.rollout_id[columns.turn_rows[too_long[:1]]]))
+        rollout_id = columns.rollout_id[columns.turn_rows[too_long[0]]]
         raise UsageError(
             f"rollout {rollout_id}: a sequence of {decision.lengths[is_long][0]} tokens, max_tokens is {limit};"
             ' allow more, or say overflow="drop" or "truncate"'
@@ -191,7 +191,7 @@ def _count(columns: Columns, selected: Flags, decision: _Decision, report: Batch
     report.trained_tokens = int(decision.tokens.sum())
     unusable = selected[columns.turn_rows] & (decision.reasons == CODES[UNUSABLE])
     rows = list(dict.fromkeys(columns.turn_rows[unusable].tolist()))[:NAMED]
-    report.unusable_rewards += columns.rollout_id[np.array(rows, np.int64)]
+    report.unusable_rewards += columns.rollout_id[rows].tolist()
     report.uncounted_completions = int((decision.trained & columns.is_uncounted[columns.turn_calls]).sum())
     report.context_exceeded = int((columns.end.equals(CONTEXT_EXCEEDED) & selected).sum())
     report.drifts = int(columns.drifts[selected].sum())

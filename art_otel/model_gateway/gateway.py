@@ -24,7 +24,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from art_otel.conventions import values
-from art_otel.data.completions import ANOTHER_MODEL, is_among
+from art_otel.data.model_names import ANOTHER_MODEL, is_among
 from art_otel.errors import UsageError
 from art_otel.http import CLOSE, BodyLimits, WebPageCheck
 from art_otel.model_gateway.addresses import (

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from art_otel.data import Batch
+from art_otel.data.choosing import MARKED, choose
 from art_otel.data.columns import columns_of
-from art_otel.data.completions import MARKED
-from art_otel.data.selection import Selection, choose
+from art_otel.data.selection import Selection
 from art_otel.store import FileLimits, write_trajectories
 from art_otel.testing import trajectories
 from art_otel.trajectories import PolicyVersions, Reward, Trajectory
