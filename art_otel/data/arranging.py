@@ -16,15 +16,16 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
-from art_otel.data.sequences import Overflow, TokenSequence
+from art_otel.data.sequences import Overflow, PlannedSequence, TokenSequence
 from art_otel.data.token_facts import UNKNOWN, stacked_experts, stacked_masks
 
-PackedRows: TypeAlias = list[list[TokenSequence]]
+AnySequence: TypeAlias = TokenSequence | PlannedSequence
+PackedRows: TypeAlias = list[list[AnySequence]]
 
 KeepTogether: TypeAlias = Literal["rollout", "group"]
 """Whose sequences are in one batch."""
 
-Unit: TypeAlias = Sequence[TokenSequence]
+Unit: TypeAlias = Sequence[AnySequence]
 """Sequences that are in one batch: one, or those of a rollout or group that is kept together."""
 
 
@@ -146,7 +147,7 @@ class ShuffleOrder:
         shuffled = self.shuffled(units, number)
         if self.bucket is None:
             return shuffled
-        by_length = sorted(shuffled, key=lambda unit: sum(map(len, unit)))
+        by_length = sorted(shuffled, key=lambda unit: sum(one.size for one in unit))
         # What fills no bucket comes last, or every batch behind it would be of two buckets.
         rest = len(by_length) % self.bucket
         buckets = [by_length[start : start + self.bucket] for start in range(rest, len(by_length), self.bucket)]
@@ -204,17 +205,21 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
 
     def batch(self, batches: list[PackedRows]) -> Batch:
         """This rank's batch of a round; where the round has none for it, the last one without anything to train on."""
-        if self.rank < len(batches):
-            return self._collate(batches[self.rank])
-        return self._collate(batches[-1]).without_loss()
+        rows = [[one for one in row if isinstance(one, TokenSequence)] for row in self.own(batches)]
+        batch = self._collate(rows)
+        return batch if self.rank < len(batches) else batch.without_loss()
+
+    def own(self, batches: list[PackedRows]) -> PackedRows:
+        """The rows of a round that this rank collates."""
+        return batches[min(self.rank, len(batches) - 1)]
 
     def padding(self, rows: PackedRows) -> int:
         """How many places of a batch hold no token."""
-        sizes = [sum(map(len, row)) for row in rows]
+        sizes = [sum(one.size for one in row) for row in rows]
         width = self.max_tokens if self.packed and self.max_tokens is not None else max(sizes)
         return width * len(rows) - sum(sizes)
 
-    def _collate(self, rows: PackedRows) -> Batch:
+    def _collate(self, rows: Sequence[Sequence[TokenSequence]]) -> Batch:
         return collate(
             rows,
             width=self.max_tokens if self.packed else None,
@@ -265,7 +270,7 @@ def packed(units: Iterable[Unit], batch_size: int, max_tokens: int) -> Iterator[
 def _first_fit(unit: Unit, free_tokens: Sequence[int], max_tokens: int) -> tuple[list[int], list[int]]:
     """The row of each sequence, and what is free then: of these rows and of new ones behind them."""
     free, places = list(free_tokens), list[int]()
-    for size in map(len, unit):
+    for size in (one.size for one in unit):
         row = next((row for row, tokens in enumerate(free) if tokens >= size), len(free))
         if row == len(free):
             free.append(max_tokens)

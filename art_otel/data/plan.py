@@ -47,11 +47,15 @@ ZeroVariance: TypeAlias = Literal["keep", "drop"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scoring:
-    """Options of `art_otel.batches` by the same names. Without an `advantage`, turns without a reward are trained."""
+    """Options of `art_otel.batches` by the same names. Without an `advantage`, turns without a reward are trained.
+
+    `keeps_unusable`: and those whose reward is no usable number, as exporters write them, with null.
+    """
 
     credit: Credit
     advantage: Advantage | None
     zero_variance: ZeroVariance = "keep"
+    keeps_unusable: bool = False
 
     def __str__(self) -> str:
         """What decides which turns are trained, whatever their rewards come to."""
@@ -192,7 +196,7 @@ def plan_columns(columns: Columns, chunks: Sequence[Chunk], selection: Selection
     flat = np.zeros(len(units.rows), np.bool_)
     if scoring.zero_variance == "drop":
         flat = _flat(units, is_by_name=isinstance(scoring.advantage, OverRewards))
-    reward, advantage, reasons = _of_turns(units, advantages, flat)
+    reward, advantage, reasons = _of_turns(units, advantages, flat, keeps_unusable=scoring.keeps_unusable)
     shared = shared_steps(columns)[0] if scoring.credit.per == "step" else ()
     return Plan(
         skipped={row: reason for row, reason in enumerate(chosen.refused) if reason is not None},
@@ -281,13 +285,17 @@ def _units(columns: Columns, chosen: Chosen, credit: Credit, given: KnownRewards
     )
 
 
-def _of_turns(units: Units, advantages: Floats | None, flat: Flags) -> tuple[Floats, Floats, Coded]:
+def _of_turns(
+    units: Units, advantages: Floats | None, flat: Flags, *, keeps_unusable: bool
+) -> tuple[Floats, Floats, Coded]:
     """The usable reward of each turn, its advantage, NaN where there is none, and why it is not trained."""
     reasons: tuple[str | None, ...] = ("zero variance", "no reward", UNUSABLE, None)
     is_usable = np.isfinite(units.rewards)
-    trained = np.full(len(flat), 3)
-    if advantages is not None:
-        trained = np.where(is_usable, trained, np.where(np.isnan(units.rewards), 1, 2))
+    is_unknown = np.isnan(units.rewards)
+    if advantages is None:  # nothing is compared, so a reward that nobody gave does not matter
+        trained = np.where(is_usable | is_unknown | keeps_unusable, 3, 2)
+    else:
+        trained = np.where(is_usable, 3, np.where(is_unknown, 1, 2))
     # The last of each array is of turns without a unit.
     codes = np.append(np.where(is_usable & flat, 0, trained), 3 if advantages is None else 1)
     reward = np.append(np.where(is_usable, units.rewards, np.nan), np.nan)

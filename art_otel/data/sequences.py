@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, MutableSequence, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import compress
 from operator import not_
-from typing import Final, Literal, Protocol, TypeAlias
+from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,6 +68,32 @@ HistorySource: TypeAlias = Callable[[Trajectory], tuple[Sequence[TokenizedHistor
 """The token histories of a trajectory, and why turns are in none of them."""
 
 
+class SequenceCounts(NamedTuple):
+    """What reports count of a sequence: tokens, and completions of which something is said."""
+
+    tokens: int
+    trained_tokens: int
+    completions: int
+    without_logprobs: int
+    zero_advantage_tokens: int
+    zero_logprobs: int
+    altered: tuple[str, ...] = ()
+    without_stop_token: int = 0
+    retokenized: bool = False
+
+
+class PlannedSequence(NamedTuple):
+    """A sequence of another rank, known by its counts alone. `number` is that of its trajectory."""
+
+    number: int
+    counts: SequenceCounts
+
+    @property
+    def size(self) -> int:
+        """How many tokens it has."""
+        return self.counts.tokens
+
+
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
 class TokenSequence:
     """Arrays of shape (tokens,): int32 ids, bool mask, float32 logprobs, advantages and token rewards.
@@ -121,6 +147,28 @@ class TokenSequence:
     def without_logprobs(self) -> int:
         """How many trained tokens have no logprob."""
         return int(np.count_nonzero(np.isnan(self.logprobs)))
+
+    @property
+    def size(self) -> int:
+        """How many tokens it has."""
+        return len(self.input_ids)
+
+    @property
+    def counts(self) -> SequenceCounts:
+        """What reports count of it."""
+        trained = self.trained_tokens
+        with_gradient = trained if self.advantages is None else int(np.count_nonzero(self.advantages))  # 0.0 elsewhere
+        return SequenceCounts(
+            tokens=len(self),
+            trained_tokens=trained,
+            completions=len(self.completions),
+            without_logprobs=self.without_logprobs,
+            zero_advantage_tokens=trained - with_gradient,
+            zero_logprobs=sum(one.has_zero_logprobs for one in self.samplings),
+            altered=tuple([one.altered for one in self.samplings if one.altered is not None]),
+            without_stop_token=sum(not span.is_end_known for span in self.completions),
+            retokenized=self.retokenized,
+        )
 
     @property
     def temperature(self) -> NDArray[np.float32]:
@@ -241,6 +289,11 @@ class SequenceBuilder:
         limit = f"max_tokens={self.max_tokens} overflow={self.overflow}"
         made_of = f"token_rewards={weights} tokenizer={self.tokenizer} token_facts={sorted(self.token_facts)}"
         return f"{limit} {made_of}"
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether columns tell all sequences: no token is made here, and no fact of a token changes what is known."""
+        return self.tokenizer is None and not self.token_facts
 
     @property
     def wanted(self) -> Wanted:
