@@ -147,7 +147,7 @@ class ShuffleOrder:
         shuffled = self.shuffled(units, number)
         if self.bucket is None:
             return shuffled
-        by_length = sorted(shuffled, key=lambda unit: sum(one.size for one in unit))
+        by_length = sorted(shuffled, key=lambda unit: sum(map(len, unit)))
         # What fills no bucket comes last, or every batch behind it would be of two buckets.
         rest = len(by_length) % self.bucket
         buckets = [by_length[start : start + self.bucket] for start in range(rest, len(by_length), self.bucket)]
@@ -215,7 +215,7 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
 
     def padding(self, rows: PackedRows) -> int:
         """How many places of a batch hold no token."""
-        sizes = [sum(one.size for one in row) for row in rows]
+        sizes = [sum(map(len, row)) for row in rows]
         width = self.max_tokens if self.packed and self.max_tokens is not None else max(sizes)
         return width * len(rows) - sum(sizes)
 
@@ -270,7 +270,7 @@ def packed(units: Iterable[Unit], batch_size: int, max_tokens: int) -> Iterator[
 def _first_fit(unit: Unit, free_tokens: Sequence[int], max_tokens: int) -> tuple[list[int], list[int]]:
     """The row of each sequence, and what is free then: of these rows and of new ones behind them."""
     free, places = list(free_tokens), list[int]()
-    for size in (one.size for one in unit):
+    for size in map(len, unit):
         row = next((row for row, tokens in enumerate(free) if tokens >= size), len(free))
         if row == len(free):
             free.append(max_tokens)

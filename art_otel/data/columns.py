@@ -1,8 +1,8 @@
 """Columns: all that decides what is trained of some trajectories, as arrays: of rollouts, calls, turns and rewards.
 
-Invariant: neither a message nor a token is here. Trajectories in files (`stored_columns`) and in memory give the same
-columns, so what is decided over them (`choice`, `credit`, `plan`, `verdicts`) is decided once. What is of a rollout's
-calls, turns or rewards stands one behind the other:
+Trajectories in files (`stored_columns`) and in memory give the same columns, so `choosing`, `credit`, `plan` and
+`verdict_columns` decide both alike. They hold neither messages nor tokens. The turns of all rollouts stand one behind
+the other, and so do calls and rewards:
 
     rollouts    a      b                        turn_ends   0 2 5
     turns       0  1   0  1  2                  turn_rows   0 0 1 1 1

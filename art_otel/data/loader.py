@@ -1,8 +1,10 @@
 """Batches: a dataset as a stream of numpy batches.
 
-Invariant: the same sources and options give the same batches in the same order, from the start or gone on with from a
-state. Memory is that of a window of row groups, a round of batches and the plan. Of groups that are kept together, what
-waits for other members is on disk, and to go on from a state reads what came before again.
+The same sources and options give the same batches in the same order, from the beginning and from a saved state. In
+memory are a window of row groups, one batch for each rank, and the plan. Where groups are kept together, sequences that
+wait for other members of their group are on disk, and a saved state is reached by reading what stands before it again.
+
+    chunks ─► windows ─► sequences ─► units (what shares a batch) ─► rounds (a batch a rank) ─► arrays
 """
 
 from collections import deque

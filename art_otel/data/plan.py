@@ -108,10 +108,10 @@ class Units:
 class Plan:
     """What is trained with what, of all trajectories, by their numbers.
 
-    `skipped` are the reasons why trajectories are skipped. `turn_ends` says where the turns of each begin; those have a
-    usable `reward` (NaN: none), an `advantage` (likewise), and a reason why they are not trained. `groups` is the group
-    of each trajectory, negative where it has none or is skipped. `units` are what was compared, `advantages` theirs.
-    `fingerprint` tells the dataset that was read from others. `no_final_reward` counts selected rollouts without
+    `skipped` has, by number, why a trajectory is left out as a whole. The turns of trajectory i are `turn_ends[i]` to
+    `turn_ends[i + 1]`; each has a usable `reward` (NaN: none), an `advantage` (NaN: none), and in `reasons` why it is
+    not trained (None: it is). `groups` is the group of each trajectory, negative where it has none or is skipped.
+    `units` are what was rewarded and compared, and `advantages` theirs. `fingerprint` differs between datasets. `no_final_reward` counts selected rollouts without
     one by the names of the rewards that they have. `several_models` has those of which nobody chose a model. `compared`
     counts rollouts whose reward counted in a baseline, `mixed_version_groups` are those of several policy versions of
     which nothing tells whether they are one. `shared_steps` counts those of each trajectory that has some.

@@ -32,7 +32,7 @@ NOTHING: Final = "nothing sampled"
 TOO_LONG: Final = "longer than max_tokens"
 
 _NO_EXTRAS: Final[TokenRewards] = {}
-"""Rewards of spans of tokens count the tokens that the server sampled, so others have none."""
+"""The token rewards of ids that were made here: such rewards are given for positions among the server's ids."""
 
 
 class TokenizedHistory(Protocol):
@@ -82,15 +82,14 @@ class SequenceCounts(NamedTuple):
     retokenized: bool = False
 
 
-class PlannedSequence(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class PlannedSequence:
     """A sequence of another rank, known by its counts alone. `number` is that of its trajectory."""
 
     number: int
     counts: SequenceCounts
 
-    @property
-    def size(self) -> int:
-        """How many tokens it has."""
+    def __len__(self) -> int:
         return self.counts.tokens
 
 
@@ -147,11 +146,6 @@ class TokenSequence:
     def without_logprobs(self) -> int:
         """How many trained tokens have no logprob."""
         return int(np.count_nonzero(np.isnan(self.logprobs)))
-
-    @property
-    def size(self) -> int:
-        """How many tokens it has."""
-        return len(self.input_ids)
 
     @property
     def counts(self) -> SequenceCounts:

@@ -10,8 +10,9 @@ A sequence is known by the turn that it ends with; a reason of a completion by i
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final, get_args
 
 import numpy as np
@@ -75,26 +76,22 @@ class VerdictColumns:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedSequences:
-    """The counts of every sequence; those of row i begin at `ends[i]`. Shape: (sequences,), (rows + 1,) of `ends`.
+    """The numbers in `SequenceCounts` of every sequence, in its order; those of row i begin at `ends[i]`.
 
-    `altered` has the words of `SequenceCounts.altered` for the few sequences that have some.
+    `altered` has the words of the few sequences that have some. Shapes: (sequences, 6) and (rows + 1,).
     """
 
     ends: Ints
-    counts: list[Ints]
+    counts: Ints
     altered: Mapping[int, tuple[str, ...]]
 
     def of_row(self, row: int) -> list[PlannedSequence]:
         """The sequences of a row."""
-        places = range(int(self.ends[row]), int(self.ends[row + 1]))
-        return [PlannedSequence(row, self._counts(place)) for place in places]
-
-    def all_counts(self) -> Iterator[SequenceCounts]:
-        """The counts of all sequences."""
-        return map(self._counts, range(int(self.ends[-1])))
-
-    def _counts(self, place: int) -> SequenceCounts:
-        return SequenceCounts(*(int(one[place]) for one in self.counts), altered=self.altered.get(place, ()))
+        start, end = int(self.ends[row]), int(self.ends[row + 1])
+        return [
+            PlannedSequence(row, SequenceCounts(*numbers, altered=self.altered.get(place, ())))
+            for place, numbers in enumerate(self.counts[start:end].tolist(), start)
+        ]
 
 
 def verdict_columns(
@@ -131,7 +128,9 @@ def verdict_columns(
     report.no_final_reward.update(plan.no_final_reward)
     report.compared, report.mixed_version_groups = plan.compared, len(plan.mixed_version_groups)
     sequences = _planned(columns, chunks, decision, plan)
-    report.give(sequences.all_counts())
+    altered = tuple(chain.from_iterable(sequences.altered.values()))
+    report.give([SequenceCounts(*sequences.counts.sum(axis=0).tolist(), altered=altered)])
+    report.sequences = len(decision.sequences)
     report.shared_steps = sum(count for row, count in plan.shared_steps.items() if selected[row])
     whole = _whole_verdicts(columns, refused, decision)
     report.trajectories_used = whole.count(None)
@@ -275,10 +274,9 @@ def _planned(columns: Columns, chunks: Sequence[Chunk], decision: _Decision, pla
     )
     return PlannedSequences(
         ends=np.searchsorted(columns.turn_rows[decision.sequences], np.arange(len(columns) + 1)),
-        counts=[
-            decision.lengths,
-            *(np.bincount(places, weights=one, minlength=count).astype(np.int64) for one in of_turns),
-        ],
+        counts=np.stack(
+            [decision.lengths, *(np.bincount(places, weights=one, minlength=count) for one in of_turns)], axis=1
+        ).astype(np.int64),
         altered=altered,
     )
 
