@@ -38,6 +38,7 @@ PACKAGES = [
     "exporting",
     "engines",
     "conversion",
+    "exchange",
     "tracing",
     "pytest_plugin",
     "workflows",
@@ -99,7 +100,7 @@ FOR_TRACING = ("tracing.internal_errors", "conventions")
 FOREIGN_NAMES = ("gen_ai.", "llm.", "openinference.", "traceloop.", "input.value", "output.value")
 """How attribute names begin that are not ours."""
 
-KNOWS_FOREIGN_NAMES = ("conventions", "tracing", "sources", "demo", "testing")
+KNOWS_FOREIGN_NAMES = ("conventions", "exchange", "tracing", "sources", "demo", "testing")
 """Who may write them out; everyone else asks `conventions`."""
 
 FORBIDDEN_NAMES = {"utils", "helpers", "manager", "base", "common"}

@@ -8,7 +8,9 @@ between two requests is left to uvicorn's own timer.
 import asyncio
 import ipaddress
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple, Self
 
@@ -21,8 +23,8 @@ from art_otel.errors import UsageError
 _MAX_PORT = 65535
 HEADER_SECONDS: Final = 10.0
 
-CLOSE: Final = "art_otel.close"
-"""The ASGI extension whose `close` ends a connection in the middle of an answer, without a word in a log."""
+CONNECTION: Final = "art_otel.connection"
+"""The ASGI extension whose `connection` is that of the request, a TimedProtocol."""
 
 _TOO_SLOW: Final = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 _TOO_LARGE: Final = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
@@ -124,6 +126,24 @@ class TimedProtocol(HttpToolsProtocol):
     _begun_bytes: int | None = None
     """Bytes of a request whose headers are not whole."""
 
+    is_left = False
+    """Whether the other side has gone, or `end` was called and the connection is closed."""
+
+    _when_left: Callable[[], object] | None = None
+
+    def when_left(self, act: Callable[[], object] | None) -> None:
+        """Do something once the connection is closed, at once where it is; with None, nothing any more."""
+        self._when_left = act
+        if act is not None and self.is_left:
+            act()
+
+    async def end(self) -> None:
+        """End the connection in the middle of an answer, without a word in a log."""
+        closed = self.loop.create_future()
+        self.when_left(partial(closed.set_result, None))
+        self.transport.close()
+        await closed
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn
         """Wait for the first request."""
         super().connection_made(transport)
@@ -147,15 +167,18 @@ class TimedProtocol(HttpToolsProtocol):
         self._begun_bytes = 0
 
     def on_headers_complete(self) -> None:
-        """Count no more, and say how the connection is closed."""
+        """Count no more, and hand out the connection."""
         self._begun_bytes = None
-        self.scope["extensions"] = {CLOSE: {"close": self.transport.close}}
+        self.scope["extensions"] = {CONNECTION: {"connection": self}}
         super().on_headers_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait for nothing more."""
         self._stop()
         super().connection_lost(exc)
+        self.is_left = True
+        if self._when_left is not None:
+            self._when_left()
 
     def _wait(self) -> None:
         if self._timer is None:

@@ -23,10 +23,10 @@ from urllib.parse import unquote
 from art_otel import attributes as names
 from art_otel.conventions import values
 from art_otel.errors import UsageError
+from art_otel.exchange.bodies import decode
 from art_otel.spans import Value
 from art_otel.tracing.api.context import RECORDED, RUN_ENTRY, TRACE_STATE
 from art_otel.tracing.api.running import field_attributes
-from art_otel.tracing.openai.bodies import decode
 
 Headers: TypeAlias = Mapping[str, str]
 AddressSource: TypeAlias = Literal["path", "baggage", "header", "key", "session", "trace", "conversation"]

@@ -16,7 +16,7 @@ from uuid import uuid4
 import msgspec
 
 from art_otel.conventions import values
-from art_otel.model_gateway.exchanges import GatewayDialect
+from art_otel.exchange.assembly import WireDialect
 from art_otel.spans import Value
 
 _ENCODE: Final = msgspec.json.Encoder().encode
@@ -34,7 +34,7 @@ class Asking:
     answer_id: str
     created: int
     model: str
-    dialect: GatewayDialect
+    dialect: WireDialect
     request: AnswerFields
     sampling: AnswerFields
     prompt_ids: Sequence[int]

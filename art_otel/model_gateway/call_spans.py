@@ -11,27 +11,16 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from art_otel import attributes as names
-from art_otel.conventions import ERROR_TYPE, INSTANCE, response_attributes, values
-from art_otel.conventions.dialects.genai import (
-    API_TYPE,
-    OPERATION_NAME,
-    PROVIDERS,
-    REQUEST_MODEL,
-    RESPONSE_ID,
-    RESPONSES,
-)
-from art_otel.model_gateway import gemini
+from art_otel.conventions import ERROR_TYPE, INSTANCE, values
+from art_otel.exchange.attributes import answered_attributes, asked_attributes, call_name, identity_attributes
+from art_otel.exchange.bodies import CallFailure
+from art_otel.exchange.exchange import Exchange
 from art_otel.model_gateway.addresses import Parent, RequestAddress
-from art_otel.model_gateway.exchanges import CallFailure, Exchange, GatewayDialect
 from art_otel.spans import Link, Resource, Scope, Span, Value
-from art_otel.tracing.openai.bodies import answer_attributes, request_attributes_of
 from art_otel.version import __version__
 
 SCOPE: Final = Scope(name=names.GATEWAY_SCOPE, version=__version__)
 """Another scope than that of the live half, which may record the same call."""
-
-_PROVIDERS: Final[dict[GatewayDialect, str]] = {"messages": "anthropic"}
-_OPERATIONS: Final[dict[GatewayDialect, str]] = {"completions": "text_completion", "gemini": "generate_content"}
 
 
 def gateway_resource() -> Resource:
@@ -53,11 +42,21 @@ def root_of(rollout_id: str) -> Parent:
 
 def call_span(exchange: Exchange, address: RequestAddress, server: str, resource: Resource) -> Span:
     """Build the span of an exchange with a server."""
-    attributes = {**asked_attributes(exchange, address, server), **answered_attributes(exchange)}
+    attributes = {**begun_attributes(exchange, address, server), **answered_attributes(exchange)}
     failure = exchange.why_failed()
     if failure is not None:
         attributes[ERROR_TYPE] = failure.type
     return _span(call_name(attributes), attributes, address, resource, (exchange.start_ns, exchange.end_ns), failure)
+
+
+def begun_attributes(exchange: Exchange, address: RequestAddress, server: str) -> dict[str, Value]:
+    """What the span of a call says as soon as the call begins."""
+    model = values.text(exchange.request.get("model"))
+    attributes = {
+        **identity_attributes(exchange.dialect, exchange.path, model, server),
+        **asked_attributes(exchange),
+    }
+    return attributes if address.untrained is None else {**attributes, names.UNTRAINED: address.untrained}
 
 
 def unread_span(request: str, address: RequestAddress, server: str, resource: Resource, start_ns: int) -> Span:
@@ -67,7 +66,7 @@ def unread_span(request: str, address: RequestAddress, server: str, resource: Re
 
 def unread_attributes(request: str, server: str) -> dict[str, Value]:
     """The attributes of such a span."""
-    return {names.UNREAD_REQUEST: request, "server.address": _host(server)}
+    return {names.UNREAD_REQUEST: request, "server.address": urlsplit(server).hostname or server}
 
 
 def _span(
@@ -102,54 +101,6 @@ def _span(
         scope=SCOPE,
         resource=resource,
     )
-
-
-def call_name(attributes: dict[str, Value]) -> str:
-    """The name that the span of a call has."""
-    model = attributes.get(REQUEST_MODEL)
-    operation = attributes[OPERATION_NAME]
-    return operation if model is None else f"{operation} {model}"
-
-
-def asked_attributes(exchange: Exchange, address: RequestAddress, server: str) -> dict[str, Value]:
-    """The attributes that say what was asked, and what for, as soon as a call begins."""
-    is_gemini = exchange.dialect == "gemini"
-    attributes: dict[str, Value] = {
-        OPERATION_NAME: _OPERATIONS.get(exchange.dialect, "chat"),
-        PROVIDERS[0]: gemini.provider(exchange.path) if is_gemini else _PROVIDERS.get(exchange.dialect, "openai"),
-        "server.address": _host(server),
-        **(
-            gemini.asked_attributes(exchange.request)
-            if is_gemini
-            else request_attributes_of(exchange.request, exchange.fields)
-        ),
-    }
-    if exchange.dialect == "responses":
-        attributes[API_TYPE] = RESPONSES
-    if address.untrained is not None:
-        attributes[names.UNTRAINED] = address.untrained
-    return attributes
-
-
-def answered_attributes(exchange: Exchange) -> dict[str, Value]:
-    """The attributes that say what was answered, once the call has ended."""
-    answer = exchange.answer
-    attributes: dict[str, Value] = (
-        {} if answer is None else {**response_attributes(answer), **answer_attributes(answer)}
-    )
-    if answer is not None and (named := values.text(answer.get(gemini.RESPONSE_ID))) is not None:
-        attributes[RESPONSE_ID] = named
-    if exchange.sampled is not None:
-        attributes |= exchange.sampled.attributes()
-    if exchange.policy_version is not None:
-        attributes[names.POLICY_VERSION] = exchange.policy_version
-    if exchange.was_left:
-        attributes[names.CLOSED_BY_APP] = "left"
-    return attributes
-
-
-def _host(server: str) -> str:
-    return urlsplit(server).hostname or server
 
 
 def now_ns() -> int:

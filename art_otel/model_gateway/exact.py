@@ -17,14 +17,16 @@ from typing import Final, TypeAlias
 
 from art_otel import attributes as names
 from art_otel.conventions import values
+from art_otel.exchange.assembly import WireDialect
+from art_otel.exchange.exchange import Exchange
 from art_otel.model_gateway.addresses import RequestAddress
 from art_otel.model_gateway.answer_shapes import AnswerFields, Asking
+from art_otel.model_gateway.connections import Answer, RawHeaders, UpstreamError
 from art_otel.model_gateway.exact_answers import ExactAnswer
-from art_otel.model_gateway.exchanges import Exchange, GatewayDialect
 from art_otel.model_gateway.id_server import PATHS, IdServer, Refusal, Samplers, Sends
 from art_otel.model_gateway.sampled_choices import SampledCall, placeholders_of
 from art_otel.model_gateway.splice import DecodeIds, GatewayTurn, Splice, as_ids, splice
-from art_otel.model_gateway.upstreams import Answer, RawHeaders, Upstream, UpstreamError
+from art_otel.model_gateway.upstreams import Upstream
 from art_otel.spans import Value
 
 Answers: TypeAlias = Answer | ExactAnswer
@@ -107,9 +109,7 @@ class ExactTokens:
         exchange.sampled = answer.sampled
         return answer
 
-    async def _answer(
-        self, server: IdServer, dialect: GatewayDialect, request: AnswerFields, rollout: str
-    ) -> ExactAnswer:
+    async def _answer(self, server: IdServer, dialect: WireDialect, request: AnswerFields, rollout: str) -> ExactAnswer:
         """Render, splice and generate. Raises Refusal."""
         rendered = await server.render(dialect, request)
         rollout = f"{rollout}\0{rendered.get('model')}"
@@ -221,7 +221,7 @@ def _size(key: tuple[str, bytes], text: str) -> int:
     return len(key[1]) + len(text)
 
 
-def _check(path: str, dialect: GatewayDialect, body: AnswerFields) -> None:
+def _check(path: str, dialect: WireDialect, body: AnswerFields) -> None:
     """Raises Refusal where a request cannot be sampled from ids, as far as it says so itself."""
     if not path.endswith(PATHS[dialect]):
         raise Refusal(f"path {path}")

@@ -18,6 +18,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from art_otel.conventions import values
+from art_otel.exchange.assembly import WireDialect
+from art_otel.exchange.events import data_in
 from art_otel.model_gateway.answer_shapes import (
     AnswerFields,
     AnswerShape,
@@ -26,15 +28,15 @@ from art_otel.model_gateway.answer_shapes import (
     CompletionShape,
     MessageShape,
 )
-from art_otel.model_gateway.exchanges import GatewayDialect, events_of
+from art_otel.model_gateway.connections import Answer, BrokenOffError, RawHeaders, UpstreamError
 from art_otel.model_gateway.id_server import IdServer, read, said
 from art_otel.model_gateway.parsing_requests import parsing_request
 from art_otel.model_gateway.response_shape import ResponseShape
 from art_otel.model_gateway.sampled_choices import Generated, SampledCall, SampledChoice, StreamedCalls, joined
-from art_otel.model_gateway.upstreams import Answer, BrokenOffError, FailedError, RawHeaders, UpstreamError
+from art_otel.model_gateway.upstreams import FailedError
 from art_otel.spans import Value
 
-_SHAPES: Final[Mapping[GatewayDialect, type[AnswerShape]]] = {
+_SHAPES: Final[Mapping[WireDialect, type[AnswerShape]]] = {
     "chat": ChatShape,
     "completions": CompletionShape,
     "messages": MessageShape,
@@ -249,7 +251,7 @@ class ExactAnswer:
 
     async def _chunks(self) -> AsyncIterator[Generated]:
         """What the server sampled, as it comes. Raises BrokenOffError where it does not end."""
-        async for data in events_of(self._answered.pieces()):
+        async for data in data_in(self._answered.pieces()):
             if data.startswith(b"[DONE]"):
                 return
             chunk = _GENERATED.decode(data)

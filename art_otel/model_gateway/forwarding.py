@@ -16,10 +16,10 @@ from itertools import islice
 from typing import Final
 from urllib.parse import urlsplit
 
-import aiohttp
-
 from art_otel.errors import UsageError
+from art_otel.exchange.exchange import FIRST_REFUSAL
 from art_otel.model_gateway.addresses import baggage_of
+from art_otel.model_gateway.connections import Connections, UpstreamError
 from art_otel.model_gateway.rollouts import Rollouts
 from art_otel.model_gateway.running_calls import AGAIN, RunningCallsReport, Scrub
 from art_otel.receiver.metrics import ReceiverMetrics
@@ -32,7 +32,7 @@ _PATH: Final = "/v1/traces"
 _HEADERS: Final = "OTEL_EXPORTER_OTLP_HEADERS"
 _TRIES: Final = 5
 _FIRST_PAUSE: Final = 0.5
-_TIMEOUT: Final = aiohttp.ClientTimeout(total=10.0)
+_TIMEOUT: Final = 10.0
 _AT_ONCE: Final = 256
 _EXPORT: Final = 1 << 20
 """Characters of content in one export, if it has several spans."""
@@ -53,9 +53,15 @@ class Forwarding:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise UsageError(f"--otlp {url!r} is no address of a collector: write http://HOST:4318")
-        self._url = url if parts.path.strip("/") else f"{url.rstrip('/')}{_PATH}"
+        self._path = parts.path if parts.path.strip("/") else _PATH
+        self._url = parts._replace(path=self._path, netloc=parts.netloc.rpartition("@")[2]).geturl()
+        self._collector = Connections(parts._replace(path="").geturl())
+        self._headers = [
+            (name.encode(), value.encode())
+            for name, value in {"content-type": "application/json", **baggage_of(os.environ.get(_HEADERS, ""))}.items()
+        ]
         self._scrub = scrub
-        self.running_calls = RunningCallsReport(self._url, scrub, rollouts)
+        self.running_calls = RunningCallsReport(self._post, scrub, rollouts)
         self._metrics = metrics
         self._waiting: deque[tuple[Span, int]] = deque()
         self._size = 0
@@ -92,15 +98,18 @@ class Forwarding:
             self._lose(len(self._waiting), "the gateway ended")
 
     async def _run(self) -> None:
-        headers = {"content-type": "application/json", **baggage_of(os.environ.get(_HEADERS, ""))}
-        async with aiohttp.ClientSession(headers=headers, timeout=_TIMEOUT) as session:
-            telling = asyncio.create_task(self.running_calls.run(session))
-            try:
-                await self._send_all(session)
-            finally:
-                telling.cancel()
+        telling = asyncio.create_task(self.running_calls.run())
+        try:
+            await self._send_all()
+        finally:
+            telling.cancel()
+            self._collector.close()
 
-    async def _send_all(self, session: aiohttp.ClientSession) -> None:
+    async def _post(self, body: bytes, below: str = "") -> int:
+        """Send an export to the collector's path, or one below, and give the status. Raises UpstreamError."""
+        return await self._collector.post(f"{self._path}{below}", self._headers, body, seconds=_TIMEOUT)
+
+    async def _send_all(self) -> None:
         """Send what comes, and at the end what waits."""
         while self._waiting or not self._is_ending:
             if not self._waiting:
@@ -109,7 +118,7 @@ class Forwarding:
                 continue
             together = self._next()
             for line in encode_lines(self._scrub(together)):
-                await self._send(session, line.text, len(line.records))
+                await self._send(line.text, len(line.records))
             for _ in together:
                 _, size = self._waiting.popleft()
                 self._size -= size
@@ -124,23 +133,24 @@ class Forwarding:
             size += more
         return together
 
-    async def _send(self, session: aiohttp.ClientSession, body: bytes, spans: int) -> None:
+    async def _send(self, body: bytes, spans: int) -> None:
         """Send one export, again where the collector may take it later."""
         why = ""
         for attempt in range(_TRIES):
             if attempt:
                 await asyncio.sleep(_FIRST_PAUSE * 2 ** (attempt - 1))
             try:
-                async with session.post(self._url, data=body) as response:
-                    if response.ok:
-                        self._metrics.add("art_otel_gateway_forwarded_spans_total", spans)
-                        self._is_out = False
-                        return
-                    why = f"it answers {response.status}"
-                    if response.status not in AGAIN:
-                        break
-            except (aiohttp.ClientError, TimeoutError) as error:
+                status = await self._post(body)
+            except (UpstreamError, TimeoutError) as error:
                 why = str(error) or type(error).__name__
+                continue
+            if status < FIRST_REFUSAL:
+                self._metrics.add("art_otel_gateway_forwarded_spans_total", spans)
+                self._is_out = False
+                return
+            why = f"it answers {status}"
+            if status not in AGAIN:
+                break
         self._lose(spans, why)
 
     def _lose(self, spans: int, why: str) -> None:

@@ -11,9 +11,8 @@ nowhere else. The gateway's own paths are /healthz, /metrics, /rollout/ID/end an
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final, Literal, Protocol, TypeAlias, get_args
+from typing import Any, Final, Literal, Protocol, TypeAlias, get_args
 from uuid import uuid4
 
 import msgspec
@@ -26,7 +25,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from art_otel.conventions import values
 from art_otel.data.model_names import ANOTHER_MODEL, is_among
 from art_otel.errors import UsageError
-from art_otel.http import CLOSE, BodyLimits, WebPageCheck
+from art_otel.exchange.bodies import CallFailure
+from art_otel.exchange.exchange import FIRST_REFUSAL, Exchange, dialect_of
+from art_otel.exchange.token_requests import TokenRequests
+from art_otel.http import CONNECTION, BodyLimits, TimedProtocol, WebPageCheck
 from art_otel.model_gateway.addresses import (
     PREFIX,
     RequestAddress,
@@ -36,9 +38,9 @@ from art_otel.model_gateway.addresses import (
     read_target,
 )
 from art_otel.model_gateway.call_spans import call_span, gateway_resource, now_ns, unread_span
+from art_otel.model_gateway.connections import Answer, RawHeaders, UnreachableError, UpstreamError
 from art_otel.model_gateway.conversations import Conversations
 from art_otel.model_gateway.exact import Answers, ExactTokens
-from art_otel.model_gateway.exchanges import FIRST_REFUSAL, CallFailure, Exchange, dialect_of
 from art_otel.model_gateway.forwarding import Forwarding
 from art_otel.model_gateway.other_requests import UnreadRequests, may_sample, plain
 from art_otel.model_gateway.responding import (
@@ -48,17 +50,14 @@ from art_otel.model_gateway.responding import (
     send_error,
     send_piece,
     send_start,
-    until_left,
 )
 from art_otel.model_gateway.rollouts import GatewayRollout, RolloutEnd, Rollouts
-from art_otel.model_gateway.tokens import TokenAsking
-from art_otel.model_gateway.upstreams import Answer, RawHeaders, UnreachableError, Upstream, UpstreamError, Upstreams
+from art_otel.model_gateway.upstreams import Upstream, Upstreams
 from art_otel.receiver.export import ExportRefusedError, ReceivedRecords
 from art_otel.receiver.ingest import RUNNING, UNWRITABLE
 from art_otel.receiver.receiver import Receiver, ReceiverOptions
 from art_otel.spans import Span
 from art_otel.tracing.internal_errors import InternalErrorHandler
-from art_otel.tracing.openai.token_requests import REFUSALS
 
 Tokens: TypeAlias = Literal["auto", "passthrough", "exact", "off"]
 """How token ids are had: `auto` is `exact` where the server can, else `passthrough`."""
@@ -162,14 +161,14 @@ class Gateway:
         self._conversations = Conversations()
         self._unread = UnreadRequests()
         self._upstreams = Upstreams(options.upstreams)
-        self._asking = TokenAsking()
+        self._token_requests = TokenRequests()
         self._exact = (
             ExactTokens(self._upstreams, keep_reasoning=options.keep_reasoning)
             if options.tokens in ("auto", "exact")
             else None
         )
         self._looking: asyncio.Task[None] | None = None
-        self._running: dict[asyncio.Future[None], _Call] = {}
+        self._running: dict[asyncio.Task[Any], _Call] = {}
         self.receiver = Receiver(options.receiver, self)
         self._forwarding = (
             None
@@ -221,7 +220,7 @@ class Gateway:
         self._write_once([*self._rollouts.close()])
         if self._forwarding is not None:
             await self._forwarding.stop()
-        await self._upstreams.close()
+        self._upstreams.close()
 
     async def _proxy(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request as a model server does."""
@@ -232,8 +231,9 @@ class Gateway:
         try:
             target = read_target(scope["raw_path"].decode("ascii"), scope["query_string"].decode("ascii"))
             async with self.receiver.bodies.read(request) as body:
-                close = scope["extensions"][CLOSE]["close"]
-                await self._pass_through(self._begin(request, target, body), receive, send, close)
+                await self._pass_through(
+                    self._begin(request, target, body), send, scope["extensions"][CONNECTION]["connection"]
+                )
         except (UsageError, UnicodeDecodeError) as error:
             await error_response(400, str(error))(scope, receive, send)
         except HTTPException as refused:
@@ -273,42 +273,33 @@ class Gateway:
                     call.told = self._forwarding.running_calls.add(call.rollout)
         return call
 
-    async def _pass_through(self, call: _Call, receive: Receive, send: Send, close: Callable[[], None]) -> None:
-        """Relay a call until it is answered or the agent leaves; then the server is left as well.
+    async def _pass_through(self, call: _Call, send: Send, connection: TimedProtocol) -> None:
+        """Relay a call until it is answered, the agent leaves or the gateway ends; then the server is left as well.
 
         Where the answer has no end, the agent's connection has none.
         """
-        relaying = asyncio.ensure_future(self._relay(call, send))
-        leaving = asyncio.ensure_future(until_left(receive))
+        relaying = asyncio.current_task()
+        assert relaying is not None  # noqa: S101 # a coroutine runs in a task
         self._running[relaying] = call
         call.upstream.open += 1
         try:
-            await asyncio.wait((relaying, leaving), return_when=asyncio.FIRST_COMPLETED)
-            if relaying.cancelled():  # by `leave`
-                await self._cut(call, send)
-            elif leaving.done():
-                relaying.cancel()
-                with suppress(asyncio.CancelledError):
-                    await relaying
-            if call.is_cut:
-                close()
-                await leaving
+            connection.when_left(relaying.cancel)
+            await self._relay(call, send)
+        except asyncio.CancelledError:
+            relaying.uncancel()  # the request has been dealt with, and its task ends as others do
+            connection.when_left(None)
+            self._record(call)
+            if call.has_begun:
+                call.is_cut = True
+            elif not connection.is_left:  # the gateway ends
+                await send_error(503, _ENDS, call.method, send)
         finally:
+            connection.when_left(None)
             del self._running[relaying]
             call.upstream.open -= 1
-            leaving.cancel()
-            relaying.cancel()
             self._record(call)
-        if not relaying.cancelled():
-            relaying.result()
-
-    async def _cut(self, call: _Call, send: Send) -> None:
-        """End a call because the gateway ends."""
-        self._record(call)
-        if call.has_begun:
-            call.is_cut = True
-        else:
-            await send_error(503, _ENDS, call.method, send)
+        if call.is_cut and not connection.is_left:
+            await connection.end()
 
     async def _relay(self, call: _Call, send: Send) -> None:
         """Ask the server, and hand on what it answers."""
@@ -346,22 +337,21 @@ class Gateway:
                 return exact
         if exchange is None or self.options.tokens == "off":
             return await self._send(call)
-        with _READING:
-            exchange.asked = self._asking.asked(server, exchange.path, exchange.request)
+        asking = self._token_requests.begin(server, exchange.path, exchange.request)
+        exchange.added = asking.additions
         answered = await self._send(call)
-        while exchange.asked.is_hidden and (refused := answered.status) in REFUSALS:
-            refusal = await _read(answered)
-            exchange.asked = self._asking.less(exchange.asked, exchange.request, refusal)
+        while asking.may_be_why(answered.status):
+            asking.ask_less(answered.status, await _read(answered))
+            exchange.added = asking.additions
             answered = await self._send(call)
-            if answered.status not in REFUSALS:
-                self._asking.accepted(exchange.asked, server, exchange.request, refused, refusal)
+            asking.answered(answered.status)
         return answered
 
     async def _send(self, call: _Call) -> Answer:
         headers, body, exchange = self._headers(call), call.body, call.exchange
-        if exchange is not None and exchange.asked.is_hidden:
-            headers += [(name.encode(), value.encode()) for name, value in exchange.asked.ask.headers.items()]
-            body = exchange.asked.body(exchange.fields) or body
+        if exchange is not None and exchange.added.is_hidden:
+            headers += [(name.encode(), value.encode()) for name, value in exchange.added.ask.headers.items()]
+            body = exchange.added.body(exchange.fields) or body
         return await self._upstreams.send(call.upstream, call.method, call.path, headers, body)
 
     def _headers(self, call: _Call) -> list[tuple[bytes, bytes]]:

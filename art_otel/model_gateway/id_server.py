@@ -17,14 +17,15 @@ from typing import Final, Protocol
 import msgspec
 
 from art_otel.errors import UsageError
+from art_otel.exchange.assembly import WireDialect
 from art_otel.model_gateway.answer_shapes import AnswerFields
-from art_otel.model_gateway.exchanges import GatewayDialect
-from art_otel.model_gateway.upstreams import Answer, BrokenOffError, RawHeaders, Upstream, UpstreamError
+from art_otel.model_gateway.connections import Answer, BrokenOffError, RawHeaders, UpstreamError
+from art_otel.model_gateway.upstreams import Upstream
 from art_otel.spans import Value
 
 logger = logging.getLogger(__name__)
 
-PATHS: Final[Mapping[GatewayDialect, str]] = {
+PATHS: Final[Mapping[WireDialect, str]] = {
     "chat": "/v1/chat/completions",
     "completions": "/v1/completions",
     "messages": "/v1/messages",
@@ -142,7 +143,7 @@ class IdServer:
     upstream: Upstream
     headers: RawHeaders
 
-    async def render(self, dialect: GatewayDialect, request: AnswerFields) -> AnswerFields:
+    async def render(self, dialect: WireDialect, request: AnswerFields) -> AnswerFields:
         """What the server would sample from."""
         unstreamed = {name: value for name, value in request.items() if name not in ("stream", "stream_options")}
         body = await self._before(f"{PATHS[dialect]}/render", unstreamed)

@@ -21,16 +21,11 @@ from opentelemetry.util.types import Attributes
 
 from art_otel.conventions import ERROR_TYPE
 from art_otel.data.model_names import Names
+from art_otel.exchange.attributes import answered_attributes, call_name
+from art_otel.exchange.exchange import Exchange
 from art_otel.http import Address
 from art_otel.model_gateway.addresses import PREFIX, UNTRAINED_PREFIX, RequestAddress
-from art_otel.model_gateway.call_spans import (
-    SCOPE,
-    answered_attributes,
-    asked_attributes,
-    call_name,
-    unread_attributes,
-)
-from art_otel.model_gateway.exchanges import Exchange
+from art_otel.model_gateway.call_spans import SCOPE, begun_attributes, unread_attributes
 from art_otel.model_gateway.gateway import LIMITS, Gateway, GatewayOptions, Tokens
 from art_otel.receiver.receiver import ReceiverOptions
 from art_otel.tracing.api.context import running_trajectory, untrained_label
@@ -76,7 +71,7 @@ class LocalGateway:
         context = self._context(address)
         if context is None:
             return None
-        attributes = asked_attributes(exchange, address, server)
+        attributes = begun_attributes(exchange, address, server)
         return partial(_end, _start(call_name(attributes), context, attributes, exchange.start_ns), exchange)
 
     def note_unread(self, request: str, start_ns: int, address: RequestAddress, server: str) -> bool:

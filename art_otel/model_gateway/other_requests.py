@@ -12,7 +12,7 @@ import re
 from typing import Final
 
 from art_otel.conventions import values
-from art_otel.tracing.openai.bodies import decode
+from art_otel.exchange.bodies import decode
 
 logger = logging.getLogger(__name__)
 

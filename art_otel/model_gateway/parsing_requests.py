@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from art_otel.conventions import values
+from art_otel.exchange.assembly import WireDialect
 from art_otel.model_gateway.answer_shapes import AnswerFields
-from art_otel.model_gateway.exchanges import GatewayDialect
 from art_otel.spans import Value
 
 _NAMESPACE: Final = "__"
@@ -23,7 +23,7 @@ _CUSTOM_PARAMETERS: Final[Mapping[str, Value]] = {
 """What vLLM shows the model of a custom tool."""
 
 
-def parsing_request(request: Mapping[str, Value], dialect: GatewayDialect) -> AnswerFields:
+def parsing_request(request: Mapping[str, Value], dialect: WireDialect) -> AnswerFields:
     """The chat request that tells the server's parsers what they need: tools and settings, but no messages."""
     if dialect == "chat":
         left = {"messages", "stream", "stream_options", "n", "prompt_logprobs", "stop"}

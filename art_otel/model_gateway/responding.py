@@ -7,7 +7,7 @@ changed.
 from typing import Final
 
 from starlette.responses import JSONResponse
-from starlette.types import Message, Receive, Send
+from starlette.types import Message, Send
 
 from art_otel.model_gateway.exact import Answers
 
@@ -50,12 +50,6 @@ def error_response(status: int, message: str) -> JSONResponse:
     """An error of the gateway's own, in the shape that clients of OpenAI and Anthropic read."""
     error = {"message": f"art-otel gateway: {message}", "type": "gateway_error", "param": None, "code": None}
     return JSONResponse({"type": "error", "error": error}, status)
-
-
-async def until_left(receive: Receive) -> None:
-    """Wait until the agent has gone."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 async def _nothing() -> Message:

@@ -8,18 +8,21 @@ answers; when that is there again it is told of all that is open.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from typing import Final, TypeAlias
 
-import aiohttp
-
+from art_otel.exchange.exchange import FIRST_REFUSAL
+from art_otel.model_gateway.connections import UpstreamError
 from art_otel.model_gateway.rollouts import GatewayRollout, Rollouts
 from art_otel.receiver.ingest import RUNNING
 from art_otel.receiver.otlp_lines import encode_request
 from art_otel.spans import LogRecord, Span
 
 Scrub: TypeAlias = Callable[[Iterable[Span | LogRecord]], Iterable[Span | LogRecord]]
+
+Post: TypeAlias = Callable[[bytes, str], Awaitable[int]]
+"""Sends a body to a path, and gives the status. Raises UpstreamError, TimeoutError."""
 
 AGAIN: Final = frozenset([429, 502, 503, 504])
 """Statuses after which OTLP wants the same export once more."""
@@ -32,10 +35,10 @@ _PER_GRACE: Final = 3
 
 
 class RunningCallsReport:
-    """Tells of the calls of `rollouts` the receiver that takes traces at `url`, after `scrub`."""
+    """Tells a receiver of the calls of `rollouts`, after `scrub`. `post` sends to a path below that of its traces."""
 
-    def __init__(self, url: str, scrub: Scrub, rollouts: Rollouts) -> None:
-        self._url = f"{url}{RUNNING}"
+    def __init__(self, post: Post, scrub: Scrub, rollouts: Rollouts) -> None:
+        self._post = post
         self._scrub = scrub
         self._rollouts = rollouts
         self._waiting: dict[str, Span] = {}
@@ -60,7 +63,7 @@ class RunningCallsReport:
             _, waiting = await asyncio.wait((told,), timeout=_WAIT)
             self._is_away = bool(waiting)
 
-    async def run(self, session: aiohttp.ClientSession) -> None:
+    async def run(self) -> None:
         """Tell until it is cancelled."""
         loop, every = asyncio.get_running_loop(), self._rollouts.grace / _PER_GRACE
         all_at, is_told = loop.time(), True
@@ -73,7 +76,7 @@ class RunningCallsReport:
             self._news.clear()
             rollouts, told = self._waiting, self._told
             self._waiting, self._told = {}, None
-            is_told = not rollouts or await self._send(session, encode_request(self._scrub(rollouts.values())))
+            is_told = not rollouts or await self._send(encode_request(self._scrub(rollouts.values())))
             self._is_away = not is_told
             if told is not None:
                 told.set_result(None)
@@ -85,14 +88,14 @@ class RunningCallsReport:
     def _may_ask(self) -> bool:
         return asyncio.get_running_loop().time() >= self._not_before
 
-    async def _send(self, session: aiohttp.ClientSession, body: bytes) -> bool:
+    async def _send(self, body: bytes) -> bool:
         """Send what was not told; False where nobody answers."""
         try:
-            async with session.post(self._url, data=body) as response:
-                if not response.ok and response.status in AGAIN:
-                    return False
-                if not response.ok:
-                    self._not_before = asyncio.get_running_loop().time() + _ASK_AGAIN
-        except (aiohttp.ClientError, TimeoutError):
+            status = await self._post(body, RUNNING)
+        except (UpstreamError, TimeoutError):
             return False
+        if status in AGAIN:
+            return False
+        if status >= FIRST_REFUSAL:
+            self._not_before = asyncio.get_running_loop().time() + _ASK_AGAIN
         return True

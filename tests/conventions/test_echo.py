@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from art_otel.tracing.openai.bodies import answer_attributes, fields_of, parameters
+from art_otel.exchange.attributes import answer_attributes, parameters
+from art_otel.exchange.bodies import fields_of
 from tests.conventions.builders import call, openinference
 
 PROMPT, IDS = "2 + 2 =", [1, 2, 3]

@@ -148,17 +148,3 @@ def test_every_logger_has_a_row_with_its_levels():
 def test_troubleshooting_has_an_answer_for_each_reason():
     page = text_of("docs/troubleshooting.md")
     assert set(first_column(section(page, "## A trajectory is incomplete"))) == set(EXPLANATIONS)
-
-
-def test_the_settings_page_names_every_logger_and_its_levels():
-    rows = re.findall(r"^\| (`art_otel\..*?) \| ([A-Z, ]+) \|", text_of("docs/spec/settings.md"), re.MULTILINE)
-    told = {name: set(levels.split(", ")) for names, levels in rows for name in re.findall(r"`(.*?)`", names)}
-    found: dict[str, set[str]] = {}
-    for path in (ROOT / "art_otel").rglob("*.py"):
-        code = path.read_text(encoding="utf-8")
-        levels = re.findall(r"\blogger\.(debug|info|warning|error|exception|critical)\(", code)
-        if levels:
-            assert "logger = logging.getLogger(__name__)" in code, path
-            named = {"ERROR" if level == "exception" else level.upper() for level in levels}
-            found.setdefault(f"art_otel.{path.relative_to(ROOT / 'art_otel').parts[0]}", set()).update(named)
-    assert told == found

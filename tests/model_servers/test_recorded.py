@@ -7,10 +7,10 @@ import pytest
 
 from art_otel.calls import InferenceCall
 from art_otel.conventions import parse_call
+from art_otel.exchange.exchange import Exchange, dialect_of
+from art_otel.exchange.token_requests import TokenRequests
 from art_otel.model_gateway.addresses import RequestAddress
 from art_otel.model_gateway.call_spans import call_span, gateway_resource
-from art_otel.model_gateway.exchanges import Exchange, dialect_of
-from art_otel.model_gateway.tokens import TokenAsking
 from tests.gaps import kinds
 from tests.model_servers.record import FOLDER
 
@@ -103,9 +103,9 @@ def test_llama_cpp_counts_each_choice_of_a_stream():
 
 def test_completions_of_llama_cpp_keep_the_usage_that_nobody_asked_for():
     kept = read("llama-text-stream")
-    asked = TokenAsking().asked("http://llama", kept["path"], {"model": "m", "prompt": "Hello", "stream": True})
+    request = {"model": "m", "prompt": "Hello", "stream": True}
     exchange = Exchange("completions", kept["path"], b"{}", 1)
-    exchange.asked = asked
+    exchange.added = TokenRequests().begin("http://llama", kept["path"], request).additions
     exchange.begin(200, kept["content_type"].encode())
     given = exchange.take(kept["answer"].encode()).decode()
     assert given.count('"usage":{"completion_tokens":6') == kept["answer"].count('"usage":{') == 1

@@ -2,7 +2,7 @@
 
 from art_otel.lazy_names import defer_imports
 
-if not defer_imports(__name__):  # the gateway reads bodies too, and wants no SDK
+if not defer_imports(__name__):
     from art_otel.tracing.openai.capture import Capture as Capture
     from art_otel.tracing.openai.capture import install as install
     from art_otel.tracing.openai.capture import uninstall as uninstall

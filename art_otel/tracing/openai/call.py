@@ -24,32 +24,23 @@ from art_otel import attributes as names
 from art_otel.calls import StreamClose
 from art_otel.conventions import request_attributes, response_attributes
 from art_otel.conventions.content_names import without_tokens
-from art_otel.conventions.dialects.genai import (
-    API_TYPE,
-    OPERATION_NAME,
-    PROVIDERS,
-    REQUEST_MODEL,
-    RESPONSES,
+from art_otel.exchange.attributes import (
+    answer_attributes,
+    asked_attributes,
+    call_name,
+    identity_attributes,
+    lost_messages,
+    parameters,
+    prompt,
+    spoken,
 )
+from art_otel.exchange.bodies import LONGEST_MESSAGE, CallFailure, decode, is_unfinished
+from art_otel.exchange.exchange import Exchange, dialect_of, failure_in
 from art_otel.scrubbing import Scrubber
 from art_otel.spans import Attributes, Value
 from art_otel.tracing.api.context import detach, tracer
 from art_otel.tracing.api.run import CLOSED
 from art_otel.tracing.internal_errors import InternalErrorHandler
-from art_otel.tracing.openai.bodies import (
-    LONGEST_MESSAGE,
-    answer_attributes,
-    decode,
-    failed_status,
-    failure_message,
-    fields_of,
-    is_unfinished,
-    lost_messages,
-    parameters,
-    prompt,
-    request_attributes_of,
-    spoken,
-)
 from art_otel.tracing.openai.client import Options, Request, Response, model_of
 from art_otel.tracing.openai.stream import ResponseTee
 from art_otel.tracing.sdk.rollout_registry import is_call_by_now, path_up, runs_code
@@ -60,8 +51,7 @@ if TYPE_CHECKING:
 
 CAPTURING: Final = InternalErrorHandler("a call could not be captured; its span has no exact tokens")
 
-_RESPONSES: Final = "/responses"
-_COMPLETIONS: Final = ("/completions", _RESPONSES)
+_COMPLETIONS: Final = ("/completions", "/responses")
 """Where a model is asked for a completion; Chat Completions' path ends as that of Completions does."""
 
 OPENLLMETRY: Final = "opentelemetry.instrumentation.openai"
@@ -81,15 +71,17 @@ class ClientCall:
     """One call. As a context manager it is what surrounds the client's request.
 
     `span` records it: the instrumentor's that was around the request as it left, or one of ours (`is_own`). It is None
-    before the first try leaves, and where nothing records the call. `request` is that of the last try, `asked` what the
-    injector asks with it, until it is answered. `tee` is the body of an answer that was not whole when it began.
+    before the first try leaves, and where nothing records the call. `request` is that of the last try, `asked` what is
+    asked with it beside the app, until it is answered. `tee` is the body of an answer that was not whole when it began.
     `policy_version` is the version of the weights, which `ask_version` gave as that request left, and gives again as
     the answer ends; the latter is None where the answer names it.
     """
 
     __slots__ = (
         "_attached_span",
+        "_exchange",
         "_has_begun",
+        "_options",
         "_response",
         "_scrubber",
         "_stream_close",
@@ -107,8 +99,10 @@ class ClientCall:
         self.span: Span | None = None
         self.is_own = False
         self._has_begun = False
+        self._options: Options | None = None
         self.request: Request | None = None
         self.asked: object = None
+        self._exchange: Exchange | None = None
         self._response: Response | None = None
         self.tee: ResponseTee | None = None
         self.policy_version: str | None = None
@@ -136,6 +130,7 @@ class ClientCall:
         if self._has_begun:
             return
         self._has_begun = True
+        self._options = options
         self.span = current_call_span()
         if self.span is not None or not may_record or any(map(otel_context.get_value, _SUPPRESSED)):
             return
@@ -177,8 +172,8 @@ class ClientCall:
         self._response = response
         self._scrubber = scrubber
         self._stream_close = stream_close
-        responses = _asks_responses(options)
-        self.tee = None if response.is_closed else ResponseTee(response, responses=responses, hides_usage=hides_usage)
+        self._exchange = _exchange(options, response.request)
+        self.tee = None if response.is_closed else ResponseTee(response, self._exchange, hides_usage=hides_usage)
         self._write_at_end_of(span)
         return True
 
@@ -194,9 +189,8 @@ class ClientCall:
         if span is None:
             return
         if self.is_own and error is not None and span.is_recording():
-            if self.request is not None:
-                body = self.request.content
-                span.set_attributes(cast(Any, request_attributes_of(decode(body) or {}, fields_of(body))))
+            if self.request is not None and self._options is not None:
+                span.set_attributes(cast(Any, asked_attributes(_exchange(self._options, self.request))))
             _fail(span, error)
         elif self.is_own and self._response is None:
             span.end()
@@ -225,19 +219,17 @@ class ClientCall:
 
     def write(self, span: Span) -> bool:
         """Set the captured attributes on a span that still records. Whether a scan of all of them found no secret."""
-        tee, response = self.tee, self._response
-        if response is None:
+        tee, response, exchange = self.tee, self._response, self._exchange
+        if response is None or exchange is None:
             return False
         existing = attributes_of(span)
-        asked, answered = response.request.content, self._answered(response)
-        request = fields_of(asked)
-        added: dict[str, str | bool] = {**parameters(request), **answer_attributes(answered)}
-        own = self.is_own
-        if not own:
-            added |= lost_messages(existing, request)
+        answered = self._answered(response)
+        added: dict[str, str | bool] = {**parameters(exchange.fields), **answer_attributes(answered)}
+        if not self.is_own:
+            added |= lost_messages(existing, exchange.fields)
         is_clean = False
         if self._scrubber is not None:
-            added, is_clean = _scanned(self._scrubber, prompt(request), added)
+            added, is_clean = _scanned(self._scrubber, prompt(exchange.fields), added)
         if self.policy_version is not None and names.POLICY_VERSION not in existing:
             added[names.POLICY_VERSION] = self.policy_version
             at_end = None if self.ask_version is None else self.ask_version()
@@ -246,14 +238,12 @@ class ClientCall:
         if tee is not None and tee.is_closed_by_app and is_unfinished(answered):
             added[names.CLOSED_BY_APP] = self._stream_close
         added = {name: value for name, value in added.items() if name not in existing}
-        if own:
-            added |= cast(Any, {**request_attributes(decode(asked) or {}), **response_attributes(spoken(answered))})
+        if self.is_own:
+            added |= cast(Any, {**request_attributes(exchange.request), **response_attributes(spoken(answered))})
         span.set_attributes(added)
-        error, message = (None, "") if tee is None else (tee.error, tee.error_message)
-        if error is None and (error := failed_status(answered)) is not None:
-            message = failure_message(answered)
-        if error is not None and ERROR_TYPE not in existing:
-            _tell_error(span, error, message)
+        failure = (None if tee is None else tee.failure) or failure_in(answered)
+        if failure is not None and ERROR_TYPE not in existing:
+            _tell_error(span, failure)
         return is_clean
 
     def _answered(self, response: Response) -> dict[str, Value]:
@@ -368,34 +358,26 @@ def _scope(span: Span) -> str:
     return str(getattr(getattr(span, "instrumentation_scope", None), "name", ""))
 
 
-def _asks_responses(options: Options) -> bool:
-    return options.url.endswith(_RESPONSES)
+def _exchange(options: Options, request: Request) -> Exchange:
+    """The exchange that begins with a request of these options."""
+    return Exchange(dialect_of(options.url) or "chat", options.url, request.content, time_ns())
 
 
 def _start(client: Any, options: Options) -> Span:  # noqa: ANN401 # as openai
-    asked = model_of(options)
-    operation = "chat" if _asks_responses(options) or options.url.endswith("/chat/completions") else "text_completion"
-    attributes: dict[str, str] = {OPERATION_NAME: operation, PROVIDERS[0]: "openai"}
-    if asked is not None:
-        attributes[REQUEST_MODEL] = asked
-    if _asks_responses(options):
-        attributes[API_TYPE] = RESPONSES
-    if host := getattr(client.base_url, "host", None):
-        attributes["server.address"] = str(host)
-    return tracer().start_span(
-        operation if asked is None else f"{operation} {asked}", kind=SpanKind.CLIENT, attributes=attributes
-    )
+    host = str(getattr(client.base_url, "host", "") or "")
+    attributes = identity_attributes(dialect_of(options.url) or "chat", options.url, model_of(options), host)
+    return tracer().start_span(call_name(attributes), kind=SpanKind.CLIENT, attributes=cast(Any, attributes))
 
 
-def _tell_error(span: Span, error: str, message: str) -> None:
+def _tell_error(span: Span, failure: CallFailure) -> None:
     """Let the span be that of a call that failed. What the message says may tell whether it is the policy's doing."""
-    span.set_attribute(ERROR_TYPE, error)
-    span.set_status(StatusCode.ERROR, message or error)
+    span.set_attribute(ERROR_TYPE, failure.type)
+    span.set_status(StatusCode.ERROR, failure.message or failure.type)
 
 
 def _fail(span: Span, error: BaseException) -> None:
     if isinstance(error, GeneratorExit):  # its coroutine is closed
-        _tell_error(span, *CLOSED)
+        _tell_error(span, CallFailure(*CLOSED))
     else:
-        _tell_error(span, type(error).__name__, str(error)[:LONGEST_MESSAGE])
+        _tell_error(span, CallFailure(type(error).__name__, str(error)[:LONGEST_MESSAGE]))
     span.end()

@@ -26,6 +26,7 @@ from types import ModuleType
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 from art_otel.calls import StreamClose
+from art_otel.exchange.token_requests import TokenAsking, TokenRequests
 from art_otel.scrubbing import Scrubber
 from art_otel.tracing.api.context import AskVersion
 from art_otel.tracing.internal_errors import InternalErrorHandler, after_import
@@ -39,16 +40,6 @@ from art_otel.tracing.openai.client import (
     Response,
     hook,
     model_of,
-)
-from art_otel.tracing.openai.token_requests import (
-    NOTHING,
-    REFUSALS,
-    STREAM_OPTIONS,
-    TokenRequest,
-    TokenRequests,
-    TokenRequestTarget,
-    missing_fields,
-    target_of,
 )
 
 __all__ = ["Capture", "install", "uninstall"]
@@ -216,7 +207,7 @@ class Capture:
             return
         if self._header is not None and (named := response.headers.get(self._header)) is not None:
             call.policy_version, call.ask_version = named, None
-        asks_usage = isinstance(call.asked, InjectedRequest) and STREAM_OPTIONS in call.asked.missing
+        asks_usage = isinstance(call.asked, InjectedRequest) and call.asked.asking.additions.asks_usage
         if call.answer(options, response, self._scrubber, self._stream_close, hides_usage=asks_usage):
             self.calls += 1
 
@@ -228,20 +219,21 @@ class Capture:
 
 
 class InjectedRequest(NamedTuple):
-    """What a request asks for beside the app's own `options`; `make` makes a request of options.
+    """A request that asks its server for more than the app did with its own `options`.
 
-    `token_requests` said what to ask, and is told what `target` accepts. `missing` has the fields that are ours, and
-    `headers` those that every try has.
+    `asking` says for what, and `headers` are those that every try has; `make` makes a request of options.
     """
 
-    token_requests: TokenRequests
+    asking: TokenAsking
     client: Any
-    target: TokenRequestTarget
-    ask: TokenRequest
-    missing: Mapping[str, object]
     options: Options
     headers: Mapping[str, str]
     make: Callable[[Options], Request]
+
+    def asked(self) -> Options:
+        """The options with what is asked for now."""
+        added = self.asking.additions
+        return _with(self.options, {**self.headers, **added.ask.headers}, added.fields)
 
 
 def _asking(
@@ -254,15 +246,16 @@ def _asking(
 ) -> Options:
     """Return the options with headers and what is asked for beside what the app does, and note it at the call."""
     call.asked = None
-    if not isinstance(options.json_data, Mapping):
+    given = options.json_data
+    if not isinstance(given, Mapping):
         return _with(options, headers, {})
-    body = _body(options)
-    target = target_of(str(client.base_url), body)
-    ask = token_requests.ask(options.url, target, body)
-    missing = missing_fields(ask, body)
-    if missing or ask.headers:
-        call.asked = InjectedRequest(token_requests, client, target, ask, missing, options, headers, make)
-    return _with(options, {**headers, **ask.headers}, missing)
+    body = {**cast(Mapping[str, object], given), **(options.extra_json or {})}
+    injected = InjectedRequest(
+        token_requests.begin(str(client.base_url), options.url, body), client, options, headers, make
+    )
+    if injected.asking.additions.is_hidden:
+        call.asked = injected
+    return injected.asked()
 
 
 def _with(options: Options, headers: Mapping[str, str], missing: Mapping[str, object]) -> Options:
@@ -280,10 +273,6 @@ def _with(options: Options, headers: Mapping[str, str], missing: Mapping[str, ob
     return extended
 
 
-def _body(options: Options) -> dict[str, object]:
-    return {**cast(Mapping[str, object], options.json_data), **(options.extra_json or {})}
-
-
 def _send(method: Method) -> Method:
     """Wrap the method that sends a request, of a client or of httpx, sync or async."""
 
@@ -291,22 +280,22 @@ def _send(method: Method) -> Method:
         response: Response = method(sender, request, **kwargs)
         while (asked := _refused(request, response)) is not None:
             response.read()
-            asked, request = _again(asked, response)
+            request = _again(asked, response)
             asked.client._prepare_request(request)  # noqa: SLF001 # where providers sign
             response.close()
-            refused, response = response, method(sender, request, **kwargs)
-            _remember(asked, refused, response)
+            response = method(sender, request, **kwargs)
+            asked.asking.answered(response.status_code)
         return response
 
     async def async_send(sender: Any, request: Request, **kwargs: Any) -> Response:  # noqa: ANN401 # as above
         response: Response = await method(sender, request, **kwargs)
         while (asked := _refused(request, response)) is not None:
             await response.aread()
-            asked, request = _again(asked, response)
-            await asked.client._prepare_request(request)  # noqa: SLF001 # as above
+            request = _again(asked, response)
+            await asked.client._prepare_request(request)  # noqa: SLF001 # where providers sign
             await response.aclose()
-            refused, response = response, await method(sender, request, **kwargs)
-            _remember(asked, refused, response)
+            response = await method(sender, request, **kwargs)
+            asked.asking.answered(response.status_code)
         return response
 
     return async_send if inspect.iscoroutinefunction(method) else send
@@ -314,31 +303,24 @@ def _send(method: Method) -> Method:
 
 def _refused(request: Request, response: Response) -> InjectedRequest | None:
     """Take from the call what was asked with its request, if it may be why that was refused."""
-    if response.status_code not in REFUSALS:
-        return None
     with _REMEMBERING:
         call = current_call()
-        if call is not None and call.request is request and isinstance(call.asked, InjectedRequest):
-            asked, call.asked = call.asked, None
+        asked = None if call is None or call.request is not request else call.asked
+        if call is not None and isinstance(asked, InjectedRequest) and asked.asking.may_be_why(response.status_code):
+            call.asked = None
             return asked
     return None
 
 
-def _again(asked: InjectedRequest, refused: Response) -> tuple[InjectedRequest, Request]:
+def _again(asked: InjectedRequest, refused: Response) -> Request:
     """The request with less asked for."""
-    ask = asked.token_requests.less(asked.ask, refused.content)
-    asked = asked._replace(ask=ask, missing=missing_fields(ask, _body(asked.options)))
-    request = asked.make(_with(asked.options, {**asked.headers, **ask.headers}, asked.missing))
+    asked.asking.ask_less(refused.status_code, refused.content)
+    request = asked.make(asked.asked())
     call = current_call()
     if call is not None:
-        call.request, call.asked = request, None if asked.ask is NOTHING else asked
-    return asked, request
-
-
-def _remember(asked: InjectedRequest, refused: Response, response: Response) -> None:
-    """Remember what was accepted, where it was."""
-    if response.status_code not in REFUSALS:
-        asked.token_requests.accepted(asked.ask, asked.target, refused.status_code, refused.content)
+        call.request = request
+        call.asked = asked if asked.asking.additions.is_hidden else None
+    return request
 
 
 _READING_CHUNK: Final = InternalErrorHandler("OpenLLMetry could not read a chunk, and may miss something of the answer")

@@ -1,28 +1,23 @@
-"""Stream: the body of one response, read on its way to the app, and the events that a streamed one consists of.
+"""Stream: the body of one response, read on its way to the app.
 
 Invariant: the app gets the same bytes from the same methods, and every exception unchanged; nothing is read that the
 app does not read, and what was read at any moment is what the app was given. Only the event with the usage that we
 asked for, and the app did not, is kept from the app. A fault of ours ends our reading, not the stream. Of a stream that
 never came to its end, everything is kept as far as it had come.
-
-Sources: https://html.spec.whatwg.org/multipage/server-sent-events.html#event-stream-interpretation and
-https://platform.openai.com/docs/api-reference/responses-streaming
 """
 
-import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final
 
-from art_otel.conventions import values
-from art_otel.conventions.bodies.chunks import JoinedChunks, join, objects, whole
+from art_otel.exchange.bodies import CallFailure
+from art_otel.exchange.events import StreamedAnswer, split
+from art_otel.exchange.exchange import Exchange
+from art_otel.exchange.token_requests import NO_CHOICES, is_usage_alone
 from art_otel.spans import Value
 from art_otel.tracing.internal_errors import InternalErrorHandler
-from art_otel.tracing.openai.bodies import decode, failure, failure_message
 from art_otel.tracing.openai.client import RAW_HEADER, Response
-from art_otel.tracing.openai.token_requests import NO_CHOICES, is_usage_alone
 
-_EVENTS: Final = "text/event-stream"
 _READING: Final = InternalErrorHandler("a stream could not be read; its call misses the rest of it")
 _TELLING_CLOSED: Final = InternalErrorHandler("a call was not told that its response was closed")
 _BEGUN: Final[dict[str, list[Value]]] = {
@@ -35,7 +30,7 @@ _AT_ONCE: Final = 64
 
 
 class ResponseTee:
-    """The body of `response`, which is yet to be read; `responses` says that its events are the Responses API's.
+    """The body of `response`, which is yet to be read: the answer of `exchange`.
 
     With `hides_usage` the event that has only the usage is kept from the app.
     `is_raw` says that the app asked for the response itself, which it has before the body.
@@ -43,10 +38,11 @@ class ResponseTee:
     keeps what it hands on. It is no generator: the app closes what it was given.
     """
 
-    def __init__(self, response: Response, *, responses: bool, hides_usage: bool = False) -> None:
+    def __init__(self, response: Response, exchange: Exchange, *, hides_usage: bool = False) -> None:
         self._response = response
-        is_stream = str(response.headers.get("content-type", "")).startswith(_EVENTS)
-        self._events = EventStream(responses=responses) if is_stream else None
+        exchange.begin(response.status_code, str(response.headers.get("content-type", "")).encode())
+        self._events = exchange.streamed
+        is_stream = exchange.is_stream
         raw = response.request.headers.get(RAW_HEADER)
         self.is_raw = raw is not None
         self._splits = is_stream and raw != "stream"
@@ -72,14 +68,12 @@ class ResponseTee:
         )
 
     @property
-    def error(self) -> str | None:
-        """The type of the exception, or the code of the event, that broke the body; None while nothing did."""
-        return self._broke or (None if self._events is None else self._read(self._events).error)
-
-    @property
-    def error_message(self) -> str:
-        """What the event that broke the body says; empty where none did."""
-        return "" if self._events is None else self._events.error_message
+    def failure(self) -> CallFailure | None:
+        """The exception, or what the event said, that broke the body; None while nothing did."""
+        said = None if self._events is None else self._read(self._events).failure
+        if self._broke is None:
+            return said
+        return CallFailure(self._broke, "" if said is None else said.message)
 
     @property
     def was_left(self) -> bool:
@@ -87,7 +81,7 @@ class ResponseTee:
         if self._events is None or not self._response.is_closed or self._is_read:
             return False
         events = self._read(self._events)
-        return not (events.is_done or events.error)
+        return not (events.is_done or events.failure)
 
     @property
     def is_closed_by_app(self) -> bool:
@@ -95,7 +89,7 @@ class ResponseTee:
 
         It closed the stream, or dropped it: then who reads it for the app is gone, before the response is closed.
         """
-        if self._events is None or self._is_read or self.error is not None or self._events.is_done:
+        if self._events is None or self._is_read or self.failure is not None or self._events.is_done:
             return False
         if self._is_awaited:  # it breaks, and what broke it is not said yet
             return False
@@ -109,7 +103,7 @@ class ResponseTee:
     @property
     def is_over(self) -> bool:
         """Whether the app has all of the body that it will get."""
-        return self._response.is_closed or self.error is not None
+        return self._response.is_closed or self.failure is not None
 
     def joined(self) -> dict[str, Value] | None:
         """The body that the events of a stream make, as far as they have passed; None of a body that is no stream.
@@ -224,7 +218,7 @@ class ResponseTee:
             with _READING:
                 self._after.pop()()
 
-    def _read(self, events: "EventStream") -> "EventStream":
+    def _read(self, events: StreamedAnswer) -> StreamedAnswer:
         """Give the events with all that was handed on; a fault of ours ends the reading."""
         passed, self._passed = self._passed, []
         if passed and not self._is_blind:
@@ -256,130 +250,10 @@ def when_closed(response: Response, act: Callable[[], None]) -> None:
     vars(response).update(close=closing, aclose=async_closing)
 
 
-_END: Final = b"\n\n"
-_ENDS: Final = (_END, b"\r\n\r\n", b"\r\r")
-_BEHIND_ENDS: Final = re.compile(rb"(?<=\n\n)|(?<=\r\n\r\n)|(?<=\r\r)")
 _DATA: Final = b"data:"
-_DONE: Final = b"[DONE]"
-_FAILED: Final = ("error", "response.failed")
-
-
-def split(chunk: bytes) -> list[bytes]:
-    """The bytes, an event at a time; what is behind the last end of an event stands last."""
-    if chunk.find(_END) + len(_END) == len(chunk):
-        return [chunk]
-    if b"\r" in chunk:
-        pieces = _BEHIND_ENDS.split(chunk)
-    else:
-        *events, rest = chunk.split(_END)
-        pieces = [*(event + _END for event in events), rest]
-    return [piece for piece in pieces if piece]
+_ENDS: Final = (b"\n\n", b"\r\n\r\n", b"\r\r")
 
 
 def _is_usage(event: bytes) -> bool:
     """Whether an event has the usage of a stream and nothing else."""
     return is_usage_alone(event.partition(_DATA)[2])
-
-
-class EventStream:
-    """What the events of one stream say so far: its body, and why it failed, if one said so: `error`, `error_message`.
-
-    `is_done` says that the event passed after which there are no more.
-    """
-
-    def __init__(self, *, responses: bool) -> None:
-        self.error: str | None = None
-        self.error_message = ""
-        self.is_done = False
-        self._joined = JoinedEvents() if responses else JoinedChunks()
-        self._rest = b""
-        self._data: list[bytes] = []
-        self._is_behind_return = False
-
-    def body(self) -> dict[str, Value]:
-        """The body so far."""
-        return self._joined.body()
-
-    def take(self, passed: bytes) -> None:
-        """Take the bytes that pass next."""
-        passed = self._rest + passed
-        if self._is_behind_return and passed:
-            passed = passed.removeprefix(b"\n")  # it belongs to the line that ended
-            self._is_behind_return = False
-        lines = passed.splitlines(keepends=True)
-        self._rest = b"" if not lines or lines[-1].endswith((b"\n", b"\r")) else lines.pop()
-        if lines and not self._rest:
-            self._is_behind_return = lines[-1].endswith(b"\r")
-        for line in lines:
-            if line.startswith(_DATA):
-                self._data.append(line[len(_DATA) :])
-            elif self._data and not line.rstrip(b"\r\n"):
-                data, self._data = b"".join(self._data), []
-                self._add(data)
-
-    def _add(self, data: bytes) -> None:
-        if data.lstrip().startswith(_DONE):
-            self.is_done = True
-            return
-        event = decode(data)
-        if event is None:
-            return
-        if (event.get("error") and "choices" not in event) or event.get("type") in _FAILED:
-            self.error, self.error_message = failure(event), failure_message(event)
-        self._joined.add(event)
-
-
-_ITEM_BEGINS: Final = "response.output_item.added"
-_ITEM_ENDS: Final = "response.output_item.done"
-_PARTS: Final = {
-    "response.output_text.delta": ("content", "output_text", "text"),
-    "response.refusal.delta": ("content", "refusal", "refusal"),
-    "response.reasoning_text.delta": ("content", "reasoning_text", "text"),
-    "response.reasoning_summary_text.delta": ("summary", "summary_text", "text"),
-}
-_FIELDS: Final = {
-    "response.function_call_arguments.delta": "arguments",
-    "response.custom_tool_call_input.delta": "input",
-}
-_MAX_PARTS: Final = 1024
-
-
-class JoinedEvents:
-    """Joins the events that a stream has sent so far."""
-
-    def __init__(self) -> None:
-        self._response: dict[str, Value] = {}
-        self._items: dict[int, dict[str, Value]] = {}
-
-    def add(self, event: dict[str, Value]) -> None:
-        """Add the next event."""
-        kind = values.text(event.get("type")) or ""
-        self._response = values.mapping(event.get("response")) or self._response
-        output_index = values.integer(event.get("output_index"))
-        if output_index is None:
-            return
-        if kind in (_ITEM_BEGINS, _ITEM_ENDS):
-            self._items[output_index] = values.mapping(event.get("item")) or {}
-        elif output_index in self._items:
-            _add_piece(self._items[output_index], kind, event)
-
-    def body(self) -> dict[str, Value]:
-        """Return the response body as far as it has come."""
-        items = [whole(self._items[output_index]) for output_index in sorted(self._items)]
-        return {**self._response, "output": values.items(self._response.get("output")) or items}
-
-
-def _add_piece(item: dict[str, Value], kind: str, event: dict[str, Value]) -> None:
-    piece = event.get("delta")
-    if not isinstance(piece, str):
-        return
-    if kind in _FIELDS:
-        join(item, {_FIELDS[kind]: piece})
-    elif kind in _PARTS:
-        listed, part_type, field = _PARTS[kind]
-        parts = objects(item, listed)
-        at = values.integer(event.get("content_index", event.get("summary_index"))) or 0
-        while len(parts) <= at < _MAX_PARTS:
-            parts.append({"type": part_type})
-        if 0 <= at < len(parts):
-            join(parts[at], {field: piece})

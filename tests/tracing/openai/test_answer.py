@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from art_otel.calls import Message
 from art_otel.conventions import parse_call
 from art_otel.conventions.bodies.chunks import JoinedChunks, join, whole
-from art_otel.model_gateway.exchanges import JoinedMessage
+from art_otel.exchange.assembly import MessagesAssembler, ResponsesAssembler
+from art_otel.exchange.attributes import answer_attributes, messages, parameters, spoken
+from art_otel.exchange.bodies import decode, fields_of
 from art_otel.testing import SpanBuilder
-from art_otel.tracing.openai.bodies import answer_attributes, decode, fields_of, messages, parameters, spoken
-from art_otel.tracing.openai.stream import JoinedEvents
 from tests.gaps import unread
 from tests.tracing import wire
 
@@ -101,7 +101,7 @@ def test_a_response_stream_is_the_whole_answer_in_pieces(words, tools):
     body = {"model": "m", "input": f"Hi #words={words} #calls={tools}", "tools": [TOOL["function"]] * tools}
     events = list(wire.responses_events(body, "id"))
     for seen in (events, events[:-1]):
-        joined = JoinedEvents()
+        joined = ResponsesAssembler()
         for event in seen:
             joined.add(json.loads(json.dumps(event)))
         found = read(answer_attributes(joined.body()))
@@ -115,7 +115,7 @@ def test_a_response_stream_is_the_whole_answer_in_pieces(words, tools):
 
 
 def test_a_response_that_broke_off_has_what_had_come():
-    joined = JoinedEvents()
+    joined = ResponsesAssembler()
     joined.add({"type": "response.created", "response": {"id": "r", "output": []}})
     joined.add({"type": "response.output_item.added", "output_index": 0, "item": {"type": "reasoning", "summary": []}})
     for piece in ("I ", "think"):
@@ -213,7 +213,7 @@ def test_a_tool_that_the_server_ran_is_recorded_as_agents_send_it_back():
     """Otherwise the next prompt continues another answer, and is another conversation."""
     asked = {"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"query": "otters"}}
     called = {"type": "tool_use", "id": "t", "name": "look", "input": '{"where": "here"}'}
-    joined = JoinedMessage()
+    joined = MessagesAssembler()
     for index, block in enumerate((asked, called)):
         text = block["input"] if isinstance(block["input"], str) else json.dumps(block["input"])
         joined.add({"type": "content_block_start", "index": index, "content_block": {**block, "input": {}}})
@@ -266,7 +266,7 @@ def test_no_body_is_too_strange(value):
         found = decode(json.dumps(body).encode())
         if found is not None:
             read(answer_attributes(found))
-        for joined in (JoinedChunks(), JoinedEvents()):
+        for joined in (JoinedChunks(), ResponsesAssembler()):
             joined.add(body)
             joined.add(body)
             joined.body()

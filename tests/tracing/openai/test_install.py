@@ -12,6 +12,7 @@ import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.trace import SpanProcessor
 
+from art_otel.exchange import events
 from art_otel.tracing import openai as capture
 from art_otel.tracing.openai import install, uninstall
 from art_otel.tracing.openai.client import Hooks, Patches, hook
@@ -171,15 +172,16 @@ def test_a_version_that_the_app_set_stands(server):
         (ResponseTee, "is_to_come"),
         (capture.call, "answer_attributes"),
         (capture.call, "attributes_of"),
-        (capture.stream, "decode"),
+        (events, "decode"),
         (capture.capture, "_asking"),
         (capture.capture.copy, "copy"),
         (capture.stream, "vars"),
         (capture.call, "current_call_span"),
         (capture.call, "_start"),
         (capture.call, "texts_are_clean"),
-        (capture.call, "request_attributes_of"),
+        (capture.call, "asked_attributes"),
         (capture.call, "request_attributes"),
+        (capture.call, "_exchange"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -6,8 +6,9 @@ import logging
 import openai
 import pytest
 
-from art_otel.tracing.openai import install, token_requests
-from art_otel.tracing.openai.token_requests import NOTHING, TokenRequests, target_of
+from art_otel.exchange import token_requests
+from art_otel.exchange.token_requests import NOTHING, TokenRequests, target_of
+from art_otel.tracing.openai import install
 from tests.gaps import kinds
 from tests.tracing.openai.instrumented import MODEL, Instrumented, instrumented
 from tests.tracing.server import ModelServer

@@ -1,4 +1,4 @@
-"""Bodies: what was asked and answered, as attributes of the call's span.
+"""Attributes: what of an exchange stands on the span of its call. Nowhere else are they made.
 
 Invariant: a request is read from the bytes that were sent, so nothing the app does to its messages later changes it.
 What is written of an answer is what the server sent: ids and logprobs are those of the choice they stand beside, and
@@ -6,12 +6,14 @@ what is no list of ids or logprobs is left out. `art_otel.conventions.dialects.a
 """
 
 import re
-from typing import Final, TypeAlias
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import urlsplit
 
 import msgspec
 
 from art_otel import attributes as names
-from art_otel.conventions import request_attributes, values
+from art_otel.conventions import request_attributes, response_attributes, values
 from art_otel.conventions.bodies.openai_body import counts_one_choice, given_ids
 from art_otel.conventions.bodies.token_facts import FACTS, UNNAMED, fact_attributes
 from art_otel.conventions.bodies.tokens import (
@@ -23,24 +25,71 @@ from art_otel.conventions.bodies.tokens import (
     write_ids,
     write_logprobs,
 )
-from art_otel.conventions.dialects.genai import INPUT_MESSAGES, OUTPUT_MESSAGES, RESPONSE_ID
+from art_otel.conventions.dialects.genai import (
+    API_TYPE,
+    INPUT_MESSAGES,
+    OPERATION_NAME,
+    OUTPUT_MESSAGES,
+    PROVIDERS,
+    REQUEST_MODEL,
+    RESPONSE_ID,
+    RESPONSES,
+)
 from art_otel.conventions.dialects.openinference import INPUT_VALUE, OUTPUT_VALUE
-from art_otel.errors import ParseError
+from art_otel.exchange import gemini
+from art_otel.exchange.assembly import WireDialect
+from art_otel.exchange.bodies import RESPONSE_MESSAGES, RawFields
+from art_otel.exchange.exchange import Exchange
 from art_otel.spans import Attributes, Value
 
 _ASKED: Final = frozenset({"messages", "input", "instructions", "prompt", "system"})
 _PROMPT: Final = _ASKED | {"tools", "functions"}
 _NULL: Final = msgspec.Raw(b"null")
-RawFields: TypeAlias = dict[str, msgspec.Raw]
-_FIELDS: Final = msgspec.json.Decoder(RawFields)
 
 
-def fields_of(body: bytes) -> RawFields:
-    """The fields of a request body, as they stand in it; none where it is no JSON object."""
-    try:
-        return _FIELDS.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return {}
+_PROVIDERS: Final[dict[WireDialect, str]] = {"messages": "anthropic"}
+_OPERATIONS: Final[dict[WireDialect, str]] = {"completions": "text_completion", "gemini": "generate_content"}
+
+
+def call_name(attributes: Mapping[str, Value]) -> str:
+    """The name of a call's span: its operation and its model."""
+    model, operation = attributes.get(REQUEST_MODEL), attributes[OPERATION_NAME]
+    return str(operation) if model is None else f"{operation} {model}"
+
+
+def identity_attributes(dialect: WireDialect, path: str, model: str | None, server: str) -> dict[str, Value]:
+    """What is known of a call before its bodies are read. `server` is a URL or a host."""
+    return {
+        OPERATION_NAME: _OPERATIONS.get(dialect, "chat"),
+        PROVIDERS[0]: gemini.provider(path) if dialect == "gemini" else _PROVIDERS.get(dialect, "openai"),
+        **({} if model is None else {REQUEST_MODEL: model}),
+        **({API_TYPE: RESPONSES} if dialect == "responses" else {}),
+        "server.address": urlsplit(server).hostname or server,
+    }
+
+
+def asked_attributes(exchange: Exchange) -> dict[str, Value]:
+    """What was asked, as an instrumentor writes it, and its parameters as they stand in the request's body."""
+    if exchange.dialect == "gemini":
+        return gemini.asked_attributes(exchange.request)
+    return {**request_attributes(exchange.request), **parameters(exchange.fields)}
+
+
+def answered_attributes(exchange: Exchange) -> dict[str, Value]:
+    """What was answered, once the answer has ended."""
+    answer = exchange.answer
+    attributes: dict[str, Value] = (
+        {} if answer is None else {**response_attributes(spoken(answer)), **answer_attributes(answer)}
+    )
+    if answer is not None and (named := values.text(answer.get(gemini.RESPONSE_ID))) is not None:
+        attributes[RESPONSE_ID] = named
+    if exchange.sampled is not None:
+        attributes |= exchange.sampled.attributes()
+    if exchange.policy_version is not None:
+        attributes[names.POLICY_VERSION] = exchange.policy_version
+    if exchange.was_left:
+        attributes[names.CLOSED_BY_APP] = "left"
+    return attributes
 
 
 def parameters(fields: RawFields) -> dict[str, str]:
@@ -98,11 +147,6 @@ def prompt(fields: RawFields) -> list[str]:
     return [bytes(value).decode(errors="replace") for name, value in fields.items() if name in _PROMPT]
 
 
-def request_attributes_of(request: dict[str, Value], fields: RawFields) -> dict[str, Value]:
-    """The request as an instrumentor writes it, and its parameters as they stand in its fields."""
-    return {**request_attributes(request), **parameters(fields)}
-
-
 def _input(fields: RawFields) -> bytes | None:
     asked = bytes(fields.get("input", b""))
     if asked.startswith(b'"'):
@@ -125,67 +169,10 @@ _NUMBERS: Final = frozenset(
 )
 """What stands in attributes of its own, or (vLLM's `prompt_logprobs`) is not about the completion."""
 
-_FAILED: Final = "failed"
-"""What a body of the Responses API may have as its status."""
-
 _ON_PROMPT: Final = ("context_management", "input_transformations", "truncated")
 """What a server says of what it made of the prompt; `conventions.bodies.openai_body` knows what it means."""
 
 _END: Final = ("status", "incomplete_details", "usage")
-_FAILURE: Final = "APIError"
-"""What openai's client raises for an error in the middle of a stream."""
-
-
-def decode(body: bytes) -> dict[str, Value] | None:
-    """The JSON object of a body or of a stream's event; None for anything else."""
-    try:
-        return values.mapping(msgspec.json.decode(body))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        pass
-    try:
-        return values.mapping(values.decode(body.decode(errors="replace"))[0])
-    except ParseError:
-        return None
-
-
-def failure(body: dict[str, Value]) -> str:
-    """Return the error code of a failed Responses body, or of an error event."""
-    error = values.mapping((values.mapping(body.get("response")) or body).get("error")) or body
-    return values.text(error.get("code")) or _FAILURE
-
-
-LONGEST_MESSAGE: Final = 1000
-"""Characters of an error's message that are kept."""
-
-
-def failure_message(body: dict[str, Value]) -> str:
-    """Return what a body or an event with an error says: its message, and its code where the message has none.
-
-    As OpenAI, Anthropic, FastAPI and TGI write them. The code is that of `conventions.failures`, too.
-    """
-    said = values.mapping(body.get("response")) or body
-    error = values.mapping(said.get("error")) or said
-    message = values.text(error.get("message")) or values.text(said.get("detail")) or values.text(said.get("error"))
-    code = values.text(error.get("code")) or values.text(error.get("type"))
-    if message is None or code is None or code in message:
-        return (message or "")[:LONGEST_MESSAGE]
-    return f"{message[:LONGEST_MESSAGE]} ({code[:LONGEST_MESSAGE]})"
-
-
-def failed_status(body: dict[str, Value]) -> str | None:
-    """Return the error code of a body of the Responses API that says that it failed; None for any other."""
-    return failure(body) if body.get("status") == _FAILED else None
-
-
-_RUNNING: Final = (None, "queued", "in_progress")
-
-
-def is_unfinished(body: dict[str, Value]) -> bool:
-    """Whether the body of an answer does not say how it ended."""
-    if "output" in body:
-        return body.get("status") in _RUNNING
-    choices = [values.mapping(choice) or {} for choice in values.items(body.get("choices")) or ()]
-    return not choices or any(choice.get("finish_reason") is None for choice in choices)
 
 
 def answer_attributes(body: dict[str, Value]) -> dict[str, str]:
@@ -237,10 +224,6 @@ def _response(body: dict[str, Value]) -> dict[str, str]:
     ended |= {name: body[name] for name in _ON_PROMPT if body.get(name)}
     attributes = {names.RESPONSE_CHOICES: _json([_item(item) for item in items])} if items else {}
     return attributes | ({names.RESPONSE_END: _json(ended)} if ended else {}) | _response_tokens(body)
-
-
-RESPONSE_MESSAGES: Final = ("input_messages", "output_messages")
-"""Where vLLM's Responses have token ids, if they are asked for with `enable_response_messages`."""
 
 
 def _response_tokens(body: dict[str, Value]) -> dict[str, str]:

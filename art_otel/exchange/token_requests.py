@@ -1,6 +1,7 @@
-"""TokenRequests: what servers are asked for beside completions, so that they say token ids and logprobs.
+"""Token requests: what servers are asked for beside completions, so that they say token ids and logprobs.
 
-A stream is asked for its usage too, against which its ids are counted; whole answers have it.
+A stream is asked for its usage too, against which its ids are counted; whole answers have it. Whoever asked gets the
+answer to its own request: what was added is taken out again, and all other fields pass in the bytes in which they came.
 
 Invariant: a server that refuses a request with these fields is asked for less, in the end for nothing. For some minutes
 requests like this one, of a `TokenRequestTarget`, are then asked as was accepted. A refusal that names none of the
@@ -21,6 +22,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from art_otel.conventions import values
+from art_otel.exchange.bodies import RESPONSE_MESSAGES, RawFields, fields_of
 
 logger = logging.getLogger(__name__)
 
@@ -111,6 +113,136 @@ def target_of(server: str, body: Mapping[str, object]) -> TokenRequestTarget:
     return TokenRequestTarget(server, str(body.get("model")), bool(body.get("stream")), bool(body.get("tools")))
 
 
+_HIDDEN: Final[Mapping[str, tuple[str, ...]]] = {
+    "return_token_ids": ("prompt_token_ids", "token_ids"),
+    "return_weight_versions": ("weight_versions",),
+    "enable_response_messages": RESPONSE_MESSAGES,
+}
+"""The fields of an answer, or of a choice or response in it, that a field of the request adds."""
+
+_LOGPROBS: Final = "logprobs"
+_LLAMA: Final = b'{"content":[{"id":'
+"""How llama.cpp's logprobs begin. Its chat has no such field where they are not asked for; others have null."""
+
+_SGLANG: Final = ("sglext",)
+_NULL: Final = msgspec.Raw(b"null")
+_CHOICES: Final = msgspec.json.Decoder(list[RawFields])
+_ENCODE: Final = msgspec.json.Encoder().encode
+
+
+class RequestAdditions:
+    """What was asked of a server beside what the agent asked; `without` takes it out of the answer again."""
+
+    def __init__(self, ask: TokenRequest = NOTHING, added: Mapping[str, object] | None = None) -> None:
+        self.ask = ask
+        self.fields: Final = added or {}
+        self._hidden = tuple(field for name in self.fields for field in _HIDDEN.get(name, ()))
+        if ask.headers:
+            self._hidden += _SGLANG
+
+    @property
+    def asks_usage(self) -> bool:
+        """Whether the usage of a stream is asked for."""
+        return STREAM_OPTIONS in self.fields
+
+    @property
+    def is_hidden(self) -> bool:
+        """Whether there is anything to take out."""
+        return bool(self.fields or self.ask.headers)
+
+    def body(self, fields: RawFields) -> bytes | None:
+        """The body of a request of these fields with what is asked for; None where nothing is."""
+        added = {name: msgspec.Raw(_ENCODE(value)) for name, value in self.fields.items()}
+        return _ENCODE({**fields, **added}) if added else None
+
+    def without_tokens(self, body: bytes) -> bytes:
+        """A body without what the agent did not ask for; as it is where it has nothing of that, or is no JSON."""
+        fields = fields_of(body)
+        kept = self._without(fields)
+        return body if kept == fields else _ENCODE(kept)
+
+    def without(self, event: bytes, data: bytes) -> bytes:
+        """The same of an event with this data; the one that has nothing but the usage that we asked for goes.
+
+        Beside choices its field is null because of us; llama.cpp's Completions count there unasked.
+        """
+        if STREAM_OPTIONS in self.fields and is_usage_alone(data):
+            return b""
+        kept = self.without_tokens(data)
+        return event if kept is data else event.replace(data, kept, 1)
+
+    def _without(self, fields: RawFields) -> RawFields:
+        hidden = self._hidden
+        kept = {
+            name: _NULL if name in hidden else value  # vLLM has null where it is not asked for messages
+            for name, value in fields.items()
+            if name not in hidden or name in RESPONSE_MESSAGES
+        }
+        if STREAM_OPTIONS in self.fields and bytes(kept.get("usage", b"")) == bytes(_NULL):
+            del kept["usage"]
+        if "choices" in kept:
+            try:
+                choices = _CHOICES.decode(kept["choices"])
+            except msgspec.MsgspecError:  # as some servers end a stream
+                return kept
+            without = [self._choice(choice) for choice in choices]
+            if without != choices:
+                kept["choices"] = msgspec.Raw(_ENCODE(without))
+        if "response" in kept:
+            kept["response"] = msgspec.Raw(self.without_tokens(bytes(kept["response"])))
+        return kept
+
+    def _choice(self, choice: RawFields) -> RawFields:
+        kept = {name: value for name, value in choice.items() if name not in self._hidden}
+        if _LOGPROBS in self.fields and _LOGPROBS in kept:
+            if "text" not in kept and bytes(kept[_LOGPROBS]).startswith(_LLAMA):
+                del kept[_LOGPROBS]
+            else:
+                kept[_LOGPROBS] = _NULL
+        return kept
+
+
+class TokenAsking:
+    """What one request asks its server for beside its app: `additions`, which become less after each refusal.
+
+    asking = token_requests.begin(server, path, request)
+    answer = send(asking.additions)
+    while asking.may_be_why(answer.status):
+        asking.ask_less(answer.status, answer.body)
+        answer = send(asking.additions)
+        asking.answered(answer.status)
+    """
+
+    def __init__(
+        self,
+        requests: "TokenRequests",
+        ask: TokenRequest,
+        target: "TokenRequestTarget",
+        request: Mapping[str, object],
+    ) -> None:
+        self._requests = requests
+        self._target = target
+        self._request = request
+        self._refused = 0
+        self._refusal = b""
+        self.additions = RequestAdditions(ask, missing_fields(ask, request))
+
+    def may_be_why(self, status: int) -> bool:
+        """Whether an answer with this status may be a refusal of what was added."""
+        return self.additions.is_hidden and status in REFUSALS
+
+    def ask_less(self, status: int, refusal: bytes) -> None:
+        """Ask for less after a refusal with this status and body, in the end for nothing."""
+        self._refused, self._refusal = status, refusal
+        ask = self._requests.less(self.additions.ask, refusal)
+        self.additions = RequestAdditions(ask, missing_fields(ask, self._request))
+
+    def answered(self, status: int) -> None:
+        """Remember what the server accepted after it had refused more."""
+        if status not in REFUSALS:
+            self._requests.accepted(self.additions.ask, self._target, self._refused, self._refusal)
+
+
 class _Accepted(NamedTuple):
     """What a server let itself be asked for after it had refused more, and when."""
 
@@ -125,6 +257,11 @@ class TokenRequests:
         self._accepted: dict[TokenRequestTarget, _Accepted] = {}
         self._since_doubt: dict[TokenRequestTarget, int] = {}
         """How many requests were made since a refusal that named none of the fields."""
+
+    def begin(self, server: str, path: str, request: Mapping[str, object]) -> TokenAsking:
+        """What to ask for with a request to a path of a server; nothing where the request is no JSON object."""
+        target = target_of(server, request)
+        return TokenAsking(self, self.ask(path, target, request) if request else NOTHING, target, request)
 
     def ask(self, path: str, target: TokenRequestTarget, body: Mapping[str, object]) -> TokenRequest:
         """What to ask for with a request of this body. One that wants its prompt back gets another one if asked."""

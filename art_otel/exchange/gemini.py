@@ -15,8 +15,6 @@ Sources: https://ai.google.dev/api/generate-content, google-genai 1.x (`_api_cli
 """
 
 import re
-from collections.abc import Iterator
-from json import JSONDecodeError, JSONDecoder
 from typing import Final
 from urllib.parse import unquote
 
@@ -32,10 +30,9 @@ from art_otel.spans import Value
 PATH: Final = re.compile(
     r"/(?:models|tunedModels|endpoints)/(?P<model>[^/:]+):(?P<method>generateContent|streamGenerateContent)$"
 )
+RESPONSE_ID: Final = "responseId"
 _STREAM: Final = "streamGenerateContent"
 _VERTEX: Final = "/projects/"
-RESPONSE_ID: Final = "responseId"
-_HEAD: Final = (RESPONSE_ID, "modelVersion", "promptFeedback", "usageMetadata")
 _WITH_CONTENT: Final = ("STOP", "MAX_TOKENS")
 """Finish reasons of candidates that may be empty: all was thought, or nothing was said."""
 
@@ -85,84 +82,3 @@ def refusal_of(answer: dict[str, Value]) -> tuple[str, str] | None:
         if reason is not None and reason not in _WITH_CONTENT and not parts:
             return reason, values.text(candidate.get("finishMessage")) or "the candidate has no content"
     return None
-
-
-class JoinedContents:
-    """Joins the responses of a stream to one. Texts in a row are one part, if both or neither are thoughts."""
-
-    def __init__(self) -> None:
-        self._head: dict[str, Value] = {}
-        self._candidates: dict[int, _Candidate] = {}
-
-    def add(self, response: dict[str, Value]) -> None:
-        """Add the next response."""
-        self._head |= {name: response[name] for name in _HEAD if response.get(name) is not None}
-        for position, entry in enumerate(values.items(response.get("candidates")) or ()):
-            fields = values.mapping(entry) or {}
-            self._candidates.setdefault(values.place_of(fields, position), _Candidate()).add(fields)
-
-    @property
-    def may_be_whole(self) -> bool:
-        """Whether each candidate that has begun has ended."""
-        return bool(self._candidates) and all(one.has_ended for one in self._candidates.values())
-
-    def body(self) -> dict[str, Value]:
-        """The response so far."""
-        candidates = [{"index": index, **self._candidates[index].fields()} for index in sorted(self._candidates)]
-        return {**self._head, "candidates": candidates} if candidates else dict(self._head)
-
-
-class _Candidate:
-    def __init__(self) -> None:
-        self._fields: dict[str, Value] = {}
-        self._parts: list[dict[str, Value]] = []
-        self._texts: list[str] = []
-        """The pieces of the last part, where that is a text."""
-
-    @property
-    def has_ended(self) -> bool:
-        return self._fields.get("finishReason") is not None
-
-    def add(self, candidate: dict[str, Value]) -> None:
-        self._fields |= {name: value for name, value in candidate.items() if name != "content" and value is not None}
-        for part in values.items((values.mapping(candidate.get("content")) or {}).get("parts")) or ():
-            self._add_part(values.mapping(part) or {})
-
-    def _add_part(self, part: dict[str, Value]) -> None:
-        piece = part.get("text")
-        if isinstance(piece, str) and self._texts and part.get("thought") == self._parts[-1].get("thought"):
-            self._texts.append(piece)
-            return
-        self._end_text()
-        self._parts.append(part)
-        self._texts = [piece] if isinstance(piece, str) else []
-
-    def _end_text(self) -> None:
-        if self._texts:
-            self._texts = ["".join(self._texts)]
-            self._parts[-1] = {**self._parts[-1], "text": self._texts[0]}
-
-    def fields(self) -> dict[str, Value]:
-        self._end_text()
-        content = {"content": {"role": "model", "parts": [*self._parts]}} if self._parts else {}
-        return {**self._fields, **content}
-
-
-_JSON: Final = JSONDecoder(strict=False)
-
-
-def responses_in(array: bytes) -> Iterator[dict[str, Value]]:
-    """The responses that an array of JSON has as far as it came."""
-    text, at = array.decode(errors="replace"), 0
-    while (begins := text.find("{", at)) >= 0:
-        try:
-            response, at = _JSON.raw_decode(text, begins)
-        except (JSONDecodeError, RecursionError):  # it broke off here
-            return
-        yield response
-
-
-def length_before_end(array: bytes) -> int:
-    """How much of the bytes that came of an array may be passed on before it is whole."""
-    kept = array.rstrip()
-    return len(kept) - 1 if kept.endswith(b"]") else len(array)

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from art_otel.tracing.openai.stream import EventStream, split
+from art_otel.exchange.assembly import ASSEMBLERS
+from art_otel.exchange.events import StreamedAnswer, split
 from tests.examples import examples
 
 
@@ -39,31 +40,31 @@ EVENTS = [
 @settings(max_examples=examples(300))
 def test_a_stream_may_be_cut_anywhere(cut):
     data, parts = cut
-    one, other = EventStream(responses=False), EventStream(responses=False)
+    one, other = StreamedAnswer(ASSEMBLERS["chat"]()), StreamedAnswer(ASSEMBLERS["chat"]())
     one.take(data)
     handed = []
     for part in parts:
         for piece in split(part):
             handed.append(piece)
             other.take(piece)
-            assert other.error is None  # which reads what has passed
+            assert other.failure is None  # which reads what has passed
     assert b"".join(handed) == data
     assert one.body() == other.body()
 
 
 def test_a_stream_may_come_byte_by_byte():
-    one, other = EventStream(responses=False), EventStream(responses=False)
+    one, other = StreamedAnswer(ASSEMBLERS["chat"]()), StreamedAnswer(ASSEMBLERS["chat"]())
     one.take(b"".join(EVENTS))
     for byte in b"".join(EVENTS):
         other.take(bytes([byte]))
-        assert other.error is None  # which reads what has passed
+        assert other.failure is None  # which reads what has passed
     assert one.body() == other.body()
 
 
 def test_reasoning_that_begins_with_null_is_joined():
     """The events of vLLM 0.32 with a reasoning parser, up to the last one, which has the whole response."""
     events = (Path(__file__).parent / "recorded" / "vllm_reasoning.sse").read_bytes()
-    stream = EventStream(responses=True)
+    stream = StreamedAnswer(ASSEMBLERS["responses"]())
     stream.take(events.partition(b"event: response.output_item.done")[0])
     (joined,) = stream.body()["output"]
     stream.take(b"event: response.output_item.done" + events.partition(b"event: response.output_item.done")[2])
@@ -73,8 +74,8 @@ def test_reasoning_that_begins_with_null_is_joined():
 
 @given(st.lists(st.binary()))
 def test_no_stream_is_too_strange(parts):
-    for responses in (False, True):
-        stream = EventStream(responses=responses)
+    for assembler in ASSEMBLERS.values():
+        stream = StreamedAnswer(assembler())
         for part in parts:
             assert b"".join(split(part)) == part
             stream.take(part)
@@ -93,6 +94,6 @@ def test_no_stream_is_too_strange(parts):
     ],
 )
 def test_an_error_in_the_stream_is_told(event, error):
-    stream = EventStream(responses="type" in event)
+    stream = StreamedAnswer(ASSEMBLERS["responses" if "type" in event else "chat"]())
     stream.take(b"data: " + json.dumps(event).encode() + b"\n\n")
-    assert stream.error == error
+    assert (stream.failure and stream.failure.type) == error
