@@ -88,7 +88,7 @@ class TurnReward(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Rewarded:
+class RewardTable:
     """What has a reward of its own: rollouts, steps of rollouts, or turns, as the credit says. Shape: (rewarded,).
 
     `rows` are their rollouts. Those of one `groups` and one `moments` are compared with each other. A reward is NaN
@@ -124,7 +124,7 @@ class Plan:
     advantage: Floats
     reasons: Coded
     groups: Ints
-    rewarded: Rewarded
+    rewarded: RewardTable
     advantages: Floats | None
     fingerprint: str
     no_final_reward: Counter[str]
@@ -241,7 +241,7 @@ def rewards_of(trajectory: Trajectory, credit: Credit) -> tuple[float | None, ..
     return tuple([as_reward(whose, reward) for reward in rewards])
 
 
-def _rewarded(columns: Columns, chosen: Chosen, credit: Credit, given: KnownRewards, groups: Ints) -> Rewarded:
+def _rewarded(columns: Columns, chosen: Chosen, credit: Credit, given: KnownRewards, groups: Ints) -> RewardTable:
     """Find what has a reward of its own in the selected trajectories, and which; what is not the policy's has none.
 
     credit by   has one reward            key of a turn      compared with others of its group
@@ -281,7 +281,7 @@ def _rewarded(columns: Columns, chosen: Chosen, credit: Credit, given: KnownRewa
         if credit.per == "rollout":  # a turn to which a user's function gave none has none
             has_reward &= given.known
         of_turns[has_reward] = nearest[has_reward]
-    return Rewarded(
+    return RewardTable(
         rows=rewarded_rows,
         groups=groups[rewarded_rows],
         moments=moments[turns[first]].astype(np.int64),
@@ -292,7 +292,7 @@ def _rewarded(columns: Columns, chosen: Chosen, credit: Credit, given: KnownRewa
 
 
 def _of_turns(
-    rewarded: Rewarded, advantages: Floats | None, flat: Flags, *, keeps_unusable: bool
+    rewarded: RewardTable, advantages: Floats | None, flat: Flags, *, keeps_unusable: bool
 ) -> tuple[Floats, Floats, Coded]:
     """The usable reward of each turn, its advantage, NaN where there is none, and why it is not trained."""
     reasons: tuple[str | None, ...] = ("zero variance", "no reward", UNUSABLE, None)
@@ -355,7 +355,7 @@ def _warn_of_versions(group_ids: Sequence[str]) -> None:
     )
 
 
-def _compare(rewarded: Rewarded, scoring: Scoring, keys: Sequence[GroupKey]) -> Floats:
+def _compare(rewarded: RewardTable, scoring: Scoring, keys: Sequence[GroupKey]) -> Floats:
     rewards = rewarded.rewards
     advantages = np.full(len(rewards), np.nan)
     for members, group_rewards, result in _compared(rewarded, scoring):
@@ -372,7 +372,7 @@ def _compare(rewarded: Rewarded, scoring: Scoring, keys: Sequence[GroupKey]) -> 
     return advantages
 
 
-def _compared(rewarded: Rewarded, scoring: Scoring) -> Iterator[tuple[NDArray[np.intp], Rewards, ArrayLike]]:
+def _compared(rewarded: RewardTable, scoring: Scoring) -> Iterator[tuple[NDArray[np.intp], Rewards, ArrayLike]]:
     """Give each group's positions and rewards, None for those that do not count, and what the advantage made of it."""
     advantage, rewards = scoring.advantage, rewarded.rewards
     if not isinstance(advantage, OverGroups | OverRewards):
@@ -400,7 +400,7 @@ def _known(rewards: NDArray[np.float64]) -> Rewards:
     return [reward if math.isfinite(reward) else None for reward in rewards.tolist()]
 
 
-def _count_compared(rewarded: Rewarded, advantage: Advantage | None) -> int:
+def _count_compared(rewarded: RewardTable, advantage: Advantage | None) -> int:
     """How many rollouts have a reward that counted in a baseline beside that of another."""
     usable = np.isfinite(rewarded.rewards)
     if advantage is None or not len(usable):
@@ -424,7 +424,7 @@ def _as_numbers(result: ArrayLike) -> NDArray[np.float64]:
         return np.array(np.nan)
 
 
-def _flat(rewarded: Rewarded, *, is_by_name: bool) -> NDArray[np.bool_]:
+def _flat(rewarded: RewardTable, *, is_by_name: bool) -> NDArray[np.bool_]:
     """Which are as good as all others that they are compared with. Shape: (rewarded,)."""
     flat = np.ones(len(rewarded.rows), np.bool_)
     # Equal sums of different rewards are no equal rewards where each is compared by itself.
@@ -436,14 +436,14 @@ def _flat(rewarded: Rewarded, *, is_by_name: bool) -> NDArray[np.bool_]:
     return flat
 
 
-def _groups(rewarded: Rewarded) -> Iterator[NDArray[np.intp]]:
+def _groups(rewarded: RewardTable) -> Iterator[NDArray[np.intp]]:
     """Give, for each group and moment, the positions of its rewarded."""
     if len(rewarded.rows):
         order, starts = _order_and_starts(rewarded)
         yield from np.split(order, starts[1:])
 
 
-def _order_and_starts(rewarded: Rewarded) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def _order_and_starts(rewarded: RewardTable) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """The positions of the rewarded, sorted by group and moment, and where each of these begins among them."""
     order = np.lexsort((rewarded.moments, rewarded.groups))
     changes = (np.diff(rewarded.groups[order]) != 0) | (np.diff(rewarded.moments[order]) != 0)
