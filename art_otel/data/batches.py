@@ -1,6 +1,6 @@
 """batches: numpy batches of token sequences to train on, from files or from memory.
 
-Invariant: options that make no sense are refused here, before any trajectory is read.
+Options that make no sense are refused here, before any trajectory is read.
 """
 
 from collections.abc import Iterable
@@ -82,12 +82,12 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
       that stop at `</tool>`. "mask" makes them only context (`stream broke`).
     - `seed`, `epoch`: shuffle, in the same way each time. `shuffle_buffer` row groups are in memory and shuffled
       together. `by_length`: put sequences of similar length into one batch, among those in memory, to save padding.
-    - `keep_together`: "rollout" or "group" divides the sequences of none over two batches. A batch then has at most
-      `batch_size` rows, or the sequences of one rollout or group that has more. (`rollout_weights` of a batch let each
-      rollout count alike.)
-    - `rank` of `world_size`: one of several ranks. All ranks get the same number of batches. A rank that has no batch
-      left gets one with nothing to train on. `drop_last=True` drops the last batches instead, if they are not full for
-      every rank.
+    - `keep_together`: "rollout" puts all sequences of a rollout into one batch, "group" those of a whole group. A batch
+      then has at most `batch_size` rows; a rollout or group that needs more is a batch of its own. (`rollout_weights`
+      of a batch let each rollout count alike.)
+    - `rank` of `world_size`: one of several ranks, which builds its own sequences alone. All ranks get the same number
+      of batches. A rank that has no batch left gets one with nothing to train on. `drop_last=True` drops the last
+      batches instead, if they are not full for every rank.
     - `tokenizer`: a Hugging Face tokenizer with the policy's chat template, for completions without ids from the
       server. Their sequences have no logprobs and are marked in `retokenized`. Without a tokenizer, they are skipped.
     - `token_facts`: "routed_experts" and "sampling_mask": give what was recorded of them as arrays. With the masks, a

@@ -5,9 +5,10 @@ from inspect import signature
 import pytest
 
 import art_otel
+from art_otel.data import message_batches, preference_batches
 from art_otel.data.credit import CREDITS, weighted
 from art_otel.data.option_texts import OPTION_TEXTS, read_credit, read_options
-from art_otel.data.selection import SelectionKeywords
+from art_otel.data.selection import OPTIONS, SelectionKeywords
 from art_otel.errors import UsageError
 from tests.data.token_rollouts import judged, talk
 
@@ -29,6 +30,20 @@ def test_defaults_and_every_choice_are_what_batches_takes():
         for text in {*option.choices, option.default_text} - {None}:
             others = {"max_tokens": 5, "credit": weighted({"correct": 1.0})}  # of which GDPO compares each by itself
             art_otel.batches([], **others | read_options({name: text}))
+
+
+@pytest.mark.parametrize("make", [art_otel.batches, message_batches, preference_batches])
+def test_every_function_takes_every_option_that_selects(make):
+    for name, option in OPTIONS.items():
+        for text in {*option.choices, option.default_text} - {None}:
+            chosen = read_options({name: text})
+            if option.only_of_ids and make is not art_otel.batches:
+                with pytest.raises(UsageError, match=f"^{name}=.* is about token ids"):
+                    make([], **chosen)
+            else:
+                make([], **chosen)
+    with pytest.raises(UsageError, match="there is no option 'spilt' to select by; there are status, split, "):
+        make([], spilt="train")
 
 
 def test_texts_mean_values():
