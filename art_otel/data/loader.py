@@ -210,7 +210,9 @@ class Batches:
         """
         report = BatchReport(repeated=self._listed.repeated, shared_group_ids=self._listed.shared_group_ids)
         recipe = self._recipe
-        return verdict_columns(self._chunks, recipe.selection, recipe.scoring, recipe.builder, report, self._plan)
+        # A plan knows no turns of parts that were left out unread.
+        plan = self._plan if all(chunk.left_out is None for chunk in self._chunks) else None
+        return verdict_columns(self._chunks, recipe.selection, recipe.scoring, recipe.builder, report, plan)
 
     def plan(self) -> Plan:
         """The reward and advantage of every turn: read at the first need, and kept."""
