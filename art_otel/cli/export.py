@@ -28,7 +28,6 @@ _ADVANTAGES: Final = (
     "none",
 )
 _CREDITS: Final = ("outcome_reward", "step_reward", "call_reward")
-_IMAGES: Final = ("drop", "placeholders")
 _STATUSES: Final = ("ok", "error", "cancelled", "unfinished")
 
 
@@ -99,15 +98,14 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser.add_argument(
         "--context-exceeded",
         choices=("keep", "mask", "drop"),
-        default="keep",
         help="rollouts that ended because their context was exceeded: train them, make them only context, or leave them"
         " out (default: keep)",
     )
     parser.add_argument(
         "--closed-streams",
-        choices=("drop", "train"),
-        default="drop",
-        help="for formats of token ids: train what came of a stream that the app closed before it ended",
+        choices=("mask", "train"),
+        help="for formats of token ids: what came of a stream that the app closed before it ended is only context, or"
+        " trained (default: mask)",
     )
     parser.add_argument(
         "--length",
@@ -125,10 +123,10 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     )
     parser.add_argument(
         "--images",
-        choices=_IMAGES,
-        default=_IMAGES[0],
+        choices=("mask", "placeholders"),
         help="for formats of token ids that carry no images, audio and files: what happens to completions sampled"
-        " behind these, of which the ids have placeholders alone: drop (the default), or placeholders to write them",
+        " behind these, of which the ids have placeholders alone: mask (the default) makes them only context, or"
+        " placeholders to write them",
     )
     parser.add_argument(
         "--option", action="append", default=[], type=_option, metavar="NAME=VALUE", help="an option of the format"
@@ -146,8 +144,7 @@ def run(arguments: argparse.Namespace) -> int:
     required = {"PATH": arguments.paths, "--to": arguments.to, "--out": arguments.out}
     if missing := [name for name, value in required.items() if not value]:
         raise UsageError(f"say {', '.join(missing)} too; `art-otel export --list` lists the exporters")
-    from art_otel.data.option_texts import read_options  # noqa: PLC0415 # numpy and pyarrow load only for a verb that needs them
-    from art_otel.exporting import DEFAULT, export  # noqa: PLC0415 # as above
+    from art_otel.exporting import DEFAULT, export  # noqa: PLC0415 # numpy and pyarrow load only for a verb that needs them
 
     advantage = arguments.advantage or DEFAULT
     report = export(
@@ -157,19 +154,10 @@ def run(arguments: argparse.Namespace) -> int:
         format=arguments.format,
         options=dict(arguments.option),
         advantage=None if advantage == "none" else advantage,
-        **read_options(
-            {"credit": arguments.credit, "models": arguments.models or "", "agents": arguments.agents or ""}
-        ),
-        context_exceeded=arguments.context_exceeded,
-        length=arguments.length,
-        closed_streams=arguments.closed_streams,
-        allow_incomplete=arguments.allow_incomplete,
-        split=arguments.split,
-        status=arguments.status or ("ok",),
+        **_selection(arguments),
         rollouts=_chosen(arguments),
         max_tokens=arguments.max_tokens,
         min_reward=arguments.min_reward,
-        images=arguments.images,
     )
     if arguments.json:
         sys.stdout.write(printable_json(msgspec.to_builtins(report)) + "\n")
@@ -191,6 +179,15 @@ def run(arguments: argparse.Namespace) -> int:
     if not report.records:
         sys.stderr.write("art-otel: warning: no record was written; the report says why\n")
     return 0
+
+
+def _selection(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The options that choose rollouts and completions, and the credit, as far as they were given."""
+    from art_otel.data.option_texts import read_options  # noqa: PLC0415 # as above
+
+    names = ("allow_incomplete", "split", "status", "context_exceeded", "length", "closed_streams", "images")
+    values = {name: value for name in names if (value := getattr(arguments, name))}
+    return values | read_options({name: getattr(arguments, name) or "" for name in ("credit", "models", "agents")})
 
 
 def _complete_exporter(**_: object) -> list[str]:

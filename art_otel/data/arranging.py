@@ -16,15 +16,16 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
-from art_otel.data.sequences import Overflow, TokenSequence
+from art_otel.data.sequences import Overflow, PlannedSequence, TokenSequence
 from art_otel.data.token_facts import UNKNOWN, stacked_experts, stacked_masks
 
-PackedRows: TypeAlias = list[list[TokenSequence]]
+AnySequence: TypeAlias = TokenSequence | PlannedSequence
+PackedRows: TypeAlias = list[list[AnySequence]]
 
 KeepTogether: TypeAlias = Literal["rollout", "group"]
 """Whose sequences are in one batch."""
 
-Unit: TypeAlias = Sequence[TokenSequence]
+Unit: TypeAlias = Sequence[AnySequence]
 """Sequences that are in one batch: one, or those of a rollout or group that is kept together."""
 
 
@@ -204,9 +205,13 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
 
     def batch(self, batches: list[PackedRows]) -> Batch:
         """This rank's batch of a round; where the round has none for it, the last one without anything to train on."""
-        if self.rank < len(batches):
-            return self._collate(batches[self.rank])
-        return self._collate(batches[-1]).without_loss()
+        rows = [[one for one in row if isinstance(one, TokenSequence)] for row in self.own(batches)]
+        batch = self._collate(rows)
+        return batch if self.rank < len(batches) else batch.without_loss()
+
+    def own(self, batches: list[PackedRows]) -> PackedRows:
+        """The rows of a round that this rank collates."""
+        return batches[min(self.rank, len(batches) - 1)]
 
     def padding(self, rows: PackedRows) -> int:
         """How many places of a batch hold no token."""
@@ -214,7 +219,7 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
         width = self.max_tokens if self.packed and self.max_tokens is not None else max(sizes)
         return width * len(rows) - sum(sizes)
 
-    def _collate(self, rows: PackedRows) -> Batch:
+    def _collate(self, rows: Sequence[Sequence[TokenSequence]]) -> Batch:
         return collate(
             rows,
             width=self.max_tokens if self.packed else None,

@@ -1,26 +1,25 @@
 """batches: numpy batches of token sequences to train on, from files or from memory.
 
-Invariant: options that make no sense are refused here, before any trajectory is read.
+Options that make no sense are refused here, before any trajectory is read.
 """
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Unpack
 
 from art_otel.data.advantages import Advantage, AdvantageName
 from art_otel.data.arranging import KeepTogether, Layout, ShuffleOrder
-from art_otel.data.completions import ClosedStreams, Constrained, ContextExceeded, Images, Length, Names
 from art_otel.data.credit import Credit, CreditName
 from art_otel.data.loader import Batches, Recipe
 from art_otel.data.options import validate
 from art_otel.data.plan import ZeroVariance, make_scoring
 from art_otel.data.retokenize import ChatTokenizer, retokenizing_histories
 from art_otel.data.rewards import Weights, weights_of
-from art_otel.data.selection import TrainingStep, select
+from art_otel.data.selection import Selection, SelectionKeywords
 from art_otel.data.sequences import Overflow, SequenceBuilder, recorded_histories
 from art_otel.data.sources import Sources, list_chunks
 from art_otel.data.token_facts import TokenFact, token_facts_of
 from art_otel.errors import UsageError
-from art_otel.trajectories import Status
 
 
 def batches(  # noqa: PLR0913 # every one is an option that users know by its name
@@ -35,18 +34,6 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
     credit: CreditName | Credit = "outcome_reward",
     token_rewards: str | Weights | None = None,
     zero_variance: ZeroVariance = "keep",
-    allow_incomplete: bool | Iterable[str] = False,
-    split: str | Iterable[str | None] | None = None,
-    training_step: TrainingStep = None,
-    status: Status | Iterable[Status] | None = ("ok",),
-    rollouts: str | Iterable[str] | None = None,
-    policy_version: str | int | None = None,
-    max_staleness: int | None = None,
-    models: Names = None,
-    agents: Names = None,
-    context_exceeded: ContextExceeded = "keep",
-    length: Length = "keep",
-    closed_streams: ClosedStreams = "drop",
     seed: int | None = None,
     epoch: int = 0,
     shuffle_buffer: int = 4,
@@ -57,8 +44,7 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
     drop_last: bool = False,
     tokenizer: ChatTokenizer | None = None,
     token_facts: TokenFact | Iterable[TokenFact] = (),
-    constrained: Constrained = "keep",
-    images: Images = "drop",
+    **selection: Unpack[SelectionKeywords],
 ) -> Batches:
     """Iterate over trajectories as numpy batches, without loading all of them.
 
@@ -93,23 +79,23 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
     - `length`: completions that were cut at `max_tokens`: "keep" trains them, "mask" makes them only context, "drop"
       leaves their rollouts out, also of every baseline.
     - `closed_streams="train"`: train the ids that came of a stream that the app closed before it ended, as agents do
-      that stop at `</tool>`. "drop" makes them only context (`stream broke`).
+      that stop at `</tool>`. "mask" makes them only context (`stream broke`).
     - `seed`, `epoch`: shuffle, in the same way each time. `shuffle_buffer` row groups are in memory and shuffled
       together. `by_length`: put sequences of similar length into one batch, among those in memory, to save padding.
-    - `keep_together`: "rollout" or "group" divides the sequences of none over two batches. A batch then has at most
-      `batch_size` rows, or the sequences of one rollout or group that has more. (`rollout_weights` of a batch let each
-      rollout count alike.)
-    - `rank` of `world_size`: one of several ranks. All ranks get the same number of batches. A rank that has no batch
-      left gets one with nothing to train on. `drop_last=True` drops the last batches instead, if they are not full for
-      every rank.
+    - `keep_together`: "rollout" puts all sequences of a rollout into one batch, "group" those of a whole group. A batch
+      then has at most `batch_size` rows; a rollout or group that needs more is a batch of its own. (`rollout_weights`
+      of a batch let each rollout count alike.)
+    - `rank` of `world_size`: one of several ranks, which builds its own sequences alone. All ranks get the same number
+      of batches. A rank that has no batch left gets one with nothing to train on. `drop_last=True` drops the last
+      batches instead, if they are not full for every rank.
     - `tokenizer`: a Hugging Face tokenizer with the policy's chat template, for completions without ids from the
       server. Their sequences have no logprobs and are marked in `retokenized`. Without a tokenizer, they are skipped.
     - `token_facts`: "routed_experts" and "sampling_mask": give what was recorded of them as arrays. With the masks, a
       completion that a grammar constrained keeps its logprobs, which are those of the masked distribution.
-    - `constrained="drop"`: train no completion whose request allowed only some tokens (a tool choice, schema, grammar,
+    - `constrained="mask"`: train no completion whose request allowed only some tokens (a tool choice, schema, grammar,
       `allowed_token_ids`) or moved them (`logit_bias`, `bad_words`, `min_tokens`); it is only context.
     - `images`: what happens to completions sampled behind images, audio or files, for which the ids have no more than
-      placeholders: "drop", or "placeholders" to train them on these.
+      placeholders: "mask" makes them only context, "placeholders" trains them on these.
 
     A reward that is NaN, infinite or not below 1e37 is not trained and counts in no baseline. `report` counts what is
     skipped by reason. Raises UsageError for invalid options, StoreError for paths without trajectory files.
@@ -136,23 +122,7 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
             "token_facts": facts,
         },
     )
-    selection = select(
-        allow_incomplete=allow_incomplete,
-        split=split,
-        training_step=training_step,
-        status=status,
-        rollouts=rollouts,
-        policy_version=policy_version,
-        max_staleness=max_staleness,
-        models=models,
-        agents=agents,
-        context_exceeded=context_exceeded,
-        length=length,
-        closed_streams=closed_streams,
-        constrained=constrained,
-        images=images,
-        view="tokens" if tokenizer is None else "made tokens",
-    )
+    chosen = Selection(view="tokens" if tokenizer is None else "made tokens", **selection)
     builder = SequenceBuilder(
         advantages=advantage is not None,
         max_tokens=layout.max_tokens,
@@ -165,10 +135,10 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
     if by_length:
         order = replace(order, bucket=layout.batch_size * layout.world_size)
     recipe = Recipe(
-        selection=selection,
+        selection=chosen,
         scoring=make_scoring(credit, advantage, zero_variance),
         builder=builder,
         order=order,
         layout=layout,
     )
-    return Batches(list_chunks(sources, selection.why_none_of), recipe)
+    return Batches(list_chunks(sources, chosen.why_none_of), recipe)

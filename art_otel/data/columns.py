@@ -1,8 +1,8 @@
 """Columns: all that decides what is trained of some trajectories, as arrays: of rollouts, calls, turns and rewards.
 
-Invariant: neither a message nor a token is here. Trajectories in files (`stored_columns`) and in memory give the same
-columns, so what is decided over them (`choice`, `credit`, `plan`, `verdicts`) is decided once. What is of a rollout's
-calls, turns or rewards stands one behind the other:
+Trajectories in files (`stored_columns`) and in memory give the same columns, so `choosing`, `credit`, `plan` and
+`verdict_columns` decide both alike. They hold neither messages nor tokens. The turns of all rollouts stand one behind
+the other, and so do calls and rewards:
 
     rollouts    a      b                        turn_ends   0 2 5
     turns       0  1   0  1  2                  turn_rows   0 0 1 1 1
@@ -26,6 +26,7 @@ from art_otel.trajectories import GroupKey, Trajectory, Turn
 Ints: TypeAlias = NDArray[np.int64]
 Flags: TypeAlias = NDArray[np.bool_]
 Floats: TypeAlias = NDArray[np.float64]
+Texts: TypeAlias = NDArray[np.object_]
 
 UNKNOWN: Final = -(2**63)
 """A number that nobody knows: files may hold any other."""
@@ -45,8 +46,9 @@ class Coded:
     def of(cls, items: Iterable[Any]) -> "Coded":
         """The column of these items."""
         positions: dict[Any, int] = {}
-        codes = [UNKNOWN if item is None else positions.setdefault(item, len(positions)) for item in items]
-        return cls(np.array([code if code >= 0 else len(positions) for code in codes], np.int32), [*positions, None])
+        codes = [-1 if item is None else positions.setdefault(item, len(positions)) for item in items]
+        array = np.array(codes, code_type(len(positions)))
+        return cls(np.where(array < 0, array.dtype.type(len(positions)), array), [*positions, None])
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -75,8 +77,13 @@ class Coded:
         """The items, and those of the other column where they are None."""
         positions = {value: position for position, value in enumerate(self.values[:-1])}
         of_other = [positions.setdefault(value, len(positions)) for value in other.values[:-1]]
-        others = np.array([*of_other, len(positions)], np.int32)[other.codes]
-        return Coded(np.where(self.known, self.codes, others), [*positions, None])
+        kind = code_type(len(positions))
+        others = np.array([*of_other, len(positions)], kind)[other.codes]
+        return Coded(np.where(self.known, self.codes.astype(kind), others), [*positions, None])
+
+    def without(self, flags: Flags) -> "Coded":
+        """The items, None where the flag says so."""
+        return Coded(np.where(flags, self.codes.dtype.type(len(self.values) - 1), self.codes), self.values)
 
     def codes_in(self, other: "Coded") -> Ints:
         """The code that each item has in the other column, UNKNOWN where it does not occur there or is None."""
@@ -86,7 +93,12 @@ class Coded:
 
 def reason_where(flags: Flags, reason: str) -> Coded:
     """The reason where the flag says so, None elsewhere."""
-    return Coded(np.where(flags, 0, 1), (reason, None))
+    return Coded(np.where(flags, np.int8(0), np.int8(1)), (reason, None))
+
+
+def code_type(count: int) -> type[np.integer[Any]]:
+    """The smallest type for positions among so many values, and the one behind them."""
+    return np.int8 if count < 2**7 else np.int16 if count < 2**15 else np.int32
 
 
 ColumnPart: TypeAlias = Literal["choosing", "crediting", "counting"]
@@ -161,9 +173,7 @@ class Columns:
     in files there are numbers of items. A reward is NaN where nobody gave one, infinite where somebody gave NaN.
     """
 
-    rollout_id: Annotated[Coded, ColumnSource("rollout")]
-    attempt: Annotated[Coded, ColumnSource("rollout")]
-    trace_id: Annotated[Coded, ColumnSource("rollout")]
+    rollout_id: Annotated[Texts, ColumnSource("rollout")]
     status: Annotated[Coded, ColumnSource("rollout")]
     end: Annotated[Coded, ColumnSource("rollout")]
     split: Annotated[Coded, ColumnSource("rollout")]
@@ -276,6 +286,14 @@ class Columns:
         """The request's model, the response's where that is unknown. Shape: (calls,)."""
         return self.request_model.or_else(self.response_model)
 
+    def any_turn(self, flags: Flags) -> Flags:
+        """Which rollouts have a turn that is marked. Shape: (rollouts,)."""
+        return np.bincount(self.turn_rows[flags], minlength=len(self)) > 0
+
+    def any_call(self, flags: Flags) -> Flags:
+        """Which rollouts have a call that is marked. Shape: (rollouts,)."""
+        return np.bincount(self.call_rows[flags], minlength=len(self)) > 0
+
     def digest(self, names: Iterable[str]) -> str:
         """Tell these trajectories from others, by the names of what they stand in and all that options look at."""
         digest = sha256(repr(list(names)).encode())
@@ -283,7 +301,9 @@ class Columns:
             column: Coded | NDArray[Any] = getattr(self, one.name)
             if isinstance(column, Coded):
                 digest.update(repr(column.values).encode())
-            digest.update(np.ascontiguousarray(column.codes if isinstance(column, Coded) else column).data)
+                column = column.codes
+            is_text = column.dtype == np.object_
+            digest.update(repr(column.tolist()).encode() if is_text else np.ascontiguousarray(column).data)
         return digest.hexdigest()
 
     def groups(self, rows: Flags) -> tuple[Ints, list[GroupKey]]:
@@ -304,23 +324,38 @@ def _ends(counts: Ints) -> Ints:
 
 
 def join_columns(parts: Sequence[Columns]) -> Columns:
-    """The columns of all parts, one behind the other."""
+    """The columns of all parts, one behind the other. Each column of the parts is dropped when it was joined."""
     if len(parts) == 1:
         return parts[0]
     joined: dict[str, Any] = {}
     for one in fields(Columns):
-        columns: list[Any] = [getattr(part, one.name) for part in parts]
-        joined[one.name] = _join_coded(columns) if isinstance(columns[0], Coded) else np.concatenate(columns)
+        columns: list[Any] = [vars(part).pop(one.name) for part in parts]
+        if not isinstance(columns[0], Coded):
+            joined[one.name] = _join_arrays(columns)
+            continue
+        positions: dict[Any, int] = {}
+        codes: list[NDArray[Any]] = []
+        new_codes = [[positions.setdefault(value, len(positions)) for value in each.values[:-1]] for each in columns]
+        for new, column in zip(new_codes, columns, strict=True):
+            table = np.array([*new, len(positions)], code_type(len(positions)))
+            is_unread = not new and column.codes.strides == (0,)
+            codes.append(np.broadcast_to(table[0], len(column)) if is_unread else table[column.codes])
+        joined[one.name] = Coded(_join_arrays(codes), [*positions, None])
     return Columns(**joined)
 
 
-def _join_coded(columns: Sequence[Coded]) -> Coded:
-    positions: dict[Any, int] = {}
-    new_codes = [[positions.setdefault(value, len(positions)) for value in column.values[:-1]] for column in columns]
-    codes = [
-        np.array([*new, len(positions)], np.int32)[column.codes] for new, column in zip(new_codes, columns, strict=True)
-    ]
-    return Coded(np.concatenate(codes), [*positions, None])
+def _join_arrays(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    if all(one.strides == (0,) for one in arrays) and len({one[0] for one in arrays if len(one)}) == 1:
+        return np.broadcast_to(next(one[0] for one in arrays if len(one)), sum(map(len, arrays)))
+    return np.concatenate(arrays)
+
+
+def unread(name: str, kind: Any, size: int) -> Any:  # noqa: ANN401 # a column
+    """The column of this name where nothing was read of it, which takes no memory."""
+    if kind is Coded:
+        return Coded(np.broadcast_to(np.int8(0), size), (None,))
+    number = np.float64(np.nan) if kind == Floats else np.False_ if kind == Flags else np.int64(unknown_of(name))
+    return np.broadcast_to(number, size)
 
 
 class Described(NamedTuple):
@@ -361,10 +396,14 @@ def columns_of(trajectories: Sequence[Trajectory], *, crediting: bool = False, c
     }
     columns: dict[str, Any] = {}
     for name, kind, source in COLUMNS:
-        get = source.get if source.part in parts else None
-        values = [get and get(each) for each in objects[source.of]]
+        if source.part not in parts or source.get is None:
+            columns[name] = unread(name, kind, len(objects[source.of]))
+            continue
+        values = map(source.get, objects[source.of])
         if kind is Coded:
             columns[name] = Coded.of(values)
+        elif kind == Texts:
+            columns[name] = np.array([*values], np.object_)
         elif kind == Floats:
             columns[name] = np.array([_number(value) for value in values], np.float64)
         elif kind == Flags:

@@ -17,7 +17,7 @@ from typing import Final
 
 from art_otel.calls import CallRecord
 from art_otel.conventions import join_messages
-from art_otel.data.completions import CUT, NOT_THE_POLICYS
+from art_otel.data.choosing import CUT, NOT_THE_POLICYS
 from art_otel.spans import Value
 from art_otel.store import Wanted
 from art_otel.trajectories import ChatMessage, History, HistoryMessage, Trajectory, Turn, chat_message, main_history
@@ -59,7 +59,7 @@ class Conversation:
 def conversation(trajectory: Trajectory, history: History, reasons: Sequence[str | None]) -> Conversation | str:
     """The conversation of a history, or the reason why it is none: `messages unknown`, `nothing trained`, or an option.
 
-    `reasons` says why an option leaves completions out, with the shape (turns,): see `CompletionChoice.reasons`.
+    `reasons` says why an option leaves completions out, with the shape (turns,): see `ChosenRollouts`.
     """
     if history.messages is None:
         return "messages unknown"

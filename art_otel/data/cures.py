@@ -7,8 +7,8 @@ has one. Reports of batches and exports, the command line and the viewer's page 
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
-from art_otel.data.completions import SEVERAL
-from art_otel.data.versions import HOW_TO_WRITE
+from art_otel.data.choosing import SEVERAL
+from art_otel.data.model_names import HOW_TO_WRITE
 from art_otel.trajectories import explain
 
 _INCOMPLETE: Final = "incomplete: "

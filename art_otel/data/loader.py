@@ -1,24 +1,27 @@
 """Batches: a dataset as a stream of numpy batches.
 
-Invariant: the same sources and options give the same batches in the same order, from the start or gone on with from a
-state. Memory is that of a window of row groups, a round of batches and the plan. Of groups that are kept together, what
-waits for other members is on disk, and to go on from a state reads what came before again.
+The same sources and options give the same batches in the same order, from the beginning and from a saved state. In
+memory are a window of row groups, one batch for each rank, and the plan. Where groups are kept together, sequences that
+wait for other members of their group are on disk, and a saved state is reached by reading what stands before it again.
+
+    chunks ─► windows ─► sequences ─► units (what shares a batch) ─► rounds (a batch a rank) ─► arrays
 """
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 
-from art_otel.data.arranging import Batch, Layout, PackedRows, ShuffleOrder, Unit
+from art_otel.data.arranging import AnySequence, Batch, Layout, PackedRows, ShuffleOrder, Unit
+from art_otel.data.choosing import prepared
 from art_otel.data.options import validate
 from art_otel.data.plan import Plan, Scoring, TurnReward, make_plan
 from art_otel.data.report import BatchReport, names_given, warn_of_no_comparison, warn_of_nothing
 from art_otel.data.selection import Selection, View
-from art_otel.data.sequences import BuiltSequences, SequenceBuilder, TokenSequence, Verdict
+from art_otel.data.sequences import BuiltSequences, PlannedSequence, SequenceBuilder, TokenSequence, Verdict
 from art_otel.data.sources import Chunk, ListedChunks
 from art_otel.data.verdict_columns import VerdictColumns, verdict_columns
 from art_otel.data.waiting_groups import WaitingGroups
@@ -31,6 +34,8 @@ _ALL: Final = Wanted()
 GIVEN_BEFORE: Final = "given before"
 LAST_BATCH: Final = "last batch dropped"
 
+_Build: TypeAlias = Callable[[Chunk, BatchReport], Iterator[tuple[int, Sequence[AnySequence]]]]
+"""The sequences of each selected trajectory of a chunk, with its number."""
 _Position: TypeAlias = tuple[int, int]  # a window, and a sequence in it
 _Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -102,13 +107,18 @@ class Batches:
         from_beginning, count = self._start == (0, 0), 0
         report, layout = self._new_report(), self._recipe.layout
         positions: deque[_Position] = deque()
-        for batches in layout.rounds(self._units(report, positions)):
+        build: _Build = self._of_chunk
+        if layout.world_size > 1 and self._recipe.builder.is_recorded:
+            verdicts = self.verdict_columns()
+            report = self.report = verdicts.report.before_giving()
+            build = self._of_rank(verdicts, report)
+        for batches in layout.rounds(self._units(report, positions, build)):
             sequences = [sequence for rows in batches for row in rows for sequence in row]
             window, last = [positions.popleft() for _ in sequences][-1]
             self._position = (window, last + 1)
             if layout.is_dropped(batches, self._recipe.order.keep_together):
                 for sequence in sequences:
-                    report.skip(sequence, LAST_BATCH)
+                    report.skip(sequence.counts, LAST_BATCH)
                 break  # no whole batch comes behind it
             _count(report, layout, batches, sequences)
             count += 1
@@ -139,10 +149,11 @@ class Batches:
     def sequences(self) -> Iterator[TokenSequence]:
         """Give the sequences of all ranks one by one, in the order of the batches. Raises StoreError."""
         report = self._new_report()
-        for unit in self._units(report, deque()):
+        for unit in self._units(report, deque(), self._of_chunk):
             for sequence in unit:
-                report.give([sequence])
-                yield sequence
+                report.give([sequence.counts])
+                if isinstance(sequence, TokenSequence):
+                    yield sequence
 
     def sequences_by_trajectory(self) -> Iterator[list[TokenSequence]]:
         """Give the sequences of each selected trajectory together, in the order of `trajectories()`.
@@ -154,7 +165,7 @@ class Batches:
             for chunk in window:
                 for number, trajectory in self._selected(chunk, wanted, report):
                     sequences = self._build(number, trajectory, report).sequences
-                    report.give(sequences)
+                    report.give(one.counts for one in sequences)
                     yield sequences
 
     def trajectories(self, wanted: Wanted = _ALL) -> Iterator[tuple[Trajectory, tuple[TurnReward, ...]]]:
@@ -178,14 +189,14 @@ class Batches:
                     verdict = Verdict(rollout_id=trajectory.rollout_id, skipped=plan.skipped[number])
                     report.count(verdict)
                 else:
-                    built = self._build(number, self._recipe.selection.prepared(trajectory), report)
+                    built = self._build(number, prepared(trajectory, self._recipe.selection), report)
                     verdict = built.verdict
-                    report.give(built.sequences)
+                    report.give(one.counts for one in built.sequences)
                 yield verdict
 
     def build(self, trajectory: Trajectory, turn_rewards: Sequence[TurnReward]) -> BuiltSequences:
         """The sequences of a selected trajectory whose turns are trained with these, and the verdict on it."""
-        return self._recipe.builder.build(self._recipe.selection.prepared(trajectory), turn_rewards)
+        return self._recipe.builder.build(prepared(trajectory, self._recipe.selection), turn_rewards)
 
     def names_given(self) -> list[str]:
         """The names of the rewards of selected trajectories, with what they judge. Raises StoreError."""
@@ -199,7 +210,9 @@ class Batches:
         """
         report = BatchReport(repeated=self._listed.repeated, shared_group_ids=self._listed.shared_group_ids)
         recipe = self._recipe
-        return verdict_columns(self._chunks, recipe.selection, recipe.scoring, recipe.builder, report)
+        # A plan knows no turns of parts that were left out unread.
+        plan = self._plan if all(chunk.left_out is None for chunk in self._chunks) else None
+        return verdict_columns(self._chunks, recipe.selection, recipe.scoring, recipe.builder, report, plan)
 
     def plan(self) -> Plan:
         """The reward and advantage of every turn: read at the first need, and kept."""
@@ -208,7 +221,9 @@ class Batches:
         return self._plan
 
     def count(self) -> int:
-        """Count the batches that each rank gets in an epoch, by reading the tokens once. `len()` knows it afterwards.
+        """Count the batches that each rank gets in an epoch. `len()` knows it afterwards.
+
+        Tokens are read only for a `tokenizer` and for `token_facts`.
 
         `report` and a loaded state do not change. Raises StoreError.
         """
@@ -216,15 +231,17 @@ class Batches:
             self.plan().several_models.check()
             layout, counted = self._recipe.layout, Batches(self._listed, self._recipe)
             counted._plan = self.plan()
-            rounds = layout.rounds(counted._units(BatchReport(), deque(maxlen=0)))
+            build = counted._planned(self.verdict_columns()) if self._recipe.builder.is_recorded else counted._of_chunk
+            rounds = layout.rounds(counted._units(BatchReport(), deque(maxlen=0), build))
             keep_together = self._recipe.order.keep_together
             self._count = sum(not layout.is_dropped(batches, keep_together) for batches in rounds)
         return self._count
 
     def of_view(self, view: View) -> "Batches":
-        """The same batches where something else than the ids of the server is trained, as exporters say."""
-        selection = msgspec.structs.replace(self._recipe.selection, view=view)
-        return Batches(self._listed, replace(self._recipe, selection=selection))
+        """The same batches as exporters write them: what is trained is theirs to say, and so is an unusable reward."""
+        scoring = replace(self._recipe.scoring, keeps_unusable=True)
+        recipe = replace(self._recipe, selection=self._recipe.selection.of_view(view), scoring=scoring)
+        return Batches(self._listed, recipe)
 
     def of_worker(self, worker: int, workers: int) -> "Batches":
         """The batches of one worker of several, each with a share of the trajectories of its own."""
@@ -243,7 +260,36 @@ class Batches:
         )
         return self.report
 
-    def _units(self, report: BatchReport, positions: deque[_Position]) -> Iterator[Unit]:
+    def _of_rank(self, verdicts: VerdictColumns, report: BatchReport) -> _Build:
+        """Build the sequences of this rank alone, and plan those of the others, which are counted but not read.
+
+        Which are whose follows from their lengths: a first pass arranges the plans of all.
+        """
+        planned, start = self._planned(verdicts), self._start
+        own: set[int] = set()
+        layout = self._recipe.layout
+        for batches in layout.rounds(self._units(BatchReport(), deque(maxlen=0), planned)):
+            own |= {one.number for row in layout.own(batches) for one in row if isinstance(one, PlannedSequence)}
+        self._start = self._position = start
+
+        def build(chunk: Chunk, _: BatchReport) -> Iterator[tuple[int, Sequence[AnySequence]]]:
+            built = dict(self._of_chunk(chunk, BatchReport(), own))
+            for number, sequences in planned(chunk, report):
+                yield number, built.pop(number, sequences)
+
+        return build
+
+    def _planned(self, verdicts: VerdictColumns) -> _Build:
+        """Give what the columns say of sequences, in the place of these."""
+
+        def build(chunk: Chunk, _: BatchReport) -> Iterator[tuple[int, Sequence[AnySequence]]]:
+            for number in self._share(chunk.numbers):
+                if number not in self.plan().skipped:
+                    yield number, verdicts.sequences.of_row(number)
+
+        return build
+
+    def _units(self, report: BatchReport, positions: deque[_Position], build: _Build) -> Iterator[Unit]:
         """What shares a batch, from the start on; `positions` gets the position of each sequence."""
         start = self._position = self._start
         self._start = (0, 0)
@@ -254,20 +300,20 @@ class Batches:
                     continue
                 place = (number, 0)
                 # No name holds a window's sequences, so that they are gone before the next are read.
-                for unit in order.arranged(self._of_window(number, window, waiting, report), number + 1):
+                built = (each for chunk in window for each in build(chunk, report))
+                for unit in order.arranged(self._of_window(number, built, waiting), number + 1):
                     places = [(number, place[1] + index) for index in range(len(unit))]
                     if place < start:
                         for sequence in unit:
-                            report.skip(sequence, GIVEN_BEFORE)
+                            report.skip(sequence.counts, GIVEN_BEFORE)
                     else:
                         positions.extend(places)
                         yield unit
                     place = (number, place[1] + len(unit))
 
     def _of_window(
-        self, number: int, window: Sequence[Chunk], waiting: WaitingGroups, report: BatchReport
+        self, number: int, built: Iterable[tuple[int, Sequence[AnySequence]]], waiting: WaitingGroups
     ) -> list[Unit]:
-        built = (each for chunk in window for each in self._of_chunk(chunk, report))
         match self._recipe.order.keep_together:
             case "group":
                 return list[Unit](waiting.whole(number, built))
@@ -276,9 +322,11 @@ class Batches:
             case None:
                 return [[sequence] for _, sequences in built for sequence in sequences]
 
-    def _of_chunk(self, chunk: Chunk, report: BatchReport) -> Iterator[tuple[int, list[TokenSequence]]]:
+    def _of_chunk(
+        self, chunk: Chunk, report: BatchReport, among: Container[int] | None = None
+    ) -> Iterator[tuple[int, Sequence[AnySequence]]]:
         """The sequences of each selected trajectory, with its number."""
-        for number, trajectory in self._selected(chunk, self._recipe.builder.wanted, report):
+        for number, trajectory in self._selected(chunk, self._recipe.builder.wanted, report, among):
             yield number, self._build(number, trajectory, report).sequences
 
     def _last_windows(self, windows: Sequence[Sequence[Chunk]]) -> dict[int, int]:
@@ -301,17 +349,19 @@ class Batches:
         report.shared_steps += self.plan().shared_steps[number]
         return built
 
-    def _selected(self, chunk: Chunk, wanted: Wanted, report: BatchReport) -> Iterator[tuple[int, Trajectory]]:
+    def _selected(
+        self, chunk: Chunk, wanted: Wanted, report: BatchReport, among: Container[int] | None = None
+    ) -> Iterator[tuple[int, Trajectory]]:
         """This worker's trajectories of a chunk that are not skipped, with their numbers."""
         plan = self.plan()
         share = self._share(chunk.numbers)
-        selected = [number for number in share if number not in plan.skipped]
+        selected = [number for number in share if number not in plan.skipped and (among is None or number in among)]
         for number in share:
             if number in plan.skipped:
                 report.count(Verdict(rollout_id="", skipped=plan.skipped[number]))
         if selected:
-            trajectories = map(self._recipe.selection.prepared, chunk.read(wanted, selected))
-            yield from zip(selected, trajectories, strict=True)
+            for number, trajectory in zip(selected, chunk.read(wanted, selected), strict=True):
+                yield number, prepared(trajectory, self._recipe.selection)
 
     def _share(self, numbers: range) -> Sequence[int]:
         """The trajectories of consecutive ones that are this worker's; of groups that are kept together all or none."""
@@ -327,8 +377,8 @@ class Batches:
         return {"dataset": self.plan().fingerprint, "order": repr(recipe.order), "kept": kept}
 
 
-def _count(report: BatchReport, layout: Layout, batches: list[PackedRows], sequences: list[TokenSequence]) -> None:
+def _count(report: BatchReport, layout: Layout, batches: list[PackedRows], sequences: list[AnySequence]) -> None:
     """Count a round of batches."""
     report.batches += len(batches)
     report.padding += sum(map(layout.padding, batches))
-    report.give(sequences)
+    report.give(one.counts for one in sequences)

@@ -1,18 +1,15 @@
 """Option texts: the options of `art_otel.batches` that decide what is trained, as a form or an address holds them.
 
-Invariant: a text means what the option of that name means; without one it is the default of `art_otel.batches`. What
-no option can be is a UsageError that names it.
+A text means what the option of that name means; without one it is the default of `art_otel.batches`. What no option can
+be is a UsageError that names it.
 """
 
 import math
-from collections.abc import Callable, Mapping
-from inspect import signature
-from typing import Any, Final, Literal, NamedTuple, cast, get_args
+from collections.abc import Mapping
+from typing import Any, Final, Literal, get_args
 
 from art_otel.attributes import REWARD_NAME
 from art_otel.data.advantages import ADVANTAGES, ADVANTAGES_OVER_GROUPS, ADVANTAGES_OVER_REWARDS
-from art_otel.data.batches import batches
-from art_otel.data.completions import ClosedStreams, Constrained, ContextExceeded, Images, Length
 from art_otel.data.credit import (
     CREDITS,
     Credit,
@@ -23,26 +20,12 @@ from art_otel.data.credit import (
     step_reward,
 )
 from art_otel.data.credit import weighted as weighted_credit
+from art_otel.data.options import DescribedOption
 from art_otel.data.plan import ZeroVariance
+from art_otel.data.selection import OPTIONS
 from art_otel.errors import UsageError
-from art_otel.trajectories import Status
 
-ANY: Final = "any"
 NONE: Final = "none"
-
-
-class OptionText(NamedTuple):
-    """An option as a form shows it: a `choice` of its choices, a `number`, or a `text` for which they are examples.
-
-    `read` gives the value that `art_otel.batches` takes.
-    """
-
-    name: str
-    kind: Literal["choice", "number", "text"]
-    label: str
-    help: str
-    read: Callable[[str], object]
-    choices: tuple[str, ...] = ()
 
 
 def read_options(texts: Mapping[str, str]) -> dict[str, Any]:
@@ -50,24 +33,7 @@ def read_options(texts: Mapping[str, str]) -> dict[str, Any]:
 
     What the values may be `batches` itself checks.
     """
-    return {option.name: _read(option, texts[option.name]) for option in OPTION_TEXTS if texts.get(option.name)}
-
-
-def default_text(name: str) -> str | None:
-    """The default of the option as a text; None where there is no default."""
-    default: object = signature(batches).parameters[name].default
-    if isinstance(default, tuple):
-        return ",".join(map(str, cast("tuple[object, ...]", default)))
-    return None if default is None else str(default).lower()
-
-
-def _read(option: OptionText, text: str) -> object:
-    if option.kind == "choice" and text not in option.choices:
-        raise UsageError(f"{option.name}={text!r:.100}: use one of {', '.join(option.choices)}")
-    try:
-        return option.read(text)
-    except ValueError as error:
-        raise UsageError(f"{option.name}={text!r:.100}: {error}") from error
+    return {name: option.read_text(name, texts[name]) for name, option in OPTION_TEXTS.items() if texts.get(name)}
 
 
 def read_credit(text: str) -> Credit:
@@ -108,8 +74,6 @@ def _make_credit(name: str, arguments: str) -> Credit:
             return outcome_reward(argument or None)
 
 
-_MOST_STEPS: Final = 100_000
-"""All of them are held in memory."""
 _EXAMPLES: Final = ("outcome_reward(correct)", "weighted(correct=1, style=0.2)", "discounted(0.99)")
 _CREDIT_EXAMPLES: Final = {example.partition("(")[0]: example for example in _EXAMPLES} | {
     "step_reward": "step_reward(style)",
@@ -146,157 +110,49 @@ def _advantage(text: str) -> str | None:
     return None if text == NONE else text
 
 
-def _names(text: str) -> tuple[str, ...] | None:
-    return None if text == ANY else _some(text)
+_ADVANTAGES: Final = (*ADVANTAGES, *ADVANTAGES_OVER_GROUPS, *ADVANTAGES_OVER_REWARDS, NONE)
 
-
-def _some(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(","))
-
-
-def _steps(text: str) -> list[int]:
-    """Steps and ranges of steps, the last step included: `3, 10-19`."""
-    steps: list[int] = []
-    for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        span = range(int(first), int(last if dash else first) + 1)
-        if not span:
-            raise ValueError(f"{part.strip()} ends before it begins")
-        if len(steps) + len(span) > _MOST_STEPS:
-            raise ValueError(f"at most {_MOST_STEPS:,} steps")
-        steps += span
-    return steps
-
-
-def _allowed(text: str) -> object:
-    return text == "true" if text in ("true", "false") else _names(text)
-
-
-OPTION_TEXTS: Final = (
-    OptionText(
-        "credit",
-        "text",
-        "Credit",
-        "Which reward a turn is trained with: the rollout's, its step's or its call's.",
-        read_credit,
-        (*CREDITS, *_EXAMPLES),
+OPTION_TEXTS: Final[Mapping[str, DescribedOption]] = {
+    "credit": DescribedOption(
+        type=Any,
+        default="outcome_reward",
+        label="Credit",
+        help="Which reward a turn is trained with: the rollout's, its step's or its call's.",
+        read=read_credit,
+        choices=(*CREDITS, *_EXAMPLES),
     ),
-    OptionText(
-        "advantage",
-        "choice",
-        "Advantage",
-        "How a reward is compared with those of its group; none trains all alike.",
-        _advantage,
-        (*ADVANTAGES, *ADVANTAGES_OVER_GROUPS, *ADVANTAGES_OVER_REWARDS, NONE),
+    "advantage": DescribedOption(
+        type=Literal[_ADVANTAGES],  # pyright: ignore[reportInvalidTypeForm] # the names are counted in one table
+        default="grpo",
+        label="Advantage",
+        help="How a reward is compared with those of its group; none trains all alike.",
+        read=_advantage,
+        choices=_ADVANTAGES,
     ),
-    OptionText(
-        "zero_variance",
-        "choice",
-        "Groups of equal rewards",
-        "drop skips groups in which all known rewards are equal.",
-        str,
-        get_args(ZeroVariance),
+    "zero_variance": DescribedOption(
+        type=ZeroVariance,
+        default="keep",
+        label="Groups of equal rewards",
+        help="drop skips groups in which all known rewards are equal.",
+        choices=get_args(ZeroVariance),
     ),
-    OptionText(
-        "status",
-        "text",
-        "Status",
-        "Rollouts that ended so, one or several; any takes all.",
-        _names,
-        (*get_args(Status), ANY),
+    **OPTIONS,
+    "max_tokens": DescribedOption(
+        type=int, default=None, label="Longest sequence", help="In tokens; empty allows any length.", read=int
     ),
-    OptionText(
-        "split",
-        "text",
-        "Split",
-        "Rollouts of this split, or of several; * takes all. Empty leaves out val, validation, test and eval.",
-        _names,
+    "overflow": DescribedOption(
+        type=Literal["drop", "truncate"],
+        default="drop",
+        label="Longer sequences",
+        help="drop leaves them out, truncate cuts their ends.",
+        choices=("drop", "truncate"),
     ),
-    OptionText("rollouts", "text", "Rollouts", "Those of these ids, with commas between; empty takes all.", _names),
-    OptionText("training_step", "text", "Training step", "One, several, or a range such as 10-19.", _steps),
-    OptionText(
-        "allow_incomplete",
-        "text",
-        "Allow incomplete",
-        "true trains also rollouts of which something is missing; or name the reasons that do no harm.",
-        _allowed,
-        ("false", "true"),
+    "token_rewards": DescribedOption(
+        type=Any,
+        default=None,
+        label="Rewards of tokens",
+        help="Names of rewards of spans of tokens, with weights: style=0.2, format=1.",
+        read=_weights,
     ),
-    OptionText(
-        "policy_version", "text", "Policy version", "Rollouts that this version sampled from first to last.", str
-    ),
-    OptionText("max_staleness", "number", "Versions behind", "So many versions behind it are taken, too.", int),
-    OptionText("max_tokens", "number", "Longest sequence", "In tokens; empty allows any length.", int),
-    OptionText(
-        "overflow",
-        "choice",
-        "Longer sequences",
-        "drop leaves them out, truncate cuts their ends.",
-        str,
-        ("drop", "truncate"),
-    ),
-    OptionText(
-        "models",
-        "text",
-        "Models",
-        "Only completions of these request models, names or globs with commas between; ! excludes, * takes all.",
-        _some,
-        ("policy-*", "!*judge*", "*"),
-    ),
-    OptionText(
-        "agents",
-        "text",
-        "Agents",
-        "Only completions of these agents, likewise.",
-        _some,
-        ("solver", "!critic"),
-    ),
-    OptionText(
-        "context_exceeded",
-        "choice",
-        "Context exceeded",
-        "Rollouts that outgrew the context: mask makes them only context, drop leaves them out.",
-        str,
-        get_args(ContextExceeded),
-    ),
-    OptionText(
-        "length",
-        "choice",
-        "Cut at max_tokens",
-        "mask trains no completion that was cut at max_tokens; drop leaves its rollout out.",
-        str,
-        get_args(Length),
-    ),
-    OptionText(
-        "closed_streams",
-        "choice",
-        "Streams that the app closed",
-        "train learns the ids that came before the app closed the stream.",
-        str,
-        get_args(ClosedStreams),
-    ),
-    OptionText(
-        "constrained",
-        "choice",
-        "Constrained sampling",
-        "drop trains no completion whose request allowed only some tokens, or moved them.",
-        str,
-        get_args(Constrained),
-    ),
-    OptionText(
-        "images",
-        "choice",
-        "Behind images",
-        "placeholders trains completions whose prompt has images, audio or files, for which ids have placeholders.",
-        str,
-        get_args(Images),
-    ),
-    OptionText(
-        "token_rewards",
-        "text",
-        "Rewards of tokens",
-        "Names of rewards of spans of tokens, with weights: style=0.2, format=1.",
-        _weights,
-    ),
-)
+}
 """The options that decide what is trained, in the order in which a form shows them."""

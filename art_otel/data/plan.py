@@ -2,9 +2,9 @@
 
 Invariant: an advantage compares a trajectory with the others of its group that are selected, wherever in the files
 they stand. A trajectory without a group is a group of its own. Who has no reward, or one that is no usable number, is
-not trained and counts in no baseline. Neither does a completion that is not the policy's (`completions`).
+not trained and counts in no baseline. Neither does a completion that is not the policy's (`choosing`).
 
-    columns ─► choose: why rollouts and completions are left out ─► credit: a reward a turn ─► units ─► advantages
+    columns ─► choose: what is left out, and why ─► credit: a reward a turn ─► what is rewarded ─► advantages
 
 Planning reads no messages and no tokens; only a function of the user is given trajectories. It holds about 600 bytes
 for each completion, and then keeps 80.
@@ -31,12 +31,12 @@ from art_otel.data.advantages import (
     Rewards,
     find_advantage,
 )
+from art_otel.data.choosing import NOT_THE_POLICYS, Chosen, SeveralModels, choose, several_models
 from art_otel.data.columns import Coded, Columns, Flags, Floats, Ints
-from art_otel.data.completions import NOT_THE_POLICYS, SeveralModels
 from art_otel.data.credit import Credit, CreditName, KnownRewards, find_credit, named_rewards, shared_steps
 from art_otel.data.options import validate
 from art_otel.data.rewards import LARGEST, UNUSABLE, as_reward
-from art_otel.data.selection import Chosen, Selection, choose, several_models
+from art_otel.data.selection import Selection
 from art_otel.data.sources import Chunk, read_columns, read_numbered, why_left_out
 from art_otel.errors import UsageError
 from art_otel.trajectories import GroupKey, Trajectory
@@ -47,11 +47,15 @@ ZeroVariance: TypeAlias = Literal["keep", "drop"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scoring:
-    """Options of `art_otel.batches` by the same names. Without an `advantage`, turns without a reward are trained."""
+    """Options of `art_otel.batches` by the same names. Without an `advantage`, turns without a reward are trained.
+
+    `keeps_unusable`: and those whose reward is no usable number, as exporters write them, with null.
+    """
 
     credit: Credit
     advantage: Advantage | None
     zero_variance: ZeroVariance = "keep"
+    keeps_unusable: bool = False
 
     def __str__(self) -> str:
         """What decides which turns are trained, whatever their rewards come to."""
@@ -72,7 +76,7 @@ def make_scoring(
 
 
 class TurnReward(NamedTuple):
-    """What a turn is trained with, or why it is skipped: for its reward, or by an option (`CompletionChoice`).
+    """What a turn is trained with, or why it is skipped: for its reward, or by an option (`choosing`).
 
     `reward` is None where it is unknown or not usable: NaN, infinite or not below 1e37. `advantage` is None where
     nobody asked for advantages or the turn is skipped.
@@ -84,12 +88,12 @@ class TurnReward(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Units:
-    """Everything that is rewarded: rollouts, steps or turns. Shape: (units,), but for `of_turns`, (turns,).
+class RewardTable:
+    """What has a reward of its own: rollouts, steps of rollouts, or turns, as the credit says. Shape: (rewarded,).
 
-    `rows` are their rollouts. `groups` and `moments` tell which are compared with each other. A reward is NaN where
-    nobody gave one, infinite where it is unusable. `parts` has the rewards that were summed, by name, where a credit
-    sums some. `of_turns` is the unit of each turn, negative where it has none.
+    `rows` are their rollouts. Those of one `groups` and one `moments` are compared with each other. A reward is NaN
+    where nobody gave one, infinite where it is unusable. `parts` has the rewards that were summed, by name, where a
+    credit sums some. `of_turns` has a position here for each turn, -1 where it has none. Shape: (turns,).
     """
 
     rows: Ints
@@ -104,13 +108,14 @@ class Units:
 class Plan:
     """What is trained with what, of all trajectories, by their numbers.
 
-    `skipped` are the reasons why trajectories are skipped. `turn_ends` says where the turns of each begin; those have a
-    usable `reward` (NaN: none), an `advantage` (likewise), and a reason why they are not trained. `groups` is the group
-    of each trajectory, negative where it has none or is skipped. `units` are what was compared, `advantages` theirs.
-    `fingerprint` tells the dataset that was read from others. `no_final_reward` counts selected rollouts without
-    one by the names of the rewards that they have. `several_models` has those of which nobody chose a model. `compared`
-    counts rollouts whose reward counted in a baseline, `mixed_version_groups` are those of several policy versions of
-    which nothing tells whether they are one. `shared_steps` counts those of each trajectory that has some.
+    `skipped` has, by number, why a trajectory is left out as a whole. The turns of trajectory i are `turn_ends[i]` to
+    `turn_ends[i + 1]`; each has a usable `reward` (NaN: none), an `advantage` (NaN: none), and in `reasons` why it is
+    not trained (None: it is). `groups` is the group of each trajectory, negative where it has none or is skipped.
+    `rewarded` is what was compared, `advantages` theirs. `fingerprint` differs between datasets. `no_final_reward`
+    counts selected rollouts without one by the names of the rewards that they have. `several_models` has those of which
+    nobody chose a model. `compared` counts rollouts whose reward counted in a baseline. `mixed_version_groups` are
+    groups of several policy versions of which nothing tells whether they are one. `shared_steps` counts those of each
+    trajectory that has some.
     """
 
     skipped: Mapping[int, str]
@@ -119,7 +124,7 @@ class Plan:
     advantage: Floats
     reasons: Coded
     groups: Ints
-    units: Units
+    rewarded: RewardTable
     advantages: Floats | None
     fingerprint: str
     no_final_reward: Counter[str]
@@ -131,21 +136,21 @@ class Plan:
     @property
     def unusable_rewards(self) -> int:
         """How many rewards are NaN, infinite or not below 1e37."""
-        return int(np.isinf(self.units.rewards).sum())
+        return int(np.isinf(self.rewarded.rewards).sum())
 
     @property
     def is_rewarded(self) -> bool:
         """Whether anything has the reward that counts, where there is anything to have it."""
-        return not len(self.units.rewards) or not np.isnan(self.units.rewards).all()
+        return not len(self.rewarded.rewards) or not np.isnan(self.rewarded.rewards).all()
 
     @property
     def has_groups(self) -> bool:
         """Whether a trajectory has a group id."""
-        return bool((self.units.groups >= 0).any())
+        return bool((self.rewarded.groups >= 0).any())
 
     def compares(self) -> bool:
         """Whether anything is compared with another member of its group."""
-        return any(len(members) > 1 for members in _groups(self.units))
+        return any(len(members) > 1 for members in _groups(self.rewarded))
 
     def turn_rewards(self, number: int) -> tuple[TurnReward, ...]:
         """What the turns of trajectory `number` are trained with, or why they are not. Shape: (turns,)."""
@@ -187,12 +192,12 @@ def plan_columns(columns: Columns, chunks: Sequence[Chunk], selection: Selection
     selected = ~chosen.refused.known
     given = _rewards(columns, chunks, selection, scoring.credit, selected)
     groups, keys = columns.groups(selected)
-    units = _units(columns, chosen, scoring.credit, given, groups)
-    advantages = None if scoring.advantage is None else _compare(units, scoring, keys)
-    flat = np.zeros(len(units.rows), np.bool_)
+    rewarded = _rewarded(columns, chosen, scoring.credit, given, groups)
+    advantages = None if scoring.advantage is None else _compare(rewarded, scoring, keys)
+    flat = np.zeros(len(rewarded.rows), np.bool_)
     if scoring.zero_variance == "drop":
-        flat = _flat(units, is_by_name=isinstance(scoring.advantage, OverRewards))
-    reward, advantage, reasons = _of_turns(units, advantages, flat)
+        flat = _flat(rewarded, is_by_name=isinstance(scoring.advantage, OverRewards))
+    reward, advantage, reasons = _of_turns(rewarded, advantages, flat, keeps_unusable=scoring.keeps_unusable)
     shared = shared_steps(columns)[0] if scoring.credit.per == "step" else ()
     return Plan(
         skipped={row: reason for row, reason in enumerate(chosen.refused) if reason is not None},
@@ -201,12 +206,12 @@ def plan_columns(columns: Columns, chunks: Sequence[Chunk], selection: Selection
         advantage=advantage,
         reasons=chosen.left_out.or_else(reasons),
         groups=groups,
-        units=units,
+        rewarded=rewarded,
         advantages=advantages,
         fingerprint=columns.digest(chunk.name for chunk in chunks),
         no_final_reward=_names_without_final(columns, selected) if scoring.credit.reads_final_reward else Counter(),
         several_models=several_models(columns, chosen, selection, given.known | (scoring.advantage is None)),
-        compared=_count_compared(units, scoring.advantage),
+        compared=_count_compared(rewarded, scoring.advantage),
         mixed_version_groups=_mixed_versions(columns, groups, keys),
         shared_steps=Counter(row for row in np.asarray(shared).tolist() if selected[row]),
     )
@@ -236,64 +241,73 @@ def rewards_of(trajectory: Trajectory, credit: Credit) -> tuple[float | None, ..
     return tuple([as_reward(whose, reward) for reward in rewards])
 
 
-def _units(columns: Columns, chosen: Chosen, credit: Credit, given: KnownRewards, groups: Ints) -> Units:
-    """What is rewarded of the selected trajectories: what is not the policy's is no unit.
+def _rewarded(columns: Columns, chosen: Chosen, credit: Credit, given: KnownRewards, groups: Ints) -> RewardTable:
+    """Find what has a reward of its own in the selected trajectories, and which; what is not the policy's has none.
 
-    A rollout has the reward that its first turn with one has, and a turn without one is then of no unit. A step has the
-    reward that its last turn has.
-
-        per rollout   turns of a rollout              one unit, compared with other rollouts
-        per step      turns of calls in one step      compared with the same step of others
-        per call      each turn                       compared with turns of the call at the same place
+    credit by   has one reward            key of a turn      compared with others of its group
+    rollout     all turns of a rollout    its rollout        all
+    step        turns of one step         rollout and step   those of the same step
+    call        a turn                    its position       those of the call at the same place
     """
     rows = columns.turn_rows
-    selected = ~chosen.refused.known[rows]
-    of_policy = selected & ~chosen.left_out.where(NOT_THE_POLICYS.__contains__)
     steps = columns.step[columns.turn_calls]
+    has_key = ~chosen.refused.known[rows]
     if credit.per == "rollout":
-        keys, moments, has_key = rows, np.zeros(len(rows), np.int64), selected
+        keys, moments = rows, np.zeros(len(rows), np.int64)
     elif credit.per == "step":
-        keys, moments, has_key = rows * len(steps.values) + steps.codes, steps.codes, selected & steps.known
+        keys, moments = rows * len(steps.values) + steps.codes, steps.codes
+        has_key &= steps.known
     else:
-        keys, moments, has_key = np.arange(len(rows)), columns.call, selected
-    turns = np.flatnonzero(of_policy & has_key)
-    distinct, first, of_turns = np.unique(keys[turns], return_index=True, return_inverse=True)
-    # Of several turns of a unit the last one that is assigned stays.
+        keys, moments = np.arange(len(rows)), columns.call
+    turns = np.flatnonzero(has_key & ~chosen.left_out.where(NOT_THE_POLICYS.__contains__))
+    distinct, first, places = np.unique(keys[turns], return_index=True, return_inverse=True)
+
+    # Of several turns with one key the last that is assigned counts: of a rollout the first with a reward, of a step
+    # its last turn.
     order = np.flatnonzero(given.known[turns])[::-1] if credit.per == "rollout" else np.arange(len(turns))
     values, known = np.full(len(distinct), np.nan), np.zeros(len(distinct), np.bool_)
-    values[of_turns[order]], known[of_turns[order]] = given.values[turns[order]], given.known[turns[order]]
-    places = np.minimum(np.searchsorted(distinct, keys), max(len(distinct) - 1, 0))
-    has_unit = has_key & (distinct[places] == keys) if len(distinct) else np.zeros(len(rows), np.bool_)
-    if credit.per == "rollout":
-        has_unit &= given.known
-    unit_rows = rows[turns[first]]
+    values[places[order]], known[places[order]] = given.values[turns[order]], given.known[turns[order]]
+    rewarded_rows = rows[turns[first]]
     named = {name: named_rewards(columns, name) for name in credit.weights or ()}
     is_usable = known & (np.abs(values) < LARGEST)  # NaN is below nothing
     for of_name in named.values():
-        is_usable &= (~of_name.known | (np.abs(of_name.values) < LARGEST))[unit_rows]
-    return Units(
-        rows=unit_rows,
-        groups=groups[unit_rows],
+        is_usable &= (~of_name.known | (np.abs(of_name.values) < LARGEST))[rewarded_rows]
+
+    # Turns that are not the policy's have the reward of their rollout or step, too, though none of their own.
+    of_turns = np.full(len(rows), -1)
+    if len(distinct):
+        nearest = np.minimum(np.searchsorted(distinct, keys), len(distinct) - 1)
+        has_reward = has_key & (distinct[nearest] == keys)
+        if credit.per == "rollout":  # a turn to which a user's function gave none has none
+            has_reward &= given.known
+        of_turns[has_reward] = nearest[has_reward]
+    return RewardTable(
+        rows=rewarded_rows,
+        groups=groups[rewarded_rows],
         moments=moments[turns[first]].astype(np.int64),
         rewards=np.where(is_usable, values, np.where(known, np.inf, np.nan)),
-        parts={name: np.where(is_usable, one.values[unit_rows], np.nan) for name, one in named.items()},
-        of_turns=np.where(has_unit, places, -1),
+        parts={name: np.where(is_usable, one.values[rewarded_rows], np.nan) for name, one in named.items()},
+        of_turns=of_turns,
     )
 
 
-def _of_turns(units: Units, advantages: Floats | None, flat: Flags) -> tuple[Floats, Floats, Coded]:
+def _of_turns(
+    rewarded: RewardTable, advantages: Floats | None, flat: Flags, *, keeps_unusable: bool
+) -> tuple[Floats, Floats, Coded]:
     """The usable reward of each turn, its advantage, NaN where there is none, and why it is not trained."""
     reasons: tuple[str | None, ...] = ("zero variance", "no reward", UNUSABLE, None)
-    is_usable = np.isfinite(units.rewards)
-    trained = np.full(len(flat), 3)
-    if advantages is not None:
-        trained = np.where(is_usable, trained, np.where(np.isnan(units.rewards), 1, 2))
+    is_usable = np.isfinite(rewarded.rewards)
+    is_unknown = np.isnan(rewarded.rewards)
+    if advantages is None:  # nothing is compared, so a reward that nobody gave does not matter
+        trained = np.where(is_usable | is_unknown | keeps_unusable, 3, 2)
+    else:
+        trained = np.where(is_usable, 3, np.where(is_unknown, 1, 2))
     # The last of each array is of turns without a unit.
     codes = np.append(np.where(is_usable & flat, 0, trained), 3 if advantages is None else 1)
-    reward = np.append(np.where(is_usable, units.rewards, np.nan), np.nan)
+    reward = np.append(np.where(is_usable, rewarded.rewards, np.nan), np.nan)
     gains = np.append(np.full(len(flat), np.nan) if advantages is None else advantages, np.nan)
     gains[codes != len(reasons) - 1] = np.nan
-    return reward[units.of_turns], gains[units.of_turns], Coded(codes[units.of_turns], reasons)
+    return reward[rewarded.of_turns], gains[rewarded.of_turns], Coded(codes[rewarded.of_turns], reasons)
 
 
 def _names_without_final(columns: Columns, selected: Flags) -> Counter[str]:
@@ -341,14 +355,14 @@ def _warn_of_versions(group_ids: Sequence[str]) -> None:
     )
 
 
-def _compare(units: Units, scoring: Scoring, keys: Sequence[GroupKey]) -> Floats:
-    rewards = units.rewards
+def _compare(rewarded: RewardTable, scoring: Scoring, keys: Sequence[GroupKey]) -> Floats:
+    rewards = rewarded.rewards
     advantages = np.full(len(rewards), np.nan)
-    for members, group_rewards, result in _compared(units, scoring):
+    for members, group_rewards, result in _compared(rewarded, scoring):
         usable = np.isfinite(rewards[members])
         numbers = _as_numbers(result)
         if numbers.shape != usable.shape or not (np.abs(numbers[usable]) <= np.finfo(np.float32).max).all():
-            group = int(units.groups[int(members[0])])
+            group = int(rewarded.groups[int(members[0])])
             name = keys[group].group_id if group >= 0 else None
             raise UsageError(
                 f"advantage: of the rewards {group_rewards!r:.200} of group {name!r} it"
@@ -358,15 +372,15 @@ def _compare(units: Units, scoring: Scoring, keys: Sequence[GroupKey]) -> Floats
     return advantages
 
 
-def _compared(units: Units, scoring: Scoring) -> Iterator[tuple[NDArray[np.intp], Rewards, ArrayLike]]:
+def _compared(rewarded: RewardTable, scoring: Scoring) -> Iterator[tuple[NDArray[np.intp], Rewards, ArrayLike]]:
     """Give each group's positions and rewards, None for those that do not count, and what the advantage made of it."""
-    advantage, rewards = scoring.advantage, units.rewards
+    advantage, rewards = scoring.advantage, rewarded.rewards
     if not isinstance(advantage, OverGroups | OverRewards):
-        for members in _groups(units):
+        for members in _groups(rewarded):
             group_rewards = _known(rewards[members])
             yield members, group_rewards, cast(GroupAdvantage, advantage)(group_rewards)
         return
-    groups = list(_groups(units))
+    groups = list(_groups(rewarded))
     all_rewards = [_known(rewards[members]) for members in groups]
     if isinstance(advantage, OverGroups):
         results = advantage.formula(all_rewards)
@@ -374,7 +388,7 @@ def _compared(units: Units, scoring: Scoring) -> Iterator[tuple[NDArray[np.intp]
         # A credit that names no rewards gives one, which is then compared by itself.
         weights = scoring.credit.weights or {REWARD_NAME: 1.0}
         is_one = scoring.credit.weights is None
-        parts = {name: rewards if is_one else units.parts[name] for name in weights}
+        parts = {name: rewards if is_one else rewarded.parts[name] for name in weights}
         by_name = [{name: _known(part[members]) for name, part in parts.items()} for members in groups]
         results = advantage.formula(by_name, weights)
     if len(results) != len(groups):
@@ -386,20 +400,20 @@ def _known(rewards: NDArray[np.float64]) -> Rewards:
     return [reward if math.isfinite(reward) else None for reward in rewards.tolist()]
 
 
-def _count_compared(units: Units, advantage: Advantage | None) -> int:
+def _count_compared(rewarded: RewardTable, advantage: Advantage | None) -> int:
     """How many rollouts have a reward that counted in a baseline beside that of another."""
-    usable = np.isfinite(units.rewards)
+    usable = np.isfinite(rewarded.rewards)
     if advantage is None or not len(usable):
         return 0
     counted = np.zeros(len(usable), np.bool_)
     if isinstance(advantage, OverGroups | OverRewards):
         counted = usable & (np.count_nonzero(usable) > 1)
     else:
-        order, starts = _order_and_starts(units)
+        order, starts = _order_and_starts(rewarded)
         counts = np.add.reduceat(usable[order].astype(np.int64), starts)
         counted[order] = np.repeat(counts > 1, np.diff([*starts, len(order)]))
         counted &= usable
-    return len(np.unique(units.rows[counted]))
+    return len(np.unique(rewarded.rows[counted]))
 
 
 def _as_numbers(result: ArrayLike) -> NDArray[np.float64]:
@@ -410,27 +424,27 @@ def _as_numbers(result: ArrayLike) -> NDArray[np.float64]:
         return np.array(np.nan)
 
 
-def _flat(units: Units, *, is_by_name: bool) -> NDArray[np.bool_]:
-    """Which units are as good as all others that they are compared with. Shape: (units,)."""
-    flat = np.ones(len(units.rows), np.bool_)
+def _flat(rewarded: RewardTable, *, is_by_name: bool) -> NDArray[np.bool_]:
+    """Which are as good as all others that they are compared with. Shape: (rewarded,)."""
+    flat = np.ones(len(rewarded.rows), np.bool_)
     # Equal sums of different rewards are no equal rewards where each is compared by itself.
-    compared = units.parts.values() if is_by_name and units.parts else (units.rewards,)
+    compared = rewarded.parts.values() if is_by_name and rewarded.parts else (rewarded.rewards,)
     for rewards in compared:
-        for members in _groups(units):
+        for members in _groups(rewarded):
             usable = rewards[members][np.isfinite(rewards[members])]
             flat[members] &= not len(usable) or usable.min() == usable.max()
     return flat
 
 
-def _groups(units: Units) -> Iterator[NDArray[np.intp]]:
-    """Give, for each group and moment, the positions of its units."""
-    if len(units.rows):
-        order, starts = _order_and_starts(units)
+def _groups(rewarded: RewardTable) -> Iterator[NDArray[np.intp]]:
+    """Give, for each group and moment, the positions of its rewarded."""
+    if len(rewarded.rows):
+        order, starts = _order_and_starts(rewarded)
         yield from np.split(order, starts[1:])
 
 
-def _order_and_starts(units: Units) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """The positions of the units, sorted by group and moment, and where each of these begins among them."""
-    order = np.lexsort((units.moments, units.groups))
-    changes = (np.diff(units.groups[order]) != 0) | (np.diff(units.moments[order]) != 0)
+def _order_and_starts(rewarded: RewardTable) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """The positions of the rewarded, sorted by group and moment, and where each of these begins among them."""
+    order = np.lexsort((rewarded.moments, rewarded.groups))
+    changes = (np.diff(rewarded.groups[order]) != 0) | (np.diff(rewarded.moments[order]) != 0)
     return order, np.concatenate([[0], np.flatnonzero(changes) + 1])

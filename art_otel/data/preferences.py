@@ -11,30 +11,22 @@ other one of its pair waits on disk.
 import json
 import pickle
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import combinations, islice
 from tempfile import SpooledTemporaryFile
 from types import TracebackType
-from typing import Annotated, Final, Generic, Literal, NamedTuple, Self, TypeAlias, TypeVar
+from typing import Annotated, Final, Generic, Literal, NamedTuple, Self, TypeAlias, TypeVar, Unpack
 
 import msgspec
 
-from art_otel.data.completions import ContextExceeded, Length, Names
+from art_otel.data.choosing import ChosenRollouts, choose_rollouts
 from art_otel.data.conversation import MESSAGES, Conversation, main_conversation
 from art_otel.data.options import validate
 from art_otel.data.report import warn_of_nothing
 from art_otel.data.rewards import RewardOf, check_reward, reward_of
-from art_otel.data.selection import (
-    AllowIncomplete,
-    ChosenRollouts,
-    Selection,
-    Split,
-    StatusFilter,
-    choose_rollouts,
-    select,
-)
+from art_otel.data.selection import Selection, SelectionKeywords
 from art_otel.data.sources import ListedChunks, Sources, list_chunks, read_numbered
 from art_otel.spans import Value
 from art_otel.trajectories import ChatMessage, GroupKey, HistoryMessage, Trajectory
@@ -198,26 +190,19 @@ class _PairOptions(msgspec.Struct, frozen=True, kw_only=True):
     pairs: Pairs
 
 
-def preference_batches(  # noqa: PLR0913 # every one is an option that users know by its name
+def preference_batches(
     sources: Sources,
     *,
-    allow_incomplete: AllowIncomplete = False,
-    split: Split = None,
-    status: StatusFilter = ("ok",),
-    rollouts: str | Iterable[str] | None = None,
-    models: Names = None,
-    agents: Names = None,
-    context_exceeded: ContextExceeded = "keep",
-    length: Length = "mask",
     reward: RewardOf = None,
     pairs: Pairs = "best_worst",
     batch_size: int = 8,
+    **selection: Unpack[SelectionKeywords],
 ) -> PreferenceBatches:
     """Iterate over preference pairs within groups, from Parquet or from memory.
 
-    `sources`, `allow_incomplete`, `split`, `status`, `rollouts`, `models`, `agents`, `context_exceeded` and `length`
-    are as for `art_otel.data.message_batches`. `reward` says which reward counts: None is the final one; otherwise
-    the name of a reward of the whole rollout, or a function of the trajectory without its tokens.
+    `sources` and the options that select rollouts and completions are as for `art_otel.data.message_batches`.
+    `reward` says which reward counts: None is the final one; otherwise the name of a reward of the whole rollout, or a
+    function of the trajectory without its tokens.
 
     Trajectories are compared by their main conversation, the one with the most turns. Two are compared if they are
     members of one `Trajectory.group_key` and have the same prompt (all before the first sampled message), the same
@@ -231,18 +216,8 @@ def preference_batches(  # noqa: PLR0913 # every one is an option that users kno
     """
     check_reward(reward)
     options = validate(_PairOptions, {"batch_size": batch_size, "pairs": pairs})
-    selection = select(
-        allow_incomplete=allow_incomplete,
-        split=split,
-        status=status,
-        rollouts=rollouts,
-        models=models,
-        agents=agents,
-        context_exceeded=context_exceeded,
-        length=length,
-        view="text",
-    )
-    return PreferenceBatches(list_chunks(sources), selection, options, reward)
+    chosen = Selection(view="text", **selection)
+    return PreferenceBatches(list_chunks(sources), chosen, options, reward)
 
 
 def pair_up(members: Sequence[Member], pairs: Pairs) -> Pairing:

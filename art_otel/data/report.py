@@ -19,13 +19,14 @@ from typing import Final, Protocol
 
 import numpy as np
 
+from art_otel.data.choosing import choose
 from art_otel.data.columns import UNKNOWN
 from art_otel.data.credit import judges_call
 from art_otel.data.cures import helps_against
 from art_otel.data.plan import Plan
 from art_otel.data.rewards import UNUSABLE
-from art_otel.data.selection import HELD_OUT, Selection, choose
-from art_otel.data.sequences import NO_IDS, TOO_LONG, BuiltSequences, TokenSequence, Verdict
+from art_otel.data.selection import HELD_OUT, Selection
+from art_otel.data.sequences import NO_IDS, TOO_LONG, BuiltSequences, SequenceCounts, Verdict
 from art_otel.data.sources import Chunk, read_columns, why_left_out
 from art_otel.trajectories import CONTEXT_EXCEEDED, Trajectory
 
@@ -155,32 +156,44 @@ class BatchReport:
         self.token_rewards.update(built.token_rewards)
         self.unplaced_token_rewards += built.unplaced_token_rewards
         for sequence in built.dropped:
-            self._skip(sequence, TOO_LONG)
+            self._skip(sequence.counts, TOO_LONG)
 
-    def give(self, sequences: Iterable[TokenSequence]) -> None:
+    def give(self, sequences: Iterable[SequenceCounts]) -> None:
         """Count sequences that are given."""
-        for sequence in sequences:
-            trained = sequence.trained_tokens
+        for counts in sequences:
             self.sequences += 1
-            self.tokens += len(sequence)
-            self.trained_tokens += trained
-            self.trained_completions += len(sequence.completions)
-            self.without_logprobs += sequence.without_logprobs
-            self.retokenized += sequence.retokenized
-            self.without_stop_token += sum(not span.is_end_known for span in sequence.completions)
-            self.altered_sampling.update(one.altered for one in sequence.samplings if one.altered is not None)
-            self.zero_logprobs += sum(one.has_zero_logprobs for one in sequence.samplings)
-            if sequence.advantages is not None:  # they are 0.0 outside of the mask
-                self.zero_advantage_tokens += trained - int(np.count_nonzero(sequence.advantages))
+            self.tokens += counts.tokens
+            self.trained_tokens += counts.trained_tokens
+            self.trained_completions += counts.completions
+            self.without_logprobs += counts.without_logprobs
+            self.retokenized += counts.retokenized
+            self.without_stop_token += counts.without_stop_token
+            self.altered_sampling.update(counts.altered)
+            self.zero_logprobs += counts.zero_logprobs
+            self.zero_advantage_tokens += counts.zero_advantage_tokens
 
-    def skip(self, sequence: TokenSequence, reason: str) -> None:
+    def skip(self, sequence: SequenceCounts, reason: str) -> None:
         """Count a sequence that could be given and is not, and its completions."""
         self._skip(sequence, reason)
-        self.completions_skipped[reason] += len(sequence.completions)
+        self.completions_skipped[reason] += sequence.completions
 
-    def _skip(self, sequence: TokenSequence, reason: str) -> None:
+    def _skip(self, sequence: SequenceCounts, reason: str) -> None:
         self.sequences_skipped[reason] += 1
         self.skipped_trained_tokens += sequence.trained_tokens
+
+    def before_giving(self) -> "BatchReport":
+        """The report of whole verdicts, before any sequence was given."""
+        return replace(
+            self,
+            sequences=0,
+            tokens=0,
+            trained_tokens=0,
+            trained_completions=0,
+            without_logprobs=0,
+            altered_sampling=Counter[str](),
+            zero_logprobs=0,
+            zero_advantage_tokens=0,
+        )
 
 
 class Counted(Protocol):

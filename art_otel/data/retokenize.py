@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 import msgspec
 
 from art_otel.calls import Message, TokenIds
-from art_otel.data.sequences import HistorySource, TokenizedHistory
+from art_otel.data.sequences import HistorySource, SequenceHistories
 from art_otel.errors import UsageError
 from art_otel.trajectories import (
     Call,
@@ -27,6 +27,7 @@ from art_otel.trajectories import (
     CompletionSpan,
     History,
     HistoryMessage,
+    TokenHistory,
     Trajectory,
     histories,
     is_text,
@@ -50,22 +51,6 @@ class ChatTokenizer(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RetokenizedHistory:
-    """Shape of `token_ids` and `loss_mask`: (tokens,). A byte of `loss_mask` is 1 in the trained completions, else 0.
-
-    `turns` are positions in the trajectory, `spans` has one entry for each of them: the completions trained here. Other
-    completions are context. `logprobs` is None: nobody knows what the policy's were for these ids.
-    """
-
-    token_ids: TokenIds
-    loss_mask: bytes
-    turns: tuple[int, ...]
-    spans: tuple[CompletionSpan, ...]
-    logprobs: None = None
-    retokenized: bool = True
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Skipped:
     """Completions of these turns that could not be tokenized. `reason` is one of few, `detail` says more."""
 
@@ -76,9 +61,12 @@ class Skipped:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RetokenizedHistories:
-    """What became of the completions of a trajectory whose ids are unknown."""
+    """What became of the completions of a trajectory whose ids are unknown.
 
-    histories: tuple[RetokenizedHistory, ...]
+    `histories` have no logprobs: nobody knows what the policy's were for these ids.
+    """
+
+    histories: tuple[TokenHistory, ...]
     skipped: tuple[Skipped, ...]
 
 
@@ -247,14 +235,10 @@ def retokenizing_histories(tokenizer: ChatTokenizer) -> HistorySource:
     """
     template = ChatTemplate(tokenizer)
 
-    def histories(trajectory: Trajectory) -> tuple[Sequence[TokenizedHistory], Mapping[int, str]]:
-        recorded, without_ids = token_histories(trajectory), histories_without_ids(trajectory)
-        if not without_ids:
-            return recorded, {}
-        retokenized = retokenize(trajectory, template, without_ids)
-        return (*recorded, *retokenized.histories), {
-            turn: each.reason for each in retokenized.skipped for turn in each.turns
-        }
+    def histories(trajectory: Trajectory) -> SequenceHistories:
+        made = retokenize(trajectory, template)
+        skipped = {turn: each.reason for each in made.skipped for turn in each.turns}
+        return SequenceHistories(token_histories(trajectory), made.histories, skipped)
 
     return histories
 
@@ -274,7 +258,7 @@ def retokenize(
     Raises UsageError for a tokenizer without a chat template.
     """
     template = tokenizer if isinstance(tokenizer, ChatTemplate) else ChatTemplate(tokenizer)
-    made_histories: list[RetokenizedHistory] = []
+    made_histories: list[TokenHistory] = []
     skipped: list[Skipped] = []
     for history in histories_without_ids(trajectory) if given is None else given:
         if history.messages is None:
@@ -390,7 +374,7 @@ def _tokenize_each(text: _Text, template: ChatTemplate) -> Iterator[_Tokens]:
     yield current
 
 
-def _build(tokens: _Tokens) -> RetokenizedHistory:
+def _build(tokens: _Tokens) -> TokenHistory:
     mask = bytearray(len(tokens.ids))
     spans: list[CompletionSpan] = []
     for one in tokens.completions:
@@ -401,7 +385,7 @@ def _build(tokens: _Tokens) -> RetokenizedHistory:
             )
         )
     turns = tuple(span.turn for span in spans)
-    return RetokenizedHistory(token_ids=tokens.ids, loss_mask=bytes(mask), turns=turns, spans=tuple(spans))
+    return TokenHistory(token_ids=tokens.ids, loss_mask=bytes(mask), logprobs=None, turns=turns, spans=tuple(spans))
 
 
 def _special_tokens(tokenizer: ChatTokenizer) -> tuple[str, ...]:

@@ -10,16 +10,16 @@ from collections.abc import Callable, Mapping, MutableSequence, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import compress
 from operator import not_
-from typing import Final, Literal, Protocol, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from art_otel.calls import Logprobs, TokenIds
+from art_otel.calls import TokenIds
+from art_otel.data.choosing import untrained_in
 from art_otel.data.completion_sampling import CompletionSampling, completion_sampling, of_each_token
 from art_otel.data.plan import TurnReward
 from art_otel.data.rewards import UNUSABLE, TokenRewards, Weights, count_by_name, token_rewards
-from art_otel.data.selection import untrained_in
 from art_otel.data.token_facts import routed_experts, sampling_mask, weight_versions
 from art_otel.errors import UsageError
 from art_otel.store import Wanted
@@ -32,40 +32,46 @@ NOTHING: Final = "nothing sampled"
 TOO_LONG: Final = "longer than max_tokens"
 
 _NO_EXTRAS: Final[TokenRewards] = {}
-"""Rewards of spans of tokens count the tokens that the server sampled, so others have none."""
+"""The token rewards of ids that were made here: such rewards are given for positions among the server's ids."""
 
 
-class TokenizedHistory(Protocol):
-    """A path through the turns as tokens: a TokenHistory, or messages that were tokenized here."""
+class SequenceHistories(NamedTuple):
+    """The token histories of a trajectory: `recorded` of the server's ids, `made` of ids that were made here of text.
 
-    @property
-    def token_ids(self) -> TokenIds:
-        """Shape: (tokens,)."""
-        ...
+    `skipped` is why turns are in none of them, where that is not that they have no ids.
+    """
 
-    @property
-    def turns(self) -> tuple[int, ...]:
-        """Positions in the trajectory."""
-        ...
-
-    @property
-    def spans(self) -> tuple[CompletionSpan, ...]:
-        """Where the completions of the turns stand."""
-        ...
-
-    @property
-    def loss_mask(self) -> bytes:
-        """A byte a token, 1 in the completions that are trained here."""
-        ...
-
-    @property
-    def logprobs(self) -> Logprobs | None:
-        """Shape: (tokens,), 0.0 where nothing was sampled; None where those of a trained completion are unknown."""
-        ...
+    recorded: Sequence[TokenHistory]
+    made: Sequence[TokenHistory] = ()
+    skipped: Mapping[int, str] = {}
 
 
-HistorySource: TypeAlias = Callable[[Trajectory], tuple[Sequence[TokenizedHistory], Mapping[int, str]]]
-"""The token histories of a trajectory, and why turns are in none of them."""
+HistorySource: TypeAlias = Callable[[Trajectory], SequenceHistories]
+
+
+class SequenceCounts(NamedTuple):
+    """What reports count of a sequence: tokens, and completions of which something is said."""
+
+    tokens: int
+    trained_tokens: int
+    completions: int
+    without_logprobs: int
+    zero_advantage_tokens: int
+    zero_logprobs: int
+    altered: tuple[str, ...] = ()
+    without_stop_token: int = 0
+    retokenized: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSequence:
+    """A sequence of another rank, known by its counts alone. `number` is that of its trajectory."""
+
+    number: int
+    counts: SequenceCounts
+
+    def __len__(self) -> int:
+        return self.counts.tokens
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, repr=False)
@@ -121,6 +127,23 @@ class TokenSequence:
     def without_logprobs(self) -> int:
         """How many trained tokens have no logprob."""
         return int(np.count_nonzero(np.isnan(self.logprobs)))
+
+    @property
+    def counts(self) -> SequenceCounts:
+        """What reports count of it."""
+        trained = self.trained_tokens
+        with_gradient = trained if self.advantages is None else int(np.count_nonzero(self.advantages))  # 0.0 elsewhere
+        return SequenceCounts(
+            tokens=len(self),
+            trained_tokens=trained,
+            completions=len(self.completions),
+            without_logprobs=self.without_logprobs,
+            zero_advantage_tokens=trained - with_gradient,
+            zero_logprobs=sum(one.has_zero_logprobs for one in self.samplings),
+            altered=tuple([one.altered for one in self.samplings if one.altered is not None]),
+            without_stop_token=sum(not span.is_end_known for span in self.completions),
+            retokenized=self.retokenized,
+        )
 
     @property
     def temperature(self) -> NDArray[np.float32]:
@@ -212,9 +235,9 @@ class BuiltSequences:
     token_rewards: Counter[str] = field(default_factory=Counter[str])
 
 
-def recorded_histories(trajectory: Trajectory) -> tuple[Sequence[TokenizedHistory], Mapping[int, str]]:
+def recorded_histories(trajectory: Trajectory) -> SequenceHistories:
     """The histories of the token ids that the server gave."""
-    return token_histories(trajectory), {}
+    return SequenceHistories(token_histories(trajectory))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -243,6 +266,11 @@ class SequenceBuilder:
         return f"{limit} {made_of}"
 
     @property
+    def is_recorded(self) -> bool:
+        """Whether columns tell all sequences: no token is made here, and no fact of a token changes what is known."""
+        return self.tokenizer is None and not self.token_facts
+
+    @property
     def wanted(self) -> Wanted:
         """The parts of trajectories that are read."""
         return Wanted(messages=self.tokenizer is not None, token_facts=self.token_facts)
@@ -252,15 +280,21 @@ class SequenceBuilder:
 
         Raises UsageError for a sequence that is too long, where `overflow` says so.
         """
-        histories, reasons_without = self.histories(trajectory)
-        reasons = _untrained(trajectory, histories, reasons_without, made_of_text=self.tokenizer is not None)
+        recorded, made, skipped_turns = self.histories(trajectory)
+        histories = [*((history, False) for history in recorded), *((history, True) for history in made)]
+        # Whatever the rewards are. Where ids are made, it is the text of a completion without ids that has to be right.
+        view = "tokens" if self.tokenizer is None else "made tokens"
+        with_tokens = {turn for history, _ in histories for turn in history.turns}
+        reasons: list[str | None] = [
+            untrained_in(turn, view) or (None if position in with_tokens else skipped_turns.get(position, NO_IDS))
+            for position, turn in enumerate(trajectory.turns)
+        ]
         built = BuiltSequences(sequences=[], verdict=_NO_VERDICT)
         extras = None
         if self.weights is not None:
             extras = token_rewards(trajectory, self.weights)
             built.token_rewards = count_by_name(trajectory, self.weights)
-        for history in histories:
-            retokenized = not isinstance(history, TokenHistory)
+        for history, retokenized in histories:
             if retokenized and extras:
                 built.unplaced_token_rewards += sum(turn in extras for turn in history.turns)
             sequence = _build_sequence(
@@ -303,25 +337,6 @@ class SequenceBuilder:
         built.truncated_trained_tokens += sequence.trained_tokens - rest.trained_tokens
 
 
-def _untrained(
-    trajectory: Trajectory,
-    histories: Sequence[TokenizedHistory],
-    reasons: Mapping[int, str],
-    *,
-    made_of_text: bool,
-) -> list[str | None]:
-    """Why completions are in no sequence, whatever their reward is; None for the others. Shape: (turns,).
-
-    Where ids are made of text, it is the text of a completion without ids that has to be right.
-    """
-    with_tokens = {turn for history in histories for turn in history.turns}
-    return [
-        untrained_in(turn, "made tokens" if made_of_text else "tokens")
-        or (None if position in with_tokens else reasons.get(position, NO_IDS))
-        for position, turn in enumerate(trajectory.turns)
-    ]
-
-
 def _most_common(reasons: Sequence[str | None]) -> str:
     """Why no sequence came of a trajectory: what most of its completions were skipped for."""
     counts = Counter(reason for reason in reasons if reason is not None).most_common(1)
@@ -330,7 +345,7 @@ def _most_common(reasons: Sequence[str | None]) -> str:
 
 def _build_sequence(
     trajectory: Trajectory,
-    history: TokenizedHistory,
+    history: TokenHistory,
     turn_rewards: Sequence[TurnReward],
     reasons: MutableSequence[str | None],
     *,
@@ -398,7 +413,7 @@ def _sampling(trajectory: Trajectory, span: CompletionSpan, *, retokenized: bool
     return completion_sampling(trajectory.calls[turn.call], turn, has_logprobs=not retokenized)
 
 
-def _mask(history: TokenizedHistory, trained: Sequence[CompletionSpan]) -> NDArray[np.bool_]:
+def _mask(history: TokenHistory, trained: Sequence[CompletionSpan]) -> NDArray[np.bool_]:
     """Mask these completions alone. Shape: (tokens,)."""
     mask = np.zeros(len(history.token_ids), np.bool_)
     for span in trained:
@@ -407,7 +422,7 @@ def _mask(history: TokenizedHistory, trained: Sequence[CompletionSpan]) -> NDArr
 
 
 def _logprobs(
-    trajectory: Trajectory, history: TokenizedHistory, mask: NDArray[np.bool_], *, masked: bool, retokenized: bool
+    trajectory: Trajectory, history: TokenHistory, mask: NDArray[np.bool_], *, masked: bool, retokenized: bool
 ) -> NDArray[np.float32]:
     """The history's logprobs, NaN in trained completions that have none or whose logprobs are masked.
 

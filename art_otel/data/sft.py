@@ -7,27 +7,19 @@ trajectories that an option leaves out is counted.
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Unpack
 
 import msgspec
 
-from art_otel.data.completions import ContextExceeded, Length, Names
+from art_otel.data.choosing import ChosenRollouts, choose_rollouts
 from art_otel.data.conversation import MESSAGES, Conversation, conversation
 from art_otel.data.options import validate
 from art_otel.data.report import warn_of_nothing
 from art_otel.data.rewards import RewardOf, check_reward, reward_of
-from art_otel.data.selection import (
-    AllowIncomplete,
-    ChosenRollouts,
-    Selection,
-    Split,
-    StatusFilter,
-    choose_rollouts,
-    select,
-)
+from art_otel.data.selection import Selection, SelectionKeywords
 from art_otel.data.sources import ListedChunks, Sources, list_chunks, read_numbered
 from art_otel.spans import Value
 from art_otel.trajectories import ChatMessage, GroupKey, Trajectory, histories
@@ -211,27 +203,20 @@ class _Options(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(f"min_reward={self.min_reward!r}: give a finite number, or None for any reward")
 
 
-def message_batches(  # noqa: PLR0913 # every one is an option that users know by its name
+def message_batches(
     sources: Sources,
     *,
-    allow_incomplete: AllowIncomplete = False,
-    split: Split = None,
-    status: StatusFilter = ("ok",),
-    rollouts: str | Iterable[str] | None = None,
-    models: Names = None,
-    agents: Names = None,
-    context_exceeded: ContextExceeded = "keep",
-    length: Length = "mask",
     reward: RewardOf = None,
     min_reward: float | None = None,
     best_of_group: bool = False,
     batch_size: int = 8,
+    **selection: Unpack[SelectionKeywords],
 ) -> MessageBatches:
     """Iterate over conversations to fine-tune on (SFT), from Parquet or from memory.
 
-    `sources`, `allow_incomplete`, `split`, `status`, `rollouts`, `models`, `agents` and `context_exceeded` are as
-    for `art_otel.batches`. So is `length`, but by default an answer that was cut at `max_tokens` is not trained: a chat
-    template would end it as if the policy had. `reward` says which reward counts: None is the final one; otherwise
+    `sources` and the options that select rollouts and completions are as for `art_otel.batches`, but that by default an
+    answer that was cut at `max_tokens` is not trained (`length="mask"`): a chat template would end it as if the policy
+    had. `reward` says which reward counts: None is the final one; otherwise
     the name of a reward of the whole rollout, or a function of the trajectory without messages. `min_reward` skips
     trajectories with a lower reward. `best_of_group` keeps only the best trajectory of each group, among those that
     give something to train. Of equally good ones, it keeps the first. It skips trajectories without a group. A group
@@ -243,18 +228,8 @@ def message_batches(  # noqa: PLR0913 # every one is an option that users know b
     """
     check_reward(reward)
     options = validate(_Options, {"batch_size": batch_size, "min_reward": min_reward, "best_of_group": best_of_group})
-    selection = select(
-        allow_incomplete=allow_incomplete,
-        split=split,
-        status=status,
-        rollouts=rollouts,
-        models=models,
-        agents=agents,
-        context_exceeded=context_exceeded,
-        length=length,
-        view="text",
-    )
-    return MessageBatches(list_chunks(sources), selection, options, reward)
+    chosen = Selection(view="text", **selection)
+    return MessageBatches(list_chunks(sources), chosen, options, reward)
 
 
 def _reason_to_learn_nothing(conversations: Sequence[Conversation | str]) -> str | None:

@@ -29,9 +29,12 @@ from art_otel.data.columns import (
     Flags,
     Floats,
     Ints,
+    Texts,
+    code_type,
     join_columns,
     parts_of,
     unknown_of,
+    unread,
 )
 from art_otel.errors import StoreError
 from art_otel.store import RowGroup
@@ -80,7 +83,8 @@ def read_stored(
     `crediting` says that more than the final reward is looked at, `counting` that tokens are counted. Raises
     StoreError.
     """
-    names = _paths(parts_of(crediting=crediting, counting=counting))
+    read = parts_of(crediting=crediting, counting=counting)
+    names = _paths(read)
     roots = {name.partition(".")[0] for name in _paths(parts_of(crediting=True, counting=True))}
     empty = _reduced(pa.schema([field for field in SCHEMA if field.name in roots]).empty_table(), None, None)
     parts, tables = list[Columns](), [empty]
@@ -98,13 +102,14 @@ def read_stored(
                 table = with_group_ids(table, group.group_ids) if group.group_ids else table
                 tables.append(_reduced(table, group, parquet))
                 if sum(map(len, tables)) > _AT_ONCE:
-                    parts.append(_columns(tables))
+                    parts.append(_columns(tables, read))
                     tables = [empty]
                     pa.default_memory_pool().release_unused()  # else the pool keeps what the texts of all calls took
-    return join_columns([*parts, _columns(tables)])
+    parts.append(_columns(tables, read))
+    return join_columns(parts)
 
 
-_AT_ONCE: Final = 20_000
+_AT_ONCE: Final = 5_000
 """So many rollouts are held as Arrow has them, which takes more memory."""
 
 
@@ -174,7 +179,7 @@ def _read_asked(parameters: str) -> _Asked:
     )
 
 
-def _columns(tables: Sequence[pa.Table]) -> Columns:
+def _columns(tables: Sequence[pa.Table], read: frozenset[ColumnPart]) -> Columns:
     """The columns of tables of rollouts, one behind the other. Raises StoreError."""
     table = pa.concat_tables(tables, promote_options="default")
     rollouts = pa.StructArray.from_arrays([_one_array(column) for column in table.columns], table.column_names)
@@ -186,11 +191,17 @@ def _columns(tables: Sequence[pa.Table]) -> Columns:
     made = _where_trees_part(rollouts, calls, call_ends, turns, turn_ends)
     columns: dict[str, Any] = {}
     for name, kind, source in COLUMNS:
+        if source.part not in read:
+            columns[name] = unread(name, kind, 0 if source.of == "span" else len(structs[source.of]))
+            continue
         values = made[name] if name in made else _field(structs[source.of], source.name)
         if kind is Coded:
             encoded = values.dictionary_encode()
             known: list[Any] = encoded.dictionary.to_pylist()
-            columns[name] = Coded(_numbers(encoded.indices, len(known)).astype(np.int32), [*known, None])
+            codes = _numbers(encoded.indices, len(known)).astype(code_type(len(known)))
+            columns[name] = Coded(codes, [*known, None])
+        elif kind == Texts:
+            columns[name] = values.to_numpy(zero_copy_only=False)
         elif kind == Floats:
             numbers = np.asarray(pc.fill_null(values, np.nan).to_numpy(zero_copy_only=False), np.float64)
             columns[name] = np.where(np.isnan(numbers) & _flags(values.is_valid()), np.inf, numbers)

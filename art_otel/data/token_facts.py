@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from art_otel.calls import TOKEN_FACTS, RoutedExperts, TokenIds
-from art_otel.data.versions import version_number
+from art_otel.data.model_names import version_number
 from art_otel.errors import UsageError
 from art_otel.trajectories import CompletionSpan, Trajectory, version_of
 

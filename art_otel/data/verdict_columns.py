@@ -10,22 +10,32 @@ A sequence is known by the turn that it ends with; a reason of a completion by i
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from art_otel.data.choosing import HOW_SAMPLED, NOT_THE_POLICYS, SEVERAL, untrained
 from art_otel.data.columns import UNKNOWN, Coded, Columns, Flags, Floats, Ints
 from art_otel.data.completion_sampling import FEW
 from art_otel.data.completion_sampling import UNKNOWN as UNKNOWN_MODE
-from art_otel.data.completions import HOW_SAMPLED, NOT_THE_POLICYS, SEVERAL
-from art_otel.data.plan import Scoring, needs_credit, plan_columns
+from art_otel.data.plan import Plan, Scoring, needs_credit, plan_columns
 from art_otel.data.report import NAMED, BatchReport
 from art_otel.data.rewards import UNUSABLE, RewardedPart, Weights, sum_parts
-from art_otel.data.selection import Selection, untrained
-from art_otel.data.sequences import EMPTY, NO_IDS, NOTHING, TOO_LONG, Overflow, SequenceBuilder
+from art_otel.data.selection import Selection
+from art_otel.data.sequences import (
+    EMPTY,
+    NO_IDS,
+    NOTHING,
+    TOO_LONG,
+    Overflow,
+    PlannedSequence,
+    SequenceBuilder,
+    SequenceCounts,
+)
 from art_otel.data.sources import Chunk, read_columns, read_numbered
 from art_otel.errors import UsageError
 from art_otel.store import Wanted
@@ -61,10 +71,36 @@ class VerdictColumns:
     counted: Flags
     report: BatchReport
     problem: str | None
+    sequences: "PlannedSequences"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlannedSequences:
+    """The numbers in `SequenceCounts` of every sequence, in its order; those of row i begin at `ends[i]`.
+
+    `altered` has the words of the few sequences that have some. Shapes: (sequences, 6) and (rows + 1,).
+    """
+
+    ends: Ints
+    counts: Ints
+    altered: Mapping[int, tuple[str, ...]]
+
+    def of_row(self, row: int) -> list[PlannedSequence]:
+        """The sequences of a row."""
+        start, end = int(self.ends[row]), int(self.ends[row + 1])
+        return [
+            PlannedSequence(row, SequenceCounts(*numbers, altered=self.altered.get(place, ())))
+            for place, numbers in enumerate(self.counts[start:end].tolist(), start)
+        ]
 
 
 def verdict_columns(
-    chunks: Sequence[Chunk], selection: Selection, scoring: Scoring, builder: SequenceBuilder, report: BatchReport
+    chunks: Sequence[Chunk],
+    selection: Selection,
+    scoring: Scoring,
+    builder: SequenceBuilder,
+    report: BatchReport,
+    plan: Plan | None = None,
 ) -> VerdictColumns:
     """Decide what is trained of the trajectories in these chunks, and count it in the report.
 
@@ -75,7 +111,7 @@ def verdict_columns(
         raise UsageError("tokenizer or token_facts: verdicts from columns are of what is recorded; use verdicts()")
     is_crediting = needs_credit(selection, scoring) or builder.weights is not None
     columns = read_columns(chunks, crediting=is_crediting, counting=True)
-    plan = plan_columns(columns, chunks, selection, scoring)
+    plan = plan or plan_columns(columns, chunks, selection, scoring)
     refused = [plan.skipped.get(row) for row in range(len(columns))]
     for row in plan.several_models.rollouts:
         refused[row] = SEVERAL
@@ -91,10 +127,10 @@ def verdict_columns(
     report.trajectories = len(columns)
     report.no_final_reward.update(plan.no_final_reward)
     report.compared, report.mixed_version_groups = plan.compared, len(plan.mixed_version_groups)
-    report.without_logprobs = _without_logprobs(columns, chunks, decision)
-    _count_sampling(columns, decision, report)
-    if plan.advantages is not None:
-        report.zero_advantage_tokens = int(decision.tokens[plan.advantage.astype(np.float32) == 0].sum())
+    sequences = _planned(columns, chunks, decision, plan)
+    altered = tuple(chain.from_iterable(sequences.altered.values()))
+    report.give([SequenceCounts(*sequences.counts.sum(axis=0).tolist(), altered=altered)])
+    report.sequences = len(decision.sequences)
     report.shared_steps = sum(count for row, count in plan.shared_steps.items() if selected[row])
     whole = _whole_verdicts(columns, refused, decision)
     report.trajectories_used = whole.count(None)
@@ -109,7 +145,8 @@ def verdict_columns(
         sampled=_summed(columns, _sampled(columns)),
         counted=_summed(columns, (columns.sampled_tokens < 0).astype(np.int64)) == 0,
         report=report,
-        problem=plan.several_models.problem(),
+        problem=plan.several_models.problem,
+        sequences=sequences,
     )
 
 
@@ -155,7 +192,7 @@ def _limit(columns: Columns, decision: _Decision, limit: int, overflow: Overflow
     if not len(too_long):
         return
     if overflow == "raise":
-        rollout_id = next(iter(columns.rollout_id[columns.turn_rows[too_long[:1]]]))
+        rollout_id = columns.rollout_id[columns.turn_rows[too_long[0]]]
         raise UsageError(
             f"rollout {rollout_id}: a sequence of {decision.lengths[is_long][0]} tokens, max_tokens is {limit};"
             ' allow more, or say overflow="drop" or "truncate"'
@@ -184,14 +221,10 @@ def _count(columns: Columns, selected: Flags, decision: _Decision, report: Batch
     """Count what was decided of completions and sequences."""
     reasons = decision.reasons[selected[columns.turn_rows]]
     report.completions = len(reasons)
-    report.trained_completions = int(decision.trained.sum())
     report.completions_skipped.update(REASONS[code] for code in reasons[reasons >= 0].tolist())
-    report.sequences = len(decision.sequences)
-    report.tokens = int(decision.lengths.sum())
-    report.trained_tokens = int(decision.tokens.sum())
     unusable = selected[columns.turn_rows] & (decision.reasons == CODES[UNUSABLE])
     rows = list(dict.fromkeys(columns.turn_rows[unusable].tolist()))[:NAMED]
-    report.unusable_rewards += columns.rollout_id[np.array(rows, np.int64)]
+    report.unusable_rewards += columns.rollout_id[rows].tolist()
     report.uncounted_completions = int((decision.trained & columns.is_uncounted[columns.turn_calls]).sum())
     report.context_exceeded = int((columns.end.equals(CONTEXT_EXCEEDED) & selected).sum())
     report.drifts = int(columns.drifts[selected].sum())
@@ -217,15 +250,46 @@ def _owners(columns: Columns) -> Ints:
     return np.where(owners == count, -1, owners)
 
 
-def _without_logprobs(columns: Columns, chunks: Sequence[Chunk], decision: _Decision) -> int:
-    """How many trained tokens have no logprob: of completions whose logprobs are masked none has.
+def _planned(columns: Columns, chunks: Sequence[Chunk], decision: _Decision, plan: Plan) -> PlannedSequences:
+    """Count what reports count of each sequence: the sums of its trained turns."""
+    turns = np.flatnonzero(decision.trained)
+    places = np.searchsorted(decision.sequences, decision.owners[turns])
+    tokens, count = decision.tokens[turns], len(decision.sequences)
+    # As `completion_sampling` describes them.
+    calls, sampled = columns.turn_calls[turns], _sampled(columns)[turns]
+    is_scored = ~columns.has_masked_logprobs[calls] & (np.maximum(columns.unscored_tokens[turns], 0) < sampled)
+    is_zero = is_scored & (np.maximum(columns.zero_logprobs[turns], 0) == sampled) & (sampled > FEW)
+    is_zero &= ~(columns.is_constrained | columns.is_greedy)[calls]
+    is_flat = plan.advantage[turns].astype(np.float32) == 0
+    altered: dict[int, tuple[str, ...]] = {}
+    is_altered = is_scored & columns.is_altered[calls]
+    for place, mode in zip(places[is_altered].tolist(), columns.logprobs_mode[calls[is_altered]], strict=True):
+        altered[place] = (*altered.get(place, ()), mode or UNKNOWN_MODE)
+    of_turns = (
+        tokens,
+        np.ones_like(tokens),
+        _without_logprobs(columns, chunks, decision)[turns],
+        tokens * is_flat,
+        is_zero,
+    )
+    return PlannedSequences(
+        ends=np.searchsorted(columns.turn_rows[decision.sequences], np.arange(len(columns) + 1)),
+        counts=np.stack(
+            [decision.lengths, *(np.bincount(places, weights=one, minlength=count) for one in of_turns)], axis=1
+        ).astype(np.int64),
+        altered=altered,
+    )
+
+
+def _without_logprobs(columns: Columns, chunks: Sequence[Chunk], decision: _Decision) -> Ints:
+    """How many trained tokens of each turn have no logprob: of completions whose logprobs are masked none has.
 
     Of a completion that was cut and has some, only its logprobs tell which.
     """
     masked = columns.has_masked_logprobs[columns.turn_calls]
     unscored = np.maximum(columns.unscored_tokens, 0)
-    sampled, trained, tokens = _sampled(columns), decision.trained, decision.tokens
-    in_part = trained & (tokens < sampled) & ~masked & (unscored > 0) & (unscored < sampled)
+    sampled, tokens = _sampled(columns), decision.tokens
+    in_part = decision.trained & (tokens < sampled) & ~masked & (unscored > 0) & (unscored < sampled)
     counts = np.where(masked, tokens, np.minimum(unscored, tokens))
     rows = set(columns.turn_rows[in_part].tolist())
     for row, trajectory in read_numbered(chunks, Wanted(messages=False), rows) if rows else ():
@@ -234,20 +298,7 @@ def _without_logprobs(columns: Columns, chunks: Sequence[Chunk], decision: _Deci
                 logprobs = of_turn.logprobs
                 known = np.frombuffer(logprobs.data if logprobs else b"", "<f4")[: tokens[turn]]
                 counts[turn] = np.isnan(known).sum()
-    return int(counts[trained].sum())
-
-
-def _count_sampling(columns: Columns, decision: _Decision, report: BatchReport) -> None:
-    """Count trained completions as `completion_sampling` describes them."""
-    sampled, calls = _sampled(columns), columns.turn_calls
-    is_scored = (
-        decision.trained & ~columns.has_masked_logprobs[calls] & (np.maximum(columns.unscored_tokens, 0) < sampled)
-    )
-    altered = is_scored & columns.is_altered[calls]
-    report.altered_sampling.update(mode or UNKNOWN_MODE for mode in columns.logprobs_mode[calls[altered]])
-    is_zero = (np.maximum(columns.zero_logprobs, 0) == sampled) & (sampled > FEW)
-    may_be_certain = (columns.is_constrained | columns.is_greedy)[calls]
-    report.zero_logprobs = int((is_scored & is_zero & ~may_be_certain).sum())
+    return counts
 
 
 def _count_token_rewards(columns: Columns, selected: Flags, weights: Weights, report: BatchReport) -> Flags:

@@ -6,22 +6,20 @@ the format has no place for.
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Unpack
 
 import msgspec
 
 from art_otel.data.advantages import Advantage, AdvantageName
-from art_otel.data.completions import ClosedStreams, ContextExceeded, Images, Length, Names
 from art_otel.data.credit import Credit, CreditName
 from art_otel.data.cures import helps_against
-from art_otel.data.options import as_names
+from art_otel.data.selection import SelectionKeywords, listed_options
 from art_otel.data.sources import Sources
 from art_otel.errors import UsageError
 from art_otel.exporting.exporter import Exporter, ExportReport, ExportStats
 from art_otel.exporting.files import check_place, reading, whole_file
 from art_otel.exporting.registry import find_exporter, find_format, make_settings
 from art_otel.exporting.streams import DEFAULT, Stream, open_stream
-from art_otel.trajectories import Status
 
 _FILES: Final = frozenset({".arrow", ".csv", ".db", ".gz", ".json", ".jsonl", ".parquet", ".txt", ".zip", ".zst"})
 """Suffixes of what is meant to be a file. Others may be parts of a folder's name, as in qwen2.5."""
@@ -36,29 +34,20 @@ def export(  # noqa: PLR0913 # every one is an option that users know by its nam
     options: Mapping[str, Any] | None = None,
     advantage: AdvantageName | Advantage | Literal["default"] | None = DEFAULT,
     credit: CreditName | Credit = "outcome_reward",
-    allow_incomplete: bool | Iterable[str] = False,
-    split: str | Iterable[str | None] | None = None,
-    status: Status | Iterable[Status] | None = ("ok",),
-    rollouts: str | Iterable[str] | None = None,
-    models: Names = None,
-    agents: Names = None,
-    context_exceeded: ContextExceeded = "keep",
-    length: Length | None = None,
-    closed_streams: ClosedStreams = "drop",
     max_tokens: int | None = None,
     min_reward: float | None = None,
-    images: Images = "drop",
+    **selection: Unpack[SelectionKeywords],
 ) -> ExportReport:
     """Write trajectories in the format of a trainer, and the report beside them.
 
     `sources` are as for `art_otel.batches`, and `to` is the name of an installed exporter. `out` is a folder, or a
     file with the format's suffix; files with the same names are replaced. `options` are the format's, by name, as
     values or as text. `advantage` "default" is the trainer's own, if it has one. `min_reward` is for trainers that
-    imitate every conversation: it leaves out trajectories with a lower reward, or without one. `length` is by
-    default "mask" for conversations and preferences, else "keep". `images` is for formats of token ids that carry no
-    images, audio and files: "placeholders" also writes completions sampled behind these. The other options are as for
-    `art_otel.batches`. Raises UsageError for an exporter, format or option that does not exist, for options that the
-    format does not support, and for an output inside the dataset. Raises StoreError for paths that cannot be read.
+    imitate every conversation: it leaves out trajectories with a lower reward, or without one. The other options are as
+    for `art_otel.batches`, but that `length` is by default "mask" for conversations and preferences, which take neither
+    `images` nor `closed_streams`, and that formats whose records carry images need no `images`. Raises UsageError for
+    an exporter, format or option that does not exist, for options that the format does not support, and for an output
+    inside the dataset. Raises StoreError for paths that cannot be read.
     """
     exporter = find_exporter(to) if isinstance(to, str) else to
     chosen = find_format(exporter, format)
@@ -79,16 +68,7 @@ def export(  # noqa: PLR0913 # every one is an option that users know by its nam
             credit=credit,
             max_tokens=max_tokens,
             min_reward=min_reward,
-            images=images,
-            allow_incomplete=as_names(allow_incomplete),
-            split=as_names(split),
-            status=as_names(status),
-            rollouts=as_names(rollouts),
-            models=as_names(models),
-            agents=as_names(agents),
-            context_exceeded=context_exceeded,
-            length=length,
-            closed_streams=closed_streams,
+            **listed_options(selection),
         )
         records, files = sink.write(stream.records(settings, stats), path)
     skipped = stream.skipped()
@@ -115,30 +95,19 @@ def export(  # noqa: PLR0913 # every one is an option that users know by its nam
 def writable(
     sources: Sources,
     exporters: Iterable[Exporter],
-    *,
-    allow_incomplete: bool | Iterable[str] = False,
-    split: str | Iterable[str | None] | None = None,
-    status: Status | Iterable[Status] | None = ("ok",),
-    models: Names = None,
-    agents: Names = None,
+    **selection: Unpack[SelectionKeywords],
 ) -> dict[str, tuple[str, ...]]:
     """Name the formats of each exporter that give at least one record of these trajectories.
 
     Options are as for `export`. A format reads up to its first record, so one that gives none reads the sources whole.
     """
-    selection: dict[str, Any] = {
-        "allow_incomplete": as_names(allow_incomplete),
-        "split": as_names(split),
-        "status": as_names(status),
-        "models": as_names(models),
-        "agents": as_names(agents),
-    }
+    options = listed_options(selection)
     listed = list(sources) if isinstance(sources, Iterator) else sources
     return {
         exporter.name: tuple(
             chosen.name
             for chosen in exporter.formats
-            if _gives_a_record(open_stream(listed, chosen, advantage=DEFAULT, **selection), make_settings(chosen, {}))
+            if _gives_a_record(open_stream(listed, chosen, advantage=DEFAULT, **options), make_settings(chosen, {}))
         )
         for exporter in exporters
     }

@@ -9,15 +9,14 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, Unpack
 
 from art_otel.calls import CallRecord
 from art_otel.data.batches import batches
-from art_otel.data.completions import ClosedStreams, Images, Length
 from art_otel.data.credit import Credit, find_credit
 from art_otel.data.loader import Batches
 from art_otel.data.preferences import PreferenceBatches, preference_batches
-from art_otel.data.selection import OUTLINE
+from art_otel.data.selection import OUTLINE, SelectionKeywords
 from art_otel.data.sequences import TokenSequence
 from art_otel.data.sft import MessageBatches, message_batches, too_low
 from art_otel.data.sources import Sources
@@ -179,7 +178,7 @@ class Stream:
             yield record
 
 
-def open_stream(  # noqa: PLR0913 # every one is an option that users know by its name
+def open_stream(  # every one is an option that users know by its name
     sources: Sources,
     file_format: Format,
     *,
@@ -187,48 +186,26 @@ def open_stream(  # noqa: PLR0913 # every one is an option that users know by it
     credit: Any = "outcome_reward",  # noqa: ANN401 # as above
     max_tokens: int | None = None,
     min_reward: float | None = None,
-    length: Length | None = None,
-    images: Images = "drop",
-    closed_streams: ClosedStreams = "drop",
-    **selection: Any,  # noqa: ANN401 # as above
+    **selection: Unpack[SelectionKeywords],
 ) -> Stream:
     """Open the stream of the format, from sources and options that can be gone through again.
 
-    `selection` are options of `art_otel.batches` that say which trajectories and completions. `length` is None for what
-    the format's items have as default. Raises StoreError, UsageError.
+    Raises StoreError, UsageError.
     """
     _check(file_format, find_credit(credit), max_tokens, min_reward)
-    _check_tokens(file_format, closed_streams=closed_streams, images=images)
-    view = file_format.view if file_format.input in ("trajectories", "sequences") else "text"
-    selection |= {} if length is None else {"length": length}
-    of_tokens: dict[str, Any] = {"credit": credit, "max_tokens": max_tokens, "closed_streams": closed_streams}
-    of_tokens["images"] = "placeholders" if file_format.carries_images or view == "text" else images
-    rest = of_tokens | selection
-    outlines = batches(sources, advantage=None, **rest).of_view(view)
-    if file_format.input in ("trajectories", "sequences"):
-        formula = file_format.advantage if file_format.advantage is None or advantage == DEFAULT else advantage
-        scored = batches(sources, advantage=formula, **rest).of_view(view)
-        return Stream(file_format, advantage, outlines, scored, min_reward)
     if file_format.input == "preferences":
-        return Stream(file_format, advantage, outlines, preference_batches(sources, **selection))
-    conversations = message_batches(sources, min_reward=min_reward, **selection)
-    return Stream(file_format, advantage, outlines, conversations)
-
-
-def _check_tokens(file_format: Format, *, closed_streams: ClosedStreams, images: Images) -> None:
-    """Raise UsageError for what is asked of token ids where a format holds none."""
-    if file_format.input in ("trajectories", "sequences"):
-        return
-    if closed_streams != "drop":
-        raise UsageError(
-            f"closed_streams={closed_streams!r}: {file_format.name} holds {file_format.input}, and this is about token"
-            " ids; record with closed_streams='train' where the app ends its completions so"
-        )
-    if images != "drop":
-        raise UsageError(
-            f"images={images!r}: {file_format.name} holds {file_format.input}, whose messages have images or are left"
-            " out; leave the option out"
-        )
+        pairs = preference_batches(sources, **selection)
+        return Stream(file_format, advantage, batches(sources, advantage=None, **selection).of_view("text"), pairs)
+    if file_format.input == "conversations":
+        talks = message_batches(sources, min_reward=min_reward, **selection)
+        return Stream(file_format, advantage, batches(sources, advantage=None, **selection).of_view("text"), talks)
+    if file_format.carries_images:
+        selection["images"] = "placeholders"
+    of_tokens: dict[str, Any] = {"credit": credit, "max_tokens": max_tokens}
+    outlines = batches(sources, advantage=None, **of_tokens, **selection).of_view(file_format.view)
+    formula = file_format.advantage if file_format.advantage is None or advantage == DEFAULT else advantage
+    scored = batches(sources, advantage=formula, **of_tokens, **selection).of_view(file_format.view)
+    return Stream(file_format, advantage, outlines, scored, min_reward)
 
 
 def _check(file_format: Format, credit: Credit, max_tokens: int | None, min_reward: float | None) -> None:

@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from art_otel.conventions import values
-from art_otel.data.completions import ANOTHER_MODEL, is_among
+from art_otel.data.model_names import ANOTHER_MODEL, is_among
 from art_otel.errors import UsageError
 from art_otel.exchange.bodies import CallFailure
 from art_otel.exchange.chat_request import UntranslatableError

@@ -20,7 +20,7 @@ from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, SpanKind, S
 from opentelemetry.util.types import Attributes
 
 from art_otel.conventions import ERROR_TYPE
-from art_otel.data.completions import Names
+from art_otel.data.model_names import Names
 from art_otel.exchange.attributes import answered_attributes, call_name
 from art_otel.exchange.exchange import Exchange
 from art_otel.http import Address

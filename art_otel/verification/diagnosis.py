@@ -80,7 +80,7 @@ _MEANINGS: Final[dict[DiagnosisName, _Meaning]] = {
     "constrained": _Meaning(
         meaning="where a grammar, a schema or a forced tool allowed only some tokens, logprobs are of these tokens"
         " alone",
-        advice='leave such completions out with batches(…, constrained="drop"), or mask their ratios in the loss',
+        advice='leave such completions out with batches(…, constrained="mask"), or mask their ratios in the loss',
     ),
     "first tokens": _Meaning(
         meaning="only the first token of each completion is off: the prompt that the server sampled from ends otherwise"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from art_otel.data import Verdict
-from art_otel.data.completions import SEVERAL
+from art_otel.data.choosing import SEVERAL
 from art_otel.data.plan import TurnReward
 from art_otel.data.sequences import BuiltSequences
 from art_otel.store import Wanted

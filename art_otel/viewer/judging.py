@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from art_otel.data import Batches, BatchReport
 from art_otel.data.advantages import ADVANTAGES_OVER_GROUPS, ADVANTAGES_OVER_REWARDS
 from art_otel.data.batches import batches
-from art_otel.data.option_texts import OPTION_TEXTS, default_text, read_credit, read_options
+from art_otel.data.option_texts import OPTION_TEXTS, read_credit, read_options
 from art_otel.data.sources import Sources
 from art_otel.data.verdict_columns import REASONS
 from art_otel.errors import ArtOtelError
@@ -35,14 +35,14 @@ class PlanOptions:
     @classmethod
     def read(cls, query: Mapping[str, str]) -> "PlanOptions":
         """Read the options of a query. Raises UsageError for a value that an option cannot have."""
-        asked = {option.name: query[option.name] for option in OPTION_TEXTS if query.get(option.name)}
-        options = cls(texts=tuple((name, text) for name, text in asked.items() if text != default_text(name)))
+        asked = {name: (query[name], option.default_text) for name, option in OPTION_TEXTS.items() if query.get(name)}
+        options = cls(texts=tuple((name, text) for name, (text, default) in asked.items() if text != default))
         options.batches([])
         return options
 
     def text(self, name: str) -> str | None:
         """The text of an option; None where it is the default and that has none."""
-        return dict(self.texts).get(name, default_text(name))
+        return dict(self.texts).get(name, OPTION_TEXTS[name].default_text)
 
     @property
     def credit(self) -> str:
@@ -183,13 +183,13 @@ def described_options(options: PlanOptions, found: Mapping[str, Sequence[str]]) 
     """Describe the options as a form needs them. `found` has choices of the data, by the names of their options."""
     return [
         {
-            "name": option.name,
+            "name": name,
             "label": option.label,
             "kind": option.kind,
-            "choices": list(found.get(option.name) or option.choices),
-            "default": default_text(option.name),
-            "value": options.text(option.name),
+            "choices": list(found.get(name) or option.choices),
+            "default": option.default_text,
+            "value": options.text(name),
             "help": option.help,
         }
-        for option in OPTION_TEXTS
+        for name, option in OPTION_TEXTS.items()
     ]

@@ -76,7 +76,7 @@ def test_forced_tokens_are_constrained_and_keep_logprobs_that_are_the_policys_ow
         report = report_of(one)
         assert report.without_logprobs == (0 if is_known else 2)
         assert report.altered_sampling == ({"raw": 1} if is_known else {})
-    assert report_of(one, constrained="drop").completions_skipped == {"constrained sampling": 1}
+    assert report_of(one, constrained="mask").completions_skipped == {"constrained sampling": 1}
 
 
 def test_completions_whose_logprobs_are_all_zero_are_counted_and_kept():

@@ -15,6 +15,7 @@ from msgspec import structs
 
 import art_otel
 from art_otel.data import Batch, call_reward, outcome_reward, step_reward, weighted
+from art_otel.data.selection import SelectionKeywords
 from art_otel.errors import UsageError
 from art_otel.store import write_trajectories
 from art_otel.testing import trajectories
@@ -187,8 +188,8 @@ def test_nothing_and_trajectories_without_turns_give_no_batches(where):
 
 def test_the_page_names_every_array_option_and_reason():
     assert first_column(section(PAGE, "## Arrays")) == [field.name for field in fields(Batch)]
-    (_, *names) = signature(art_otel.batches).parameters
-    assert set(first_column(section(PAGE, "## Options"))) >= set(names)
+    (_, *names, _) = signature(art_otel.batches).parameters
+    assert set(first_column(section(PAGE, "## Options"))) >= {*names, *SelectionKeywords.__annotations__}
     untrained = {*get_args(TokensUntrained), *get_args(TextUntrained)}
     assert untrained <= REASONS
     code = "".join(path.read_text(encoding="utf-8") for path in ROOT.glob("art_otel/**/*.py"))

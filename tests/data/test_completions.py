@@ -11,7 +11,7 @@ import art_otel
 from art_otel.calls import Gap
 from art_otel.cli import main
 from art_otel.data import Credit, call_reward, message_batches, preference_batches, step_reward
-from art_otel.data.completions import CompletionChoice, is_among, policy_name
+from art_otel.data.model_names import is_among, policy_name
 from art_otel.data.selection import Selection
 from art_otel.errors import UsageError
 from art_otel.exporting import installed_exporters
@@ -410,5 +410,4 @@ def test_dropping_a_cut_rollout_does_not_depend_on_what_is_masked():
     ended = replace(cut, calls=(structs.replace(cut.calls[0], failure="context exceeded", error="too long"),))
     assert ended.end == "context exceeded"
     for exceeded in ("keep", "mask"):
-        choice = CompletionChoice(length="drop", context_exceeded=exceeded)
-        assert skip_reason(Selection(completions=choice), ended) == "cut at max_tokens"
+        assert skip_reason(Selection(length="drop", context_exceeded=exceeded), ended) == "cut at max_tokens"

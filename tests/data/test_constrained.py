@@ -56,7 +56,7 @@ def test_a_dataset_says_which_calls_were_constrained(tmp_path):
 
 
 def test_constrained_completions_can_be_context_alone():
-    batches = art_otel.batches([sampled(CONSTRAINED[0], constrained=True)], constrained="drop", **EVERYTHING)
+    batches = art_otel.batches([sampled(CONSTRAINED[0], constrained=True)], constrained="mask", **EVERYTHING)
     (batch,) = batches
     assert batch.logprobs[batch.loss_mask].tolist() == [-0.5, -1.0]
     assert batches.report.completions_skipped == {"constrained sampling": 1}

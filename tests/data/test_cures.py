@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 
 import art_otel
-from art_otel.data.completions import SEVERAL
+from art_otel.data.choosing import SEVERAL
 from art_otel.data.cures import cure_of, helps_against
 from art_otel.data.selection import ENDED_ON_FAILURE
 from art_otel.data.sequences import NOTHING

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import art_otel
+from art_otel.data.sequences import SequenceBuilder
 from tests.data.account import check_account
 from tests.data.batch_options import laws, options
 from tests.data.token_rollouts import EVERYTHING, all_pieces, bytes_of, pieces, rollouts, stored, talk
@@ -24,6 +25,30 @@ def test_the_same_options_give_the_same_batches_and_other_seeds_the_same_sequenc
     assert [bytes_of(batch) for batch in again] == first
     sets = [Counter(all_pieces(art_otel.batches(found, **chosen | {"seed": seed}))) for seed in (None, 1, 2)]
     assert sets[0] == sets[1] == sets[2]
+
+
+def test_a_rank_builds_the_sequences_of_its_own_batches_alone(monkeypatch):
+    found = [talk(f"r-{number:02}", 1, 2, reward=float(number % 3), group_id="g") for number in range(40)]
+    built: list[str] = []
+    build = SequenceBuilder.build
+
+    def recorded(self, trajectory, turn_rewards):
+        built.append(trajectory.rollout_id)
+        return build(self, trajectory, turn_rewards)
+
+    with stored(found, rows=10) as folder:
+        whole = art_otel.batches(folder, batch_size=4, seed=3)
+        every = [bytes_of(batch) for batch in whole]
+        monkeypatch.setattr(SequenceBuilder, "build", recorded)
+        for rank in range(4):
+            built.clear()
+            mine = art_otel.batches(folder, batch_size=4, seed=3, rank=rank, world_size=4)
+            given_out = list(mine)
+            assert [bytes_of(batch) for batch in given_out[: len(every[rank::4])]] == every[rank::4]
+            assert set(built) == {one for batch in given_out for one in batch.rollout_ids}
+            assert mine.report.trained_tokens == whole.report.trained_tokens
+            assert mine.report.trajectories_used == whole.report.trajectories_used
+        assert mine.count() == 3
 
 
 @pytest.mark.long

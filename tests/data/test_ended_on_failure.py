@@ -112,7 +112,7 @@ def test_ids_of_a_stream_that_the_app_closed_are_trained_where_somebody_says_so(
     one = rollout([broken, good(1)], reward=1.0)
     art_otel.write_trajectories([one], tmp_path / "d")
     for sources in ([one], tmp_path / "d"):
-        for option in ("drop", "train"):
+        for option in ("mask", "train"):
             found = art_otel.batches(sources, closed_streams=option)
             tokens = [batch.input_ids[batch.loss_mask].tolist() for batch in found]
             is_trained = closed == "finished" or (closed == "left" and option == "train")

@@ -5,8 +5,10 @@ from inspect import signature
 import pytest
 
 import art_otel
+from art_otel.data import message_batches, preference_batches
 from art_otel.data.credit import CREDITS, weighted
-from art_otel.data.option_texts import OPTION_TEXTS, default_text, read_credit, read_options
+from art_otel.data.option_texts import OPTION_TEXTS, read_credit, read_options
+from art_otel.data.selection import OPTIONS, SelectionKeywords
 from art_otel.errors import UsageError
 from tests.data.token_rollouts import judged, talk
 
@@ -18,15 +20,30 @@ WITHOUT = {
 
 
 def test_every_option_that_decides_what_is_trained_is_one():
-    assert {option.name for option in OPTION_TEXTS} == signature(art_otel.batches).parameters.keys() - WITHOUT
+    named = signature(art_otel.batches).parameters.keys() - {*WITHOUT, "selection"}
+    assert OPTION_TEXTS.keys() == named | SelectionKeywords.__annotations__.keys()
 
 
 def test_defaults_and_every_choice_are_what_batches_takes():
-    assert read_options({}) == read_options({option.name: "" for option in OPTION_TEXTS}) == {}
-    for option in OPTION_TEXTS:
-        for text in {*option.choices, default_text(option.name)} - {None}:
+    assert read_options({}) == read_options(dict.fromkeys(OPTION_TEXTS, "")) == {}
+    for name, option in OPTION_TEXTS.items():
+        for text in {*option.choices, option.default_text} - {None}:
             others = {"max_tokens": 5, "credit": weighted({"correct": 1.0})}  # of which GDPO compares each by itself
-            art_otel.batches([], **others | read_options({option.name: text}))
+            art_otel.batches([], **others | read_options({name: text}))
+
+
+@pytest.mark.parametrize("make", [art_otel.batches, message_batches, preference_batches])
+def test_every_function_takes_every_option_that_selects(make):
+    for name, option in OPTIONS.items():
+        for text in {*option.choices, option.default_text} - {None}:
+            chosen = read_options({name: text})
+            if option.only_of_ids and make is not art_otel.batches:
+                with pytest.raises(UsageError, match=f"^{name}=.* is about token ids"):
+                    make([], **chosen)
+            else:
+                make([], **chosen)
+    with pytest.raises(UsageError, match="there is no option 'spilt' to select by; there are status, split, "):
+        make([], spilt="train")
 
 
 def test_texts_mean_values():

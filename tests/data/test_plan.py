@@ -89,6 +89,13 @@ def test_a_reward_that_is_no_usable_number_costs_nobody_else(bad):
     assert report.completions_skipped == {"unusable reward": 1}
 
 
+@pytest.mark.parametrize("bad", [math.nan, math.inf, 1e37])
+def test_without_advantages_a_reward_may_be_missing_but_not_unusable(bad):
+    batches = art_otel.batches(group(1.0, bad, None), advantage=None)
+    assert [one.rollout_id for one in batches.sequences()] == ["g-0", "g-2"]
+    assert batches.report.completions_skipped == {"unusable reward": 1}
+
+
 def test_rollouts_with_unusable_rewards_are_named():
     _, report = advantages(group(*[math.inf] * 120, 1.0))
     assert report.completions_skipped == {"unusable reward": 120}

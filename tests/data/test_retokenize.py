@@ -45,7 +45,6 @@ def check_laws(trajectory, tokenizer, found) -> None:
     for history in found.histories:
         ids = history.token_ids.tolist()
         assert len(ids) == len(history.loss_mask)
-        assert history.retokenized
         assert history.logprobs is None
         assert history.turns == tuple(span.turn for span in history.spans)
         masked = bytearray(len(ids))

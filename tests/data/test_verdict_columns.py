@@ -44,7 +44,7 @@ MODES = [None, "raw", "raw", "tempered", "processed"]
 FURTHER = st.fixed_dictionaries(
     {},
     optional={
-        "constrained": st.just("drop"),
+        "constrained": st.just("mask"),
         "images": st.just("placeholders"),
         "context_exceeded": st.sampled_from(["mask", "drop"]),
         "closed_streams": st.just("train"),
@@ -143,7 +143,7 @@ def test_of_all_recordings(tmp_path: Path):
     for chosen in (
         {},
         {"advantage": None, "allow_incomplete": True, "status": None},
-        {"credit": "step_reward", "allow_incomplete": True, "status": None, "constrained": "drop"},
+        {"credit": "step_reward", "allow_incomplete": True, "status": None, "constrained": "mask"},
         {"credit": "step_reward", "agents": ["planner", "worker-1"], "allow_incomplete": True, "status": None},
         {"credit": "call_reward", "models": "m*", "length": "drop", "context_exceeded": "mask", "status": "ok"},
         {"max_tokens": 60, "overflow": "truncate", "advantage": None, "allow_incomplete": True},

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from art_otel.data import Batch
+from art_otel.data.choosing import MARKED, choose
 from art_otel.data.columns import columns_of
-from art_otel.data.completions import MARKED
-from art_otel.data.selection import Selection, choose
+from art_otel.data.rewards import LARGEST, UNUSABLE
+from art_otel.data.selection import Selection
 from art_otel.store import FileLimits, write_trajectories
 from art_otel.testing import trajectories
 from art_otel.trajectories import PolicyVersions, Reward, Trajectory
@@ -35,13 +36,17 @@ EVERYTHING = {
 def trainable(trajectory: Trajectory) -> Trajectory:
     """The trajectory whose token histories are what `EVERYTHING` trains.
 
-    A completion that is marked untrained is only context, and logprobs that a grammar masked are unknown.
+    A completion that is marked untrained, or has a reward that is no usable number, is only context. Logprobs that a
+    grammar masked are unknown.
     """
     calls = trajectory.calls
+    unusable = None if trajectory.reward is None or abs(trajectory.reward) < LARGEST else UNUSABLE
     return with_sampled(
         trajectory,
         lambda turn: {
-            "tokens_untrained": turn.tokens_untrained if calls[turn.call].marked_untrained is None else MARKED,
+            "tokens_untrained": (turn.tokens_untrained or unusable)
+            if calls[turn.call].marked_untrained is None
+            else MARKED,
             "logprobs": None if calls[turn.call].has_masked_logprobs else turn.logprobs,
         },
     )

@@ -1,16 +1,23 @@
-"""Versions: the number of a policy version, and request models whose names are versions.
+"""Model names: which are chosen, which are one policy's, and the numbers of its versions.
 
-Invariant: a number is one only where the text shows it. A size, a date or a hash is never read as one, and a model is a
+A number is one only where the text shows it. A size, a date or a hash is never read as one, and a model is a
 version only of a policy that has its name.
 """
 
 import re
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Final
+from fnmatch import fnmatchcase
+from typing import Final, TypeAlias
 
 import msgspec
 
 from art_otel.trajectories import PolicyVersions, Trajectory, versions_in
+
+Names: TypeAlias = str | Iterable[str] | None
+"""Names or globs, of which `!` excludes: `"policy"`, `["policy-*", "!*-judge"]`. `"*"` is all, None is no choice."""
+
+ANOTHER_MODEL: Final = "another model"
 
 _NO_NUMBERS: Final = re.compile(
     r"(?<!\d)\d{4}([-_.])\d\d\1\d\d(?!\d)"  # 2024-08-06
@@ -35,6 +42,22 @@ HOW_TO_WRITE: Final = (
     "Write the number behind step, iter, checkpoint, epoch or v, as in step-12 and policy-v12, or alone between"
     " separators, as in 12 and policy-12"
 )
+
+
+def is_among(patterns: tuple[str, ...] | None, name: str | None) -> bool:
+    """Whether a name is chosen: by one of the patterns, if there are any that choose, and by none that excludes it.
+
+    `("policy-*", "!*-judge")` chooses `policy-1`; `("!judge",)` chooses all but `judge`. An unknown name is chosen by
+    `*`, and where all patterns exclude.
+    """
+    if patterns is None:
+        return True
+    chosen = [pattern for pattern in patterns if not pattern.startswith("!")]
+    excluded = [pattern[1:] for pattern in patterns if pattern.startswith("!")]
+    if name is None:
+        return "*" in chosen or not chosen
+    is_chosen = not chosen or any(fnmatchcase(name, pattern) for pattern in chosen)
+    return is_chosen and not any(fnmatchcase(name, pattern) for pattern in excluded)
 
 
 def version_number(version: str | None) -> int | None:
@@ -83,6 +106,23 @@ def is_version_of(name: str, trained: str) -> bool:
         and of_trained is not None
         and (name[: place.start], name[place.stop :]) == (trained[: of_trained.start], trained[of_trained.stop :])
     )
+
+
+_ADAPTER: Final = re.compile(r"[-_:@/.](?:lora|adapter)(?:[-_:@/.].*)?$", re.IGNORECASE)
+_VERSION: Final = re.compile(
+    r"(?:@|(?:^|[-_:@/.])(?:v|version|(?:global[-_])?step|iter|epoch|ckpt|checkpoint)[-_.]?)\d+$", re.IGNORECASE
+)
+
+
+def policy_name(model: str) -> str:
+    """The name that versions of one policy and adapters of one base share.
+
+    `policy-v12`, `policy@12` and `policy-step-12` are `policy`, `qwen-lora-7` is `qwen`; the provider's prefix of
+    `openai/gpt-4o` is left out, a path is kept. `gpt-4` and `gpt-5` are two models: only a word before a number makes
+    it that of a version.
+    """
+    name = model.rpartition("/")[2] if model.count("/") == 1 else model
+    return _VERSION.sub("", _ADAPTER.sub("", name))
 
 
 def _place_of_number(version: str) -> slice | None:
