@@ -27,6 +27,7 @@ its parts. An answer that only mentions such a text is still trained.
 Some writers also replace parts of texts. A mask inside a text counts only if the call shows that this writer masked it:
 
 - The call has an attribute of the writer (`redaction.masked.count`).
+- An attribute that neither model nor prompt writes has the same mask (`user.email` is `<EMAIL_ADDRESS>`).
 - Another text of the call is only this mask.
 
 Otherwise, a placeholder in a prompt counts as text that the app sent. Hashes count as masks if messages of several

@@ -6,9 +6,10 @@ that only mentions a mask ("LiteLLM writes redacted-by-litellm when …") stays 
 1. **It is a mask**: the whole message, reasoning, refusal or arguments of a tool call, or the whole text of one of its
    parts (OpenInference writes `__REDACTED__` for the URL of a large image).
 2. **It contains one, and the span shows that this writer masked**: by the writer's own attribute (the Collector's
-   redaction processor counts in `redaction.masked.count`), or because another text of the same call is wholly that
-   mask. Without such a sign `<EMAIL_ADDRESS>`, `****` or `[REDACTED]` in a text counts as said: apps send prompts that
-   were made anonymous before (so does LiteLLM's guardrail), models write `****` and placeholders themselves, and tools
+   redaction processor counts in `redaction.masked.count`), by the same mask in an attribute that neither model nor
+   prompt writes (`user.email` is `<EMAIL_ADDRESS>`), or because another text of the same call is wholly that mask.
+   Without such a sign `<EMAIL_ADDRESS>`, `****` or `[REDACTED]` in a text counts as said: apps send prompts that were
+   made anonymous before (so does LiteLLM's guardrail), models write `****` and placeholders themselves, and tools
    answer with `"password": "****"`.
 3. **It is a hash** (hex digits only, of a length that hash functions give), and so are all messages of the prompt, or
    another one in another role, one of them a system's or user's: models are asked for hashes, but not by nothing else.
@@ -288,12 +289,16 @@ def mask_in(text: str, signs: Signs = NO_SIGNS) -> Mask | None:
 
 
 def signs_of(recording: SpanRecording) -> Signs:
-    """The writers that masked something of a call, as they say themselves."""
-    span = recording.span
+    """The writers that masked something of a call, by what neither its model nor its prompt can have written."""
+    span, signs = recording.span, NO_SIGNS
+    for name in recording.names.of(recording.families.memo(_witnesses)):
+        value = span.attributes[name]
+        if isinstance(value, str):
+            signs |= {mask.writer for mask, inside in _INSIDE if _is_sign(mask, inside, value)}
     if not (span.events or recording.logs or recording.families.memo(_redaction_counts)):
-        return NO_SIGNS  # as of most spans
+        return signs  # as of most spans
     carriers = [record.attributes for record in (span, *span.events, *recording.logs)]
-    return frozenset({COLLECTOR_REDACTION}) if any(map(_masks_content, carriers)) else NO_SIGNS
+    return signs | {COLLECTOR_REDACTION} if any(map(_masks_content, carriers)) else signs
 
 
 _LONGEST: Final = 120
@@ -308,10 +313,21 @@ _HASH_LENGTHS: Final = frozenset({32, 40, 64, 96, 128})
 _COUNTED: Final = "redaction.masked.count"
 _NAMED: Final = "redaction.masked.keys"
 _BODY_COUNTED: Final = "redaction.body.masked.count"
+_WITNESS: Final = re.compile(
+    r"(?:user|enduser|client|server|network|net|url|http|session|customer|account|tenant|service|host)\.[\w.\-]{1,80}"
+    r"|(?:[\w.\-]{1,80}\.)?(?:user|session|customer|account|tenant)[._](?:id|name|email|ip|address)"
+    r"|(?:gen_ai|ai)\.usage\.[\w.]{1,80}|llm\.token_count\.[\w.]{1,80}"
+)
+"""Attributes of who and where, and counts: nothing in them comes from a prompt or an answer."""
+
 _CONTENT_KEY: Final = re.compile(
     r"prompt|completion|message|content|instruction|(?:^|[._])(?:in|out)puts?\b|response|events|body|tool",
     re.IGNORECASE,
 )
+
+
+def _witnesses(families: NameFamilies) -> tuple[str, ...]:
+    return tuple(name for name in families.starting("") if _WITNESS.fullmatch(name))
 
 
 def _redaction_counts(families: NameFamilies) -> tuple[str, ...]:
@@ -324,6 +340,16 @@ def _masks_content(attributes: Mapping[str, Value]) -> bool:
     if isinstance(keys, str):
         return any(_CONTENT_KEY.search(key) is not None and "token" not in key for key in keys.split(","))
     return any(attributes.get(name) not in (None, 0, "0") for name in (_COUNTED, _BODY_COUNTED))
+
+
+def _is_sign(mask: Mask, inside: "re.Pattern[str]", value: str) -> bool:
+    """Whether the value of such an attribute shows a mask. Ids may be hashes although nothing was masked."""
+    if mask.writer == COLLECTOR_REDACTION:
+        return _STARS_ONLY.search(value) is not None
+    return inside.search(value) is not None
+
+
+_STARS_ONLY: Final = re.compile(_STARS)
 
 
 def _masked(where: Where, messages: Iterable[Message], signs: Signs) -> Iterator[MaskedText]:

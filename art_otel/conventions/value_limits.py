@@ -17,8 +17,8 @@ A text that is whole JSON is not cut, whatever its length. Messages inside of JS
 whole attribute, which then is no JSON and is unknown. So a tool's answer that the app itself cut to 2,048 characters
 counts as whole wherever anything longer stands on the span.
 
-Lengths: SDKs count characters, backends bytes of UTF-8; those that cut at a whole character leave up to 3 bytes less.
-Both are compared where a text is not ASCII.
+Lengths: SDKs count characters (Python and Go code points, JavaScript, Java and .NET UTF-16 units), backends bytes of
+UTF-8; those that cut at a whole character leave up to 3 bytes less. All three are compared where a text is not ASCII.
 """
 
 import re
@@ -150,8 +150,10 @@ def cut_values(recording: SpanRecording) -> tuple[CutValue, ...]:
         for name, value in record.attributes.items()
         if type(value) is str and len(value) >= _SHORTEST
     ]
-    return _cut_at(texts, [_utf8_length(text) for _, text in texts], "bytes") or _cut_at(
-        texts, [len(text) for _, text in texts], "characters"
+    return (
+        _cut_at(texts, [_utf8_length(text) for _, text in texts], "bytes")
+        or _cut_at(texts, [len(text) for _, text in texts], "characters")
+        or _cut_at(texts, [_utf16_length(text) for _, text in texts], "characters")
     )
 
 
@@ -266,6 +268,10 @@ def _is_whole_json(text: str) -> bool:
 def _utf8_length(text: str) -> int:
     """The bytes of a text as UTF-8; a character that was torn and became U+FFFD counts as nothing."""
     return len(text) if text.isascii() else len(text.rstrip("\ufffd").encode("utf-8", "surrogatepass"))
+
+
+def _utf16_length(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
 _ASIDE: Final = re.compile(

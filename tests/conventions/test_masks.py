@@ -132,6 +132,10 @@ def test_arguments_that_quote_a_mask_are_sampled():
         ({"redaction.masked.count": 1}, "Your card is ****."),
         ({"redaction.masked.keys": "gen_ai.prompt.0.content,user.id", "redaction.masked.count": 2}, "is **** or"),
         ({"redaction.masked.count": 1}, f"Your card is {hashlib.md5(b'4111').hexdigest()}."),
+        ({"user.email": "****"}, "Your card is ****."),
+        ({"gen_ai.usage.input_tokens": "****"}, "Your card is ****."),
+        ({"enduser.id": "<PERSON>"}, "I wrote to <EMAIL_ADDRESS>."),
+        ({"url.full": "https://a/?q=[Filtered]"}, "the [Filtered] one"),
     ],
 )
 def test_a_mask_inside_of_a_text_counts_where_the_span_shows_its_writer(attributes, text):

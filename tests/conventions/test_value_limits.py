@@ -26,11 +26,15 @@ def cut_bytes(text, limit):
     return text.encode()[:limit].decode(errors="ignore")
 
 
+def cut_utf16(text, limit):
+    return text.encode("utf-16-le")[: 2 * limit].decode("utf-16-le", errors="replace")
+
+
 def cut_characters(text, limit):
     return text[:limit]
 
 
-CUTTERS = {"bytes": (cut_bytes,), "characters": (cut_characters,)}
+CUTTERS = {"bytes": (cut_bytes,), "characters": (cut_characters, cut_utf16)}
 DOCUMENTED = [
     (limit, cutter)
     for limit in LIMITS
