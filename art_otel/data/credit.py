@@ -1,6 +1,6 @@
 """Credit: which reward each turn of a trajectory is trained with.
 
-Invariant: a credit gives every turn a number that somebody gave (or a sum or mean of such), or None; None is never 0.
+Invariant: a credit gives every turn a number that somebody gave (or a weighted sum of such), or None; None is never 0.
 Of several rewards of one name for one thing the last counts. A reward of a label only, and one of a span of tokens, is
 no turn's. Every credit here can be pickled, as spawned workers need it, if the user's function in it can.
 """
@@ -187,7 +187,7 @@ def _final(columns: Columns) -> KnownRewards:
 
 def _named_outcome(name: str, columns: Columns) -> KnownRewards:
     values, known = named_rewards(columns, name)
-    return _to_turns(columns, values, known & np.isfinite(values))
+    return _to_turns(columns, values, known)
 
 
 def _weighted(weights: Mapping[str, float], columns: Columns) -> KnownRewards:

@@ -12,6 +12,7 @@ them. To add one, for example the option `tools="drop"`:
 from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
 from hashlib import blake2b
+from numbers import Integral
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, TypedDict, cast, get_args, get_type_hints
 
 import msgspec
@@ -260,7 +261,7 @@ class Selection:
         self.view: View = view
         if unknown := given.keys() - OPTIONS.keys():
             raise UsageError(f"there is no option {min(unknown)!r} to select by; there are {', '.join(OPTIONS)}")
-        if isinstance(step := given.get("training_step"), int):
+        if isinstance(step := given.get("training_step"), Integral):
             given["training_step"] = (step,)
         for name, option in OPTIONS.items():
             if name in given and view == "text" and option.only_of_ids:

@@ -300,7 +300,7 @@ def find_incomplete(
     root, spans = rollout.root, rollout.spans
 
     def says_of_calls(span: Span) -> bool:  # so that what is dropped from it can be missed
-        return span is root or attributes.STEP_INDEX in span.attributes or is_reward_span(span)
+        return span.key in rollout.root_keys or attributes.STEP_INDEX in span.attributes or is_reward_span(span)
 
     losing = [span for span in spans if says_of_calls(span) and span.key not in call_of]
     begun_calls = {} if root is None else calls_counted_on(root)
@@ -363,7 +363,7 @@ def _count_lost_parents(
                 key = tree.parents.get(key)
     count = 0
     for span in rollout.spans:
-        if span.key in tree.orphans and span is not rollout.root:
+        if span.key in tree.orphans and span.key not in rollout.root_keys:
             is_inside = span.kind == "internal" or (span.kind == "server" and span.resource in apps)
             may_be_request = not is_inside and not any(name.startswith("db.") for name in span.attributes)
             count += span.key in above or may_be_request
