@@ -73,6 +73,9 @@ FailureKind: TypeAlias = Literal["context exceeded"]
 StreamClose: TypeAlias = Literal["left", "finished"]
 """How an app closed a stream before it ended. `finished`: it says that this is how it ends a completion."""
 
+ClosedStreams: TypeAlias = Literal["mask", "train"]
+"""What the completion of a stream is that the app closed before it ended: context alone, or trained."""
+
 
 CONTENT_GAPS: Final[tuple[GapKind, ...]] = tuple(
     kind for kind in get_args(GapKind) if kind not in ("compacted", "miscounted", "aborted", "scrubbed", "contradicted")
@@ -297,13 +300,13 @@ _MEDIA: Final = {kind: kind for kind in ("image", "audio", "video", "file")} | {
 """The kinds of content beside text, by the types of parts."""
 
 
-class _Part(msgspec.Struct, gc=False):
+class _ContentPart(msgspec.Struct, gc=False):
     """What says of which kind a part is; the bytes of an image beside it are not decoded."""
 
     type: str | None = None
 
 
-_PARTS: Final = msgspec.json.Decoder(list[_Part])
+_PARTS: Final = msgspec.json.Decoder(list[_ContentPart])
 
 
 def media_in(messages: Iterable[Message]) -> tuple[str, ...]:

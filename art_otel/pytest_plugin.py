@@ -32,10 +32,10 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("rollouts"):
         import art_otel  # noqa: PLC0415 # nothing is loaded without the option
 
-        config.pluginmanager.register(_Rollouts(art_otel.configure()), "art-otel-rollouts")
+        config.pluginmanager.register(_TestRollouts(art_otel.configure()), "art-otel-rollouts")
 
 
-class _Rollouts:
+class _TestRollouts:
     """The hooks that make a rollout of each test."""
 
     def __init__(self, tracing: "Tracing") -> None:
@@ -99,14 +99,14 @@ def _is_judgment(error: BaseException) -> bool:
     return isinstance(error, AssertionError | pytest.fail.Exception)
 
 
-class _Task(TypedDict):
+class _TestTask(TypedDict):
     """What a rollout says of the test."""
 
     group_id: str
     metadata: dict[str, object]
 
 
-def _task(item: pytest.Item) -> _Task:
+def _task(item: pytest.Item) -> _TestTask:
     test = item.nodeid.split("[", 1)[0]
     callspec: Any = getattr(item, "callspec", None)
     params: Mapping[str, object] = {} if callspec is None else callspec.params
@@ -117,4 +117,4 @@ def _task(item: pytest.Item) -> _Task:
         is_plain = value is None or isinstance(value, str | int | float)
         named[name] = value if is_plain else f"{name}{places[name]}"
     task = ",".join(f"{name}={value}" for name, value in named.items() if name != _ATTEMPT)
-    return _Task(group_id=f"{test}[{task}]" if task else test, metadata=named)
+    return _TestTask(group_id=f"{test}[{task}]" if task else test, metadata=named)

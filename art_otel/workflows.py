@@ -267,7 +267,7 @@ class AsyncRewardPropagationWorkflow(_AsyncWorkflow):
         """Return the reward of all steps together, in which these experiences were sampled; None if it is unknown."""
 
 
-class _Episode:
+class _RunningEpisode:
     """One run of a workflow, a rollout or a part of one. `experiences` are those of all steps so far."""
 
     def __init__(self, running: RunningTrajectory) -> None:
@@ -318,14 +318,14 @@ class _Episode:
 
 
 @contextmanager
-def _begin_episode(name: str) -> Generator[_Episode]:
+def _begin_episode(name: str) -> Generator[_RunningEpisode]:
     """An episode of the running rollout; of a new one where none is recorded, or where one is waited for."""
     running = running_trajectory()
     scope = scope_in(otel_context.get_current())
     is_awaited = scope is not None and not scope.is_nested
     with tracing.in_memory():
         if running is not None and running.span.is_recording() and not is_awaited:
-            yield _Episode(running)
+            yield _RunningEpisode(running)
             return
         with rollout(name=name) as begun:
-            yield _Episode(begun)
+            yield _RunningEpisode(begun)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _LISTED: Final = 5
 
 
-class _Row(NamedTuple):
+class _ShownReason(NamedTuple):
     """A line of the summary."""
 
     label: str
@@ -255,7 +255,7 @@ def print_summary(report: "ConversionReport", out: Path | str, *, grows: bool = 
         console.print(Text.assemble((f"{line.label:>7}  ", "bold"), (line.text, line.style)))
 
 
-def _lines(report: "ConversionReport", out: str, held: int | None) -> list[_Row]:
+def _lines(report: "ConversionReport", out: str, held: int | None) -> list[_ShownReason]:
     spans, calls, trajectories = report.spans, report.calls, report.trajectories
     records = f"{counted(spans.read, 'span')} and {counted(report.logs.read, 'log record')}"
     duplicates, quarantined = counted(spans.duplicate, "duplicate"), by_reason(spans.quarantined, "quarantined")
@@ -293,8 +293,8 @@ def _lines(report: "ConversionReport", out: str, held: int | None) -> list[_Row]
     return lines
 
 
-def _row(label: str, text: str, style: str = "") -> _Row:
-    return _Row(label, printable(text), style)
+def _row(label: str, text: str, style: str = "") -> _ShownReason:
+    return _ShownReason(label, printable(text), style)
 
 
 def _follow_until_told(conversion: "Conversion", *, every: float, as_json: bool) -> int:

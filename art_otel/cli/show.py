@@ -25,13 +25,13 @@ _COLUMNS: Final = ("rollout", "name", "status", "reward", "calls", "turns", "com
 _TRAINED: Final = "▶ trained"
 _STYLES: Final = {"system": "magenta", "developer": "magenta", "user": "cyan", "assistant": "green", "tool": "blue"}
 
-_Line: TypeAlias = tuple[tuple[str, str], ...]
+_ShownLine: TypeAlias = tuple[tuple[str, str], ...]
 """Texts of one line, each with its style."""
 
-_Target: TypeAlias = str | int | None
+_ShownTarget: TypeAlias = str | int | None
 """What a reward is of: the span id of a call, agent or tool; the index of a step; None for the whole rollout."""
 
-_Rewards: TypeAlias = Mapping[_Target, list[Reward]]
+_RewardsByTarget: TypeAlias = Mapping[_ShownTarget, list[Reward]]
 
 
 def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:  # pyright: ignore[reportPrivateUsage] # argparse has no public name for it
@@ -137,12 +137,12 @@ def print_conversation(trajectory: Trajectory, console: "Console") -> None:
         console.print(Text.assemble(*styled), soft_wrap=True)
 
 
-def _conversation(trajectory: Trajectory) -> Iterable[_Line]:
+def _conversation(trajectory: Trajectory) -> Iterable[_ShownLine]:
     rewards = _by_target(trajectory)
     yield from _heading(trajectory)
     yield from (_reward(reward, "") for reward in rewards.get(None, ()))
     paths = histories(trajectory)
-    shown: set[_Target] = {None}
+    shown: set[_ShownTarget] = {None}
     for number, history in enumerate(paths, start=1):
         if len(paths) > 1:
             yield _line(f"\n── history {number} of {len(paths)}", "bold")
@@ -163,11 +163,11 @@ def _conversation(trajectory: Trajectory) -> Iterable[_Line]:
     )
 
 
-def _line(text: str, style: str) -> _Line:
+def _line(text: str, style: str) -> _ShownLine:
     return ((text, style),)
 
 
-def _heading(trajectory: Trajectory) -> Iterable[_Line]:
+def _heading(trajectory: Trajectory) -> Iterable[_ShownLine]:
     reward = "unknown" if trajectory.reward is None else f"{trajectory.reward:g}"
     labels = {"name": trajectory.name, "attempt": trajectory.attempt, "group": trajectory.group_id}
     facts = [f"{label} {value}" for label, value in labels.items() if value is not None]
@@ -179,27 +179,27 @@ def _heading(trajectory: Trajectory) -> Iterable[_Line]:
         yield _line(f"! incomplete: {reason} ({count}): {explain(reason)}", "yellow")
 
 
-def _by_target(trajectory: Trajectory) -> _Rewards:
+def _by_target(trajectory: Trajectory) -> _RewardsByTarget:
     calls = {call.span_id for call in trajectory.calls}
-    by_target: dict[_Target, list[Reward]] = {}
+    by_target: dict[_ShownTarget, list[Reward]] = {}
     for reward in trajectory.rewards:
         by_target.setdefault(_target(reward, calls), []).append(reward)
     return by_target
 
 
-def _target(reward: Reward, calls: Collection[str]) -> _Target:
+def _target(reward: Reward, calls: Collection[str]) -> _ShownTarget:
     is_of_target = reward.step is None or reward.target_kind is not None or reward.target in calls
     return reward.target if is_of_target and reward.target is not None else reward.step
 
 
-def _beside(call: Call, rewards: _Rewards) -> Iterable[_Line]:
+def _beside(call: Call, rewards: _RewardsByTarget) -> Iterable[_ShownLine]:
     """The rewards of a call and of its step."""
     yield from (_reward(reward, "") for reward in rewards.get(call.span_id, ()))
     if call.step is not None:
         yield from (_reward(reward, f" for step {call.step}") for reward in rewards.get(call.step, ()))
 
 
-def _elsewhere(rewards: _Rewards, trajectory: Trajectory) -> Iterable[_Line]:
+def _elsewhere(rewards: _RewardsByTarget, trajectory: Trajectory) -> Iterable[_ShownLine]:
     """The rewards of what no message stands for: of a step without a call, of agents and tools, of failed calls."""
     if rewards:
         yield _line("\n── rewards of what has no message above", "bold")
@@ -208,21 +208,21 @@ def _elsewhere(rewards: _Rewards, trajectory: Trajectory) -> Iterable[_Line]:
         yield from (_reward(reward, f" for {_named(target, reward, calls)}") for reward in rewards_there)
 
 
-def _named(target: _Target, reward: Reward, calls: Collection[str]) -> str:
+def _named(target: _ShownTarget, reward: Reward, calls: Collection[str]) -> str:
     if isinstance(target, int):
         return f"step {target}"
     kind = reward.target_kind or ("call" if target in calls else "span")
     return f"{kind} {target}" + ("" if reward.step is None else f" in step {reward.step}")
 
 
-def _reward(reward: Reward, of: str) -> _Line:
+def _reward(reward: Reward, of: str) -> _ShownLine:
     value = reward.label or "unknown" if reward.value is None else f"{reward.value:g}"
     choice = "" if reward.choice is None else f" of choice {reward.choice}"
     tokens = "" if reward.token_end is None else f" for tokens {reward.token_start} to {reward.token_end}"
     return _line(f"★ {reward.name} = {value}{of}{tokens}{choice}", "bold yellow")
 
 
-def _message(entry: HistoryMessage, trajectory: Trajectory, call: Call | None) -> Iterable[_Line]:
+def _message(entry: HistoryMessage, trajectory: Trajectory, call: Call | None) -> Iterable[_ShownLine]:
     message = entry.message
     marked_untrained = None if call is None else call.marked_untrained
     mark = f"  {_TRAINED}" if entry.trained and marked_untrained is None else ""

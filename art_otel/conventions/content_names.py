@@ -127,7 +127,7 @@ def is_text(value: Value, depth: int = _MAX_DEPTH) -> bool:
     return isinstance(value, (list, tuple)) and any(is_text(inner, depth - 1) for inner in cast(list[Value], value))
 
 
-class _Names:
+class _AllNames:
     """What is scrubbed where, in spans and log records of any convention."""
 
     def reading(self, name: str) -> NameReading:
@@ -163,7 +163,7 @@ def _tools(parameters: Value) -> str:
     return json.dumps([named.get(name) for name in _TOOLS], default=str)
 
 
-CONTENT_NAMES: Final[ContentNames] = _Names()
+CONTENT_NAMES: Final[ContentNames] = _AllNames()
 """For RecordScrubber: what the names of all conventions say."""
 
 

@@ -22,7 +22,7 @@ from art_otel.spans import Scope, Span, Value
 
 _JSON: Final = json.JSONDecoder()
 
-_Judge: TypeAlias = Callable[[CallFacts], str | None]
+_FindLoss: TypeAlias = Callable[[CallFacts], str | None]
 """Says which field of a call (see `calls.Gap`) its recorder lost or rewrote; None where it did not."""
 
 
@@ -40,7 +40,7 @@ def find_losses(span: Span, families: NameFamilies, facts: CallFacts) -> tuple[G
     return tuple(Gap(kind="lossy recorder", field=field, evidence=evidence) for field in fields if field)
 
 
-def _judges(scope: Scope, families: NameFamilies) -> Iterator[_Judge]:
+def _judges(scope: Scope, families: NameFamilies) -> Iterator[_FindLoss]:
     if scope.name in _JUDGES:
         yield _JUDGES[scope.name]
     for first, mended, judge in _VERSIONS.get(scope.name, ()):
@@ -315,7 +315,7 @@ def _assistant_messages(facts: CallFacts) -> list[Message]:
     return [*prompt, *(choice.message for choice in facts.choices or ())]
 
 
-_JUDGES: Final[dict[str, _Judge]] = {
+_JUDGES: Final[dict[str, _FindLoss]] = {
     "@arizeai/openinference-instrumentation-openai": _joins_tool_calls,
     "@traceloop/instrumentation-openai": _loses_responses,
     "com.anthropic.sdk.python": _loses_definitions,
@@ -342,9 +342,9 @@ _JUDGES: Final[dict[str, _Judge]] = {
     "strands.telemetry.tracer": _sends_blank_text,
 }
 
-_Version: TypeAlias = tuple[int, ...]
+_VersionNumbers: TypeAlias = tuple[int, ...]
 
-_VERSIONS: Final[dict[str, tuple[tuple[_Version, _Version, _Judge], ...]]] = {
+_VERSIONS: Final[dict[str, tuple[tuple[_VersionNumbers, _VersionNumbers, _FindLoss], ...]]] = {
     "litellm": (((0,), values.LATEST, _loses_response_instructions),),  # its callback, which has them, names no version
     "openinference.instrumentation.google_genai": (((0,), (1, 4), _joins_streams),),
     "opentelemetry.instrumentation.genai.langchain": (((0,), (1, 3), _loses_text_of_answers),),
@@ -362,7 +362,7 @@ _VERSIONS: Final[dict[str, tuple[tuple[_Version, _Version, _Judge], ...]]] = {
 }
 """Recorders of which some versions are doubted: the first, the first that is mended, and how they are judged."""
 
-_BEFORE: Final[dict[str, tuple[str, _Judge]]] = {
+_BEFORE: Final[dict[str, tuple[str, _FindLoss]]] = {
     "openlit.instrumentation.anthropic": ("gen_ai.tool.call.arguments", _loses_further_tool_calls),
 }
 """Recorders that name no version: an attribute that came with the mended one, and how those without it are judged."""

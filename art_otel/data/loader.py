@@ -37,17 +37,17 @@ LAST_BATCH: Final = "last batch dropped"
 _Build: TypeAlias = Callable[[Chunk, BatchReport], Iterator[tuple[int, Sequence[AnySequence]]]]
 """The sequences of each selected trajectory of a chunk, with its number."""
 _Position: TypeAlias = tuple[int, int]  # a window, and a sequence in it
-_Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
+_NaturalNumber: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 
 
-class _State(msgspec.Struct, frozen=True, kw_only=True):
+class _LoaderState(msgspec.Struct, frozen=True, kw_only=True):
     """Where a stream stands, and of which stream: its dataset, in which order, with what skipped."""
 
     dataset: str
     order: str
     kept: str
-    window: _Count
-    sequence: _Count
+    window: _NaturalNumber
+    sequence: _NaturalNumber
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -143,7 +143,7 @@ class Batches:
         for name, value in self._identity().items():
             if state.get(name) != value:
                 raise UsageError(f"state: its {name} is {state.get(name)!r}, that of these batches {value!r}")
-        checked = validate(_State, state, owner="state")
+        checked = validate(_LoaderState, state, owner="state")
         self._start = self._position = (checked.window, checked.sequence)
 
     def sequences(self) -> Iterator[TokenSequence]:

@@ -63,7 +63,7 @@ class Scoring:
         return f"{trained} zero_variance={self.zero_variance}"
 
 
-class _Choice(msgspec.Struct, frozen=True):
+class _ZeroVarianceOption(msgspec.Struct, frozen=True):
     zero_variance: ZeroVariance
 
 
@@ -71,7 +71,7 @@ def make_scoring(
     credit: CreditName | Credit, advantage: AdvantageName | Advantage | None, zero_variance: ZeroVariance
 ) -> Scoring:
     """The scoring that these options of `art_otel.batches` mean. Raises UsageError."""
-    choice = validate(_Choice, {"zero_variance": zero_variance})
+    choice = validate(_ZeroVarianceOption, {"zero_variance": zero_variance})
     return Scoring(credit=find_credit(credit), advantage=find_advantage(advantage), zero_variance=choice.zero_variance)
 
 

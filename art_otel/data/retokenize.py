@@ -14,13 +14,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from inspect import signature
 from itertools import zip_longest
-from typing import Any, NamedTuple, Protocol, TypeAlias, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 import msgspec
 
 from art_otel.calls import Message, TokenIds
 from art_otel.data.sequences import HistorySource, SequenceHistories
 from art_otel.errors import UsageError
+from art_otel.spans import JsonObject
 from art_otel.trajectories import (
     Call,
     ChatMessage,
@@ -34,8 +35,6 @@ from art_otel.trajectories import (
     message_json,
     token_histories,
 )
-
-_JsonObject: TypeAlias = dict[str, Any]
 
 
 class ChatTokenizer(Protocol):
@@ -203,7 +202,7 @@ class _Ended(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _Completion:
+class _RenderedCompletion:
     """A trained completion and where it stands: from `start` to `end`, in characters or in tokens."""
 
     sample: Sample
@@ -213,19 +212,19 @@ class _Completion:
 
 
 @dataclass(slots=True)
-class _Text:
+class _RenderedText:
     """A conversation as text up to the end of its last completion."""
 
     text: str = ""
-    completions: list[_Completion] = field(default_factory=list[_Completion])
+    completions: list[_RenderedCompletion] = field(default_factory=list[_RenderedCompletion])
 
 
 @dataclass(slots=True)
-class _Tokens:
+class _RenderedTokens:
     """A conversation as tokens up to the end of its last completion."""
 
     ids: TokenIds = field(default_factory=TokenIds)
-    completions: list[_Completion] = field(default_factory=list[_Completion])
+    completions: list[_RenderedCompletion] = field(default_factory=list[_RenderedCompletion])
 
 
 def retokenizing_histories(tokenizer: ChatTokenizer) -> HistorySource:
@@ -293,9 +292,9 @@ def _samples(trajectory: Trajectory, messages: Sequence[HistoryMessage]) -> Iter
             yield Sample(entry.turn, trajectory.calls[turn.call], prompt, entry.message, turn.finish_reason, following)
 
 
-def _texts(samples: Iterable[Sample], template: ChatTemplate, skipped: list[Skipped]) -> Iterator[_Text]:
+def _texts(samples: Iterable[Sample], template: ChatTemplate, skipped: list[Skipped]) -> Iterator[_RenderedText]:
     """The samples' conversations, those in one that go on with each other."""
-    current = _Text()
+    current = _RenderedText()
     for sample in samples:
         rendered = _render(sample, template)
         if isinstance(rendered, Skipped):
@@ -304,9 +303,9 @@ def _texts(samples: Iterable[Sample], template: ChatTemplate, skipped: list[Skip
         prompt, text = rendered
         if current.completions and not prompt.startswith(current.text):
             yield current
-            current = _Text()
+            current = _RenderedText()
         current.text, is_end_known = template.completion(sample, text, len(prompt))
-        current.completions.append(_Completion(sample, len(prompt), len(current.text), is_end_known))
+        current.completions.append(_RenderedCompletion(sample, len(prompt), len(current.text), is_end_known))
     if current.completions:
         yield current
 
@@ -338,10 +337,10 @@ def _is_whole(message: Message, completion: str) -> bool:
     return all("".join(text.split()) in written for text in parts if text is not None)
 
 
-def _tokenize(text: _Text, template: ChatTemplate) -> Iterator[_Tokens]:
+def _tokenize(text: _RenderedText, template: ChatTemplate) -> Iterator[_RenderedTokens]:
     """The text as tokens; in several parts where its tokens do not go on with each other."""
     pieces: list[TokenIds] = []
-    tokens = _Tokens()
+    tokens = _RenderedTokens()
     end = size = 0
     for completion in text.completions:
         context, sampled = text.text[end : completion.start], text.text[completion.start : completion.end]
@@ -357,9 +356,9 @@ def _tokenize(text: _Text, template: ChatTemplate) -> Iterator[_Tokens]:
         yield from _tokenize_each(text, template)
 
 
-def _tokenize_each(text: _Text, template: ChatTemplate) -> Iterator[_Tokens]:
+def _tokenize_each(text: _RenderedText, template: ChatTemplate) -> Iterator[_RenderedTokens]:
     """Every prompt tokenized as a whole, as the server did."""
-    current = _Tokens()
+    current = _RenderedTokens()
     for completion in text.completions:
         prompt = template.token_ids(text.text[: completion.start])
         answered = template.token_ids(text.text[: completion.end])
@@ -368,13 +367,13 @@ def _tokenize_each(text: _Text, template: ChatTemplate) -> Iterator[_Tokens]:
             answered = prompt + template.token_ids(text.text[completion.start : completion.end])
         if current.completions and not prompt.startswith(current.ids):
             yield current
-            current = _Tokens()
+            current = _RenderedTokens()
         current.ids = answered
         current.completions.append(replace(completion, start=len(prompt), end=len(answered)))
     yield current
 
 
-def _build(tokens: _Tokens) -> TokenHistory:
+def _build(tokens: _RenderedTokens) -> TokenHistory:
     mask = bytearray(len(tokens.ids))
     spans: list[CompletionSpan] = []
     for one in tokens.completions:
@@ -403,7 +402,7 @@ def template_message(message: Message) -> ChatMessage:
     """
     chat = message_json(message)
     chat["content"] = message.content or chat.pop("refusal", None) or ""
-    for call in cast(list[_JsonObject], chat.get("tool_calls", [])):
+    for call in cast(list[JsonObject], chat.get("tool_calls", [])):
         call["function"]["arguments"] = _parsed(call["function"]["arguments"])
     return chat
 

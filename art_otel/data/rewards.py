@@ -38,11 +38,11 @@ TokenRewards: TypeAlias = Mapping[int, NDArray[np.float32] | None]
 Where the server gave no ids there is no token to give them to, and the shape is (0,).
 """
 
-_Completion: TypeAlias = tuple[str | None, int]  # the span id of its call, and its place among the choices
+_CompletionKey: TypeAlias = tuple[str | None, int]  # the span id of its call, and its place among the choices
 RewardedPart: TypeAlias = tuple[int, int, str]  # first token, last token + 1, name
 
 
-class _Weights(msgspec.Struct, frozen=True):
+class _WeightOption(msgspec.Struct, frozen=True):
     weights: Annotated[dict[Annotated[str, msgspec.Meta(min_length=1)], float], msgspec.Meta(min_length=1)]
 
     def __post_init__(self) -> None:
@@ -52,7 +52,7 @@ class _Weights(msgspec.Struct, frozen=True):
 
 def check_weights(weights: Mapping[str, float]) -> dict[str, float]:
     """A finite weight for each name of a reward, one name or more. Raises UsageError."""
-    return validate(_Weights, {"weights": weights}).weights
+    return validate(_WeightOption, {"weights": weights}).weights
 
 
 def check_reward(reward: object) -> None:
@@ -114,7 +114,7 @@ def count_by_name(trajectory: Trajectory, weights: Weights) -> Counter[str]:
 
 def token_rewards(trajectory: Trajectory, weights: Weights) -> TokenRewards:
     """Sum the weighted token rewards of each completion that has some."""
-    parts: dict[_Completion, dict[RewardedPart, float]] = {}
+    parts: dict[_CompletionKey, dict[RewardedPart, float]] = {}
     for completion, part, value in _weighted_parts(trajectory, weights):
         parts.setdefault(completion, {})[part] = value
     by_turn: dict[int, NDArray[np.float32] | None] = {}
@@ -125,7 +125,7 @@ def token_rewards(trajectory: Trajectory, weights: Weights) -> TokenRewards:
     return by_turn
 
 
-def _weighted_parts(trajectory: Trajectory, weights: Weights) -> Iterator[tuple[_Completion, RewardedPart, float]]:
+def _weighted_parts(trajectory: Trajectory, weights: Weights) -> Iterator[tuple[_CompletionKey, RewardedPart, float]]:
     """Give each reward of a span of tokens, weighted: its completion, its span and name, its value."""
     for reward in trajectory.rewards:
         part = _part(reward)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, Typ
 
 import msgspec
 
+from art_otel.calls import ClosedStreams
 from art_otel.data.model_names import HOW_TO_WRITE, Names, version_number
 from art_otel.data.options import DescribedOption, as_names
 from art_otel.errors import UsageError
@@ -30,7 +31,6 @@ View: TypeAlias = Literal["tokens", "text", "made tokens"]
 _Staleness: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 _Fate: TypeAlias = Literal["keep", "mask", "drop"]
 _Constrained: TypeAlias = Literal["keep", "mask"]
-_ClosedStreams: TypeAlias = Literal["mask", "train"]
 _Images: TypeAlias = Literal["mask", "placeholders"]
 
 HELD_OUT: Final = frozenset({"val", "validation", "test", "eval"})
@@ -192,13 +192,13 @@ class SelectionKeywords(TypedDict, total=False):
         ),
     ]
     closed_streams: Annotated[
-        _ClosedStreams,
+        ClosedStreams,
         DescribedOption(
-            type=_ClosedStreams,
+            type=ClosedStreams,
             default="mask",
             label="Streams that the app closed",
             help="train learns the ids that came before the app closed the stream.",
-            choices=get_args(_ClosedStreams),
+            choices=get_args(ClosedStreams),
             only_of_ids=True,
         ),
     ]

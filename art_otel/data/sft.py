@@ -76,7 +76,9 @@ class MessageBatches:
     `report` counts what the latest iteration gave and skipped.
     """
 
-    def __init__(self, listed: ListedChunks, selection: Selection, options: "_Options", reward: RewardOf) -> None:
+    def __init__(
+        self, listed: ListedChunks, selection: Selection, options: "_ConversationOptions", reward: RewardOf
+    ) -> None:
         self.report = MessageReport()
         self._listed = listed
         self._selection = selection
@@ -192,7 +194,7 @@ def too_low(reward: float | None, least: float | None) -> Literal["no reward", "
     return "reward too low" if reward < least else None
 
 
-class _Options(msgspec.Struct, frozen=True, kw_only=True):
+class _ConversationOptions(msgspec.Struct, frozen=True, kw_only=True):
     batch_size: Annotated[int, msgspec.Meta(ge=1)]
     min_reward: float | None
     best_of_group: bool
@@ -227,7 +229,9 @@ def message_batches(
     UsageError for invalid options.
     """
     check_reward(reward)
-    options = validate(_Options, {"batch_size": batch_size, "min_reward": min_reward, "best_of_group": best_of_group})
+    options = validate(
+        _ConversationOptions, {"batch_size": batch_size, "min_reward": min_reward, "best_of_group": best_of_group}
+    )
     chosen = Selection(view="text", **selection)
     return MessageBatches(list_chunks(sources), chosen, options, reward)
 

@@ -24,11 +24,11 @@ class AgentService(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, client: OpenAI) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(("127.0.0.1", 0), _AgentHandler)
         self.client = client
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _AgentHandler(BaseHTTPRequestHandler):
     server: AgentService  # pyright: ignore[reportIncompatibleVariableOverride] # the base class knows no more of it
 
     def do_POST(self) -> None:

@@ -34,7 +34,7 @@ class PolicyServer(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, policy: Policy) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(("127.0.0.1", 0), _PolicyHandler)
         self.serving: tuple[Policy, str] = (policy, "0")
         self._sampled_tokens = 0
         self._lock = Lock()
@@ -71,7 +71,7 @@ class PolicyServer(ThreadingHTTPServer):
         return taken
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _PolicyHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     server: PolicyServer  # pyright: ignore[reportIncompatibleVariableOverride] # the base class knows no more of it

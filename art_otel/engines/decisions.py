@@ -78,7 +78,7 @@ def _histories(states: Iterable[State], number: int) -> dict[str, _TraceHistory]
     return traces
 
 
-class _Judged(NamedTuple):
+class _DecidedRollout(NamedTuple):
     """What becomes of the trajectories of a group that have one order, and what they say.
 
     `changed` is when something last came of their `traces`.
@@ -125,7 +125,7 @@ class Decisions:
         stats.logs_again += group.logs - sum(one.logs for one in traces.values())
         tallies = _tallies(group.records.spans, self._rollout_attributes)
         earlier = {row.key[:3]: row for one in traces.values() if one.outcome for row in one.outcome.rows}
-        judged: dict[Order, _Judged] = {}
+        judged: dict[Order, _DecidedRollout] = {}
 
         def outcomes_of(trajectories: Sequence[Trajectory]) -> list[IncrementalOutcome]:
             together: dict[Order, list[Trajectory]] = defaultdict(list)
@@ -172,7 +172,7 @@ class Decisions:
         earlier: GivenRow | None,
         tallies: Mapping[BelongsTo, SpanTally],
         traces: Mapping[str, _TraceHistory],
-    ) -> _Judged:
+    ) -> _DecidedRollout:
         """Judge the trajectories of one order, of which several are attempts that nothing tells apart."""
         first, digest = trajectories[0], self._digest(trajectories)
         own = {first.trace_id, *(call.trace_id for one in trajectories for call in one.calls)} & traces.keys()
@@ -182,10 +182,13 @@ class Decisions:
             outcome = "known"
         elif (tally is not None and tally.has_ended) or all(traces[one].is_quiet(self._round) for one in own):
             outcome = "new"
-        return _Judged(outcome, digest, own, max(traces[one].changed for one in own))
+        return _DecidedRollout(outcome, digest, own, max(traces[one].changed for one in own))
 
     def _decide(
-        self, judged: Mapping[Order, _Judged], earlier: Mapping[Order, GivenRow], traces: Mapping[str, _TraceHistory]
+        self,
+        judged: Mapping[Order, _DecidedRollout],
+        earlier: Mapping[Order, GivenRow],
+        traces: Mapping[str, _TraceHistory],
     ) -> dict[Order, int]:
         """Note what becomes of the traces and their rows, and give the revisions of the new ones."""
         superseded = [

@@ -91,7 +91,7 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
 _DECODER: Final = msgspec.msgpack.Decoder(Kept)
 
 
-class _Work(NamedTuple):
+class _RoundWork(NamedTuple):
     """What a round begins with: the dataset so far (None: there is none), what it keeps, and what is new."""
 
     manifest: Manifest | None
@@ -181,7 +181,7 @@ def _compact_many(conversion: Conversion) -> None:
         compact(conversion.out)
 
 
-def _find_work(conversion: Conversion, job: Job) -> _Work:
+def _find_work(conversion: Conversion, job: Job) -> _RoundWork:
     """Find what is new, and the dataset that it is added to. Raises UsageError where that has other settings."""
     out, inputs = os.fspath(conversion.out), find_sources(conversion)
     manifest = read_manifest(out)
@@ -195,7 +195,7 @@ def _find_work(conversion: Conversion, job: Job) -> _Work:
     kept = settings if manifest is None or not manifest.kept else _read_kept(out, manifest.kept[0])
     _require_settings(out, kept, settings)
     ledger = () if manifest is None else manifest.ledger
-    return _Work(manifest, kept, unread(inputs, ledger, follows=conversion.follows))
+    return _RoundWork(manifest, kept, unread(inputs, ledger, follows=conversion.follows))
 
 
 def _read_kept(out: str, name: str) -> Kept:
@@ -235,7 +235,7 @@ def _due(kept: Kept, round_: Round) -> set[int]:
     return {slot for slot, changed in kept.open_since.items() if is_quiet(changed, round_.now, round_.grace)}
 
 
-def _tiers(out: str, work: _Work, scratch: str) -> list[Shuffle]:
+def _tiers(out: str, work: _RoundWork, scratch: str) -> list[Shuffle]:
     """What earlier rounds kept. Of a dataset that keeps nothing these are its rows, as closed traces."""
     if work.manifest is None or work.manifest.kept:
         return [tier.renamed(lambda file: storage.join(out, file.location)) for tier in work.kept.tiers]

@@ -40,7 +40,7 @@ _ABSENT: Final = "no such file is there, nor one of that name in the sources or 
 _NO_CONTENT: Final = "it is no JSON list of messages, parts or tools, nor has it one on each line"
 
 
-class _Unread(Exception):  # noqa: N818 # it becomes a count and is no error of the program
+class _UnreadReference(Exception):  # noqa: N818 # it becomes a count and is no error of the program
     """Why a reference is not read."""
 
 
@@ -82,7 +82,7 @@ class ContentReader:
     def __init__(self, folders: Sequence[str], limit: int) -> None:
         self._folders = tuple(folders)
         self._limit = limit
-        self._kept: OrderedDict[str, str | _Unread] = OrderedDict()
+        self._kept: OrderedDict[str, str | _UnreadReference] = OrderedDict()
         self._kept_bytes = 0
 
     def resolved(self, records: Iterable[Record], source: InputFile, stats: FileStats) -> Iterator[Record]:
@@ -98,25 +98,25 @@ class ContentReader:
             for name, url in references.items():
                 try:
                     contents[name] = self._content(url, folders)
-                except _Unread as problem:
+                except _UnreadReference as problem:
                     stats.unread_content += 1
                     stats.unread_example = stats.unread_example or f"{storage.shown(url)}: {problem}"
             yield msgspec.structs.replace(record, attributes=with_content(record.attributes, contents))
 
     def _content(self, url: str, folders: Sequence[str]) -> str:
-        """The JSON text of what a URL leads to. Raises _Unread."""
+        """The JSON text of what a URL leads to. Raises _UnreadReference."""
         kept = self._kept.get(url)
         if kept is None:
             try:
                 kept = _as_list(self._read(url, folders))
-            except _Unread as problem:
+            except _UnreadReference as problem:
                 kept = problem
             self._keep(url, kept)
-        if isinstance(kept, _Unread):
+        if isinstance(kept, _UnreadReference):
             raise kept
         return kept
 
-    def _keep(self, url: str, content: "str | _Unread") -> None:
+    def _keep(self, url: str, content: "str | _UnreadReference") -> None:
         self._kept[url] = content
         self._kept_bytes += len(str(content))
         while self._kept_bytes > _KEPT_BYTES and len(self._kept) > 1:
@@ -124,13 +124,13 @@ class ContentReader:
             self._kept_bytes -= len(str(oldest))
 
     def _read(self, url: str, folders: Sequence[str]) -> bytes:
-        """The bytes of what a URL leads to, or of a file of that name in the folders. Raises _Unread."""
+        """The bytes of what a URL leads to, or of a file of that name in the folders. Raises _UnreadReference."""
         path = url.removeprefix(FILE_SCHEME).removeprefix("localhost")
         name = PurePosixPath(path).name
         if "://" in path and not storage.is_url(path):
-            raise _Unread("only files and objects of S3, GS and Azure can be read")
+            raise _UnreadReference("only files and objects of S3, GS and Azure can be read")
         if PurePosixPath(path).suffix not in _SUFFIXES or name.startswith(".") or "\0" in path:
-            raise _Unread("its name is not one of content, which ends with .json or .jsonl")
+            raise _UnreadReference("its name is not one of content, which ends with .json or .jsonl")
         paths = dict.fromkeys((path, unquote(path)))
         inside = [one for folder in folders for path in paths if (one := _inside(folder, path)) is not None]
         by_name = [_Location(folder, storage.join(folder, name)) for folder in folders]
@@ -138,10 +138,10 @@ class ContentReader:
             data = self._try(location)
             if data is not None:
                 return data
-        raise _Unread(_ABSENT if inside else _OUTSIDE)
+        raise _UnreadReference(_ABSENT if inside else _OUTSIDE)
 
     def _try(self, location: _Location) -> bytes | None:
-        """The bytes of a file, None where there is none. Raises _Unread."""
+        """The bytes of a file, None where there is none. Raises _UnreadReference."""
         try:
             if not storage.is_url(location.root) and not _is_plain_file(location):
                 return None
@@ -149,10 +149,10 @@ class ContentReader:
             if size is None:
                 return None
             if size > self._limit:
-                raise _Unread(f"it has {size:,} bytes; {advice('max_message_bytes')}")
+                raise _UnreadReference(f"it has {size:,} bytes; {advice('max_message_bytes')}")
             return storage.read(location.path, 0, size)
         except (OSError, StorageError, ValueError) as error:
-            raise _Unread(f"cannot be read ({error})") from None
+            raise _UnreadReference(f"cannot be read ({error})") from None
 
 
 def _inside(folder: str, path: str) -> _Location | None:
@@ -187,16 +187,16 @@ def _is_plain_file(location: _Location) -> bool:
 
 
 def _as_list(data: bytes) -> str:
-    """The JSON text of a list of messages, parts or tools, as it stands or one a line. Raises _Unread."""
+    """The JSON text of a list of messages, parts or tools, as it stands or one a line. Raises _UnreadReference."""
     try:
         is_list = data.lstrip().startswith(b"[")
         text = data if is_list else msgspec.json.encode(_lines(data))
         items = msgspec.json.decode(text, type=list[dict[str, msgspec.Raw]])
         if not all("parts" in item or "type" in item for item in items):
-            raise _Unread(_NO_CONTENT)
+            raise _UnreadReference(_NO_CONTENT)
         return text.decode().strip()
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise _Unread(_NO_CONTENT) from None
+        raise _UnreadReference(_NO_CONTENT) from None
 
 
 def _lines(data: bytes) -> list[dict[str, Value]]:

@@ -153,7 +153,7 @@ class Runner:
 
         `instead` makes the summary of a task that ends its workers; without it that is an error.
         """
-        for task, encoded in zip(tasks, self._engine.run(_Encoding(function), tasks), strict=True):
+        for task, encoded in zip(tasks, self._engine.run(_EncodedTask(function), tasks), strict=True):
             if not isinstance(encoded, WorkerError):
                 yield msgspec.msgpack.decode(encoded, type=kind, dec_hook=_counter)
             elif instead is not None:
@@ -165,7 +165,7 @@ class Runner:
                 )
 
 
-class _Encoding(Generic[TaskT, SummaryT]):
+class _EncodedTask(Generic[TaskT, SummaryT]):
     """A function whose summaries are encoded: those that wait take a tenth of what sizes by slot are as objects."""
 
     def __init__(self, function: Callable[[TaskT], SummaryT]) -> None:

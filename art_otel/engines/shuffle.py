@@ -133,7 +133,7 @@ _LIGHT: Final = zstandard.ZstdCompressionParameters(compression_level=-100, wind
 _LIST: Final = struct.Struct(">cI")
 """How a list begins in MessagePack: what it is, and the number of its items."""
 
-_Key: TypeAlias = tuple[bytes, bytes]
+_SlotKey: TypeAlias = tuple[bytes, bytes]
 """What the records of a batch share: their kind, and the resource of spans."""
 
 
@@ -207,9 +207,9 @@ class ShuffleWriter:
         self._location = storage.join(scratch, f"shuffle-{uuid4().hex}")
         self._staged = ExitStack()
         self._slots = slots
-        self._held: dict[int, dict[_Key, list[bytes]]] = defaultdict(lambda: defaultdict(list))
+        self._held: dict[int, dict[_SlotKey, list[bytes]]] = defaultdict(lambda: defaultdict(list))
         self._held_bytes = 0
-        self._resource: tuple[Resource | None, _Key] = (None, (b"", b""))
+        self._resource: tuple[Resource | None, _SlotKey] = (None, (b"", b""))
         self._trace = ("", hash_of("") % slots)
         self._sizes: dict[int, SlotSize] = defaultdict(SlotSize)
         self._index: _Index = defaultdict(list)
@@ -260,7 +260,7 @@ class ShuffleWriter:
         self._held.clear()
         self._held_bytes = 0
 
-    def _compressed(self, held: Mapping[_Key, list[bytes]]) -> bytes:
+    def _compressed(self, held: Mapping[_SlotKey, list[bytes]]) -> bytes:
         """The records as a block, piece by piece: memory for all at once takes longer."""
         pieces: list[bytes] = []
         for (kind, resource), records in held.items():

@@ -78,12 +78,12 @@ def missing_fields(ask: TokenRequest, request: Mapping[str, object]) -> dict[str
 NO_CHOICES: Final = re.compile(rb'"choices"\s*:\s*\[\s*\]')
 
 
-class _Chunk(msgspec.Struct):
+class _UsageChunk(msgspec.Struct):
     choices: list[msgspec.Raw]
     usage: dict[str, msgspec.Raw]
 
 
-_CHUNK: Final = msgspec.json.Decoder(_Chunk)
+_CHUNK: Final = msgspec.json.Decoder(_UsageChunk)
 
 
 def is_usage_alone(data: bytes) -> bool:

@@ -38,7 +38,7 @@ _NO_ADVANTAGES: Final = {
 }
 
 
-class _Rewarded(Protocol):
+class _RewardedItem(Protocol):
     """An item of a trajectory: a token sequence, or a conversation."""
 
     @property
@@ -151,7 +151,7 @@ class Stream:
                 self._too_low[reason] += 1
 
     def _watched(
-        self, of_trajectories: Iterator[Iterable[_Rewarded]], settings: object, stats: ExportStats
+        self, of_trajectories: Iterator[Iterable[_RewardedItem]], settings: object, stats: ExportStats
     ) -> Iterator[Any]:
         """The records, while each trajectory is counted: as left out, or as unsuccessful if its rewards are low.
 
@@ -160,7 +160,7 @@ class Stream:
         """
         self._unsuccessful = records = 0
 
-        def items() -> Iterator[_Rewarded]:
+        def items() -> Iterator[_RewardedItem]:
             for of_one in of_trajectories:
                 before, is_used, rewards = stats.skipped.copy(), False, list[float]()
                 for item in of_one:

@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 Key: TypeAlias = tuple[str, int, str]
 """A trajectory's rollout id, attempt and trace id, as its `order`."""
 
-_GroupKey: TypeAlias = GroupKey | str
+_AnyGroupKey: TypeAlias = GroupKey | str
 
 _TOGETHER: Final = 16
 """Trajectories of groups that are fetched with one question."""
@@ -199,9 +199,9 @@ class PartialGroups:
             raise UsageError(f"groups(size={size}): give how many trajectories a group has, 1 or more")
         self._size = size
         self._timeout = timeout
-        self._groups: OrderedDict[_GroupKey, dict[Key, DeliveredTrajectory]] = OrderedDict()
-        self._began: dict[_GroupKey, float] = {}
-        self._given: OrderedDict[_GroupKey, None] = OrderedDict()
+        self._groups: OrderedDict[_AnyGroupKey, dict[Key, DeliveredTrajectory]] = OrderedDict()
+        self._began: dict[_AnyGroupKey, float] = {}
+        self._given: OrderedDict[_AnyGroupKey, None] = OrderedDict()
 
     @property
     def acknowledgments(self) -> list[Acknowledgment]:
@@ -240,7 +240,7 @@ class PartialGroups:
             return float("inf")
         return max(0.0, min(self._began.values()) + self._timeout - time.monotonic())
 
-    def _ready(self) -> Iterator[_GroupKey]:
+    def _ready(self) -> Iterator[_AnyGroupKey]:
         now = time.monotonic()
         for key, group in self._groups.items():
             is_late = self._timeout is not None and now - self._began[key] >= self._timeout
@@ -253,6 +253,6 @@ class PartialGroups:
             yield key
 
 
-def _name(key: _GroupKey) -> str:
+def _name(key: _AnyGroupKey) -> str:
     """The id of the group, of a rollout without one the rollout's."""
     return key if isinstance(key, str) else key.group_id

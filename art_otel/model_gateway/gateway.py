@@ -102,7 +102,7 @@ class GatewayOptions:
 
 
 @dataclass(kw_only=True, slots=True)
-class _Call:
+class _RelayedCall:
     """A request on its way. `exchange` is None where it asks for no completion, and is not recorded.
 
     `may_sample` says that it may ask for one in a dialect that is not known.
@@ -199,7 +199,7 @@ class Gateway:
             else None
         )
         self._looking: asyncio.Task[None] | None = None
-        self._running: dict[asyncio.Task[Any], _Call] = {}
+        self._running: dict[asyncio.Task[Any], _RelayedCall] = {}
         self.receiver = Receiver(options.receiver, self)
         self._forwarding = (
             None
@@ -269,7 +269,7 @@ class Gateway:
         except HTTPException as refused:
             await error_response(refused.status_code, refused.detail)(scope, receive, send)
 
-    async def _begin(self, request: Request, target: RequestTarget, body: bytes) -> _Call:
+    async def _begin(self, request: Request, target: RequestTarget, body: bytes) -> _RelayedCall:
         """Read where a request belongs, and choose its server, and the dialect in which that is asked."""
         path = plain(target.path)
         dialect = dialect_of(path) if request.method == "POST" else None
@@ -293,7 +293,7 @@ class Gateway:
         limit = self._rollouts.reached_limit(address, self.options.max_calls)
         if asked is not None and limit is not None:
             exchange, own_answer = None, last_of_rollout(asked, limit, target.query)
-        call = _Call(
+        call = _RelayedCall(
             method=request.method,
             target=target,
             headers=request.headers.raw,
@@ -326,7 +326,7 @@ class Gateway:
             return exchange, untranslatable(exchange, made)
         return (exchange if made is None else chat_exchange(exchange, made)), None
 
-    async def _pass_through(self, call: _Call, send: Send, connection: TimedProtocol) -> None:
+    async def _pass_through(self, call: _RelayedCall, send: Send, connection: TimedProtocol) -> None:
         """Relay a call until it is answered, the agent leaves or the gateway ends; then the server is left as well.
 
         Where the answer has no end, the agent's connection has none.
@@ -354,7 +354,7 @@ class Gateway:
         if call.is_cut and not connection.is_left:
             await connection.end()
 
-    async def _relay(self, call: _Call, send: Send) -> None:
+    async def _relay(self, call: _RelayedCall, send: Send) -> None:
         """Ask the server, and hand on what it answers."""
         try:
             answered = await self._ask(call)
@@ -381,7 +381,7 @@ class Gateway:
         finally:
             answered.close()
 
-    async def _ask(self, call: _Call) -> Answers:
+    async def _ask(self, call: _RelayedCall) -> Answers:
         """Send a request to be sampled from ids, or with token ids asked for; with less where that is refused."""
         exchange, server = call.exchange, call.upstream.url
         if call.own_answer is not None:
@@ -402,7 +402,7 @@ class Gateway:
             asking.answered(answered.status)
         return answered
 
-    async def _send(self, call: _Call) -> Answer:
+    async def _send(self, call: _RelayedCall) -> Answer:
         headers, exchange = self._headers(call), call.exchange
         body = call.body if exchange is None else exchange.body
         if exchange is not None and exchange.added.is_hidden:
@@ -410,7 +410,7 @@ class Gateway:
             body = exchange.added.body(exchange.fields) or body
         return await self._upstreams.send(call.upstream, call.method, call.path, headers, body)
 
-    def _headers(self, call: _Call) -> list[tuple[bytes, bytes]]:
+    def _headers(self, call: _RelayedCall) -> list[tuple[bytes, bytes]]:
         """The headers of a request that are for its server."""
         headers = _for_server(call.headers)
         if call.exchange is not None:  # what is compressed nobody could read on its way
@@ -420,7 +420,7 @@ class Gateway:
             headers = chat_headers(headers, call.target.query)
         return headers
 
-    async def _hand_on(self, call: _Call, answered: Answers, send: Send) -> None:
+    async def _hand_on(self, call: _RelayedCall, answered: Answers, send: Send) -> None:
         """Send the answer piece by piece. What ends it waits until the call is recorded."""
         exchange, translation = call.exchange, call.translation
         if exchange is None:
@@ -452,7 +452,7 @@ class Gateway:
             await send_start(answered, send, status=status, length=len(rest))
         await send_end(send, rest)
 
-    async def _fail(self, call: _Call, error: UpstreamError, send: Send, what: str, last: bytes = b"") -> None:
+    async def _fail(self, call: _RelayedCall, error: UpstreamError, send: Send, what: str, last: bytes = b"") -> None:
         """The server cannot be reached, or broke off. What the agent has begun to get ends with `last`, or is cut."""
         self.receiver.metrics.add("art_otel_gateway_upstream_errors_total")
         if call.exchange is not None and not call.is_recorded:
@@ -469,7 +469,7 @@ class Gateway:
         else:
             await send_error(502, f"the model server at {call.upstream.shown} {what}: {error}", call.method, send)
 
-    async def _finish(self, call: _Call) -> None:
+    async def _finish(self, call: _RelayedCall) -> None:
         """Record a call durably, and see that the receiver at the other end of `--otlp` knows that it began."""
         if call.exchange is not None and not call.is_recorded:
             self._record(call)
@@ -478,7 +478,7 @@ class Gateway:
         if call.told is not None and self._forwarding is not None:
             await self._forwarding.running_calls.wait(call.told)
 
-    def _record(self, call: _Call) -> None:
+    def _record(self, call: _RelayedCall) -> None:
         """Write the span of a call, once. The rollout counts it also where that fails."""
         exchange, rollout = call.exchange, call.rollout
         if exchange is None or call.is_recorded:
@@ -504,7 +504,7 @@ class Gateway:
             with _CONTINUING:
                 self._conversations.answered(call.address.rollout_id, exchange.request, exchange.answer or {})
 
-    def _note_unread(self, call: _Call) -> None:
+    def _note_unread(self, call: _RelayedCall) -> None:
         """Say of a request that it may have been a call: in the log, and on its rollout, if that is known."""
         path, address, server = plain(call.target.path), call.address, call.upstream.url
         request = f"POST {self._unread.warn(path)}"

@@ -223,17 +223,17 @@ class RemoteSession:
             self._holding = None
 
 
-class _BusyError(httpx.TransportError):
+class _SessionBusyError(httpx.TransportError):
     """The receiver answered that it cannot take a question now."""
 
 
 def _check(response: httpx.Response) -> None:
-    """Raise _BusyError for what can be tried again, as where the receiver's disk is full, else UsageError."""
+    """Raise _SessionBusyError for what can be tried again, as where the receiver's disk is full, else UsageError."""
     if response.is_success:
         return
     text = response.text.strip()
     if response.status_code in _TRY_AGAIN:
-        raise _BusyError(f"it answers {response.status_code}: {text}")
+        raise _SessionBusyError(f"it answers {response.status_code}: {text}")
     if response.status_code == 404:
         raise UsageError(f"{response.url}: 404: no receiver of art-otel answers there")
     raise UsageError(f"{response.url}: {response.status_code}: {text}")
@@ -249,7 +249,7 @@ def _trusting(certificate: str | None) -> ssl.SSLContext:
 
 def _is_broken_off(error: httpx.TransportError) -> bool:
     """Whether something listens, and breaks off: a receiver that is killed just now, or what speaks no HTTP."""
-    return not isinstance(error, (httpx.ConnectError, httpx.TimeoutException, _BusyError))
+    return not isinstance(error, (httpx.ConnectError, httpx.TimeoutException, _SessionBusyError))
 
 
 def _explained(error: httpx.TransportError, url: str) -> str:
@@ -262,7 +262,7 @@ def _explained(error: httpx.TransportError, url: str) -> str:
     if isinstance(error, (httpx.RemoteProtocolError, httpx.ReadError)):
         instead = " or TLS (https://)" if url.startswith("http://") else ""
         return f"it speaks no HTTP there, maybe gRPC{instead}: write the address that `serve` printed for OTLP/HTTP"
-    if isinstance(error, _BusyError):
+    if isinstance(error, _SessionBusyError):
         return str(error)
     return f"no receiver answers ({error or type(error).__name__})"
 

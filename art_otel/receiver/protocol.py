@@ -97,7 +97,7 @@ class SessionRequest(msgspec.Struct, frozen=True, kw_only=True):
     whole_groups: bool = False
 
 
-class _Answer(msgspec.Struct, frozen=True, kw_only=True):
+class _LeasesAnswer(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     leases: list[Lease]
 
@@ -125,13 +125,13 @@ def facts_of(trajectory: Trajectory) -> Facts:
 
 def encode_answer(leases: list[Lease]) -> bytes:
     """Encode the body of an answer."""
-    return msgspec.msgpack.encode(_Answer(version=__version__, leases=leases))
+    return msgspec.msgpack.encode(_LeasesAnswer(version=__version__, leases=leases))
 
 
 def decode_answer(body: bytes) -> list[Lease]:
     """Read what `encode_answer` gave. Raises UsageError for what another version gave."""
     try:
-        answer = msgspec.msgpack.decode(body, type=_Answer)
+        answer = msgspec.msgpack.decode(body, type=_LeasesAnswer)
     except msgspec.DecodeError as error:
         raise UsageError(f"this is no art-otel server of version {__version__}: {error}") from error
     if answer.version != __version__:

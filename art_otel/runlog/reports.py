@@ -70,7 +70,7 @@ def _named(report: Report) -> str:
     return type(report).__name__.lstrip("_").lower()
 
 
-class _Run:
+class _ClientRun:
     """A run of a client, begun with the first row. One thread at a time writes to it."""
 
     def __init__(self, client: ModuleType, folder: RunFolder) -> None:
@@ -89,7 +89,7 @@ class _Run:
         raise NotImplementedError
 
 
-class _Wandb(_Run):
+class _Wandb(_ClientRun):
     """The W&B run named after the model; W&B ends it when the process ends."""
 
     def _begin(self) -> Callable[[Metrics], object]:
@@ -103,7 +103,7 @@ class _Wandb(_Run):
         return lambda metrics: run.log(dict(metrics))
 
 
-class _Mlflow(_Run):
+class _Mlflow(_ClientRun):
     """The newest MLflow run named after the model in the experiment named after the project, else a new one.
 
     The app's own active run is left alone. The run is finished when the process ends.
@@ -132,7 +132,7 @@ class _Mlflow(_Run):
         return log
 
 
-class _Tensorboard(_Run):
+class _Tensorboard(_ClientRun):
     """Event files in the run's folder `tensorboard/`, each row on the disk when it was logged."""
 
     def _begin(self) -> Callable[[Metrics], object]:

@@ -66,7 +66,7 @@ class ContentNames(Protocol):
 
 
 @dataclass(slots=True)
-class _Findings(Hits):
+class _RecordHits(Hits):
     """Counts the secrets in one record. `in_content` says whether any was in what a model read or wrote."""
 
     in_content: bool = False
@@ -148,7 +148,7 @@ class RecordScrubber:
         return "closer" if reading != "not" and secret_name(name) is not None else reading
 
     def _scrubbed(self, parts: Sequence[ScrubbedPart]) -> list[ScrubbedPart] | None:
-        findings, own = _Findings(), parts[0].attributes
+        findings, own = _RecordHits(), parts[0].attributes
         split = {key for key, texts in _pieces(parts).items() if self.scrubber.split_secret(texts)}
         findings.count, findings.in_content = len(split), bool(split)
         scrubbed = [self._part(part, split, findings) for part in parts]
@@ -164,7 +164,7 @@ class RecordScrubber:
             marks[SCRUBBED] = findings.count + (earlier if isinstance(earlier, int) else 0)
         return [scrubbed[0]._replace(attributes={**attributes, **marks}), *scrubbed[1:]]
 
-    def _part(self, part: ScrubbedPart, split: AbstractSet[tuple[str, str]], findings: _Findings) -> ScrubbedPart:
+    def _part(self, part: ScrubbedPart, split: AbstractSet[tuple[str, str]], findings: _RecordHits) -> ScrubbedPart:
         before, is_spoken = findings.count, part.is_event and self._names.reading(part.text) == "spoken"
         attributes = dict(part.attributes)
         if part.is_event and self.scrubber.alters:
@@ -178,7 +178,7 @@ class RecordScrubber:
             findings.in_content = True
         return scrubbed
 
-    def _attribute(self, name: str, value: Any, is_spoken: bool, findings: _Findings) -> tuple[str, Any]:  # noqa: ANN401, FBT001 # any value; one of an event is told how its event is read
+    def _attribute(self, name: str, value: Any, is_spoken: bool, findings: _RecordHits) -> tuple[str, Any]:  # noqa: ANN401, FBT001 # any value; one of an event is told how its event is read
         before, reading = findings.count, self._names.reading(name)
         if reading == "not":
             return name, value

@@ -70,7 +70,7 @@ def combine(files: Sequence[DataFile], trajectories: Sequence[Trajectory] = ()) 
     )
 
 
-class _Key(NamedTuple):
+class _CombinedKey(NamedTuple):
     """What a recording of a rollout is known by, and the group of the rollout."""
 
     recording: tuple[str, int | None, str, int | None]
@@ -86,7 +86,7 @@ class _Key(NamedTuple):
         training_step: int | None,
         gathering: str | None,
         group_id: str | None,
-    ) -> "_Key":
+    ) -> "_CombinedKey":
         """Make the key of the values of `_COLUMNS`."""
         start = None if started_at is None else started_at // _MILLISECOND
         group = None if group_id is None else GroupKey(training_step, gathering, group_id)
@@ -102,7 +102,7 @@ class _Runs:
         self._recorded: dict[bytes, tuple[int, str]] = {}
         self._sources_of: dict[GroupKey, set[int]] = {}
 
-    def add(self, source: str, dataset: str, keys: Iterable[tuple[int, _Key]]) -> list[int]:
+    def add(self, source: str, dataset: str, keys: Iterable[tuple[int, _CombinedKey]]) -> list[int]:
         """Add the rows of a dataset, and say which of them another dataset has."""
         number = self._sources.setdefault(source, len(self._sources))
         self._first_of_run += range(len(self._first_of_run), number + 1)
@@ -141,7 +141,7 @@ class _Runs:
         self._first_of_run[second] = first
 
 
-def _keys_in(file: DataFile) -> Iterator[tuple[int, _Key]]:
+def _keys_in(file: DataFile) -> Iterator[tuple[int, _CombinedKey]]:
     """The keys of a file's rows, by the number of the row."""
     with open_parquet(file.location) as parquet:
         table = parquet.read(columns=list(_COLUMNS))
@@ -151,8 +151,8 @@ def _keys_in(file: DataFile) -> Iterator[tuple[int, _Key]]:
     rows = zip(*(table.column(name).to_pylist() for name in _COLUMNS), strict=True)
     for row, values in enumerate(rows):
         if row not in superseded:
-            yield row, _Key.of(*values)
+            yield row, _CombinedKey.of(*values)
 
 
-def _key_of(trajectory: Trajectory) -> _Key:
-    return _Key.of(*(getattr(trajectory, name) for name in _COLUMNS))
+def _key_of(trajectory: Trajectory) -> _CombinedKey:
+    return _CombinedKey.of(*(getattr(trajectory, name) for name in _COLUMNS))

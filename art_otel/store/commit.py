@@ -115,13 +115,13 @@ def check_out(out: str) -> None:
     _look_into(out)
 
 
-class _Folder(NamedTuple):
+class _DatasetFolder(NamedTuple):
     files: Mapping[str, int]
     manifest: Manifest | None
     pending: Mapping[str, Pending]
 
 
-def _look_into(out: str) -> _Folder:
+def _look_into(out: str) -> _DatasetFolder:
     """List the files of a dataset in a folder. Raises UsageError for a file that this tool did not write."""
     if not storage.is_url(out) and Path(out).is_file():
         raise UsageError(f"{out}: is a file; write to a folder")
@@ -136,7 +136,7 @@ def _look_into(out: str) -> _Folder:
     for name in files:
         if is_part_name(name) and name not in names:
             raise not_ours(storage.shown(storage.join(out, name)))
-    return _Folder(files, manifest, pending)
+    return _DatasetFolder(files, manifest, pending)
 
 
 def _read_pending(location: str) -> Pending:
@@ -146,7 +146,7 @@ def _read_pending(location: str) -> Pending:
         raise not_ours(storage.shown(location)) from error
 
 
-def _write_pending(out: str, manifest: Manifest, folder: _Folder, linger: float) -> None:
+def _write_pending(out: str, manifest: Manifest, folder: _DatasetFolder, linger: float) -> None:
     """Write the pending file: it names the files to come, and those that they replace."""
     replaced = frozenset[str]() if folder.manifest is None else folder.manifest.names
     pending = Pending(

@@ -194,8 +194,8 @@ def find_compacted(calls: Sequence[InferenceCall]) -> Iterator[tuple[int, Gap]]:
 _Tools: TypeAlias = Counter[tuple[str, str]]
 """Tool calls by name and canonical arguments."""
 
-_ToolSet: TypeAlias = frozenset[tuple[tuple[str, str], int]]
-_Content: TypeAlias = tuple[str, _ToolSet, str | None]
+_ToolCounts: TypeAlias = frozenset[tuple[tuple[str, str], int]]
+_Content: TypeAlias = tuple[str, _ToolCounts, str | None]
 """A text, the tool calls and how often each was made, and the reasoning where that may be the text."""
 
 
@@ -216,7 +216,7 @@ def find_repeated_with_more(calls: Sequence[InferenceCall], numbers: PrefixNumbe
             sampled_paths.update(numbers.longer(its_prefixes[-1], choice.message) for choice in call.choices or ())
     # What was sampled after each prompt so far, under its text and one of its tool calls: few are looked at for each
     # repeat, and one that is known to be doubtful is looked at no more.
-    said: set[tuple[int, str, _ToolSet]] = set()
+    said: set[tuple[int, str, _ToolCounts]] = set()
     sampled: dict[tuple[int, str, tuple[str, str] | None], dict[_Content, list[CompletionRef]]] = {}
     doubtful: set[CompletionRef] = set()
     for index, (call, its_prefixes) in enumerate(zip(calls, prefixes, strict=True)):
@@ -259,7 +259,7 @@ def _has_more(repeated_text: str, repeated_tools: _Tools, recorded: _Content) ->
     return not text and bool(tools) and (reasoning or "\0") not in repeated_text
 
 
-def _tool_set(tools: _Tools) -> _ToolSet:
+def _tool_set(tools: _Tools) -> _ToolCounts:
     return frozenset(tools.items())
 
 
@@ -271,6 +271,6 @@ def _tools(message: Message) -> _Tools:
     return Counter((call.name, canonical_arguments(call.arguments)) for call in message.tool_calls)
 
 
-def what_is_said(message: Message) -> tuple[str, _ToolSet, tuple[str | None, ...]]:
+def what_is_said(message: Message) -> tuple[str, _ToolCounts, tuple[str | None, ...]]:
     """What an assistant's message says, by which an answer is recognized: text, tools with arguments, and their ids."""
     return _text(message), _tool_set(_tools(message)), tuple(call.id for call in message.tool_calls)

@@ -17,12 +17,12 @@ from typing import Any, Final, TypeAlias, TypeVar, cast, get_type_hints
 import msgspec
 
 from art_otel.calls import TOKEN_FACTS, CallRecord, Logprobs, Message, RoutedExperts, TokenIds, WeightVersion
+from art_otel.spans import JsonObject
 from art_otel.trajectories.model import Call, End, Reward, TextUntrained, TokensUntrained, Trajectory, aggregate
 
 ChatMessage: TypeAlias = dict[str, Any]
 """`role`, `content` (None, text or a list of parts) and what else the message has: `tool_calls`, `tool_call_id`, …"""
 
-_JsonObject: TypeAlias = dict[str, Any]
 _View = TypeVar("_View", bound=msgspec.Struct)
 
 _FILE_FIELDS: Final = {"data": "file_data", "id": "file_id", "file_id": "file_id", "filename": "filename"}
@@ -48,16 +48,16 @@ def is_text(message: Message) -> bool:
     return all(part.get("type") == "text" for part in _parts(message))
 
 
-def _parts(message: Message) -> list[_JsonObject]:
+def _parts(message: Message) -> list[JsonObject]:
     try:
         decoded = json.loads(message.parts or "[]")
     except (ValueError, RecursionError):
         return []
     parts = cast(list[object], decoded) if isinstance(decoded, list) else []
-    return [cast(_JsonObject, part) for part in parts if isinstance(part, dict)]
+    return [cast(JsonObject, part) for part in parts if isinstance(part, dict)]
 
 
-def _openai_part(part: _JsonObject) -> _JsonObject:
+def _openai_part(part: JsonObject) -> JsonObject:
     """A part in OpenAI's words; one that OpenAI has no words for stays as it is."""
     kind = part.get("type")
     url = f"data:{part.get('mime_type', '')};base64,{part['data']}" if "data" in part else part.get("url")

@@ -328,7 +328,7 @@ class UnresolvedTarget(NamedTuple):
 Resolution: TypeAlias = Target | UnresolvedTarget
 
 
-_Order: TypeAlias = tuple[int, str, SpanKey, int, SpanKey]
+_RewardOrder: TypeAlias = tuple[int, str, SpanKey, int, SpanKey]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -339,8 +339,8 @@ class Attribution:
     reward for something else than themselves. `undeliverable` counts by reason.
     """
 
-    by_rollout: dict[RolloutSpans, list[tuple[_Order, Reward]]] = field(
-        default_factory=dict[RolloutSpans, list[tuple[_Order, Reward]]]
+    by_rollout: dict[RolloutSpans, list[tuple[_RewardOrder, Reward]]] = field(
+        default_factory=dict[RolloutSpans, list[tuple[_RewardOrder, Reward]]]
     )
     bad: list[Quarantined] = field(default_factory=list[Quarantined])
     bad_in: dict[RolloutSpans, list[SpanKey]] = field(default_factory=dict[RolloutSpans, list[SpanKey]])

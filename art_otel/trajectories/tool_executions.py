@@ -18,7 +18,7 @@ from art_otel.spans import Span, SpanTree
 from art_otel.trajectories.model import Call, ToolExecution
 
 
-class _SampledCall(NamedTuple):
+class _SampledToolCall(NamedTuple):
     """A tool call that a turn sampled. `start_ns` is the start of the LLM call, on corrected clocks."""
 
     start_ns: int
@@ -62,10 +62,10 @@ class _Waiting:
     """Tool calls of one kind that were sampled so far, the latest last, without those that are known to have run."""
 
     def __init__(self) -> None:
-        self.calls: dict[tuple[int, int], _SampledCall] = {}
-        self.latest: _SampledCall | None = None
+        self.calls: dict[tuple[int, int], _SampledToolCall] = {}
+        self.latest: _SampledToolCall | None = None
 
-    def add(self, one: _SampledCall) -> None:
+    def add(self, one: _SampledToolCall) -> None:
         """Add a tool call, which comes behind those before it."""
         self.calls[one.key] = self.latest = one
 
@@ -80,12 +80,12 @@ class _Requests:
     def __init__(self, calls: Sequence[Call], tree: SpanTree, *, has_ids: bool) -> None:
         self._has_ids = has_ids
         self._waiting: dict[tuple[str, str | None, str | None], _Waiting] = {}
-        sampled: list[_SampledCall] = []
+        sampled: list[_SampledToolCall] = []
         turns = [(call, turn) for call in calls for turn in call.choices or ()]
         for turn_position, (call, turn) in enumerate(turns):
             for position, tool_call in enumerate(turn.message.tool_calls if turn.message else ()):
                 start_ns = tree.starts[call.trace_id, call.span_id]
-                sampled.append(_SampledCall(start_ns, turn_position, position, tool_call))
+                sampled.append(_SampledToolCall(start_ns, turn_position, position, tool_call))
         self._later = sorted(sampled, key=lambda one: one[:3], reverse=True)
 
     def take(self, facts: ToolFacts, start_ns: int) -> int | None:

@@ -95,7 +95,7 @@ def find_more_counted(calls: Sequence[InferenceCall]) -> Iterator[tuple[int, Gap
     """The calls of a rollout, in the order of their start, of which more tokens were counted than recorded."""
     if len(calls) == 1 and _is_within_its_texts(calls[0]):  # there is no other to compare it with
         return
-    rollout = _Rollout(calls)
+    rollout = _WitnessedRollout(calls)
     for index, call in enumerate(calls):
         if call.usage is not None and not call.failed:
             if (evidence := rollout.doubt_prompt(call, call.usage)) is not None:
@@ -146,7 +146,7 @@ class _Earlier(NamedTuple):
     tokens: int
 
 
-class _Rollout:
+class _WitnessedRollout:
     """What the calls before a call say about what it may have been counted for."""
 
     def __init__(self, calls: Sequence[InferenceCall]) -> None:

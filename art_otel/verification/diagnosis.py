@@ -63,7 +63,7 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     advice: str
 
 
-_Mask: TypeAlias = NDArray[np.bool_]
+_TokenMask: TypeAlias = NDArray[np.bool_]
 
 
 class _Meaning(NamedTuple):
@@ -162,21 +162,21 @@ def diagnose(
     return tuple(diagnoses)
 
 
-_Explained: TypeAlias = Iterator[tuple[DiagnosisName, str, _Mask]]
-_Pattern: TypeAlias = Callable[[ScoredTokens, _Differences, _Mask, float], _Explained]
+_Explained: TypeAlias = Iterator[tuple[DiagnosisName, str, _TokenMask]]
+_Pattern: TypeAlias = Callable[[ScoredTokens, _Differences, _TokenMask, float], _Explained]
 
 
-def _is_off(part: _Mask, differences: _Differences, limit: float) -> bool:
+def _is_off(part: _TokenMask, differences: _Differences, limit: float) -> bool:
     return bool(part.any()) and float(differences.plain[part].mean()) > limit
 
 
-def _only(part: _Mask, differences: _Differences, unexplained: _Mask, limit: float) -> bool:
+def _only(part: _TokenMask, differences: _Differences, unexplained: _TokenMask, limit: float) -> bool:
     """Whether a part is off, and the others that nothing explains yet are not."""
     rest = unexplained & ~part
     return _is_off(part, differences, limit) and bool(rest.any()) and not _is_off(rest, differences, limit)
 
 
-def _tempered(scored: ScoredTokens, differences: _Differences, unexplained: _Mask, limit: float) -> _Explained:
+def _tempered(scored: ScoredTokens, differences: _Differences, unexplained: _TokenMask, limit: float) -> _Explained:
     """At the temperature of their request the model gives what was recorded."""
     temperatures = np.array([one.temperature or 1.0 for one in scored.completions])[scored.completion]
     part = unexplained & (temperatures != 1.0)
@@ -185,7 +185,7 @@ def _tempered(scored: ScoredTokens, differences: _Differences, unexplained: _Mas
         yield "tempered logprobs", f"at temperature {texts}", part
 
 
-def _constrained(scored: ScoredTokens, differences: _Differences, unexplained: _Mask, limit: float) -> _Explained:
+def _constrained(scored: ScoredTokens, differences: _Differences, unexplained: _TokenMask, limit: float) -> _Explained:
     """Only completions that were constrained are off; without others to compare, many of their logprobs are 0.0."""
     part = unexplained & np.array([one.is_constrained for one in scored.completions])[scored.completion]
     is_forced = bool(part.any()) and float((scored.recorded[part] == 0.0).mean()) > _FEW
@@ -193,13 +193,13 @@ def _constrained(scored: ScoredTokens, differences: _Differences, unexplained: _
         yield "constrained", "completions that were constrained", part
 
 
-def _first_tokens(scored: ScoredTokens, differences: _Differences, unexplained: _Mask, limit: float) -> _Explained:
+def _first_tokens(scored: ScoredTokens, differences: _Differences, unexplained: _TokenMask, limit: float) -> _Explained:
     part = unexplained & (scored.depth == 0)
     if _only(part, differences, unexplained, limit):
         yield "first tokens", "the first token of each completion", part
 
 
-def _versions(scored: ScoredTokens, differences: _Differences, unexplained: _Mask, limit: float) -> _Explained:
+def _versions(scored: ScoredTokens, differences: _Differences, unexplained: _TokenMask, limit: float) -> _Explained:
     """Versions of which most completions are off, beside one of which nearly none is."""
     shares: dict[int, float] = {}
     for code in np.unique(scored.version[unexplained]).tolist():
@@ -214,7 +214,7 @@ def _versions(scored: ScoredTokens, differences: _Differences, unexplained: _Mas
             yield "other weights", name, unexplained & (scored.version == code)
 
 
-def _shifted(scored: ScoredTokens, differences: _Differences, unexplained: _Mask, limit: float) -> _Explained:
+def _shifted(scored: ScoredTokens, differences: _Differences, unexplained: _TokenMask, limit: float) -> _Explained:
     """In rows the first completions agree and all later ones do not; or all tokens from a position on do not.
 
     The position is one of the row, or of the completion.
@@ -255,12 +255,12 @@ def _shifted(scored: ScoredTokens, differences: _Differences, unexplained: _Mask
         yield "shifted ids", where, part
 
 
-def _is_misread(scored: ScoredTokens, differences: _Differences, part: _Mask, rest: _Mask) -> bool:
+def _is_misread(scored: ScoredTokens, differences: _Differences, part: _TokenMask, rest: _TokenMask) -> bool:
     """Whether a part is off as behind other ids, and the rest agrees though other weights would show there, too."""
     return float(differences.plain[part].mean()) > _MISREAD and _would_show(scored, differences, part, rest)
 
 
-def _would_show(scored: ScoredTokens, differences: _Differences, part: _Mask, rest: _Mask) -> bool:
+def _would_show(scored: ScoredTokens, differences: _Differences, part: _TokenMask, rest: _TokenMask) -> bool:
     """Whether the rest would not agree if the weights that explain a part had sampled it.
 
     A change of the logits moves a logprob by what the probability lacks to 1: sure tokens agree with any weights.
@@ -278,7 +278,7 @@ class _PlaceOff(NamedTuple):
 
 
 def _first_place_off(
-    places: NDArray[np.int32], differences: _Differences, unexplained: _Mask, limit: float, least: float
+    places: NDArray[np.int32], differences: _Differences, unexplained: _TokenMask, limit: float, least: float
 ) -> _PlaceOff | None:
     """The place before which tokens agree and behind which they are off by more than `least`; None for no such place.
 
@@ -297,7 +297,9 @@ def _first_place_off(
     return _PlaceOff(int(ordered[cuts[best]]), float(gains[best])) if np.isfinite(gains[best]) else None
 
 
-def _some_completions(scored: ScoredTokens, differences: _Differences, unexplained: _Mask, limit: float) -> _Explained:
+def _some_completions(
+    scored: ScoredTokens, differences: _Differences, unexplained: _TokenMask, limit: float
+) -> _Explained:
     """Few completions are off, and they are off by far more than the others."""
     is_off = _completions_off(scored, differences, unexplained, limit)
     numbers = [number for number, off in is_off.items() if off]
@@ -310,7 +312,7 @@ def _some_completions(scored: ScoredTokens, differences: _Differences, unexplain
             yield "some completions", f"{len(numbers)} completions of {shown}", part
 
 
-def _noise(scored: ScoredTokens, differences: _Differences, unexplained: _Mask, limit: float) -> _Explained:
+def _noise(scored: ScoredTokens, differences: _Differences, unexplained: _TokenMask, limit: float) -> _Explained:
     if not _is_off(unexplained, differences, limit):
         return
     sizes = differences.plain[unexplained]
@@ -323,7 +325,7 @@ def _noise(scored: ScoredTokens, differences: _Differences, unexplained: _Mask, 
         yield "numeric noise", "all tokens, later ones more", unexplained.copy()
 
 
-def _all(scored: ScoredTokens, differences: _Differences, unexplained: _Mask, limit: float) -> _Explained:
+def _all(scored: ScoredTokens, differences: _Differences, unexplained: _TokenMask, limit: float) -> _Explained:
     """What is left is off as a whole."""
     del scored
     if _is_off(unexplained, differences, limit):
@@ -336,7 +338,9 @@ _PATTERNS: Final[tuple[_Pattern, ...]] = (
 )
 
 
-def _completions_off(scored: ScoredTokens, differences: _Differences, part: _Mask, limit: float) -> dict[int, bool]:
+def _completions_off(
+    scored: ScoredTokens, differences: _Differences, part: _TokenMask, limit: float
+) -> dict[int, bool]:
     """Whether the mean difference of each completion of a part is beyond the limit."""
     count = len(scored.completions)
     tokens = np.bincount(scored.completion[part], minlength=count)
@@ -344,6 +348,6 @@ def _completions_off(scored: ScoredTokens, differences: _Differences, part: _Mas
     return {number: bool(sums[number] > limit * tokens[number]) for number in np.flatnonzero(tokens).tolist()}
 
 
-def _share_off(scored: ScoredTokens, differences: _Differences, part: _Mask, limit: float) -> float:
+def _share_off(scored: ScoredTokens, differences: _Differences, part: _TokenMask, limit: float) -> float:
     are_off = _completions_off(scored, differences, part, limit)
     return sum(are_off.values()) / len(are_off)

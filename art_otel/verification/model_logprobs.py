@@ -72,7 +72,7 @@ class _Beginning(NamedTuple):
     cache: Any
 
 
-class _Entry(NamedTuple):
+class _WantedToken(NamedTuple):
     """A wanted token: its position, the path in the batch, and where the answer belongs."""
 
     position: int
@@ -192,7 +192,7 @@ def _read_batch(
     for number, path in enumerate(paths):
         ids[number, : len(path.ids)] = path.ids
     entries = sorted(
-        _Entry(int(position), number, request, place)
+        _WantedToken(int(position), number, request, place)
         for number, path in enumerate(paths)
         for request in path.wanted
         for place, position in enumerate(wanted[request].positions)
@@ -243,7 +243,7 @@ def _gather(
 def _segments(
     model: Any,  # noqa: ANN401 # a transformers.PreTrainedModel
     paths: Sequence[_Path],
-    entries: Sequence[_Entry],
+    entries: Sequence[_WantedToken],
     start: int,
 ) -> Iterator[tuple[int, int]]:
     """Where segments begin and end: before rows read much again that is equal in them, and before too many logits."""

@@ -22,10 +22,10 @@ from art_otel.errors import UsageError
 LABELS_NAME: Final = "_labels.jsonl"
 NOTE: Final = "note"
 _LONGEST: Final = 20_000
-_Key: TypeAlias = tuple[int, str, int | None]  # the source's number, the rollout, its attempt
+_LabelKey: TypeAlias = tuple[int, str, int | None]  # the source's number, the rollout, its attempt
 
 
-class _Line(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class _LabelLine(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """A line of the file."""
 
     rollout_id: str
@@ -65,12 +65,12 @@ class Labels:
     def __init__(self, folders: Sequence[Path | None], *, writable: bool) -> None:
         self._files = [None if folder is None else folder / LABELS_NAME for folder in folders]
         self._lock = threading.Lock()
-        self._read: dict[Path, tuple[tuple[int, int], list[_Line] | None]] = {}
+        self._read: dict[Path, tuple[tuple[int, int], list[_LabelLine] | None]] = {}
         self.writable = writable and any(self._files)
 
-    def all(self) -> dict[_Key, Labeled]:
+    def all(self) -> dict[_LabelKey, Labeled]:
         """What was given, by source, rollout and attempt. A file that is not ours gives nothing."""
-        labeled: dict[_Key, Labeled] = {}
+        labeled: dict[_LabelKey, Labeled] = {}
         for source, file in enumerate(self._files):
             for line in (file and self._lines(file)) or ():
                 one = labeled.setdefault((source, line.rollout_id, line.attempt), Labeled(labels={}))
@@ -97,7 +97,7 @@ class Labels:
 
         def line(name: str, **fields: object) -> bytes:
             values = {"rollout_id": rollout_id, "attempt": attempt, "name": name, "time": now, **fields}
-            return msgspec.json.encode(msgspec.convert(values, _Line)) + b"\n"
+            return msgspec.json.encode(msgspec.convert(values, _LabelLine)) + b"\n"
 
         lines = [
             *([] if change.label is None else [line(change.label, value=float(change.on), evaluation=True)]),
@@ -112,7 +112,7 @@ class Labels:
                 stream.flush()
                 os.fsync(stream.fileno())
 
-    def _lines(self, file: Path) -> list[_Line] | None:
+    def _lines(self, file: Path) -> list[_LabelLine] | None:
         """The lines of the file, none where there is no file; None where some line is not ours."""
         try:
             status = file.stat()
@@ -132,8 +132,8 @@ def _missing_end(stream: BinaryIO) -> bytes:
     return b"" if stream.read(1) == b"\n" else b"\n"
 
 
-def _decoded(data: bytes) -> list[_Line] | None:
+def _decoded(data: bytes) -> list[_LabelLine] | None:
     try:
-        return [msgspec.json.decode(line, type=_Line) for line in data.splitlines() if line.strip()]
+        return [msgspec.json.decode(line, type=_LabelLine) for line in data.splitlines() if line.strip()]
     except msgspec.DecodeError:
         return None

@@ -131,13 +131,13 @@ def _first(fields: dict[str, Value], *names: str) -> str | None:
     return None
 
 
-_Fields: TypeAlias = dict[str, Value]
+_PartFields: TypeAlias = dict[str, Value]
 
-NOTHING: Final[_Fields] = {"type": "text", "text": ""}
+NOTHING: Final[_PartFields] = {"type": "text", "text": ""}
 """What a block that only marks a place is written as."""
 
 
-def typed_block(fields: _Fields) -> _Fields | None:
+def typed_block(fields: _PartFields) -> _PartFields | None:
     """Write a block as a part with a `type`; Strands has the block's name as type and its value as content."""
     kind = values.text(fields.get("type"))
     name = next((key for key in fields if key in _WRITERS), None) if kind is None else kind
@@ -147,7 +147,7 @@ def typed_block(fields: _Fields) -> _Fields | None:
     return None if inner is None else _WRITERS[name](inner)
 
 
-def is_block(fields: _Fields) -> bool:
+def is_block(fields: _PartFields) -> bool:
     """Whether an object is a block: a text alone, or one that its key names."""
     if list(fields) == ["text"]:
         return True
@@ -160,49 +160,49 @@ _AS_TYPE: Final = frozenset(
 """Blocks whose names are also written as a type."""
 
 
-def _tool_use(inner: _Fields) -> _Fields:
+def _tool_use(inner: _PartFields) -> _PartFields:
     return {"type": "tool_use", "id": inner.get("toolUseId"), "name": inner.get("name"), "input": inner.get("input")}
 
 
-def _tool_result(inner: _Fields) -> _Fields:
+def _tool_result(inner: _PartFields) -> _PartFields:
     content = [_shown(values.mapping(entry) or {}) for entry in values.items(inner.get("content")) or ()]
     return {"type": "tool_result", "tool_use_id": inner.get("toolUseId"), "content": content}
 
 
-def _shown(entry: _Fields) -> _Fields:
+def _shown(entry: _PartFields) -> _PartFields:
     """Write an object that a tool gave as the JSON that the model is shown."""
     return {"type": "text", "text": values.spaced_json(entry["json"])} if "json" in entry else entry
 
 
-def _reasoning(inner: _Fields) -> _Fields:
+def _reasoning(inner: _PartFields) -> _PartFields:
     text = values.mapping(inner.get("reasoningText"))
     if text is None:
         return {"type": "redacted_thinking", **inner}
     return {"type": "reasoning", "content": text.get("text")}
 
 
-def _function_call(inner: _Fields) -> _Fields:
+def _function_call(inner: _PartFields) -> _PartFields:
     return {"type": "tool_call", "id": inner.get("id"), "name": inner.get("name"), "arguments": inner.get("args") or {}}
 
 
-def _function_response(inner: _Fields) -> _Fields:
+def _function_response(inner: _PartFields) -> _PartFields:
     return {"type": "tool_call_response", "id": inner.get("id"), "response": inner.get("response")}
 
 
-def _inline_data(inner: _Fields) -> _Fields:
+def _inline_data(inner: _PartFields) -> _PartFields:
     mime_type = values.text(inner.get("mimeType")) or values.text(inner.get("mime_type"))
     modality = (mime_type or "").partition("/")[0]
     kind = modality if modality in ("image", "audio", "video") else "file"
     return {"type": kind, "data": inner.get("data"), "mime_type": mime_type}
 
 
-def _file_data(inner: _Fields) -> _Fields:
+def _file_data(inner: _PartFields) -> _PartFields:
     uri = values.text(inner.get("fileUri")) or values.text(inner.get("file_uri"))
     return {**_inline_data(inner), "data": None, "url": uri}
 
 
-def _media(modality: str) -> Callable[[_Fields], _Fields]:
-    def write(inner: _Fields) -> _Fields:
+def _media(modality: str) -> Callable[[_PartFields], _PartFields]:
+    def write(inner: _PartFields) -> _PartFields:
         source = values.mapping(inner.get("source")) or {}
         location = values.mapping(source.get("s3Location")) or {}
         extension = values.text(inner.get("format"))
@@ -218,20 +218,20 @@ def _media(modality: str) -> Callable[[_Fields], _Fields]:
     return write
 
 
-def _guarded(inner: _Fields) -> _Fields:
+def _guarded(inner: _PartFields) -> _PartFields:
     return {"type": "text", "text": (values.mapping(inner.get("text")) or {}).get("text")}
 
 
-def _cited(inner: _Fields) -> _Fields:
+def _cited(inner: _PartFields) -> _PartFields:
     texts = [(values.mapping(entry) or {}).get("text") for entry in values.items(inner.get("content")) or ()]
     return {"type": "text", "text": "".join(text for text in texts if isinstance(text, str))}
 
 
-def _nothing(_: _Fields) -> _Fields:
+def _nothing(_: _PartFields) -> _PartFields:
     return NOTHING
 
 
-_WRITERS: Final[dict[str, Callable[[_Fields], _Fields]]] = {
+_WRITERS: Final[dict[str, Callable[[_PartFields], _PartFields]]] = {
     "toolUse": _tool_use,
     "toolResult": _tool_result,
     "reasoningContent": _reasoning,

@@ -49,7 +49,7 @@ _FIELDS: Final = {"tools": "tools", "answer": "answer", "parameters": "parameter
 """The fields of a call of which a log may not tell all; what else it does not tell is of the prompt."""
 
 
-class _Completion(msgspec.Struct, frozen=True):
+class _CompletionAttributes(msgspec.Struct, frozen=True):
     """An attribute `name` with the ids of a choice: its index, and the canonical names of its ids and logprobs."""
 
     name: str
@@ -211,13 +211,13 @@ def _has_facts(families: NameFamilies) -> bool:
     )
 
 
-def _completions(families: NameFamilies) -> tuple[_Completion, ...]:
+def _completions(families: NameFamilies) -> tuple[_CompletionAttributes, ...]:
     return tuple(map(_completion, families.starting(names.COMPLETION_TOKENS_PREFIX)))
 
 
-def _completion(name: str) -> _Completion:
+def _completion(name: str) -> _CompletionAttributes:
     index = values.integer(name.removeprefix(names.COMPLETION_TOKENS_PREFIX))
-    return _Completion(
+    return _CompletionAttributes(
         name=name,
         index=None if index is None or index < 0 else index,
         ids=f"{names.COMPLETION_TOKENS_PREFIX}{index}",  # the index may be written otherwise in `name`
@@ -225,7 +225,7 @@ def _completion(name: str) -> _Completion:
     )
 
 
-def _choice(reader: AttributeReader, sampled: _Completion, index: int, answer: Choice | None) -> Choice:
+def _choice(reader: AttributeReader, sampled: _CompletionAttributes, index: int, answer: Choice | None) -> Choice:
     ids = reader.parsed(sampled.ids, decode_ids, reader.attributes.get(sampled.ids))
     logprobs = reader.parsed(sampled.logprobs, decode_logprobs, reader.attributes.get(sampled.logprobs))
     if ids is not None and logprobs is not None and len(ids.data) != len(logprobs.data):

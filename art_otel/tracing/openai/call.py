@@ -202,10 +202,10 @@ class ClientCall:
     def _write_at_end_of(self, span: Span) -> None:
         """Write to the span as soon as it ends. One of ours ends with the answer, as does one that nobody would end."""
         ending = vars(span).get("end")
-        if isinstance(ending, _Ending):
+        if isinstance(ending, _SpanEnd):
             ending.call = self  # the span asked again, and the last answer is the one
         else:
-            vars(span)["end"] = _Ending(span, self)
+            vars(span)["end"] = _SpanEnd(span, self)
         if self.tee is None or self.tee.is_over:
             self._over(span)
         else:
@@ -291,7 +291,7 @@ def attributes_of(span: Span) -> Attributes:
     return cast(Attributes, getattr(span, "attributes", None) or {})
 
 
-class _Ending:
+class _SpanEnd:
     """`span.end` of a span that a call writes to."""
 
     __slots__ = ("_is_held", "_span", "call")

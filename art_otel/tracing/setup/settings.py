@@ -30,6 +30,7 @@ from typing import (
 
 import msgspec
 
+from art_otel.calls import ClosedStreams
 from art_otel.live.limits import MAX_AGE, MAX_OPEN
 from art_otel.scrubbing import Scrubbing, SecretMatch
 from art_otel.spool.runs import RUN
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
 
 Instrumentor: TypeAlias = Literal["auto", "none", "openllmetry", "genai-openai", "openinference", "openai-v2"]
 
-_ClosedStreams: TypeAlias = Literal["drop", "train"]
 """As the option of `batches`; no import of its module, which needs numpy."""
 
 _Given = TypeVar("_Given")
@@ -210,8 +210,8 @@ class Setting(Generic[_Given, _Value]):
 
 
 _Switch: TypeAlias = Setting[bool | str, bool]
-_Text: TypeAlias = Setting[str | None, str | None]
-_Names: TypeAlias = Setting[str | Sequence[str], tuple[str, ...]]
+_TextSetting: TypeAlias = Setting[str | None, str | None]
+_NamesSetting: TypeAlias = Setting[str | Sequence[str], tuple[str, ...]]
 _Keep: TypeAlias = Callable[[SecretMatch], bool]
 _Regex: TypeAlias = str | re.Pattern[str]
 
@@ -227,8 +227,8 @@ class Settings:
     spool_days: Setting[str | float | None, float | None] = Setting(_number_or_never, default=30.0)
     exporters: Setting[str | Sequence[str] | None, tuple[str, ...] | None] = Setting(_exporters, default=None)
     """Names of span exporters, as OTel has them; None leaves it to OTEL_EXPORTER_OTLP_*."""
-    project: _Text = Setting(_text, default=None)
-    model: _Text = Setting(_text, default=None)
+    project: _TextSetting = Setting(_text, default=None)
+    model: _TextSetting = Setting(_text, default=None)
     # What is recorded
     capture_content: _Switch = Setting(_switch, default=True)
     scrub: Setting[Scrubbing, Scrubbing] = Setting(_one_of(Scrubbing), default="on")
@@ -238,14 +238,14 @@ class Settings:
     policy_version: Setting[str | Callable[[], str | None] | AskVersion | None, str | AskVersion | None] = Setting(
         _text_or_function, default=None
     )
-    policy_version_header: _Text = Setting(_text, default=None)
-    closed_streams: Setting[_ClosedStreams, _ClosedStreams] = Setting(_one_of(_ClosedStreams), default="drop")
+    policy_version_header: _TextSetting = Setting(_text, default=None)
+    closed_streams: Setting[ClosedStreams, ClosedStreams] = Setting(_one_of(ClosedStreams), default="mask")
     """`train` says that the app ends completions by closing their streams."""
     instrumentor: Setting[Instrumentor, Instrumentor] = Setting(_one_of(Instrumentor), default="auto")
     # Rollouts
-    rollout_spans: _Names = Setting(_names, default=())
-    rollout_attributes: _Names = Setting(_names, default=())
-    split: _Text = Setting(_text, default=None)
+    rollout_spans: _NamesSetting = Setting(_names, default=())
+    rollout_attributes: _NamesSetting = Setting(_names, default=())
+    split: _TextSetting = Setting(_text, default=None)
     trust_rollout_ids: Setting[Trust, Trust] = Setting(_one_of(Trust), default="own")
     grace_seconds: Setting[float | str, float] = Setting(_number, default=2.0)
     max_open_rollouts: Setting[int | str, int] = Setting(_count, default=MAX_OPEN)

@@ -38,7 +38,7 @@ EXAMPLES = [
     ("grace_seconds", "0.5", 0.5),
     ("policy_version", "v1", "v1"),
     ("policy_version_header", "x-version", "x-version"),
-    ("closed_streams", "drop", "drop"),
+    ("closed_streams", "mask", "mask"),
     ("closed_streams", "train", "train"),
     ("instrumentor", "openinference", "openinference"),
     ("exporters", "otlp, console", ("otlp", "console")),
