@@ -64,7 +64,7 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
       weights; they become a separate array. `zero_variance="drop"` skips groups in which all known rewards are equal,
       and groups of one member.
     - `allow_incomplete`: also train incomplete trajectories, and those that ended on a failed call: True, or a list of
-      reasons that do no harm. What a recorder lost of texts is none where the server gave token ids, and a completion
+      reasons that do no harm. Text that a recorder lost is no reason where token ids are trained, and a completion
       with a verdict against it stays untrained. `split`: one or several, "*" for all, None among them for rollouts
       without a split. The default leaves out "val", "validation", "test" and "eval". `training_step`, `status`: select
       one or several, such as `range(10, 20)` (None: any). Parts of a dataset that have none of them are not opened.

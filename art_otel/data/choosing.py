@@ -151,7 +151,7 @@ def untrained(columns: Columns, selection: Selection) -> Coded:
 
 
 def untrained_in(turn: Turn, view: View) -> TokensUntrained | TextUntrained | None:
-    """The same of one completion; None where it may be trained."""
+    """Why one completion may not be trained in a view, by its verdicts; None where it may."""
     is_text = view == "text" or (view == "made tokens" and not turn.has_tokens)
     return turn.text_untrained if is_text else turn.tokens_untrained
 
@@ -337,7 +337,7 @@ def choose_rollouts(chunks: Sequence[Chunk], selection: Selection) -> ChosenRoll
     columns = read_columns(chunks, crediting=selection.version is not None)
     chosen = choose(columns, selection, why_left_out(chunks))
     several_models(columns, chosen, selection, np.ones(len(columns.call), np.bool_)).check()
-    left_out, ends = list(chosen.left_out), columns.turn_ends.tolist()
+    left_out, ends = list(chosen.left_out), columns.turn_offsets.tolist()
     return ChosenRollouts(
         trajectories=len(columns),
         skipped=Counter(reason for reason in chosen.refused if reason is not None),

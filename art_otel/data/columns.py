@@ -4,7 +4,7 @@ Trajectories in files (`stored_columns`) and in memory give the same columns, so
 `verdict_columns` decide both alike. They hold neither messages nor tokens. The turns of all rollouts stand one behind
 the other, and so do calls and rewards:
 
-    rollouts    a      b                        turn_ends   0 2 5
+    rollouts    a      b                        turn_offsets   0 2 5
     turns       0  1   0  1  2                  turn_rows   0 0 1 1 1
     turns.call  0  1   0  1  1   of its own     turn_calls  0 1 2 3 3   of all
 """
@@ -247,14 +247,14 @@ class Columns:
         return ~np.isnan(self.reward_value)
 
     @cached_property
-    def turn_ends(self) -> Ints:
-        """Where the turns of each rollout begin, and all end. Shape: (rollouts + 1,)."""
-        return _ends(self.turns)
+    def turn_offsets(self) -> Ints:
+        """The turns of rollout i are [turn_offsets[i], turn_offsets[i + 1]). Shape: (rollouts + 1,)."""
+        return _offsets(self.turns)
 
     @cached_property
-    def call_ends(self) -> Ints:
-        """Where the calls of each rollout begin, and all end. Shape: (rollouts + 1,)."""
-        return _ends(self.calls)
+    def call_offsets(self) -> Ints:
+        """The calls of rollout i are [call_offsets[i], call_offsets[i + 1]). Shape: (rollouts + 1,)."""
+        return _offsets(self.calls)
 
     @cached_property
     def turn_rows(self) -> Ints:
@@ -274,7 +274,7 @@ class Columns:
     @cached_property
     def turn_calls(self) -> Ints:
         """The call of each turn, among all calls. Shape: (turns,)."""
-        return self.call_ends[self.turn_rows] + self.call
+        return self.call_offsets[self.turn_rows] + self.call
 
     @cached_property
     def has_tokens(self) -> Flags:
@@ -319,7 +319,7 @@ class Columns:
         return numbers, list(map(GroupKey, *(column[members[first]] for column in of_keys)))
 
 
-def _ends(counts: Ints) -> Ints:
+def _offsets(counts: Ints) -> Ints:
     return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
 
 

@@ -248,9 +248,11 @@ def _discounted(gamma: float, name: str, columns: Columns) -> KnownRewards:
         if usable[reward]:
             step_rewards.setdefault(row, {})[step] = float(columns.reward_value[reward])
     call_steps, turn_calls = list(columns.step), columns.turn_calls.tolist()
-    for row, (first, end) in enumerate(pairwise(columns.turn_ends.tolist())):
+    for row, (first, end) in enumerate(pairwise(columns.turn_offsets.tolist())):
         final = float(columns.reward[row]) if columns.is_rewarded[row] else None
-        steps = {step for step in call_steps[columns.call_ends[row] : columns.call_ends[row + 1]] if step is not None}
+        steps = {
+            step for step in call_steps[columns.call_offsets[row] : columns.call_offsets[row + 1]] if step is not None
+        }
         if row in rewarded_steps:
             returns = _returns(step_rewards.get(row, {}), max(steps | rewarded_steps[row]), final, gamma)
         else:

@@ -1,7 +1,7 @@
 """Cures: what each reason why something is missing or not trained means, and what helps.
 
-Invariant: a cure says what to do, not what happened; every reason of `art_otel.batches` and of incomplete trajectories
-has one. Reports of batches and exports, the command line and the viewer's page take theirs from here.
+Invariant: a cure says what to do, not what happened. Reasons that follow from the user's own options need none. Reports
+of batches and exports, the command line and the viewer's page take theirs from here.
 """
 
 from collections.abc import Iterable

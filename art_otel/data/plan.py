@@ -108,9 +108,9 @@ class RewardTable:
 class Plan:
     """What is trained with what, of all trajectories, by their numbers.
 
-    `skipped` has, by number, why a trajectory is left out as a whole. The turns of trajectory i are `turn_ends[i]` to
-    `turn_ends[i + 1]`; each has a usable `reward` (NaN: none), an `advantage` (NaN: none), and in `reasons` why it is
-    not trained (None: it is). `groups` is the group of each trajectory, negative where it has none or is skipped.
+    `skipped` has, by number, why a trajectory is left out as a whole. The turns of trajectory i are `turn_offsets[i]`
+    to `turn_offsets[i + 1]`; each has a usable `reward` (NaN: none), an `advantage` (NaN: none), and in `reasons` why
+    it is not trained (None: it is). `groups` is the group of each trajectory, negative where it has none or is skipped.
     `rewarded` is what was compared, `advantages` theirs. `fingerprint` differs between datasets. `no_final_reward`
     counts selected rollouts without one by the names of the rewards that they have. `several_models` has those of which
     nobody chose a model. `compared` counts rollouts whose reward counted in a baseline. `mixed_version_groups` are
@@ -119,7 +119,7 @@ class Plan:
     """
 
     skipped: Mapping[int, str]
-    turn_ends: Ints
+    turn_offsets: Ints
     reward: Floats
     advantage: Floats
     reasons: Coded
@@ -154,7 +154,7 @@ class Plan:
 
     def turn_rewards(self, number: int) -> tuple[TurnReward, ...]:
         """What the turns of trajectory `number` are trained with, or why they are not. Shape: (turns,)."""
-        turns = slice(self.turn_ends[number], self.turn_ends[number + 1])
+        turns = slice(self.turn_offsets[number], self.turn_offsets[number + 1])
         of_turns = zip(_or_none(self.reward[turns]), _or_none(self.advantage[turns]), self.reasons[turns], strict=True)
         return tuple([TurnReward(*each) for each in of_turns])
 
@@ -201,7 +201,7 @@ def plan_columns(columns: Columns, chunks: Sequence[Chunk], selection: Selection
     shared = shared_steps(columns)[0] if scoring.credit.per == "step" else ()
     return Plan(
         skipped={row: reason for row, reason in enumerate(chosen.refused) if reason is not None},
-        turn_ends=columns.turn_ends,
+        turn_offsets=columns.turn_offsets,
         reward=reward,
         advantage=advantage,
         reasons=chosen.left_out.or_else(reasons),
@@ -225,7 +225,7 @@ def _rewards(
         return credit.of_columns(columns)
     values, known = np.full(len(columns.call), np.nan), np.zeros(len(columns.call), np.bool_)
     for number, trajectory in read_numbered(chunks, selection.outline, frozenset(np.flatnonzero(selected).tolist())):
-        for turn, reward in enumerate(rewards_of(trajectory, credit), int(columns.turn_ends[number])):
+        for turn, reward in enumerate(rewards_of(trajectory, credit), int(columns.turn_offsets[number])):
             if reward is not None:
                 values[turn], known[turn] = reward, True
     return KnownRewards(values, known)
@@ -302,7 +302,7 @@ def _of_turns(
         trained = np.where(is_usable | is_unknown | keeps_unusable, 3, 2)
     else:
         trained = np.where(is_usable, 3, np.where(is_unknown, 1, 2))
-    # The last of each array is of turns without a unit.
+    # The last of each array is of turns that have no entry in the RewardTable.
     codes = np.append(np.where(is_usable & flat, 0, trained), 3 if advantages is None else 1)
     reward = np.append(np.where(is_usable, rewarded.rewards, np.nan), np.nan)
     gains = np.append(np.full(len(flat), np.nan) if advantages is None else advantages, np.nan)

@@ -183,12 +183,12 @@ def _columns(tables: Sequence[pa.Table], read: frozenset[ColumnPart]) -> Columns
     """The columns of tables of rollouts, one behind the other. Raises StoreError."""
     table = pa.concat_tables(tables, promote_options="default")
     rollouts = pa.StructArray.from_arrays([_one_array(column) for column in table.columns], table.column_names)
-    (calls, call_ends), (turns, turn_ends), (rewards, _), (gaps, _) = (
+    (calls, call_offsets), (turns, turn_offsets), (rewards, _), (gaps, _) = (
         _flattened(_field(rollouts, name)) for name in ("calls", "turns", "rewards", "incomplete_reasons")
     )
     structs = {"rollout": rollouts, "gap": gaps, "call": calls, "turn": turns, "reward": rewards}
     structs["span"], _ = _flattened(_field(turns, "weight_versions"))
-    made = _where_trees_part(rollouts, calls, call_ends, turns, turn_ends)
+    made = _where_trees_part(rollouts, calls, call_offsets, turns, turn_offsets)
     columns: dict[str, Any] = {}
     for name, kind, source in COLUMNS:
         if source.part not in read:
@@ -215,12 +215,12 @@ def _columns(tables: Sequence[pa.Table], read: frozenset[ColumnPart]) -> Columns
 
 
 def _where_trees_part(
-    rollouts: pa.StructArray, calls: pa.Array, call_ends: Ints, turns: pa.Array, turn_ends: Ints
+    rollouts: pa.StructArray, calls: pa.Array, call_offsets: Ints, turns: pa.Array, turn_offsets: Ints
 ) -> dict[str, pa.Array]:
     """How many prompts of each rollout drifted, or were rewritten. Raises StoreError for a turn that is of no call."""
     call = _numbers(_field(turns, "call"), UNKNOWN)
-    turn_rows, call_rows = (np.repeat(np.arange(len(rollouts)), np.diff(ends)) for ends in (turn_ends, call_ends))
-    is_outside = (call < 0) | (call >= np.diff(call_ends)[turn_rows])
+    turn_rows, call_rows = (np.repeat(np.arange(len(rollouts)), np.diff(ends)) for ends in (turn_offsets, call_offsets))
+    is_outside = (call < 0) | (call >= np.diff(call_offsets)[turn_rows])
     if is_outside.any():
         rollout_id = _field(rollouts, "rollout_id")[int(turn_rows[np.argmax(is_outside)])].as_py()
         raise StoreError(f"rollout {rollout_id!r}: a turn is of no call")

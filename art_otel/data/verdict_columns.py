@@ -54,17 +54,17 @@ CODES: Final = {reason: code for code, reason in enumerate(REASONS)}
 class VerdictColumns:
     """`skipped[i]` is why nothing of row i is trained, None where something is; `refused` marks rows an option refused.
 
-    `completions` has a position in REASONS for each turn, -1 for none; those of row i begin at `turn_ends[i]`.
+    `completions` has a position in REASONS for each turn, -1 for none; those of row i begin at `turn_offsets[i]`.
     `advantages` are those of turns that may be trained, `trained` and `sampled` count tokens of each row, those that
     were recorded; `counted` marks rows of which all were. `problem` says what has to be chosen before anything can be
     trained; rows of which nobody chose a model are skipped as `several models`. Shapes: (rows,), (turns,) and, of
-    `turn_ends`, (rows + 1,).
+    `turn_offsets`, (rows + 1,).
     """
 
     skipped: list[str | None]
     refused: Flags
     completions: NDArray[np.int32]
-    turn_ends: Ints
+    turn_offsets: Ints
     advantages: Floats | None
     trained: Ints
     sampled: Ints
@@ -139,7 +139,7 @@ def verdict_columns(
         skipped=whole,
         refused=~selected,
         completions=np.where(selected[columns.turn_rows], decision.reasons, -1).astype(np.int32),
-        turn_ends=columns.turn_ends,
+        turn_offsets=columns.turn_offsets,
         advantages=None if plan.advantages is None else np.nan_to_num(plan.advantage, nan=0.0),
         trained=_summed(columns, decision.tokens),
         sampled=_summed(columns, _sampled(columns)),
@@ -238,7 +238,7 @@ def _owners(columns: Columns) -> Ints:
     """
     count = len(columns.call)
     has_parent = columns.token_parent >= 0
-    parents = columns.turn_ends[columns.turn_rows] + columns.token_parent
+    parents = columns.turn_offsets[columns.turn_rows] + columns.token_parent
     continued = np.zeros(count, np.bool_)
     continued[parents[columns.has_tokens & has_parent]] = True
     turns = leaves = np.flatnonzero(columns.has_tokens & ~continued)
@@ -293,7 +293,7 @@ def _without_logprobs(columns: Columns, chunks: Sequence[Chunk], decision: _Deci
     counts = np.where(masked, tokens, np.minimum(unscored, tokens))
     rows = set(columns.turn_rows[in_part].tolist())
     for row, trajectory in read_numbered(chunks, Wanted(messages=False), rows) if rows else ():
-        for turn, of_turn in enumerate(trajectory.turns, int(columns.turn_ends[row])):
+        for turn, of_turn in enumerate(trajectory.turns, int(columns.turn_offsets[row])):
             if in_part[turn]:
                 logprobs = of_turn.logprobs
                 known = np.frombuffer(logprobs.data if logprobs else b"", "<f4")[: tokens[turn]]
@@ -331,7 +331,7 @@ def _whole_verdicts(columns: Columns, refused: Sequence[str | None], decision: _
     reasons = decision.reasons
     has_sequence = np.bincount(columns.turn_rows[decision.sequences], minlength=len(columns)) > 0
     whole = list(refused)
-    starts, ends = columns.turn_ends[:-1], columns.turn_ends[1:]
+    starts, ends = columns.turn_offsets[:-1], columns.turn_offsets[1:]
     changes = np.concatenate([[0], np.cumsum(reasons[1:] != reasons[:-1])]) if len(reasons) else reasons
     for row in np.flatnonzero(~has_sequence).tolist():
         if whole[row] is None:
@@ -346,7 +346,7 @@ def _whole_verdicts(columns: Columns, refused: Sequence[str | None], decision: _
 
 
 def _codes_of(reasons: Coded) -> NDArray[np.int32]:
-    """The positions of the texts in REASONS, -1 for None. Raises KeyError for a reason that has no cure there."""
+    """The positions of the texts in REASONS, -1 for None. Raises KeyError for a text that is not among them."""
     return np.array([-1 if reason is None else CODES[reason] for reason in reasons.values], np.int32)[reasons.codes]
 
 
@@ -357,4 +357,4 @@ def _sampled(columns: Columns) -> Ints:
 
 def _summed(columns: Columns, values: Ints) -> Ints:
     """Sum a number of each turn for each row."""
-    return np.diff(np.concatenate([[0], np.cumsum(values)])[columns.turn_ends]).astype(np.int64)
+    return np.diff(np.concatenate([[0], np.cumsum(values)])[columns.turn_offsets]).astype(np.int64)

@@ -177,8 +177,8 @@ class _Trees:
     def _add_ids(self, recorded: InferenceCall, parent: int | None, token_parent: int | None) -> TokenNode | None:
         """The node of the prompt's last ids; None if they are unknown.
 
-        The prompt keeps the whole path of the token parent. If it shares more ids with the parent, on whose path the
-        token parent lies, it keeps these.
+        The prompt keeps the whole path of the token parent. If it shares more ids with the path of the message parent,
+        on which the token parent lies, it branches off inside the run where they part.
         """
         prompt = recorded.prompt_token_ids
         if prompt is None:

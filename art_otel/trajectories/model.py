@@ -22,8 +22,8 @@ A completion has a verdict for its ids and one for its text, because a loss is c
 
 Only `closed_streams="train"` of batches lifts a verdict, `stream broke`. What is missing of a whole trajectory is
 counted in `incomplete_reasons` (`wholeness.find_incomplete`): batches leave it out, unless `allow_incomplete` names its
-reasons. Neither follows from the other: a failed call is untrained in a complete trajectory, and what a trajectory
-without its root sampled may be trained where that is allowed.
+reasons. Neither follows from the other: a failed call is untrained in a complete trajectory, and the completions of
+a rollout whose root span is missing are trained if `missing root` is allowed.
 
 Invariant: links lead to turns of calls that stand earlier in `Trajectory.calls`; the turns of one call are neighbors
 and share its prompt; what is unknown is None and never 0 or empty.
@@ -219,7 +219,7 @@ class Reward(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def aggregate(rewards: Iterable[Reward]) -> float | None:
-    """What rewards of one name and target, in time order, come to; None where none has a value."""
+    """The last value among rewards of one name and target, which are in time order; None where none has a value."""
     latest = None
     for reward in rewards:
         latest = latest if reward.value is None else reward.value

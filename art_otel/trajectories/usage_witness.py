@@ -109,7 +109,7 @@ def find_more_counted(calls: Sequence[InferenceCall]) -> Iterator[tuple[int, Gap
 def _is_within_its_texts(call: InferenceCall) -> bool:
     """Whether no more tokens were counted than the texts of the prompt and of the first answer have characters.
 
-    A token is a byte at least, and a character, too.
+    Text has no more tokens than bytes. Where it has no more tokens than characters, it has no more than bytes either.
     """
     usage = call.usage
     if usage is None or call.failed:

@@ -162,7 +162,7 @@ def judge(combined: Combined, options: PlanOptions) -> Judgement:
     columns = options.batches(combined).verdict_columns()
     return Judgement(
         verdicts=columns.skipped,
-        completions=ListColumn(names=list(REASONS), codes=columns.completions, offsets=columns.turn_ends),
+        completions=ListColumn(names=list(REASONS), codes=columns.completions, offsets=columns.turn_offsets),
         advantages=columns.advantages,
         trained=columns.trained,
         sampled=columns.sampled,

@@ -119,7 +119,7 @@ def check(source: object, **chosen) -> None:
     assert columns.skipped == [verdict.skipped for verdict in verdicts]
     assert columns.trained.tolist() == np.diff(trained).tolist()
     names = [None if code < 0 else REASONS[code] for code in columns.completions.tolist()]
-    ends = columns.turn_ends.tolist()
+    ends = columns.turn_offsets.tolist()
     for row, verdict in enumerate(verdicts):
         of_row = () if columns.refused[row] else tuple(names[ends[row] : ends[row + 1]])
         assert of_row == verdict.completions
