@@ -30,6 +30,7 @@ _KEEP_ALIVE_SECONDS: Final = 4.0
 _MAX_UNREAD: Final = 1 << 20
 """Bytes of an answer that wait for the agent before the server has to."""
 
+_MAX_HEADERS: Final = 1 << 20
 _CONTINUE: Final = 200
 """Statuses below say that the answer is yet to come."""
 
@@ -50,6 +51,14 @@ class BrokenOffError(UpstreamError):
     """The connection ended before the answer did, or what came is no HTTP."""
 
 
+class _SecondAnswerError(Exception):
+    """A server answered a request twice."""
+
+
+class _TooManyHeadersError(Exception):
+    """The headers of an answer, or of what stands before it, have no end."""
+
+
 class Answer:
     """The answer of a server that has begun: its status and headers; its body is read once, and then it is closed.
 
@@ -57,7 +66,7 @@ class Answer:
     """
 
     def __init__(self, connection: "_Connection", status: int, raw_headers: RawHeaders) -> None:
-        self._connection = connection
+        self._connection: _Connection | None = connection
         self.status: Final = status
         self.raw_headers: Final = raw_headers
         self.headers: Final[Mapping[str, str]] = {
@@ -66,7 +75,7 @@ class Answer:
 
     async def pieces(self) -> AsyncIterator[bytes]:
         """The body, as the server sends it. Raises BrokenOffError."""
-        while (piece := await self._connection.read()) is not None:
+        while self._connection is not None and (piece := await self._connection.read()) is not None:
             yield piece
 
     def failed(self, _: UpstreamError) -> bytes:
@@ -74,8 +83,13 @@ class Answer:
         return b""
 
     def close(self) -> None:
-        """Leave the body. Where it has not ended the connection is closed, and the server sees it."""
-        self._connection.leave()
+        """Leave the body. Where it has not ended the connection is closed, and the server sees it.
+
+        Once only: afterwards the connection may have the request of another agent.
+        """
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.leave()
 
 
 class Connections:
@@ -163,7 +177,9 @@ class _Connection(asyncio.Protocol):
         self._reset()
 
     def _reset(self) -> None:
+        self._is_asked = False
         self._headers: list[tuple[bytes, bytes]] = []
+        self._header_bytes = 0
         self._status: int | None = None
         self._ends_with_connection = False
         self._is_kept = False
@@ -180,6 +196,7 @@ class _Connection(asyncio.Protocol):
     async def ask(self, request: bytes, *, has_body: bool) -> Answer:
         """Write a request, and wait for the headers of its answer. Raises BrokenOffError."""
         self._reset()
+        self._is_asked = True
         self._has_body = has_body
         assert self._transport is not None  # noqa: S101 # it was connected before it was given
         self._transport.write(request)
@@ -206,9 +223,10 @@ class _Connection(asyncio.Protocol):
 
     def leave(self) -> None:
         """Read no more. A connection whose answer has ended may be used again."""
-        if not (self._is_whole and self._is_kept and self.is_open):
+        if not (self._is_whole and self._is_kept and self.is_open) or self._is_paused:
             self.abort()
         elif self not in self._idle:
+            self._reset()
             self.idle_since = time.monotonic()
             self._idle.append(self)
 
@@ -236,13 +254,22 @@ class _Connection(asyncio.Protocol):
         self._connections.add(self)
 
     def data_received(self, data: bytes) -> None:
-        """Parse what came."""
+        """Parse what came. What nobody asked for would stand before the next answer, so the connection is closed."""
+        if not self._is_asked:
+            self.abort()
+            return
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserError as error:
-            self._break_off(f"what came is no HTTP: {error}")
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            self._break_off(f"what came is no HTTP answer: {error or type(error).__name__}")
             self.abort()
         self._tell()
+
+    def on_message_begin(self) -> None:
+        """An answer begins; a second one to the same request makes the connection useless."""
+        if self._status is not None:
+            self._is_kept = False
+            raise _SecondAnswerError
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection ended; a body without a length is whole then."""
@@ -259,8 +286,12 @@ class _Connection(asyncio.Protocol):
             self._error = BrokenOffError(why)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """As httptools says."""
-        self._headers.append((name, value))
+        """Keep a header; what comes behind the body (trailers) is of no use to an agent."""
+        self._header_bytes += len(name) + len(value)
+        if self._header_bytes > _MAX_HEADERS:
+            raise _TooManyHeadersError
+        if self._status is None:
+            self._headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         """The answer begins; one that says to go on is followed by another."""
@@ -268,8 +299,8 @@ class _Connection(asyncio.Protocol):
         if status < _CONTINUE:
             self._headers = []
             return
-        names = {name.lower() for name, _ in self._headers}
-        is_framed = b"content-length" in names or b"transfer-encoding" in names
+        headers = {name.lower(): value.lower() for name, value in self._headers}
+        is_framed = b"content-length" in headers or headers.get(b"transfer-encoding", b"").endswith(b"chunked")
         self._ends_with_connection = not is_framed and self._has_body and status not in _WITHOUT_BODY
         self._is_kept = self._has_body and self._parser.should_keep_alive()  # to HEAD the parser waits for a body
         self._status = status

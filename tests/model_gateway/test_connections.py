@@ -133,3 +133,50 @@ def test_a_reader_that_is_slow_makes_the_server_wait():
             connections.close()
 
     run(case)
+
+
+def test_an_answer_that_is_closed_twice_takes_nothing_from_the_next_request():
+    async def case():
+        async with server(HELLO, HELLO.replace(b"hello", b"other")) as (host, _, opened):
+            connections = Connections(f"http://{host}")
+            first = await connections.ask("GET", "/", [], b"")
+            assert [piece async for piece in first.pieces()] == [b"hello"]
+            first.close()
+            second = await connections.ask("GET", "/", [], b"")
+            first.close()
+            assert [piece async for piece in first.pieces()] == []
+            assert b"".join([piece async for piece in second.pieces()]) == b"other"
+            second.close()
+            connections.close()
+            assert len(opened) == 1
+
+    run(case)
+
+
+def test_what_nobody_asked_for_is_no_answer():
+    async def case():
+        async with server(HELLO + HELLO, HELLO) as (host, _, opened):
+            connections = Connections(f"http://{host}")
+            assert await ask(connections) == (200, b"hello")
+            opened[0].write(HELLO)
+            await asyncio.sleep(0.05)
+            assert await ask(connections) == (200, b"hello")
+            assert len(opened) == 2
+            connections.close()
+
+    run(case)
+
+
+def test_trailers_are_no_headers():
+    chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nX-Late: 1\r\n\r\n"
+
+    async def case():
+        async with server(chunked) as (host, _, _):
+            connections = Connections(f"http://{host}")
+            answer = await connections.ask("GET", "/", [], b"")
+            assert b"".join([piece async for piece in answer.pieces()]) == b"hello"
+            assert answer.raw_headers == [(b"Transfer-Encoding", b"chunked")]
+            answer.close()
+            connections.close()
+
+    run(case)

@@ -205,8 +205,9 @@ class _TraceSpans:
 def _usage(usage: dict[str, Value]) -> dict[str, Value]:
     """Usage in OpenAI's words: its prompt tokens count those that were cached too."""
     cached, prompt = usage.get("cached_input_tokens"), usage.get("prompt_tokens")
+    of_cache = cached if isinstance(cached, int) else 0
     return {
-        "prompt_tokens": prompt + (cached or 0) if isinstance(prompt, int) else None,
+        "prompt_tokens": prompt + of_cache if isinstance(prompt, int) else None,
         "completion_tokens": usage.get("completion_tokens"),
         "prompt_tokens_details": {"cached_tokens": cached},
         "completion_tokens_details": {"reasoning_tokens": usage.get("reasoning_tokens")},
