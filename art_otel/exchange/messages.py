@@ -289,6 +289,8 @@ def _stop_reason(choice: AnswerFields, *, has_calls: bool, are_whole: bool) -> t
     finish, stop = choice.get("finish_reason"), choice.get("stop_reason")
     if finish == "length":
         return "max_tokens", None
+    if finish == "content_filter":
+        return "refusal", None
     if finish not in ("stop", "tool_calls"):
         return None, None
     if are_whole:

@@ -66,7 +66,8 @@ class Translation:
     """One request, and its answer on the way back.
 
     `request` has the fields of the agent's request. `is_array` says that the stream of Gemini's answer is one array,
-    not events. `left_out` names what was asked and the server is not. Raises UntranslatableError.
+    not events. `left_out` names the fields of the agent's request that the server is not sent. `failure` says why the
+    agent got an error where the server did not say one. Raises UntranslatableError.
     """
 
     def __init__(self, dialect: WireDialect, request: Mapping[str, Value], *, is_array: bool = False) -> None:
@@ -75,6 +76,7 @@ class Translation:
         self.left_out: Final = chat.left_out
         self.body: Final = _ENCODE(chat.body)
         self.is_array: Final = is_array
+        self.failure: str | None = None
         self._request = request
         self._chat = chat.body
         self._splitter = EventSplitter()
@@ -120,7 +122,7 @@ class Translation:
             shape = SHAPES[self.dialect](self._asking(fields))
             return status, _ENCODE(shape.whole({**fields, "choices": choices}))
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:  # it is no chat completion
-            why = f"the model server's answer has another form: {type(error).__name__}: {error}"
+            self.failure = why = f"the model server's answer has another form: {type(error).__name__}: {error}"
             return BAD_GATEWAY, error_body(self.dialect, BAD_GATEWAY, why)
 
     def _read(self, data: bytes) -> bytes:
@@ -136,7 +138,7 @@ class Translation:
             if chunk.get("error"):
                 return self._fail(_message(chunk, data))
             return self._of_chunk(chunk)
-        except (AttributeError, KeyError, TypeError, ValueError, msgspec.MsgspecError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
             return self._fail(f"a chunk has another form: {type(error).__name__}: {error}")
 
     def _of_chunk(self, chunk: AnswerFields) -> bytes:
@@ -186,6 +188,7 @@ class Translation:
 
     def _fail(self, message: str) -> bytes:
         self._is_over = True
+        self.failure = message
         shape = self._shape or SHAPES[self.dialect](self._asking({}))
         return shape.failed({"message": message, "type": "server_error", "code": None, "param": None})
 

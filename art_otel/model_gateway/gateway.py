@@ -280,16 +280,18 @@ class Gateway:
             is_policys = is_among(self.options.models, values.text(exchange.request.get("model")))
             address = address if is_policys else address._replace(untrained=ANOTHER_MODEL)
         asked, own_answer = exchange, None
+        upstream = self._upstreams.choose(address.rollout_id)
         if exchange is not None:
-            exchange, own_answer = await self._translate(exchange, address, request.headers.raw, target.query)
+            exchange, own_answer = await self._translate(exchange, address, upstream, request.headers.raw, target.query)
         elif self._translating is not None and request.method == "POST":
-            sent = _for_server(request.headers.raw)
-            own_answer = await self._translating.count(path, body, self._upstreams.choose(address.rollout_id), sent)
+            own_answer = await self._translating.count(path, body, upstream, _for_server(request.headers.raw))
         if exchange is not None and address.source == "conversation":
             address = address._replace(rollout_id=uuid4().hex)
             with _CONTINUING:
                 known = self._conversations.rollout_of(exchange.request)
                 address = address if known is None else address._replace(rollout_id=known)
+            if exchange is asked:  # what was translated, was so for its server
+                upstream = self._upstreams.choose(address.rollout_id)
         limit = self._rollouts.reached_limit(address, self.options.max_calls)
         if asked is not None and limit is not None:
             exchange, own_answer = None, last_of_rollout(asked, limit, target.query)
@@ -299,7 +301,7 @@ class Gateway:
             headers=request.headers.raw,
             body=body,
             address=address,
-            upstream=self._upstreams.choose(address.rollout_id),
+            upstream=upstream,
             exchange=exchange,
             own_answer=own_answer,
             may_sample=dialect is None and may_sample(request.method, path, body, headers.get("content-encoding", "")),
@@ -314,12 +316,11 @@ class Gateway:
         return call
 
     async def _translate(
-        self, exchange: Exchange, address: RequestAddress, headers: RawHeaders, query: str
+        self, exchange: Exchange, address: RequestAddress, upstream: Upstream, headers: RawHeaders, query: str
     ) -> tuple[Exchange, OwnAnswer | None]:
         """A request as its server is asked it, and the refusal where its server cannot be asked."""
         if self._translating is None:
             return exchange, None
-        upstream = self._upstreams.choose(address.rollout_id)
         sent, is_trained = _for_server(headers), address.untrained is None
         made = await self._translating.translate(exchange, upstream, sent, query, is_trained=is_trained)
         if isinstance(made, UntranslatableError):
@@ -437,16 +438,20 @@ class Gateway:
             exchange.policy_version = answered.headers.get(self.options.policy_version_header.lower())
         if exchange.is_stream:
             call.has_begun = True
-            await send_start(answered, send, content_type=None if translation is None else translation.stream_type)
+            stream_type = None if translation is None else translation.stream_type
+            is_changed = translation is not None or exchange.added.is_hidden
+            await send_start(answered, send, content_type=stream_type, is_changed=is_changed)
         async for piece in answered.pieces():
             passed = _taken(exchange, piece)
+            if translation is not None:
+                passed = translation.take(passed)
             if exchange.is_over:
                 await self._finish(call)
-            await send_piece(passed if translation is None else translation.take(passed), send)
-        await self._finish(call)
+            await send_piece(passed, send)
         status, rest = answered.status, _rest(exchange)
         if translation is not None:
             status, rest = translation.rest(status, rest, is_stream=exchange.is_stream)
+        await self._finish(call)
         if not exchange.is_stream:
             call.has_begun = True
             await send_start(answered, send, status=status, length=len(rest))
@@ -485,6 +490,8 @@ class Gateway:
             return
         call.is_recorded = True
         exchange.end_ns = now_ns()
+        if call.translation is not None and call.translation.failure is not None and exchange.failure is None:
+            exchange.failure = CallFailure("TranslationError", call.translation.failure)  # the agent got no answer
         outcome = None if exchange.sampled is None else exchange.sampled.outcome
         of_rollout = [] if rollout is None else self._rollouts.end_call(rollout)
         is_written = False

@@ -43,7 +43,7 @@ _NOT_FOUND: Final = 404
 _NO_RESPONSE: Final = "resp_none"
 _STORE_SETTING: Final = b"VLLM_ENABLE_RESPONSES_API_STORE"
 
-_SAY_NOTHING: Final = frozenset({401, 408, 429, 500, 502, 503, 504})
+_SAY_NOTHING: Final = frozenset({401, 403, 408, 429, 500, 502, 503, 504})
 _SAID: Final = 300
 _PAUSES: Final = (0.1, 0.5)
 """Seconds before what was sampled is parsed again."""

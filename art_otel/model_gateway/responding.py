@@ -27,12 +27,17 @@ async def send_start(
     length: int | None = None,
     status: int | None = None,
     content_type: str | None = None,
+    is_changed: bool = False,
 ) -> None:
-    """Begin as the server began; `length`, `status` and `content_type` are those of a body that is not the server's."""
+    """Begin as the server began; `length`, `status` and `content_type` are those of a body that is not the server's.
+
+    `is_changed` says that nobody knows how long the body will be, whatever the server said of its own.
+    """
     headers = [(name.lower(), value) for name, value in answered.raw_headers]
     kept = [(name, value) for name, value in headers if name not in _NOT_ANSWERED]
-    if length is not None:
+    if length is not None or is_changed:
         kept = [(name, value) for name, value in kept if name != b"content-length"]
+    if length is not None:
         kept.append((b"content-length", str(length).encode()))
     if content_type is not None:
         kept = [(name, value) for name, value in kept if name != b"content-type"]

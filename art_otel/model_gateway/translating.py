@@ -43,6 +43,7 @@ LACKING: Final = frozenset({404, 405, 501})
 _TAKING: Final = frozenset({200, 400, 422})
 """How a server says that it has the path, of a request with nothing in it."""
 
+_MAX_KNOWN: Final = 1000
 _FORGET_SECONDS: Final = 600.0
 _UNSURE_SECONDS: Final = 60.0
 _PROBE_SECONDS: Final = 30.0
@@ -74,6 +75,8 @@ class Translating:
         self._samplers = samplers
         self._wants_ids = wants_ids
         self._known: dict[tuple[str, str], tuple[bool, float]] = {}
+        self._probing = asyncio.Lock()
+        """Agents that begin together wait for one probe."""
 
     async def translate(
         self, exchange: Exchange, upstream: Upstream, headers: RawHeaders, query: str, *, is_trained: bool
@@ -105,7 +108,7 @@ class Translating:
         server = IdServer(self._servers, upstream, chat_headers(headers))
         try:
             async with asyncio.timeout(_PROBE_SECONDS):
-                if await self._has(server, path, f"{dialect} counts"):
+                if await self._has(server, path, dialect):
                     return None
                 made = translated(dialect, {"model": path.rpartition("/")[2].partition(":")[0], **request})
                 if isinstance(made, UntranslatableError):
@@ -128,19 +131,20 @@ class Translating:
 
     async def _has(self, server: IdServer, path: str, dialect: str) -> bool:
         """Whether a server has a path, which is asked with an empty request."""
-        key = (server.upstream.url, dialect)
-        if (known := self._remembered(key)) is not None:
-            return known
-        answered = await server.send(path, {})
-        await read(answered)
-        if answered.status in LACKING and dialect != "chat":
-            logger.warning(
-                "art-otel: %s has no %s (%d): such requests go there as Chat Completions, if it has those",
-                server.upstream.shown,
-                path,
-                answered.status,
-            )
-        return self._remember(key, answered.status, answer=answered.status not in LACKING)
+        key = (server.upstream.url, path)
+        async with self._probing:
+            if (known := self._remembered(key)) is not None:
+                return known
+            answered = await server.send(path, {})
+            await read(answered)
+            if answered.status in LACKING and dialect != "chat":
+                logger.warning(
+                    "art-otel: %s has no %s (%d): such requests go there as Chat Completions, if it has those",
+                    server.upstream.shown,
+                    path,
+                    answered.status,
+                )
+            return self._remember(key, answered.status, answer=answered.status not in LACKING)
 
     async def _has_better_chat(self, server: IdServer, exchange: Exchange) -> bool:
         """Whether ids come with Chat Completions, and not with the dialect of a request."""
@@ -151,15 +155,19 @@ class Translating:
             return False
         model = exchange.request.get("model")
         key = (server.upstream.url, f"ids of {model}")
-        if (known := self._remembered(key)) is not None:
-            return known
-        answered = await server.send(CHAT_PATH, {"model": model, **_ONE_TOKEN})
-        body = decode(await read(answered)) or {}
-        return self._remember(key, answered.status, answer=answered.status == OK and _IDS in answer_attributes(body))
+        async with self._probing:
+            if (known := self._remembered(key)) is not None:
+                return known
+            answered = await server.send(CHAT_PATH, {"model": model, **_ONE_TOKEN})
+            body = decode(await read(answered)) or {}
+            has_ids = answered.status == OK and _IDS in answer_attributes(body)
+            return self._remember(key, answered.status, answer=has_ids)
 
     def _remember(self, key: tuple[str, str], status: int, *, answer: bool) -> bool:
         """Remember what a server answered: for long what is sure, else for a minute, as of a key that it refuses."""
         is_sure = status in LACKING or status in _TAKING
+        if len(self._known) >= _MAX_KNOWN:  # models and paths are named by agents
+            self._known.clear()
         self._known[key] = (answer, time.monotonic() + (_FORGET_SECONDS if is_sure else _UNSURE_SECONDS))
         return answer
 
