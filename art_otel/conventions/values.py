@@ -9,7 +9,7 @@ import base64
 import json
 import math
 import re
-from typing import Final, cast
+from typing import Final, TypeAlias, cast
 
 import msgspec
 
@@ -180,3 +180,27 @@ def spaced_json(value: Value) -> str:
         return json.dumps(value, ensure_ascii=False)
     except (ValueError, TypeError, RecursionError) as error:
         raise ParseError("", f"cannot be written as JSON ({error})") from None
+
+
+RawFields: TypeAlias = dict[str, msgspec.Raw]
+_RAW_FIELDS: Final = msgspec.json.Decoder(RawFields)
+
+
+def raw_fields(body: bytes) -> RawFields:
+    """The fields of a JSON object, each in the bytes in which it was sent; none for anything else."""
+    try:
+        return _RAW_FIELDS.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return {}
+
+
+def json_object(body: bytes) -> dict[str, Value] | None:
+    """The JSON object of a body or of an event's data; None for anything else."""
+    try:
+        return mapping(msgspec.json.decode(body))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass
+    try:
+        return mapping(decode(body.decode(errors="replace"))[0])
+    except ParseError:
+        return None

@@ -13,7 +13,7 @@ from typing import Final, Literal, Protocol, TypeAlias
 
 from art_otel.conventions import values
 from art_otel.conventions.bodies.chunks import JoinedChunks, join, objects, whole
-from art_otel.exchange.bodies import decode
+from art_otel.conventions.values import json_object
 from art_otel.spans import Value
 
 WireDialect: TypeAlias = Literal["chat", "completions", "responses", "messages", "gemini"]
@@ -157,7 +157,7 @@ def _block(block: dict[str, Value]) -> dict[str, Value]:
 
 def _input(block: dict[str, Value], text: str) -> Value:
     """The input of a tool: the text that was sampled; of a tool that the server ran, what agents send back."""
-    parsed = None if block.get("type") == "tool_use" else decode(text.encode())
+    parsed = None if block.get("type") == "tool_use" else json_object(text.encode())
     return (text or block.get("input")) if parsed is None else parsed
 
 

@@ -36,9 +36,10 @@ from art_otel.conventions.dialects.genai import (
     RESPONSES,
 )
 from art_otel.conventions.dialects.openinference import INPUT_VALUE, OUTPUT_VALUE
+from art_otel.conventions.values import RawFields
 from art_otel.exchange import gemini
 from art_otel.exchange.assembly import WireDialect
-from art_otel.exchange.bodies import RESPONSE_MESSAGES, RawFields
+from art_otel.exchange.bodies import RESPONSE_MESSAGES
 from art_otel.exchange.exchange import Exchange
 from art_otel.spans import Attributes, Value
 

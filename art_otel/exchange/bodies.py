@@ -1,20 +1,14 @@
-"""Bodies of requests and answers: read without an exception for what they hold, and what they say of a failure."""
+"""Bodies of answers: what they say of a failure, and whether they say how the answer ended."""
 
-from typing import Final, NamedTuple, TypeAlias
-
-import msgspec
+from typing import Final, NamedTuple
 
 from art_otel.conventions import values
-from art_otel.errors import ParseError
 from art_otel.spans import Value
-
-RawFields: TypeAlias = dict[str, msgspec.Raw]
-_FIELDS: Final = msgspec.json.Decoder(RawFields)
 
 RESPONSE_MESSAGES: Final = ("input_messages", "output_messages")
 """Where vLLM's Responses have token ids, if they are asked for with `enable_response_messages`."""
 
-_FAILED: Final = "failed"
+FAILED: Final = "failed"
 """The status that a body of the Responses API has where its call failed."""
 
 _UNNAMED_FAILURE: Final = "APIError"
@@ -29,26 +23,6 @@ class CallFailure(NamedTuple):
 
     type: str
     message: str = ""
-
-
-def fields_of(body: bytes) -> RawFields:
-    """The fields of a request's body, each in the bytes in which it was sent; none where it is no JSON object."""
-    try:
-        return _FIELDS.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return {}
-
-
-def decode(body: bytes) -> dict[str, Value] | None:
-    """The JSON object of a body or of an event's data; None for anything else."""
-    try:
-        return values.mapping(msgspec.json.decode(body))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        pass
-    try:
-        return values.mapping(values.decode(body.decode(errors="replace"))[0])
-    except ParseError:
-        return None
 
 
 def failure_of(said: dict[str, Value]) -> CallFailure:
@@ -73,7 +47,7 @@ def failure_message(body: dict[str, Value]) -> str:
 
 def response_failure(body: dict[str, Value]) -> CallFailure | None:
     """The failure of a body of the Responses API whose status says that it failed; None for any other body."""
-    return failure_of(body) if body.get("status") == _FAILED else None
+    return failure_of(body) if body.get("status") == FAILED else None
 
 
 _RUNNING: Final = (None, "queued", "in_progress")

@@ -16,13 +16,15 @@ import logging
 import re
 import time
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
 
 from art_otel.conventions import values
-from art_otel.exchange.bodies import RESPONSE_MESSAGES, RawFields, fields_of
+from art_otel.conventions.values import RawFields, raw_fields
+from art_otel.exchange.bodies import RESPONSE_MESSAGES
 
 logger = logging.getLogger(__name__)
 
@@ -136,19 +138,16 @@ class RequestAdditions:
     def __init__(self, ask: TokenRequest = NOTHING, added: Mapping[str, object] | None = None) -> None:
         self.ask = ask
         self.fields: Final = added or {}
-        self._hidden = tuple(field for name in self.fields for field in _HIDDEN.get(name, ()))
-        if ask.headers:
-            self._hidden += _SGLANG
-
-    @property
-    def asks_usage(self) -> bool:
-        """Whether the usage of a stream is asked for."""
-        return STREAM_OPTIONS in self.fields
-
-    @property
-    def is_hidden(self) -> bool:
+        self.is_hidden: Final = bool(self.fields or ask.headers)
         """Whether there is anything to take out."""
-        return bool(self.fields or self.ask.headers)
+        self.asks_usage: Final = STREAM_OPTIONS in self.fields
+        """Whether the usage of a stream is asked for."""
+
+    @cached_property
+    def _hidden(self) -> tuple[str, ...]:
+        """The fields of an answer that are there because of what was asked."""
+        of_fields = tuple(field for name in self.fields for field in _HIDDEN.get(name, ()))
+        return (*of_fields, *_SGLANG) if self.ask.headers else of_fields
 
     def body(self, fields: RawFields) -> bytes | None:
         """The body of a request of these fields with what is asked for; None where nothing is."""
@@ -157,7 +156,7 @@ class RequestAdditions:
 
     def without_tokens(self, body: bytes) -> bytes:
         """A body without what the agent did not ask for; as it is where it has nothing of that, or is no JSON."""
-        fields = fields_of(body)
+        fields = raw_fields(body)
         kept = self._without(fields)
         return body if kept == fields else _ENCODE(kept)
 

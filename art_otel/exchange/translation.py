@@ -28,7 +28,7 @@ from art_otel.exchange.answer_shapes import (
 )
 from art_otel.exchange.assembly import WireDialect
 from art_otel.exchange.chat_request import ChatRequest, UntranslatableError, mapping_of
-from art_otel.exchange.events import EventSplitter, data_of
+from art_otel.exchange.exchange import EventSplitter, data_of
 from art_otel.exchange.response_shape import ResponseShape
 from art_otel.spans import Value
 

@@ -22,8 +22,8 @@ from urllib.parse import unquote
 
 from art_otel import attributes as names
 from art_otel.conventions import values
+from art_otel.conventions.values import json_object
 from art_otel.errors import UsageError
-from art_otel.exchange.bodies import decode
 from art_otel.spans import Value
 from art_otel.tracing.api.context import RECORDED, RUN_ENTRY, TRACE_STATE
 from art_otel.tracing.api.running import field_attributes
@@ -226,7 +226,7 @@ def _session(headers: Headers, request: Mapping[str, Value] | None) -> str | Non
     metadata = values.mapping(request.get("metadata")) or {}
     user = values.text(metadata.get("user_id")) or ""
     match = _USER.search(user)
-    return values.text((decode(user.encode()) or {}).get("session_id")) or (None if match is None else match[1])
+    return values.text((json_object(user.encode()) or {}).get("session_id")) or (None if match is None else match[1])
 
 
 def _checked_id(rollout_id: str) -> str:

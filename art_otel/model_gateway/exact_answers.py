@@ -19,7 +19,7 @@ import msgspec
 
 from art_otel.conventions import values
 from art_otel.exchange.answer_shapes import AnswerFields, Asking
-from art_otel.exchange.events import data_in
+from art_otel.exchange.exchange import data_in
 from art_otel.exchange.translation import SHAPES
 from art_otel.model_gateway.connections import Answer, BrokenOffError, RawHeaders, UpstreamError
 from art_otel.model_gateway.id_server import IdServer, read, said

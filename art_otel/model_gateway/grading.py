@@ -16,10 +16,10 @@ import msgspec
 
 from art_otel import attributes as names
 from art_otel.conventions import values
+from art_otel.conventions.values import json_object
 from art_otel.exchange.answer_shapes import AnswerFields
 from art_otel.exchange.assembly import WireDialect
 from art_otel.exchange.attributes import answered_attributes
-from art_otel.exchange.bodies import decode
 from art_otel.exchange.chat_request import entries_of, mapping_of
 from art_otel.exchange.exchange import Exchange
 from art_otel.exchange.token_requests import TokenRequests
@@ -144,7 +144,7 @@ async def grade(
 
 async def _first_model(servers: Upstreams, upstream: Upstream, server: IdServer) -> Mapping[str, Value]:
     answered = await servers.send(upstream, "GET", _MODELS, server.headers, b"")
-    return _first((decode(await read(answered)) or {}).get("data"))
+    return _first((json_object(await read(answered)) or {}).get("data"))
 
 
 def _first(entries: Value) -> Mapping[str, Value]:
@@ -197,7 +197,7 @@ async def _logprobs(server: IdServer, model: str | None) -> LogprobsOf | None:
     has_logprobs = False
     for temperature in _TEMPERATURES:
         answered = await server.send(CHAT_PATH, {**_ODDS, "model": model, "temperature": temperature})
-        answer = decode(await read(answered)) or {}
+        answer = json_object(await read(answered)) or {}
         choice = _first(answer.get("choices"))
         first_token = _first(mapping_of(choice.get("logprobs")).get("content"))
         has_logprobs = has_logprobs or "logprob" in first_token

@@ -12,7 +12,7 @@ import re
 from typing import Final
 
 from art_otel.conventions import values
-from art_otel.exchange.bodies import decode
+from art_otel.conventions.values import json_object
 
 logger = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ def may_sample(method: str, path: str, body: bytes, encoding: str) -> bool:
     """Whether a request of no known dialect may ask for a completion, by its plain path and its body."""
     if method != "POST" or not path or _WITHOUT.search(path):
         return False
-    return bool(encoding) or values.mapping(decode(body)) is not None  # forms and other bytes ask for none
+    return bool(encoding) or values.mapping(json_object(body)) is not None  # forms and other bytes ask for none
 
 
 def pattern_of(path: str) -> str:

@@ -19,10 +19,10 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from art_otel import attributes as names
+from art_otel.conventions.values import json_object
 from art_otel.exchange.answer_shapes import AnswerFields
 from art_otel.exchange.assembly import WireDialect
 from art_otel.exchange.attributes import answer_attributes
-from art_otel.exchange.bodies import decode
 from art_otel.exchange.chat_request import UntranslatableError
 from art_otel.exchange.exchange import Exchange
 from art_otel.exchange.gemini import is_array
@@ -103,7 +103,7 @@ class Translating:
         dialect: WireDialect | None = next((name for end, name in _COUNTS.items() if path.endswith(end)), None)
         if dialect is None:
             return None
-        request = decode(body) or {}
+        request = json_object(body) or {}
         request = request.get("generateContentRequest") or request
         server = IdServer(self._servers, upstream, chat_headers(headers))
         try:
@@ -113,10 +113,10 @@ class Translating:
                 made = translated(dialect, {"model": path.rpartition("/")[2].partition(":")[0], **request})
                 if isinstance(made, UntranslatableError):
                     return None
-                chat = decode(made.body) or {}
+                chat = json_object(made.body) or {}
                 asked = {name: chat[name] for name in ("model", "messages", "tools") if name in chat}
                 answered = await server.send(_TOKENIZE, asked)
-                counted = (decode(await read(answered)) or {}).get("count")
+                counted = (json_object(await read(answered)) or {}).get("count")
         except (UpstreamError, TimeoutError):
             return None
         name = "totalTokens" if dialect == "gemini" else "input_tokens"
@@ -159,7 +159,7 @@ class Translating:
             if (known := self._remembered(key)) is not None:
                 return known
             answered = await server.send(CHAT_PATH, {"model": model, **_ONE_TOKEN})
-            body = decode(await read(answered)) or {}
+            body = json_object(await read(answered)) or {}
             has_ids = answered.status == OK and _IDS in answer_attributes(body)
             return self._remember(key, answered.status, answer=has_ids)
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from art_otel.conventions.values import raw_fields
 from art_otel.exchange.attributes import answer_attributes, parameters
-from art_otel.exchange.bodies import fields_of
 from tests.conventions.builders import call, openinference
 
 PROMPT, IDS = "2 + 2 =", [1, 2, 3]
@@ -25,7 +25,7 @@ def test_the_completion_is_unknown(prompt):
     "recorded", [{}, {"gen_ai.prompt.0.user": PROMPT, "gen_ai.completion.0.content": f"{PROMPT} 4"}]
 )
 def test_a_captured_completion_is_unknown(recorded):
-    captured = {**parameters(fields_of(json.dumps(REQUEST).encode())), **answer_attributes(RESPONSE)}
+    captured = {**parameters(raw_fields(json.dumps(REQUEST).encode())), **answer_attributes(RESPONSE)}
     found = call({"llm.request.type": "completion", **recorded, **captured}, name="openai.completion")
     assert found.choices is None
     assert found.prompt_token_ids.tolist() == IDS

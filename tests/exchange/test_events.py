@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from art_otel.exchange.assembly import ASSEMBLERS
-from art_otel.exchange.events import StreamedAnswer, split
+from art_otel.exchange.exchange import StreamedAnswer, split
 from tests.examples import examples
 
 

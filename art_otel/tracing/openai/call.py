@@ -7,7 +7,7 @@ span around it that still runs. What the app or the instrumentor wrote is never 
 not see. The call that this code is part of stands in a ContextVar.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from contextvars import ContextVar, Token
 from functools import partial
@@ -24,6 +24,7 @@ from art_otel import attributes as names
 from art_otel.calls import StreamClose
 from art_otel.conventions import request_attributes, response_attributes
 from art_otel.conventions.content_names import without_tokens
+from art_otel.conventions.values import json_object, raw_fields
 from art_otel.exchange.attributes import (
     answer_attributes,
     asked_attributes,
@@ -34,14 +35,14 @@ from art_otel.exchange.attributes import (
     prompt,
     spoken,
 )
-from art_otel.exchange.bodies import LONGEST_MESSAGE, CallFailure, decode, is_unfinished
+from art_otel.exchange.bodies import FAILED, LONGEST_MESSAGE, CallFailure, is_unfinished
 from art_otel.exchange.exchange import Exchange, dialect_of, failure_in
 from art_otel.scrubbing import Scrubber
 from art_otel.spans import Attributes, Value
 from art_otel.tracing.api.context import detach, tracer
 from art_otel.tracing.api.run import CLOSED
 from art_otel.tracing.internal_errors import InternalErrorHandler
-from art_otel.tracing.openai.client import Options, Request, Response, model_of
+from art_otel.tracing.openai.client import Options, Request, Response
 from art_otel.tracing.openai.stream import ResponseTee
 from art_otel.tracing.sdk.rollout_registry import is_call_by_now, path_up, runs_code
 from art_otel.tracing.sdk.scrub_spans import texts_are_clean
@@ -67,6 +68,13 @@ def asks_for_completion(options: Options) -> bool:
     return options.url.endswith(_COMPLETIONS) and options.method.lower() == "post"
 
 
+def model_of(options: Options) -> str | None:
+    """The model that is asked, as far as the options say."""
+    body = options.json_data
+    model = cast(Mapping[str, object], body).get("model") if isinstance(body, Mapping) else None
+    return model if isinstance(model, str) else None
+
+
 class ClientCall:
     """One call. As a context manager it is what surrounds the client's request.
 
@@ -79,7 +87,6 @@ class ClientCall:
 
     __slots__ = (
         "_attached_span",
-        "_exchange",
         "_has_begun",
         "_options",
         "_response",
@@ -102,7 +109,6 @@ class ClientCall:
         self._options: Options | None = None
         self.request: Request | None = None
         self.asked: object = None
-        self._exchange: Exchange | None = None
         self._response: Response | None = None
         self.tee: ResponseTee | None = None
         self.policy_version: str | None = None
@@ -142,7 +148,7 @@ class ClientCall:
     def trace_headers(self) -> dict[str, str]:
         """What lets a gateway, or a traced server, know of the span: not every instrumentor does so for its own."""
         headers: dict[str, str] = {}
-        if self.span is not None and self.is_in_rollout:
+        if self.span is not None and names.ROLLOUT_ID in attributes_of(self.span):
             TraceContextTextMapPropagator().inject(headers, trace.set_span_in_context(self.span))
         return headers
 
@@ -167,13 +173,15 @@ class ClientCall:
         if span is None or not span.is_recording():
             span = self.span = current_call_span()
             self.is_own = False
-        if span is None or not self.is_in_rollout:
+        if span is None or names.ROLLOUT_ID not in attributes_of(span):
             return False
         self._response = response
         self._scrubber = scrubber
         self._stream_close = stream_close
-        self._exchange = _exchange(options, response.request)
-        self.tee = None if response.is_closed else ResponseTee(response, self._exchange, hides_usage=hides_usage)
+        if response.is_closed:
+            self.tee = None
+        else:
+            self.tee = ResponseTee(response, _exchange(options, response.request), hides_usage=hides_usage)
         self._write_at_end_of(span)
         return True
 
@@ -219,17 +227,18 @@ class ClientCall:
 
     def write(self, span: Span) -> bool:
         """Set the captured attributes on a span that still records. Whether a scan of all of them found no secret."""
-        tee, response, exchange = self.tee, self._response, self._exchange
-        if response is None or exchange is None:
+        tee, response = self.tee, self._response
+        if response is None:
             return False
         existing = attributes_of(span)
-        answered = self._answered(response)
-        added: dict[str, str | bool] = {**parameters(exchange.fields), **answer_attributes(answered)}
+        asked, answered = response.request.content, self._answered(response)
+        request = raw_fields(asked)
+        added: dict[str, str | bool] = {**parameters(request), **answer_attributes(answered)}
         if not self.is_own:
-            added |= lost_messages(existing, exchange.fields)
+            added |= lost_messages(existing, request)
         is_clean = False
         if self._scrubber is not None:
-            added, is_clean = _scanned(self._scrubber, prompt(exchange.fields), added)
+            added, is_clean = _scanned(self._scrubber, prompt(request), added)
         if self.policy_version is not None and names.POLICY_VERSION not in existing:
             added[names.POLICY_VERSION] = self.policy_version
             at_end = None if self.ask_version is None else self.ask_version()
@@ -239,9 +248,13 @@ class ClientCall:
             added[names.CLOSED_BY_APP] = self._stream_close
         added = {name: value for name, value in added.items() if name not in existing}
         if self.is_own:
-            added |= cast(Any, {**request_attributes(exchange.request), **response_attributes(spoken(answered))})
+            added |= cast(
+                Any, {**request_attributes(json_object(asked) or {}), **response_attributes(spoken(answered))}
+            )
         span.set_attributes(added)
-        failure = (None if tee is None else tee.failure) or failure_in(answered)
+        failure = None if tee is None else tee.failure
+        if failure is None and (answered.get("error") or answered.get("status") == FAILED):
+            failure = failure_in(answered)
         if failure is not None and ERROR_TYPE not in existing:
             _tell_error(span, failure)
         return is_clean
@@ -251,7 +264,7 @@ class ClientCall:
         joined = None if self.tee is None else self.tee.joined()
         if joined is not None:
             return joined
-        return decode(response.content if self.tee is None else self.tee.content()) or {}
+        return json_object(response.content if self.tee is None else self.tee.content()) or {}
 
     def end(self, span: Span, end_time: int | None) -> None:
         """Write to the span and end it. The span processor that is told so need not scan the same texts again."""

@@ -26,11 +26,11 @@ from types import ModuleType
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 from art_otel.calls import StreamClose
-from art_otel.exchange.token_requests import TokenAsking, TokenRequests
+from art_otel.exchange.token_requests import REFUSALS, TokenAsking, TokenRequests
 from art_otel.scrubbing import Scrubber
 from art_otel.tracing.api.context import AskVersion
 from art_otel.tracing.internal_errors import InternalErrorHandler, after_import
-from art_otel.tracing.openai.call import CAPTURING, OPENLLMETRY, ClientCall, asks_for_completion, current_call
+from art_otel.tracing.openai.call import CAPTURING, OPENLLMETRY, ClientCall, asks_for_completion, current_call, model_of
 from art_otel.tracing.openai.client import (
     Hooks,
     Method,
@@ -39,8 +39,8 @@ from art_otel.tracing.openai.client import (
     Request,
     Response,
     hook,
-    model_of,
 )
+from art_otel.tracing.openai.stream import ending_when_dropped
 
 __all__ = ["Capture", "install", "uninstall"]
 
@@ -138,6 +138,7 @@ class Capture:
             request=self._request,
             build=partial(self._build, None),
             process=self._process,
+            stream=ending_when_dropped,
             asking_build=partial(self._build, self._token_requests),
             send=None if self._token_requests is None else _send,
         )
@@ -303,6 +304,8 @@ def _send(method: Method) -> Method:
 
 def _refused(request: Request, response: Response) -> InjectedRequest | None:
     """Take from the call what was asked with its request, if it may be why that was refused."""
+    if response.status_code not in REFUSALS:
+        return None
     with _REMEMBERING:
         call = current_call()
         asked = None if call is None or call.request is not request else call.asked

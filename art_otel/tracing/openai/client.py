@@ -8,19 +8,15 @@ somebody else has put something since.
 Source of the places: openai/_base_client.py of openai 1.66, 1.109, 2.8 and 3.52.
 """
 
-import copy
 import functools
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from types import ModuleType
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias, cast
-
-from art_otel.tracing.internal_errors import handle_internal_errors
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 _CLIENTS: Final = ("OpenAI", "AsyncOpenAI")
 _STREAMS: Final = ("Stream", "AsyncStream")
-_READ: Final = "__stream__"
-_READER: Final = "_iterator"
+READ: Final = "__stream__"
 _REQUEST: Final = "request"
 _PROCESS: Final = "_process_response"
 _BUILD: Final = "_build_request"
@@ -67,12 +63,14 @@ class Patches:
 class Hooks(NamedTuple):
     """What is put around the methods of both clients: a whole call, the making of a try's request, its answer.
 
+    `stream` is put around the initializer of its streams.
     `asking_build` is put in the place of `build` where `send` can be put around the sending of a request.
     """
 
     request: Wrap
     build: Wrap
     process: Wrap
+    stream: Wrap
     asking_build: Wrap
     send: Wrap | None = None
 
@@ -102,27 +100,9 @@ def hook(openai: ModuleType, patches: Patches, hooks: Hooks) -> list[str]:
         _place(client, _REQUEST, hooks.request, patches)
     for name in _STREAMS:
         stream: object = getattr(openai, name, None)
-        if isinstance(stream, type) and hasattr(stream, _READ):
-            _place(stream, "__init__", _ending_when_dropped, patches)
+        if isinstance(stream, type) and hasattr(stream, READ):
+            _place(stream, "__init__", hooks.stream, patches)
     return problems
-
-
-def _ending_when_dropped(init: Method) -> Method:
-    """Wrap the initializer of streams, which read through a generator that holds its stream.
-
-    Let it hold a copy instead: then a stream that the app drops is gone at once, and with it the generator, which
-    closes the response. Else both wait for Python's garbage collector, and the rollout may end before.
-    """
-
-    def initialize(stream: Any, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 # as openai
-        init(stream, *args, **kwargs)
-        with handle_internal_errors:
-            if _READER in vars(stream):
-                reading = copy.copy(stream)
-                vars(reading)[_READER] = None
-                vars(stream)[_READER] = getattr(reading, _READ)()
-
-    return initialize
 
 
 def _sender(openai: ModuleType, client: type) -> tuple[type, str]:
@@ -159,13 +139,6 @@ class Options(Protocol):
     json_data: object
     extra_json: Mapping[str, object] | None
     headers: object
-
-
-def model_of(options: Options) -> str | None:
-    """The model that is asked, as far as the options say."""
-    body = options.json_data
-    model = cast(Mapping[str, object], body).get("model") if isinstance(body, Mapping) else None
-    return model if isinstance(model, str) else None
 
 
 class Request(Protocol):

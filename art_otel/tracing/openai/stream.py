@@ -6,17 +6,17 @@ asked for, and the app did not, is kept from the app. A fault of ours ends our r
 never came to its end, everything is kept as far as it had come.
 """
 
+import copy
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final
 
 from art_otel.exchange.bodies import CallFailure
-from art_otel.exchange.events import StreamedAnswer, split
-from art_otel.exchange.exchange import Exchange
+from art_otel.exchange.exchange import Exchange, StreamedAnswer, split
 from art_otel.exchange.token_requests import NO_CHOICES, is_usage_alone
 from art_otel.spans import Value
-from art_otel.tracing.internal_errors import InternalErrorHandler
-from art_otel.tracing.openai.client import RAW_HEADER, Response
+from art_otel.tracing.internal_errors import InternalErrorHandler, handle_internal_errors
+from art_otel.tracing.openai.client import RAW_HEADER, READ, Method, Response
 
 _READING: Final = InternalErrorHandler("a stream could not be read; its call misses the rest of it")
 _TELLING_CLOSED: Final = InternalErrorHandler("a call was not told that its response was closed")
@@ -257,3 +257,24 @@ _ENDS: Final = (b"\n\n", b"\r\n\r\n", b"\r\r")
 def _is_usage(event: bytes) -> bool:
     """Whether an event has the usage of a stream and nothing else."""
     return is_usage_alone(event.partition(_DATA)[2])
+
+
+_READER: Final = "_iterator"
+
+
+def ending_when_dropped(init: Method) -> Method:
+    """Wrap the initializer of streams, which read through a generator that holds its stream.
+
+    Let it hold a copy instead: then a stream that the app drops is gone at once, and with it the generator, which
+    closes the response. Else both wait for Python's garbage collector, and the rollout may end before.
+    """
+
+    def initialize(stream: Any, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 # as openai
+        init(stream, *args, **kwargs)
+        with handle_internal_errors:
+            if _READER in vars(stream):
+                reading = copy.copy(stream)
+                vars(reading)[_READER] = None
+                vars(stream)[_READER] = getattr(reading, READ)()
+
+    return initialize

@@ -182,9 +182,10 @@ class Tracing:
 
     def _default_provider(self) -> TracerProvider | None:
         """Return the provider of an app that has set none; None where nothing is to be recorded."""
-        if not self.settings.enabled:
-            return None
-        return self._own_provider or self._make_provider()
+        own_provider = self._own_provider
+        if own_provider is not None or not self.settings.enabled:
+            return own_provider
+        return self._make_provider()
 
     def _make_provider(self) -> TracerProvider | None:
         with self._lock, _MAKING:

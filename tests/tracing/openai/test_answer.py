@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from art_otel.calls import Message
 from art_otel.conventions import parse_call
 from art_otel.conventions.bodies.chunks import JoinedChunks, join, whole
+from art_otel.conventions.values import json_object, raw_fields
 from art_otel.exchange.assembly import MessagesAssembler, ResponsesAssembler
 from art_otel.exchange.attributes import answer_attributes, messages, parameters, spoken
-from art_otel.exchange.bodies import decode, fields_of
 from art_otel.testing import SpanBuilder
 from tests.gaps import unread
 from tests.tracing import wire
@@ -263,7 +263,7 @@ def test_prompts_that_differ_are_no_prompt():
 @given(json_values)
 def test_no_body_is_too_strange(value):
     for body in ({"choices": value, "output": value}, value if isinstance(value, dict) else {}):
-        found = decode(json.dumps(body).encode())
+        found = json_object(json.dumps(body).encode())
         if found is not None:
             read(answer_attributes(found))
         for joined in (JoinedChunks(), ResponsesAssembler()):
@@ -283,25 +283,25 @@ def test_joining_takes_anything(pieces):
 
 @pytest.mark.parametrize("body", [b"", b"null", b"[1]", b"{", b"\xff", b'"text"', b"[" * 100_000])
 def test_a_body_that_is_no_object_is_none(body):
-    assert decode(body) is None
-    assert parameters(fields_of(body)) == {}
-    assert messages(fields_of(body)) == {}
+    assert json_object(body) is None
+    assert parameters(raw_fields(body)) == {}
+    assert messages(raw_fields(body)) == {}
 
 
 def test_a_body_that_only_python_would_write_is_read():
-    read = decode(b'{"a": NaN, "b": "\\ud800"}')
+    read = json_object(b'{"a": NaN, "b": "\\ud800"}')
     assert json.dumps(read) == '{"a": NaN, "b": "\\ufffd"}'
 
 
 def test_parameters_are_the_body_without_its_messages():
     asked = {"messages": [1], "input": 2, "prompt": 3, "instructions": 4}
     body = {"model": "m", "tools": [TOOL], "x": {"y": 1.50}, **asked}
-    found = json.loads(parameters(fields_of(json.dumps(body).encode()))["art.request.parameters"])
+    found = json.loads(parameters(raw_fields(json.dumps(body).encode()))["art.request.parameters"])
     assert found == {"model": "m", "tools": [TOOL], "x": {"y": 1.5}, "instructions": None}
-    template = parameters(fields_of(b'{"prompt": {"id": "pmpt_1"}, "input": "q"}'))
+    template = parameters(raw_fields(b'{"prompt": {"id": "pmpt_1"}, "input": "q"}'))
     assert json.loads(template["art.request.parameters"]) == {"prompt": {"id": "pmpt_1"}}
-    assert parameters(fields_of(b'{"messages": []}')) == {}
-    assert messages(fields_of(b'{"messages": [{"role": "user"}]}')) == {"art.request.messages": '[{"role": "user"}]'}
+    assert parameters(raw_fields(b'{"messages": []}')) == {}
+    assert messages(raw_fields(b'{"messages": [{"role": "user"}]}')) == {"art.request.messages": '[{"role": "user"}]'}
 
 
 @pytest.mark.parametrize(
@@ -314,9 +314,9 @@ def test_parameters_are_the_body_without_its_messages():
     ],
 )
 def test_messages_of_a_response_are_its_instructions_and_items(asked, expected):
-    found = json.loads(messages(fields_of(json.dumps(asked).encode()))["art.request.messages"])
+    found = json.loads(messages(raw_fields(json.dumps(asked).encode()))["art.request.messages"])
     assert found == [{"role": "system", "content": one} if isinstance(one, str) else one for one in expected]
-    assert messages(fields_of(b'{"instructions": "alone"}')) == {}
+    assert messages(raw_fields(b'{"instructions": "alone"}')) == {}
 
 
 def test_what_is_spoken_has_no_numbers():

@@ -12,7 +12,7 @@ import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.trace import SpanProcessor
 
-from art_otel.exchange import events
+from art_otel.exchange import exchange
 from art_otel.tracing import openai as capture
 from art_otel.tracing.openai import install, uninstall
 from art_otel.tracing.openai.client import Hooks, Patches, hook
@@ -168,11 +168,11 @@ def test_a_version_that_the_app_set_stands(server):
         (capture.capture, "current_call"),
         (ResponseTee, "joined"),
         (ResponseTee, "content"),
-        (capture.call, "decode"),
+        (capture.call, "json_object"),
         (ResponseTee, "is_to_come"),
         (capture.call, "answer_attributes"),
         (capture.call, "attributes_of"),
-        (events, "decode"),
+        (exchange, "json_object"),
         (capture.capture, "_asking"),
         (capture.capture.copy, "copy"),
         (capture.stream, "vars"),
