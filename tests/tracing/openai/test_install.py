@@ -97,7 +97,7 @@ def test_a_client_that_changed_is_left_alone_and_told_once(caplog):
     changed.OpenAI = OpenAI
     changed.__version__ = "99"
     patches = Patches()
-    around = {name: lambda method: method for name in ("request", "build", "process", "asking_build")}
+    around = {name: lambda method: method for name in ("request", "build", "process", "stream", "asking_build")}
     with caplog.at_level(logging.WARNING, "art_otel"):
         assert hook(changed, patches, Hooks(**around)) == [
             "openai 99: OpenAI.request is gone: calls of OpenAI get no exact tokens",
@@ -130,7 +130,8 @@ def test_before_openai_3_requests_are_sent_by_httpx():
     older._base_client = types.SimpleNamespace(httpx=types.SimpleNamespace(Client=Http, AsyncClient=AsyncHttp))
     patches = Patches()
     before = Http.send, AsyncHttp.send
-    hooks = Hooks(request=partial, build=partial, process=partial, asking_build=partial, send=lambda send: lambda: send)
+    around = dict.fromkeys(("request", "build", "process", "stream", "asking_build"), partial)
+    hooks = Hooks(**around, send=lambda send: lambda: send)
     assert hook(older, patches, hooks) == []
     assert (Http.send(), AsyncHttp.send()) == before
     patches.undo()
