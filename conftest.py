@@ -65,6 +65,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("slow")
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown() -> None:
+    """Forget the rewards that were given to trajectories in hand: those of tests have the same few trace ids."""
+    if (later := sys.modules.get("art_otel.trajectories.later_rewards")) is not None:
+        later._by_trace.clear()  # noqa: SLF001 # for tests alone
+
+
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     """No processes where only files or tests are named; else xdist decides."""
     return None if any(Path(path).is_dir() for path in config.args) else 0

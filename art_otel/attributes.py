@@ -35,6 +35,12 @@ REWARD_TOKEN_START: Final = "art.reward.token_start"  # noqa: S105 # of tokens t
 REWARD_TOKEN_END: Final = "art.reward.token_end"  # noqa: S105 # as above
 REWARD_EVALUATION: Final = "art.reward.evaluation"
 REWARD_ORDER: Final = "art.reward.order"
+REWARD_SPAN_ID: Final = "art.reward.span_id"
+"""On a reward span: the id of the span that it judges, where nothing says in which trace that is."""
+
+ROLLOUT_FACTS: Final = "art.rollout.facts"
+"""On a reward span, as JSON: attributes of the rollout that it names (group, split, metadata), given afterwards."""
+
 STEP_INDEX: Final = "art.step.index"
 UNTRAINED: Final = "art.untrained"
 """What is sampled at or below the span is not for the policy to learn from. The value says what it is for: `judge`."""
@@ -74,6 +80,10 @@ RESPONSE_CHOICES: Final = "art.response.choices"
 RESPONSE_END: Final = "art.response.end"
 CLOSED_BY_APP: Final = "art.stream.closed_by_app"
 """The app closed the stream of the answer before it ended: `left`, or `finished` where it says that so it ends one."""
+
+REQUEST_BODY: Final = "art.request.body"
+RESPONSE_BODY: Final = "art.response.body"
+"""The bodies of an exchange as they were, in the lines of a gateway; `conventions.exchanges` says what they mean."""
 
 REQUEST_PARAMETERS: Final = "art.request.parameters"
 REQUEST_MESSAGES: Final = "art.request.messages"

@@ -28,7 +28,7 @@ def seconds_of(text: str) -> float:
     """Read `90`, `90s`, `15m`, `2h` or `30d`. Raises UsageError for anything else."""
     match = _DURATION.fullmatch(text.strip())
     if match is None:
-        raise UsageError(f"{text!r} is no time: write 90s, 15m, 2h or 30d")
+        raise UsageError(f"{text!r} is not a duration: write 90s, 15m, 2h or 30d")
     return float(match[1]) * _UNITS[match[2]]
 
 
@@ -58,7 +58,7 @@ def chosen_secrets(scrub: str | None, patterns: Iterable[str]) -> SecretRules:
             ) from None
     chosen = scrub or os.environ.get("ART_OTEL_SCRUB") or "on"
     if chosen not in SCRUBBINGS:
-        raise UsageError(f"ART_OTEL_SCRUB or --scrub {chosen}: is none of {', '.join(SCRUBBINGS)}")
+        raise UsageError(f"ART_OTEL_SCRUB or --scrub {chosen}: must be one of {', '.join(SCRUBBINGS)}")
     return SecretRules(mode=cast(Scrubbing, chosen), patterns=chosen_patterns)
 
 
@@ -111,7 +111,7 @@ def convert(  # noqa: PLR0913 # one for each option of the command
     """
     several = [os.fspath(source) for source in ([sources] if isinstance(sources, str | Path) else sources)]
     if not several:
-        raise UsageError("sources: none is given; name files, folders, globs or URLs of span dumps")
+        raise UsageError("sources: none given; name files, folders, globs or URLs of span dumps")
     return run_conversion(
         Conversion(
             sources=several,

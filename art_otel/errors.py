@@ -2,7 +2,8 @@
 
     ArtOtelError
     ├── UsageError        the caller asked for something impossible (CLI exit 2)
-    │   └── BusyError     another process writes there
+    │   ├── BusyError     another process writes there
+    │   └── NothingToExportError  an export would have no record (of `art_otel.exporting`)
     ├── SourceError       a source could not be read at all (CLI exit 1)
     ├── ParseError        a value inside a record is not what its convention says
     ├── StorageError      a file of this machine or of an object store could not be read or written (CLI exit 1)

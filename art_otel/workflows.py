@@ -165,8 +165,8 @@ class _SyncWorkflow(_Workflow):
         for method in ("step", "reward"):
             if iscoroutinefunction(getattr(cls, method)):
                 raise TypeError(
-                    f"{cls.__name__}.{method} is async, and nothing would await it: derive {cls.__name__} from"
-                    f" art_otel.workflows.{cls._async_form} and call the method {method}_async"
+                    f"{cls.__name__}.{method} is async, and nothing would await it: derive {cls.__name__} from "
+                    f"art_otel.workflows.{cls._async_form} and name the method {method}_async"
                 )
 
     @abstractmethod
@@ -286,7 +286,7 @@ class _RunningEpisode:
     def collect(self) -> list[Experience]:
         """Return the experiences of the last step, and add them to `experiences`; a call that failed has none."""
         if recorder() is None:
-            warn_once("workflows have no experiences, and reward() is given none: tracing is turned off")
+            warn_once("workflows have no experiences, and reward() receives none, because tracing is turned off")
         number = None if self._step is None else self._step.index
         calls = [] if number is None else [call for call in self._running.calls if call.step == number]
         experiences = [

@@ -39,16 +39,16 @@ def take_pictures(address: str) -> None:
     with sync_playwright() as playwright, playwright.chromium.launch(executable_path=program) as browser:
         page = browser.new_page(viewport=SIZE, color_scheme="light")
         page.goto(address)
-        page.wait_for_selector(".figures")
+        page.wait_for_selector(".parts")
         start = page.url.split("#")[0]
         (row,) = page.evaluate(
             "fetch('/api/trajectories?sort=turns&order=desc&limit=1').then(answer => answer.json())"
         )["rows"]
         rollout = f"#/r/{row['key']}"
         for name, view in {
-            "list": "#/t?sort=reward&order=desc",
-            "conversation": f"{rollout}/conversation?h=2",
-            "tokens": f"{rollout}/tokens?c=advantage&t=0",
+            "run": "#/",
+            "conversation": rollout,
+            "tokens": f"{rollout}?c=advantage&t=0&i=9",
         }.items():
             picture(page, start + view, ASSETS / f"view-{name}.png")
 
@@ -58,7 +58,7 @@ def picture(page: Page, address: str, file: Path) -> None:
     page.goto("about:blank")
     page.goto(address)
     page.wait_for_selector("main h1")
-    page.wait_for_timeout(1000)
+    page.wait_for_timeout(2500)
     page.screenshot(path=file)
 
 

@@ -43,7 +43,7 @@ def art_otel(uv, wheel, tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("environment")
     scripts = folder / "venv" / ("Scripts" if os.name == "nt" else "bin")
     run(uv, "venv", "--python", sys.executable, folder / "venv", cwd=folder)
-    run(uv, "pip", "install", "--python", scripts / "python", f"{wheel}[demo]", cwd=folder)
+    run(uv, "pip", "install", "--python", scripts / "python", f"{wheel}[client]", cwd=folder)
     return scripts / "art-otel"
 
 
@@ -73,7 +73,7 @@ def test_the_demo_runs_elsewhere(art_otel, tmp_path):
 
 
 def test_the_recordings_convert_elsewhere(art_otel, tmp_path):
-    assert "▶ trained" in run(art_otel, "demo", "--recordings", cwd=tmp_path)
+    assert "● trains" in run(art_otel, "demo", "--recordings", cwd=tmp_path)
 
 
 def test_a_dump_converts_and_reads_back_elsewhere(art_otel, tmp_path):

@@ -86,7 +86,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments, unknown = parser.parse_known_args(words, argparse.Namespace(owns_process=argv is None))
     if unknown:
         verb = arguments.verb
-        parser.error(f"{verb} has no argument {' '.join(unknown)}; art-otel {verb} --help lists those that it has")
+        parser.error(f"{verb} has no argument {' '.join(unknown)}; art-otel {verb} --help lists its arguments")
     try:
         code: int = arguments.run(arguments)
         sys.stdout.flush()  # here, where what it raises is told

@@ -27,13 +27,15 @@ _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 def destination(text: str) -> Path:
     """The path, for argparse."""
     if not text:
-        raise argparse.ArgumentTypeError("an empty path names no folder; is a variable unset? The current folder is .")
+        raise argparse.ArgumentTypeError(
+            "an empty path is not a folder name; is a variable unset? The current folder is written ."
+        )
     if _URL.match(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is a URL; write to a folder here and copy it there")
+        raise argparse.ArgumentTypeError(f"{text!r} is a URL; write to a local folder and copy it there")
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no UTF-8; name another path") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not UTF-8; choose another path") from None
     return Path(text)
 
 
@@ -60,7 +62,7 @@ def add_scrub_patterns(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=_regex,
         metavar="REGEX",
-        help="a pattern of further secrets; may be repeated",
+        help="a pattern of additional secrets; may be repeated",
     )
 
 
@@ -86,7 +88,9 @@ def format_size(size: int) -> str:
 
 def add_limits(parser: argparse.ArgumentParser) -> None:
     """Add an option for each field of `art_otel.sources.Limits`, made of its description."""
-    group = parser.add_argument_group("limits", "Input beyond a limit is set aside, counted and named in the report.")
+    group = parser.add_argument_group(
+        "limits", "Input that exceeds a limit is set aside, counted and named in the report."
+    )
     defaults = Limits()
     for name, hint in get_type_hints(Limits, include_extras=True).items():
         (about,) = cast(tuple[Meta], hint.__metadata__)

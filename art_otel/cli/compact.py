@@ -20,8 +20,8 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         type=seconds,
         default=3600.0,
         metavar="TIME",
-        help="how long replaced files stay, because somebody may be reading them (default: 1h; 0 removes them at"
-        " once; in an object store always a day)",
+        help="how long replaced files are kept, because they may still be read (default: 1h; 0 removes them at once; "
+        "an object store always keeps them for a day)",
     )
     parser.set_defaults(run=run)
 

@@ -29,11 +29,12 @@ from art_otel.cli.arguments import (
 from art_otel.cli.terminal import by_reason, counted, printable, printable_json, show_progress
 from art_otel.sources.format import UNKNOWN_FORMAT
 from art_otel.spans import MAX_LISTED
-from art_otel.trajectories import explain
+from art_otel.trajectories import cure_of_gap
+from art_otel.trajectories.accounting import STARTED
 
 if TYPE_CHECKING:
     from art_otel.engines import Conversion
-    from art_otel.store import ConversionReport
+    from art_otel.store import ConversionReport, RewardCounts
 
 _LISTED: Final = 5
 
@@ -76,7 +77,7 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         "--workers",
         type=int,
         metavar="N",
-        help="number of processes (default: one for each processor, fewer for little input)",
+        help="number of processes (default: one per processor, fewer for small input)",
     )
     _add_engine(parser)
     parser.add_argument(
@@ -111,12 +112,12 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     )
     _add_rounds(parser)
     parser.add_argument(
-        "--since", metavar="DATE", help="leave out files that were last changed before that day (2026-11-01)"
+        "--since", metavar="DATE", help="leave out files that were last changed before this date (such as 2026-11-01)"
     )
     parser.add_argument(
         "--scrub",
         choices=["on", "content", "mark", "off"],
-        help="what happens to secrets in logs of agents (default: ART_OTEL_SCRUB, else on)",
+        help="what to do with secrets in the logs of agents (default: ART_OTEL_SCRUB, else on)",
     )
     add_scrub_patterns(parser)
     parser.add_argument("--strict", action="store_true", help="exit with 3 if anything was quarantined")
@@ -164,8 +165,8 @@ def _add_rounds(parser: argparse.ArgumentParser) -> None:
         type=seconds,
         default=900.0,
         metavar="TIME",
-        help="with --incremental or --follow: a rollout that has not ended is added when no span of it came for"
-        " this time (default: 15m)",
+        help="with --incremental or --follow: add a rollout that has not ended once none of its spans has arrived "
+        "for this long (default: 15m)",
     )
     parser.add_argument(
         "--retain",
@@ -257,23 +258,26 @@ def print_summary(report: "ConversionReport", out: Path | str, *, grows: bool = 
 
 def _lines(report: "ConversionReport", out: str, held: int | None) -> list[_ShownReason]:
     spans, calls, trajectories = report.spans, report.calls, report.trajectories
-    records = f"{counted(spans.read, 'span')} and {counted(report.logs.read, 'log record')}"
+    ignored = {reason: count for reason, count in spans.ignored.items() if reason != STARTED}
+    starts = spans.ignored.get(STARTED, 0)
+    records = f"{counted(spans.read - starts, 'span')} and {counted(report.logs.read, 'log record')}"
+    also = f" (and {counted(starts, 'start line')} of these spans)" if starts else ""
     duplicates, quarantined = counted(spans.duplicate, "duplicate"), by_reason(spans.quarantined, "quarantined")
     lines = [
-        _row("in", f"{records} from {counted(len(report.files), 'file')}"),
-        _row("", f"{spans.used} used, {by_reason(spans.ignored, 'ignored')}, {duplicates}, {quarantined}"),
+        _row("in", f"{records} from {counted(len(report.files), 'file')}{also}"),
+        _row("", f"{spans.used:,} used, {by_reason(ignored, 'ignored')}, {duplicates}, {quarantined}"),
     ]
     if spans.waiting or spans.again:
         waiting = f"{counted(spans.waiting, 'span')} waiting"
         lines.append(_row("", f"{waiting}, {spans.again:,} of earlier conversions assembled again"))
-    complete = f"{trajectories.complete} complete, {trajectories.total - trajectories.complete} incomplete"
+    complete = f"{trajectories.complete:,} complete, {trajectories.total - trajectories.complete:,} incomplete"
     where = f"in {out}" if held is None else f"added to {out}, which has {held:,} now"
     lines += [
-        _row("calls", f"{calls.total}: {calls.completed} completed, {calls.failed} failed"),
+        _row("calls", f"{calls.total:,}: {calls.completed:,} completed, {calls.failed:,} failed"),
         _row("out", f"{counted(trajectories.total, 'trajectory', 'trajectories')} {where}: {complete}"),
     ]
     lines.extend(
-        _row("", f"  {count} incomplete by {reason}: {explain(reason)}", "yellow")
+        _row("", f"  {count:,} incomplete ({reason}): {cure_of_gap(reason)}", "yellow")
         for reason, count in trajectories.incomplete.items()
     )
     lines.extend(
@@ -285,12 +289,21 @@ def _lines(report: "ConversionReport", out: str, held: int | None) -> list[_Show
         lines.append(
             _row("", f"  … {which} {len(report.quarantine)} are named in {storage.join(out, '_report.json')}", "yellow")
         )
+    if report.rewards.given:
+        lines.append(_row("rewards", _rewards(report.rewards)))
     lines.extend(_row("unread", f"{file.path}: {file.error}", "red") for file in report.unread)
+    not_read = {file.format: file.lacks for file in report.files if file.lacks}
+    lines.extend(_row("not in", f"{name}: {', '.join(lacks)}") for name, lacks in not_read.items())
     if unknown := [file.path for file in report.files if file.note == UNKNOWN_FORMAT]:
         named = ", ".join(unknown[:_LISTED]) + (", …" if len(unknown) > _LISTED else "")
         lines.append(_row("skipped", f"{counted(len(unknown), 'file')} of no known format: {named}", "yellow"))
     lines.extend(_row("hint", hint, "cyan") for hint in report.hints)
     return lines
+
+
+def _rewards(rewards: "RewardCounts") -> str:
+    undelivered = by_reason(rewards.undeliverable, "undeliverable")
+    return f"{rewards.given:,}: {rewards.delivered:,} delivered, {undelivered}"
 
 
 def _row(label: str, text: str, style: str = "") -> _ShownReason:
@@ -316,7 +329,8 @@ def _interrupt(_signal: int, _frame: FrameType | None) -> NoReturn:
 
 def _tell(report: "ConversionReport") -> None:
     spans, rows = report.spans, report.trajectories
-    parts = [f"{spans.read:,} spans read", f"{rows.total:,} trajectories added", f"{spans.waiting:,} spans wait"]
+    read = spans.read - spans.ignored.get(STARTED, 0)
+    parts = [f"{read:,} spans read", f"{rows.total:,} trajectories added", f"{spans.waiting:,} spans wait"]
     parts += [f"{count:,} quarantined: {reason}" for reason, count in spans.quarantined.items()]
     parts += [f"unread: {file.error}" for file in report.unread]
     sys.stdout.write(f"{time.strftime('%H:%M:%S')}  {printable(', '.join(parts))}\n")

@@ -1,6 +1,7 @@
 """`art-otel demo`: a small policy learns before your eyes, from nothing but spans."""
 
 import argparse
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -58,9 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
     console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
     if arguments.recordings is not None:
         if arguments.out is not None:
-            raise UsageError(
-                "--out is where training leaves its files; give the folder of recordings as --recordings DIR"
-            )
+            raise UsageError("--out is the folder for the files of training; for recordings, use --recordings DIR")
         _convert_recordings(arguments.recordings, console)
         return 0
     out: Path = arguments.out or Path(tempfile.mkdtemp(prefix="art-otel-demo-"))
@@ -74,7 +73,7 @@ def _train(out: Path, steps: int, seed: int, console: "Console") -> None:
 
     training = Training(out=out, steps=steps, seed=seed)
     trained = train(training)  # says at once what is in the way
-    console.print("A policy that knows no better picks tools at random. It learns which one answers which question.\n")
+    console.print("An untrained policy picks tools at random. It learns which tool answers which question.\n")
     console.print(_COLUMNS, style="bold")
     rewards: list[float] = []
     for step in trained:
@@ -90,6 +89,13 @@ def _train(out: Path, steps: int, seed: int, console: "Console") -> None:
     console.print(f"Parquet     {out / 'dataset'}  (art-otel show {out / 'dataset'})")
     console.print(f"report      {out / 'dataset' / '_report.json'}")
     console.print(f"run folder  {folder.path}  ({folder.history.name}, trajectories of each step)")
+    console.print(f"\n$ art-otel view {folder.path}", style="bold")
+    if sys.stdin.isatty() and sys.stdout.isatty() and _has_browser():
+        from art_otel import cli  # noqa: PLC0415 # it imports this module
+
+        cli.main(["view", str(folder.path), "--port", "0"])
+    else:
+        console.print("shows in a browser what it learned, which tasks fail, what trains and what went wrong")
 
 
 def _convert_recordings(folder: Path, console: "Console") -> None:
@@ -106,6 +112,16 @@ def _convert_recordings(folder: Path, console: "Console") -> None:
     console.print(f"\n$ art-otel show {out} --rollout {shown.rollout_id}", style="bold")
     print_conversation(shown, console)
     console.print(f"\nThe recordings are in {dumps}, their trajectories in {out}; `art-otel show {out}` lists them.")
+
+
+def _has_browser() -> bool:
+    """Whether there is a browser with a window: one of the terminal would take the place of what was printed."""
+    import webbrowser  # noqa: PLC0415 # seldom
+
+    try:
+        return type(webbrowser.get()) is not webbrowser.GenericBrowser
+    except webbrowser.Error:
+        return False
 
 
 def plot(values: Sequence[float]) -> Iterator[str]:

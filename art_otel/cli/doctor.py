@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 _MARKS: Final = {"ok": "ok", "note": "note", "warning": "WARN", "problem": "FAIL"}
 _LISTED: Final = 20
 _REQUESTS: Final = (
-    "decorate what handles one with @art_otel.rollout, or start the framework's instrumentor and set"
+    "decorate the handler with @art_otel.rollout, or start the framework's instrumentor and set"
     " ART_OTEL_ROLLOUT_SPANS; docs/how-to/web-servers.md says how"
 )
-_THREADS: Final = "threads and pools start without its context; give them art_otel.in_context(function)"
+_THREADS: Final = "threads and pools start without its context; wrap the function with art_otel.in_context(function)"
 _LOST: Final = f"if they are its own: {_THREADS}; docs/how-to/web-servers.md says how"
 _WITHOUT_CALLS: Final = f"no LLM call is in it. If it made calls: {_THREADS}"
 
@@ -47,11 +47,11 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser.add_argument(
         "--server",
         metavar="URL",
-        help="ask a model server what it gives to rollouts: dialects, token ids, logprobs, exact tokens; this samples"
+        help="ask a model server what it offers for rollouts: dialects, token ids, logprobs, exact tokens; this samples"
         " some dozen tokens",
     )
     parser.add_argument("--model", help="with --server: the model to ask for (default: the first that it lists)")
-    parser.add_argument("--api-key", metavar="KEY", help="with --server: its key")
+    parser.add_argument("--api-key", metavar="KEY", help="with --server: its API key")
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
     parser.set_defaults(run=run)
 
@@ -85,8 +85,9 @@ def _of_environment() -> Iterable[_Finding]:
 def _of_server(url: str, model: str | None, api_key: str | None) -> Iterable[_Finding]:
     import asyncio  # noqa: PLC0415 # as below
 
-    from art_otel.model_gateway.connections import UpstreamError  # noqa: PLC0415 # as above
-    from art_otel.model_gateway.grading import DIALECTS, grade  # noqa: PLC0415 # loads what only a gateway needs
+    from art_otel.exchange.api_dialects import API_DIALECTS  # noqa: PLC0415 # as below
+    from art_otel.model_gateway.connections import UpstreamError  # noqa: PLC0415 # as below
+    from art_otel.model_gateway.grading import grade  # noqa: PLC0415 # loads what only a gateway needs
 
     try:
         given = asyncio.run(grade(url, model=model, api_key=api_key))
@@ -94,12 +95,12 @@ def _of_server(url: str, model: str | None, api_key: str | None) -> Iterable[_Fi
         yield _Finding("problem", "server", f"{url} does not answer: {error}")
         return
     yield _Finding("ok", "server", f"{given.url}, model {given.model or 'unknown'}, by {given.owner or 'unknown'}")
-    for dialect, name in DIALECTS.items():
+    for dialect, api in API_DIALECTS.items():
         has = given.dialects[dialect]
         text = "it does not say" if has is None else "yes" if has else "no"
-        is_translated = has is False and dialect not in ("chat", "completions") and given.dialects["chat"]
+        is_translated = has is False and api.chat_request is not None and given.dialects["chat"]
         text += "; the gateway translates it to Chat Completions and back" if is_translated else ""
-        yield _Finding("note" if has is None or is_translated else "ok" if has else "warning", name, text)
+        yield _Finding("note" if has is None or is_translated else "ok" if has else "warning", api.title, text)
     for name, ids in (("token ids", given.whole_ids), ("token ids of streams", given.streamed_ids)):
         yield _Finding("ok" if ids == "whole" else "warning", name, ids or "unknown: it did not answer")
     has_prompt_ids = given.has_prompt_ids
@@ -146,7 +147,7 @@ def _of_process_rollouts(trajectories: "Iterable[Trajectory]") -> Iterable[_Find
     reasons: dict[str, str] = {}
     for trajectory in trajectories:
         if isinstance(framework := trajectory.metadata.get("art.requests_of"), str):
-            reason = f"it holds the calls of many requests or tasks of {framework}: {_REQUESTS}"
+            reason = f"it has the calls of many requests or tasks of {framework}: {_REQUESTS}"
             reasons.setdefault(reason, _about(trajectory))
         if isinstance(name := trajectory.metadata.get("art.calls_after"), str):
             reason = f"it holds calls that began after {name!r} had ended without any; {_LOST}"
@@ -156,13 +157,14 @@ def _of_process_rollouts(trajectories: "Iterable[Trajectory]") -> Iterable[_Find
 
 
 def _of_trajectories(trajectories: "Iterable[Trajectory]") -> Iterable[_Finding]:
-    from art_otel.trajectories import explain  # noqa: PLC0415
+    from art_otel.trajectories import cure_of_gap  # noqa: PLC0415
+    from art_otel.trajectories.wholeness import NO_CALLS  # noqa: PLC0415
 
     listed = beyond = 0
     for trajectory in trajectories:
         incomplete = trajectory.incomplete_reasons.items()
-        reasons = [f"{reason} ({count}): {explain(reason)}" for reason, count in incomplete]
-        if not trajectory.calls:
+        reasons = [f"{reason} ({count}): {cure_of_gap(reason)}" for reason, count in incomplete]
+        if not trajectory.calls and NO_CALLS not in trajectory.incomplete_reasons:
             reasons.insert(0, _WITHOUT_CALLS)
         if listed == _LISTED:
             beyond += bool(reasons)

@@ -48,7 +48,12 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         help="the exporter (without NAME: list the exporters and formats that can write these trajectories)",
     )
     to.completer = _complete_exporter  # pyright: ignore[reportAttributeAccessIssue] # where argcomplete looks
-    parser.add_argument("--format", metavar="NAME", help="one of the exporter's formats (default: its first)")
+    parser.add_argument(
+        "--format",
+        metavar="NAME",
+        help="one of the exporter's formats (default: the best one that can write these trajectories: with token ids,"
+        " logprobs, groups and rewards one that is trained with these, otherwise conversations)",
+    )
     parser.add_argument(
         "-o", "--out", type=destination, metavar="OUT", help="a folder, or a file with the format's suffix"
     )
@@ -67,10 +72,26 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     )
     credit.completer = _complete_credit  # pyright: ignore[reportAttributeAccessIssue] # where argcomplete looks
     parser.add_argument(
+        "--reward",
+        metavar="NAME",
+        help="the reward that counts: that of the whole rollout with this name, instead of the final one",
+    )
+    parser.add_argument(
         "--split",
         action="append",
-        metavar="NAME",
-        help="only this split, '*' for all; may be repeated (default: all but val, validation, test and eval)",
+        metavar="NAME|SHARES",
+        help="only this split, '*' for all; may be repeated (default: all but val, validation, test and eval). Shares"
+        " such as 0.9/0.1 write a file for train and one for val, and 0.8/0.1/0.1 one for test, too: rollouts of one"
+        " group, or with one first prompt, are never in two of them",
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="which tasks are in which share of --split (default: 0)"
+    )
+    parser.add_argument(
+        "--dedupe",
+        action="store_true",
+        help="for formats of messages, and others whose trainer imitates every example: write only the first of equal"
+        " conversations",
     )
     parser.add_argument(
         "--status", action="append", choices=_STATUSES, help="only this status; may be repeated (default: ok)"
@@ -84,33 +105,35 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser.add_argument(
         "--where",
         metavar="QUERY",
-        help="only rollouts that the list of `art-otel view` shows under this address: the text after #/t? in the"
-        " browser, such as 'label=good&min_reward=0.5'",
+        help="only rollouts with these rewards, metadata or fields, such as 'correctness>=0.5&difficulty=easy'"
+        " (>=, <=, >, <, = and !=), and that the list of `art-otel view` shows under this address: the text after #/t?"
+        " in the browser, such as 'label=good&min_reward=0.5'",
     )
     parser.add_argument("--allow-incomplete", action="store_true", help="also incomplete trajectories")
     parser.add_argument(
         "--models",
         metavar="NAMES",
-        help="only completions of these request models: names or globs with commas between, ! excludes"
+        help="only completions of these request models: names or globs separated by commas, ! excludes"
         " ('policy-*,!*judge*'); * takes all",
     )
-    parser.add_argument("--agents", metavar="NAMES", help="only completions of these agents, likewise")
+    parser.add_argument("--agents", metavar="NAMES", help="only completions of these agents; written like --models")
     parser.add_argument(
         "--context-exceeded",
         choices=("keep", "mask", "drop"),
-        help="rollouts that ended because their context was exceeded: train them, make them only context, or leave them"
-        " out (default: keep)",
+        help="rollouts that ended because their context was exceeded: train them, keep them as context only, or "
+        "leave them out (default: keep)",
     )
     parser.add_argument(
         "--closed-streams",
         choices=("mask", "train"),
-        help="for formats of token ids: what came of a stream that the app closed before it ended is only context, or"
-        " trained (default: mask)",
+        help="for formats of token ids: a stream that the app closed before its end is kept as context only, or "
+        "trained (default: mask)",
     )
     parser.add_argument(
         "--length",
         choices=("keep", "mask", "drop"),
-        help="completions that were cut at max_tokens: train them, make them only context, or leave their rollouts out"
+        help="completions that were cut at max_tokens: train them, keep them as context only, or leave their "
+        "rollouts out"
         " (default: keep, and mask for conversations and preferences)",
     )
     parser.add_argument("--max-tokens", type=int, metavar="N", help="leave out longer sequences")
@@ -143,10 +166,11 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"say --to NAME; {_what_can_be_written(arguments)}")
     required = {"PATH": arguments.paths, "--to": arguments.to, "--out": arguments.out}
     if missing := [name for name, value in required.items() if not value]:
-        raise UsageError(f"say {', '.join(missing)} too; `art-otel export --list` lists the exporters")
+        raise UsageError(f"also give {', '.join(missing)}; `art-otel export --list` lists the exporters")
     from art_otel.exporting import DEFAULT, export  # noqa: PLC0415 # numpy and pyarrow load only for a verb that needs them
 
     advantage = arguments.advantage or DEFAULT
+    rollouts, where = _chosen(arguments)
     report = export(
         arguments.paths,
         arguments.to,
@@ -155,9 +179,13 @@ def run(arguments: argparse.Namespace) -> int:
         options=dict(arguments.option),
         advantage=None if advantage == "none" else advantage,
         **_selection(arguments),
-        rollouts=_chosen(arguments),
+        rollouts=rollouts,
+        where=where,
+        reward=arguments.reward,
         max_tokens=arguments.max_tokens,
         min_reward=arguments.min_reward,
+        dedupe=arguments.dedupe,
+        seed=arguments.seed,
     )
     if arguments.json:
         sys.stdout.write(printable_json(msgspec.to_builtins(report)) + "\n")
@@ -173,11 +201,12 @@ def run(arguments: argparse.Namespace) -> int:
         )
     if report.other_rewards:
         sys.stderr.write(
-            f"art-otel: warning: no rollout has the reward that --credit {arguments.credit} asks for; the rewards that"
-            f" there are have the names {printable(', '.join(report.other_rewards))}\n"
+            f"art-otel: warning: no rollout has the reward that --credit {arguments.credit} asks for; the recorded "
+            f"rewards are named {printable(', '.join(report.other_rewards))}\n"
         )
-    if not report.records:
-        sys.stderr.write("art-otel: warning: no record was written; the report says why\n")
+    if report.load is not None and not arguments.json:
+        sys.stderr.flush()
+        sys.stdout.write(f"       load  {printable(report.load)}\n")
     return 0
 
 
@@ -202,27 +231,43 @@ def _complete_credit(**_: object) -> tuple[str, ...]:
     return _CREDITS
 
 
-def _chosen(arguments: argparse.Namespace) -> set[str] | None:
-    """The ids that --rollouts and --where choose, None where neither does. Raises UsageError where they choose none."""
+def _chosen(arguments: argparse.Namespace) -> tuple[set[str] | None, str | None]:
+    """The ids that --rollouts and the viewer's part of --where choose, None where neither does; and the conditions.
+
+    Raises UsageError where they choose none.
+    """
     listed = None if arguments.rollouts is None else _ids_in(arguments.rollouts, arguments.paths)
     if arguments.where is None:
-        return listed
-    shown = _shown(arguments.paths, arguments.where)
-    if not (chosen := shown if listed is None else shown & listed):
+        return listed, None
+    from art_otel.viewer.listing import is_list_filter  # noqa: PLC0415 # as above
+
+    parts = [part for part in arguments.where.rpartition("#/t?")[2].split("&") if part]
+    of_list = [part for part in parts if is_list_filter(part)]
+    conditions = "&".join(part for part in parts if not is_list_filter(part)) or None
+    chosen = listed
+    if of_list or not conditions:
+        shown = _shown(arguments.paths, "&".join(of_list))
+        chosen = shown if listed is None else shown & listed
+    if chosen is not None and not chosen:
         raise UsageError(f"--where {arguments.where}: chooses no rollout{'' if listed is None else ' of --rollouts'}")
-    return chosen
+    return chosen, conditions
 
 
 def _ids_in(file: Path, paths: Sequence[str]) -> set[str]:
     """The ids that the lines of a file hold, of which some have to be in the data."""
     from art_otel.store import find_all_files, groups_of, read_keys  # noqa: PLC0415 # as above
+    from art_otel.trajectories import plain_id  # noqa: PLC0415 # as above
 
     ids = set(file.read_text(encoding="utf-8-sig", errors="replace").split("\n")) - {""}
     groups = [group for data in find_all_files(paths) for group in groups_of(data)]
+    given = len(ids)
+    ids |= {plain_id(one) for one in ids}
     known = ids & {rollout_id for keys in read_keys(groups) for rollout_id, _, _ in keys}
-    told = f"{file}: {len(known):,} of {counted(len(ids), 'id')} {'is' if len(ids) == 1 else 'are'} in the data"
+    told = f"{file}: {len(known):,} of {counted(given, 'id')} {'is' if given == 1 else 'are'} in the data"
     if not known:
-        raise UsageError(f"{told}; it has to hold ids of rollouts, one a line, as `Save ids` of `art-otel view` writes")
+        raise UsageError(
+            f"{told}; it must contain rollout ids, one per line, such as `Save ids` of `art-otel view` writes"
+        )
     sys.stderr.write(f"art-otel: {printable(told)}\n")
     return known
 
@@ -254,13 +299,15 @@ def _what_can_be_written(arguments: argparse.Namespace) -> str:
     )
     shown = [f"{name} (--format {' | '.join(formats)})" for name, formats in found.items() if formats]
     if not shown:
-        return "no exporter installed gives a record of these trajectories; `--list` tells what each needs"
+        return "no installed exporter can write these trajectories; `--list` shows what each needs"
     return f"for these trajectories there are {', '.join(shown)}"
 
 
 def _other_formats(report: "ExportReport") -> Iterator[str]:
-    """The formats of the exporter that were not asked for, and what they need."""
+    """That the format was chosen, the formats of the exporter that were not, and what these need."""
     from art_otel.exporting import find_exporter  # noqa: PLC0415 # as above
+
+    yield f"     format  {report.format}: the best of {report.exporter} that can write these trajectories"
 
     for file_format in find_exporter(report.exporter).formats:
         if file_format.name != report.format:
@@ -273,6 +320,8 @@ def _lines(report: "ExportReport") -> Iterator[str]:
     yield f"         in  {trajectories}: {report.trajectories_used:,} used, {left_out}"
     records = counted(report.records, "record")
     yield f"        out  {records} of {report.exporter} {report.format} in {_named(report.files)}"
+    for (name, count), file in zip(report.parts.items(), report.files, strict=False):
+        yield f"      {name:>5}  {counted(count, 'record')} in {file}"
     for reason, count in report.skipped.items():
         yield f"   left out  {reason}: {count:,}"
     for what, count in report.changed.items():

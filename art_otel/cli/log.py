@@ -31,7 +31,7 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         default=[],
         type=_metric,
         metavar="NAME=NUMBER",
-        help="a further metric; may be repeated",
+        help="a metric to log as well; may be repeated",
     )
     parser.add_argument(
         "--base-path",
@@ -65,7 +65,7 @@ def _lines(entry: "LogEntry", count: int, history: Path) -> list[str]:
     if entry.unrewarded is not None:
         lines.append(f"       those without a reward in {entry.unrewarded}")
     lines.extend(f"       {name} = {value:g}" for name, value in entry.metrics.items())
-    lines.extend(f"       {name}: left out, it is no finite number" for name in entry.skipped)
+    lines.extend(f"       {name}: left out, because it is not a finite number" for name in entry.skipped)
     return lines
 
 

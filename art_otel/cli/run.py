@@ -22,13 +22,15 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     """Add the verb."""
     parser = verbs.add_parser(
         "run",
-        usage="art-otel run -- PROGRAM [ARGUMENT ...]",
+        usage="art-otel run [--quiet] -- PROGRAM [ARGUMENT ...]",
         help="run a Python program and trace it",
         description="Run a Python program, and the Python programs that it starts, with ART_OTEL_ENABLED=1:"
         " `art-otel run -- python app.py`, `-- python -m module`, `-- gunicorn …`. The program"
         " replaces this process, so exit code and signals are those of the program. Settings are"
-        " environment variables; with ART_OTEL_ENABLED=0, it is not traced.",
+        " environment variables; with ART_OTEL_ENABLED=0, it is not traced. At its end, a line on standard error says"
+        " how many calls were recorded, and where.",
     )
+    parser.add_argument("--quiet", action="store_true", help="do not write that line")
     parser.add_argument("program", nargs=argparse.REMAINDER, metavar="PROGRAM", help="the program and its arguments")
     parser.set_defaults(run=run)
 
@@ -43,6 +45,8 @@ def run(arguments: argparse.Namespace) -> int:
     if executable is None:
         raise UsageError(f"{command[0]}: no such program; for a script write: art-otel run -- python {command[0]}")
     environment = traced_environment(os.environ)
+    if arguments.quiet:
+        del environment[PROGRAM]
     if os.name != "nt":
         os.execve(executable, command, environment)  # noqa: S606 # the user's own program
     # Windows has no exec: it would start another process and end this one.

@@ -80,21 +80,21 @@ def _add_storage(parser: argparse.ArgumentParser) -> None:
         type=seconds,
         default=60.0,
         metavar="TIME",
-        help="a rollout that does not count its spans, or misses some, has ended when no span came for this time:"
-        " 90s, 5m (default: 60s)",
+        help="a rollout that does not count its spans, or misses some, has ended once no span has arrived for this "
+        "long, such as 90s or 5m (default: 60s)",
     )
     parser.add_argument(
         "--retain",
         type=_retain,
         default="30d",
         metavar="TIME",
-        help="remove older files if a consumer acknowledged all of them and no other consumer waits for them"
-        " (default: 30d; off keeps everything)",
+        help="remove files that are older than this, if a consumer has acknowledged all their rollouts and no other "
+        "consumer is waiting for them (default: 30d; off keeps everything)",
     )
     parser.add_argument(
         "--fsync",
         action="store_true",
-        help="acknowledge spans only when they survive a power loss too, not only a crash",
+        help="acknowledge spans only once they would survive a power loss, not just a crash",
     )
 
 
@@ -104,7 +104,7 @@ def _add_scrubbing(parser: argparse.ArgumentParser) -> None:
         "--scrub",
         choices=("on", "content", "mark", "off"),
         default="on",
-        help="what happens to secrets in received spans (default: on)",
+        help="what to do with secrets in received spans (default: on)",
     )
     add_scrub_patterns(parser)
 
@@ -137,7 +137,7 @@ def run(arguments: argparse.Namespace) -> int:
     say(f"art-otel: OTLP/HTTP at {receiver.url}\n")
     if receiver.grpc_port is not None and options.grpc is not None:
         say(f"art-otel: OTLP/gRPC at {options.grpc._replace(port=receiver.grpc_port)}\n")
-    say(f"art-otel: kept in {options.folder / RECEIVED}; Ctrl+C ends\n")
+    say(f"art-otel: writing to {options.folder / RECEIVED}; press Ctrl+C to stop\n")
     wait_and_stop(receiver, ended)
     return 0
 
@@ -155,7 +155,9 @@ def wait_and_stop(receiver: "Receiver", ended: threading.Event) -> None:
     """Say who may ask, wait, and stop."""
     options = receiver.options
     if options.token is None and not all(address.is_loopback for address in (options.http, options.grpc) if address):
-        sys.stderr.write(f"art-otel: others reach this, and no token is asked for: set {TOKEN} or --token-file\n")
+        sys.stderr.write(
+            f"art-otel: other machines can reach this address and no token is required: set {TOKEN} or --token-file\n"
+        )
     sys.stderr.flush()
     ended.wait()
     receiver.stop()
@@ -210,7 +212,7 @@ def _retain(text: str) -> float | None:
 def _token(file: Path | None) -> str | None:
     token = os.environ.get(TOKEN) if file is None else file.read_text().strip()
     if file is not None and not token:
-        raise UsageError(f"{file}: there is no token in it")
+        raise UsageError(f"{file}: contains no token")
     return token or None
 
 

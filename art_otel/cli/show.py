@@ -16,13 +16,28 @@ from art_otel import storage
 from art_otel.calls import Message
 from art_otel.cli.terminal import printable, printable_json, table_lines
 from art_otel.errors import UsageError
-from art_otel.trajectories import Call, HistoryMessage, Reward, Trajectory, Turn, explain, histories, trajectory_json
+from art_otel.trajectories import (
+    Call,
+    HistoryMessage,
+    Reward,
+    Trajectory,
+    Turn,
+    cure_of_gap,
+    histories,
+    plain_id,
+    trajectory_json,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-_COLUMNS: Final = ("rollout", "name", "status", "reward", "calls", "turns", "complete")
-_TRAINED: Final = "▶ trained"
+_COLUMNS: Final = ("rollout", "name", "group", "status", "reward", "calls", "turns", "complete")
+_TRAINS: Final = "● trains"
+_TRAINS_AS_TEXT: Final = "● trains as text, no token ids"
+_COPY: Final = "↪ context copy"
+_NOT_TRAINED: Final = "○ not trained"
+"""What `art-otel view` says of a turn, in the same words."""
+
 _STYLES: Final = {"system": "magenta", "developer": "magenta", "user": "cyan", "assistant": "green", "tool": "blue"}
 
 _ShownLine: TypeAlias = tuple[tuple[str, str], ...]
@@ -61,7 +76,8 @@ def run(arguments: argparse.Namespace) -> int:
         sys.stdout.writelines(_json_lines(rows) if arguments.json else _list_lines(rows, arguments.path))
         return 0
     trajectories = read_trajectories(arguments.path)
-    matches = [trajectory for trajectory in trajectories if trajectory.rollout_id == arguments.rollout]
+    asked = plain_id(arguments.rollout)  # backends show some ids with dashes
+    matches = [one for one in trajectories if asked in (one.rollout_id, plain_id(one.rollout_id))]
     if not matches:
         raise UsageError(f"{arguments.path}: no rollout {arguments.rollout!r}; `art-otel show PATH` lists them")
     if arguments.json:
@@ -102,6 +118,7 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     return (
         row["rollout_id"],
         row["name"] or "-",
+        row["group_id"] or "-",
         row["status"],
         reward,
         str(row["calls"]),
@@ -176,7 +193,7 @@ def _heading(trajectory: Trajectory) -> Iterable[_ShownLine]:
     if trajectory.error is not None:
         yield _line(f"error: {trajectory.error}", "red")
     for reason, count in trajectory.incomplete_reasons.items():
-        yield _line(f"! incomplete: {reason} ({count}): {explain(reason)}", "yellow")
+        yield _line(f"! incomplete: {reason} ({count}): {cure_of_gap(reason)}", "yellow")
 
 
 def _by_target(trajectory: Trajectory) -> _RewardsByTarget:
@@ -202,7 +219,7 @@ def _beside(call: Call, rewards: _RewardsByTarget) -> Iterable[_ShownLine]:
 def _elsewhere(rewards: _RewardsByTarget, trajectory: Trajectory) -> Iterable[_ShownLine]:
     """The rewards of what no message stands for: of a step without a call, of agents and tools, of failed calls."""
     if rewards:
-        yield _line("\n── rewards of what has no message above", "bold")
+        yield _line("\n── rewards for parts without a message above", "bold")
     calls = {call.span_id for call in trajectory.calls}
     for target, rewards_there in rewards.items():
         yield from (_reward(reward, f" for {_named(target, reward, calls)}") for reward in rewards_there)
@@ -225,7 +242,7 @@ def _reward(reward: Reward, of: str) -> _ShownLine:
 def _message(entry: HistoryMessage, trajectory: Trajectory, call: Call | None) -> Iterable[_ShownLine]:
     message = entry.message
     marked_untrained = None if call is None else call.marked_untrained
-    mark = f"  {_TRAINED}" if entry.trained and marked_untrained is None else ""
+    mark = "" if entry.turn is None else f"  {_verdict(entry, trajectory.turns[entry.turn], marked_untrained)}"
     name = "" if message.name is None else f" ({message.name})"
     style = _STYLES.get(message.role, "")
     yield ((f"\n{message.role}{name}", f"bold {style}"), (mark, "bold green"))
@@ -238,6 +255,15 @@ def _message(entry: HistoryMessage, trajectory: Trajectory, call: Call | None) -
         yield from (_line(f"  ! {warning}", "yellow") for warning in _warnings(turn, call))
 
 
+def _verdict(entry: HistoryMessage, turn: Turn, marked_untrained: str | None) -> str:
+    """Whether a sampled message is trained here."""
+    if marked_untrained is not None or (turn.tokens_untrained is not None and turn.text_untrained is not None):
+        return _NOT_TRAINED
+    if not entry.trained and turn.text_untrained is None:
+        return _COPY
+    return _TRAINS if turn.has_tokens and turn.tokens_untrained is None else _TRAINS_AS_TEXT
+
+
 def _warnings(turn: Turn, call: Call) -> Iterable[str]:
     """Why the completion is not trained, and where the prompt's token ids and messages disagree."""
     if turn.tokens_untrained is not None and turn.tokens_untrained == turn.text_untrained:
@@ -247,9 +273,9 @@ def _warnings(turn: Turn, call: Call) -> Iterable[str]:
     elif turn.text_untrained is not None:
         yield f"text not trained: {turn.text_untrained}"
     if call.drifted_at is not None:
-        yield f"the prompt was tokenized anew after its first {call.drifted_at} ids"
+        yield f"the prompt was tokenized differently after its first {call.drifted_at} ids"
     if call.rewritten_at is not None:
-        yield f"the prompt has other messages after its first {call.rewritten_at}"
+        yield f"the prompt's messages differ after the first {call.rewritten_at}"
 
 
 def _body(message: Message) -> Iterable[str]:
@@ -258,7 +284,7 @@ def _body(message: Message) -> Iterable[str]:
     if message.content:
         yield message.content
     if message.parts:
-        yield "(has images, files or several texts; --json shows them)"
+        yield "(with images, files or several texts; --json shows them)"
     if message.refusal:
         yield f"(refusal) {message.refusal}"
     for call in message.tool_calls:

@@ -21,8 +21,9 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         "verify",
         help="compare the recorded logprobs of a dataset with a model's own",
         description="Compute the logprobs that a model gives for the trained tokens of a dataset, and compare them with"
-        " the recorded ones. They are equal only if ids, their order, weights and distribution are right. Where they"
-        " are not, say what the pattern means. The result is kept beside a dataset in a folder, where `art-otel view`"
+        " the recorded ones. They are equal only if the ids, their order, the weights and the distribution are "
+        "right. Where they differ, the command says what the pattern of differences means. The result is kept beside "
+        "a dataset in a folder, where `art-otel view`"
         " shows it. Needs torch and transformers: pip install 'art-otel[verify]'. The exit code is 3 if something is"
         " beyond the limit.",
     )
@@ -31,31 +32,32 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser.add_argument(
         "--tokenizer", metavar="FOLDER", help="also compare what the ids say with the recorded messages"
     )
-    parser.add_argument("--policy-version", metavar="NAME", help="only rollouts that this version sampled")
+    parser.add_argument("--policy-version", metavar="NAME", help="only rollouts sampled by this policy version")
     parser.add_argument(
         "--sample",
         type=int,
         metavar="N",
-        help="of more rollouts take so many at random (default: 200; 0: all)",
+        help="at most this many rollouts, chosen at random (default: 200; 0: all)",
     )
     parser.add_argument(
         "--precision",
         choices=("float32", "float16", "bfloat16"),
-        help="what the server computes in, which sets the limit (default: the precision of the model's own settings)",
+        help="the precision of the server, which sets the limit (default: the one in the model's own settings)",
     )
     parser.add_argument(
         "--limit",
         type=float,
         metavar="NATS",
-        help="the greatest mean difference that is right (default: 2e-4 in float32, 0.01 in float16, 0.05 in bfloat16)",
+        help="the largest mean difference that counts as equal (default: 2e-4 in float32, 0.01 in float16, 0.05 in "
+        "bfloat16)",
     )
     parser.add_argument(
         "--dtype",
         choices=("float32", "float16", "bfloat16"),
         default="float32",
-        help="what the model computes in here (default: float32)",
+        help="the precision of the model on this machine (default: float32)",
     )
-    parser.add_argument("--device", help="where it computes (default: a GPU if there is one)")
+    parser.add_argument("--device", help="the device (default: a GPU if there is one)")
     parser.add_argument(
         "--no-save", action="store_true", help="do not write the result to _verify.json in the dataset's folder"
     )
@@ -95,7 +97,7 @@ def run(arguments: argparse.Namespace) -> int:
         try:
             save(saved, folder)
         except (ArtOtelError, OSError) as error:  # what was found is printed, whoever keeps it
-            sys.stderr.write(f"art-otel: the result is not kept: {error}\n")
+            sys.stderr.write(f"art-otel: the result was not saved: {error}\n")
     return 0 if result.holds else 3
 
 
@@ -122,11 +124,11 @@ def _lines(result: "Verification") -> Iterator[str]:
         yield f"\nText: the ids of {texts.equal} of {texts.completions} completions say what was recorded\n"
         for example in texts.examples:
             place = f"  rollout {example.rollout_id}, turn {example.turn}: {example.field}"
-            yield printable(f"{place}: recorded {example.recorded!r}, the ids say {example.decoded!r}") + "\n"
+            yield printable(f"{place}: recorded {example.recorded!r}, decoded from the ids {example.decoded!r}") + "\n"
         if texts.meaning is not None:
             yield f"  {texts.meaning[0].upper()}{texts.meaning[1:]}.\n"
     if result.holds and result.all.tokens:
-        yield "\nThe recorded tokens are this model's.\n"
+        yield "\nThe recorded tokens come from this model.\n"
 
 
 def _cells(name: str, figures: "Figures") -> tuple[str, ...]:

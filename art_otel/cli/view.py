@@ -20,10 +20,10 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     """Add the verb."""
     parser = verbs.add_parser(
         "view",
-        help="look at trajectories, tokens and runs in a browser",
-        description="Open a page that shows trajectories, tokens, groups, what would be trained, and runs. Only"
-        " this machine can open it. It only reads, except with --labels. With --html, it is written to"
-        " one file that works without a server.",
+        help="look at a run and its rollouts in a browser",
+        description="Open a page that shows what a run learned, which tasks fail, what trains and what goes wrong, and"
+        " each rollout. Only this machine can open it. It only reads, except with --labels. With --html, it is written"
+        " to one file that works without a server; with --say, its answers are printed.",
     )
     parser.add_argument(
         "paths",
@@ -31,8 +31,8 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
         metavar="PATH",
         help="a dataset folder, a Parquet file, a run folder, or a spool; the page follows them while they grow",
     )
-    parser.add_argument("--port", type=int, default=_PORT, metavar="N", help=f"default: {_PORT}; 0 takes a free one")
-    parser.add_argument("--no-open", action="store_true", help="print the address, and open no browser")
+    parser.add_argument("--port", type=int, default=_PORT, metavar="N", help=f"default: {_PORT}; 0 chooses a free one")
+    parser.add_argument("--no-open", action="store_true", help="print the address without opening a browser")
     parser.add_argument(
         "--tokenizer",
         type=Path,
@@ -64,29 +64,41 @@ def add_parser(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]") -> 
     parser.add_argument(
         "--where",
         metavar="QUERY",
-        help="with --html: the rollouts that the list shows under this address, in its order: the text after #/t?"
-        " in the browser, such as 'status=error&sort=reward'",
+        help="with --html or --say: the rollouts that the page shows under this address: the text after #/? in the"
+        " browser, such as 'status=error&sort=reward'",
     )
     parser.add_argument(
         "--limit", type=int, metavar="N", help="with --html: the maximum number of rollouts (default: 100, 0 for all)"
     )
+    parser.add_argument("--say", action="store_true", help="print the answers of the first page, and start no server")
+    parser.add_argument("--json", action="store_true", help="with --say: print them as JSON")
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve the page until the process is told to end, or write the file."""
-    selects = arguments.rollout or arguments.group or arguments.where or arguments.limit is not None
-    if arguments.html is None and selects:
-        raise UsageError("--rollout, --group, --where and --limit select what --html writes; the page shows everything")
-    if arguments.html is not None and arguments.labels:
+    if arguments.say and arguments.html is not None:
+        raise UsageError("--say prints and --html writes: give one of them")
+    if arguments.json and not arguments.say:
+        raise UsageError("--json is how --say prints; give --say too")
+    selects = arguments.rollout or arguments.group or arguments.limit is not None
+    if arguments.html is None and (selects or (arguments.where and not arguments.say)):
         raise UsageError(
-            "--labels lets the page write, and a file keeps nothing; --html alone shows what labels and notes there are"
+            "--rollout, --group, --where and --limit select what --html writes, and --where what --say says; the page"
+            " shows everything"
+        )
+    if (arguments.html is not None or arguments.say) and arguments.labels:
+        raise UsageError(
+            "--labels lets the page write, and what is written or said keeps nothing; --html alone shows what labels"
+            " and notes there are"
         )
     if not 0 <= arguments.port < 1 << 16:
-        raise UsageError(f"--port {arguments.port}: give a number below 65536; 0 takes a free one")
+        raise UsageError(f"--port {arguments.port}: give a number below 65536; 0 chooses a free one")
     if arguments.limit is not None and arguments.limit < 0:
-        raise UsageError(f"--limit {arguments.limit}: give how many rollouts at most, or 0 for all")
+        raise UsageError(f"--limit {arguments.limit}: give the largest number of rollouts, or 0 for all")
     api = _api(arguments)
+    if arguments.say:
+        return _say(api, arguments)
     return _serve(api, arguments) if arguments.html is None else _export(api, arguments)
 
 
@@ -117,8 +129,8 @@ def _serve(api: "Api", arguments: argparse.Namespace) -> int:
     viewer.start()
     if arguments.labels and api.data.unlabeled:
         names = ", ".join(api.data.unlabeled)
-        sys.stderr.write(f"art-otel: no labels for {names}: they are kept beside datasets in folders alone\n")
-    sys.stderr.write(f"art-otel: {viewer.url}\nart-otel: Ctrl+C ends\n")
+        sys.stderr.write(f"art-otel: no labels for {names}: labels are only kept beside a dataset in a folder\n")
+    sys.stderr.write(f"art-otel: {viewer.url}\nart-otel: press Ctrl+C to stop\n")
     sys.stderr.flush()
     if not arguments.no_open:
         import webbrowser  # noqa: PLC0415 # only who opens one
@@ -126,6 +138,20 @@ def _serve(api: "Api", arguments: argparse.Namespace) -> int:
         webbrowser.open(viewer.one_time_url())
     ended.wait()
     viewer.stop()
+    return 0
+
+
+def _say(api: "Api", arguments: argparse.Namespace) -> int:
+    import msgspec  # noqa: PLC0415 # as above
+
+    from art_otel.viewer.saying import as_text, say  # noqa: PLC0415 # as above
+    from art_otel.viewer.serving import to_json  # noqa: PLC0415 # as above
+
+    try:
+        said = say(api.data.snapshot, arguments.where or "")
+    finally:
+        api.data.close()
+    sys.stdout.write(f"{msgspec.json.format(to_json(said)).decode() if arguments.json else as_text(said)}\n")
     return 0
 
 

@@ -65,6 +65,7 @@ from art_otel.conventions.recommended_setup import client_instrumentor as client
 from art_otel.conventions.references import references_of as references_of
 from art_otel.conventions.references import with_content as with_content
 from art_otel.conventions.rewards import EVALUATION as EVALUATION
+from art_otel.conventions.rewards import SPAN_NAME as SPAN_NAME
 from art_otel.conventions.rewards import BadReward as BadReward
 from art_otel.conventions.rewards import RecordedReward as RecordedReward
 from art_otel.conventions.rewards import evaluation_attributes as evaluation_attributes

@@ -83,7 +83,7 @@ def parse_call(span: Span, logs: Sequence[LogRecord] = (), families: NameFamilie
         choices = tuple(_with_finish_reason(choice, _finish_reason(choice, reasons)) for choice in choices)
     if choices and names_no_tool_calls(facts.provider, operation_name, facts.response_id):
         choices = tuple(map(_with_tool_calls_named, choices))
-    if choices and calls_with_objects(facts.provider, facts.request_model):
+    if choices and _lacks_arguments(choices) and calls_with_objects(facts.provider, facts.request_model):
         choices = tuple(map(_with_objects, choices))
     call = InferenceCall(
         trace_id=span.trace_id,
@@ -162,7 +162,7 @@ def _is_finished_empty(choice: Choice) -> bool:
 def _with_assistants(facts: CallFacts) -> CallFacts:
     """Make messages that were sampled the assistant's where a recorder does not know whose they are."""
     choices = facts.choices or ()
-    if all(choice.message.role != UNKNOWN_ROLE for choice in choices):
+    if UNKNOWN_ROLE not in [choice.message.role for choice in choices]:
         return facts
     return msgspec.structs.replace(facts, choices=tuple(map(_by_assistant, choices)))
 
@@ -270,6 +270,10 @@ def _with_tool_calls_named(choice: Choice) -> Choice:
     return _with_finish_reason(choice, completed_reason(tool_calls=True))
 
 
+def _lacks_arguments(choices: Sequence[Choice]) -> bool:
+    return "" in [call.arguments for choice in choices for call in choice.message.tool_calls]
+
+
 def _with_objects(choice: Choice) -> Choice:
     """Give tool calls without arguments an empty object, as where a stream had no text of them (OpenLLMetry)."""
     calls = choice.message.tool_calls
@@ -297,7 +301,7 @@ def merge_calls(calls: Sequence[InferenceCall]) -> InferenceCall:
     answer the one that was sampled.
     """
     if not calls:
-        raise UsageError("merge_calls needs at least one recording of the call; pass the outermost first")
+        raise UsageError("merge_calls needs at least one recording of the call; pass the outermost one first")
     if len(calls) == 1:
         return calls[0]
     sampled = _sampled(calls)

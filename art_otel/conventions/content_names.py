@@ -7,7 +7,7 @@ they spell was scanned and holds no secret: they would be the secret in pieces.
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from itertools import chain
@@ -24,6 +24,8 @@ MESSAGE_LISTS: Final = frozenset({"gen_ai.content.prompt", "gen_ai.content.compl
 _CONTENT: Final = (
     attributes.RESPONSE_CHOICES,
     attributes.REQUEST_MESSAGES,
+    attributes.REQUEST_BODY,
+    attributes.RESPONSE_BODY,
     attributes.ROLLOUT_ARGUMENTS,
     attributes.ROLLOUT_RESULT,
     "art.tokens",
@@ -101,6 +103,12 @@ _LEFT_ALONE: Final = (attributes.ROLLOUT_ID, *_TOKENS)
 _ERROR: Final = "exception."
 PARAMETERS: Final = frozenset({attributes.REQUEST_PARAMETERS, "llm.invocation_parameters"})
 _TOOLS: Final = ("tools", "functions")
+_READ_BY_MODEL: Final = (
+    *_TOOLS,
+    *("messages", "input", "instructions", "prompt", "system"),
+    *("contents", "systemInstruction", "system_instruction"),
+)
+"""The fields of a request's body that a model reads."""
 
 _STRUCTURE: Final = frozenset({"gen_ai.output.type", "input.mime_type", "output.mime_type"})
 _OURS: Final = "art."
@@ -141,7 +149,9 @@ class _AllNames:
     def is_content(self, name: str, value: Value, scrubber: Scrubber) -> bool:
         """Whether it is said. Errors only quote it; of the parameters of a request the tools are in the prompt."""
         if name in PARAMETERS:
-            return scrubber.holds_secret(_tools(value))
+            return scrubber.holds_secret(_fields(value, _TOOLS))
+        if name == attributes.REQUEST_BODY:
+            return scrubber.holds_secret(_fields(value, _READ_BY_MODEL))
         return names_content(name) and not name.startswith(_ERROR)
 
     def may_spell_prompt(self, text: str) -> bool:
@@ -153,14 +163,14 @@ class _AllNames:
         return without_prompt_ids(attributes) if spells_unread_prompt(attributes) else attributes
 
 
-def _tools(parameters: Value) -> str:
-    """The tools among the parameters of a request as text."""
+def _fields(parameters: Value, names: Sequence[str]) -> str:
+    """Some fields of a request as text."""
     try:
         fields: Value = json.loads(parameters) if isinstance(parameters, str) else parameters
     except (ValueError, RecursionError):
         return str(parameters)
     named = cast(dict[str, Value], fields) if isinstance(fields, dict) else {}
-    return json.dumps([named.get(name) for name in _TOOLS], default=str)
+    return json.dumps([named.get(name) for name in names], default=str)
 
 
 CONTENT_NAMES: Final[ContentNames] = _AllNames()
@@ -175,6 +185,8 @@ _KEYS: Final = _PROMPT_KEYS | {"logprobs", "response_token_ids", "token_ids", "t
 _PROMPTS: Final = frozenset({"messages", "prompt", "prompts", "input", "inputs", "input_messages"})
 _ANSWERS: Final = frozenset({"output", "outputs", "output_messages", "completion", "completions"})
 """Segments of the names under which what was asked stands, and of those under which only the answer does."""
+_GIVEN_IDS: Final = re.compile(r'"prompt"\s*:\s*\[[\s\[]*[0-9]')
+"""The prompt of Completions that is ids, in the body of a request."""
 _HIDDEN: Final = "__REDACTED__"
 """What OpenInference's instrumentors write for what they are to hide."""
 
@@ -182,10 +194,17 @@ _HIDDEN: Final = "__REDACTED__"
 def without_tokens(attributes: Attributes, keys: AbstractSet[str] = _KEYS) -> dict[str, Value]:
     """Attributes without tokens, also those inside of the bodies of responses."""
     return {
-        name: _without(value, keys)
+        name: _without(value, keys | {"prompt"} if name == _REQUEST and _has_given_ids(value) else keys)
         for name, value in attributes.items()
         if not name.startswith(_TOKENS) and (keys.isdisjoint(name.split(".")) or isinstance(value, (bool, int, float)))
     }
+
+
+_REQUEST: Final = attributes.REQUEST_BODY
+
+
+def _has_given_ids(body: Value) -> bool:
+    return isinstance(body, str) and _GIVEN_IDS.search(body) is not None
 
 
 def may_hold_prompt_ids(text: str) -> bool:
@@ -198,6 +217,8 @@ def spells_unread_prompt(attributes: Attributes) -> bool:
 
     Our own packed ids do not count: whoever writes them has scanned the prompt.
     """
+    if _REQUEST in attributes:
+        return False
     texts = chain(attributes, (value for value in attributes.values() if isinstance(value, str)))
     return any(map(may_hold_prompt_ids, texts)) and not any(_shows_prompt(*entry) for entry in attributes.items())
 

@@ -55,7 +55,7 @@ _JOINED: Final = re.compile(r"(stop|length|tool_calls|function_call|content_filt
 
 _TRUNCATING: Final = "truncate_prompt_tokens"
 
-_WHOLE: Final = (None, "stop", "tool_calls")
+_WHOLE: Final = frozenset({None, "stop", "tool_calls"})
 
 _LAST_CHARACTERS: Final = frozenset(mark[-1] for mark in (*_MARKS, _REPLACED))
 
@@ -73,7 +73,7 @@ def find_gaps(recording: SpanRecording, facts: CallFacts, reasons: Sequence[str 
         gaps.append(Gap(kind="compacted", field="prompt", evidence=f"finish reason {COMPACTION}"))
     if _FILTERED in finished:
         gaps += _filtered(facts, reasons)
-    if any(reason not in _WHOLE for reason in finished):
+    if not _WHOLE.issuperset(finished):
         gaps += _of_endings(facts, reasons)
     if cut := cut_values(recording):
         gaps += [Gap(kind="cut", field=value.field, evidence=value.evidence) for value in cut]
@@ -109,7 +109,7 @@ def _of_messages(recording: SpanRecording, facts: CallFacts) -> list[Gap]:
                 Gap(kind=kind, field=fields.get(kind, f"answer[{choice.index}]"), evidence=sign)
                 for kind, sign in judged.signs
             ]
-    is_masked = has_hash or any(gap.kind == "masked" for gap in (*facts.gaps, *gaps))
+    is_masked = has_hash or "masked" in [gap.kind for gap in (*facts.gaps, *gaps)]
     return [*gaps, *_masked(recording, facts)] if is_masked or signs_of(recording) else gaps
 
 

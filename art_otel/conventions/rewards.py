@@ -19,6 +19,9 @@ from art_otel.conventions.dialects.genai import RESPONSE_ID, event_name
 from art_otel.conventions.roles import role_of
 from art_otel.spans import Attributes, LogRecord, Span, Value
 
+SPAN_NAME: Final = "span "
+"""Before the id of a span that stands for that of a response."""
+
 EVALUATION: Final = "gen_ai.evaluation.result"
 
 _EVALUATION_NAME: Final = "gen_ai.evaluation.name"
@@ -30,7 +33,7 @@ _RL_SCORE: Final = "rl.reward.score"
 _HAVING_RESPONSES: Final = ("agent", "embeddings", "retrieval")
 _AGENTLIGHTNING_SPANS: Final = frozenset({"agentlightning.annotation", "agentlightning.reward"})
 _AGENTOPS_OUTPUTS: Final = ("agentops.task.output", "agentops.entity.output")
-_GIVING: Final = frozenset({_SCORE, _LABEL, names.REWARD, _RL_SCORE, *_AGENTOPS_OUTPUTS})
+_GIVING: Final = frozenset({_SCORE, _LABEL, names.REWARD, _RL_SCORE, names.ROLLOUT_FACTS, *_AGENTOPS_OUTPUTS})
 """Attributes without one of which only events and Agent Lightning's own spans give a reward."""
 
 _GIVING_TO_OTHERS: Final = _GIVING - {names.REWARD, _RL_SCORE}
@@ -43,8 +46,9 @@ _BEHIND_EVENTS: Final = 1 << 20
 class RecordedReward(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A reward as it was recorded. `response_id` names the response it judges, if one was named.
 
-    `choice`, `token_start` and `token_end` say which part of a call it judges. `position` orders the rewards of one
-    span and tells them apart: its events in their order, then its attributes, then its log records. `order` sorts those
+    `choice`, `token_start` and `token_end` say which part of a call it judges. `facts` are attributes of the rollout
+    that were given with it, as JSON; without a value and a label there is nothing else. `position` orders the rewards
+    of one span and tells them apart: its events, then its attributes, then its log records. `order` sorts those
     of one time that stand on different spans.
     """
 
@@ -60,6 +64,7 @@ class RecordedReward(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     token_end: int | None = None
     position: int = 0
     order: str = ""
+    facts: str | None = None
 
 
 class BadReward(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -81,7 +86,15 @@ def rewards_of(span: Span) -> list[RecordedReward | BadReward]:
         return [_with(reward, position=position) for position, reward in positioned]
     order = AttributeReader(span.attributes).text(names.REWARD_ORDER) or ""
     source = "evaluation" if span.attributes.get(names.REWARD_EVALUATION) is True else "reward_span"
-    return [_with(reward, position=position, order=order, source=source) for position, reward in positioned]
+    facts = AttributeReader(span.attributes).text(names.ROLLOUT_FACTS)
+    judged = AttributeReader(span.attributes).text(names.REWARD_SPAN_ID)
+    named = {} if judged is None else {"response_id": f"{SPAN_NAME}{judged}"}
+    if facts is not None and not positioned:
+        positioned = [(0, RecordedReward(name="", value=None, time_ns=span.start_ns, source=source))]
+    return [
+        _with(reward, position=position, order=order, source=source, facts=facts, **named)
+        for position, reward in positioned
+    ]
 
 
 def may_give_to_others(span: Span) -> bool:
@@ -184,7 +197,7 @@ def _of_part(attributes: Attributes, reward: RecordedReward | BadReward) -> Reco
     unread = any(number is None and value is not None for number, value in zip(numbers, recorded, strict=True))
     if unread or not is_part(choice, start, end):
         part = "choice {!r:.50}, tokens {!r:.50} to {!r:.50}".format(*recorded)
-        return BadReward(name=reward.name, detail=f"judges no part of a call: {part}")
+        return BadReward(name=reward.name, detail=f"is for a part of a call that does not exist: {part}")
     return msgspec.structs.replace(reward, choice=choice, token_start=start, token_end=end)
 
 

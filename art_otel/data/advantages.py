@@ -106,7 +106,7 @@ def grpo(rewards: Rewards, *, std: Literal["population", "sample"] = "population
     if std not in _LOST_DEGREES:
         raise UsageError(f'std: {std!r}; use "population" or "sample"')
     if not 0 <= epsilon < math.inf:
-        raise UsageError(f"epsilon: {epsilon!r}; use a finite number that is not negative, such as 1e-6")
+        raise UsageError(f"epsilon: {epsilon!r}; use a finite number of 0 or more, such as 1e-6")
     deviations = centered(rewards)
     divisor = math.sqrt(_variance(deviations, std)) + epsilon
     return deviations / divisor if divisor else deviations * 0.0

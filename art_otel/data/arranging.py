@@ -6,26 +6,29 @@ every other place is padding: segment 0, mask False, temperature and top-p 1, al
 gives the same number.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import islice
-from typing import Annotated, Literal, TypeAlias, TypeVar
+from types import TracebackType
+from typing import Annotated, Literal, Self, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
-from art_otel.data.sequences import Overflow, PlannedSequence, TokenSequence
+from art_otel.data.columns import Ints
+from art_otel.data.decisions import Overflow
+from art_otel.data.preferences import SpillFile
+from art_otel.data.sequences import PlannedSequence, TokenSequence
 from art_otel.data.token_facts import UNKNOWN, stacked_experts, stacked_masks
 
-AnySequence: TypeAlias = TokenSequence | PlannedSequence
-PackedRows: TypeAlias = list[list[AnySequence]]
+PackedRows: TypeAlias = list[list[PlannedSequence]]
 
 KeepTogether: TypeAlias = Literal["rollout", "group"]
 """Whose sequences are in one batch."""
 
-Unit: TypeAlias = Sequence[AnySequence]
+Unit: TypeAlias = Sequence[PlannedSequence]
 """Sequences that are in one batch: one, or those of a rollout or group that is kept together."""
 
 
@@ -162,6 +165,51 @@ class ShuffleOrder:
         ]
 
 
+class WaitingGroups:
+    """The sequences of groups that are spread over windows of a dataset, until a group is whole.
+
+    Each sequence is given once, with all others of its group, in the window that has the group's last member. Until
+    then it is on disk: a dataset is in the order of rollout ids, so members of a group may be anywhere in it. Use it as
+    a context manager.
+
+    `last_windows` has the number of the window in which each group ends, `groups` the group of each trajectory.
+    """
+
+    def __init__(self, last_windows: Mapping[int, int], groups: Ints) -> None:
+        self._last_windows = last_windows
+        self._groups = groups
+        self._spilled = SpillFile[list[PlannedSequence]]()
+        self._count = 0
+        self._waiting: dict[int, list[int]] = {}
+
+    def __enter__(self) -> Self:
+        """The groups themselves."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Remove what waits."""
+        self._spilled.__exit__(kind, error, at)
+
+    def whole(self, window: int, built: Iterable[tuple[int, Sequence[PlannedSequence]]]) -> list[list[PlannedSequence]]:
+        """The sequences of each group that ends in this window. `built` are its trajectories, by number.
+
+        The sequences of other groups wait.
+        """
+        by_group: dict[int, list[PlannedSequence]] = {}
+        for number, sequences in built:
+            by_group.setdefault(int(self._groups[number]), []).extend(sequences)
+        units: list[list[PlannedSequence]] = []
+        for group, sequences in by_group.items():
+            if self._last_windows[group] == window:
+                earlier = [one for place in self._waiting.pop(group, ()) for one in self._spilled[place]]
+                units.append([*earlier, *sequences])
+            else:
+                self._spilled[self._count] = list(sequences)
+                self._waiting.setdefault(group, []).append(self._count)
+                self._count += 1
+        return [unit for unit in units if unit]
+
+
 class Layout(msgspec.Struct, frozen=True, kw_only=True):
     """How sequences become batches, and which of these a rank gives: options of `art_otel.batches` by the same names.
 
@@ -182,7 +230,7 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Raise ValueError for packed rows without a width, and for a rank that does not exist."""
         if self.rank >= self.world_size:
-            raise ValueError(f"rank={self.rank}: there are ranks 0 to {self.world_size - 1}, by world_size")
+            raise ValueError(f"rank={self.rank}: with this world_size, ranks are 0 to {self.world_size - 1}")
         if self.packed and self.max_tokens is None:
             raise ValueError("packed=True needs max_tokens, the width of a row")
 
@@ -205,7 +253,7 @@ class Layout(msgspec.Struct, frozen=True, kw_only=True):
 
     def batch(self, batches: list[PackedRows]) -> Batch:
         """This rank's batch of a round; where the round has none for it, the last one without anything to train on."""
-        rows = [[one for one in row if isinstance(one, TokenSequence)] for row in self.own(batches)]
+        rows = [[one.built for one in row if one.built is not None] for row in self.own(batches)]
         batch = self._collate(rows)
         return batch if self.rank < len(batches) else batch.without_loss()
 

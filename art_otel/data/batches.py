@@ -3,20 +3,21 @@
 Options that make no sense are refused here, before any trajectory is read.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Unpack
 
 from art_otel.data.advantages import Advantage, AdvantageName
 from art_otel.data.arranging import KeepTogether, Layout, ShuffleOrder
 from art_otel.data.credit import Credit, CreditName
+from art_otel.data.decisions import Overflow, SequenceOptions
+from art_otel.data.filters import narrowed
 from art_otel.data.loader import Batches, Recipe
 from art_otel.data.options import validate
 from art_otel.data.plan import ZeroVariance, make_scoring
 from art_otel.data.retokenize import ChatTokenizer, retokenizing_histories
 from art_otel.data.rewards import Weights, weights_of
 from art_otel.data.selection import Selection, SelectionKeywords
-from art_otel.data.sequences import Overflow, SequenceBuilder, recorded_histories
 from art_otel.data.sources import Sources, list_chunks
 from art_otel.data.token_facts import TokenFact, token_facts_of
 from art_otel.errors import UsageError
@@ -104,9 +105,11 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
         ShuffleOrder, {"seed": seed, "epoch": epoch, "shuffle_buffer": shuffle_buffer, "keep_together": keep_together}
     )
     if by_length and keep_together is not None:
-        raise UsageError("by_length=True with keep_together: sequences of a rollout differ in length; leave one out")
+        raise UsageError(
+            "by_length=True and keep_together exclude each other, because the sequences of a rollout differ in length"
+        )
     if by_length and packed:
-        raise UsageError("by_length=True with packed=True: rows of max_tokens have the same length; leave one out")
+        raise UsageError("by_length=True and packed=True exclude each other, because all packed rows have max_tokens")
     facts = token_facts_of(token_facts)
     layout = validate(
         Layout,
@@ -122,13 +125,14 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
             "token_facts": facts,
         },
     )
+    sources = list(sources) if isinstance(sources, Iterator) else sources
+    selection = narrowed(sources, selection)
     chosen = Selection(view="tokens" if tokenizer is None else "made tokens", **selection)
-    builder = SequenceBuilder(
+    sequences = SequenceOptions(
         advantages=advantage is not None,
         max_tokens=layout.max_tokens,
         overflow=layout.overflow,
         weights=weights_of(token_rewards),
-        histories=recorded_histories if tokenizer is None else retokenizing_histories(tokenizer),
         tokenizer=None if tokenizer is None else type(tokenizer).__name__,
         token_facts=facts,
     )
@@ -137,7 +141,8 @@ def batches(  # noqa: PLR0913 # every one is an option that users know by its na
     recipe = Recipe(
         selection=chosen,
         scoring=make_scoring(credit, advantage, zero_variance),
-        builder=builder,
+        sequences=sequences,
+        make_histories=None if tokenizer is None else retokenizing_histories(tokenizer),
         order=order,
         layout=layout,
     )

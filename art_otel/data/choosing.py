@@ -18,31 +18,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-import msgspec
 import numpy as np
 
-from art_otel.data.columns import Coded, Columns, Flags, reason_where
+from art_otel.data.columns import CHOOSING, CREDITING, Coded, Columns, Flags, reason_where
 from art_otel.data.model_names import (
     ANOTHER_MODEL,
     is_among,
     is_version_of,
     policy_name,
     version_number,
-    with_model_versions,
 )
 from art_otel.data.selection import ENDED_ON_FAILURE, Selection, View
 from art_otel.data.sources import Chunk, read_columns, why_left_out
 from art_otel.errors import UsageError
-from art_otel.trajectories import (
-    CONTEXT_EXCEEDED,
-    FAILED_CALL,
-    TextUntrained,
-    TokensUntrained,
-    Trajectory,
-    Turn,
-    concern_of,
-    with_turns,
-)
+from art_otel.trajectories import CONTEXT_EXCEEDED, FAILED_CALL, concern_of
 
 MARKED: Final = "marked untrained"
 ANOTHER_AGENT: Final = "another agent"
@@ -150,30 +139,6 @@ def untrained(columns: Columns, selection: Selection) -> Coded:
     return tokens.without(~columns.has_tokens).or_else(texts)
 
 
-def untrained_in(turn: Turn, view: View) -> TokensUntrained | TextUntrained | None:
-    """Why one completion may not be trained in a view, by its verdicts; None where it may."""
-    is_text = view == "text" or (view == "made tokens" and not turn.has_tokens)
-    return turn.text_untrained if is_text else turn.tokens_untrained
-
-
-def prepared(trajectory: Trajectory, selection: Selection) -> Trajectory:
-    """The trajectory as it is trained.
-
-    Where nobody said a version, it has those that its request models name. Of streams that the app closed, the ids are
-    trained where `closed_streams` says so.
-    """
-    trajectory = with_model_versions(trajectory, selection.version)
-    if selection.closed_streams == "mask" or all(turn.tokens_untrained != STREAM_BROKE for turn in trajectory.turns):
-        return trajectory
-    turns = tuple(
-        msgspec.structs.replace(turn, tokens_untrained=None)
-        if turn.tokens_untrained == STREAM_BROKE and trajectory.calls[turn.call].closed_by_app is not None
-        else turn
-        for turn in trajectory.turns
-    )
-    return with_turns(trajectory, turns)
-
-
 def _gaps(columns: Columns, allowed: frozenset[str], view: View) -> Coded:
     """The first incomplete reason of each rollout, by the alphabet, that leaves it out. Shape: (rollouts,).
 
@@ -279,7 +244,7 @@ class SeveralModels:
         first = self.completions.most_common(1)[0][0]
         number = "1 rollout has" if len(self.rollouts) == 1 else f"{len(self.rollouts):,} rollouts have"
         return (
-            f"{number} completions of several models ({counts}), and nothing says which of them is trained."
+            f"{number} completions of several models ({counts}), and no option says which one is trained."
             f' Choose, as with models=["{first}"], or models="*" for all of them'
             " (docs/how-to/train-only-the-policy.md)"
         )
@@ -334,7 +299,7 @@ def choose_rollouts(chunks: Sequence[Chunk], selection: Selection) -> ChosenRoll
 
     Raises StoreError; UsageError where some have completions of several models, and nobody chose among these.
     """
-    columns = read_columns(chunks, crediting=selection.version is not None)
+    columns = read_columns(chunks, CHOOSING if selection.version is None else CREDITING)
     chosen = choose(columns, selection, why_left_out(chunks))
     several_models(columns, chosen, selection, np.ones(len(columns.call), np.bool_)).check()
     left_out, ends = list(chosen.left_out), columns.turn_offsets.tolist()

@@ -1,7 +1,7 @@
 """Columns: all that decides what is trained of some trajectories, as arrays: of rollouts, calls, turns and rewards.
 
 Trajectories in files (`stored_columns`) and in memory give the same columns, so `choosing`, `credit`, `plan` and
-`verdict_columns` decide both alike. They hold neither messages nor tokens. The turns of all rollouts stand one behind
+`decisions` decide both alike. They hold neither messages nor tokens. The turns of all rollouts stand one behind
 the other, and so do calls and rewards:
 
     rollouts    a      b                        turn_offsets   0 2 5
@@ -101,8 +101,8 @@ def code_type(count: int) -> type[np.integer[Any]]:
     return np.int8 if count < 2**7 else np.int16 if count < 2**15 else np.int32
 
 
-ColumnPart: TypeAlias = Literal["choosing", "crediting", "counting"]
-"""What a column is read for: what is chosen, more than the final reward, or how many tokens there are."""
+ColumnPart: TypeAlias = Literal["choosing", "crediting", "counting", "masks"]
+"""What a column is read for: what is chosen, more than the final reward, how many tokens there are, or their masks."""
 
 
 Owner: TypeAlias = Literal["rollout", "gap", "call", "turn", "span", "reward"]
@@ -139,6 +139,10 @@ def _rewritten_prompts(trajectory: Trajectory) -> int:
 
 def _is_closed(call: CallRecord) -> bool:
     return call.closed_by_app is not None
+
+
+def _has_sampling_mask(turn: Turn) -> bool:
+    return turn.sampling_mask is not None
 
 
 def _prompt_tokens(turn: Turn) -> int | None:
@@ -220,6 +224,7 @@ class Columns:
     sampled_tokens: Annotated[Ints, ColumnSource("turn", get=attrgetter("token_ids"))]
     unscored_tokens: Annotated[Ints, ColumnSource("turn", part="counting", get=_unscored_tokens)]
     zero_logprobs: Annotated[Ints, ColumnSource("turn", part="counting", get=_zero_logprobs)]
+    has_sampling_mask: Annotated[Flags, ColumnSource("turn", "sampling_mask", "masks", get=_has_sampling_mask)]
     version_spans: Annotated[Ints, ColumnSource("turn", "weight_versions", "crediting")]
 
     span_version: Annotated[Coded, ColumnSource("span", "version", "crediting")]
@@ -376,22 +381,20 @@ COLUMNS: Final = tuple(_described(*each) for each in get_type_hints(Columns, inc
 """All columns, in order."""
 
 
-def parts_of(*, crediting: bool, counting: bool) -> frozenset[ColumnPart]:
-    """The parts of the columns that are read."""
-    parts: dict[ColumnPart, bool] = {"choosing": True, "crediting": crediting, "counting": counting}
-    return frozenset(part for part, is_read in parts.items() if is_read)
+CHOOSING: Final[frozenset[ColumnPart]] = frozenset({"choosing"})
+CREDITING: Final[frozenset[ColumnPart]] = frozenset({"choosing", "crediting"})
+EVERY_PART: Final[frozenset[ColumnPart]] = frozenset(get_args(ColumnPart))
 
 
-def columns_of(trajectories: Sequence[Trajectory], *, crediting: bool = False, counting: bool = False) -> Columns:
-    """The columns of trajectories in memory. Raises UsageError for a reward that is no number."""
-    parts = parts_of(crediting=crediting, counting=counting)
+def columns_of(trajectories: Sequence[Trajectory], parts: frozenset[ColumnPart] = CHOOSING) -> Columns:
+    """These parts of the columns of trajectories in memory. Raises UsageError for a reward that is no number."""
     turns = [turn for one in trajectories for turn in one.turns]
     objects: dict[str, Sequence[Any]] = {
         "rollout": trajectories,
         "gap": [reason for one in trajectories for reason in one.incomplete_reasons],
         "call": [call for one in trajectories for call in one.calls],
         "turn": turns,
-        "span": [span for turn in turns for span in turn.weight_versions or ()] if crediting else [],
+        "span": [span for turn in turns for span in turn.weight_versions or ()] if "crediting" in parts else [],
         "reward": [reward for one in trajectories for reward in one.rewards],
     }
     columns: dict[str, Any] = {}

@@ -5,6 +5,7 @@ Of several rewards of one name for one thing the last counts. A reward of a labe
 no turn's. Every credit here can be pickled, as spawned workers need it, if the user's function in it can.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,9 +16,9 @@ import msgspec
 import numpy as np
 
 from art_otel.attributes import REWARD_NAME
-from art_otel.data.columns import UNKNOWN, Columns, Flags, Floats, Ints, columns_of
+from art_otel.data.columns import CREDITING, UNKNOWN, Columns, Flags, Floats, Ints, columns_of
 from art_otel.data.options import validate
-from art_otel.data.rewards import check_weights
+from art_otel.data.rewards import RewardedPart, Weights, check_weights, sum_parts
 from art_otel.errors import UsageError
 from art_otel.trajectories import Trajectory
 
@@ -145,8 +146,8 @@ def find_credit(credit: CreditName | Credit) -> Credit:
     make = _BY_NAME.get(credit) if isinstance(credit, str) else None  # pyright: ignore[reportUnnecessaryIsInstance] # not every caller is typed
     if make is None:
         raise UsageError(
-            f"credit={credit!r:.200}: use one of {', '.join(CREDITS)}, or what a function of art_otel.data gives, such"
-            " as weighted(…) or discounted(0.99)"
+            f"credit={credit!r:.200}: use one of {', '.join(CREDITS)}, or the result of a function of art_otel.data, "
+            "such as weighted(…) or discounted(0.99)"
         )
     return make()
 
@@ -157,7 +158,7 @@ def _credit(per: Per, of_columns: OfColumns, name: str) -> Credit:
 
 def _of_one(of_columns: OfColumns, trajectory: Trajectory) -> TurnRewards:
     """The rewards of a trajectory's turns: those of a table of one."""
-    values, known = of_columns(columns_of([trajectory], crediting=True))
+    values, known = of_columns(columns_of([trajectory], CREDITING))
     return tuple(value if is_known else None for value, is_known in zip(values.tolist(), known.tolist(), strict=True))
 
 
@@ -307,3 +308,101 @@ def judges_call(columns: Columns) -> Flags:
     spans, targets = len(columns.span_id.values), columns.target.codes_in(columns.span_id)
     calls = columns.call_rows * spans + columns.span_id.codes
     return (targets >= 0) & np.isin(columns.reward_rows * spans + targets, calls)
+
+
+def token_rewards_by_turn(columns: Columns, selected: Flags, weights: Weights) -> tuple[dict[str, Ints], Flags]:
+    """Count rewards of spans of tokens by name, for each rollout; mark turns of which they are no usable numbers."""
+    is_part = columns.reward_name.where(weights.__contains__) & columns.has_value & selected[columns.reward_rows]
+    is_part &= (columns.token_start >= 0) & (columns.token_start < columns.token_end)
+    counts = {
+        name: np.bincount(columns.reward_rows[is_part & columns.reward_name.equals(name)], minlength=len(columns))
+        for name in weights
+    }
+    rewards = np.flatnonzero(is_part)
+    names = list(columns.reward_name[rewards])
+    rows, targets = columns.reward_rows[rewards], columns.target.codes_in(columns.span_id)[rewards]
+    turns = np.flatnonzero(np.isin(columns.turn_rows, rows))
+    of_turns = (columns.turn_rows, columns.span_id.codes[columns.turn_calls], columns.choice)
+    places = dict(zip(zip(*(column[turns].tolist() for column in of_turns), strict=True), turns.tolist(), strict=True))
+    parts: dict[int, dict[RewardedPart, float]] = {}
+    choices = np.where(columns.reward_choice == UNKNOWN, 0, columns.reward_choice)[rewards]
+    for reward, name, *key in zip(
+        rewards.tolist(), names, rows.tolist(), targets.tolist(), choices.tolist(), strict=True
+    ):
+        if (turn := places.get(tuple(key))) is not None:
+            part = int(columns.token_start[reward]), int(columns.token_end[reward]), name
+            parts.setdefault(turn, {})[part] = float(columns.reward_value[reward]) * weights[name]
+    unusable = np.zeros(len(columns.call), np.bool_)
+    for turn, of_turn in parts.items():
+        unusable[turn] = sum_parts(of_turn, int(max(columns.sampled_tokens[turn], 0))) is None
+    return counts, unusable
+
+
+def read_credit(text: str) -> Credit:
+    """The credit that a text names: one of the names, or a function of `art_otel.data` with what it is given.
+
+    `outcome_reward(correct)`, `step_reward(style)`, `weighted(correct=1, style=0.2)`, `discounted(0.99)`. Raises
+    UsageError, which names the part that is wrong and a text that is right.
+    """
+    name, opening, rest = text.strip().partition("(")
+    name = name.rstrip()
+    if name in CREDITS and not opening:
+        return find_credit(name)
+    if name not in _CREDIT_EXAMPLES:
+        raise UsageError(f"credit={text!r:.100}: use one of {', '.join((*CREDITS, *CREDIT_EXAMPLES))}")
+    try:
+        return _make_credit(name, opening + rest)
+    except ValueError as error:
+        raise UsageError(f"credit={text!r:.100}: {error}; write {_CREDIT_EXAMPLES[name]}") from error
+
+
+def _make_credit(name: str, arguments: str) -> Credit:
+    """The credit of this name and its arguments in parentheses. Raises ValueError, which names the bad part."""
+    if not arguments.endswith(")"):
+        raise ValueError("the ) at the end is missing" if arguments else "its arguments are missing")
+    argument = arguments[1:-1].strip()
+    match name:
+        case "weighted":
+            return weighted(read_weights(argument))
+        case "discounted":
+            if (gamma := _number(argument)) is None or not 0 <= gamma <= 1:
+                raise ValueError(f"{argument!r:.100} must be a number from 0 to 1")
+            return discounted(gamma)
+        case "step_reward":
+            return step_reward(argument or REWARD_NAME)
+        case "call_reward":
+            return call_reward(argument or REWARD_NAME)
+        case _:
+            return outcome_reward(argument or None)
+
+
+CREDIT_EXAMPLES: Final = ("outcome_reward(correct)", "weighted(correct=1, style=0.2)", "discounted(0.99)")
+_CREDIT_EXAMPLES: Final = {example.partition("(")[0]: example for example in CREDIT_EXAMPLES} | {
+    "step_reward": "step_reward(style)",
+    "call_reward": "call_reward(style)",
+}
+
+
+def read_weights(text: str) -> dict[str, float]:
+    """The names of rewards with their weights: 1.0 for a name alone. Raises ValueError, which names the bad part."""
+    weights: dict[str, float] = {}
+    for part in text.split(","):
+        name, equals, weight = map(str.strip, part.partition("="))
+        number = _number(weight) if equals else 1.0
+        if not name:
+            raise ValueError(f"{part.strip()!r:.100} lacks the name of a reward")
+        if number is None:
+            raise ValueError(f"the weight of {name!r:.100} is {weight!r:.100}, which is no finite number")
+        if name in weights:
+            raise ValueError(f"{name!r:.100} has two weights")
+        weights[name] = number
+    return weights
+
+
+def _number(text: str) -> float | None:
+    """The finite number that a text is, None if it is none."""
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None

@@ -10,32 +10,34 @@ wait for other members of their group are on disk, and a saved state is reached 
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 
-from art_otel.data.arranging import AnySequence, Batch, Layout, PackedRows, ShuffleOrder, Unit
-from art_otel.data.choosing import prepared
+from art_otel.data.arranging import Batch, Layout, ShuffleOrder, Unit, WaitingGroups
+from art_otel.data.decisions import SequenceOptions, TrainingDecisions, TurnReward
+from art_otel.data.model_names import with_model_versions
 from art_otel.data.options import validate
-from art_otel.data.plan import Plan, Scoring, TurnReward, make_plan
+from art_otel.data.plan import Plan, Scoring, make_plan
 from art_otel.data.report import BatchReport, names_given, warn_of_no_comparison, warn_of_nothing
+from art_otel.data.rewards import UNUSABLE, token_rewards
 from art_otel.data.selection import Selection, View
-from art_otel.data.sequences import BuiltSequences, PlannedSequence, SequenceBuilder, TokenSequence, Verdict
-from art_otel.data.sources import Chunk, ListedChunks
-from art_otel.data.verdict_columns import VerdictColumns, verdict_columns
-from art_otel.data.waiting_groups import WaitingGroups
+from art_otel.data.sequences import MakeHistories, PlannedSequence, TokenSequence, Verdict, build_sequences
+from art_otel.data.sources import Chunk, ListedChunks, read_columns
 from art_otel.errors import UsageError
 from art_otel.notebook import MOST_SHOWN, page_html
 from art_otel.store import Wanted
-from art_otel.trajectories import Trajectory
+from art_otel.trajectories import TokenHistory, Trajectory
 
 _ALL: Final = Wanted()
 GIVEN_BEFORE: Final = "given before"
 LAST_BATCH: Final = "last batch dropped"
+_NONE: Final[tuple[int, list[TokenSequence]]] = (-1, [])
 
-_Build: TypeAlias = Callable[[Chunk, BatchReport], Iterator[tuple[int, Sequence[AnySequence]]]]
-"""The sequences of each selected trajectory of a chunk, with its number."""
+_Give: TypeAlias = Callable[[Chunk], Iterator[tuple[int, Unit]]]
+"""The sequences of each trajectory of a chunk that has some, with its number."""
 _Position: TypeAlias = tuple[int, int]  # a window, and a sequence in it
 _NaturalNumber: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -52,11 +54,15 @@ class _LoaderState(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recipe:
-    """How batches are made: of which trajectories, with what reward, as which sequences, in which order and layout."""
+    """How batches are made: of which trajectories, with what reward, as which sequences, in which order and layout.
+
+    `make_histories` is None without a tokenizer.
+    """
 
     selection: Selection
     scoring: Scoring
-    builder: SequenceBuilder
+    sequences: SequenceOptions
+    make_histories: MakeHistories | None
     order: ShuffleOrder
     layout: Layout
 
@@ -72,6 +78,7 @@ class Batches:
         self._chunks = listed.chunks
         self._recipe = recipe
         self._plan: Plan | None = None
+        self._whole: Plan | None = None
         self._count: int | None = None
         self._start = self._position = (0, 0)
         self.report = BatchReport()
@@ -93,8 +100,8 @@ class Batches:
         """
         if self._count is None and any(chunk.is_stored for chunk in self._chunks):
             raise TypeError(
-                "the number of batches is not known before the tokens of the files were read once: iterate to the end,"
-                " or call count(), which reads them and makes no batches"
+                "the number of batches is only known after the tokens of the files have been read once: iterate to "
+                "the end, or call count(), which reads them without making batches"
             )
         return self.count()
 
@@ -107,12 +114,10 @@ class Batches:
         from_beginning, count = self._start == (0, 0), 0
         report, layout = self._new_report(), self._recipe.layout
         positions: deque[_Position] = deque()
-        build: _Build = self._of_chunk
-        if layout.world_size > 1 and self._recipe.builder.is_recorded:
-            verdicts = self.verdict_columns()
-            report = self.report = verdicts.report.before_giving()
-            build = self._of_rank(verdicts, report)
-        for batches in layout.rounds(self._units(report, positions, build)):
+        # What a tokenizer makes has to be made to know its length.
+        own = None if layout.world_size == 1 or self._recipe.make_histories is not None else self._of_rank()
+        give = partial(self._sequences, own=own, report=report)
+        for batches in layout.rounds(self._units(report, positions, give)):
             sequences = [sequence for rows in batches for row in rows for sequence in row]
             window, last = [positions.popleft() for _ in sequences][-1]
             self._position = (window, last + 1)
@@ -120,7 +125,9 @@ class Batches:
                 for sequence in sequences:
                     report.skip(sequence.counts, LAST_BATCH)
                 break  # no whole batch comes behind it
-            _count(report, layout, batches, sequences)
+            report.batches += len(batches)
+            report.padding += sum(map(layout.padding, batches))
+            report.give(one.counts for one in sequences)
             count += 1
             yield layout.batch(batches)
         warn_of_nothing(report, self._recipe.selection, self._chunks)
@@ -139,7 +146,7 @@ class Batches:
         Raises UsageError for a state of another dataset, order or selection of trajectories.
         """
         if not isinstance(state, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance] # not every caller is typed
-            raise UsageError(f"state={state!r:.200}: give what state_dict() of earlier batches gave")
+            raise UsageError(f"state={state!r:.200}: give the result of state_dict() of earlier batches")
         for name, value in self._identity().items():
             if state.get(name) != value:
                 raise UsageError(f"state: its {name} is {state.get(name)!r}, that of these batches {value!r}")
@@ -149,81 +156,107 @@ class Batches:
     def sequences(self) -> Iterator[TokenSequence]:
         """Give the sequences of all ranks one by one, in the order of the batches. Raises StoreError."""
         report = self._new_report()
-        for unit in self._units(report, deque(), self._of_chunk):
+        for unit in self._units(report, deque(), partial(self._sequences, report=report)):
             for sequence in unit:
                 report.give([sequence.counts])
-                if isinstance(sequence, TokenSequence):
-                    yield sequence
+                if sequence.built is not None:
+                    yield sequence.built
 
     def sequences_by_trajectory(self) -> Iterator[list[TokenSequence]]:
-        """Give the sequences of each selected trajectory together, in the order of `trajectories()`.
+        """Give the sequences of each trajectory that has some together, in the order of `trajectories()`.
 
         Raises StoreError.
         """
-        report, wanted = self._new_report(), self._recipe.builder.wanted
-        for window in self._recipe.order.windows(self._chunks):
-            for chunk in window:
-                for number, trajectory in self._selected(chunk, wanted, report):
-                    sequences = self._build(number, trajectory, report).sequences
-                    report.give(one.counts for one in sequences)
-                    yield sequences
-
-    def trajectories(self, wanted: Wanted = _ALL) -> Iterator[tuple[Trajectory, tuple[TurnReward, ...]]]:
-        """Give the selected trajectories, with what each of their turns is trained with. Raises StoreError."""
         report = self._new_report()
         for window in self._recipe.order.windows(self._chunks):
             for chunk in window:
-                for number, trajectory in self._selected(chunk, wanted, report):
-                    report.count(Verdict(rollout_id=trajectory.rollout_id, skipped=None))
-                    yield trajectory, self.plan().turn_rewards(number)
+                for _, sequences in self._sequences(chunk, report=report):
+                    report.give(one.counts for one in sequences)
+                    yield [one.built for one in sequences if one.built is not None]
+
+    def trajectories(self, wanted: Wanted = _ALL) -> Iterator[tuple[Trajectory, tuple[TurnReward, ...]]]:
+        """Give the selected trajectories, with what each of their turns is trained with. Raises StoreError.
+
+        A trajectory with a reward that is no usable number is left out where nothing of it is trained, unless it is
+        text that is trained.
+        """
+        report = self._new_report()
+        for window in self._recipe.order.windows(self._chunks):
+            for chunk in window:
+                numbers = self._share(chunk.numbers)
+                decisions = self.plan().decisions.of(numbers)
+                skipped = list(decisions.refused)
+                if self._recipe.selection.view != "text":
+                    skipped = [
+                        UNUSABLE if reason is None and is_unusable else reason
+                        for reason, is_unusable in zip(skipped, decisions.is_unusable.tolist(), strict=True)
+                    ]
+                report.trajectories += len(skipped)
+                report.trajectories_used += skipped.count(None)
+                report.trajectories_skipped.update(reason for reason in skipped if reason is not None)
+                turns = {
+                    number: one.turns
+                    for number, reason, one in zip(numbers, skipped, decisions.each(), strict=True)
+                    if reason is None
+                }
+                for number, trajectory in self._read(chunk, wanted, list(turns)):
+                    yield trajectory, turns[number]
 
     def verdicts(self) -> Iterator[Verdict]:
         """Say for each trajectory, in the order of the sources, what is trained, and why the rest is not.
 
         `report` has the sums of the verdicts. Raises StoreError.
         """
-        report, plan = self._new_report(), self.plan()
+        report, ids = self._new_report(), read_columns(self._chunks).rollout_id
         for chunk in self._chunks:
-            for number, trajectory in zip(chunk.numbers, chunk.read(self._recipe.builder.wanted), strict=True):
-                if number in plan.skipped:
-                    verdict = Verdict(rollout_id=trajectory.rollout_id, skipped=plan.skipped[number])
-                    report.count(verdict)
-                else:
-                    built = self._build(number, prepared(trajectory, self._recipe.selection), report)
-                    verdict = built.verdict
-                    report.give(one.counts for one in built.sequences)
-                yield verdict
+            verdicts: dict[int, Verdict] = {}
+            for numbers, decisions, _ in self._decided(chunk, chunk.numbers):
+                report.count(decisions)
+                of_rows = (numbers, decisions.each(), decisions.skipped, decisions.refused.known.tolist())
+                for number, (turns, sequences), skipped, is_refused in zip(*of_rows, strict=True):
+                    report.give(sequences)
+                    completions = () if is_refused else tuple([turn.skipped for turn in turns])
+                    verdicts[number] = Verdict(rollout_id=ids[number], skipped=skipped, completions=completions)
+            yield from (verdicts[number] for number in chunk.numbers)
 
-    def build(self, trajectory: Trajectory, turn_rewards: Sequence[TurnReward]) -> BuiltSequences:
-        """The sequences of a selected trajectory whose turns are trained with these, and the verdict on it."""
-        return self._recipe.builder.build(prepared(trajectory, self._recipe.selection), turn_rewards)
+    def build(self, trajectory: Trajectory, turns: Sequence[TurnReward]) -> list[TokenSequence]:
+        """The sequences of a selected trajectory of whose turns this was decided."""
+        versioned = with_model_versions(trajectory, self._recipe.selection.version)
+        return build_sequences(versioned, turns, self._recipe.sequences)
 
     def names_given(self) -> list[str]:
         """The names of the rewards of selected trajectories, with what they judge. Raises StoreError."""
         return names_given(self._listed.chunks, self._recipe.selection)
 
-    def verdict_columns(self) -> VerdictColumns:
-        """The verdicts as columns, decided without restoring a trajectory: 100,000 in seconds.
+    def decisions(self) -> TrainingDecisions:
+        """What is decided of every trajectory, also of parts that are left out: of 100,000 in seconds.
 
-        Where nobody chose one of several models, `problem` says so, and nothing is raised. Raises StoreError, and
-        UsageError for tokens that a tokenizer makes.
+        `report` has the sums. Nothing is raised where nobody chose one of several models: see `problem`. Raises
+        StoreError, and UsageError for tokens that a tokenizer makes.
         """
-        report = BatchReport(repeated=self._listed.repeated, shared_group_ids=self._listed.shared_group_ids)
-        recipe = self._recipe
-        # A plan knows no turns of parts that were left out unread.
-        plan = self._plan if all(chunk.left_out is None for chunk in self._chunks) else None
-        return verdict_columns(self._chunks, recipe.selection, recipe.scoring, recipe.builder, report, plan)
+        if self._recipe.make_histories is not None:
+            raise UsageError("tokenizer: what it makes is decided when it is made; use verdicts()")
+        plan = self._whole_plan()
+        self.report = self._report_of(plan)
+        self.report.count(plan.decisions)
+        self.report.give(sequence for one in plan.decisions.each() for sequence in one.sequences)
+        return plan.decisions
+
+    @property
+    def problem(self) -> str | None:
+        """What has to be chosen before anything can be trained, None where that is nothing. Raises StoreError."""
+        return self._whole_plan().several_models.problem
 
     def plan(self) -> Plan:
         """The reward and advantage of every turn: read at the first need, and kept."""
         if self._plan is None:
-            self._plan = make_plan(self._chunks, self._recipe.selection, self._recipe.scoring)
+            self._plan = self._make_plan(whole=False)
         return self._plan
 
     def count(self) -> int:
         """Count the batches that each rank gets in an epoch. `len()` knows it afterwards.
 
-        Tokens are read only for a `tokenizer` and for `token_facts`.
+        Tokens are read only for a `tokenizer`.
 
         `report` and a loaded state do not change. Raises StoreError.
         """
@@ -231,16 +264,15 @@ class Batches:
             self.plan().several_models.check()
             layout, counted = self._recipe.layout, Batches(self._listed, self._recipe)
             counted._plan = self.plan()
-            build = counted._planned(self.verdict_columns()) if self._recipe.builder.is_recorded else counted._of_chunk
-            rounds = layout.rounds(counted._units(BatchReport(), deque(maxlen=0), build))
+            give = partial(counted._sequences, own=())
+            rounds = layout.rounds(counted._units(BatchReport(), deque(maxlen=0), give))
             keep_together = self._recipe.order.keep_together
             self._count = sum(not layout.is_dropped(batches, keep_together) for batches in rounds)
         return self._count
 
     def of_view(self, view: View) -> "Batches":
-        """The same batches as exporters write them: what is trained is theirs to say, and so is an unusable reward."""
-        scoring = replace(self._recipe.scoring, keeps_unusable=True)
-        recipe = replace(self._recipe, selection=self._recipe.selection.of_view(view), scoring=scoring)
+        """The same batches as exporters write them: what is trained is theirs to say."""
+        recipe = replace(self._recipe, selection=self._recipe.selection.of_view(view))
         return Batches(self._listed, recipe)
 
     def of_worker(self, worker: int, workers: int) -> "Batches":
@@ -248,48 +280,47 @@ class Batches:
         order = replace(self._recipe.order, worker=(worker, workers))
         return Batches(self._listed, replace(self._recipe, order=order))
 
+    def _whole_plan(self) -> Plan:
+        """The plan with the parts that are left out unread by another."""
+        if all(chunk.left_out is None for chunk in self._chunks):
+            self._plan = self._plan or self._make_plan(whole=True)
+            return self._plan
+        self._whole = self._whole or self._make_plan(whole=True)
+        return self._whole
+
+    def _make_plan(self, *, whole: bool) -> Plan:
+        recipe = self._recipe
+        gives_sequences = recipe.make_histories is not None or recipe.selection.view == "tokens"
+        options = recipe.sequences if gives_sequences else None
+        return make_plan(self._chunks, recipe.selection, recipe.scoring, options, whole=whole)
+
     def _new_report(self) -> BatchReport:
         """The report of an iteration. Raises UsageError where nobody chose one of several models."""
         self.plan().several_models.check()
-        self.report = BatchReport(
-            no_final_reward=self.plan().no_final_reward.copy(),
-            compared=self.plan().compared,
-            mixed_version_groups=len(self.plan().mixed_version_groups),
+        self.report = self._report_of(self.plan())
+        return self.report
+
+    def _report_of(self, plan: Plan) -> BatchReport:
+        return BatchReport(
+            no_final_reward=plan.no_final_reward.copy(),
+            compared=plan.compared,
+            mixed_version_groups=len(plan.mixed_version_groups),
             repeated=self._listed.repeated,
             shared_group_ids=self._listed.shared_group_ids,
         )
-        return self.report
 
-    def _of_rank(self, verdicts: VerdictColumns, report: BatchReport) -> _Build:
-        """Build the sequences of this rank alone, and plan those of the others, which are counted but not read.
+    def _of_rank(self) -> frozenset[int]:
+        """The trajectories of which this rank gives sequences: it builds these alone.
 
-        Which are whose follows from their lengths: a first pass arranges the plans of all.
+        Which are whose follows from the lengths of all: a first pass arranges what was decided.
         """
-        planned, start = self._planned(verdicts), self._start
-        own: set[int] = set()
-        layout = self._recipe.layout
-        for batches in layout.rounds(self._units(BatchReport(), deque(maxlen=0), planned)):
-            own |= {one.number for row in layout.own(batches) for one in row if isinstance(one, PlannedSequence)}
+        start, layout = self._start, self._recipe.layout
+        rounds = layout.rounds(self._units(BatchReport(), deque(maxlen=0), partial(self._sequences, own=())))
+        own = frozenset(one.number for batches in rounds for row in layout.own(batches) for one in row)
         self._start = self._position = start
+        return own
 
-        def build(chunk: Chunk, _: BatchReport) -> Iterator[tuple[int, Sequence[AnySequence]]]:
-            built = dict(self._of_chunk(chunk, BatchReport(), own))
-            for number, sequences in planned(chunk, report):
-                yield number, built.pop(number, sequences)
-
-        return build
-
-    def _planned(self, verdicts: VerdictColumns) -> _Build:
-        """Give what the columns say of sequences, in the place of these."""
-
-        def build(chunk: Chunk, _: BatchReport) -> Iterator[tuple[int, Sequence[AnySequence]]]:
-            for number in self._share(chunk.numbers):
-                if number not in self.plan().skipped:
-                    yield number, verdicts.sequences.of_row(number)
-
-        return build
-
-    def _units(self, report: BatchReport, positions: deque[_Position], build: _Build) -> Iterator[Unit]:
+    def _units(self, report: BatchReport, positions: deque[_Position], give: _Give) -> Iterator[Unit]:
         """What shares a batch, from the start on; `positions` gets the position of each sequence."""
         start = self._position = self._start
         self._start = (0, 0)
@@ -300,8 +331,8 @@ class Batches:
                     continue
                 place = (number, 0)
                 # No name holds a window's sequences, so that they are gone before the next are read.
-                built = (each for chunk in window for each in build(chunk, report))
-                for unit in order.arranged(self._of_window(number, built, waiting), number + 1):
+                given = (each for chunk in window for each in give(chunk))
+                for unit in order.arranged(self._of_window(number, given, waiting), number + 1):
                     places = [(number, place[1] + index) for index in range(len(unit))]
                     if place < start:
                         for sequence in unit:
@@ -311,23 +342,70 @@ class Batches:
                         yield unit
                     place = (number, place[1] + len(unit))
 
-    def _of_window(
-        self, number: int, built: Iterable[tuple[int, Sequence[AnySequence]]], waiting: WaitingGroups
-    ) -> list[Unit]:
+    def _of_window(self, number: int, given: Iterable[tuple[int, Unit]], waiting: WaitingGroups) -> list[Unit]:
         match self._recipe.order.keep_together:
             case "group":
-                return list[Unit](waiting.whole(number, built))
+                return list[Unit](waiting.whole(number, given))
             case "rollout":
-                return [sequences for _, sequences in built if sequences]
+                return [sequences for _, sequences in given]
             case None:
-                return [[sequence] for _, sequences in built for sequence in sequences]
+                return [[sequence] for _, sequences in given for sequence in sequences]
 
-    def _of_chunk(
-        self, chunk: Chunk, report: BatchReport, among: Container[int] | None = None
-    ) -> Iterator[tuple[int, Sequence[AnySequence]]]:
-        """The sequences of each selected trajectory, with its number."""
-        for number, trajectory in self._selected(chunk, self._recipe.builder.wanted, report, among):
-            yield number, self._build(number, trajectory, report).sequences
+    def _sequences(
+        self, chunk: Chunk, *, own: Container[int] | None = None, report: BatchReport | None = None
+    ) -> Iterator[tuple[int, Unit]]:
+        """The sequences of each of this worker's trajectories of a chunk that has some, with its number.
+
+        They are built of the trajectories among `own` (None: all), which alone are read. `report` counts what was
+        decided.
+        """
+        options = self._recipe.sequences
+        for numbers, decisions, made in self._decided(chunk, self._share(chunk.numbers)):
+            if report is not None:
+                report.count(decisions)
+            decided = {number: one for number, one in zip(numbers, decisions.each(), strict=True) if one.sequences}
+            if made is None:
+                read = self._read(chunk, options.wanted, [one for one in decided if own is None or one in own])
+                built = ((number, build_sequences(one, decided[number].turns, options)) for number, one in read)
+            else:
+                built = ((one, build_sequences(made[0], decided[one].turns, options, made[1])) for one in decided)
+            number, sequences = next(built, _NONE)
+            for each, (_, counts) in decided.items():
+                if each == number:
+                    yield each, [PlannedSequence(each, *one) for one in zip(counts, sequences, strict=True)]
+                    number, sequences = next(built, _NONE)
+                else:
+                    yield each, [PlannedSequence(each, one) for one in counts]
+
+    def _decided(
+        self, chunk: Chunk, numbers: Sequence[int]
+    ) -> Iterator[tuple[Sequence[int], TrainingDecisions, tuple[Trajectory, Sequence[TokenHistory]] | None]]:
+        """What is decided of these trajectories of a chunk: of all together.
+
+        With a tokenizer of one after the other, with the trajectory and what was made of it.
+        """
+        decisions, make = self.plan().decisions, self._recipe.make_histories
+        if make is None:
+            yield numbers, decisions.of(numbers), None
+            return
+        refused = self.plan().skipped
+        if left_out := [number for number in numbers if number in refused]:
+            yield left_out, decisions.of(left_out), None
+        options = self._recipe.sequences
+        for number, one in self._read(chunk, options.wanted, [each for each in numbers if each not in refused]):
+            made, skipped = make(one)
+            rewarded = frozenset(token_rewards(one, options.weights) if options.weights else ())
+            decided = decisions.of([number]).made_of(made, skipped, rewarded, options, one.rollout_id)
+            yield [number], decided, (one, made)
+
+    def _read(self, chunk: Chunk, wanted: Wanted, numbers: Sequence[int]) -> Iterator[tuple[int, Trajectory]]:
+        """Read these trajectories of a chunk, each with its number.
+
+        Where nobody said a policy version, calls have those that their request models name (`model_names`).
+        """
+        if numbers:
+            for number, trajectory in zip(numbers, chunk.read(wanted, numbers), strict=True):
+                yield number, with_model_versions(trajectory, self._recipe.selection.version)
 
     def _last_windows(self, windows: Sequence[Sequence[Chunk]]) -> dict[int, int]:
         """The number of the window that has the last selected member of each group, where groups are kept together."""
@@ -342,27 +420,6 @@ class Batches:
             if number not in skipped
         }
 
-    def _build(self, number: int, trajectory: Trajectory, report: BatchReport) -> BuiltSequences:
-        """The sequences of a selected trajectory, counted but for what is given of them."""
-        built = self._recipe.builder.build(trajectory, self.plan().turn_rewards(number))
-        report.count_built(trajectory, built)
-        report.shared_steps += self.plan().shared_steps[number]
-        return built
-
-    def _selected(
-        self, chunk: Chunk, wanted: Wanted, report: BatchReport, among: Container[int] | None = None
-    ) -> Iterator[tuple[int, Trajectory]]:
-        """This worker's trajectories of a chunk that are not skipped, with their numbers."""
-        plan = self.plan()
-        share = self._share(chunk.numbers)
-        selected = [number for number in share if number not in plan.skipped and (among is None or number in among)]
-        for number in share:
-            if number in plan.skipped:
-                report.count(Verdict(rollout_id="", skipped=plan.skipped[number]))
-        if selected:
-            for number, trajectory in zip(selected, chunk.read(wanted, selected), strict=True):
-                yield number, prepared(trajectory, self._recipe.selection)
-
     def _share(self, numbers: range) -> Sequence[int]:
         """The trajectories of consecutive ones that are this worker's; of groups that are kept together all or none."""
         order, groups = self._recipe.order, self.plan().groups
@@ -373,12 +430,5 @@ class Batches:
 
     def _identity(self) -> dict[str, Any]:
         recipe = self._recipe
-        kept = f"{recipe.selection} {recipe.scoring} {recipe.builder}"
+        kept = f"{recipe.selection} {recipe.scoring} {recipe.sequences}"
         return {"dataset": self.plan().fingerprint, "order": repr(recipe.order), "kept": kept}
-
-
-def _count(report: BatchReport, layout: Layout, batches: list[PackedRows], sequences: list[AnySequence]) -> None:
-    """Count a round of batches."""
-    report.batches += len(batches)
-    report.padding += sum(map(layout.padding, batches))
-    report.give(one.counts for one in sequences)

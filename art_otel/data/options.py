@@ -28,7 +28,6 @@ class DescribedOption:
     `of_text` is the default where text is trained, if that is another; with `only_of_ids` it is then the only value.
     """
 
-    type: Any
     default: object
     label: str
     help: str
@@ -36,6 +35,7 @@ class DescribedOption:
     choices: tuple[str, ...] = ()
     of_text: object = None
     only_of_ids: bool = False
+    type: Any = None
 
     @property
     def kind(self) -> Literal["choice", "number", "text"]:

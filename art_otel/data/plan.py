@@ -4,7 +4,7 @@ Invariant: an advantage compares a trajectory with the others of its group that 
 they stand. A trajectory without a group is a group of its own. Who has no reward, or one that is no usable number, is
 not trained and counts in no baseline. Neither does a completion that is not the policy's (`choosing`).
 
-    columns ─► choose: what is left out, and why ─► credit: a reward a turn ─► what is rewarded ─► advantages
+    columns ─► choose: what is left out, and why ─► credit: a reward a turn ─► what is rewarded ─► advantages ─► decide
 
 Planning reads no messages and no tokens; only a function of the user is given trajectories. It holds about 600 bytes
 for each completion, and then keeps 80.
@@ -15,7 +15,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias, cast
+from typing import Literal, TypeAlias, cast
 
 import msgspec
 import numpy as np
@@ -31,9 +31,10 @@ from art_otel.data.advantages import (
     Rewards,
     find_advantage,
 )
-from art_otel.data.choosing import NOT_THE_POLICYS, Chosen, SeveralModels, choose, several_models
-from art_otel.data.columns import Coded, Columns, Flags, Floats, Ints
+from art_otel.data.choosing import NOT_THE_POLICYS, SEVERAL, Chosen, SeveralModels, choose, several_models
+from art_otel.data.columns import Coded, ColumnPart, Columns, Flags, Floats, Ints, reason_where
 from art_otel.data.credit import Credit, CreditName, KnownRewards, find_credit, named_rewards, shared_steps
+from art_otel.data.decisions import SequenceOptions, TrainingDecisions, TurnReward, decide
 from art_otel.data.options import validate
 from art_otel.data.rewards import LARGEST, UNUSABLE, as_reward
 from art_otel.data.selection import Selection
@@ -47,15 +48,11 @@ ZeroVariance: TypeAlias = Literal["keep", "drop"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scoring:
-    """Options of `art_otel.batches` by the same names. Without an `advantage`, turns without a reward are trained.
-
-    `keeps_unusable`: and those whose reward is no usable number, as exporters write them, with null.
-    """
+    """Options of `art_otel.batches` by the same names. Without an `advantage`, turns without a reward are trained."""
 
     credit: Credit
     advantage: Advantage | None
     zero_variance: ZeroVariance = "keep"
-    keeps_unusable: bool = False
 
     def __str__(self) -> str:
         """What decides which turns are trained, whatever their rewards come to."""
@@ -73,18 +70,6 @@ def make_scoring(
     """The scoring that these options of `art_otel.batches` mean. Raises UsageError."""
     choice = validate(_ZeroVarianceOption, {"zero_variance": zero_variance})
     return Scoring(credit=find_credit(credit), advantage=find_advantage(advantage), zero_variance=choice.zero_variance)
-
-
-class TurnReward(NamedTuple):
-    """What a turn is trained with, or why it is skipped: for its reward, or by an option (`choosing`).
-
-    `reward` is None where it is unknown or not usable: NaN, infinite or not below 1e37. `advantage` is None where
-    nobody asked for advantages or the turn is skipped.
-    """
-
-    reward: float | None = None
-    advantage: float | None = None
-    skipped: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,86 +93,58 @@ class RewardTable:
 class Plan:
     """What is trained with what, of all trajectories, by their numbers.
 
-    `skipped` has, by number, why a trajectory is left out as a whole. The turns of trajectory i are `turn_offsets[i]`
-    to `turn_offsets[i + 1]`; each has a usable `reward` (NaN: none), an `advantage` (NaN: none), and in `reasons` why
-    it is not trained (None: it is). `groups` is the group of each trajectory, negative where it has none or is skipped.
-    `rewarded` is what was compared, `advantages` theirs. `fingerprint` differs between datasets. `no_final_reward`
-    counts selected rollouts without one by the names of the rewards that they have. `several_models` has those of which
-    nobody chose a model. `compared` counts rollouts whose reward counted in a baseline. `mixed_version_groups` are
-    groups of several policy versions of which nothing tells whether they are one. `shared_steps` counts those of each
-    trajectory that has some.
+    `groups` is the group of each trajectory, negative where it has none or is skipped. `fingerprint` differs between
+    datasets. `no_final_reward` counts selected rollouts without one by the names of the rewards that they have.
+    `several_models` has those of which nobody chose a model. `compared` counts rollouts whose reward counted in a
+    baseline. `mixed_version_groups` are groups of several policy versions of which nothing tells whether they are one.
+    `is_rewarded` says whether anything has the reward that counts, where there is anything to have it; `has_groups`
+    whether a trajectory has a group id; `compares` whether anything is compared with another member of its group.
     """
 
-    skipped: Mapping[int, str]
-    turn_offsets: Ints
-    reward: Floats
-    advantage: Floats
-    reasons: Coded
+    decisions: TrainingDecisions
     groups: Ints
-    rewarded: RewardTable
-    advantages: Floats | None
     fingerprint: str
     no_final_reward: Counter[str]
     several_models: SeveralModels
     compared: int
     mixed_version_groups: list[str]
-    shared_steps: Counter[int]
+    is_rewarded: bool
+    has_groups: bool
+    compares: bool
 
     @property
-    def unusable_rewards(self) -> int:
-        """How many rewards are NaN, infinite or not below 1e37."""
-        return int(np.isinf(self.rewarded.rewards).sum())
-
-    @property
-    def is_rewarded(self) -> bool:
-        """Whether anything has the reward that counts, where there is anything to have it."""
-        return not len(self.rewarded.rewards) or not np.isnan(self.rewarded.rewards).all()
-
-    @property
-    def has_groups(self) -> bool:
-        """Whether a trajectory has a group id."""
-        return bool((self.rewarded.groups >= 0).any())
-
-    def compares(self) -> bool:
-        """Whether anything is compared with another member of its group."""
-        return any(len(members) > 1 for members in _groups(self.rewarded))
+    def skipped(self) -> dict[int, str]:
+        """Why trajectories are left out as a whole, by their numbers."""
+        return {row: reason for row, reason in enumerate(self.decisions.refused) if reason is not None}
 
     def turn_rewards(self, number: int) -> tuple[TurnReward, ...]:
-        """What the turns of trajectory `number` are trained with, or why they are not. Shape: (turns,)."""
-        turns = slice(self.turn_offsets[number], self.turn_offsets[number + 1])
-        of_turns = zip(_or_none(self.reward[turns]), _or_none(self.advantage[turns]), self.reasons[turns], strict=True)
-        return tuple([TurnReward(*each) for each in of_turns])
+        """What the turns of trajectory `number` are trained with, and why not. Shape: (turns,)."""
+        (decided,) = self.decisions.of([number]).each()
+        return decided.turns
 
 
-def _or_none(numbers: Floats) -> list[float | None]:
-    """The numbers, None for NaN."""
-    return [None if math.isnan(number) else number for number in numbers.tolist()]
+def make_plan(
+    chunks: Sequence[Chunk],
+    selection: Selection,
+    scoring: Scoring,
+    options: SequenceOptions | None,
+    *,
+    whole: bool = False,
+) -> Plan:
+    """Read the columns of all trajectories, compare the rewards of each group, and decide what is trained.
 
-
-def make_plan(chunks: Sequence[Chunk], selection: Selection, scoring: Scoring) -> Plan:
-    """Read the rewards of all trajectories, and compare those of each group.
-
-    Groups in which all known rewards are equal are skipped where `scoring` says so. Warns where a rollout has
+    Groups in which all known rewards are equal are skipped where `scoring` says so. Parts that are left out are read
+    only for the `whole`. Without `options` nothing becomes sequences (`decide`). Warns where a rollout has
     rewards and none of them is final, and where a group of several policy versions may be several. Raises UsageError
     for a credit or an advantage that gives something of another shape, or advantages that are not finite.
     """
-    columns = read_columns(chunks, crediting=needs_credit(selection, scoring))
-    plan = plan_columns(columns, chunks, selection, scoring)
-    if scoring.advantage is not None:
-        if plan.no_final_reward:
-            _warn(plan.no_final_reward)
-        if plan.mixed_version_groups:
-            _warn_of_versions(plan.mixed_version_groups)
-    return plan
-
-
-def needs_credit(selection: Selection, scoring: Scoring) -> bool:
-    """Whether more columns are looked at than those of the final reward."""
-    return not scoring.credit.reads_final_reward or selection.version is not None
-
-
-def plan_columns(columns: Columns, chunks: Sequence[Chunk], selection: Selection, scoring: Scoring) -> Plan:
-    """The plan of the trajectories of these chunks, which have these columns. Raises UsageError."""
+    parts: set[ColumnPart] = {"choosing", "counting"}
+    weights = None if options is None else options.weights
+    if not scoring.credit.reads_final_reward or selection.version is not None or weights is not None:
+        parts.add("crediting")
+    if options is not None and options.has_masks:
+        parts.add("masks")
+    columns = read_columns(chunks, frozenset(parts), whole=whole)
     chosen = choose(columns, selection, why_left_out(chunks))
     selected = ~chosen.refused.known
     given = _rewards(columns, chunks, selection, scoring.credit, selected)
@@ -197,24 +154,36 @@ def plan_columns(columns: Columns, chunks: Sequence[Chunk], selection: Selection
     flat = np.zeros(len(rewarded.rows), np.bool_)
     if scoring.zero_variance == "drop":
         flat = _flat(rewarded, is_by_name=isinstance(scoring.advantage, OverRewards))
-    reward, advantage, reasons = _of_turns(rewarded, advantages, flat, keeps_unusable=scoring.keeps_unusable)
-    shared = shared_steps(columns)[0] if scoring.credit.per == "step" else ()
-    return Plan(
-        skipped={row: reason for row, reason in enumerate(chosen.refused) if reason is not None},
-        turn_offsets=columns.turn_offsets,
-        reward=reward,
-        advantage=advantage,
-        reasons=chosen.left_out.or_else(reasons),
+    reward, advantage, reasons = _of_turns(rewarded, advantages, flat)
+    several = several_models(columns, chosen, selection, given.known | (scoring.advantage is None))
+    is_several = np.isin(np.arange(len(columns)), several.rollouts)
+    shared = shared_steps(columns)[0] if scoring.credit.per == "step" else np.zeros(0, np.int64)
+    plan = Plan(
+        decisions=decide(
+            columns,
+            chunks,
+            chosen.refused.or_else(reason_where(is_several, SEVERAL)),
+            chosen.untrained,
+            (reward, advantage, chosen.left_out.or_else(reasons)),
+            options,
+            shared,
+        ),
         groups=groups,
-        rewarded=rewarded,
-        advantages=advantages,
         fingerprint=columns.digest(chunk.name for chunk in chunks),
         no_final_reward=_names_without_final(columns, selected) if scoring.credit.reads_final_reward else Counter(),
-        several_models=several_models(columns, chosen, selection, given.known | (scoring.advantage is None)),
+        several_models=several,
         compared=_count_compared(rewarded, scoring.advantage),
         mixed_version_groups=_mixed_versions(columns, groups, keys),
-        shared_steps=Counter(row for row in np.asarray(shared).tolist() if selected[row]),
+        is_rewarded=not len(rewarded.rewards) or not np.isnan(rewarded.rewards).all(),
+        has_groups=bool((rewarded.groups >= 0).any()),
+        compares=any(len(members) > 1 for members in _groups(rewarded)),
     )
+    if scoring.advantage is not None and not whole:
+        if plan.no_final_reward:
+            _warn(plan.no_final_reward)
+        if plan.mixed_version_groups:
+            _warn_of_versions(plan.mixed_version_groups)
+    return plan
 
 
 def _rewards(
@@ -237,7 +206,7 @@ def rewards_of(trajectory: Trajectory, credit: Credit) -> tuple[float | None, ..
     turns, whose = len(trajectory.turns), f"credit: of rollout {trajectory.rollout_id!r} it"
     rewards = tuple(cast(Iterable[object], result)) if isinstance(result, Iterable) else None
     if rewards is None or len(rewards) != turns:
-        raise UsageError(f"{whose} gave {result!r:.200}; it has to give {turns} rewards, one for each turn")
+        raise UsageError(f"{whose} gave {result!r:.200}; it must return {turns} rewards, one for each turn")
     return tuple([as_reward(whose, reward) for reward in rewards])
 
 
@@ -291,15 +260,13 @@ def _rewarded(columns: Columns, chosen: Chosen, credit: Credit, given: KnownRewa
     )
 
 
-def _of_turns(
-    rewarded: RewardTable, advantages: Floats | None, flat: Flags, *, keeps_unusable: bool
-) -> tuple[Floats, Floats, Coded]:
+def _of_turns(rewarded: RewardTable, advantages: Floats | None, flat: Flags) -> tuple[Floats, Floats, Coded]:
     """The usable reward of each turn, its advantage, NaN where there is none, and why it is not trained."""
     reasons: tuple[str | None, ...] = ("zero variance", "no reward", UNUSABLE, None)
     is_usable = np.isfinite(rewarded.rewards)
     is_unknown = np.isnan(rewarded.rewards)
     if advantages is None:  # nothing is compared, so a reward that nobody gave does not matter
-        trained = np.where(is_usable | is_unknown | keeps_unusable, 3, 2)
+        trained = np.where(is_usable | is_unknown, 3, 2)
     else:
         trained = np.where(is_usable, 3, np.where(is_unknown, 1, 2))
     # The last of each array is of turns that have no entry in the RewardTable.
@@ -339,8 +306,8 @@ def _warn(without_final: Counter[str]) -> None:
     credit = f"weighted({{{weights}}})" if len(several) > 1 else f'outcome_reward("{names}")'
     warnings.warn(
         f"{without_final.total():,} rollouts have {'several ' if len(several) > 1 else ''}rewards ({names}: {count:,})"
-        " and none is the final one, so they are not trained. Say what they come to, with"
-        f" credit=art_otel.data.{credit}, or give one without a name",
+        f" and none is the final one, so they are not trained. Combine them with credit=art_otel.data.{credit}, or "
+        "give one reward without a name",
         stacklevel=2,
     )
 
@@ -366,7 +333,7 @@ def _compare(rewarded: RewardTable, scoring: Scoring, keys: Sequence[GroupKey]) 
             name = keys[group].group_id if group >= 0 else None
             raise UsageError(
                 f"advantage: of the rewards {group_rewards!r:.200} of group {name!r} it"
-                f" made {result!r:.200}; it has to give each that is not None a finite number, of float32"
+                f" made {result!r:.200}; it must return a finite float32 number for each reward that is not None"
             )
         advantages[members] = numbers
     return advantages
@@ -392,7 +359,9 @@ def _compared(rewarded: RewardTable, scoring: Scoring) -> Iterator[tuple[NDArray
         by_name = [{name: _known(part[members]) for name, part in parts.items()} for members in groups]
         results = advantage.formula(by_name, weights)
     if len(results) != len(groups):
-        raise UsageError(f"advantage: of {len(groups)} groups it gave {len(results)}; it has to give one array a group")
+        raise UsageError(
+            f"advantage: of {len(groups)} groups it gave {len(results)}; it must return one array per group"
+        )
     yield from zip(groups, all_rewards, results, strict=True)
 
 

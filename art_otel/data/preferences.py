@@ -23,6 +23,7 @@ import msgspec
 
 from art_otel.data.choosing import ChosenRollouts, choose_rollouts
 from art_otel.data.conversation import MESSAGES, Conversation, main_conversation
+from art_otel.data.filters import narrowed
 from art_otel.data.options import validate
 from art_otel.data.report import warn_of_nothing
 from art_otel.data.rewards import RewardOf, check_reward, reward_of
@@ -140,6 +141,7 @@ class PreferenceBatches:
         )
         chosen = choose_rollouts(self._listed.chunks, self._selection)
         plan = self._plan(report, chosen)
+        seen = set[bytes]() if self._options.dedupe else None
         with SpillFile[_Side]() as spilled:
             for number, trajectory in read_numbered(self._listed.chunks, MESSAGES, plan):
                 talk = main_conversation(trajectory, chosen.reasons[number])
@@ -150,7 +152,7 @@ class PreferenceBatches:
                 for two in plan[number]:
                     if all(member.number in spilled for member in two):
                         better, worse = (side if one.number == number else spilled[one.number] for one in two)
-                        yield from _counted(_compare(better, worse, two), report)
+                        yield from _counted(_compare(better, worse, two), report, seen)
 
     def _plan(self, report: PreferenceReport, chosen: ChosenRollouts) -> Mapping[int, list[Pair]]:
         """The pairs that each trajectory is in, by its number."""
@@ -188,6 +190,7 @@ class PreferenceBatches:
 class _PairOptions(msgspec.Struct, frozen=True, kw_only=True):
     batch_size: Annotated[int, msgspec.Meta(ge=1)]
     pairs: Pairs
+    dedupe: bool
 
 
 def preference_batches(
@@ -195,14 +198,17 @@ def preference_batches(
     *,
     reward: RewardOf = None,
     pairs: Pairs = "best_worst",
+    dedupe: bool = False,
     batch_size: int = 8,
+    seed: int = 0,
     **selection: Unpack[SelectionKeywords],
 ) -> PreferenceBatches:
     """Iterate over preference pairs within groups, from Parquet or from memory.
 
     `sources` and the options that select rollouts and completions are as for `art_otel.data.message_batches`.
     `reward` says which reward counts: None is the final one; otherwise the name of a reward of the whole rollout, or a
-    function of the trajectory without its tokens.
+    function of the trajectory without its tokens. `dedupe` keeps the first of equal pairs. `seed` orders the tasks that
+    shares as `split` divide.
 
     Trajectories are compared by their main conversation, the one with the most turns. Two are compared if they are
     members of one `Trajectory.group_key` and have the same prompt (all before the first sampled message), the same
@@ -215,7 +221,9 @@ def preference_batches(
     Raises StoreError for sources that cannot be read, UsageError for invalid options.
     """
     check_reward(reward)
-    options = validate(_PairOptions, {"batch_size": batch_size, "pairs": pairs})
+    options = validate(_PairOptions, {"batch_size": batch_size, "pairs": pairs, "dedupe": dedupe})
+    sources = list(sources) if isinstance(sources, Iterator) else sources
+    selection = narrowed(sources, selection, seed=seed)
     chosen = Selection(view="text", **selection)
     return PreferenceBatches(list_chunks(sources), chosen, options, reward)
 
@@ -263,10 +271,21 @@ def _histories(trajectory: Trajectory) -> int:
     return len(trajectory.turns) - len(continued)
 
 
-def _counted(pair: PreferencePair | None, report: PreferenceReport) -> Iterator[PreferencePair]:
+def _counted(
+    pair: PreferencePair | None, report: PreferenceReport, seen: set[bytes] | None
+) -> Iterator[PreferencePair]:
+    """Give the pair, or count why there is none; `seen` has digests of those before, where equal ones are left out."""
+    digest = b""
+    if pair is not None and seen is not None:
+        whole = repr((pair.prompt, pair.chosen, pair.rejected, pair.tools or None))
+        digest = blake2b(whole.encode(errors="surrogatepass"), digest_size=16).digest()
     if pair is None:
         report.pairs_skipped["same messages"] += 1
+    elif seen is not None and digest in seen:
+        report.pairs_skipped["repeated pair"] += 1
     else:
+        if seen is not None:
+            seen.add(digest)
         report.pairs += 1
         yield pair
 

@@ -7,28 +7,26 @@ Invariant: when an iteration is over, these are equal:
 - the tokens sampled in completions that could be trained = `trained_tokens` + `skipped_trained_tokens` +
   `truncated_trained_tokens`.
 
-Nothing is skipped without being counted here. Counts of trajectories and completions are sums of verdicts.
+Nothing is skipped without being counted here. All counts are those of one decision (`decisions`).
 """
 
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields
 from typing import Final, Protocol
 
 import numpy as np
 
 from art_otel.data.choosing import choose
-from art_otel.data.columns import UNKNOWN
+from art_otel.data.columns import CREDITING, UNKNOWN
 from art_otel.data.credit import judges_call
 from art_otel.data.cures import helps_against
+from art_otel.data.decisions import NO_IDS, REASONS, TOO_LONG, RolloutTotals, SequenceCounts, TrainingDecisions
 from art_otel.data.plan import Plan
-from art_otel.data.rewards import UNUSABLE
 from art_otel.data.selection import HELD_OUT, Selection
-from art_otel.data.sequences import NO_IDS, TOO_LONG, BuiltSequences, SequenceCounts, Verdict
 from art_otel.data.sources import Chunk, read_columns, why_left_out
-from art_otel.trajectories import CONTEXT_EXCEEDED, Trajectory
 
 NAMED: Final = 100
 """So many rollouts with unusable rewards are named."""
@@ -120,43 +118,50 @@ class BatchReport:
     compared: int = 0
     mixed_version_groups: int = 0
 
+    def __str__(self) -> str:
+        """Short lines: what was used and trained, each reason for which something was not, and what else happened."""
+        tokens = f"{self.tokens:,} tokens, {self.trained_tokens:,} trained"
+        lines = [
+            f"trajectories  {self.trajectories:,}: {self.trajectories_used:,} used",
+            f"completions   {self.completions:,}: {self.trained_completions:,} trained",
+            f"batches       {self.batches:,}: {self.sequences:,} sequences, {tokens}",
+        ]
+        for what in ("trajectories_skipped", "completions_skipped", "sequences_skipped"):
+            counts: Counter[str] = getattr(self, what)
+            lines += [f"{what.replace('_', ' ')}  {reason}: {count:,}" for reason, count in counts.most_common()]
+        told = {"trajectories", "trajectories_used", "completions", "trained_completions", "batches", "sequences"}
+        for one in fields(self):
+            value: Counter[str] | list[str] | int = getattr(self, one.name)
+            if value and one.name not in told | {"tokens", "trained_tokens"} and not one.name.endswith("_skipped"):
+                shown = dict(value) if isinstance(value, Counter) else value
+                lines.append(f"{one.name.replace('_', ' ')}  {shown}")
+        return "\n".join(lines)
+
     @property
     def helps(self) -> dict[str, str]:
         """What to do about each reason for which something was skipped."""
         return helps_against((*self.trajectories_skipped, *self.completions_skipped, *self.sequences_skipped))
 
-    def count(self, verdict: Verdict) -> None:
-        """Count a trajectory and the completions of it that are skipped."""
-        self.trajectories += 1
-        self.completions += len(verdict.completions)
-        if verdict.skipped is None:
-            self.trajectories_used += 1
-        else:
-            self.trajectories_skipped[verdict.skipped] += 1
-        if any(verdict.completions):
-            self.completions_skipped.update(reason for reason in verdict.completions if reason is not None)
-
-    def count_built(self, trajectory: Trajectory, built: BuiltSequences) -> None:
-        """Count what became of a trajectory on its way to sequences."""
-        self.count(built.verdict)
-        self.context_exceeded += trajectory.end == CONTEXT_EXCEEDED
-        if UNUSABLE in built.verdict.completions and len(self.unusable_rewards) < NAMED:
-            self.unusable_rewards.append(trajectory.rollout_id)
-        uncounted = [call.is_uncounted for call in trajectory.calls]
-        if True in uncounted:
-            self.uncounted_completions += sum(
-                reason is None and turn.token_ids is not None and uncounted[turn.call]
-                for turn, reason in zip(trajectory.turns, built.verdict.completions, strict=True)
-            )
-        self.drifts += sum([call.drifted_at is not None for call in trajectory.calls])
-        self.rewritten_prompts += sum([call.rewritten_at is not None for call in trajectory.calls])
-        self.truncated_sequences += built.truncated
-        self.truncated_tokens += built.truncated_tokens
-        self.truncated_trained_tokens += built.truncated_trained_tokens
-        self.token_rewards.update(built.token_rewards)
-        self.unplaced_token_rewards += built.unplaced_token_rewards
-        for sequence in built.dropped:
-            self._skip(sequence.counts, TOO_LONG)
+    def count(self, decisions: TrainingDecisions) -> None:
+        """Count what was decided of rollouts: all but the sequences that are given."""
+        selected = np.repeat(~decisions.refused.known, np.diff(decisions.turn_offsets))
+        skipped = Counter(decisions.skipped)
+        self.trajectories += len(decisions)
+        self.trajectories_used += skipped.pop(None, 0)
+        self.trajectories_skipped.update({reason: count for reason, count in skipped.items() if reason is not None})
+        self.completions += int(np.count_nonzero(selected))
+        codes, counts = np.unique(decisions.reasons[decisions.reasons >= 0], return_counts=True)
+        reasons = map(REASONS.__getitem__, codes.tolist())
+        self.completions_skipped.update(dict(zip(reasons, counts.tolist(), strict=True)))
+        names = [name for name in decisions.unusable.tolist() if name is not None]
+        self.unusable_rewards += names[: NAMED - len(self.unusable_rewards)]
+        if not decisions.refused.known.all():
+            self.token_rewards.update({name: int(counts.sum()) for name, counts in decisions.token_rewards.items()})
+        totals = RolloutTotals(*decisions.counts.sum(axis=0).tolist())._asdict()
+        if too_long := totals.pop("too_long"):
+            self.sequences_skipped[TOO_LONG] += too_long
+        for name, count in totals.items():
+            setattr(self, name, getattr(self, name) + count)
 
     def give(self, sequences: Iterable[SequenceCounts]) -> None:
         """Count sequences that are given."""
@@ -174,26 +179,9 @@ class BatchReport:
 
     def skip(self, sequence: SequenceCounts, reason: str) -> None:
         """Count a sequence that could be given and is not, and its completions."""
-        self._skip(sequence, reason)
-        self.completions_skipped[reason] += sequence.completions
-
-    def _skip(self, sequence: SequenceCounts, reason: str) -> None:
         self.sequences_skipped[reason] += 1
         self.skipped_trained_tokens += sequence.trained_tokens
-
-    def before_giving(self) -> "BatchReport":
-        """The report of whole verdicts, before any sequence was given."""
-        return replace(
-            self,
-            sequences=0,
-            tokens=0,
-            trained_tokens=0,
-            trained_completions=0,
-            without_logprobs=0,
-            altered_sampling=Counter[str](),
-            zero_logprobs=0,
-            zero_advantage_tokens=0,
-        )
+        self.completions_skipped[reason] += sequence.completions
 
 
 class Counted(Protocol):
@@ -219,7 +207,7 @@ def warn_of_nothing(report: Counted, selection: Selection, chunks: Sequence[Chun
     elif skipped.keys() <= {"split", "training step"}:
         asked = {"split": selection.split, "training_step": selection.training_step}
         filters = {name: values for name, values in asked.items() if values is not None}
-        columns = read_columns([replace(chunk, left_out=None) for chunk in chunks])
+        columns = read_columns(chunks, whole=True)
         names = {*filters, *(["split"] if "split" in skipped else [])}
         recorded: dict[str, set[object]] = {name: set(getattr(columns, name)) for name in names}
         wanted = _as_filters(filters) if filters else "a split to train"
@@ -230,19 +218,19 @@ def warn_of_nothing(report: Counted, selection: Selection, chunks: Sequence[Chun
         counts = ", ".join(f"{reason}: {count:,}" for reason, count in skipped.most_common())
         why = f"because all {report.trajectories:,} trajectories are left out ({counts})"
         if "no reward" in skipped and (names := names_given(chunks, selection)):
-            why += f". The rewards that there are have the names {', '.join(names)}"
+            why += f". The recorded rewards are named {', '.join(names)}"
     warnings.warn(f"there are no batches, {why}", stacklevel=3)
 
 
 def warn_of_no_comparison(report: BatchReport, plan: Plan) -> None:
     """Warn if several trajectories are trained, each alone in its group, so that all advantages are 0."""
     is_zero = 0 < report.trained_tokens == report.zero_advantage_tokens
-    if not is_zero or report.trajectories_used == 1 or plan.compares():
+    if not is_zero or report.trajectories_used == 1 or plan.compares:
         return
-    why = "each is the only one of its group" if plan.has_groups else "none has a group_id"
+    why = "each is alone in its group" if plan.has_groups else "none has a group_id"
     warnings.warn(
-        f"all advantages of {report.trajectories_used:,} trajectories are 0, because {why}. Give the rollouts of one"
-        ' task the same group_id, or compare them all, with advantage="reinforce_plus_plus"',
+        f"all advantages of {report.trajectories_used:,} trajectories are 0, because {why}. Give the rollouts of a"
+        ' task the same group_id, or compare all rollouts with advantage="reinforce_plus_plus"',
         stacklevel=3,
     )
 
@@ -252,7 +240,7 @@ def names_given(chunks: Sequence[Chunk], selection: Selection) -> list[str]:
 
     Such as `style (of steps)`. Raises StoreError.
     """
-    columns = read_columns(chunks, crediting=True)
+    columns = read_columns(chunks, CREDITING)
     selected = ~choose(columns, selection, why_left_out(chunks)).refused.known[columns.reward_rows]
     judged = [
         "" if target is None and step is None else f" (of {kind}s)" if kind else " (of tokens)" if tokens else of_span

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Protocol, cast
 import msgspec
 
 from art_otel.calls import Message, TokenIds
-from art_otel.data.sequences import HistorySource, SequenceHistories
+from art_otel.data.sequences import MadeHistories, MakeHistories
 from art_otel.errors import UsageError
 from art_otel.spans import JsonObject
 from art_otel.trajectories import (
@@ -33,7 +33,6 @@ from art_otel.trajectories import (
     histories,
     is_text,
     message_json,
-    token_histories,
 )
 
 
@@ -227,17 +226,17 @@ class _RenderedTokens:
     completions: list[_RenderedCompletion] = field(default_factory=list[_RenderedCompletion])
 
 
-def retokenizing_histories(tokenizer: ChatTokenizer) -> HistorySource:
-    """The token histories of the server, and behind them those that the tokenizer makes of what has no ids.
+def retokenizing_histories(tokenizer: ChatTokenizer) -> MakeHistories:
+    """The token histories that the tokenizer makes of what has no ids.
 
     Raises UsageError for a tokenizer without a chat template, and for what is no tokenizer.
     """
     template = ChatTemplate(tokenizer)
 
-    def histories(trajectory: Trajectory) -> SequenceHistories:
+    def histories(trajectory: Trajectory) -> MadeHistories:
         made = retokenize(trajectory, template)
         skipped = {turn: each.reason for each in made.skipped for turn in each.turns}
-        return SequenceHistories(token_histories(trajectory), made.histories, skipped)
+        return MadeHistories(made.histories, skipped)
 
     return histories
 
@@ -322,7 +321,7 @@ def _render(sample: Sample, template: ChatTemplate) -> tuple[str, str] | Skipped
     try:
         prompt, text = template.prompt(sample), template.answered(sample)
     except RefusedError as error:
-        return Skipped(turns=turns, reason="refused by the template", detail=str(error))
+        return Skipped(turns=turns, reason="rejected by the chat template", detail=str(error))
     if not text.startswith(prompt):
         return Skipped(turns=turns, reason="prompt rendered otherwise")
     if not _is_whole(sample.message, text[len(prompt) :]):

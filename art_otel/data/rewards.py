@@ -7,7 +7,6 @@ they count the server's tokens, so tokens that were made here have none.
 """
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Final, Literal, SupportsFloat, TypeAlias, cast
 
@@ -88,7 +87,7 @@ def as_reward(whose: str, value: object) -> float | None:
         return math.inf
     except (TypeError, ValueError):
         pass
-    raise UsageError(f"{whose} gave {value!r:.200} as a reward; it has to be a number, or None where there is none")
+    raise UsageError(f"{whose} gave {value!r:.200} as a reward; it must be a number, or None if there is no reward")
 
 
 def unrewarded(trajectory: Trajectory) -> Unrewarded | None:
@@ -103,13 +102,6 @@ def weights_of(rewards: str | Weights | None) -> Weights | None:
     if rewards is None:
         return None
     return check_weights({rewards: 1.0} if isinstance(rewards, str) else rewards)
-
-
-def count_by_name(trajectory: Trajectory, weights: Weights) -> Counter[str]:
-    """How many rewards of spans of tokens the trajectory has, by each name that has a weight; 0 for none."""
-    counts = Counter(dict.fromkeys(weights, 0))
-    counts.update(name for _, (_, _, name), _ in _weighted_parts(trajectory, weights))
-    return counts
 
 
 def token_rewards(trajectory: Trajectory, weights: Weights) -> TokenRewards:

@@ -1,19 +1,22 @@
 """Selection: the options that say which rollouts, and which of their completions, are learned from.
 
-Each option stands once, in `SelectionKeywords`: its type, its default and its texts. `art_otel.batches`,
+Each option stands once, in `Selection`: its type, its default and its texts. `art_otel.batches`,
 `message_batches`, `preference_batches`, `art_otel.export` and the page take them from there, and `choosing` decides by
 them. To add one, for example the option `tools="drop"`:
 
-    SelectionKeywords   a field `tools`, with its DescribedOption
+    Selection          a field `tools`, with its DescribedOption; SelectionKeywords: what callers write
     choosing           the rule: a line in `left_out_by`, if it concerns completions, or in `choose`
     cures              what helps against its reason
+
+`where` and shares of a `split` look at more than columns: `filters` makes `rollouts` of them, before all others.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
+from dataclasses import replace
 from hashlib import blake2b
 from numbers import Integral
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, TypedDict, cast, get_args, get_type_hints
+from typing import Annotated, Any, Final, Literal, TypeAlias, TypedDict, cast, get_args, get_type_hints
 
 import msgspec
 
@@ -23,7 +26,7 @@ from art_otel.data.options import DescribedOption, as_names
 from art_otel.errors import UsageError
 from art_otel.store import Part, Wanted
 from art_otel.store.files import Rows
-from art_otel.trajectories import EXPLANATIONS, Status
+from art_otel.trajectories import EXPLANATIONS, Status, plain_id
 
 View: TypeAlias = Literal["tokens", "text", "made tokens"]
 """What is trained of a trajectory: the ids of the server, text, or ids that are made of text where there are none."""
@@ -74,163 +77,24 @@ def _steps(text: str) -> list[int]:
 
 
 class SelectionKeywords(TypedDict, total=False):
-    """The options, as callers write them."""
+    """The options, as callers write them; `Selection` says what each is."""
 
-    status: Annotated[
-        Status | Iterable[Status] | None,
-        DescribedOption(
-            type=frozenset[Status] | None,
-            default=frozenset({"ok"}),
-            label="Status",
-            help="Rollouts that ended so, one or several; any takes all.",
-            read=_names_or_any,
-            choices=(*get_args(Status), ANY),
-        ),
-    ]
-    split: Annotated[
-        str | Iterable[str | None] | None,
-        DescribedOption(
-            type=frozenset[str | None] | None,
-            default=None,
-            label="Split",
-            help="Rollouts of this split, or of several; * takes all. Empty leaves out val, validation, test and eval.",
-            read=_names_or_any,
-        ),
-    ]
-    rollouts: Annotated[
-        str | Iterable[str] | None,
-        DescribedOption(
-            type=frozenset[str] | None,
-            default=None,
-            label="Rollouts",
-            help="Those of these ids, with commas between; empty takes all.",
-            read=_names_or_any,
-        ),
-    ]
-    training_step: Annotated[
-        int | Iterable[int | None] | None,
-        DescribedOption(
-            type=frozenset[int | None] | None,
-            default=None,
-            label="Training step",
-            help="One, several, or a range such as 10-19.",
-            read=_steps,
-        ),
-    ]
-    allow_incomplete: Annotated[
-        bool | Iterable[str],
-        DescribedOption(
-            type=bool | frozenset[str],
-            default=False,
-            label="Allow incomplete",
-            help="true trains also rollouts of which something is missing; or name the reasons that do no harm.",
-            read=_allowed,
-            choices=("false", "true"),
-        ),
-    ]
-    policy_version: Annotated[
-        str | int | None,
-        DescribedOption(
-            type=str | int | None,
-            default=None,
-            label="Policy version",
-            help="Rollouts that this version sampled from first to last.",
-        ),
-    ]
-    max_staleness: Annotated[
-        int | None,
-        DescribedOption(
-            type=_Staleness | None,
-            default=None,
-            label="Versions behind",
-            help="So many versions behind it are taken, too.",
-            read=int,
-        ),
-    ]
-    models: Annotated[
-        Names,
-        DescribedOption(
-            type=tuple[str, ...] | None,
-            default=None,
-            label="Models",
-            help="Only completions of these request models, names or globs with commas between; ! excludes, * takes"
-            " all.",
-            read=read_names,
-            choices=("policy-*", "!*judge*", "*"),
-        ),
-    ]
-    agents: Annotated[
-        Names,
-        DescribedOption(
-            type=tuple[str, ...] | None,
-            default=None,
-            label="Agents",
-            help="Only completions of these agents, likewise.",
-            read=read_names,
-            choices=("solver", "!critic"),
-        ),
-    ]
-    context_exceeded: Annotated[
-        _Fate,
-        DescribedOption(
-            type=_Fate,
-            default="keep",
-            label="Context exceeded",
-            help="Rollouts that outgrew the context: mask makes them only context, drop leaves them out.",
-            choices=get_args(_Fate),
-        ),
-    ]
-    length: Annotated[
-        _Fate,
-        DescribedOption(
-            type=_Fate,
-            default="keep",
-            label="Cut at max_tokens",
-            help="mask trains no completion that was cut at max_tokens; drop leaves its rollout out.",
-            choices=get_args(_Fate),
-            of_text="mask",  # a chat template would end a cut answer as if the policy had
-        ),
-    ]
-    closed_streams: Annotated[
-        ClosedStreams,
-        DescribedOption(
-            type=ClosedStreams,
-            default="mask",
-            label="Streams that the app closed",
-            help="train learns the ids that came before the app closed the stream.",
-            choices=get_args(ClosedStreams),
-            only_of_ids=True,
-        ),
-    ]
-    constrained: Annotated[
-        _Constrained,
-        DescribedOption(
-            type=_Constrained,
-            default="keep",
-            label="Constrained sampling",
-            help="mask trains no completion whose request allowed only some tokens, or moved them.",
-            choices=get_args(_Constrained),
-        ),
-    ]
-    images: Annotated[
-        _Images,
-        DescribedOption(
-            type=_Images,
-            default="mask",
-            label="Behind images",
-            help="placeholders trains completions whose prompt has images, audio or files, for which ids have"
-            " placeholders.",
-            choices=get_args(_Images),
-            of_text="placeholders",  # messages carry their images
-            only_of_ids=True,
-        ),
-    ]
-
-
-OPTIONS: Final[Mapping[str, DescribedOption]] = {
-    name: get_args(hint)[1] for name, hint in get_type_hints(SelectionKeywords, include_extras=True).items()
-}
-"""The options by their names, in the order in which a form shows them."""
+    status: Status | Iterable[Status] | None
+    split: str | Iterable[str | None] | None
+    part: str | None
+    where: str | None
+    rollouts: str | Iterable[str] | None
+    training_step: int | Iterable[int | None] | None
+    allow_incomplete: bool | Iterable[str]
+    policy_version: str | int | None
+    max_staleness: int | None
+    models: Names
+    agents: Names
+    context_exceeded: _Fate
+    length: _Fate
+    closed_streams: ClosedStreams
+    constrained: _Constrained
+    images: _Images
 
 
 def listed_options(selection: SelectionKeywords) -> SelectionKeywords:
@@ -244,7 +108,7 @@ def listed_options(selection: SelectionKeywords) -> SelectionKeywords:
 
 
 class Selection:
-    """The options, checked: each is an attribute, of the type that its `DescribedOption` names.
+    """The options, checked, each with what a form says of it.
 
     With `max_staleness`, each of a trajectory's policy versions may be so many versions behind `policy_version`,
     compared by their numbers: 12 of `12`, `step-12` and `policy-v12`. Without it `policy_version` must be that of every
@@ -252,15 +116,168 @@ class Selection:
     UsageError for an option that does not exist, and for one that makes no sense where text is trained.
     """
 
-    if TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:  # noqa: ANN401 # an option, as its DescribedOption says
-            ...
+    view: View
+    status: Annotated[
+        frozenset[Status] | None,
+        DescribedOption(
+            default=frozenset({"ok"}),
+            label="Status",
+            help="Only rollouts with these statuses; any includes all.",
+            read=_names_or_any,
+            choices=(*get_args(Status), ANY),
+        ),
+    ]
+    split: Annotated[
+        frozenset[str | None] | None,
+        DescribedOption(
+            default=None,
+            label="Split",
+            help="Only rollouts of these splits; * includes all. Empty leaves out val, validation, test and eval."
+            " Shares such as 0.9/0.1 divide the tasks into train and val.",
+            read=_names_or_any,
+        ),
+    ]
+    part: Annotated[
+        str | None,
+        DescribedOption(
+            default=None,
+            label="Part",
+            help="With shares as split: train (the default), val, or test.",
+        ),
+    ]
+    where: Annotated[
+        str | None,
+        DescribedOption(
+            default=None,
+            label="Where",
+            help="Rollouts with these rewards, metadata and fields: correctness>=0.5&difficulty=easy.",
+            choices=("correctness>=0.5", "difficulty=easy&tags!=internal"),
+        ),
+    ]
+    rollouts: Annotated[
+        frozenset[str] | None,
+        DescribedOption(
+            default=None,
+            label="Rollouts",
+            help="Only rollouts with these ids, separated by commas; empty includes all.",
+            read=_names_or_any,
+        ),
+    ]
+    training_step: Annotated[
+        frozenset[int | None] | None,
+        DescribedOption(
+            default=None,
+            label="Training step",
+            help="One, several, or a range such as 10-19.",
+            read=_steps,
+        ),
+    ]
+    allow_incomplete: Annotated[
+        bool | frozenset[str],
+        DescribedOption(
+            default=False,
+            label="Allow incomplete",
+            help="true also trains rollouts in which something is missing; or name the reasons that do no harm.",
+            read=_allowed,
+            choices=("false", "true"),
+        ),
+    ]
+    policy_version: Annotated[
+        str | int | None,
+        DescribedOption(
+            default=None,
+            label="Policy version",
+            help="Rollouts that this version sampled from first to last.",
+        ),
+    ]
+    max_staleness: Annotated[
+        _Staleness | None,
+        DescribedOption(
+            default=None,
+            label="Versions behind",
+            help="Also include rollouts up to this many versions older.",
+            read=int,
+        ),
+    ]
+    models: Annotated[
+        tuple[str, ...] | None,
+        DescribedOption(
+            default=None,
+            label="Models",
+            help="Only completions of these request models, names or globs separated by commas; ! excludes, * "
+            "includes all.",
+            read=read_names,
+            choices=("policy-*", "!*judge*", "*"),
+        ),
+    ]
+    agents: Annotated[
+        tuple[str, ...] | None,
+        DescribedOption(
+            default=None,
+            label="Agents",
+            help="Only completions of these agents, likewise.",
+            read=read_names,
+            choices=("solver", "!critic"),
+        ),
+    ]
+    context_exceeded: Annotated[
+        _Fate,
+        DescribedOption(
+            default="keep",
+            label="Context exceeded",
+            help="Rollouts that exceeded the context: mask keeps them as context only, drop leaves them out.",
+            choices=get_args(_Fate),
+        ),
+    ]
+    length: Annotated[
+        _Fate,
+        DescribedOption(
+            default="keep",
+            label="Cut at max_tokens",
+            help="mask trains no completion that was cut at max_tokens; drop leaves its rollout out.",
+            choices=get_args(_Fate),
+            of_text="mask",  # a chat template would end a cut answer as if the policy had
+        ),
+    ]
+    closed_streams: Annotated[
+        ClosedStreams,
+        DescribedOption(
+            default="mask",
+            label="Streams that the app closed",
+            help="train learns the ids that came before the app closed the stream.",
+            choices=get_args(ClosedStreams),
+            only_of_ids=True,
+        ),
+    ]
+    constrained: Annotated[
+        _Constrained,
+        DescribedOption(
+            default="keep",
+            label="Constrained sampling",
+            help="mask trains no completion whose request allowed only some tokens, or moved them.",
+            choices=get_args(_Constrained),
+        ),
+    ]
+    images: Annotated[
+        _Images,
+        DescribedOption(
+            default="mask",
+            label="Behind images",
+            help="placeholders trains completions whose prompt has images, audio or files, for which ids have"
+            " placeholders.",
+            choices=get_args(_Images),
+            of_text="placeholders",  # messages carry their images
+            only_of_ids=True,
+        ),
+    ]
 
     def __init__(self, *, view: View = "tokens", **given: Any) -> None:  # noqa: ANN401 # SelectionKeywords
-        self.view: View = view
+        self.view = view
         if unknown := given.keys() - OPTIONS.keys():
             raise UsageError(f"there is no option {min(unknown)!r} to select by; there are {', '.join(OPTIONS)}")
+        for name in ("where", "part"):
+            if given.get(name) is not None:
+                raise UsageError(f"{name}={given[name]!r}: give it to a function that reads the rollouts")
         if isinstance(step := given.get("training_step"), Integral):
             given["training_step"] = (step,)
         for name, option in OPTIONS.items():
@@ -270,22 +287,24 @@ class Selection:
                     " text; leave it out"
                 )
             default = option.of_text if view == "text" and option.of_text else option.default
-            vars(self)[name] = option.check(name, given.get(name, default))
+            setattr(self, name, option.check(name, given.get(name, default)))
+        if self.rollouts is not None:
+            self.rollouts |= {plain_id(one) for one in self.rollouts}
         if not isinstance(self.allow_incomplete, bool):
             reasons = (*EXPLANATIONS, ENDED_ON_FAILURE)
             if no_reasons := sorted(self.allow_incomplete - set(reasons)):
                 raise UsageError(
-                    f"allow_incomplete={no_reasons}: no such reasons; use True, or some of {', '.join(reasons)}"
+                    f"allow_incomplete={no_reasons}: unknown reasons; use True, or some of {', '.join(reasons)}"
                 )
         if self.max_staleness is not None and version_number(self.version) is None:
             raise UsageError(
-                f"max_staleness={self.max_staleness!r} with policy_version={self.policy_version!r}: say which version"
-                f" is trained now, with a number to compare. {HOW_TO_WRITE}"
+                f"max_staleness={self.max_staleness!r} with policy_version={self.policy_version!r}: name the version "
+                f"that is trained now, with a number to compare. {HOW_TO_WRITE}"
             )
 
     def __str__(self) -> str:
         """All options, the same in every process: sets have an order of their own in each."""
-        values: dict[str, Any] = {name: vars(self)[name] for name in OPTIONS} | {"policy_version": self.version}
+        values: dict[str, Any] = {name: getattr(self, name) for name in OPTIONS} | {"policy_version": self.version}
         ids = self.rollouts and blake2b(repr(sorted(self.rollouts)).encode(), digest_size=8).hexdigest()
         texts = {
             name: sorted(map(repr, cast(frozenset[object], one))) if isinstance(one, frozenset) else one
@@ -325,3 +344,10 @@ class Selection:
         if self.split is None:
             return split not in HELD_OUT
         return split in self.split or EVERY_SPLIT in self.split
+
+
+_HINTS: Final = get_type_hints(Selection, include_extras=True).items()
+OPTIONS: Final[Mapping[str, DescribedOption]] = {
+    name: replace(get_args(hint)[1], type=get_args(hint)[0]) for name, hint in _HINTS if name != "view"
+}
+"""The options by their names, in the order in which a form shows them."""

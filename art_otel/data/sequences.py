@@ -1,74 +1,50 @@
-"""Sequences: a trajectory as token sequences with masks, logprobs and advantages, and a verdict on each completion.
+"""Sequences: what was decided to train of a trajectory as arrays: ids, masks, logprobs and advantages.
 
-Invariant: each completion is trained in exactly one sequence, or its verdict is the reason why not. All arrays of a
-sequence have one length. The loss mask covers exactly the completions that are trained in this history and have a
-reward to train with; outside of it advantages are 0.0 and logprobs are numbers.
+Invariant: nothing is decided here. Each completion that is trained (`decisions`) is trained in the first history that
+holds it, within `max_tokens`. All arrays of a sequence have one length. The loss mask covers exactly the trained
+completions; outside of it advantages are 0.0 and logprobs are numbers.
 """
 
-from collections import Counter
-from collections.abc import Callable, Mapping, MutableSequence, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import compress
 from operator import not_
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from art_otel.calls import TokenIds
-from art_otel.data.choosing import untrained_in
-from art_otel.data.completion_sampling import CompletionSampling, completion_sampling, of_each_token
-from art_otel.data.plan import TurnReward
-from art_otel.data.rewards import UNUSABLE, TokenRewards, Weights, count_by_name, token_rewards
-from art_otel.data.token_facts import routed_experts, sampling_mask, weight_versions
-from art_otel.errors import UsageError
-from art_otel.store import Wanted
+from art_otel.data.decisions import SequenceCounts, SequenceOptions, TurnReward
+from art_otel.data.rewards import TokenRewards, token_rewards
+from art_otel.data.token_facts import (
+    CompletionSampling,
+    completion_sampling,
+    of_each_token,
+    routed_experts,
+    sampling_mask,
+    weight_versions,
+)
 from art_otel.trajectories import CompletionSpan, TokenHistory, Trajectory, token_histories, version_of
 
-Overflow: TypeAlias = Literal["drop", "truncate", "raise"]
-EMPTY: Final = "no tokens sampled"
-NO_IDS: Final = "no token ids"
-NOTHING: Final = "nothing sampled"
-TOO_LONG: Final = "longer than max_tokens"
 
-_NO_EXTRAS: Final[TokenRewards] = {}
-"""The token rewards of ids that were made here: such rewards are given for positions among the server's ids."""
+class MadeHistories(NamedTuple):
+    """The token histories that a tokenizer made of messages; `skipped` is why it made none of turns."""
 
-
-class SequenceHistories(NamedTuple):
-    """The token histories of a trajectory: `recorded` of the server's ids, `made` of ids that were made here of text.
-
-    `skipped` is why turns are in none of them, where that is not that they have no ids.
-    """
-
-    recorded: Sequence[TokenHistory]
-    made: Sequence[TokenHistory] = ()
+    histories: Sequence[TokenHistory] = ()
     skipped: Mapping[int, str] = {}
 
 
-HistorySource: TypeAlias = Callable[[Trajectory], SequenceHistories]
-
-
-class SequenceCounts(NamedTuple):
-    """What reports count of a sequence: tokens, and completions of which something is said."""
-
-    tokens: int
-    trained_tokens: int
-    completions: int
-    without_logprobs: int
-    zero_advantage_tokens: int
-    zero_logprobs: int
-    altered: tuple[str, ...] = ()
-    without_stop_token: int = 0
-    retokenized: bool = False
+MakeHistories: TypeAlias = Callable[[Trajectory], MadeHistories]
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedSequence:
-    """A sequence of another rank, known by its counts alone. `number` is that of its trajectory."""
+    """A sequence of the trajectory of this `number` as it was decided; `built` is None where another rank gives it."""
 
     number: int
     counts: SequenceCounts
+    built: "TokenSequence | None" = None
 
     def __len__(self) -> int:
         return self.counts.tokens
@@ -129,23 +105,6 @@ class TokenSequence:
         return int(np.count_nonzero(np.isnan(self.logprobs)))
 
     @property
-    def counts(self) -> SequenceCounts:
-        """What reports count of it."""
-        trained = self.trained_tokens
-        with_gradient = trained if self.advantages is None else int(np.count_nonzero(self.advantages))  # 0.0 elsewhere
-        return SequenceCounts(
-            tokens=len(self),
-            trained_tokens=trained,
-            completions=len(self.completions),
-            without_logprobs=self.without_logprobs,
-            zero_advantage_tokens=trained - with_gradient,
-            zero_logprobs=sum(one.has_zero_logprobs for one in self.samplings),
-            altered=tuple([one.altered for one in self.samplings if one.altered is not None]),
-            without_stop_token=sum(not span.is_end_known for span in self.completions),
-            retokenized=self.retokenized,
-        )
-
-    @property
     def temperature(self) -> NDArray[np.float32]:
         """The temperature of each trained token: NaN where its request has none, 1.0 elsewhere. Shape: (tokens,)."""
         return of_each_token("temperature", self.completions, self.samplings, len(self))
@@ -178,26 +137,6 @@ class TokenSequence:
             weight_versions=np.where(mask, self.weight_versions, -1),
         )
 
-    def truncate(self, size: int) -> "TokenSequence | None":
-        """The sequence's first `size` tokens; None where they train nothing."""
-        completions = tuple(span for span in self.completions if span.start < size)
-        if not completions:
-            return None
-        return replace(
-            self,
-            completions=completions,
-            rewards=self.rewards[: len(completions)],
-            samplings=self.samplings[: len(completions)],
-            input_ids=self.input_ids[:size],
-            loss_mask=self.loss_mask[:size],
-            logprobs=self.logprobs[:size],
-            advantages=None if self.advantages is None else self.advantages[:size],
-            token_rewards=None if self.token_rewards is None else self.token_rewards[:size],
-            weight_versions=self.weight_versions[:size],
-            routed_experts=None if self.routed_experts is None else self.routed_experts[:size],
-            sampling_mask=None if self.sampling_mask is None else self.sampling_mask[:size],
-        )
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
@@ -213,246 +152,132 @@ class Verdict:
     completions: tuple[str | None, ...] = ()
 
 
-_NO_VERDICT: Final = Verdict(rollout_id="", skipped=None)
+def build_sequences(
+    trajectory: Trajectory,
+    turns: Sequence[TurnReward],
+    options: SequenceOptions,
+    made: Sequence[TokenHistory] = (),
+) -> list[TokenSequence]:
+    """Make the sequences of a trajectory of what was decided of its turns, shape (turns,).
 
-
-@dataclass(kw_only=True, slots=True)
-class BuiltSequences:
-    """The sequences of one trajectory and the verdict on it.
-
-    `dropped` are sequences longer than `max_tokens`; `truncated` counts those that were cut, `truncated_tokens` what
-    they lost. `token_rewards` counts those given by name, `unplaced_token_rewards` completions
-    that have some, but no tokens of the server's.
+    First those of the server's ids, then those of histories that a tokenizer `made`.
     """
-
-    sequences: list[TokenSequence]
-    verdict: Verdict
-    dropped: list[TokenSequence] = field(default_factory=list[TokenSequence])
-    truncated: int = 0
-    truncated_tokens: int = 0
-    truncated_trained_tokens: int = 0
-    unplaced_token_rewards: int = 0
-    token_rewards: Counter[str] = field(default_factory=Counter[str])
-
-
-def recorded_histories(trajectory: Trajectory) -> SequenceHistories:
-    """The histories of the token ids that the server gave."""
-    return SequenceHistories(token_histories(trajectory))
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SequenceBuilder:
-    """Builds the sequences of trajectories.
-
-    `max_tokens` is the longest a sequence may be (None: any length), `overflow` what becomes of a longer one, `weights`
-    are those of token rewards. `histories` gives the token histories; `tokenizer` names what makes some of messages.
-    `token_facts` names what else of each token is given. Which completions an option leaves out, their `TurnReward`
-    says.
-    """
-
-    advantages: bool
-    max_tokens: int | None = None
-    overflow: Overflow = "drop"
-    weights: Weights | None = None
-    histories: HistorySource = recorded_histories
-    tokenizer: str | None = None
-    token_facts: frozenset[str] = frozenset()
-
-    def __str__(self) -> str:
-        """What decides which sequences there are."""
-        weights = sorted((self.weights or {}).items())
-        limit = f"max_tokens={self.max_tokens} overflow={self.overflow}"
-        made_of = f"token_rewards={weights} tokenizer={self.tokenizer} token_facts={sorted(self.token_facts)}"
-        return f"{limit} {made_of}"
-
-    @property
-    def is_recorded(self) -> bool:
-        """Whether columns tell all sequences: no token is made here, and no fact of a token changes what is known."""
-        return self.tokenizer is None and not self.token_facts
-
-    @property
-    def wanted(self) -> Wanted:
-        """The parts of trajectories that are read."""
-        return Wanted(messages=self.tokenizer is not None, token_facts=self.token_facts)
-
-    def build(self, trajectory: Trajectory, turn_rewards: Sequence[TurnReward]) -> BuiltSequences:
-        """Build the sequences of a selected trajectory. `turn_rewards` has shape (turns,).
-
-        Raises UsageError for a sequence that is too long, where `overflow` says so.
-        """
-        recorded, made, skipped_turns = self.histories(trajectory)
-        histories = [*((history, False) for history in recorded), *((history, True) for history in made)]
-        # Whatever the rewards are. Where ids are made, it is the text of a completion without ids that has to be right.
-        view = "tokens" if self.tokenizer is None else "made tokens"
-        with_tokens = {turn for history, _ in histories for turn in history.turns}
-        reasons: list[str | None] = [
-            untrained_in(turn, view) or (None if position in with_tokens else skipped_turns.get(position, NO_IDS))
-            for position, turn in enumerate(trajectory.turns)
+    trained_before: set[int] = set()
+    completions: list[tuple[TokenHistory, list[CompletionSpan], bool]] = []
+    recorded = token_histories(trajectory)
+    for place, history in enumerate((*recorded, *made)):
+        trained = [
+            span for span in history.spans if turns[span.turn].skipped is None and span.turn not in trained_before
         ]
-        built = BuiltSequences(sequences=[], verdict=_NO_VERDICT)
-        extras = None
-        if self.weights is not None:
-            extras = token_rewards(trajectory, self.weights)
-            built.token_rewards = count_by_name(trajectory, self.weights)
-        for history, retokenized in histories:
-            if retokenized and extras:
-                built.unplaced_token_rewards += sum(turn in extras for turn in history.turns)
-            sequence = _build_sequence(
-                trajectory,
-                history,
-                turn_rewards,
-                reasons,
-                advantages=self.advantages,
-                token_rewards=_NO_EXTRAS if retokenized and extras is not None else extras,
-                token_facts=self.token_facts,
-                retokenized=retokenized,
-            )
-            if sequence is not None:
-                self._add(sequence, built, reasons)
-        tokens = sum(sequence.trained_tokens for sequence in built.sequences)
-        built.sequences = [replace(sequence, rollout_tokens=tokens) for sequence in built.sequences]
-        skipped = None if built.sequences else _most_common(reasons)
-        built.verdict = Verdict(rollout_id=trajectory.rollout_id, skipped=skipped, completions=tuple(reasons))
-        return built
-
-    def _add(self, sequence: TokenSequence, built: BuiltSequences, reasons: list[str | None]) -> None:
-        """Add the sequence, or what `overflow` leaves of one that is too long."""
-        if self.max_tokens is None or len(sequence) <= self.max_tokens:
-            built.sequences.append(sequence)
-            return
-        if self.overflow == "raise":
-            raise UsageError(
-                f"rollout {sequence.rollout_id}: a sequence of {len(sequence)} tokens, max_tokens is {self.max_tokens};"
-                ' allow more, or say overflow="drop" or "truncate"'
-            )
-        rest = sequence.truncate(self.max_tokens) if self.overflow == "truncate" else None
-        for span in sequence.completions[0 if rest is None else len(rest.completions) :]:
-            reasons[span.turn] = TOO_LONG
-        if rest is None:
-            built.dropped.append(sequence)
-            return
-        built.sequences.append(rest)
-        built.truncated += 1
-        built.truncated_tokens += len(sequence) - len(rest)
-        built.truncated_trained_tokens += sequence.trained_tokens - rest.trained_tokens
-
-
-def _most_common(reasons: Sequence[str | None]) -> str:
-    """Why no sequence came of a trajectory: what most of its completions were skipped for."""
-    counts = Counter(reason for reason in reasons if reason is not None).most_common(1)
-    return counts[0][0] if counts else NOTHING
+        trained_before.update(history.turns)
+        if trained:
+            completions.append((history, trained, place >= len(recorded)))
+    if not completions:
+        return []
+    limit = options.max_tokens
+    every = [span for _, spans, _ in completions for span in spans]
+    tokens = sum([(span.end if limit is None else min(span.end, limit)) - span.start for span in every])
+    extras = None if options.weights is None else token_rewards(trajectory, options.weights)
+    return [
+        _build_sequence(trajectory, history, trained, turns, options, extras, tokens=tokens, retokenized=is_made)
+        for history, trained, is_made in completions
+    ]
 
 
 def _build_sequence(
     trajectory: Trajectory,
     history: TokenHistory,
-    turn_rewards: Sequence[TurnReward],
-    reasons: MutableSequence[str | None],
+    trained: Sequence[CompletionSpan],
+    turns: Sequence[TurnReward],
+    options: SequenceOptions,
+    token_rewards: TokenRewards | None,
     *,
-    advantages: bool,
-    token_rewards: TokenRewards | None = None,
-    token_facts: frozenset[str] = frozenset(),
-    retokenized: bool = False,
-) -> TokenSequence | None:
-    """Build the sequence of a history; None where it trains nothing.
-
-    `turn_rewards` and `reasons` have shape (turns,), of the trajectory. `reasons` gets why completions that this
-    history would train are skipped: nobody rewarded them, say.
-    """
-    trained: list[CompletionSpan] = []
-    skipped = False
-    for span in history.spans:
-        if span.trained:
-            reason = _skip_reason(span, turn_rewards[span.turn], token_rewards)
-            if reason is None:
-                trained.append(span)
-            else:
-                reasons[span.turn] = reason
-                skipped = True
-    if not trained:
-        return None
-    mask = _mask(history, trained) if skipped else np.frombuffer(history.loss_mask, np.bool_)
-    gains = None
-    if advantages:
-        gains = np.zeros(len(mask), np.float32)
-        for span in trained:
-            gains[span.start : span.end] = turn_rewards[span.turn].advantage or 0.0
+    tokens: int,
+    retokenized: bool,
+) -> TokenSequence:
+    """Build the sequence of a history that trains these completions; `tokens` are those of the rollout's sequences."""
+    size = len(history.token_ids)
+    mask = np.zeros(size, np.bool_)
+    gains = np.zeros(size, np.float32) if options.advantages else None
+    extras = None if token_rewards is None else np.zeros(size, np.float32)
+    for span in trained:
+        place = slice(span.start, span.end)
+        mask[place] = True
+        if gains is not None:
+            gains[place] = turns[span.turn].advantage or 0.0
+        if extras is not None and token_rewards and not retokenized:  # they count the server's tokens
+            given = token_rewards.get(span.turn)
+            extras[place] = 0.0 if given is None else given
+    experts = None
+    if "routed_experts" in options.token_facts and not retokenized:
+        experts = routed_experts(trajectory, history.spans, size)
+    end = None if options.max_tokens is None or size <= options.max_tokens else options.max_tokens
+    masks = sampling_mask(trajectory, trained, size) if options.has_masks else None
+    calls = trajectory.calls
     return TokenSequence(
         rollout_id=trajectory.rollout_id,
         group_id=trajectory.group_id,
         training_step=trajectory.training_step,
         gathering=trajectory.gathering,
-        policy_version=version_of(trajectory, trajectory.calls[trajectory.turns[trained[0].turn].call]),
+        policy_version=version_of(trajectory, calls[trajectory.turns[trained[0].turn].call]),
         turns=history.turns,
         completions=tuple(trained),
-        rewards=tuple([turn_rewards[span.turn].reward for span in trained]),
-        input_ids=np.frombuffer(history.token_ids.data, "<i4"),
-        loss_mask=mask,
-        logprobs=_logprobs(trajectory, history, mask, masked="sampling_mask" in token_facts, retokenized=retokenized),
-        advantages=gains,
-        token_rewards=None if token_rewards is None else _extras(token_rewards, trained, len(mask)),
-        samplings=tuple([_sampling(trajectory, span, retokenized=retokenized) for span in trained]),
+        rewards=tuple([turns[span.turn].reward for span in trained]),
+        input_ids=np.frombuffer(history.token_ids.data, "<i4")[:end],
+        loss_mask=mask[:end],
+        logprobs=_logprobs(trajectory, history, trained, mask, has_masks=options.has_masks, retokenized=retokenized)[
+            :end
+        ],
+        advantages=None if gains is None else gains[:end],
+        token_rewards=None if extras is None else extras[:end],
+        samplings=tuple(
+            [
+                completion_sampling(calls[turn.call], turn, has_logprobs=not retokenized)
+                for turn in (trajectory.turns[span.turn] for span in trained)
+            ]
+        ),
         retokenized=retokenized,
-        weight_versions=weight_versions(trajectory, trained, len(mask)),
-        routed_experts=routed_experts(trajectory, history.spans, len(mask))
-        if "routed_experts" in token_facts and not retokenized
-        else None,
-        sampling_mask=sampling_mask(trajectory, trained, len(mask)) if "sampling_mask" in token_facts else None,
+        weight_versions=weight_versions(trajectory, trained, size)[:end],
+        routed_experts=None if experts is None else experts[:end],
+        sampling_mask=None if masks is None else masks[:end],
+        rollout_tokens=tokens,
     )
 
 
-def _skip_reason(span: CompletionSpan, turn_reward: TurnReward, token_rewards: TokenRewards | None) -> str | None:
-    if span.start == span.end:
-        return EMPTY
-    unusable = token_rewards is not None and token_rewards.get(span.turn, ()) is None
-    return turn_reward.skipped or (UNUSABLE if unusable else None)
-
-
-def _sampling(trajectory: Trajectory, span: CompletionSpan, *, retokenized: bool) -> CompletionSampling:
-    turn = trajectory.turns[span.turn]
-    return completion_sampling(trajectory.calls[turn.call], turn, has_logprobs=not retokenized)
-
-
-def _mask(history: TokenHistory, trained: Sequence[CompletionSpan]) -> NDArray[np.bool_]:
-    """Mask these completions alone. Shape: (tokens,)."""
-    mask = np.zeros(len(history.token_ids), np.bool_)
-    for span in trained:
-        mask[span.start : span.end] = True
-    return mask
-
-
 def _logprobs(
-    trajectory: Trajectory, history: TokenHistory, mask: NDArray[np.bool_], *, masked: bool, retokenized: bool
+    trajectory: Trajectory,
+    history: TokenHistory,
+    trained: Sequence[CompletionSpan],
+    mask: NDArray[np.bool_],
+    *,
+    has_masks: bool,
+    retokenized: bool,
 ) -> NDArray[np.float32]:
     """The history's logprobs, NaN in trained completions that have none or whose logprobs are masked.
 
-    Where sampling masks are given (`masked`), such a completion that has one keeps its logprobs: who applies the
-    mask compares with the distribution from which it was sampled.
+    Where sampling masks are given, such a completion that has one keeps its logprobs: who applies the mask compares
+    with the distribution from which it was sampled.
     """
-    has_masked = any(trajectory.calls[trajectory.turns[turn].call].has_masked_logprobs for turn in history.turns)
-    if history.logprobs is not None and not has_masked:
+    turns = [trajectory.turns[turn] for turn in history.turns]
+    is_masked = any(trajectory.calls[turn.call].has_masked_logprobs for turn in turns)
+    # A history does not look at the logprobs of completions that must not be trained, as of closed streams.
+    are_known = all(trajectory.turns[span.turn].logprobs is not None for span in trained)
+    if history.logprobs is not None and are_known and not is_masked:
         logprobs = np.frombuffer(history.logprobs.data, "<f4")
     else:
         logprobs = np.zeros(len(mask), np.float32)
         for span in history.spans:
-            recorded = None if retokenized else _recorded_logprobs(trajectory, span, masked=masked)
+            recorded = None if retokenized else _recorded_logprobs(trajectory, span, has_masks=has_masks)
             logprobs[span.start : span.end] = np.nan if recorded is None else recorded
     unknown = np.isnan(logprobs)
     return np.where(unknown & ~mask, np.float32(0), logprobs) if unknown.any() else logprobs
 
 
-def _recorded_logprobs(trajectory: Trajectory, span: CompletionSpan, *, masked: bool) -> NDArray[np.float32] | None:
+def _recorded_logprobs(trajectory: Trajectory, span: CompletionSpan, *, has_masks: bool) -> NDArray[np.float32] | None:
     """The policy's logprobs of a completion, None where they are unknown."""
     turn = trajectory.turns[span.turn]
-    is_known = (masked and turn.sampling_mask is not None) or not trajectory.calls[turn.call].has_masked_logprobs
+    is_known = (has_masks and turn.sampling_mask is not None) or not trajectory.calls[turn.call].has_masked_logprobs
     logprobs = turn.logprobs if is_known else None
     if logprobs is None or len(logprobs) != span.end - span.start:
         return None
     return np.frombuffer(logprobs.data, "<f4")
-
-
-def _extras(token_rewards: TokenRewards, trained: Sequence[CompletionSpan], size: int) -> NDArray[np.float32]:
-    extras = np.zeros(size, np.float32)
-    for span in trained:
-        extras[span.start : span.end] = token_rewards.get(span.turn, 0.0)
-    return extras

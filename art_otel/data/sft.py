@@ -9,13 +9,15 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from itertools import islice
-from typing import Annotated, Literal, Unpack
+from typing import Annotated, Final, Literal, Unpack
 
 import msgspec
 
 from art_otel.data.choosing import ChosenRollouts, choose_rollouts
 from art_otel.data.conversation import MESSAGES, Conversation, conversation
+from art_otel.data.filters import narrowed
 from art_otel.data.options import validate
 from art_otel.data.report import warn_of_nothing
 from art_otel.data.rewards import RewardOf, check_reward, reward_of
@@ -23,6 +25,8 @@ from art_otel.data.selection import Selection, SelectionKeywords
 from art_otel.data.sources import ListedChunks, Sources, list_chunks, read_numbered
 from art_otel.spans import Value
 from art_otel.trajectories import ChatMessage, GroupKey, Trajectory, histories
+
+REPEATED_TALK: Final = "repeated conversation"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,6 +110,7 @@ class MessageBatches:
         report.trajectories = chosen.trajectories
         report.trajectories_skipped.update(chosen.skipped)
         best = self._best_of_groups(chosen)
+        seen = set[bytes]()
         for number, trajectory in read_numbered(self._listed.chunks, MESSAGES, chosen.reasons):
             reasons = chosen.reasons[number]
             conversations = _conversations(trajectory, reasons)
@@ -114,6 +119,9 @@ class MessageBatches:
                 or _reason_to_learn_nothing(conversations)
                 or _reason_in_group(number, trajectory, best)
             )
+            if reason is None and self._options.dedupe:
+                conversations = [_unless_seen(talk, seen) for talk in conversations]
+                reason = REPEATED_TALK if REPEATED_TALK in conversations and _learns_nothing(conversations) else None
             if reason is None:
                 yield self._examples_of(trajectory, reasons, conversations, report)
             else:
@@ -185,6 +193,22 @@ def _conversations(trajectory: Trajectory, left_out: Sequence[str | None]) -> li
     return [conversation(trajectory, history, left_out) for history in histories(trajectory)]
 
 
+def _learns_nothing(conversations: Sequence[Conversation | str]) -> bool:
+    return all(isinstance(talk, str) for talk in conversations)
+
+
+def _unless_seen(talk: Conversation | str, seen: set[bytes]) -> Conversation | str:
+    """The conversation, or that an equal one came before; `seen` has a digest of each."""
+    if isinstance(talk, str):
+        return talk
+    whole = repr((talk.chat, talk.train, talk.tools or None)).encode(errors="surrogatepass")
+    digest = blake2b(whole, digest_size=16).digest()
+    if digest in seen:
+        return REPEATED_TALK
+    seen.add(digest)
+    return talk
+
+
 def too_low(reward: float | None, least: float | None) -> Literal["no reward", "reward too low"] | None:
     """Why what has this reward is not imitated where `least` is asked for; None where it is."""
     if least is None:
@@ -198,6 +222,7 @@ class _ConversationOptions(msgspec.Struct, frozen=True, kw_only=True):
     batch_size: Annotated[int, msgspec.Meta(ge=1)]
     min_reward: float | None
     best_of_group: bool
+    dedupe: bool
 
     def __post_init__(self) -> None:
         """Raise ValueError for a reward that nothing is less than."""
@@ -211,18 +236,21 @@ def message_batches(
     reward: RewardOf = None,
     min_reward: float | None = None,
     best_of_group: bool = False,
+    dedupe: bool = False,
     batch_size: int = 8,
+    seed: int = 0,
     **selection: Unpack[SelectionKeywords],
 ) -> MessageBatches:
     """Iterate over conversations to fine-tune on (SFT), from Parquet or from memory.
 
     `sources` and the options that select rollouts and completions are as for `art_otel.batches`, but that by default an
     answer that was cut at `max_tokens` is not trained (`length="mask"`): a chat template would end it as if the policy
-    had. `reward` says which reward counts: None is the final one; otherwise
-    the name of a reward of the whole rollout, or a function of the trajectory without messages. `min_reward` skips
-    trajectories with a lower reward. `best_of_group` keeps only the best trajectory of each group, among those that
-    give something to train. Of equally good ones, it keeps the first. It skips trajectories without a group. A group
-    is the members of one `Trajectory.group_key`.
+    had. `reward` says which reward counts: None is the final one; otherwise the name of a reward of the whole rollout,
+    or a function of the trajectory without messages. `min_reward` skips trajectories with a lower reward. `dedupe`
+    keeps the first of equal conversations (the same messages, tools and flags). `seed` orders the tasks that shares as
+    `split` divide. `best_of_group` keeps only the best trajectory of each group, among those that give something to
+    train. Of equally good ones, it keeps the first. It skips trajectories without a group. A group is the members of
+    one `Trajectory.group_key`.
 
     Memory holds one row group, and while it chooses about 600 bytes for each completion. With `best_of_group`, messages
     are read twice, and memory has an entry for each group. Raises StoreError for sources that cannot be read,
@@ -230,8 +258,11 @@ def message_batches(
     """
     check_reward(reward)
     options = validate(
-        _ConversationOptions, {"batch_size": batch_size, "min_reward": min_reward, "best_of_group": best_of_group}
+        _ConversationOptions,
+        {"batch_size": batch_size, "min_reward": min_reward, "best_of_group": best_of_group, "dedupe": dedupe},
     )
+    sources = list(sources) if isinstance(sources, Iterator) else sources
+    selection = narrowed(sources, selection, reward=reward, min_reward=min_reward, seed=seed)
     chosen = Selection(view="text", **selection)
     return MessageBatches(list_chunks(sources), chosen, options, reward)
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Final, TypeAlias, cast
 
 from art_otel import storage
-from art_otel.data.columns import Columns, columns_of, join_columns
+from art_otel.data.columns import CHOOSING, ColumnPart, Columns, columns_of, join_columns
 from art_otel.errors import StorageError, StoreError, UsageError
 from art_otel.store import Combined, Part, RowGroup, Wanted, combine, find_all_files, groups_of, read_row_group
-from art_otel.trajectories import Trajectory, TrajectoryGroup
+from art_otel.trajectories import Trajectory, TrajectoryGroup, with_later_rewards
 
 Source: TypeAlias = str | Path | Trajectory | TrajectoryGroup | Iterable[Trajectory]
 Sources: TypeAlias = Source | Iterable[Source] | Combined
@@ -75,7 +75,7 @@ class Chunk:
         if not isinstance(self.stored, RowGroup) or _tells_content(self.stored):
             return
         if _version(self.stored) != self.version:
-            raise StoreError(f"{storage.shown(self.stored.file)}: was written anew while it was read; start again")
+            raise StoreError(f"{storage.shown(self.stored.file)}: was rewritten while it was read; start again")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -117,25 +117,26 @@ def why_left_out(chunks: Iterable[Chunk]) -> list[str | None]:
     return [chunk.left_out for chunk in chunks for _ in range(chunk.rows)]
 
 
-def read_columns(chunks: Sequence[Chunk], *, crediting: bool = False, counting: bool = False) -> Columns:
+def read_columns(chunks: Sequence[Chunk], parts: frozenset[ColumnPart] = CHOOSING, *, whole: bool = False) -> Columns:
     """Read the columns of the trajectories of the chunks: see `stored_columns.read_stored`.
 
-    Raises StoreError, also where a file was replaced after it was listed.
+    Of those that are left out nothing is read, unless the `whole` is asked for. Raises StoreError, also where a file
+    was replaced after it was listed.
     """
-    parts: list[Columns] = []
+    read: list[Columns] = []
     stored = [(chunk.stored, chunk) for chunk in chunks if isinstance(chunk.stored, RowGroup)]
     in_memory = [one for chunk in chunks if not isinstance(chunk.stored, RowGroup) for one in chunk.stored]
     if stored:
         from art_otel.data.stored_columns import read_stored  # noqa: PLC0415 # loads pyarrow
 
-        is_left_out = [chunk.left_out is not None and not counting for _, chunk in stored]
+        is_left_out = [chunk.left_out is not None and not whole for _, chunk in stored]
         for chunk in {group.file: chunk for group, chunk in stored}.values():
             chunk.check()
         groups = [group for group, _ in stored]
-        parts.append(read_stored(groups, is_left_out, crediting=crediting, counting=counting))
+        read.append(read_stored(groups, is_left_out, parts))
     if in_memory or not stored:
-        parts.append(columns_of(in_memory, crediting=crediting, counting=counting))
-    return join_columns(parts)
+        read.append(columns_of(in_memory, parts))
+    return join_columns(read)
 
 
 def read_numbered(
@@ -163,18 +164,18 @@ def _in_memory(source: object) -> Iterator[Trajectory]:
     them: the group that the caller made is the group.
     """
     if isinstance(source, Trajectory):
-        yield source
+        yield with_later_rewards(source)  # pyright: ignore[reportUnknownArgumentType] # of any result
     elif isinstance(source, TrajectoryGroup):
         gathering = next((member.gathering for member in source), None)
         for member in source:
             group_id = source.group_id if member.group_id is None else member.group_id
-            yield replace(member, group_id=group_id, gathering=gathering)
+            yield replace(with_later_rewards(member), group_id=group_id, gathering=gathering)
     elif isinstance(source, Iterable) and not isinstance(source, bytes):
         for member in cast(Iterable[object], source):
             yield from _in_memory(member)
     else:
         if isawaitable(source):
-            raise UsageError(f"{source!r:.100} was not awaited: give the trajectories that awaiting it returns")
+            raise UsageError(f"{source!r:.100} was not awaited; await it and pass the trajectories that it returns")
         raise UsageError(f"{source!r:.100}: give paths of trajectory files, or trajectories")
 
 
@@ -193,5 +194,7 @@ def _version(group: RowGroup) -> _Version:
     except (OSError, StorageError) as error:
         raise StoreError(f"{storage.shown(file)}: cannot be read: {error}") from error
     if version is None:
-        raise StoreError(f"{storage.shown(file)}: is gone: the dataset was replaced while it was read; start again")
+        raise StoreError(
+            f"{storage.shown(file)}: is gone, because the dataset was replaced while it was read; start again"
+        )
     return version

@@ -1,7 +1,7 @@
 """Stored columns: the columns of trajectories in files, read without restoring a trajectory.
 
 Invariant: they are those of the same trajectories in memory (`columns.columns_of`). Only the columns that are asked for
-are read; parts that the manifest leaves out are not opened, unless `counting` asks for all.
+are read, and parts that the manifest leaves out are not opened.
 """
 
 # pyarrow ships no types.
@@ -22,6 +22,7 @@ from art_otel import storage
 from art_otel.calls import InferenceCall
 from art_otel.data.columns import (
     COLUMNS,
+    EVERY_PART,
     UNKNOWN,
     Coded,
     ColumnPart,
@@ -32,7 +33,6 @@ from art_otel.data.columns import (
     Texts,
     code_type,
     join_columns,
-    parts_of,
     unknown_of,
     unread,
 )
@@ -55,6 +55,7 @@ _LISTS: Final = {
 _MADE: Final[Mapping[str, tuple[str, ...]]] = {
     "incomplete_reasons": (), "calls": (), "turns": (), "rewards": (), "weight_versions": (),
     "drifts": ("calls.list.element.drifted_at",),
+    "sampling_mask": ("turns.list.element.sampling_mask.list.element.list.element",),
     "rewritten_prompts": ("calls.list.element.rewritten_at",),
     "failed": ("calls.list.element.error_type", "calls.list.element.error"),
     "closed": ("calls.list.element.closed_by_app",),
@@ -75,17 +76,13 @@ def _paths(parts: frozenset[ColumnPart]) -> list[str]:
 _CALLED: Final = InferenceCall(trace_id="", span_id="", operation_name="chat", start_ns=0, end_ns=None)
 
 
-def read_stored(
-    groups: Sequence[RowGroup], left_out: Sequence[bool], *, crediting: bool = False, counting: bool = False
-) -> Columns:
-    """Read the columns of row groups; of those that are left out rows of which nothing is known.
+def read_stored(groups: Sequence[RowGroup], left_out: Sequence[bool], read: frozenset[ColumnPart]) -> Columns:
+    """Read these parts of the columns of row groups; of those that are left out rows of which nothing is known.
 
-    `crediting` says that more than the final reward is looked at, `counting` that tokens are counted. Raises
-    StoreError.
+    Raises StoreError.
     """
-    read = parts_of(crediting=crediting, counting=counting)
     names = _paths(read)
-    roots = {name.partition(".")[0] for name in _paths(parts_of(crediting=True, counting=True))}
+    roots = {name.partition(".")[0] for name in _paths(EVERY_PART)}
     empty = _reduced(pa.schema([field for field in SCHEMA if field.name in roots]).empty_table(), None, None)
     parts, tables = list[Columns](), [empty]
     for file, of_file in groupby(zip(groups, left_out, strict=True), key=lambda each: each[0].file):
@@ -96,7 +93,7 @@ def read_stored(
             continue
         with open_parquet(file) as parquet:
             if parquet.num_row_groups != len(members):
-                raise StoreError(f"{storage.shown(file)}: was written anew while it was read; start again")
+                raise StoreError(f"{storage.shown(file)}: was rewritten while it was read; start again")
             for group, _ in members:
                 table = group.read(parquet, names)
                 table = with_group_ids(table, group.group_ids) if group.group_ids else table
@@ -109,7 +106,7 @@ def read_stored(
     return join_columns(parts)
 
 
-_AT_ONCE: Final = 5_000
+_AT_ONCE: Final = 1_500
 """So many rollouts are held as Arrow has them, which takes more memory."""
 
 
@@ -206,7 +203,7 @@ def _columns(tables: Sequence[pa.Table], read: frozenset[ColumnPart]) -> Columns
             numbers = np.asarray(pc.fill_null(values, np.nan).to_numpy(zero_copy_only=False), np.float64)
             columns[name] = np.where(np.isnan(numbers) & _flags(values.is_valid()), np.inf, numbers)
         elif kind == Flags:
-            columns[name] = _flags(values)
+            columns[name] = _flags(values.is_valid() if pa.types.is_list(values.type) else values)
         elif pa.types.is_list(values.type):
             columns[name] = _lengths(values)
         else:
@@ -223,7 +220,7 @@ def _where_trees_part(
     is_outside = (call < 0) | (call >= np.diff(call_offsets)[turn_rows])
     if is_outside.any():
         rollout_id = _field(rollouts, "rollout_id")[int(turn_rows[np.argmax(is_outside)])].as_py()
-        raise StoreError(f"rollout {rollout_id!r}: a turn is of no call")
+        raise StoreError(f"rollout {rollout_id!r}: a turn belongs to no call")
     counts = {
         name: np.bincount(call_rows[_flags(_field(calls, field).is_valid())], minlength=len(rollouts))
         for name, field in (("drifts", "drifted_at"), ("rewritten_prompts", "rewritten_at"))

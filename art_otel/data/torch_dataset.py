@@ -81,8 +81,8 @@ class TorchBatches(IterableDataset):
         # A state of fewer workers is refused by its own worker, whose share is another one then.
         if beyond := [number for number in states if number >= workers]:
             raise UsageError(
-                f"there is a state of worker {max(beyond)}, but num_workers is {workers if info else 0}; "
-                "give as many as before"
+                f"there is a state of worker {max(beyond)}, but num_workers is {workers if info else 0}; use as many "
+                "workers as before"
             )
         stream = batches(self._sources, epoch=epoch, **self._options).of_worker(worker, workers)
         if worker in states:

@@ -19,7 +19,9 @@ def write_recordings(folder: Path) -> Path:
         foreign = [path for path in dumps.iterdir() if path.name not in ours] if dumps.exists() else []
         if foreign or (not dumps.exists() and (folder / "out").exists()):
             found = foreign[0] if foreign else folder / "out"
-            raise UsageError(f"{found}: is not of the recordings; name another folder, as --recordings DIR")
+            raise UsageError(
+                f"{found}: is not one of the recordings' files; choose another folder with --recordings DIR"
+            )
         dumps.mkdir(parents=True, exist_ok=True)
         for name, content in ours.items():
             (dumps / name).write_bytes(content)

@@ -49,7 +49,7 @@ class AgentProcess:
 
     def __enter__(self) -> Self:
         program = [sys.executable, "-m", "art_otel.demo.agent_service"]
-        command = [sys.executable, "-m", "art_otel", "run", "--", *program]
+        command = [sys.executable, "-m", "art_otel", "run", "--quiet", "--", *program]
         self._process = subprocess.Popen(  # noqa: S603 # this very Python
             command,
             env=self._environment,
@@ -65,7 +65,7 @@ class AgentProcess:
             if not port:  # Ctrl-C while it starts, too
                 self.__exit__(None, None, None)
         if not port:
-            raise ArtOtelError("the demo's agent did not start; what it printed says why")
+            raise ArtOtelError("the demo's agent did not start; its output says why")
         self._url = f"http://127.0.0.1:{port}/"
         return self
 

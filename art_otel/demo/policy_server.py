@@ -90,7 +90,7 @@ class _PolicyHandler(BaseHTTPRequestHandler):
 
     def _complete(self, policy: Policy, request: ChatObject) -> tuple[int, ChatObject]:
         if request.get("stream"):
-            return 400, _error("stream: this server does not")
+            return 400, _error("stream: this server cannot stream")
         tools: list[ChatObject] = request.get("tools") or []
         prompt = render(request["messages"], tools)
         sampled = policy.sample(prompt, request.get("seed"))

@@ -84,7 +84,7 @@ def _steps(training: Training) -> Iterator[DemoStep]:
             roll_out(agent, training.seed, step)
             trajectories = new.take()
             if not trajectories:
-                raise ArtOtelError("no rollout was recorded; `art-otel doctor` tells what is in the way")
+                raise ArtOtelError("no rollout was recorded; `art-otel doctor` explains why")
             policy, report = learn(policy, trajectories, training.advantage)
             sampled, trained = publish(server.url, policy, version=step + 1), report.trained_tokens
             _check_trained(step, sampled, report)
@@ -132,7 +132,7 @@ def publish(url: str, policy: Policy, version: int) -> int:
 
 def _check(training: Training) -> None:
     if find_spec("openai") is None:
-        raise UsageError("the demo's agent uses the openai client: pip install 'art-otel[demo]'")
+        raise UsageError("the demo's agent uses the openai client: pip install 'art-otel[client]'")
     out = training.out
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -144,7 +144,7 @@ def _check(training: Training) -> None:
         raise UsageError(f"{out}: cannot be written to ({error.strerror}); choose another folder") from error
     for earlier in (training.spool, training.log.folder.path):
         if earlier.exists():
-            raise UsageError(f"{earlier}: there is an earlier run of the demo; choose a new folder")
+            raise UsageError(f"{earlier}: holds an earlier run of the demo; choose a new folder")
 
 
 def _check_trained(step: int, sampled: int, report: BatchReport) -> None:
@@ -154,5 +154,5 @@ def _check_trained(step: int, sampled: int, report: BatchReport) -> None:
     why = ", ".join(f"{reason}: {count}" for reason, count in sorted(skipped.items())) or "nothing"
     raise ArtOtelError(
         f"step {step}: {sampled} tokens were sampled, {report.trained_tokens} of them could be trained"
-        f" (left out: {why}); `art-otel doctor` tells what is in the way"
+        f" (left out: {why}); `art-otel doctor` explains why"
     )

@@ -73,7 +73,8 @@ class Times(msgspec.Struct, frozen=True, kw_only=True):
         """Raise UsageError for times that do not fit."""
         if not 0 <= self.grace <= self.retain:
             raise UsageError(
-                f"--grace {self.grace:g}s, --retain {self.retain:g}s: what waits is kept, so retain at least the grace"
+                f"--grace {self.grace:g}s, --retain {self.retain:g}s: --retain must be at least --grace, because "
+                "waiting rollouts are kept"
             )
 
 
@@ -152,7 +153,7 @@ def find_sources(conversion: Conversion) -> list[InputFile]:
 def job_of(conversion: Conversion) -> Job:
     """What its tasks have in common. Raises UsageError for what no conversion can be."""
     if conversion.workers is not None and conversion.workers < 1:
-        raise UsageError(f"--workers {conversion.workers}: needs at least one worker")
+        raise UsageError(f"--workers {conversion.workers}: use at least 1 worker")
     if conversion.format is not None:
         format_named(conversion.format)
     if unknown := set(conversion.token_facts) - set(TOKEN_FACTS):

@@ -30,7 +30,8 @@ Order: TypeAlias = tuple[str, int, str]
 
 LATE: Final = "too late"
 _ADVICE: Final = (
-    "belongs to a rollout of which nothing came for --retain, or converted without --incremental; convert all anew"
+    "belongs to a rollout that had no new span for --retain, or was converted without --incremental; convert "
+    "everything again"
 )
 
 
@@ -220,8 +221,8 @@ class Decisions:
 
         digest = blake2b(digest_size=12)
         for trajectory in trajectories:
-            row, _ = flatten_row(trajectory, with_traces=self._with_traces)
-            digest.update(msgspec.msgpack.encode(row, enc_hook=_packed, order="deterministic"))
+            row = flatten_row(trajectory, with_traces=self._with_traces)
+            digest.update(msgspec.msgpack.encode(row.values, enc_hook=_packed, order="deterministic"))
         return digest.digest()
 
     def _note_open(self, traces: Mapping[str, _TraceHistory], changed: Sequence[int]) -> None:

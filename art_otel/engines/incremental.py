@@ -57,6 +57,7 @@ from art_otel.live.endings import is_quiet
 from art_otel.sources.files.inputs import KEPT_PREFIX, STDIN
 from art_otel.store import Manifest, read_manifest
 from art_otel.store.commit import Addition, KeptFile, commit
+from art_otel.trajectories import plain_id
 
 if TYPE_CHECKING:
     from art_otel.engines.run import Engine
@@ -107,7 +108,7 @@ def convert_round(conversion: Conversion, engine: "Engine | None" = None) -> "Co
     round_ = _round(work.kept, conversion.times)
     with prepared(conversion, msgspec.structs.replace(job, round=round_), inputs, engine) as runner:
         if read_manifest(out) != manifest:
-            raise UsageError(f"{storage.shown(out)}: was written to by another process meanwhile; start again")
+            raise UsageError(f"{storage.shown(out)}: was changed by another process in the meantime; start again")
         tiers = _tiers(out, work, runner.job.scratch)
         kept = Shuffle.union(tiers)
         counts, read = read_all(conversion, runner, inputs)
@@ -202,7 +203,7 @@ def _read_kept(out: str, name: str) -> Kept:
     location = storage.join(out, name)
     data = storage.read(location)
     if _index_name(data) != name:
-        raise StoreError(f"{storage.shown(location)}: is not as it was written; convert everything anew")
+        raise StoreError(f"{storage.shown(location)}: was changed after it was written; convert everything again")
     return _DECODER.decode(zstandard.ZstdDecompressor().decompress(data))
 
 
@@ -219,7 +220,7 @@ def _require_settings(out: str, before: Kept, settings: Kept) -> None:
         if getattr(before, name) != getattr(settings, name):
             raise UsageError(
                 f"{storage.shown(out)}: was converted {made}, and its rollouts may go on; convert with the same"
-                " settings, or everything anew into another folder"
+                " settings, or convert everything again into another folder"
             )
 
 
@@ -245,7 +246,8 @@ def _tiers(out: str, work: _RoundWork, scratch: str) -> list[Shuffle]:
     for keys in read_keys(row_groups(out)):
         for rollout_id, _, trace_id in keys:
             writer.add(Outcome(trace_id, 0, 0, "closed"))
-            writer.put(region_of(rollout_id, ROLLOUT_REGIONS), Membership(rollout_id, trace_id))
+            name = plain_id(rollout_id)
+            writer.put(region_of(name, ROLLOUT_REGIONS), Membership(name, trace_id))
     return [Shuffle.of([writer.finish()])]
 
 

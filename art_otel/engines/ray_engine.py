@@ -144,7 +144,7 @@ class _RayEngine:
         except self._deaths:
             raise
         except self._ray.exceptions.RayError as error:
-            raise WorkerError(f"Ray cannot run the work: {_line(error)}") from error
+            raise WorkerError(f"Ray cannot run the tasks: {_line(error)}") from error
 
 
 def _run(function: Callable[[TaskT], SummaryT], task: TaskT) -> SummaryT:
@@ -153,7 +153,7 @@ def _run(function: Callable[[TaskT], SummaryT], task: TaskT) -> SummaryT:
 
 
 def _dead(death: Exception) -> str:
-    return f"{ATTEMPTS} workers died of it, the last one: {_line(death)}"
+    return f"{ATTEMPTS} workers died while running it; the last one: {_line(death)}"
 
 
 def _line(error: Exception) -> str:

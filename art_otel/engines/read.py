@@ -25,13 +25,13 @@ from art_otel.engines.referenced_content import ContentReader
 from art_otel.engines.run import Job, Round
 from art_otel.engines.shuffle import (
     NOTHING,
-    RESPONSE_REGIONS,
     ROLLOUT_REGIONS,
     Arrival,
     Membership,
     Shuffled,
     ShuffleWriter,
     region_of,
+    region_of_response,
 )
 from art_otel.errors import SourceError, WorkerError
 from art_otel.sources import FileStats, InputFile, Prefetcher, format_named, read_file, stored_ranges
@@ -46,7 +46,7 @@ from art_otel.sources.format import Record
 from art_otel.spans import LogRecord, Quarantined, Span, list_quarantined
 from art_otel.spool import note_taken
 from art_otel.store.report import LedgerEntry, is_part_name
-from art_otel.trajectories import ExternalReward, declared_id, external_rewards, joined_id
+from art_otel.trajectories import ExternalReward, declared_id, external_rewards, joined_id, plain_id
 
 if TYPE_CHECKING:
     from art_otel.store import ConversionReport
@@ -305,16 +305,16 @@ class _Split:
             if self._notes_arrivals:
                 self._arrivals.setdefault(reward.trace_id, _Arrived())
         elif address.rollout_id is not None:
-            self.writer.put(region_of(address.rollout_id, ROLLOUT_REGIONS), reward)
+            self.writer.put(region_of(plain_id(address.rollout_id), ROLLOUT_REGIONS), reward)
         elif address.response_id is not None:
-            self.writer.put(region_of(address.response_id, RESPONSE_REGIONS), reward)
+            self.writer.put(region_of_response(address.response_id), reward)
         else:  # it names nothing and stands in no trace
             self.writer.add(reward)
 
     def _take_membership(self, rollout_id: str, trace_id: str) -> None:
-        if (pair := (rollout_id, trace_id)) not in self._memberships:
+        if (pair := (plain_id(rollout_id), trace_id)) not in self._memberships:
             self._memberships.add(pair)
-            self.writer.put(region_of(rollout_id, ROLLOUT_REGIONS), Membership(*pair))
+            self.writer.put(region_of(pair[0], ROLLOUT_REGIONS), Membership(*pair))
 
     def _noted(self, records: Iterable[Record], mtime_ns: int | None) -> Iterator[Record]:
         """The records, with what came of each trace and when noted."""

@@ -24,7 +24,7 @@ from art_otel.trajectories import AssemblyStats
 from art_otel.trajectories.accounting import UNASSIGNED, UNCAPTURED
 from art_otel.trajectories.rewards import ADVICE
 
-_NOTHING_NEW = "nothing is new: all that the sources hold was converted into this folder before."
+_NOTHING_NEW = "nothing new: everything in the sources was converted into this folder before."
 
 _NAMED = 3
 
@@ -119,17 +119,17 @@ def _hints(spans: int, logs: int, quarantined: int, account: AssemblyStats) -> I
     read = _count(spans, "span")
     if account.waiting:
         yield (
-            f"{_count(account.waiting, 'span')} of rollouts that have not ended: they are given when they have, or when"
-            " nothing came for --grace; --grace 0 gives them now."
+            f"{_count(account.waiting, 'span')} of rollouts that have not ended: they are added when they end, or "
+            "when no span has arrived for --grace; --grace 0 adds them now."
         )
     elif spans == 0 and not account.again:
         beside = f"{_count(logs, 'log record')} but " if logs else ""
         yield f"{beside}no span in the sources: is this the output of a traces pipeline?"
     elif quarantined == spans:
-        yield f"{read}, all quarantined: was the right --format named, and is a limit too low?"
+        yield f"{read}, all quarantined: is --format right, or is a limit too low?"
     elif account.outside_roots and account.trajectories == 0:
         yield (
-            f"{read}, no rollout: no span name matches --rollout-span. The traces with LLM calls have the roots"
+            f"{read}, no rollout: no span name matches --rollout-span. The root spans of traces with LLM calls are"
             f" {_names(account.outside_roots)}."
         )
     elif account.trajectories == 0 and account.ignored[UNCAPTURED]:
@@ -140,7 +140,10 @@ def _hints(spans: int, logs: int, quarantined: int, account: AssemblyStats) -> I
     elif account.trajectories == 0 and account.rewards_undeliverable and not account.spans_without_calls:
         pass  # rewards alone, as a judge in another process gives them: what they miss is said below
     elif account.trajectories == 0 and sum(account.calls_without_content.values()) == 0:
-        yield (f"{read}, no LLM call: made by {_names(account.spans_without_calls) or 'nobody'}.{_advice(account)}")
+        yield (
+            f"{read}, no LLM call: its spans were made by "
+            f"{_names(account.spans_without_calls) or 'nobody'}.{_advice(account)}"
+        )
     elif calls == 0:
         yield f"{read}, no LLM call: the rollouts are there, but no instrumentor recorded a call in them."
     for scope, count in sorted(account.calls_without_content.items()):
@@ -165,7 +168,7 @@ def _replaced(files: Sequence[FileStats]) -> Iterator[str]:
         named = ", ".join(paths[:_NAMED]) + (", …" if len(paths) > _NAMED else "")
         yield (
             f"{_count(sum(file.replaced for file in files), 'character')} of {named} read as U+FFFD: bytes that are no"
-            " UTF-8, or halves of an emoji. Who cut these texts, or wrote them in another encoding?"
+            " UTF-8, or halves of an emoji. Find out what cut these texts, or wrote them in another encoding."
         )
 
 

@@ -18,11 +18,12 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from art_otel.conventions import parse_call, response_id_of_details, role_of
+from art_otel.conventions import SPAN_NAME, parse_call, response_id_of_details, role_of
 from art_otel.engines.run import Job, Runner
 from art_otel.engines.shuffle import (
     RESPONSE_REGIONS,
     ROLLOUT_REGIONS,
+    SPAN_REGIONS,
     Arrival,
     Membership,
     Shards,
@@ -33,10 +34,10 @@ from art_otel.engines.shuffle import (
     Stored,
     hash_of,
     plan_regions,
-    region_of,
+    region_of_response,
 )
 from art_otel.spans import LogRecord, Span
-from art_otel.trajectories import NO_RESPONSE, NO_ROLLOUT, SEVERAL_CALLS, ExternalReward
+from art_otel.trajectories import NO_RESPONSE, NO_ROLLOUT, NO_SPAN, SEVERAL_CALLS, ExternalReward, plain_id
 
 _ID_BYTES: Final = 16
 
@@ -188,11 +189,11 @@ class _Router:
 
     def _by_rollout(self, reward: ExternalReward, writer: ShuffleWriter) -> tuple[str, Sequence[str]]:
         """Deliver a reward, or have it wait in the region of its response; gives the name and the trace."""
-        name, response_id = reward.address.rollout_id or "", reward.address.response_id
+        name, response_id = plain_id(reward.address.rollout_id or ""), reward.address.response_id
         named = _OF_TRACE.fullmatch(name)
         traces = self._traces.get(name, [named[1]] if named else [])[:1]
         if not traces and response_id is not None:
-            writer.put(region_of(response_id, RESPONSE_REGIONS), reward)
+            writer.put(region_of_response(response_id), reward)
         else:
             _deliver(reward, writer, traces, NO_ROLLOUT)
         return name, traces
@@ -201,7 +202,8 @@ class _Router:
         """Deliver a reward; gives the name, and the traces that have the response."""
         name = reward.address.response_id or ""
         traces = self._traces.get(name, [])
-        _deliver(reward, writer, traces, SEVERAL_CALLS if traces else NO_RESPONSE)
+        missing = NO_SPAN if name.startswith(SPAN_NAME) else NO_RESPONSE
+        _deliver(reward, writer, traces, SEVERAL_CALLS if traces else missing)
         return name, traces
 
 
@@ -213,11 +215,12 @@ def _deliver(reward: ExternalReward, writer: ShuffleWriter, traces: Sequence[str
 
 
 class ProbeTask(msgspec.Struct, frozen=True, kw_only=True):
-    """Slots to look through for calls with a response id."""
+    """Slots to look through for calls with a response id, and for spans if one is named without its trace."""
 
     slots: tuple[int, ...]
     files: ShuffleCatalog
     job: Job
+    with_spans: bool
 
 
 def probe(task: ProbeTask) -> Shuffled:
@@ -225,10 +228,11 @@ def probe(task: ProbeTask) -> Shuffled:
     writer = ShuffleWriter(task.job.scratch, task.job.sizes.slots)
     members: set[tuple[str, str]] = set()
     for record in Shards(task.files.files_with(task.slots), task.slots).records(task.slots):
-        response_id = _response_id(record)
-        if response_id is not None and record.trace_id and (response_id, record.trace_id) not in members:
-            members.add((response_id, record.trace_id))
-            writer.put(region_of(response_id, RESPONSE_REGIONS), Membership(response_id, record.trace_id))
+        span = f"{SPAN_NAME}{record.span_id}" if task.with_spans and isinstance(record, Span) else None
+        for name in (_response_id(record), span):
+            if name is not None and record.trace_id and (name, record.trace_id) not in members:
+                members.add((name, record.trace_id))
+                writer.put(region_of_response(name), Membership(name, record.trace_id))
     return writer.finish()
 
 
@@ -272,9 +276,12 @@ def route_all(runner: Runner, read: Shuffle, kept: Shuffle | None = None) -> Rou
     kept = kept or Shuffle()
     by_rollout = _route(runner, ROLLOUT_REGIONS, read, kept)
     new, again = read | by_rollout.shuffle, kept | by_rollout.again
-    if (new | again).sizes.keys().isdisjoint(RESPONSE_REGIONS):
+    regions, sought = range(SPAN_REGIONS.start, RESPONSE_REGIONS.stop), (new | again).sizes.keys()
+    if sought.isdisjoint(regions):
         return by_rollout
-    by_response = _route(runner, RESPONSE_REGIONS, new | _probe(runner, read), again | _probe(runner, kept))
+    with_spans = not sought.isdisjoint(SPAN_REGIONS)
+    probed, probed_kept = (_probe(runner, one, with_spans=with_spans) for one in (read, kept))
+    by_response = _route(runner, regions, new | probed, again | probed_kept)
     return Routes(
         by_rollout.edges,
         by_rollout.shuffle | by_response.shuffle,
@@ -299,10 +306,10 @@ def _route(runner: Runner, regions: Iterable[int], new: Shuffle, kept: Shuffle) 
     )
 
 
-def _probe(runner: Runner, shuffle: Shuffle) -> Shuffle:
+def _probe(runner: Runner, shuffle: Shuffle, *, with_spans: bool) -> Shuffle:
     job, files = runner.job, shuffle.write_catalog(runner.job.scratch)
     batches = plan_regions(shuffle.sizes, range(job.sizes.slots), job.sizes.partition_bytes)
-    tasks = [ProbeTask(slots=slots, files=files, job=job) for slots in batches]
+    tasks = [ProbeTask(slots=slots, files=files, job=job, with_spans=with_spans) for slots in batches]
     return Shuffle.of(runner.run(probe, tasks, Shuffled))
 
 

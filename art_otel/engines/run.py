@@ -160,8 +160,8 @@ class Runner:
                 yield instead(task, encoded)
             else:
                 raise WorkerError(
-                    f"{storage.shown(self.job.scratch)}: {function.__name__}: {encoded}; if the system ended them for"
-                    " want of memory, give each more"
+                    f"{storage.shown(self.job.scratch)}: {function.__name__}: {encoded}; if the system killed them "
+                    "because memory ran out, give each worker more"
                 )
 
 
@@ -285,8 +285,7 @@ class _Processes:
                 yield future.result()
         except TerminatedWorkerError as error:
             raise WorkerError(
-                "a worker process was ended before its work was done; if the system did it for want of memory, use"
-                " fewer --workers"
+                "a worker process was killed before it was done; if memory ran out, use fewer --workers"
             ) from error
 
 

@@ -27,6 +27,7 @@ import msgspec
 import zstandard
 
 from art_otel import storage
+from art_otel.conventions import SPAN_NAME
 from art_otel.errors import StorageError
 from art_otel.spans import LogRecord, Quarantined, Resource, Span
 from art_otel.store import RowKey
@@ -173,6 +174,18 @@ ROLLOUT_REGIONS: Final = range(-_NAME_REGIONS, 0)
 
 RESPONSE_REGIONS: Final = range(-2 * _NAME_REGIONS, -_NAME_REGIONS)
 """The regions of what names a response id and no rollout."""
+
+
+SPAN_REGIONS: Final = range(-3 * _NAME_REGIONS, -2 * _NAME_REGIONS)
+"""The regions of what names a span, and not its trace."""
+
+NAME_REGIONS: Final = range(SPAN_REGIONS.start, 0)
+"""All of these."""
+
+
+def region_of_response(name: str) -> int:
+    """The region of a response id, or of the id of a span in its place."""
+    return region_of(name, SPAN_REGIONS if name.startswith(SPAN_NAME) else RESPONSE_REGIONS)
 
 
 def region_of(name: str, regions: range) -> int:
@@ -367,7 +380,7 @@ def _read_blocks(file: ShuffleFile, blocks: Iterable[tuple[_Block, int]]) -> Ite
 
 
 def _changed(file: ShuffleFile) -> StorageError:
-    return StorageError(f"{storage.shown(file.location)}: was changed while it was needed; convert again")
+    return StorageError(f"{storage.shown(file.location)}: was changed while it was in use; convert again")
 
 
 _Entries: TypeAlias = list[tuple[ShuffleFile, bytes]]
@@ -456,7 +469,7 @@ def _entries(location: str) -> _Entries:
 def _bits(regions: Iterable[int]) -> bytes:
     bits = bytearray()
     for region in regions:
-        byte, bit = divmod(region - RESPONSE_REGIONS.start, 8)
+        byte, bit = divmod(region - NAME_REGIONS.start, 8)
         if byte >= len(bits):
             bits.extend(bytes(byte + 1 - len(bits)))
         bits[byte] |= 1 << bit

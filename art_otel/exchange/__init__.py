@@ -1,9 +1,10 @@
 """One request to a model server and its answer, as the hook in a client or the gateway sees both pass.
 
+api_dialects.py     the APIs, a row each, with all that is asked of one
 exchange.py         the request, the answer as far as it has come, its server-sent events, why it failed
 assembly.py         the events of each API, joined to the body that the answer has without streaming
 token_requests.py   what a server is asked for beside the app's own request, and taken out of the answer again
-attributes.py       what of an exchange stands on the span of its call: only here are attributes made
+attributes.py       what of an exchange is written to the span of its call; conventions.exchanges says what it means
 translation.py      a request in another dialect goes as Chat Completions, and the answer comes back
 chat_request.py     the request that the server then gets: its messages, as a dialect adds them; what cannot be said
 messages.py         Anthropic's Messages: its requests, and its answers whole or event by event

@@ -18,6 +18,8 @@ from art_otel.exchange.assembly import WireDialect
 from art_otel.spans import Value
 
 _ENCODE: Final = msgspec.json.Encoder().encode
+_FIRST_OF_SERVER: Final = 500
+"""The first status that says that the server is to blame."""
 
 AnswerFields: TypeAlias = dict[str, Value]
 
@@ -26,7 +28,8 @@ AnswerFields: TypeAlias = dict[str, Value]
 class Asking:
     """What an agent asked, as far as its answer says it again.
 
-    `since_0_33` says that the server answers as vLLM 0.33 does.
+    `since_0_33` says that the server answers as vLLM 0.33 does, `is_translated` that it has not the dialect: the answer
+    is as the API's own servers have it.
     """
 
     answer_id: str
@@ -37,6 +40,7 @@ class Asking:
     sampling: AnswerFields
     prompt_ids: Sequence[int]
     since_0_33: bool = False
+    is_translated: bool = False
 
     @property
     def n(self) -> int:
@@ -58,6 +62,12 @@ class Asking:
     @property
     def _stream_options(self) -> Mapping[str, Value]:
         return values.mapping(self.request.get("stream_options")) or {}
+
+
+def error_body(status: int, message: str, said: Value = None, field: Value = None) -> AnswerFields:
+    """An error as OpenAI's servers send it. `said` is that of another server, if there is one."""
+    kind = "invalid_request_error" if status < _FIRST_OF_SERVER else "server_error"
+    return {"error": {"type": kind, "code": None, "param": field, **(values.mapping(said) or {}), "message": message}}
 
 
 class AnswerShape(Protocol):

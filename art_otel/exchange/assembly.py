@@ -7,12 +7,12 @@ Sources: https://platform.openai.com/docs/api-reference/responses-streaming,
 https://docs.anthropic.com/en/api/messages-streaming, https://ai.google.dev/api/generate-content
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from json import JSONDecodeError, JSONDecoder
 from typing import Final, Literal, Protocol, TypeAlias
 
 from art_otel.conventions import values
-from art_otel.conventions.bodies.chunks import JoinedChunks, join, objects, whole
+from art_otel.conventions.bodies.chunks import join, objects, whole
 from art_otel.conventions.values import json_object
 from art_otel.spans import Value
 
@@ -237,12 +237,3 @@ def gemini_responses(array: bytes) -> Iterator[dict[str, Value]]:
         except (JSONDecodeError, RecursionError):  # it broke off here
             return
         yield response
-
-
-ASSEMBLERS: Final[Mapping[WireDialect, Callable[[], AnswerAssembler]]] = {
-    "chat": JoinedChunks,
-    "completions": JoinedChunks,
-    "responses": ResponsesAssembler,
-    "messages": MessagesAssembler,
-    "gemini": GeminiAssembler,
-}

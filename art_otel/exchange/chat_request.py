@@ -63,6 +63,18 @@ class ChatMessages:
         if calls:
             message["tool_calls"] = [*message.get("tool_calls", ()), *calls]
 
+    def continuation(self, template_kwargs: Value = None) -> AnswerFields:
+        """The settings by which the model goes on with what it is said to have begun to say, where that stands last.
+
+        vLLM and SGLang read them; llama.cpp goes on by itself. Without them the turn is over, and a new one begins.
+        Who has begun to answer does not think any more: parsers would take the rest for thoughts.
+        """
+        last = self.messages[-1] if self.messages else {}
+        if last.get("role") != "assistant" or last.get("tool_calls"):
+            return {}
+        kwargs = {"enable_thinking": False, **mapping_of(template_kwargs)}
+        return {"continue_final_message": True, "add_generation_prompt": False, "chat_template_kwargs": kwargs}
+
     def add_result(self, call_id: str, parts: Sequence[AnswerFields]) -> Sequence[AnswerFields]:
         """Add the result of a tool call. Gives its images: a tool's message has none, the next user's has them."""
         text = "\n".join(part["text"] for part in parts if part["type"] == "text")
@@ -139,6 +151,11 @@ def named(request: Mapping[str, Value], fields: Mapping[str, str]) -> AnswerFiel
 def left_out(request: Mapping[str, Value], known: Iterable[str]) -> list[str]:
     """The fields that a request has beside the known ones, in order."""
     return sorted(name for name, value in request.items() if value is not None and name not in {*known})
+
+
+def left_out_within(request: Mapping[str, Value], field: str, known: Iterable[str]) -> list[str]:
+    """The same of the object in a field, with the path: `thinking.budget_tokens`."""
+    return [f"{field}.{name}" for name in left_out(mapping_of(request.get(field)), known)]
 
 
 STREAMED: Final[AnswerFields] = {"stream": True, "stream_options": {"include_usage": True}}

@@ -11,36 +11,43 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+import msgspec
+
+from art_otel.conventions import values
+from art_otel.conventions.bodies.chunks import JoinedChunks, TextChunk, read_text_chunk
 from art_otel.conventions.values import RawFields, json_object, raw_fields
 from art_otel.exchange import gemini
-from art_otel.exchange.assembly import ASSEMBLERS, AnswerAssembler, GeminiAssembler, WireDialect, gemini_responses
-from art_otel.exchange.bodies import CallFailure, failure_message, failure_of, response_failure
+from art_otel.exchange.api_dialects import API_DIALECTS
+from art_otel.exchange.assembly import AnswerAssembler, GeminiAssembler, WireDialect, gemini_responses
 from art_otel.exchange.token_requests import RequestAdditions
 from art_otel.spans import Value
 
 if TYPE_CHECKING:
     from art_otel.exchange.translation import Translation
 
-_PATHS: Final[tuple[tuple[str, WireDialect], ...]] = (
-    ("/chat/completions", "chat"),
-    ("/completions", "completions"),
-    ("/responses", "responses"),
-    ("/messages", "messages"),
-)
-_OF_THREAD: Final = re.compile(r"/threads/[^/]+/messages$")
-"""OpenAI's Assistants: a message is put into a thread, and nobody answers it yet."""
+_CONVERSATION: Final = frozenset({"messages", "input", "instructions", "prompt", "system", "tools", "functions"})
 _SAMPLED: Final = ("choices", "output", "content", "candidates")
 _EVENTS: Final = b"text/event-stream"
 FIRST_REFUSAL: Final = 400
+LONGEST_ANSWER: Final = 256 << 20
+"""Bytes of an answer that are kept; those of a request have a limit of their own."""
 
 
-def dialect_of(path: str) -> WireDialect | None:
-    """How a POST to a path, as `plain` gives it, asks for a completion; None for one that asks for something else."""
-    if _OF_THREAD.search(path):
-        return None
-    if gemini.PATH.search(path):
-        return "gemini"
-    return next((dialect for end, dialect in _PATHS if path.endswith(end)), None)
+FAILED: Final = "failed"
+"""The status that a body of the Responses API has where its call failed."""
+
+_UNNAMED_FAILURE: Final = "APIError"
+"""What openai's client raises for an error in the middle of a stream."""
+
+LONGEST_MESSAGE: Final = 1000
+"""Characters of an error's message that are kept."""
+
+
+class CallFailure(NamedTuple):
+    """Why a call failed. `type` is a status, an error's code or the name of an exception; `message` what was said."""
+
+    type: str
+    message: str = ""
 
 
 class HasAttributes(Protocol):
@@ -74,6 +81,7 @@ class Exchange:
         self.policy_version: str | None = None
         self.failure: CallFailure | None = None
         self.was_left = False
+        self._part_bytes = 0
         self.added = RequestAdditions()
         self.sampled: HasAttributes | None = None
         self.translation: Translation | None = None
@@ -92,15 +100,33 @@ class Exchange:
         """The fields of the request, in the bytes that it has."""
         return raw_fields(self.body)
 
+    @cached_property
+    def settings(self) -> dict[str, Value]:
+        """The request without its conversation, which is most of it; of its tools whether there are any."""
+        if self.dialect == "gemini" or not self.fields:
+            return self.request
+        settings: dict[str, Value] = {
+            name: msgspec.json.decode(value) for name, value in self.fields.items() if name not in _CONVERSATION
+        }
+        if "tools" in self.fields:
+            settings["tools"] = bytes(self.fields["tools"]) not in (b"null", b"[]")
+        return settings
+
     def begin(self, status: int, content_type: bytes) -> None:
         """The server begins to answer."""
         self._status = status
         if status >= FIRST_REFUSAL:
             return
         if content_type.startswith(_EVENTS):
-            self.streamed = GeminiEvents() if self.dialect == "gemini" else StreamedAnswer(ASSEMBLERS[self.dialect]())
+            assembler = API_DIALECTS[self.dialect].assembler
+            self.streamed = GeminiEvents() if self.dialect == "gemini" else StreamedAnswer(assembler())
         elif self.dialect == "gemini" and gemini.asked_in_path(self.path).get("stream"):
             self.streamed = GeminiArray()
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the answer is longer than what is kept of one: it passes, and the call says that it is missing."""
+        return self._part_bytes > LONGEST_ANSWER if self.streamed is None else self.streamed.is_cut
 
     @property
     def is_stream(self) -> bool:
@@ -121,11 +147,15 @@ class Exchange:
         """Take what the server sent next, and give what the agent may have: nothing of a body that is no stream."""
         if self.streamed is None:
             self._parts.append(piece)
-            return b""
+            self._part_bytes += len(piece)
+            if not self.is_cut:
+                return b""
+            parts, self._parts = self._parts, []
+            return b"".join(parts)
         if not self.added.is_hidden:
             self.streamed.take(piece)
             return self.streamed.passed(piece)
-        return b"".join(self.added.without(event.text, event.data) for event in self.streamed.take(piece))
+        return b"".join([self.added.without(*event) for event in self.streamed.take(piece)])
 
     def rest(self) -> bytes:
         """Give what the agent has not got when the server has sent everything, or breaks off."""
@@ -142,9 +172,33 @@ class Exchange:
     @cached_property
     def answer(self) -> dict[str, Value] | None:
         """The body of the answer once it is there, joined where it streamed; None where there is none."""
-        if self._status >= FIRST_REFUSAL:
+        if self._status >= FIRST_REFUSAL or self.is_cut:
             return None
         return json_object(b"".join(self._parts)) if self.streamed is None else self.streamed.body()
+
+    def answer_body(self) -> bytes | None:
+        """The answer in the bytes in which it came, or those of its joined events; None where it is no JSON object."""
+        if self.streamed is None and self._answer_head is not None:
+            return b"".join(self._parts)
+        return None if self.answer is None else msgspec.json.encode(self.answer)
+
+    @cached_property
+    def _answer_head(self) -> "_AnswerHead | None":
+        """What a whole answer says of itself, without its content; None where it has to be read whole for that."""
+        if self._status >= FIRST_REFUSAL or self.dialect == "gemini":
+            return None
+        try:
+            return _ANSWER_HEAD.decode(b"".join(self._parts))
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return None
+
+    @property
+    def response_id(self) -> str | None:
+        """The id that the server gave the answer."""
+        if self.streamed is None and self._answer_head is not None:
+            return values.text(self._answer_head.id)
+        answer = self.answer or {}
+        return values.text(answer.get("responseId" if self.dialect == "gemini" else "id"))
 
     def why_failed(self) -> CallFailure | None:
         """Why the call failed, by the connection, the status or what the answer says; None where it did not."""
@@ -152,16 +206,66 @@ class Exchange:
             return self.failure
         if self._status >= FIRST_REFUSAL:
             return CallFailure(str(self._status), failure_message(json_object(b"".join(self._parts)) or {}))
-        answer = self.answer or {}
-        if self.dialect == "gemini" and (refused := gemini.refusal_of(answer)) is not None:
+        if self.dialect == "gemini" and (refused := gemini.refusal_of(self.answer or {})) is not None:
             return CallFailure(*refused)
-        return self.streamed.failure if self.streamed is not None else failure_in(answer)
+        if self.streamed is not None:
+            return self.streamed.failure
+        head = self._answer_head
+        says_nothing = head is not None and not head.error and head.status != FAILED
+        return None if says_nothing else failure_in(self.answer or {})
+
+
+class _AnswerHead(msgspec.Struct):
+    """The fields of a whole answer that are needed at once. The others are passed over, which is many times as fast."""
+
+    id: object = None
+    error: object = None
+    status: object = None
+
+
+_ANSWER_HEAD: Final = msgspec.json.Decoder(_AnswerHead)
 
 
 def failure_in(answer: dict[str, Value]) -> CallFailure | None:
     """The failure that a whole answer says behind a status of success, as OpenRouter and the Responses API have it."""
     is_error = bool(answer.get("error")) and not any(name in answer for name in _SAMPLED)
     return failure_of(answer) if is_error else response_failure(answer)
+
+
+def failure_of(said: dict[str, Value]) -> CallFailure:
+    """The failure that an event or a body with an error says."""
+    error = values.mapping((values.mapping(said.get("response")) or said).get("error")) or said
+    return CallFailure(values.text(error.get("code")) or _UNNAMED_FAILURE, failure_message(said))
+
+
+def failure_message(body: dict[str, Value]) -> str:
+    """What a body or an event with an error says: its message, and its code where the message has none.
+
+    As OpenAI, Anthropic, FastAPI and TGI write them. The code is that of `conventions.failures`, too.
+    """
+    said = values.mapping(body.get("response")) or body
+    error = values.mapping(said.get("error")) or said
+    message = values.text(error.get("message")) or values.text(said.get("detail")) or values.text(said.get("error"))
+    code = values.text(error.get("code")) or values.text(error.get("type"))
+    if message is None or code is None or code in message:
+        return (message or "")[:LONGEST_MESSAGE]
+    return f"{message[:LONGEST_MESSAGE]} ({code[:LONGEST_MESSAGE]})"
+
+
+def response_failure(body: dict[str, Value]) -> CallFailure | None:
+    """The failure of a body of the Responses API whose status says that it failed; None for any other body."""
+    return failure_of(body) if body.get("status") == FAILED else None
+
+
+_RUNNING: Final = (None, "queued", "in_progress")
+
+
+def is_unfinished(body: dict[str, Value]) -> bool:
+    """Whether the body of an answer does not say how it ended."""
+    if "output" in body:
+        return body.get("status") in _RUNNING
+    choices = [values.mapping(choice) or {} for choice in values.items(body.get("choices")) or ()]
+    return not choices or any(choice.get("finish_reason") is None for choice in choices)
 
 
 _END: Final = re.compile(rb"\r?\n\r?\n|\r\r")
@@ -187,6 +291,8 @@ class ServerSentEvent(NamedTuple):
 
     text: bytes
     data: bytes
+    chunk: TextChunk | None = None
+    """What it says, where it is one more piece of a text."""
 
 
 class EventSplitter:
@@ -233,21 +339,30 @@ class StreamedAnswer:
     """The events of one answer, read as they come.
 
     `is_over` says that the event has come that ends the answer, `is_done` that it was the mark `[DONE]`, `failure` what
-    an event said of an error. `held` are bytes that the reader has not got yet, because it may take them for the end.
+    an event said of an error. `is_cut` says that it is too long: no more events are joined. `held` are bytes that the
+    reader has not got yet, because it may take them for the end.
     """
 
     def __init__(self, assembler: AnswerAssembler) -> None:
         self.is_over = False
         self.is_done = False
+        self.is_cut = False
         self.failure: CallFailure | None = None
         self.held = b""
+        self._taken_bytes = 0
         self._splitter = EventSplitter()
         self._assembler = assembler
+        self._joined_chunks = assembler if isinstance(assembler, JoinedChunks) else None
 
     def take(self, piece: bytes) -> list[ServerSentEvent]:
         """Read what the server sent next, and give the events that ended in it."""
+        self._count(piece)
         events = self._splitter.take(piece)
-        for _, data in events:  # what is no JSON object says nothing
+        for position, (text, data, _) in enumerate(events):  # what is no JSON object says nothing
+            chunk = None if self._joined_chunks is None or self.is_cut else read_text_chunk(data)
+            if self._joined_chunks is not None and chunk is not None and self._joined_chunks.add_text(*chunk[:4]):
+                events[position] = ServerSentEvent(text, data, chunk)
+                continue
             if data.startswith(_DONE):
                 self.is_over = self.is_done = True
                 continue
@@ -258,8 +373,13 @@ class StreamedAnswer:
             self.is_over = self.is_over or kind in _LAST
             if kind in _FAILED or (fields.get("error") and "choices" not in fields):
                 self.failure = failure_of(fields)
-            self._assembler.add(fields)
+            if not self.is_cut:
+                self._assembler.add(fields)
         return events
+
+    def _count(self, piece: bytes) -> None:
+        self._taken_bytes += len(piece)
+        self.is_cut = self._taken_bytes > LONGEST_ANSWER
 
     def passed(self, piece: bytes) -> bytes:
         """What the reader may have once the events of a piece are read."""
@@ -297,7 +417,9 @@ class GeminiArray(StreamedAnswer):
 
     def take(self, piece: bytes) -> list[ServerSentEvent]:
         """Keep what the server sent next."""
-        self._pieces.append(piece)
+        self._count(piece)
+        if not self.is_cut:
+            self._pieces.append(piece)
         return []
 
     def passed(self, piece: bytes) -> bytes:

@@ -18,21 +18,13 @@ import re
 from typing import Final
 from urllib.parse import unquote
 
-import msgspec
-
-from art_otel import attributes as names
-from art_otel.conventions import request_attributes, values
-from art_otel.conventions.attributes import AttributeReader
-from art_otel.conventions.bodies.gemini import read_request
-from art_otel.conventions.facts import NO_FACTS
+from art_otel.conventions import values
 from art_otel.spans import Value
 
 PATH: Final = re.compile(
     r"/(?:models|tunedModels|endpoints)/(?P<model>[^/:]+):(?P<method>generateContent|streamGenerateContent)$"
 )
-RESPONSE_ID: Final = "responseId"
 _STREAM: Final = "streamGenerateContent"
-_VERTEX: Final = "/projects/"
 _WITH_CONTENT: Final = ("STOP", "MAX_TOKENS")
 """Finish reasons of candidates that may be empty: all was thought, or nothing was said."""
 
@@ -48,28 +40,6 @@ def asked_in_path(path: str) -> dict[str, Value]:
 def is_array(path: str, query: str) -> bool:
     """Whether the answer to a request is one array of responses."""
     return bool(asked_in_path(path).get("stream")) and "alt=sse" not in query
-
-
-def provider(path: str) -> str:
-    """GenAI's name of the service that a path is of."""
-    return "gcp.vertex_ai" if _VERTEX in path else "gcp.gemini"
-
-
-def asked_attributes(request: dict[str, Value]) -> dict[str, Value]:
-    """The attributes that say what a request asks, its parameters and tools in OpenAI's words."""
-    facts = read_request(AttributeReader({}), "", request) or NO_FACTS
-    tools = [_with_type(values.mapping(tool) or {}) for tool in facts.tools or ()]
-    kept = {
-        **{name: request[name] for name in ("model", "stream") if name in request},
-        **({"tools": tools} if tools else {}),
-        **facts.parameters,
-    }
-    return {**request_attributes(request), names.REQUEST_PARAMETERS: msgspec.json.encode(kept).decode()}
-
-
-def _with_type(tool: dict[str, Value]) -> dict[str, Value]:
-    """A tool of the server's own, which its one key names."""
-    return tool if "type" in tool else {"type": next(iter(tool), "unknown"), **tool}
 
 
 def refusal_of(answer: dict[str, Value]) -> tuple[str, str] | None:

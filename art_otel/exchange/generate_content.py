@@ -14,7 +14,7 @@ Sources: https://ai.google.dev/api/generate-content, https://ai.google.dev/gemin
 import json
 import re
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -63,6 +63,7 @@ _MODES: Final = {"AUTO": "auto", "VALIDATED": "auto", "ANY": "required", "NONE":
 _SCHEMAS: Final = ("items", "anyOf", "prefixItems", "additionalProperties", "defs", "$defs")
 """What of a schema are schemas again, beside its properties."""
 
+_LIMITS: Final = ("min", "max")
 _FINISHES: Final = {"length": "MAX_TOKENS", "content_filter": "SAFETY"}
 
 
@@ -73,25 +74,34 @@ def chat_request(request: Mapping[str, Value]) -> ChatRequest:
     """
     request = _in_json_names(request)
     if request.get("cachedContent"):
-        raise UntranslatableError("cachedContent", "contents are not stored here")
+        raise UntranslatableError("cachedContent", "contents are not stored by this server")
     config = _in_json_names(mapping_of(request.get("generationConfig")))
     modalities = values.items(config.get("responseModalities")) or ["TEXT"]
     if modalities != ["TEXT"]:
-        raise UntranslatableError("generationConfig.responseModalities", "the answer has text alone")
+        raise UntranslatableError("generationConfig.responseModalities", "the answer can only be text")
     chat = ChatMessages()
     system = mapping_of(request.get("systemInstruction"))
-    if texts := [str(part.get("text")) for _, part in entries_of(system.get("parts"), "systemInstruction.parts")]:
+    if texts := [str(part.get("text")) for _, part in _parts_of(system, "systemInstruction")]:
         chat.add_system("\n".join(texts))
     ids = _CallIds()
     contents = request.get("contents")
     for path, content in entries_of(contents if isinstance(contents, list) else [contents], "contents"):
         _add_content(chat, path, content, ids)
-    body = {"model": request.get("model"), **named(config, _NAMES), "messages": chat.messages}
+    body = {"model": request.get("model"), **named(config, _NAMES), "messages": chat.messages, **chat.continuation()}
     body |= without_nulls(_settings(request, config))
     if request.get("stream"):
         body |= STREAMED
+    thinking = _in_json_names(mapping_of(config.get("thinkingConfig")))
+    said = ("includeThoughts", "thinkingLevel", *(["thinkingBudget"] if thinking.get("thinkingBudget") == 0 else ()))
     unknown = [f"generationConfig.{name}" for name in left_out(config, (*_NAMES, *_CONFIG_READ))]
+    unknown += [f"generationConfig.thinkingConfig.{name}" for name in left_out(thinking, said)]
     return ChatRequest(body, [*left_out(request, (*_READ, *_OF_SERVICE)), *unknown])
+
+
+def _parts_of(content: Mapping[str, Value], path: str) -> Iterator[tuple[str, Mapping[str, Value]]]:
+    """The parts of a content; one alone may stand without a list around it."""
+    parts = content.get("parts")
+    return entries_of([parts] if isinstance(parts, dict) else parts, f"{path}.parts")
 
 
 def _in_json_names(fields: Mapping[str, Value]) -> dict[str, Value]:
@@ -124,7 +134,7 @@ def _add_content(chat: ChatMessages, path: str, content: Mapping[str, Value], id
     """Add a content of the user or of the model."""
     is_sampled = content.get("role") == "model"
     parts: list[AnswerFields] = []
-    for where, given in entries_of(content.get("parts"), f"{path}.parts"):
+    for where, given in _parts_of(content, path):
         part = _in_json_names(given)
         call, response = mapping_of(part.get("functionCall")), mapping_of(part.get("functionResponse"))
         if is_sampled and "text" in part:
@@ -140,7 +150,7 @@ def _add_content(chat: ChatMessages, path: str, content: Mapping[str, Value], id
         elif not (is_sampled and "thoughtSignature" in part and len(part) == 1):
             parts.append(_part(where, part))
     if is_sampled and parts:
-        raise UntranslatableError(f"{path}.parts", "what the model says has no images")
+        raise UntranslatableError(f"{path}.parts", "the model's own messages cannot have images")
     chat.add_user(parts)
 
 
@@ -155,7 +165,7 @@ def _part(path: str, part: Mapping[str, Value]) -> AnswerFields:
     if file and media.startswith("image/"):
         return image_part(file.get("fileUri"))
     kind = next((name for name in part if name not in ("thought", "thoughtSignature")), "nothing")
-    raise UntranslatableError(f"{path}.{kind}", f"{media or kind} is none of Chat Completions")
+    raise UntranslatableError(f"{path}.{kind}", f"{media or kind} does not exist in Chat Completions")
 
 
 def _settings(request: Mapping[str, Value], config: Mapping[str, Value]) -> AnswerFields:
@@ -197,7 +207,10 @@ def _settings(request: Mapping[str, Value], config: Mapping[str, Value]) -> Answ
 
 
 def _json_schema(schema: Value) -> Value:
-    """A schema of OpenAPI's kind as JSON Schema: `{"type": "STRING"}` becomes `{"type": "string"}`."""
+    """A schema of OpenAPI's kind as JSON Schema.
+
+    {"type": "STRING", "nullable": true, "maxLength": "9"}      {"type": ["string", "null"], "maxLength": 9}
+    """
     entries = values.items(schema)
     if entries is not None:
         return [_json_schema(entry) for entry in entries]
@@ -205,15 +218,26 @@ def _json_schema(schema: Value) -> Value:
     if fields is None:
         return schema
     made: AnswerFields = {}
-    for name, value in fields.items():
+    for name, value in _in_json_names(fields).items():
         if name == "properties":
             made[name] = {key: _json_schema(inner) for key, inner in mapping_of(value).items()}
         elif name == "type":
-            made[name] = str(value).lower()
+            kinds = values.items(value)
+            made[name] = str(value).lower() if kinds is None else [str(kind).lower() for kind in kinds]
         elif name in _SCHEMAS:
             made[name] = _json_schema(value)
-        elif name != "propertyOrdering":
+        elif name.startswith(_LIMITS) and isinstance(value, str) and value.isdecimal():  # int64 is a text in JSON
+            made[name] = int(value)
+        elif name not in ("propertyOrdering", "nullable"):
             made[name] = value
+    if fields.get("nullable"):
+        kinds = made.get("type", [])
+        if kinds:
+            made["type"] = [*([kinds] if isinstance(kinds, str) else kinds), "null"]
+        elif "anyOf" in made:
+            made["anyOf"] = [*made["anyOf"], {"type": "null"}]
+        if "enum" in made:
+            made["enum"] = [*made["enum"], None]
     return made
 
 
@@ -333,9 +357,10 @@ _STATUSES: Final = {
     501: "UNIMPLEMENTED",
     503: "UNAVAILABLE",
     504: "DEADLINE_EXCEEDED",
+    529: "UNAVAILABLE",
 }
 
 
-def error_body(status: int, message: str) -> AnswerFields:
+def error_body(status: int, message: str, _said: Value = None, _field: Value = None) -> AnswerFields:
     """An error as Google's servers send it."""
     return {"error": {"code": status, "message": message, "status": _STATUSES.get(status, "INTERNAL")}}

@@ -3,6 +3,7 @@
     system                      a system message
     tool_result in a user's     a tool's message each, before the rest of what the user says
     thinking, text, tool_use    one message of the model, with reasoning, content and tool calls
+    a last message of the model begins what it is to go on with
     stop_sequences, tools, …    Chat's names of them
 
 Invariant: what a message said comes back as what the model said: a signature carries nothing, the thinking itself does.
@@ -28,6 +29,7 @@ from art_otel.exchange.chat_request import (
     image_part,
     json_format,
     left_out,
+    left_out_within,
     mapping_of,
     named,
     text_part,
@@ -54,6 +56,9 @@ _REFUSED: Final = ("container", "mcp_servers")
 _BILLING: Final = "x-anthropic-billing-header"
 """How a system text begins that Claude Code writes for Anthropic's servers: another one in every call."""
 
+_FAILED: Final = "The tool failed:"
+"""How the result of a tool begins that is an error."""
+
 _INVALID: Final = "INVALID_JSON"
 """The one key of a tool's input whose arguments are no JSON, as Anthropic's documentation wraps them."""
 
@@ -74,12 +79,15 @@ def chat_request(request: Mapping[str, Value]) -> ChatRequest:
         if tool.get("type") not in (None, "custom"):
             raise UntranslatableError(f"{path}.type", f"{tool['type']} is a tool of Anthropic's own servers")
     body = {**named(request, _NAMES), "messages": chat.messages, **without_nulls(chat_settings(request))}
+    body |= chat.continuation(request.get("chat_template_kwargs"))
     output = mapping_of(request.get("output_format") or mapping_of(request.get("output_config")).get("format"))
     if output:
         body["response_format"] = json_format(output.get("schema"))
     if request.get("stream"):
         body |= STREAMED
-    return ChatRequest(body, left_out(request, (*_NAMES, *_READ, *_OF_SERVICE)))
+    unsaid = left_out(request, (*_NAMES, *_READ, *_OF_SERVICE))
+    unsaid += left_out_within(request, "thinking", ("type",))
+    return ChatRequest(body, [*unsaid, *left_out_within(request, "output_config", ("effort", "format"))])
 
 
 def chat_settings(request: Mapping[str, Value]) -> AnswerFields:
@@ -114,7 +122,7 @@ def _add_message(chat: ChatMessages, path: str, message: Mapping[str, Value]) ->
                 case "tool_use":
                     chat.add_sampled(calls=[tool_call(block.get("id"), block.get("name"), _arguments(block))])
                 case kind:
-                    raise UntranslatableError(f"{where}.type", f"{kind} is none of Chat Completions")
+                    raise UntranslatableError(f"{where}.type", f"{kind} does not exist in Chat Completions")
         return
     if message.get("role") == "system":  # Claude Code's, in the middle of a conversation
         chat.add_system("\n".join(str(block.get("text")) for _, block in blocks))
@@ -125,6 +133,8 @@ def _add_message(chat: ChatMessages, path: str, message: Mapping[str, Value]) ->
             result = block.get("content")
             said = [(where, text_part(result))] if isinstance(result, str) else entries_of(result, f"{where}.content")
             inner = [_part(at, part) for at, part in said]
+            if block.get("is_error"):  # Chat has no field for it
+                inner.insert(0, text_part(_FAILED))
             parts += chat.add_result(str(block.get("tool_use_id")), inner)
         else:
             parts.append(_part(where, block))
@@ -144,7 +154,9 @@ def _part(path: str, block: Mapping[str, Value]) -> AnswerFields:
         case "document", "text":
             return text_part(source.get("data"))
         case kind, of:
-            raise UntranslatableError(f"{path}.type", f"{kind}{f' of {of}' if of else ''} is none of Chat Completions")
+            raise UntranslatableError(
+                f"{path}.type", f"{kind}{f' of {of}' if of else ''} does not exist in Chat Completions"
+            )
 
 
 def _arguments(block: Mapping[str, Value]) -> str:
@@ -187,10 +199,12 @@ class MessageShape:
         ]
         reason, sequence = _stop_reason(choice, has_calls=bool(calls), are_whole=bool(calls))
         said = {"stop_reason": reason, "stop_sequence": sequence}
+        if not self._asking.is_translated:  # vLLM leaves out what is null, Anthropic does not
+            said = {name: value for name, value in said.items() if value is not None}
         return {
             **self._message(),
             "content": blocks or [{"type": "text", "text": ""}],
-            **{name: value for name, value in said.items() if value is not None},
+            **said,
             "usage": _anthropic_usage(values.mapping(completion.get("usage")) or {}),
         }
 
@@ -231,7 +245,8 @@ class MessageShape:
 
     def failed(self, error: AnswerFields) -> bytes:
         """The error, which is the end."""
-        return event({"type": "error", "error": {"type": "internal_error", "message": error["message"]}})
+        kind = "api_error" if self._asking.is_translated else "internal_error"  # Anthropic's word, and vLLM's
+        return event({"type": "error", "error": {"type": kind, "message": error["message"]}})
 
     def _message(self) -> AnswerFields:
         asking = self._asking
@@ -315,3 +330,23 @@ def _input(arguments: str) -> Value:
     except ValueError:
         given = None
     return {_INVALID: arguments} if given is None else given
+
+
+_ERRORS: Final = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    402: "billing_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    422: "invalid_request_error",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+    529: "overloaded_error",
+}
+
+
+def error_body(status: int, message: str, _said: Value = None, _field: Value = None) -> AnswerFields:
+    """An error as Anthropic's servers send it."""
+    return {"type": "error", "error": {"type": _ERRORS.get(status, "api_error"), "message": message}}

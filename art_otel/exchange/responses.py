@@ -25,6 +25,7 @@ from art_otel.exchange.chat_request import (
     image_part,
     json_format,
     left_out,
+    left_out_within,
     mapping_of,
     named,
     text_part,
@@ -60,9 +61,9 @@ _OF_SERVICE: Final = (
 """Fields that say nothing to the model; what they ask of a store has none here."""
 
 _REFUSED: Final[Mapping[str, str]] = {
-    "previous_response_id": "responses are not stored here; send the conversation in input",
-    "conversation": "conversations are not stored here; send the conversation in input",
-    "prompt": "prompt templates are not stored here",
+    "previous_response_id": "this server does not store responses; send the conversation in input",
+    "conversation": "this server does not store conversations; send the conversation in input",
+    "prompt": "this server does not store prompt templates",
     "background": "a response is answered while its client waits",
 }
 _NAMESPACE: Final = "__"
@@ -95,7 +96,12 @@ def chat_request(request: Mapping[str, Value]) -> ChatRequest:
         body["response_format"] = json_format(kind.get("schema"), kind.get("name"), strict=kind.get("strict"))
     if request.get("stream"):
         body |= STREAMED
-    return ChatRequest(body, [*left_out(request, (*_NAMES, *_READ, *_OF_SERVICE)), *_tools_left_out(request)])
+    unsaid = left_out(request, (*_NAMES, *_READ, *_OF_SERVICE))
+    unsaid += left_out_within(request, "reasoning", ("effort",))
+    unsaid += left_out_within(request, "text", ("format",))
+    if (kind := mapping_of(request.get("tool_choice")).get("type", "function")) not in ("function", "custom"):
+        unsaid.append(f"tool_choice: {kind}")
+    return ChatRequest(body, [*unsaid, *_tools_left_out(request)])
 
 
 def _tools_left_out(request: Mapping[str, Value]) -> Iterator[str]:
@@ -123,7 +129,7 @@ def _add_item(chat: ChatMessages, path: str, item: Mapping[str, Value]) -> None:
             parts = [text_part(output)] if isinstance(output, str) else _parts(output, f"{path}.output")
             chat.add_user(chat.add_result(str(item.get("call_id")), parts))
         case kind:
-            raise UntranslatableError(f"{path}.type", f"{kind} is none of Chat Completions")
+            raise UntranslatableError(f"{path}.type", f"{kind} does not exist in Chat Completions")
 
 
 def _add_message(chat: ChatMessages, path: str, item: Mapping[str, Value]) -> None:
@@ -153,7 +159,9 @@ def _parts(content: Value, path: str) -> list[AnswerFields]:
             case "input_image" if part.get("image_url"):
                 parts.append(image_part(part["image_url"], part.get("detail")))
             case kind:
-                raise UntranslatableError(f"{where}.type", f"{kind} is none of Chat Completions, or is a stored file")
+                raise UntranslatableError(
+                    f"{where}.type", f"{kind} does not exist in Chat Completions, or is a stored file"
+                )
     return parts
 
 

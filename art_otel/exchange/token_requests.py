@@ -23,8 +23,10 @@ from urllib.parse import urlsplit
 import msgspec
 
 from art_otel.conventions import values
+from art_otel.conventions.bodies.chunks import TextChunk
+from art_otel.conventions.bodies.tokens import RESPONSE_MESSAGES
 from art_otel.conventions.values import RawFields, raw_fields
-from art_otel.exchange.bodies import RESPONSE_MESSAGES
+from art_otel.exchange.api_dialects import API_DIALECTS, NOTHING, TokenRequest, dialect_of
 
 logger = logging.getLogger(__name__)
 
@@ -35,28 +37,14 @@ _REMEMBERED: Final = 600.0
 """Seconds that a refusal is remembered: servers are restarted with other options, and gateways lead elsewhere."""
 
 
-class TokenRequest(NamedTuple):
-    """What is asked for: by fields of the body, and by headers."""
-
-    fields: Mapping[str, object]
-    headers: Mapping[str, str]
-
-
-NOTHING: Final = TokenRequest({}, {})
-ASKS: Final[Mapping[str, TokenRequest]] = {
-    "/chat/completions": TokenRequest({"logprobs": True, "return_token_ids": True, "return_weight_versions": True}, {}),
-    "/completions": TokenRequest({"logprobs": 1, "return_token_ids": True, "return_weight_versions": True}, {}),
-    "/responses": TokenRequest({"enable_response_messages": True}, {}),
-}
-"""By the end of the path; Completions counts the alternatives it wants."""
-
 STREAM_OPTIONS: Final = "stream_options"
 _USAGE: Final = "include_usage"
 _RUNNING: Final = "continuous_usage_stats"
 """vLLM's: a usage in every chunk, where `include_usage` is asked for."""
 
 _NAMES: Final = frozenset(
-    name.encode() for name in (*(name for ask in ASKS.values() for name in ask.fields), STREAM_OPTIONS, _USAGE)
+    name.encode()
+    for name in (*(name for dialect in API_DIALECTS.values() for name in dialect.asks.fields), STREAM_OPTIONS, _USAGE)
 )
 
 _TOOLS: Final = b"tools"
@@ -127,6 +115,11 @@ _LLAMA: Final = b'{"content":[{"id":'
 """How llama.cpp's logprobs begin. Its chat has no such field where they are not asked for; others have null."""
 
 _SGLANG: Final = ("sglext",)
+
+_CUT_OUT: Final = frozenset({"logprobs", "return_token_ids", "return_weight_versions", "stream_options"})
+_IDS_FIELD: Final = re.compile(rb',\s*"token_ids"\s*:\s*(?:\[[^\]]*\]|null)')
+_NULL_USAGE: Final = re.compile(rb',\s*"usage"\s*:\s*null')
+"""In a chunk of text. No text in it has these: there a quotation mark is escaped."""
 _NULL: Final = msgspec.Raw(b"null")
 _CHOICES: Final = msgspec.json.Decoder(list[RawFields])
 _ENCODE: Final = msgspec.json.Encoder().encode
@@ -160,15 +153,32 @@ class RequestAdditions:
         kept = self._without(fields)
         return body if kept == fields else _ENCODE(kept)
 
-    def without(self, event: bytes, data: bytes) -> bytes:
+    def without(self, event: bytes, data: bytes, chunk: TextChunk | None = None) -> bytes:
         """The same of an event with this data; the one that has nothing but the usage that we asked for goes.
 
         Beside choices its field is null because of us; llama.cpp's Completions count there unasked.
         """
+        if chunk is not None and (cut := self._cut(event, chunk)) is not None:
+            return cut
         if STREAM_OPTIONS in self.fields and is_usage_alone(data):
             return b""
         kept = self.without_tokens(data)
         return event if kept is data else event.replace(data, kept, 1)
+
+    def _cut(self, event: bytes, chunk: TextChunk) -> bytes | None:
+        """The same of a chunk of text, cut out of its bytes; None where this is not the way."""
+        asked = self.fields
+        if not _CUT_OUT.issuperset(asked):
+            return None
+        if "return_token_ids" in asked and b'"token_ids"' in event:
+            event, cut = _IDS_FIELD.subn(b"", event, count=1)
+            if not cut:
+                return None
+        if "logprobs" in asked and chunk.raw_logprobs is not None:
+            if chunk.raw_logprobs not in event:  # they go over several lines of data
+                return None
+            event = event.replace(chunk.raw_logprobs, b"null", 1)
+        return _NULL_USAGE.sub(b"", event, count=1) if chunk.has_usage and "stream_options" in asked else event
 
     def _without(self, fields: RawFields) -> RawFields:
         hidden = self._hidden
@@ -264,14 +274,15 @@ class TokenRequests:
 
     def ask(self, path: str, target: TokenRequestTarget, body: Mapping[str, object]) -> TokenRequest:
         """What to ask for with a request of this body. One that wants its prompt back gets another one if asked."""
-        end = next(filter(path.endswith, ASKS), None)
-        if end is None or body.get("echo"):
+        dialect = dialect_of(path)
+        asks = NOTHING if dialect is None else API_DIALECTS[dialect].asks
+        if asks is NOTHING or body.get("echo"):
             return NOTHING
         if target in self._since_doubt:
             self._since_doubt[target] += 1
         accepted = self._accepted.get(target)
         is_remembered = accepted is not None and time.monotonic() < accepted.at + _REMEMBERED
-        return accepted.ask if accepted is not None and is_remembered else ASKS[end]
+        return accepted.ask if accepted is not None and is_remembered else asks
 
     def less(self, ask: TokenRequest, refusal: bytes) -> TokenRequest:
         """What to ask for after a refusal: SGLang says that its streams are asked otherwise, others give nothing."""
@@ -288,8 +299,8 @@ class TokenRequests:
         earlier = self._accepted.get(target)
         if ask is NOTHING and (earlier is None or earlier.ask is not NOTHING):
             logger.warning(
-                "art-otel: %s refuses to be asked for token ids and logprobs of %s (status %d); it is asked again in"
-                " some minutes",
+                "art-otel: %s refuses requests for token ids and logprobs of %s (status %d); art-otel asks again in "
+                "a few minutes",
                 _for_log(target.server),
                 target.model,
                 refused,

@@ -10,44 +10,25 @@ ends, with the usage. A stream that ends without an end is an error to the agent
 
 import re
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections import defaultdict, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 from uuid import uuid4
 
 import msgspec
 
 from art_otel.conventions import values
-from art_otel.exchange import generate_content, messages, responses
-from art_otel.exchange.answer_shapes import (
-    AnswerFields,
-    AnswerShape,
-    Asking,
-    ChatShape,
-    CompletionShape,
-)
+from art_otel.exchange.answer_shapes import AnswerFields, AnswerShape, Asking
+from art_otel.exchange.api_dialects import API_DIALECTS
 from art_otel.exchange.assembly import WireDialect
-from art_otel.exchange.chat_request import ChatRequest, UntranslatableError, mapping_of
+from art_otel.exchange.chat_request import STREAMED, UntranslatableError, mapping_of
 from art_otel.exchange.exchange import EventSplitter, data_of
-from art_otel.exchange.response_shape import ResponseShape
 from art_otel.spans import Value
 
-CHAT_PATH: Final = "/v1/chat/completions"
 OK: Final = 200
 FIRST_ERROR: Final = 400
 BAD_GATEWAY: Final = 502
-SHAPES: Final[Mapping[WireDialect, type[AnswerShape]]] = {
-    "chat": ChatShape,
-    "completions": CompletionShape,
-    "messages": messages.MessageShape,
-    "responses": ResponseShape,
-    "gemini": generate_content.ContentShape,
-}
-_REQUESTS: Final[Mapping[WireDialect, Callable[[Mapping[str, Value]], ChatRequest]]] = {
-    "messages": messages.chat_request,
-    "responses": responses.chat_request,
-    "gemini": generate_content.chat_request,
-}
 _DONE: Final = b"[DONE]"
 _GEMINI_DATA: Final = re.compile(rb"data: (.*)\r\n\r\n")
 _SHOWN: Final = 300
@@ -57,41 +38,50 @@ _JSON_TYPE: Final = "application/json"
 _STREAM_TYPE: Final = "text/event-stream; charset=utf-8"
 
 
-def is_translatable(dialect: WireDialect) -> bool:
-    """Whether requests of a dialect can go to a server as Chat Completions."""
-    return dialect in _REQUESTS
-
-
 class Translation:
     """One request, and its answer on the way back.
 
     `request` has the fields of the agent's request. `is_array` says that the stream of Gemini's answer is one array,
-    not events. `left_out` names the fields of the agent's request that the server is not sent. `failure` says why the
-    agent got an error where the server did not say one. Raises UntranslatableError.
+    not events, `is_held` that the server is asked for a whole answer, of which all events come at once. `left_out`
+    names the fields of the agent's request that the server is not sent. `failure` says why the agent got an error where
+    the server did not say one. Raises UntranslatableError.
     """
 
-    def __init__(self, dialect: WireDialect, request: Mapping[str, Value], *, is_array: bool = False) -> None:
-        chat = _REQUESTS[dialect](request)
+    def __init__(
+        self, dialect: WireDialect, request: Mapping[str, Value], *, is_array: bool = False, is_held: bool = False
+    ) -> None:
+        self._api = API_DIALECTS[dialect]
+        if self._api.chat_request is None:
+            raise UntranslatableError("", f"{self._api.title} go to a server as they are")
+        chat = self._api.chat_request(request)
         self.dialect: Final = dialect
         self.left_out: Final = chat.left_out
-        self.body: Final = _ENCODE(chat.body)
+        asked = {name: value for name, value in chat.body.items() if not (is_held and name in STREAMED)}
+        self.body: Final = _ENCODE(asked)
         self.is_array: Final = is_array
+        self.is_held: Final = is_held
         self.failure: str | None = None
         self._request = request
         self._chat = chat.body
         self._splitter = EventSplitter()
         self._shape: AnswerShape | None = None
         self._usage: AnswerFields = {}
-        self._calls: dict[tuple[int, int], str] = {}
-        """The ids of streamed tool calls by their choice and index; the last one is open."""
+        self._calls: defaultdict[int, _CallsInOrder] = defaultdict(_CallsInOrder)
+        self._refused: set[int] = set()
         self._has_finished = False
         self._is_over = False
         self._passed = 0
+        self._begun = ""
+        """What llama.cpp, which gives `timings`, says again of a message that it was to go on with; not in a stream."""
 
     @property
     def stream_type(self) -> str:
         """The content type of a stream."""
         return _JSON_TYPE if self.is_array else _STREAM_TYPE
+
+    def held_type(self, status: int) -> str | None:
+        """The content type of an answer that the server gave as a whole; None where that is the server's."""
+        return self.stream_type if self.is_held and status < FIRST_ERROR else None
 
     def take(self, piece: bytes) -> bytes:
         """Take what the server sent next of a stream, and give the agent's events."""
@@ -105,8 +95,13 @@ class Translation:
         """The last events of a stream: an error if the server's has no end."""
         events = b"" if self._is_over else self._read(data_of(self._splitter.begun))
         if not self._is_over:
-            events += self._close() if self._has_finished else self._fail("the answer ended before it was whole")
-        return self._events(events) + (b"]" if self.is_array else b"")
+            events += self._close() if self._has_finished else self._fail("the answer ended too early")
+        return self._events(events) + self._last
+
+    @property
+    def _last(self) -> bytes:
+        """What stands behind the last event."""
+        return b"]" if self.is_array else b""
 
     def _whole(self, status: int, body: bytes) -> tuple[int, bytes]:
         """The answer that is no stream: its status and body."""
@@ -116,14 +111,31 @@ class Translation:
             fields = {}
         if status >= FIRST_ERROR or (fields.get("error") and not fields.get("choices")):
             status = status if status >= FIRST_ERROR else BAD_GATEWAY
-            return status, error_body(self.dialect, status, _message(fields, body), fields.get("error"))
+            return status, _ENCODE(self._api.error(status, _message(fields, body), fields.get("error"), None))
+        if "timings" in fields and self._chat.get("continue_final_message"):
+            self._begun = str(self._chat["messages"][-1]["content"])
         try:
+            if self.is_held:
+                return status, self._events(self._at_once(fields)) + self._last
             choices = [self._choice(choice, "message") for choice in fields["choices"]]
-            shape = SHAPES[self.dialect](self._asking(fields))
+            shape = self._api.shape(self._asking(fields))
             return status, _ENCODE(shape.whole({**fields, "choices": choices}))
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:  # it is no chat completion
-            self.failure = why = f"the model server's answer has another form: {type(error).__name__}: {error}"
-            return BAD_GATEWAY, error_body(self.dialect, BAD_GATEWAY, why)
+            self.failure = why = f"the model server's answer has an unexpected form: {type(error).__name__}: {error}"
+            return BAD_GATEWAY, _ENCODE(self._api.error(BAD_GATEWAY, why, None, None))
+
+    def _at_once(self, completion: AnswerFields) -> bytes:
+        """The events of a whole answer. Raises ValueError where it has not ended."""
+        choices: list[AnswerFields] = []
+        for choice in completion["choices"]:
+            message = choice["message"]
+            calls: list[AnswerFields] = list(message.get("tool_calls") or ())
+            indexed = [{**call, "index": index} for index, call in enumerate(calls)]
+            choices.append({**choice, "delta": {**message, "tool_calls": indexed}})
+        events = self._of_chunk({**completion, "choices": choices})
+        if not self._has_finished:
+            raise ValueError("it has no finish reason")
+        return events + self._close()
 
     def _read(self, data: bytes) -> bytes:
         """The events of the data of one event of the server."""
@@ -132,20 +144,20 @@ class Translation:
         if data.startswith(_DONE):
             if self._has_finished:
                 return self._close()
-            return self._fail("the answer ended before it was whole")
+            return self._fail("the answer ended too early")
         try:
             chunk = _OBJECT.decode(data)
             if chunk.get("error"):
                 return self._fail(_message(chunk, data))
             return self._of_chunk(chunk)
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
-            return self._fail(f"a chunk has another form: {type(error).__name__}: {error}")
+            return self._fail(f"a chunk has an unexpected form: {type(error).__name__}: {error}")
 
     def _of_chunk(self, chunk: AnswerFields) -> bytes:
         self._usage = chunk.get("usage") or self._usage
         events = b""
         if self._shape is None:
-            self._shape = SHAPES[self.dialect](self._asking(chunk))
+            self._shape = self._api.shape(self._asking(chunk))
             events = self._shape.begin()
         for choice in chunk.get("choices") or ():
             made = self._choice(choice, "delta")
@@ -158,29 +170,18 @@ class Translation:
         index, said = choice.get("index", 0), dict(mapping_of(choice.get(name)))
         said["reasoning"] = said.get("reasoning") or said.get("reasoning_content")
         said["content"] = said.get("content") or said.get("refusal")
-        calls = [dict(call) for call in said.get("tool_calls") or ()]
-        for position, call in enumerate(calls):
-            if name == "message":
-                call["id"] = call.get("id") or _new_call_id()
-            else:
-                self._identify(call, index, position)
-        said["tool_calls"] = calls
-        stop = choice.get("stop_reason", choice.get("matched_stop"))  # vLLM's, SGLang's
-        return {**choice, "index": index, name: said, "stop_reason": stop}
-
-    def _identify(self, call: AnswerFields, choice: int, position: int) -> None:
-        """See that the first piece of a call has an id, and no other: some servers repeat it, some have none.
-
-        Raises ValueError for a piece of a call behind which another has begun: no dialect can go back to it.
-        """
-        key, function = (choice, call.get("index", position)), mapping_of(call.get("function"))
-        call_id, known = call.get("id"), self._calls.get(key)
-        if known is None or (call_id and function.get("name") and call_id != known):
-            call["id"] = self._calls[key] = call_id or _new_call_id()
-        elif key != next(one for one in reversed(self._calls) if one[0] == choice):
-            raise ValueError("pieces of several tool calls are mixed")
+        said["content"] = str(said["content"] or "").removeprefix(self._begun) or None
+        calls, finish = said.get("tool_calls") or (), choice.get("finish_reason")
+        if name == "message":
+            said["tool_calls"] = [{**call, "id": call.get("id") or _new_call_id()} for call in calls]
         else:
-            call["id"] = None
+            said["tool_calls"] = self._calls[index].take(calls, is_end=finish is not None)
+        if said.get("refusal"):
+            self._refused.add(index)
+        if finish == "stop" and index in self._refused and self.dialect != "responses":  # which has no reason for it
+            finish = "content_filter"
+        stop = choice.get("stop_reason", choice.get("matched_stop"))  # vLLM's, SGLang's
+        return {**choice, "index": index, name: said, "finish_reason": finish, "stop_reason": stop}
 
     def _close(self) -> bytes:
         self._is_over = True
@@ -189,7 +190,7 @@ class Translation:
     def _fail(self, message: str) -> bytes:
         self._is_over = True
         self.failure = message
-        shape = self._shape or SHAPES[self.dialect](self._asking({}))
+        shape = self._shape or self._api.shape(self._asking({}))
         return shape.failed({"message": message, "type": "server_error", "code": None, "param": None})
 
     def _asking(self, answer: AnswerFields) -> Asking:
@@ -203,6 +204,7 @@ class Translation:
             sampling=self._chat,
             prompt_ids=range(counted),  # their number is all that is said of them
             since_0_33=True,
+            is_translated=True,
         )
 
     def _events(self, events: bytes) -> bytes:
@@ -216,33 +218,65 @@ class Translation:
         return b"".join(elements)
 
 
+class _CallsInOrder:
+    """The pieces of the tool calls of one choice, one call behind the other, as all dialects but Chat have them.
+
+        0: look {"at"   1: look {}   0: : 1}      as a server sends them, in the order of its model
+        0: look {"at"   0: : 1}   1: look {}      as they are given
+
+    A call waits for the one before it until the arguments of that are whole, or the answer ends.
+    """
+
+    def __init__(self) -> None:
+        self._calls: dict[int, _StreamedCall] = {}
+        self._open: deque[_StreamedCall] = deque()
+
+    def take(self, pieces: Sequence[AnswerFields], *, is_end: bool) -> list[AnswerFields]:
+        """Take pieces, and give those whose turn it is.
+
+        The first one of a call has an id, and no other: some servers repeat it, some have none. Raises ValueError for a
+        call that goes on behind its end.
+        """
+        for position, piece in enumerate(pieces):
+            place, function = piece.get("index", position), mapping_of(piece.get("function"))
+            call, call_id, arguments = self._calls.get(place), piece.get("id"), function.get("arguments") or ""
+            is_first = call is None or (call_id and function.get("name") and call_id != call.id)
+            if call is None or is_first:  # some servers count no index
+                call = self._calls[place] = _StreamedCall(call_id or _new_call_id())
+                self._open.append(call)
+            elif call not in self._open and arguments.strip():
+                raise ValueError("a tool call goes on behind its end")
+            call.arguments += arguments
+            call.pieces.append({**piece, "id": call.id if is_first else None})
+        given: list[AnswerFields] = []
+        while self._open:
+            first = self._open[0]
+            given += first.pieces
+            first.pieces.clear()
+            if len(self._open) == 1 or not (is_end or _is_json(first.arguments)):
+                break
+            self._open.popleft()
+        return given
+
+
+@dataclass(eq=False, slots=True)
+class _StreamedCall:
+    id: str
+    arguments: str = ""
+    pieces: list[AnswerFields] = field(default_factory=list[AnswerFields])
+    """What was not given yet."""
+
+
+def _is_json(text: str) -> bool:
+    try:
+        msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return True
+
+
 def _new_call_id() -> str:
     return f"call_{uuid4().hex[:24]}"
-
-
-_ANTHROPIC_ERRORS: Final = {
-    400: "invalid_request_error",
-    401: "authentication_error",
-    403: "permission_error",
-    404: "not_found_error",
-    413: "request_too_large",
-    422: "invalid_request_error",
-    429: "rate_limit_error",
-    503: "overloaded_error",
-    504: "timeout_error",
-    529: "overloaded_error",
-}
-
-
-def error_body(dialect: WireDialect, status: int, message: str, said: Value = None, field: Value = None) -> bytes:
-    """An error as a dialect's own server sends it. `said` is that of Chat Completions, if there is one."""
-    if dialect == "messages":
-        kind = _ANTHROPIC_ERRORS.get(status, "api_error")
-        return _ENCODE({"type": "error", "error": {"type": kind, "message": message}})
-    if dialect == "gemini":
-        return _ENCODE(generate_content.error_body(status, message))
-    kind = "invalid_request_error" if status < 500 else "server_error"  # HTTP's own line
-    return _ENCODE({"error": {"type": kind, "code": None, "param": field, **mapping_of(said), "message": message}})
 
 
 def _message(fields: AnswerFields, body: bytes) -> str:
@@ -276,8 +310,9 @@ def last_answer(dialect: WireDialect, request: Mapping[str, Value], text: str, *
         sampling={},
         prompt_ids=(),
         since_0_33=True,
+        is_translated=True,
     )
-    shape, about = SHAPES[dialect](asking), {"index": 0, "logprobs": None, "text": text}
+    shape, about = API_DIALECTS[dialect].shape(asking), {"index": 0, "logprobs": None, "text": text}
     if request.get("stream"):
         said = shape.piece({**about, "delta": {"content": text}, "finish_reason": None})
         ended = shape.piece({**about, "delta": {}, "text": "", "finish_reason": "stop"})
@@ -292,10 +327,10 @@ def last_answer(dialect: WireDialect, request: Mapping[str, Value], text: str, *
 
 
 def translated(
-    dialect: WireDialect, request: Mapping[str, Value], *, is_array: bool = False
+    dialect: WireDialect, request: Mapping[str, Value], *, is_array: bool = False, is_held: bool = False
 ) -> Translation | UntranslatableError:
     """The translation of a request, or why there is none."""
     try:
-        return Translation(dialect, request, is_array=is_array)
+        return Translation(dialect, request, is_array=is_array, is_held=is_held)
     except UntranslatableError as refused:
         return refused

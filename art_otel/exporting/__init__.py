@@ -2,7 +2,7 @@
 
 from art_otel.data.advantages import Advantage as Advantage
 from art_otel.data.advantages import AdvantageName as AdvantageName
-from art_otel.data.plan import TurnReward as TurnReward
+from art_otel.data.decisions import TurnReward as TurnReward
 from art_otel.data.preferences import PreferencePair as PreferencePair
 from art_otel.data.preferences import SpillFile as SpillFile
 from art_otel.data.rewards import unrewarded as unrewarded
@@ -34,6 +34,7 @@ from art_otel.exporting.exporter import Format as Format
 from art_otel.exporting.exporter import Input as Input
 from art_otel.exporting.exporter import NoOptions as NoOptions
 from art_otel.exporting.exporter import NotCarried as NotCarried
+from art_otel.exporting.exporter import NothingToExportError as NothingToExportError
 from art_otel.exporting.exporter import ScoredTrajectory as ScoredTrajectory
 from art_otel.exporting.exporter import Sink as Sink
 from art_otel.exporting.exporter import no_place as no_place
@@ -53,7 +54,6 @@ from art_otel.exporting.registry import find_format as find_format
 from art_otel.exporting.registry import installed_exporters as installed_exporters
 from art_otel.exporting.registry import options_of as options_of
 from art_otel.exporting.streams import DEFAULT as DEFAULT
-from art_otel.exporting.streams import NULL_REWARD as NULL_REWARD
 from art_otel.exporting.streams import count_skipped as count_skipped
 from art_otel.exporting.streams import named as named
 from art_otel.spans import JsonObject as JsonObject

@@ -10,8 +10,9 @@ from typing import Annotated, Any, Final, Literal, TypeAlias, TypeGuard, TypeVar
 
 from msgspec import Meta
 
+from art_otel.data.decisions import SequenceOptions, decide_again, most_common_reason
 from art_otel.data.rewards import weights_of
-from art_otel.data.sequences import SequenceBuilder, TokenSequence
+from art_otel.data.sequences import TokenSequence, build_sequences
 from art_otel.data.token_facts import TokenFact, token_facts_of
 from art_otel.exporting.exporter import ExportStats, ScoredTrajectory
 from art_otel.spans import Value
@@ -21,7 +22,10 @@ from art_otel.trajectories import ChatMessage
 
 LaterMessages: TypeAlias = Annotated[
     Literal["keep", "truncate", "drop"],
-    Meta(description="what becomes of a side's messages behind its first: keep them, truncate it, or drop the pair"),
+    Meta(
+        description="what to do with messages of a side after its first answer: keep them, truncate them, or drop "
+        "the pair"
+    ),
 ]
 RewardAt: TypeAlias = Annotated[
     Literal["end", "completions"],
@@ -34,11 +38,11 @@ DefaultSplit: TypeAlias = Annotated[str, Meta(description="the split of trajecto
 
 REFUSAL: Final = "refusals given as content"
 MORE_THAN_TEXT: Final = "content that is more than text"
-NO_ASSISTANT: Final = "a sampled message is not the assistant's"
+NO_ASSISTANT: Final = "a sampled message is not from the assistant"
 NO_PROMPT: Final = "no prompt"
-SAME: Final = "both answers are the same"
+SAME: Final = "both answers are equal"
 NO_LOGPROBS: Final = "completions without logprobs, or sampled under a grammar"
-CUT: Final = "messages behind the first answer cut"
+CUT: Final = "messages after the first answer, cut"
 
 _ItemT = TypeVar("_ItemT")
 _RecordT = TypeVar("_RecordT")
@@ -105,22 +109,28 @@ def sequences_of(
     token_rewards: str | Mapping[str, float] | None = None,
     token_facts: Iterable[TokenFact] = (),
 ) -> list[TokenSequence]:
-    """Make the token sequences of a trajectory, and count what is skipped of it.
+    """Make the token sequences of a trajectory of what was decided of its turns, and count what is skipped of it.
 
-    `max_tokens`, `token_rewards` and `token_facts` are as for `art_otel.batches`; longer sequences are skipped. Which
-    completions the other options leave out stands in the rewards of the turns. Advantages are None where no turn has
-    one. Raises UsageError for weights that are not finite.
+    `max_tokens`, `token_rewards` and `token_facts` are as for `art_otel.batches`; longer sequences are skipped.
+    Advantages are None where no turn has one. Raises UsageError for weights that are not finite.
     """
-    builder = SequenceBuilder(
-        advantages=any(turn.advantage is not None for turn in item.turn_rewards),
+    turns = item.turn_rewards
+    options = SequenceOptions(
+        advantages=any(turn.advantage is not None for turn in turns),
         max_tokens=max_tokens,
         weights=weights_of(token_rewards),
         token_facts=token_facts_of(token_facts),
     )
-    built = builder.build(item.trajectory, item.turn_rewards)
-    stats.count(built.verdict)
-    stats.changed[UNREWARDED_SPANS] += token_rewards is not None and not built.token_rewards.total()
-    return built.sequences
+    if max_tokens is not None or options.weights is not None:  # options of the format, which nobody decided by yet
+        decisions = decide_again(item.trajectory, turns, options)
+        ((turns, _),) = decisions.each()
+        given = sum(int(counts.sum()) for counts in decisions.token_rewards.values())
+        stats.changed[UNREWARDED_SPANS] += options.weights is not None and not given
+    sequences = build_sequences(item.trajectory, turns, options)
+    stats.skipped.update(turn.skipped for turn in turns if turn.skipped is not None)
+    if not sequences:
+        stats.trajectories_skipped[most_common_reason([turn.skipped for turn in turns])] += 1
+    return sequences
 
 
 def scored(sequence: TokenSequence, stats: ExportStats) -> TokenSequence | None:

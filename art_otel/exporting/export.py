@@ -1,22 +1,33 @@
 """Export: trajectories to the files of a trainer.
 
 Invariant: every trajectory is in the files or in the report with the reason why it is not, and so is every field that
-the format has no place for.
+the format has no place for. No file is written that would have no record. With shares as `split` there is a file, or a
+folder, for each part:
+
+    -o sft.parquet     sft-train.parquet, sft-val.parquet
+    -o folder          folder/train.parquet, folder/val.parquet; folder/train/, folder/val/ of what is a folder itself
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
-from typing import Any, Final, Literal, Unpack
+from typing import Any, Final, Literal, Unpack, cast
 
 import msgspec
 
 from art_otel.data.advantages import Advantage, AdvantageName
+from art_otel.data.choosing import NOT_CHOSEN
+from art_otel.data.columns import EVERY_PART
 from art_otel.data.credit import Credit, CreditName
 from art_otel.data.cures import helps_against
+from art_otel.data.filters import filtered, split_by_task
+from art_otel.data.rewards import RewardOf
 from art_otel.data.selection import SelectionKeywords, listed_options
-from art_otel.data.sources import Sources
+from art_otel.data.sources import Sources, list_chunks, read_columns
 from art_otel.errors import UsageError
-from art_otel.exporting.exporter import Exporter, ExportReport, ExportStats
+from art_otel.exporting.exporter import Exporter, ExportReport, ExportStats, Format, NothingToExportError, Sink
 from art_otel.exporting.files import check_place, reading, whole_file
 from art_otel.exporting.registry import find_exporter, find_format, make_settings
 from art_otel.exporting.streams import DEFAULT, Stream, open_stream
@@ -34,50 +45,155 @@ def export(  # noqa: PLR0913 # every one is an option that users know by its nam
     options: Mapping[str, Any] | None = None,
     advantage: AdvantageName | Advantage | Literal["default"] | None = DEFAULT,
     credit: CreditName | Credit = "outcome_reward",
+    reward: RewardOf = None,
     max_tokens: int | None = None,
     min_reward: float | None = None,
+    dedupe: bool = False,
+    seed: int = 0,
     **selection: Unpack[SelectionKeywords],
 ) -> ExportReport:
     """Write trajectories in the format of a trainer, and the report beside them.
 
-    `sources` are as for `art_otel.batches`, and `to` is the name of an installed exporter. `out` is a folder, or a
-    file with the format's suffix; files with the same names are replaced. `options` are the format's, by name, as
-    values or as text. `advantage` "default" is the trainer's own, if it has one. `min_reward` is for trainers that
-    imitate every conversation: it leaves out trajectories with a lower reward, or without one. The other options are as
-    for `art_otel.batches`, but that `length` is by default "mask" for conversations and preferences, which take neither
-    `images` nor `closed_streams`, and that formats whose records carry images need no `images`. Raises UsageError for
-    an exporter, format or option that does not exist, for options that the format does not support, and for an output
-    inside the dataset. Raises StoreError for paths that cannot be read.
+    `sources` are as for `art_otel.batches`, and `to` is the name of an installed exporter. `format` None is the best
+    one that can write what is there: of rollouts with token ids, logprobs, groups and rewards one that is trained with
+    these, else conversations. `out` is a folder, or a file with the format's suffix; files with the same names are
+    replaced. `options` are the format's, by name, as values or as text. `advantage` "default" is the trainer's own, if
+    it has one. `reward` says which reward counts: None is the final one, otherwise a name. `min_reward` and `dedupe`
+    are for trainers that imitate every conversation: they leave out trajectories with a lower reward or without one,
+    and conversations that came before. Shares as `split`, such as "0.9/0.1", write a file for each part, which share no
+    task; `seed` orders the tasks. The other options are as for `art_otel.batches`, but that `length` is by default
+    "mask" for conversations and preferences, which take neither `images` nor `closed_streams`, and that formats whose
+    records carry images need no `images`.
+
+    Raises NothingToExportError where no record can be written; UsageError for an exporter, format or option that does
+    not exist, for options that the format does not support, for shares of too few tasks, and for an output inside the
+    dataset. Raises StoreError for paths that cannot be read.
     """
     exporter = find_exporter(to) if isinstance(to, str) else to
-    chosen = find_format(exporter, format)
-    settings = make_settings(chosen, options or {})
-    sink = chosen.sink(settings)
-    target = Path(out)
-    single = _is_file(target, chosen.name, sink.suffix)
-    path = target if single or not sink.suffix else target / f"{exporter.name}-{chosen.name}{sink.suffix}"
+    if format is not None:
+        find_format(exporter, format)
     listed = list(sources) if isinstance(sources, Iterator) else sources
-    stats = ExportStats()
+    target, reports = Path(out), list[ExportReport]()
     with reading(listed):
-        if sink.suffix:
-            check_place(path)
-        stream = open_stream(
-            listed,
-            chosen,
-            advantage=advantage,
-            credit=credit,
-            max_tokens=max_tokens,
-            min_reward=min_reward,
-            **listed_options(selection),
+        kept, division = filtered(listed, selection, seed)
+        asked: dict[str, Any] = {
+            "advantage": advantage,
+            "credit": credit,
+            "reward": reward,
+            "max_tokens": max_tokens,
+            "min_reward": min_reward,
+            "dedupe": dedupe,
+        }
+
+        def plan(each: Format) -> tuple[object, Sink, bool]:
+            """The settings, the sink, and whether that writes one file. Raises UsageError."""
+            settings = make_settings(each, options or {})
+            sink = each.sink(settings)
+            return settings, sink, _is_file(target, each.name, sink.suffix)
+
+        def settings_of(each: Format) -> object:
+            return plan(each)[0]
+
+        chosen = find_format(exporter, format) if format else best_format(listed, exporter, settings_of, asked, kept)
+        settings, sink, single = plan(chosen)
+        parts = (
+            {None: kept}
+            if division is None
+            else {
+                name: cast(SelectionKeywords, {**kept, "rollouts": ids})
+                for name, ids in split_by_task(
+                    listed, division, kept, reward=reward, min_reward=min_reward, seed=seed
+                ).items()
+            }
         )
-        records, files = sink.write(stream.records(settings, stats), path)
+        for name in parts if sink.suffix else ():
+            check_place(_path_of(target, name, exporter.name, chosen, sink.suffix, single=single))
+        streams = {name: open_stream(listed, chosen, **asked, **of_part) for name, of_part in parts.items()}
+        # Every part has a record before a file of any is replaced.
+        begun: dict[str | None, tuple[Iterator[Any], ExportStats]] = {}
+        for name, stream in streams.items():
+            counts = ExportStats()
+            records = stream.records(settings, counts)
+            if (first := next(records, None)) is None:
+                report = _report_of(stream, counts, exporter, chosen)
+                raise NothingToExportError(_why_nothing(name, report, chosen.needs), report)
+            begun[name] = (chain([first], records), counts)
+        for name, (records, counts) in begun.items():
+            path = _path_of(target, name, exporter.name, chosen, sink.suffix, single=single)
+            written, files = sink.write(records, path)
+            report = _report_of(streams[name], counts, exporter, chosen)
+            of_parts = {} if name is None else {name: written}
+            reports.append(replace(report, records=written, files=tuple(map(str, files)), parts=of_parts))
+    report = replace(_together(reports), load=_load_line(reports, chosen, sink.suffix))
+    _write_report(report, target, single=single)
+    return report
+
+
+def best_format(
+    sources: Sources,
+    exporter: Exporter,
+    settings_of: Callable[[Format], object],
+    asked: Mapping[str, Any],
+    selection: SelectionKeywords,
+) -> Format:
+    """The exporter's best format for these trajectories, among those that support what is asked of them.
+
+    `settings_of` gives the settings of a format, or raises UsageError where it does not fit options or the output.
+
+    Where rollouts have token ids with logprobs, groups and rewards, it is one that is trained with these; otherwise one
+    of conversations. One that gives no record is none, so up to the first record is read. The first if none gives any.
+    """
+    if len(exporter.formats) == 1:
+        return exporter.formats[0]
+    refusal: UsageError | None = None
+    supporting: list[tuple[Format, Stream, object]] = []
+    for each in exporter.formats:
+        try:
+            settings = settings_of(each)
+            supporting.append((each, open_stream(sources, each, **asked, **selection), settings))
+        except UsageError as error:
+            refusal = refusal or error
+    if not supporting and refusal is not None:
+        raise refusal
+    is_for_rl = _has_scored_groups(sources)
+
+    def rank(each: Format) -> tuple[bool, bool]:
+        trains_ids = each.input in ("trajectories", "sequences") and each.view == "tokens" and not each.is_imitated
+        return not (is_for_rl and trains_ids), each.input != "conversations"
+
+    ranked = sorted(supporting, key=lambda one: rank(one[0]))
+    for each, stream, settings in ranked if len(ranked) > 1 else ():
+        if _gives_a_record(stream, settings):
+            return each
+    return ranked[0][0]
+
+
+def _has_scored_groups(sources: Sources) -> bool:
+    """Whether a rollout with a group and a reward has completions of which ids and logprobs are known."""
+    columns = read_columns(list_chunks(sources).chunks, EVERY_PART)
+    is_scored = columns.has_tokens & (columns.unscored_tokens == 0) & (columns.sampled_tokens > 0)
+    is_rewarded = columns.is_rewarded | (columns.rewards > 0)
+    return bool((columns.group_id.known & is_rewarded & columns.any_turn(is_scored)).any())
+
+
+def _path_of(target: Path, part: str | None, exporter: str, file_format: Format, suffix: str, *, single: bool) -> Path:
+    """Where a part is written; None is all."""
+    if single:
+        return target if part is None else target.with_name(f"{target.stem}-{part}{suffix}")
+    if part is not None:
+        return target / f"{part}{suffix}"
+    return target / f"{exporter}-{file_format.name}{suffix}" if suffix else target
+
+
+def _report_of(stream: Stream, stats: ExportStats, exporter: Exporter, file_format: Format) -> ExportReport:
+    """What became of the trajectories of a stream that was read whole."""
     skipped = stream.skipped()
     left_out, parts = skipped.trajectories + stats.trajectories_skipped, skipped.parts + stats.skipped
-    report = ExportReport(
+    return ExportReport(
         exporter=exporter.name,
-        format=chosen.name,
-        records=records,
-        files=tuple(map(str, files)),
+        format=file_format.name,
+        records=0,
+        files=(),
         trajectories=stream.trajectories(),
         trajectories_used=stream.used() - stats.trajectories_skipped.total(),
         trajectories_skipped=left_out,
@@ -88,8 +204,84 @@ def export(  # noqa: PLR0913 # every one is an option that users know by its nam
         other_rewards=stream.other_rewards(),
         helps=helps_against((*left_out, *parts)),
     )
-    _write_report(report, target, single=single)
-    return report
+
+
+_LOADERS: Final = {".parquet": "parquet", ".jsonl": "json"}
+
+
+def _load_line(reports: Sequence[ExportReport], file_format: Format, suffix: str) -> str | None:
+    """The line of Python that loads the files; None where trainers name them themselves."""
+    if suffix not in _LOADERS:
+        return None
+    parts = {name: report.files[0] for report in reports for name in report.parts}
+    paths = repr(parts or reports[0].files[0])
+    if file_format.load and not parts:
+        return file_format.load.format(files=paths)
+    alone = "" if parts else ', split="train"'
+    return f'load_dataset("{_LOADERS[suffix]}", data_files={paths}{alone})'
+
+
+def _why_nothing(part: str | None, report: ExportReport, needs: str) -> str:
+    """Why there is no record, and what helps."""
+    of = f"{report.exporter} {report.format}" + ("" if part is None else f" for {part}")
+    if not report.trajectories:
+        return f"nothing to export as {of}: the sources have no trajectories"
+    reasons = dict(Counter(report.trajectories_skipped).most_common()) or dict(report.skipped)
+    lines = [
+        f"nothing to export as {of}, and no file was written: of {report.trajectories:,} trajectories none is used ("
+        + ", ".join(f"{reason}: {count:,}" for reason, count in reasons.items())
+        + ")"
+    ]
+    if report.other_rewards and "no reward" in reasons:
+        names = [name for name in report.other_rewards if not name.endswith(")")] or list(report.other_rewards)
+        lines.append(
+            f"  the recorded rewards are named {', '.join(report.other_rewards)}; choose one, as with"
+            f" --reward {names[0]} (reward={names[0]!r})"
+        )
+    lines += [f"  {reason}: {help_}" for reason, help_ in report.helps.items()]
+    lines.append(f"  {report.format} needs {needs}")
+    return "\n".join(lines)
+
+
+_IN_EVERY_PART: Final = frozenset({"split", "training step"})
+"""Reasons that are counted before the rollouts of a part are chosen."""
+
+
+def _together(reports: Sequence[ExportReport]) -> ExportReport:
+    """One report of all parts: of each trajectory that is not chosen for a part, the part that it is in counts."""
+    if len(reports) == 1:
+        return reports[0]
+    first = reports[0]
+    left_out = Counter[str]()
+    for report in reports:
+        for reason, count in report.trajectories_skipped.items():
+            left_out[reason] = max(left_out[reason], count) if reason in _IN_EVERY_PART else left_out[reason] + count
+    used = sum(report.trajectories_used for report in reports)
+    del left_out[NOT_CHOSEN]
+    left_out[NOT_CHOSEN] = first.trajectories - used - left_out.total()
+    fields = {name: one for report in reversed(reports) for name, one in report.not_carried.items()}
+    return replace(
+        first,
+        records=sum(report.records for report in reports),
+        files=tuple(file for report in reports for file in report.files),
+        trajectories_used=used,
+        trajectories_skipped=+left_out,
+        unsuccessful=sum(report.unsuccessful for report in reports),
+        skipped=sum((Counter(report.skipped) for report in reports), Counter[str]()),
+        changed=sum((Counter(report.changed) for report in reports), Counter[str]()),
+        not_carried={
+            name: replace(one, trajectories=_sum_known(report.not_carried[name].trajectories for report in reports))
+            for name, one in fields.items()
+        },
+        other_rewards=tuple(dict.fromkeys(name for report in reports for name in report.other_rewards)),
+        helps={reason: help_ for report in reports for reason, help_ in report.helps.items()},
+        parts={name: count for report in reports for name, count in report.parts.items()},
+    )
+
+
+def _sum_known(counts: Iterable[int | None]) -> int | None:
+    listed = list(counts)
+    return None if None in listed else sum(count for count in listed if count is not None)
 
 
 def writable(

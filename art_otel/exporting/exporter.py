@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 
 from art_otel.data.advantages import AdvantageName
-from art_otel.data.plan import TurnReward
+from art_otel.data.decisions import TurnReward
 from art_otel.data.selection import View
-from art_otel.data.sequences import Verdict
+from art_otel.errors import UsageError
 from art_otel.trajectories import Trajectory
 
 Input: TypeAlias = Literal["trajectories", "sequences", "conversations", "preferences"]
@@ -28,7 +28,7 @@ Input: TypeAlias = Literal["trajectories", "sequences", "conversations", "prefer
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScoredTrajectory:
-    """A trajectory, and the reward and advantage of each of its turns. `turn_rewards` has shape (turns,)."""
+    """A trajectory, and of each of its turns the reward, the advantage, and why it is not trained. Shape: (turns,)."""
 
     trajectory: Trajectory
     turn_rewards: tuple[TurnReward, ...]
@@ -47,12 +47,6 @@ class ExportStats:
     skipped: Counter[str] = field(default_factory=Counter[str])
     trajectories_skipped: Counter[str] = field(default_factory=Counter[str])
     changed: Counter[str] = field(default_factory=Counter[str])
-
-    def count(self, verdict: Verdict) -> None:
-        """Count what is skipped of a trajectory that `SequenceBuilder` made sequences of."""
-        self.skipped.update(reason for reason in verdict.completions if reason is not None)
-        if verdict.skipped is not None:
-            self.trajectories_skipped[verdict.skipped] += 1
 
 
 class Sink(Protocol):
@@ -100,6 +94,8 @@ class Format:
       that it makes of the text of completions without ids.
     - `carries_images`: its records have the images, audio and files of prompts, or train no tokens. Otherwise,
       completions sampled behind such content are left out, unless the user wants them with placeholders.
+    - `load` is the line of Python that loads its files, with `{files}` for the path, or the paths by their parts; empty
+      where `datasets.load_dataset` does, or where trainers name their files themselves.
     - `takes_credit` is False if the file has the rewards as they were given.
     """
 
@@ -116,6 +112,7 @@ class Format:
     view: View = "tokens"
     takes_credit: bool = True
     carries_images: bool = False
+    load: str = ""
 
     @property
     def is_imitated(self) -> bool:
@@ -151,7 +148,8 @@ class ExportReport:
     `changed` counts changes that the format forced on records. `not_carried` counts fields by name. `unsuccessful`
     counts used trajectories with a reward of 0 or less, if the trainer imitates every item. `other_rewards` has the
     names of the rewards that there are, if no selected trajectory has the reward that counts. `helps` says what to do
-    about the reasons, but for those of the exporter itself.
+    about the reasons, but for those of the exporter itself. `parts` are the records of train, val and test, where the
+    tasks were divided. `load` is the line of Python that loads the files, if one does.
     """
 
     exporter: str
@@ -167,3 +165,13 @@ class ExportReport:
     not_carried: Mapping[str, NotCarried]
     other_rewards: tuple[str, ...] = ()
     helps: Mapping[str, str] = field(default_factory=dict[str, str])
+    parts: Mapping[str, int] = field(default_factory=dict[str, int])
+    load: str | None = None
+
+
+class NothingToExportError(UsageError):
+    """An export would have no record, and wrote none. The message says why, and what helps; `report` has the counts."""
+
+    def __init__(self, message: str, report: ExportReport) -> None:
+        super().__init__(message)
+        self.report = report

@@ -87,7 +87,7 @@ class Folder:
         while record is not None:
             name = record[0]
             if name in done:
-                raise UsageError(f"{name!r}: the records of a file have to follow each other")
+                raise UsageError(f"{name!r}: the records of one file must be consecutive")
             done[name] = path = _below(out, name)
             with whole_file(path) as file:
                 while record is not None and record[0] == name:
@@ -123,7 +123,7 @@ def _size(value: Any) -> int:  # noqa: ANN401 # whatever a column takes
 
 def _below(folder: Path, name: str) -> Path:
     if not name.isprintable():
-        raise UsageError(f"{name!r}: no name of a file")
+        raise UsageError(f"{name!r}: not a file name")
     path, top = (folder / name).resolve(), folder.resolve()
     if path == top or not path.is_relative_to(top):
         raise UsageError(f"{name!r}: leads out of {folder}")
@@ -174,4 +174,4 @@ def check_place(path: Path) -> None:
     """Raise UsageError for a file that would replace one that is read, or become one of a folder's that is read."""
     target, read = path.resolve(), _read.get()
     if target in read or (path.suffix == SUFFIX and target.parent in read):
-        raise UsageError(f"{path}: lies in the dataset that is read; choose another folder")
+        raise UsageError(f"{path}: is inside the dataset that is read; choose another folder")

@@ -13,12 +13,13 @@ from typing import Any, Final, NamedTuple, Protocol, Unpack
 
 from art_otel.calls import CallRecord
 from art_otel.data.batches import batches
-from art_otel.data.credit import Credit, find_credit
+from art_otel.data.credit import Credit, find_credit, outcome_reward, reward_function
 from art_otel.data.loader import Batches
 from art_otel.data.preferences import PreferenceBatches, preference_batches
+from art_otel.data.rewards import RewardOf, check_reward, reward_of
 from art_otel.data.selection import OUTLINE, SelectionKeywords
 from art_otel.data.sequences import TokenSequence
-from art_otel.data.sft import MessageBatches, message_batches, too_low
+from art_otel.data.sft import REPEATED_TALK, MessageBatches, message_batches, too_low
 from art_otel.data.sources import Sources
 from art_otel.errors import UsageError
 from art_otel.exporting.exporter import ExportStats, Format, NotCarried, ScoredTrajectory
@@ -27,9 +28,6 @@ from art_otel.trajectories import Trajectory
 logger = logging.getLogger(__name__)
 
 DEFAULT: Final = "default"
-NULL_REWARD: Final = "unusable rewards written as null"
-"""What JSON and readers of float32 do not have: NaN, infinities, and what is not below 1e37."""
-
 REPEATED: Final = "recordings: in an earlier source too"
 SHARED_GROUP_IDS: Final = "group ids of several runs, told apart by the number of their source"
 
@@ -64,7 +62,13 @@ class Stream:
         outlines: Batches,
         source: Batches | MessageBatches | PreferenceBatches,
         min_reward: float | None = None,
+        *,
+        reward: RewardOf = None,
+        dedupe: bool = False,
     ) -> None:
+        self._reward = reward
+        self._dedupe = dedupe
+        self._repeated = Counter[str]()
         self._format = file_format
         self._advantage = advantage
         self._outlines = outlines
@@ -108,16 +112,13 @@ class Stream:
             parts["histories: not the main one of their trajectory"] = source.report.other_histories
         else:
             parts = named("sequences", source.report.sequences_skipped)
-            parts += named("completions", source.report.completions_skipped)
+            parts += named("completions", source.report.completions_skipped) + self._repeated
         parts[REPEATED] = source.report.repeated
         return SkipCounts(source.report.trajectories_skipped + self._too_low, parts)
 
     def changed(self) -> Counter[str]:
-        """What became of group ids and rewards: a sequence, unlike a trajectory, does not tell which reward it had."""
-        changed = Counter({SHARED_GROUP_IDS: self._source.report.shared_group_ids})
-        if isinstance(self._source, Batches) and self._format.input == "sequences" and self._format.advantage is None:
-            changed[NULL_REWARD] = self._source.plan().unusable_rewards
-        return changed
+        """What became of group ids."""
+        return Counter({SHARED_GROUP_IDS: self._source.report.shared_group_ids})
 
     def not_carried(self) -> dict[str, NotCarried]:
         """The fields that the format has no place for, with the number of selected trajectories that have them."""
@@ -125,6 +126,8 @@ class Stream:
         counts = {name: 0 for name in declared if name in _KNOWN}
         if counts:
             for trajectory, _ in self._outlines.trajectories(OUTLINE):
+                if too_low(reward_of(trajectory, self._reward), self._min_reward) is not None:
+                    continue
                 for name in counts:
                     counts[name] += _has(trajectory, name)
         fields_of = {name: NotCarried(trajectories=counts.get(name), why=why) for name, why in declared.items()}
@@ -141,10 +144,17 @@ class Stream:
 
     def _rewarded_enough(self, source: Batches) -> Iterator[list[TokenSequence]]:
         """The sequences of each trajectory, without those whose reward is below `min_reward`."""
-        self._too_low = Counter[str]()
+        self._too_low, self._repeated, seen = Counter[str](), Counter[str](), set[tuple[bytes, bytes]]()
         for sequences in source.sequences_by_trajectory():
             # A smallest reward is asked for only where all sequences of a trajectory have one.
             reason = too_low(sequences[0].reward, self._min_reward) if sequences else None
+            if reason is None and self._dedupe and sequences:
+                keys = {(one.input_ids.tobytes(), one.loss_mask.tobytes()): one for one in reversed(sequences)}
+                kept = [one for key, one in reversed(keys.items()) if key not in seen]
+                seen.update(keys)
+                if kept:
+                    self._repeated["sequences: repeated"] += len(sequences) - len(kept)
+                reason, sequences = (None, kept) if kept else (REPEATED_TALK, [])  # noqa: PLW2901 # without copies
             if reason is None:
                 yield sequences
             else:
@@ -184,28 +194,51 @@ def open_stream(  # every one is an option that users know by its name
     *,
     advantage: Any,  # noqa: ANN401 # checked by batches()
     credit: Any = "outcome_reward",  # noqa: ANN401 # as above
+    reward: RewardOf = None,
     max_tokens: int | None = None,
     min_reward: float | None = None,
+    dedupe: bool = False,
     **selection: Unpack[SelectionKeywords],
 ) -> Stream:
     """Open the stream of the format, from sources and options that can be gone through again.
 
     Raises StoreError, UsageError.
     """
+    check_reward(reward)
+    if reward is not None and find_credit(credit).name != "outcome_reward":
+        raise UsageError(f"reward={reward!r:.100} with a credit: both say which reward is trained; leave one out")
     _check(file_format, find_credit(credit), max_tokens, min_reward)
+    if dedupe and not file_format.is_imitated and file_format.input != "preferences":
+        raise UsageError(
+            f"dedupe=True: {file_format.name} is trained with rewards, where equal answers count; leave it out, or take"
+            " a format that is imitated, such as sft"
+        )
     if file_format.input == "preferences":
-        pairs = preference_batches(sources, **selection)
+        pairs = preference_batches(sources, reward=reward, dedupe=dedupe, **selection)
         return Stream(file_format, advantage, batches(sources, advantage=None, **selection).of_view("text"), pairs)
     if file_format.input == "conversations":
-        talks = message_batches(sources, min_reward=min_reward, **selection)
-        return Stream(file_format, advantage, batches(sources, advantage=None, **selection).of_view("text"), talks)
+        talks = message_batches(sources, reward=reward, min_reward=min_reward, dedupe=dedupe, **selection)
+        return Stream(
+            file_format,
+            advantage,
+            batches(sources, advantage=None, **selection).of_view("text"),
+            talks,
+            min_reward,
+            reward=reward,
+        )
+    if reward is not None:
+        if not file_format.takes_credit:
+            raise UsageError(
+                f"reward={reward!r:.100}: {file_format.name} holds rewards as they were given; leave it out"
+            )
+        credit = outcome_reward(reward) if isinstance(reward, str) else reward_function(reward)
     if file_format.carries_images:
         selection["images"] = "placeholders"
     of_tokens: dict[str, Any] = {"credit": credit, "max_tokens": max_tokens}
     outlines = batches(sources, advantage=None, **of_tokens, **selection).of_view(file_format.view)
     formula = file_format.advantage if file_format.advantage is None or advantage == DEFAULT else advantage
     scored = batches(sources, advantage=formula, **of_tokens, **selection).of_view(file_format.view)
-    return Stream(file_format, advantage, outlines, scored, min_reward)
+    return Stream(file_format, advantage, outlines, scored, min_reward, reward=reward, dedupe=dedupe)
 
 
 def _check(file_format: Format, credit: Credit, max_tokens: int | None, min_reward: float | None) -> None:
@@ -227,7 +260,7 @@ def _check(file_format: Format, credit: Credit, max_tokens: int | None, min_rewa
             " one such as outcome_reward"
         )
     if credit.name != "outcome_reward" and file_format.input not in ("trajectories", "sequences"):
-        raise UsageError(f"credit: {file_format.name} holds {file_format.input}, which are trained with no reward")
+        raise UsageError(f"credit: {file_format.name} holds {file_format.input}, which are trained without rewards")
     if credit.name != "outcome_reward" and not file_format.takes_credit:
         raise UsageError(f"credit: {file_format.name} holds rewards as they were given; leave it out")
 

@@ -7,7 +7,8 @@ but into a cookie, which no script reads and no other site's request carries.
 import hmac
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 from http.cookies import CookieError, SimpleCookie
 from typing import Final, TypeAlias
 from urllib.parse import parse_qs
@@ -56,7 +57,7 @@ class HostCheck:
         if scope["type"] != "http" or self._is_ours(Headers(scope=scope).getlist("host")):
             await self._app(scope, receive, send)
             return
-        answer = PlainTextResponse("this server has another name and port\n", status_code=400)
+        answer = PlainTextResponse("this server has a different name and port\n", status_code=400)
         await answer(scope, receive, send)
 
     def _is_ours(self, hosts: list[str]) -> bool:
@@ -84,27 +85,30 @@ class WebPageCheck:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
-        why = self._refusal(Headers(scope=scope)) if scope["type"] == "http" else None
+        why = self._refusal(scope["headers"]) if scope["type"] == "http" else None
         if why is not None:
             self._when_refused(scope["path"], 403, why)
             await PlainTextResponse(f"{why}\n", status_code=403)(scope, receive, send)
             return
         await self._app(scope, receive, send)
 
-    def _refusal(self, headers: Headers) -> str | None:
-        if "origin" in headers or headers.get("sec-fetch-site", "none") != "none":
-            return "web pages may not ask this server; a program in a browser has to send a token"
-        if not self._is_loopback:
-            return None
-        other = next((host for host in headers.getlist("host") or [""] if not _names_loopback(host)), None)
+    def _refusal(self, headers: Sequence[tuple[bytes, bytes]]) -> str | None:
+        hosts: list[str] = []
+        for name, value in headers:
+            if name == b"origin" or (name == b"sec-fetch-site" and value != b"none"):
+                return "web pages may not use this server; a program in a browser must send a token"
+            if name == b"host":
+                hosts.append(value.decode("latin-1"))
+        other = next((host for host in hosts or [""] if not _names_loopback(host)), None) if self._is_loopback else None
         if other is None:
             return None
         return (
-            f"this server answers this machine alone, by its own names, and was asked as {other[:_SHOWN]!r}; for"
-            " containers and other machines let it listen on another address, with a token"
+            f"this server only answers this machine, under its own names, but the request named {other[:_SHOWN]!r}; "
+            "for containers and other machines, let it listen on another address with a token"
         )
 
 
+@lru_cache(maxsize=256)
 def _names_loopback(host: str) -> bool:
     """Whether a Host header, with or without a port, is a name of this machine."""
     name, colon, port = host.rpartition(":")
@@ -136,7 +140,7 @@ class ReadOnly:
                 await PlainTextResponse("only the page itself may write\n", status_code=403)(scope, receive, send)
             return
         headers = {"allow": ", ".join(_READ_METHODS)}
-        await PlainTextResponse("this server only shows\n", status_code=405, headers=headers)(scope, receive, send)
+        await PlainTextResponse("this server is read-only\n", status_code=405, headers=headers)(scope, receive, send)
 
 
 class TokenCheck:
@@ -166,7 +170,7 @@ class TokenCheck:
             await self._app(scope, receive, send)
             return
         has_other = "authorization" in Headers(scope=scope)
-        why = f"this server wants {'another' if has_other else 'a'} token: {self._advice(scope['path'])}"
+        why = f"this server requires {'another' if has_other else 'a'} token: {self._advice(scope['path'])}"
         self._when_refused(scope["path"], 401, why)
         answer = PlainTextResponse(f"{why}\n", status_code=401, headers={"www-authenticate": "Bearer"})
         await answer(scope, receive, send)

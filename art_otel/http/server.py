@@ -7,24 +7,26 @@ between two requests is left to uvicorn's own timer.
 
 import asyncio
 import ipaddress
+import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self, cast
 
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Scope
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from art_otel.errors import UsageError
 
+_STATUS_LINE: Final = b"HTTP/1.1 "
 _MAX_PORT = 65535
 HEADER_SECONDS: Final = 10.0
 
 CONNECTION: Final = "art_otel.connection"
-"""The ASGI extension whose `connection` is that of the request, a TimedProtocol."""
+"""The ASGI extension whose `connection` is that of the request, a TimedProtocol, and `cycle` uvicorn's state of it."""
 
 _TOO_SLOW: Final = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 _TOO_LARGE: Final = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
@@ -33,6 +35,7 @@ _MAX_CONNECTIONS: Final = 4096
 _BACKLOG: Final = 1024
 _KEEP_ALIVE_SECONDS: Final = 75
 _STOP_SECONDS: Final = 5
+_END_SECONDS: Final = 1.0
 
 
 class Address(NamedTuple):
@@ -46,7 +49,7 @@ class Address(NamedTuple):
         """Read `HOST:PORT`, as `127.0.0.1:4318` or `[::1]:4318`. Raises UsageError for anything else."""
         host, colon, port = text.rpartition(":")
         if not colon or not host or not port.isdecimal() or int(port) > _MAX_PORT:
-            raise UsageError(f"{text!r} is no address: write HOST:PORT, as in 127.0.0.1:4318")
+            raise UsageError(f"{text!r} is not an address: write HOST:PORT, such as 127.0.0.1:4318")
         return cls(host.removeprefix("[").removesuffix("]"), int(port))
 
     @property
@@ -70,11 +73,21 @@ class Tls:
 
 
 class HttpServer:
-    """Serves `app` at `address`, over TLS where its files are given."""
+    """Serves `app` at `address`, over TLS where its files are given.
 
-    def __init__(self, app: ASGIApp, address: Address, tls: Tls | None = None) -> None:
+    `listening` are the sockets to listen on that other processes share, none for a server that only gets connections
+    by `adopt_soon`.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        address: Address,
+        tls: Tls | None = None,
+        listening: Sequence[socket.socket] | None = None,
+    ) -> None:
         self.address = address
-        self._socket: socket.socket | None = None
+        self._sockets = listening
         self._task: asyncio.Task[None] | None = None
         self._server = uvicorn.Server(
             uvicorn.Config(
@@ -97,14 +110,15 @@ class HttpServer:
 
     async def start(self) -> None:
         """Listen. Raises UsageError where the address cannot be used or a certificate cannot be read."""
+        if self._sockets is None:
+            self._sockets = [listen_at(self.address)]
         try:
-            self._socket = _listening(self.address)
             self._server.config.load()
         except (OSError, ValueError) as error:
             raise UsageError(f"cannot serve at {self.address}: {error}") from error
-        bound = Address(self.address.host, self._socket.getsockname()[1])
-        self.url = f"{'https' if self._server.config.is_ssl else 'http'}://{bound}"
-        self._task = asyncio.create_task(self._server._serve([self._socket]))  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] # serve() takes the process's signals
+        port = self._sockets[0].getsockname()[1] if self._sockets else self.address.port
+        self.url = f"{'https' if self._server.config.is_ssl else 'http'}://{self.address._replace(port=port)}"
+        self._task = asyncio.create_task(self._server._serve([*self._sockets]))  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] # serve() takes the process's signals
         while not self._server.started and not self._task.done():
             await asyncio.sleep(0.005)
         if self._task.done():
@@ -115,8 +129,21 @@ class HttpServer:
         self._server.should_exit = True
         if self._task is not None:
             await self._task
-        if self._socket is not None:
-            self._socket.close()
+        for each in self._sockets or ():
+            each.close()
+
+    def adopt_soon(self, connection: socket.socket, received: bytes, loop: asyncio.AbstractEventLoop) -> None:
+        """Serve, in the loop of this server, a connection that another process accepted and read `received` of.
+
+        Any thread may call it.
+        """
+
+        def protocol() -> TimedProtocol:
+            made = TimedProtocol(self._server.config, self._server.server_state, {}, loop)
+            made.received = received
+            return made
+
+        asyncio.run_coroutine_threadsafe(loop.connect_accepted_socket(protocol, connection), loop)
 
 
 class TimedProtocol(HttpToolsProtocol):
@@ -129,6 +156,9 @@ class TimedProtocol(HttpToolsProtocol):
     is_left = False
     """Whether the other side has gone, or `end` was called and the connection is closed."""
 
+    received = b""
+    """What another process read of the connection."""
+
     _when_left: Callable[[], object] | None = None
 
     def when_left(self, act: Callable[[], object] | None) -> None:
@@ -137,17 +167,45 @@ class TimedProtocol(HttpToolsProtocol):
         if act is not None and self.is_left:
             act()
 
+    @property
+    def has_whole_request(self) -> bool:
+        """Whether all of the request has come that is answered now."""
+        return bool(self.cycle) and not self.cycle.more_body
+
     async def end(self) -> None:
-        """End the connection in the middle of an answer, without a word in a log."""
+        """End the connection in the middle of an answer, without a word in a log.
+
+        What was written before still goes to the other side, if that reads it within a second.
+        """
         closed = self.loop.create_future()
         self.when_left(partial(closed.set_result, None))
         self.transport.close()
+        await asyncio.wait((closed,), timeout=_END_SECONDS)
+        self.transport.abort()
         await closed
+
+    async def detach(self, scope: Scope) -> socket.socket:
+        """Leave the connection of a request open, and give its socket: this process reads and writes it no more."""
+        scope["extensions"][CONNECTION]["cycle"].disconnected = True  # nothing answers it here
+        self.transport.pause_reading()
+        kept = socket.socket(fileno=os.dup(self.transport.get_extra_info("socket").fileno()))
+        closed = self.loop.create_future()
+        self.when_left(partial(closed.set_result, None))
+        self.transport.abort()
+        await closed
+        return kept
+
+    @property
+    def has_more(self) -> bool:
+        """Whether something was read behind the request that is being answered."""
+        return bool(self.pipeline) or self._begun_bytes is not None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn
         """Wait for the first request."""
-        super().connection_made(transport)
+        super().connection_made(cast(asyncio.Transport, _HeadWithBody(transport, self.loop)))
         self._wait()
+        if self.received:
+            self.data_received(self.received)
 
     def data_received(self, data: bytes) -> None:
         """Read on; the timer runs while no request is whole enough to be answered."""
@@ -171,6 +229,7 @@ class TimedProtocol(HttpToolsProtocol):
         self._begun_bytes = None
         self.scope["extensions"] = {CONNECTION: {"connection": self}}
         super().on_headers_complete()
+        self.scope["extensions"][CONNECTION]["cycle"] = self.cycle
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait for nothing more."""
@@ -195,6 +254,40 @@ class TimedProtocol(HttpToolsProtocol):
             self.transport.close()
 
 
+class _HeadWithBody:
+    """A transport that writes the head of an answer together with its body, where that follows at once.
+
+    uvicorn writes them apart, and each write is a call of the system, and a packet that wakes the other side.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._head = b""
+
+    def write(self, data: bytes) -> None:
+        """Write a body behind its head; keep a head until there is a body, or the loop goes on without one."""
+        head, self._head = self._head, b""
+        if head or not data.startswith(_STATUS_LINE):
+            self._transport.write(head + data)
+            return
+        self._head = data
+        self._loop.call_soon(self._flush)
+
+    def close(self) -> None:
+        """Write what is kept, and close."""
+        self._flush()
+        self._transport.close()
+
+    def _flush(self) -> None:
+        if self._head:
+            head, self._head = self._head, b""
+            self._transport.write(head)
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 # whatever a transport has
+        return getattr(self._transport, name)
+
+
 def new_loop() -> asyncio.AbstractEventLoop:
     """Give a loop for a server: that of libuv where there is one, which writes once where asyncio writes thrice."""
     try:
@@ -204,16 +297,20 @@ def new_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-def _listening(address: Address) -> socket.socket:
-    family, kind, protocol, _, socket_address = socket.getaddrinfo(
-        address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
-    listening = socket.socket(family, kind, protocol)
+def listen_at(address: Address) -> socket.socket:
+    """Listen at an address. Raises UsageError where it cannot be used."""
     try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(socket_address)
-        listening.listen(_BACKLOG)
-    except OSError:
-        listening.close()
-        raise
+        family, kind, protocol, _, socket_address = socket.getaddrinfo(
+            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listening = socket.socket(family, kind, protocol)
+        try:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind(socket_address)
+            listening.listen(_BACKLOG)
+        except OSError:
+            listening.close()
+            raise
+    except (OSError, ValueError) as error:
+        raise UsageError(f"cannot serve at {address}: {error}") from error
     return listening

@@ -190,6 +190,8 @@ class ArrivingRollouts:
         if now - self._forgot_at > min(_FORGET_EVERY, self._max_age):
             self._forgot_at = now
             self._forget(now - self._max_age)
+        for to in due:
+            self._spans[to].note_building()
         return [
             Together(
                 due=cluster & due,
@@ -203,6 +205,7 @@ class ArrivingRollouts:
         """Return the rollouts that were built, which are due again only when more of them came."""
         ended = list(self._ended_of(together, built))
         for to in together.due:
+            self._spans[to].note_given()
             if self._spans[to].digest == together.digests[to]:
                 self._new.pop(to, None)
                 self._ended.pop(to, None)
@@ -293,7 +296,15 @@ class ArrivingRollouts:
             if earlier is None and spans.is_vague and to[0] == "rollout":  # its first trace may be another one now
                 earlier = max(revisions.values(), default=None)
             is_news = (earlier is not None or to not in self._new) and not vague.isdisjoint(spans.traces)
-            if to in together.due or is_news:
+            is_due = to in together.due
+            if is_due and earlier is not None:  # what came may be of another attempt under its id alone
+                others = {
+                    other.trace_id
+                    for other in trajectories
+                    if other.rollout_id == trajectory.rollout_id and other.trace_id != trajectory.trace_id
+                }
+                is_due = not spans.changed_traces <= others
+            if is_due or is_news:
                 revisions[trajectory.order] = revision = 0 if earlier is None else earlier + 1
                 yield EndedRollout(trajectory, revision, together.lines, self._digest(to, together))
 
@@ -324,6 +335,8 @@ class ArrivingSpans:
     """
 
     __slots__ = (
+        "_building",
+        "_given",
         "_index",
         "_numbers",
         "_rollout_attributes",
@@ -354,6 +367,10 @@ class ArrivingSpans:
         self._index: SpanIndex | None = SpanIndex()
         self._numbers = array("q")
         """Those of an index that was forgotten."""
+        self._given: dict[str | None, int] = {}
+        """The digest of the records of each trace that were given."""
+        self._building: dict[str | None, int] = {}
+        """The same of what is built now."""
 
     @classmethod
     def of_given(cls, given: GivenSpans, rollout_attributes: Sequence[str] = ()) -> "ArrivingSpans":
@@ -408,6 +425,19 @@ class ArrivingSpans:
         """As SpanIndex."""
         return number in self._numbers if self._index is None else self._index.has(number)
 
+    def note_building(self) -> None:
+        """What is here now is built; what comes from now on is no part of that."""
+        self._building = dict(self._indexed().by_trace)
+
+    def note_given(self) -> None:
+        """What was built was given."""
+        self._given = self._building
+
+    @property
+    def changed_traces(self) -> set[str | None]:
+        """The traces of which something is built that was not given."""
+        return {trace_id for trace_id, digest in self._building.items() if self._given.get(trace_id) != digest}
+
     def forget_index(self) -> None:
         """Hold less: mostly nothing more comes of what was given, and if so, its lines are read once more."""
         if self._index is not None:
@@ -420,6 +450,7 @@ class ArrivingSpans:
             for record in read_records(self.lines):
                 if self._to in belongs_to(record, self._rollout_attributes):
                     self._index.add(record)
+            self._given = dict(self._index.by_trace)
         return self._index
 
     def _is_known(self, span: Span) -> bool:
@@ -445,11 +476,13 @@ class ArrivingSpans:
 class SpanIndex(SpanTally):
     """Says of the records that were added whether they are all of the rollout."""
 
-    __slots__ = ("_records",)
+    __slots__ = ("_records", "by_trace")
 
     def __init__(self) -> None:
         super().__init__()
         self._records: set[int] = set()
+        self.by_trace: dict[str | None, int] = {}
+        """The digest of the records of each trace."""
 
     def add(self, record: Record) -> int | None:
         """Take a record, and give the number of its content; None for one that is here."""
@@ -457,6 +490,7 @@ class SpanIndex(SpanTally):
         if content in self._records:
             return None
         self._records.add(content)
+        self.by_trace[record.trace_id] = self.by_trace.get(record.trace_id, 0) ^ content
         if isinstance(record, Span):
             self.add_span(record)
         return content

@@ -78,4 +78,6 @@ def _texts(lines: Iterable[Line]) -> Iterator[bytes]:
         except OSError as error:
             lost.append(error)
     if lost:
-        logger.warning("art-otel: %d lines left the spool, so trajectories miss spans: %s", len(lost), lost[0])
+        logger.warning(
+            "art-otel: %d lines are missing from the spool, so trajectories lack spans: %s", len(lost), lost[0]
+        )

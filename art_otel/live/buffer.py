@@ -155,6 +155,24 @@ class RolloutBuffer:
         rollout = self._rollouts.get(rollout_id)
         return None if rollout is None else rollout.counts
 
+    def note_answered(self, rollout_id: str, span: object, model: object) -> None:
+        """Keep the span of a call that was answered, as the last of the rollout so far. Another model is a judge."""
+        rollout = self._rollouts.get(rollout_id)
+        if rollout is None or not rollout.is_open:
+            return
+        if rollout.ends is None:
+            rollout.ends, rollout.model = (span, span), model
+        elif model == rollout.model:
+            rollout.ends = (rollout.ends[0], span)
+
+    def take_ends(self, rollout_id: str) -> tuple[object, object] | None:
+        """The spans of the first and the last answered call of a rollout, which are kept no longer."""
+        rollout = self._rollouts.get(rollout_id)
+        ends = None if rollout is None else rollout.ends
+        if rollout is not None:
+            rollout.ends = None
+        return ends
+
     def has_ended(self, rollout_id: str) -> bool:
         """Whether every span of the rollout has ended, its root too, or nothing is known of it here."""
         rollout = self._rollouts.get(rollout_id)
@@ -263,7 +281,7 @@ class RolloutBuffer:
     def _make_room(self) -> None:
         if len(self._ended) + len(self._running) >= self._max_open:
             oldest = next(iter(self._ended or self._running))
-            self._evict(oldest, "more are open than ART_OTEL_MAX_OPEN_ROLLOUTS")
+            self._evict(oldest, "more rollouts are open than ART_OTEL_MAX_OPEN_ROLLOUTS")
 
     def _evict(self, rollout_id: str, because: str) -> None:
         """Hold no line of it. Its spans are counted on where its own span has to say how many there are."""
@@ -299,7 +317,8 @@ class OpenRollout:
     `is_here` says that its root started here, `is_counted` that this will say at its end how many spans there are.
     `is_open` says that its root runs, here or, as the code that began it goes on here too, in the process that this one
     was forked from. `parent` is the rollout that it is nested in. `waiting` is how many wait for it. `is_counted_only`
-    says that no line of it is held, `has_llm_calls` that a span of it is an LLM call. `calls` are its calls so far, for
+    says that no line of it is held, `has_llm_calls` that a span of it is an LLM call; `ends` are the spans of its first
+    and its last answered call of that call's `model`, until its root has ended. `calls` are its calls so far, for
     whoever asks while it runs, one at a time under `reading`.
     """
 
@@ -313,6 +332,8 @@ class OpenRollout:
     closed: float | None = None
     is_counted_only: bool = False
     has_llm_calls: bool = False
+    ends: tuple[object, object] | None = None
+    model: object = None
     waiting: int = 0
     taken: int = 0
     calls: "RunningCalls | None" = None

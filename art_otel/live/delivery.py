@@ -196,7 +196,7 @@ class PartialGroups:
 
     def __init__(self, *, size: int, timeout: float | None) -> None:
         if size < 1:
-            raise UsageError(f"groups(size={size}): give how many trajectories a group has, 1 or more")
+            raise UsageError(f"groups(size={size}): give the number of trajectories in a group, 1 or more")
         self._size = size
         self._timeout = timeout
         self._groups: OrderedDict[_AnyGroupKey, dict[Key, DeliveredTrajectory]] = OrderedDict()
@@ -213,7 +213,7 @@ class PartialGroups:
         trajectory = delivered.trajectory
         key = trajectory.group_key or trajectory.rollout_id
         if key in self._given and trajectory.revision:
-            logger.warning("art-otel: %s has more, but its group was given", trajectory.rollout_id)
+            logger.warning("art-otel: %s has more rollouts, but its group was already delivered", trajectory.rollout_id)
             return delivered.acknowledgment
         group = self._groups.setdefault(key, {})
         self._began.setdefault(key, time.monotonic())
@@ -249,7 +249,7 @@ class PartialGroups:
                 yield key
         if sum(map(len, self._groups.values())) > _MAX_WAITING:
             key = next(iter(self._groups))
-            logger.warning("art-otel: group %r is given with %d rollouts", _name(key), len(self._groups[key]))
+            logger.warning("art-otel: group %r is delivered with %d rollouts", _name(key), len(self._groups[key]))
             yield key
 
 

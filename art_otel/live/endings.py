@@ -15,16 +15,17 @@ Two kinds of own spans count:
 
 - That of a **process** says how many spans started and ended in that process. They are compared with spans of the same
   process: those of other services stand for none of them.
-- That of **gateways** is written in editions with the ids of one span. Each says how many calls one gateway began, and
-  whether it waits for more (it has no end). Of each gateway the newest edition counts; a gateway that was restarted is
-  another one. A call from a gateway that has not said how many it began is one too many.
+- That of **gateways** is written in editions with the ids of one span, another one for each attempt. Each says how
+  many calls one gateway began, and whether it waits for more (it has no end). Of each gateway the newest edition
+  counts; a gateway that was restarted is another one. A call from a gateway that has not said how many it began is one
+  too many.
 
       gateway A, edition 1: 1 call, waits       gateway A, edition 2: 2 calls, over
       gateway B, edition 1: 1 call, over        ended when two calls of A are there, and one of B
 """
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -62,7 +63,7 @@ class RolloutCounts:
 class SpanTally:
     """The spans of a rollout that came, in any order. `has_ended` says whether they are all."""
 
-    __slots__ = ("_calls", "_counted", "_ended", "_is_over", "_parts", "_roots", "_running", "_told")
+    __slots__ = ("_attempts", "_counted", "_ended", "_roots", "_running", "_told")
 
     def __init__(self) -> None:
         self._running: set[int] = set()
@@ -71,28 +72,19 @@ class SpanTally:
         """What the own spans of processes count, by their numbers."""
         self._counted: list[tuple[Resource, int]] = []
         """Ended spans besides these, by the resource of their process."""
-        self._parts: dict[str, _GatewayPart] = {}
-        """What the newest edition of each gateway says."""
-        self._calls: Counter[str] = Counter()
-        """Ended calls by their gateway, whose name is empty where a store did not keep it."""
-        self._is_over = False
-        """Whether somebody told a gateway that the rollout is over."""
+        self._attempts: dict[str, _GatewayAttempt] = {}
+        """What gateways say of each attempt, whose own span is in a trace of its own."""
         self._told: set[int] = set()
         """The numbers of what gateways said."""
 
     @property
     def has_ended(self) -> bool:
         """Whether every span that began has ended, and there are as many as the rollout's own spans count."""
-        if self._running or not (self._roots or self._parts):
+        attempts = [attempt for attempt in self._attempts.values() if attempt.parts]
+        if self._running or not (self._roots or attempts):
             return False
-        if self._parts:
-            if not self._is_over and any(part.waits for part in self._parts.values()):
-                return False
-            began = Counter({gateway: part.calls for gateway, part in self._parts.items()})
-            # More calls of a gateway than it counts: its newest edition is still on its way.
-            missing, uncounted = began - self._calls, self._calls - began
-            if uncounted.keys() - {""} or missing.total() != uncounted[""]:
-                return False
+        if not all(attempt.has_ended for attempt in attempts):
+            return False
         counts = [count for count, _ in self._roots.values() if count is not None]
         return len(counts) == len(self._roots) and self._of_roots() >= sum(counts)
 
@@ -111,10 +103,11 @@ class SpanTally:
         is_root = is_marked_root(span)
         if is_root and (says := edition_numbers(span)):
             self._told |= {number, *says}
-            self._is_over = self._is_over or says_the_end(span)
+            attempt = self._attempts.setdefault(span.trace_id, _GatewayAttempt())
+            attempt.is_over = attempt.is_over or says_the_end(span)
             for gateway, calls in calls_counted_on(span).items():
                 part = _GatewayPart(edition_of(span), calls, span.end_ns is None)
-                self._parts[gateway] = max(part, self._parts.get(gateway, part))
+                attempt.parts[gateway] = max(part, attempt.parts.get(gateway, part))
             return
         if number in self._ended:
             return
@@ -124,7 +117,8 @@ class SpanTally:
         self._running.discard(number)
         self._ended.add(number)
         if span.scope.name == GATEWAY_SCOPE:
-            self._calls[str(span.resource.attributes.get(INSTANCE, ""))] += 1
+            attempt = self._attempts.setdefault(span.trace_id, _GatewayAttempt())
+            attempt.calls[str(span.resource.attributes.get(INSTANCE, ""))] += 1
         if is_root:
             self._roots[number] = (spans_counted_on(span), span.resource)
         elif span.parent_span_id is not None or not is_reward_span(span):  # nobody counts rewards given later
@@ -153,6 +147,29 @@ class _GatewayPart(NamedTuple):
     edition: int
     calls: int
     waits: bool
+
+
+@dataclass(slots=True)
+class _GatewayAttempt:
+    """What gateways say of one attempt.
+
+    `parts` is what the newest edition of each says. `calls` are the ended calls by their gateway, whose name is empty
+    where a store did not keep it. `is_over` says that somebody told a gateway that the attempt is over.
+    """
+
+    parts: dict[str, _GatewayPart] = field(default_factory=dict[str, _GatewayPart])
+    calls: Counter[str] = field(default_factory=Counter[str])
+    is_over: bool = False
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it is over, and has as many calls as the gateways count."""
+        if not self.is_over and any(part.waits for part in self.parts.values()):
+            return False
+        began = Counter({gateway: part.calls for gateway, part in self.parts.items()})
+        # More calls of a gateway than it counts: its newest edition is still on its way.
+        missing, uncounted = began - self.calls, self.calls - began
+        return not uncounted.keys() - {""} and missing.total() == uncounted[""]
 
 
 def says_the_end(edition: Span) -> bool:

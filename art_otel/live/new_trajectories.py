@@ -162,8 +162,8 @@ class SpoolCursor:
         if folder.is_file():
             raise NotADirectoryError(f"NewTrajectories({str(folder)!r}): is a file; give the folder of the spool")
         logger.warning(
-            "art-otel: NewTrajectories: %s does not exist, so nothing is new. If the app runs already, give its"
-            " spool: the folder spool/ in its ART_OTEL_DIR (.art)",
+            "art-otel: NewTrajectories: %s does not exist, so there is nothing new. If the app is already running, "
+            "give its spool: the folder spool/ in its ART_OTEL_DIR (.art)",
             folder.resolve(),
         )
 
@@ -173,4 +173,4 @@ class SpoolCursor:
             records = read_records([line.text])
             self.arriving.add(records, line.location, now)
             if not records or any(record.trace_id is None for record in records):
-                logger.warning("art-otel: nobody can read %d bytes of %s", line.location.size, line.location.file)
+                logger.warning("art-otel: %d bytes of %s cannot be read", line.location.size, line.location.file)

@@ -17,6 +17,8 @@ and opencode 1.18.
 
 import re
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from functools import lru_cache
 from typing import Final, Literal, NamedTuple, TypeAlias
 from urllib.parse import unquote
 
@@ -39,6 +41,8 @@ KEY: Final = "art-"
 """How an API key begins that names a rollout. It is no key of the model server, which never gets it."""
 
 _KEY_HEADERS: Final = ("x-api-key", "x-goog-api-key", "authorization")
+_KEY_BYTES: Final = frozenset(name.encode() for name in _KEY_HEADERS)
+_OWN_BYTES: Final = frozenset((_OUR_HEADER.encode(), _UNTRAINED_HEADER.encode()))
 _BEARER: Final = "bearer"
 
 _SESSIONS: Final = (
@@ -85,7 +89,8 @@ class Parent(NamedTuple):
 class RequestAddress(NamedTuple):
     """Where a request belongs. `parent` is the span around it, where the agent is traced itself.
 
-    `rollout_id` is None where only a trace is known, or nothing. `untrained` is as a target's.
+    `rollout_id` is None where only a trace is known, or nothing. `untrained` is as a target's. `attempt` is which run
+    of the id it belongs to, as the gateway counts them.
     """
 
     source: AddressSource
@@ -93,6 +98,7 @@ class RequestAddress(NamedTuple):
     parent: Parent | None = None
     settings: Mapping[str, str | int] = {}
     untrained: str | None = None
+    attempt: int = 1
 
     @property
     def is_ours(self) -> bool:
@@ -100,10 +106,11 @@ class RequestAddress(NamedTuple):
         return self.source not in ("baggage", "trace")
 
 
+@lru_cache(maxsize=1024)
 def read_target(path: str, query: str) -> RequestTarget:
     """Read a request's target, whose path is still encoded. Raises UsageError for one that is none."""
     if not path.startswith("/"):  # it would be a part of the server's address
-        raise UsageError("a request names a path that begins with /")
+        raise UsageError("a request's path must begin with /")
     if not path.startswith(PREFIX):
         untrained, path = _split_label(path)
         return RequestTarget(path, query, untrained=untrained)
@@ -139,7 +146,7 @@ def _split_query(rest: str, query: str) -> tuple[list[str], str, str]:
     if appended is not None:
         path, _, own = query[appended.end() :].partition("?")
         if path == "end":  # it is no request for a model server
-            raise UsageError("end a rollout with POST /rollout/ID/end, and no query before /end")
+            raise UsageError("end a rollout with POST /rollout/ID/end, without a query before /end")
         rest = "/".join(part for part in (rest.rstrip("/"), path) if part)
         others += [own] if own else []
     return said, rest, "&".join(others)
@@ -147,11 +154,17 @@ def _split_query(rest: str, query: str) -> tuple[list[str], str, str]:
 
 def read_settings(settings: Sequence[str]) -> Mapping[str, str | int]:
     """Read the settings of a rollout, each `name=value`, as attributes. Raises UsageError that names what is none."""
+    if not settings:
+        return {}
     fields: dict[str, str | int] = {}
     for setting in settings:
         name, _, value = map(unquote, setting.partition("="))
         if name not in _SETTINGS:
-            raise UsageError(f"/rollout/ID;{name}=…: of a rollout one says {', '.join(_SETTINGS)}")
+            nearest = get_close_matches(name, _SETTINGS, 1)
+            raise UsageError(
+                f"/rollout/ID;{name}=…: a rollout has no {name!r}; "
+                + (f"did you mean {nearest[0]}?" if nearest else f"it has {', '.join(_SETTINGS)}")
+            )
         if name in _NUMBERS and not value.isdecimal():
             raise UsageError(f"/rollout/ID;{name}={value}: give a whole number")
         fields[name] = int(value) if name in _NUMBERS else value
@@ -188,10 +201,9 @@ def _rollout_of(
 
 def is_for_gateway(header: bytes, value: bytes) -> bool:
     """Whether a header is there to name a rollout or to mark a call: it is not for the model server."""
-    name = header.decode("latin-1")
-    if name in _KEY_HEADERS:
+    if header in _KEY_BYTES:
         return _read_key(value.decode("latin-1")) is not None
-    return name in (_OUR_HEADER, _UNTRAINED_HEADER)
+    return header in _OWN_BYTES
 
 
 def _read_key(header: str) -> str | None:
@@ -203,13 +215,17 @@ def _read_key(header: str) -> str | None:
 
 def baggage_of(header: str) -> dict[str, str]:
     """The entries of a baggage header, without their properties."""
+    if not header:
+        return {}
     pairs = (entry.partition(";")[0].partition("=") for entry in header.split(","))
     return {unquote(name.strip()): unquote(value.strip()) for name, equals, value in pairs if equals}
 
 
 def _parent(headers: Headers) -> Parent | None:
     """The span that a traceparent names, if somebody records it: it is sampled, or art-otel is in its app."""
-    match = _TRACEPARENT.fullmatch(headers.get("traceparent", "").strip())
+    if "traceparent" not in headers:
+        return None
+    match = _TRACEPARENT.fullmatch(headers["traceparent"].strip())
     if match is None or not int(match["trace"], 16) * int(match["span"], 16):
         return None
     is_sampled = bool(int(match["flags"], 16) & _SAMPLED)
@@ -231,5 +247,5 @@ def _session(headers: Headers, request: Mapping[str, Value] | None) -> str | Non
 
 def _checked_id(rollout_id: str) -> str:
     if not rollout_id or len(rollout_id) > _MAX_ID or not rollout_id.isprintable():
-        raise UsageError(f"a rollout's id is a printable text of at most {_MAX_ID} characters")
+        raise UsageError(f"a rollout id must be printable text of at most {_MAX_ID} characters")
     return rollout_id

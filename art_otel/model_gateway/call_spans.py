@@ -12,9 +12,8 @@ from urllib.parse import urlsplit
 
 from art_otel import attributes as names
 from art_otel.conventions import ERROR_TYPE, INSTANCE, values
-from art_otel.exchange.attributes import answered_attributes, asked_attributes, call_name, identity_attributes
-from art_otel.exchange.bodies import CallFailure
-from art_otel.exchange.exchange import Exchange
+from art_otel.exchange.attributes import asked_attributes, call_name, identity_attributes, request_body, response_body
+from art_otel.exchange.exchange import CallFailure, Exchange
 from art_otel.exchange.translation import Translation
 from art_otel.model_gateway.addresses import Parent, RequestAddress
 from art_otel.spans import Link, Resource, Scope, Span, Value
@@ -35,15 +34,16 @@ def span_id() -> str:
     return os.urandom(8).hex()
 
 
-def root_of(rollout_id: str) -> Parent:
-    """The ids of the own span of a rollout that the gateway records."""
-    digest = blake2b(f"art-otel gateway {rollout_id}".encode(), digest_size=24).hexdigest()
+def root_of(rollout_id: str, attempt: int = 1) -> Parent:
+    """The ids of the own span of an attempt at a rollout that the gateway records."""
+    name = rollout_id if attempt == 1 else f"{rollout_id}\0{attempt}"
+    digest = blake2b(f"art-otel gateway {name}".encode(), digest_size=24).hexdigest()
     return Parent(digest[:32], digest[32:])
 
 
 def call_span(exchange: Exchange, address: RequestAddress, server: str, resource: Resource) -> Span:
-    """Build the span of an exchange with a server."""
-    attributes = {**begun_attributes(exchange, address, server), **answered_attributes(exchange)}
+    """Build the span of an exchange, with its bodies; `exchanges.whole` makes it what a collector gets."""
+    attributes = {**_begun(exchange, address, server), **request_body(exchange), **response_body(exchange)}
     failure = exchange.why_failed()
     if failure is not None:
         attributes[ERROR_TYPE] = failure.type
@@ -51,13 +51,17 @@ def call_span(exchange: Exchange, address: RequestAddress, server: str, resource
 
 
 def begun_attributes(exchange: Exchange, address: RequestAddress, server: str) -> dict[str, Value]:
-    """What the span of a call says as soon as the call begins."""
-    model = values.text(exchange.request.get("model"))
-    attributes = {
-        **identity_attributes(exchange.dialect, exchange.path, model, server),
-        **asked_attributes(exchange),
-        **({} if exchange.translation is None else _translation_attributes(exchange.translation)),
-    }
+    """What the span of a call in an app says as soon as the call begins."""
+    return {**asked_attributes(exchange), **_begun(exchange, address, server)}
+
+
+def _begun(exchange: Exchange, address: RequestAddress, server: str) -> dict[str, Value]:
+    """What is said of a call beside its bodies."""
+    attributes = identity_attributes(
+        exchange.dialect, exchange.path, values.text(exchange.settings.get("model")), server
+    )
+    if exchange.translation is not None:
+        attributes |= _translation_attributes(exchange.translation)
     return attributes if address.untrained is None else {**attributes, names.UNTRAINED: address.untrained}
 
 
@@ -84,7 +88,7 @@ def _span(
     Where the app records the rollout, it is below the app's span.
     """
     rollout_id, around = address.rollout_id, address.parent
-    parent = root_of(rollout_id) if rollout_id is not None and address.is_ours else around
+    parent = root_of(rollout_id, address.attempt) if rollout_id is not None and address.is_ours else around
     linked = None if parent is around else around
     if rollout_id is not None:
         attributes = {names.ROLLOUT_ID: rollout_id, **attributes}

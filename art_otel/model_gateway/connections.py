@@ -1,8 +1,9 @@
 """Connections: HTTP/1.1 to one model server, as a proxy needs it and no more.
 
 Invariant: a connection has one request at a time, and is used again only if its answer ended and the server keeps it.
-Bodies pass as they are, neither decompressed nor gathered. What is read and was not taken yet is bounded: then the
-server waits.
+Where the server closes it all the same and answers nothing, the request goes once more, on a new connection. Bodies
+pass as they are, neither decompressed nor gathered. What is read and was not taken yet is bounded: then the server
+waits.
 
     ask ─► idle connection, else a new one ─► request written at once
                                                   │
@@ -118,8 +119,14 @@ class Connections:
         lines += [b"%b: %b\r\n" % header for header in headers if header[0].lower() not in self._replaced]
         if body or method in ("POST", "PUT", "PATCH"):
             lines.append(b"content-length: %d\r\n" % len(body))
-        connection = self._take() or await self._connect()
-        return await connection.ask(b"".join((*lines, b"\r\n", body)), has_body=method != "HEAD")
+        request, has_body = b"".join((*lines, b"\r\n", body)), method != "HEAD"
+        if (idle := self._take()) is not None:
+            try:
+                return await idle.ask(request, has_body=has_body)
+            except BrokenOffError:
+                if not idle.is_unanswered:  # llama.cpp closes behind a stream what it said that it keeps
+                    raise
+        return await (await self._connect()).ask(request, has_body=has_body)
 
     async def post(self, target: str, headers: RawHeaders, body: bytes, *, seconds: float) -> int:
         """Send a body, and give the status of the answer. Raises UpstreamError, TimeoutError after `seconds`."""
@@ -163,7 +170,10 @@ class Connections:
 
 
 class _Connection(asyncio.Protocol):
-    """One connection. `idle` and `connections` are where it stands between requests, and as long as it is open."""
+    """One connection. `idle` and `connections` are where it stands between requests, and as long as it is open.
+
+    `is_unanswered` says that nothing has come since its last request.
+    """
 
     def __init__(self, idle: list["_Connection"], connections: set["_Connection"]) -> None:
         self.idle_since = 0.0
@@ -178,6 +188,7 @@ class _Connection(asyncio.Protocol):
 
     def _reset(self) -> None:
         self._is_asked = False
+        self.is_unanswered = True
         self._headers: list[tuple[bytes, bytes]] = []
         self._header_bytes = 0
         self._status: int | None = None
@@ -258,10 +269,11 @@ class _Connection(asyncio.Protocol):
         if not self._is_asked:
             self.abort()
             return
+        self.is_unanswered = False
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            self._break_off(f"what came is no HTTP answer: {error or type(error).__name__}")
+            self._break_off(f"this is not an HTTP response: {error or type(error).__name__}")
             self.abort()
         self._tell()
 

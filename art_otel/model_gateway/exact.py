@@ -11,21 +11,23 @@ known, before it samples, is asked of it as the agent asked, and the span says w
 
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from art_otel import attributes as names
 from art_otel.conventions import values
 from art_otel.exchange.answer_shapes import AnswerFields, Asking
+from art_otel.exchange.api_dialects import API_DIALECTS
 from art_otel.exchange.assembly import WireDialect
 from art_otel.exchange.exchange import Exchange
 from art_otel.model_gateway.addresses import RequestAddress
 from art_otel.model_gateway.connections import Answer, RawHeaders, UpstreamError
 from art_otel.model_gateway.exact_answers import ExactAnswer
-from art_otel.model_gateway.id_server import PATHS, IdServer, Refusal, Samplers, Sends
+from art_otel.model_gateway.id_server import IdServer, Refusal, Sends
 from art_otel.model_gateway.own_answers import OwnAnswer
 from art_otel.model_gateway.sampled_choices import SampledCall, placeholders_of
+from art_otel.model_gateway.server_abilities import ServerAbilities
 from art_otel.model_gateway.splice import DecodeIds, GatewayTurn, Splice, as_ids, splice
 from art_otel.model_gateway.upstreams import Upstream
 from art_otel.spans import Value
@@ -72,10 +74,12 @@ class NotExact:
 
 
 class ExactTokens:
-    """Samples from ids where servers can."""
+    """Samples from ids where servers can. `abilities` are those of each server, by its URL."""
 
-    def __init__(self, servers: Sends, *, keep_reasoning: bool = False) -> None:
-        self.samplers = Samplers(servers)
+    def __init__(
+        self, servers: Sends, abilities: Mapping[str, ServerAbilities], *, keep_reasoning: bool = False
+    ) -> None:
+        self._abilities = abilities
         self._servers = servers
         self._keep_reasoning = keep_reasoning
         self._turns = SampledTurns()
@@ -85,10 +89,11 @@ class ExactTokens:
         self, exchange: Exchange, upstream: Upstream, path: str, headers: RawHeaders, address: RequestAddress
     ) -> ExactAnswer | None:
         """Sample the request of an exchange; None where it has to go to the server as it is, as all of Gemini's."""
-        if exchange.dialect not in PATHS:
+        if not API_DIALECTS[exchange.dialect].is_rendered:
             return None
+        abilities = self._abilities[upstream.url]
         try:
-            can = await self.samplers.can(upstream, headers)
+            can = await abilities.samples_from_ids(headers)
         except UpstreamError:  # the request itself will say it
             can = False
         request = exchange.request if can else {}
@@ -98,14 +103,14 @@ class ExactTokens:
         try:
             _check(path, exchange.dialect, request)
             if exchange.dialect == "responses" and request.get("store", True):  # true where a client does not say it
-                await self.samplers.check_store(upstream, headers, request.get("model"))
+                await _check_store(abilities, request.get("model"), headers)
             server = IdServer(self._servers, upstream, headers)
             answer = await self._answer(server, exchange.dialect, request, rollout)
         except Refusal as refused:
             exchange.sampled = NotExact(str(refused))
             return None
         except (KeyError, TypeError, ValueError) as error:  # a server of another version; ValueError has JSON's errors
-            exchange.sampled = NotExact(f"the server answers in another form: {type(error).__name__}: {error}")
+            exchange.sampled = NotExact(f"the server's answer has an unexpected form: {type(error).__name__}: {error}")
             return None
         exchange.sampled = answer.sampled
         return answer
@@ -129,22 +134,26 @@ class ExactTokens:
             "stream_options": {"include_usage": True} if is_stream else None,
         }
         answered = await server.generate(ask)
-        asking = Asking(
-            answer_id=str(rendered.get("request_id")),
-            created=int(time.time()),
-            model=str(rendered.get("model")),
-            dialect=dialect,
-            request=request,
-            sampling=sampling,
-            prompt_ids=spliced.prompt,
-            since_0_33="parse_context" in rendered,  # a field that came with it
-        )
 
         def remember(sampled: SampledCall) -> None:
             for turn in sampled.turns():
                 self._turns.add(rollout, turn)
 
-        return ExactAnswer(server, asking, answered, SampledCall(spliced, placeholders), remember)
+        try:
+            asking = Asking(
+                answer_id=str(rendered.get("request_id")),
+                created=int(time.time()),
+                model=str(rendered.get("model")),
+                dialect=dialect,
+                request=request,
+                sampling=sampling,
+                prompt_ids=spliced.prompt,
+                since_0_33="parse_context" in rendered,  # a field that came with it
+            )
+            return ExactAnswer(server, asking, answered, SampledCall(spliced, placeholders), remember)
+        except BaseException:  # nobody will read it
+            answered.close()
+            raise
 
     async def _splice(self, server: IdServer, rendered: AnswerFields, rollout: str) -> Splice:
         model = str(rendered.get("model"))
@@ -222,9 +231,15 @@ def _size(key: tuple[str, bytes], text: str) -> int:
     return len(key[1]) + len(text)
 
 
+async def _check_store(abilities: ServerAbilities, model: Value, headers: RawHeaders) -> None:
+    """Raises Refusal where a server keeps responses, or does not say so: nobody could ask it for one of ours."""
+    if await abilities.stores_responses(model, headers):
+        raise Refusal("store")
+
+
 def _check(path: str, dialect: WireDialect, body: AnswerFields) -> None:
     """Raises Refusal where a request cannot be sampled from ids, as far as it says so itself."""
-    if not path.endswith(PATHS[dialect]):
+    if not path.endswith(API_DIALECTS[dialect].path):
         raise Refusal(f"path {path}")
     reasons = _of_responses(body) if dialect == "responses" else _of_completions(body)
     for reason in (*(name for name in _NOT_SAMPLED if body.get(name)), *reasons):

@@ -19,11 +19,10 @@ import msgspec
 
 from art_otel.conventions import values
 from art_otel.exchange.answer_shapes import AnswerFields, Asking
+from art_otel.exchange.api_dialects import API_DIALECTS
 from art_otel.exchange.exchange import data_in
-from art_otel.exchange.translation import SHAPES
 from art_otel.model_gateway.connections import Answer, BrokenOffError, RawHeaders, UpstreamError
 from art_otel.model_gateway.id_server import IdServer, read, said
-from art_otel.model_gateway.parsing_requests import parsing_request
 from art_otel.model_gateway.sampled_choices import Generated, SampledCall, SampledChoice, StreamedCalls, joined
 from art_otel.model_gateway.upstreams import FailedError
 from art_otel.spans import Value
@@ -68,9 +67,11 @@ class ExactAnswer:
         self._over = over
         self._asking = asking
         self._answered = answered
-        self._shape = SHAPES[self._asking.dialect](asking)
-        self._parsing = parsing_request(self._asking.request, self._asking.dialect)
+        self._shape = API_DIALECTS[self._asking.dialect].shape(asking)
+        self._parsing = _parsing_request(self._asking)
         self._prompt = msgspec.Raw(_ENCODE([*asking.prompt_ids]))  # every parsing names it
+        self._parsed_seconds = 0.0
+        """How long the server's parsers took for the last piece."""
         self._states: dict[int, Value] = {}
         self._has_tools = bool(self._parsing.get("tools")) and self._parsing.get("tool_choice") != "none"
         self._shown_ids: defaultdict[int, list[int]] = defaultdict(list)
@@ -89,10 +90,12 @@ class ExactAnswer:
                 return
             yield self._shape.begin()
             async for came in self._gathered():
+                began = time.monotonic()
                 try:
                     events = b"".join([await self._piece(choice) for choice in came.choices])
                 except UpstreamError as error:  # the parsers are gone, too
                     raise came.failure or error from None
+                self._parsed_seconds = time.monotonic() - began
                 if came.is_over:
                     self._over(self.sampled)
                     events += self._shape.end(self.sampled.usage)
@@ -105,12 +108,12 @@ class ExactAnswer:
             TypeError,
             ValueError,
         ) as error:  # another version; ValueError has JSON's errors
-            raise BrokenOffError(f"its answer has another form: {type(error).__name__}: {error}") from error
+            raise BrokenOffError(f"its answer has an unexpected form: {type(error).__name__}: {error}") from error
 
     def failed(self, error: UpstreamError) -> bytes:
         """What the agent has to get where a stream broke off: the error, as its dialect has it."""
         said: Mapping[str, Value] = error.said if isinstance(error, FailedError) else {}
-        message = str(error) if said else f"the model server broke off: {error}"
+        message = str(error) if said else f"the model server broke off the connection: {error}"
         return self._shape.failed({**_ERROR, **said, "message": message})
 
     def close(self) -> None:
@@ -213,9 +216,8 @@ class ExactAnswer:
                             gathered.setdefault(choice.index, []).append(choice)
                 is_done = is_over or failure is not None
                 if is_done or (gathered and not holds and self.sampled.finished < self._asking.n):
-                    began = time.monotonic()
                     yield _Came([joined(pieces) for pieces in gathered.values() if pieces], is_over, failure)
-                    rest = _RESTS * (time.monotonic() - began)
+                    rest = _RESTS * self._parsed_seconds
                     await asyncio.wait((reading,), timeout=rest)  # the end of the answer waits for nothing
                     gathered = {}
         finally:
@@ -243,7 +245,7 @@ class ExactAnswer:
             if chunk.choices is None:
                 raise BrokenOffError(f"generate: {said(data)}")
             yield chunk
-        raise BrokenOffError("generate ended without its end")
+        raise BrokenOffError("the stream of generate ended too early")
 
     async def _piece(self, choice: SampledChoice) -> bytes:
         plain = self._plain(choice)
@@ -299,6 +301,20 @@ class ExactAnswer:
             ids = ids[:-1]
         ended = {"finish_reason": choice.finish_reason, "stop_reason": choice.stop_reason}
         return {"index": choice.index, **ended, "token_ids": ids}
+
+
+def _parsing_request(asking: Asking) -> AnswerFields:
+    """The chat request that tells the server's parsers what they need: its tools and settings, and no messages."""
+    request = asking.request
+    if asking.dialect == "chat":
+        left = {"messages", "stream", "stream_options", "n", "prompt_logprobs", "stop"}
+        left |= {"continue_final_message", "add_generation_prompt"}  # which want messages
+        made = {name: value for name, value in request.items() if name not in left}
+    else:
+        made = API_DIALECTS[asking.dialect].chat_settings(request)
+        kept = ("model", "chat_template_kwargs", "include_reasoning")
+        made |= {name: request[name] for name in kept if request.get(name) is not None}
+    return {**made, "messages": [{"role": "user", "content": ""}]}
 
 
 def _unfinished(pieces: Sequence[SampledChoice]) -> list[SampledChoice]:

@@ -16,6 +16,7 @@ from itertools import islice
 from typing import Final
 from urllib.parse import urlsplit
 
+from art_otel.conventions.exchanges import whole
 from art_otel.errors import UsageError
 from art_otel.exchange.exchange import FIRST_REFUSAL
 from art_otel.model_gateway.addresses import baggage_of
@@ -52,7 +53,7 @@ class Forwarding:
     def __init__(self, url: str, scrub: Scrub, metrics: ReceiverMetrics, rollouts: Rollouts) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise UsageError(f"--otlp {url!r} is no address of a collector: write http://HOST:4318")
+            raise UsageError(f"--otlp {url!r} is not the address of a collector: write http://HOST:4318")
         self._path = parts.path if parts.path.strip("/") else _PATH
         self._url = parts._replace(path=self._path, netloc=parts.netloc.rpartition("@")[2]).geturl()
         self._collector = Connections(parts._replace(path="").geturl())
@@ -81,7 +82,7 @@ class Forwarding:
             if span.end_ns is None:
                 continue
             if self._size + size > _MAX_WAITING:
-                self._lose(1, "too much waits for it")
+                self._lose(1, "too many spans are waiting for it")
                 continue
             self._waiting.append((span, size))
             self._size += size
@@ -117,7 +118,8 @@ class Forwarding:
                 await self._news.wait()
                 continue
             together = self._next()
-            for line in encode_lines(self._scrub(together)):
+            scrubbed = self._scrub(together)
+            for line in encode_lines(whole(span) if isinstance(span, Span) else span for span in scrubbed):
                 await self._send(line.text, len(line.records))
             for _ in together:
                 _, size = self._waiting.popleft()

@@ -10,9 +10,9 @@ nowhere else. The gateway's own paths are /healthz, /metrics, /rollout/ID/end, /
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from starlette.exceptions import HTTPException
@@ -22,11 +22,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from art_otel.conventions import values
 from art_otel.data.model_names import ANOTHER_MODEL, is_among
 from art_otel.errors import UsageError
-from art_otel.exchange.bodies import CallFailure
+from art_otel.exchange.api_dialects import dialect_of
 from art_otel.exchange.chat_request import UntranslatableError
-from art_otel.exchange.exchange import FIRST_REFUSAL, Exchange, dialect_of
+from art_otel.exchange.exchange import FIRST_REFUSAL, CallFailure, Exchange
 from art_otel.exchange.token_requests import TokenRequests
-from art_otel.exchange.translation import CHAT_PATH, Translation
 from art_otel.http import CONNECTION, BodyLimits, TimedProtocol, WebPageCheck
 from art_otel.model_gateway.addresses import (
     RequestAddress,
@@ -35,13 +34,18 @@ from art_otel.model_gateway.addresses import (
     read_address,
     read_target,
 )
+from art_otel.model_gateway.attempts import ATTEMPTS, Attempts
 from art_otel.model_gateway.call_spans import call_span, gateway_resource, now_ns, unread_span
 from art_otel.model_gateway.connections import Answer, RawHeaders, UnreachableError, UpstreamError
 from art_otel.model_gateway.conversations import Conversations
 from art_otel.model_gateway.exact import Answers, ExactTokens
 from art_otel.model_gateway.forwarding import Forwarding
+from art_otel.model_gateway.id_server import read
+from art_otel.model_gateway.in_flight import CallInFlight
 from art_otel.model_gateway.other_requests import UnreadRequests, may_sample, plain
 from art_otel.model_gateway.own_answers import OwnAnswer, last_of_rollout, untranslatable
+from art_otel.model_gateway.recorders import AppRollouts, Recorder, WorkerRecorder
+from art_otel.model_gateway.relayed_call import RelayedCall
 from art_otel.model_gateway.responding import (
     OF_CONNECTION,
     error_response,
@@ -51,10 +55,12 @@ from art_otel.model_gateway.responding import (
     send_start,
 )
 from art_otel.model_gateway.rollout_paths import RolloutPaths, is_of_rollout
-from art_otel.model_gateway.rollouts import GatewayRollout, Rollouts
-from art_otel.model_gateway.translating import Translate, Translating, chat_exchange, chat_headers
+from art_otel.model_gateway.rollouts import Rollouts
+from art_otel.model_gateway.server_abilities import ServerAbilities
+from art_otel.model_gateway.settings import GatewaySettings, read_models
+from art_otel.model_gateway.translating import Translating, chat_exchange, chat_headers
 from art_otel.model_gateway.upstreams import Upstream, Upstreams
-from art_otel.receiver.export import ExportRefusedError, ReceivedRecords
+from art_otel.receiver.export import ExportRefusedError
 from art_otel.receiver.ingest import RUNNING, UNWRITABLE
 from art_otel.receiver.receiver import Receiver, ReceiverOptions
 from art_otel.spans import Span
@@ -62,9 +68,6 @@ from art_otel.tracing.internal_errors import InternalErrorHandler
 
 if TYPE_CHECKING:
     from starlette.routing import Route
-
-Tokens: TypeAlias = Literal["auto", "passthrough", "exact", "off"]
-"""How token ids are had: `auto` is `exact` where the server can, else `passthrough`."""
 
 LIMITS: Final = BodyLimits(all_bytes=1 << 30, seconds=300.0)
 """Bodies are held until they are recorded."""
@@ -76,86 +79,22 @@ _LOOK_EVERY: Final = 0.5
 
 _ENDS: Final = "the gateway ends"
 
-_READING: Final = InternalErrorHandler("an answer could not be read; its call is recorded as far as it was")
+_READING: Final = InternalErrorHandler("an answer could not be read; its call is recorded up to that point")
 _RECORDING: Final = InternalErrorHandler("a call could not be recorded; its rollout says that it is missing")
-_CONTINUING: Final = InternalErrorHandler("a call could not be brought to the conversation it continues")
+_CONTINUING: Final = InternalErrorHandler("a call could not be linked to the conversation that it continues")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GatewayOptions:
-    """`upstreams` are the addresses of the model servers; `receiver` says where to listen and what to keep.
+@dataclass(frozen=True, kw_only=True)
+class GatewayOptions(GatewaySettings):
+    """The settings, and where it stands.
 
-    `otlp` is the address of a collector that gets the spans as well. `models` are names or globs, `!` excludes, as of
-    `art_otel.batches`: calls that ask for another model are marked as untrained. `max_calls` is how many calls a
-    rollout may have; each one behind them is answered with a text that ends the agent's loop.
+    `upstreams` are the addresses of the model servers; `receiver` says where to listen and what to keep. `otlp` is the
+    address of a collector that gets the spans as well.
     """
 
     upstreams: Sequence[str]
     receiver: ReceiverOptions = field(default_factory=lambda: ReceiverOptions(bodies=LIMITS))
-    tokens: Tokens = "auto"
-    keep_reasoning: bool = False
-    policy_version_header: str | None = None
     otlp: str | None = None
-    models: tuple[str, ...] | None = None
-    translate: Translate = "auto"
-    max_calls: int | None = None
-
-
-@dataclass(kw_only=True, slots=True)
-class _RelayedCall:
-    """A request on its way. `exchange` is None where it asks for no completion, and is not recorded.
-
-    `may_sample` says that it may ask for one in a dialect that is not known.
-    `own_answer` is what the gateway answers itself: the server is not asked.
-    `told` is done when a receiver knows of it. `has_begun` says that the agent has the beginning of an answer, `is_cut`
-    that it gets no end of it.
-    `end_in_app` ends its span where that is one of the app around the gateway.
-    """
-
-    method: str
-    target: RequestTarget
-    headers: RawHeaders
-    body: bytes
-    address: RequestAddress
-    upstream: Upstream
-    rollout: GatewayRollout | None = None
-    exchange: Exchange | None = None
-    may_sample: bool = False
-    own_answer: OwnAnswer | None = None
-    start_ns: int = field(default_factory=now_ns)
-    told: asyncio.Future[None] | None = None
-    end_in_app: Callable[[], None] | None = None
-    is_recorded: bool = False
-    has_begun: bool = False
-    is_cut: bool = False
-
-    @property
-    def path(self) -> str:
-        """Path and query for the server."""
-        if self.translation is not None:
-            return CHAT_PATH
-        return f"{self.target.path}?{self.target.query}" if self.target.query else self.target.path
-
-    @property
-    def translation(self) -> Translation | None:
-        """How the agent asked, where the server is asked in another dialect."""
-        return None if self.exchange is None else self.exchange.translation
-
-
-class AppRollouts(Protocol):
-    """The rollouts that run in the gateway's own process, whose calls its tracer records."""
-
-    def begin(self, exchange: Exchange, address: RequestAddress, server: str) -> Callable[[], None] | None:
-        """Begin the span of a call, and give what ends it; None where its rollout is none of them."""
-        ...
-
-    def note_unread(self, request: str, start_ns: int, address: RequestAddress, server: str) -> bool:
-        """Record a request that could not be read; False where its rollout is none of them."""
-        ...
-
-    def has(self, rollout_id: str) -> bool:
-        """Whether a rollout is one of them."""
-        ...
 
 
 class Gateway:
@@ -164,48 +103,53 @@ class Gateway:
     Raises UsageError for options that make no sense.
     """
 
-    def __init__(self, options: GatewayOptions, app: AppRollouts | None = None) -> None:
-        if options.tokens not in get_args(Tokens):
-            raise UsageError(f"tokens={options.tokens!r}: write one of {', '.join(get_args(Tokens))}")
-        if options.translate not in get_args(Translate):
-            raise UsageError(f"translate={options.translate!r}: write one of {', '.join(get_args(Translate))}")
-        if options.max_calls is not None and options.max_calls < 1:
-            raise UsageError(f"max_calls={options.max_calls}: give a whole number, 1 or more")
+    def __init__(
+        self, options: GatewayOptions, app: AppRollouts | None = None, worker: WorkerRecorder | None = None
+    ) -> None:
         self.options = options
+        self._models = read_models(options.models)
         self._app = app
         resource = gateway_resource()
         self._resource = resource
-        self._rollouts = Rollouts(resource=resource, grace=options.receiver.grace)
+        self._worker = worker
+        self._attempts = Attempts(options.receiver.folder / ATTEMPTS, options.receiver.retain)
+        self._rollouts = Rollouts(resource=resource, grace=options.receiver.grace, attempts=self._attempts)
         self.routes: Sequence[Route] = RolloutPaths(
             rollouts=self._rollouts,
-            read=lambda request: self.receiver.bodies.read(request),  # noqa: PLW0108 # the receiver comes later
+            read=lambda request: self._recorder.bodies.read(request),  # noqa: PLW0108 # the receiver comes later
             write=self._write,
             synced=self._synced,
             is_of_app=lambda rollout_id: app is not None and app.has(rollout_id),
+            is_elsewhere=self._is_elsewhere,
         ).routes
         self._conversations = Conversations()
         self._unread = UnreadRequests()
         self._upstreams = Upstreams(options.upstreams)
         self._token_requests = TokenRequests()
+        self._abilities = abilities = {one.url: ServerAbilities(self._upstreams, one) for one in self._upstreams}
         self._exact = (
-            ExactTokens(self._upstreams, keep_reasoning=options.keep_reasoning)
+            ExactTokens(self._upstreams, abilities, keep_reasoning=options.keep_reasoning)
             if options.tokens in ("auto", "exact")
             else None
         )
-        samplers = None if self._exact is None else self._exact.samplers
-        self._translating = (
-            Translating(self._upstreams, samplers, wants_ids=options.tokens != "off")
-            if options.translate == "auto"
-            else None
-        )
+        is_translating = options.translate == "auto"
+        self._translating = Translating(self._upstreams, abilities, options.tokens) if is_translating else None
         self._looking: asyncio.Task[None] | None = None
-        self._running: dict[asyncio.Task[Any], _RelayedCall] = {}
-        self.receiver = Receiver(options.receiver, self)
+        self._is_ending = False
+        self._running: dict[asyncio.Task[Any], RelayedCall] = {}
+        self._receiver = None if worker is not None else Receiver(options.receiver, self)
+        self._recorder: Recorder = worker or self.receiver
         self._forwarding = (
             None
             if options.otlp is None
-            else Forwarding(options.otlp, self.receiver.ingest.scrubbed, self.receiver.metrics, self._rollouts)
+            else Forwarding(options.otlp, self._recorder.ingest.scrubbed, self._recorder.metrics, self._rollouts)
         )
+
+    @property
+    def receiver(self) -> Receiver:
+        """The receiver of a gateway that is no worker."""
+        assert self._receiver is not None  # noqa: S101 # a worker's is that of its parent
+        return self._receiver
 
     @property
     def url(self) -> str:
@@ -217,7 +161,9 @@ class Gateway:
         proxy = WebPageCheck(self._proxy, self.options.receiver.http, self.receiver_refused)
 
         async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
-            if scope["type"] != "http" or _is_own(scope["path"]):
+            path = scope.get("path", "")
+            is_own = is_of_rollout(path) or path in _OWN_PATHS or path.startswith(_OWN_PREFIX)
+            if scope["type"] != "http" or is_own:
                 await receiver(scope, receive, send)
             else:
                 await proxy(scope, receive, send)
@@ -226,19 +172,20 @@ class Gateway:
 
     def receiver_refused(self, path: str, status: int, why: str) -> None:
         """Count a request that a guard refused."""
-        self.receiver.metrics.refused(status, why, path=path)
+        self._recorder.metrics.refused(status, why, path=path)
 
     async def start(self) -> None:
         """Begin to look for rollouts that are over. Raises UsageError where a server cannot what it has to."""
-        for upstream in self._upstreams:
-            if self.options.tokens == "exact" and self._exact is not None:
-                await self._exact.samplers.check(upstream)
+        for abilities in self._abilities.values():
+            if self.options.tokens == "exact":
+                await abilities.check_exact()
         self._looking = asyncio.create_task(self._look())
         if self._forwarding is not None:
             self._forwarding.start()
 
     async def leave(self) -> None:
-        """Cut the calls that run: their rollouts say so, and the agents see no end."""
+        """Cut the calls that run: their rollouts say so, and the agents see no end. No other begins."""
+        self._is_ending = True
         for relaying, call in self._running.items():
             if call.exchange is not None and not call.is_recorded:
                 call.exchange.failure = CallFailure("GatewayEnded", _ENDS)
@@ -248,60 +195,78 @@ class Gateway:
         """End all rollouts, and leave the servers."""
         if self._looking is not None:
             self._looking.cancel()
-        self._write_once([*self._rollouts.close()])
+        self._write([*self._rollouts.close()], is_last=True)
         if self._forwarding is not None:
             await self._forwarding.stop()
         self._upstreams.close()
+        self._attempts.close()
 
     async def _proxy(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request as a model server does."""
         request = Request(scope, receive)
+        if self._is_ending:
+            await error_response(503, _ENDS)(scope, receive, send)
+            return
         if request.headers.get("upgrade", "").lower() == "websocket":
-            await error_response(501, "no websocket passes here; ask by HTTP")(scope, receive, send)
+            await error_response(501, "WebSockets are not supported; use HTTP")(scope, receive, send)
             return
         try:
             target = read_target(scope["raw_path"].decode("ascii"), scope["query_string"].decode("ascii"))
-            async with self.receiver.bodies.read(request) as body:
+            async with self._recorder.bodies.read(request) as body:
                 call = await self._begin(request, target, body)
-                await self._pass_through(call, send, scope["extensions"][CONNECTION]["connection"])
+                if call is not None:
+                    await self._pass_through(call, send, scope["extensions"][CONNECTION]["connection"])
         except (UsageError, UnicodeDecodeError) as error:
             await error_response(400, str(error))(scope, receive, send)
         except HTTPException as refused:
             await error_response(refused.status_code, refused.detail)(scope, receive, send)
 
-    async def _begin(self, request: Request, target: RequestTarget, body: bytes) -> _RelayedCall:
-        """Read where a request belongs, and choose its server, and the dialect in which that is asked."""
+    async def _is_elsewhere(self, request: Request, body: bytes, key: str) -> bool:
+        return self._worker is not None and await self._worker.is_elsewhere(request, body, key)
+
+    async def _begin(self, request: Request, target: RequestTarget, body: bytes) -> RelayedCall | None:
+        """Read where a request belongs, and choose its server, and the dialect in which that is asked.
+
+        None where another worker has its rollout, and was given the request.
+        """
         path = plain(target.path)
         dialect = dialect_of(path) if request.method == "POST" else None
         exchange = None if dialect is None else Exchange(dialect, path, body, now_ns())
-        headers = dict(request.headers)  # a dictionary finds them at once
-        address = read_address(target, headers, None if exchange is None else exchange.request)
+        raw_headers: RawHeaders = request.headers.raw
+        # A dictionary finds them at once. Of several of one name the first counts.
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(raw_headers)}
+        address = read_address(target, headers, None if exchange is None else exchange.settings)
         if exchange is not None and address.untrained is None:
-            is_policys = is_among(self.options.models, values.text(exchange.request.get("model")))
+            is_policys = is_among(self._models, values.text(exchange.settings.get("model")))
             address = address if is_policys else address._replace(untrained=ANOTHER_MODEL)
+        # A call that names nothing continues a conversation, which one worker knows.
+        key = address.rollout_id or ("" if address.parent is None else address.parent.trace_id)
+        if (key or exchange is not None) and await self._is_elsewhere(request, body, key):
+            return None
         asked, own_answer = exchange, None
-        upstream = self._upstreams.choose(address.rollout_id)
-        if exchange is not None:
-            exchange, own_answer = await self._translate(exchange, address, upstream, request.headers.raw, target.query)
-        elif self._translating is not None and request.method == "POST":
-            own_answer = await self._translating.count(path, body, upstream, _for_server(request.headers.raw))
         if exchange is not None and address.source == "conversation":
             address = address._replace(rollout_id=uuid4().hex)
             with _CONTINUING:
                 known = self._conversations.rollout_of(exchange.request)
                 address = address if known is None else address._replace(rollout_id=known)
-            if exchange is asked:  # what was translated, was so for its server
-                upstream = self._upstreams.choose(address.rollout_id)
+        upstream = self._upstreams.choose(address.rollout_id)
+        if exchange is not None:
+            exchange, own_answer = await self._translate(exchange, address, upstream, raw_headers, target.query)
+        elif self._translating is not None and request.method == "POST":
+            own_answer = await self._translating.count(path, body, upstream, _for_server(raw_headers))
         limit = self._rollouts.reached_limit(address, self.options.max_calls)
+        if self._app is not None and limit is None:
+            limit = self._app.reached_limit(address, self.options.max_calls)
         if asked is not None and limit is not None:
             exchange, own_answer = None, last_of_rollout(asked, limit, target.query)
-        call = _RelayedCall(
+        call = RelayedCall(
             method=request.method,
             target=target,
-            headers=request.headers.raw,
+            headers=raw_headers,
             body=body,
             address=address,
             upstream=upstream,
+            asked=asked,
             exchange=exchange,
             own_answer=own_answer,
             may_sample=dialect is None and may_sample(request.method, path, body, headers.get("content-encoding", "")),
@@ -310,7 +275,11 @@ class Gateway:
             with _RECORDING:
                 call.end_in_app = None if self._app is None else self._app.begin(exchange, address, call.upstream.url)
             if address.rollout_id is not None and address.is_ours and call.end_in_app is None:
-                call.rollout = self._rollouts.begin_call(address.rollout_id, address, exchange.start_ns)
+                call.rollout = rollout = self._rollouts.begin_call(address.rollout_id, address, exchange.start_ns)
+                call.address = address._replace(attempt=rollout.attempt)
+                if self._worker is not None:
+                    in_flight = CallInFlight(rollout.rollout_id, rollout.attempt, exchange.start_ns)
+                    call.slot = self._worker.calls.begin(in_flight)
                 if self._forwarding is not None:
                     call.told = self._forwarding.running_calls.add(call.rollout)
         return call
@@ -327,7 +296,7 @@ class Gateway:
             return exchange, untranslatable(exchange, made)
         return (exchange if made is None else chat_exchange(exchange, made)), None
 
-    async def _pass_through(self, call: _RelayedCall, send: Send, connection: TimedProtocol) -> None:
+    async def _pass_through(self, call: RelayedCall, send: Send, connection: TimedProtocol) -> None:
         """Relay a call until it is answered, the agent leaves or the gateway ends; then the server is left as well.
 
         Where the answer has no end, the agent's connection has none.
@@ -346,7 +315,7 @@ class Gateway:
             if call.has_begun:
                 call.is_cut = True
             elif not connection.is_left:  # the gateway ends
-                await send_error(503, _ENDS, call.method, send)
+                await send_error(503, _ENDS, call.method, send, call.dialect)
         finally:
             connection.when_left(None)
             del self._running[relaying]
@@ -355,7 +324,7 @@ class Gateway:
         if call.is_cut and not connection.is_left:
             await connection.end()
 
-    async def _relay(self, call: _RelayedCall, send: Send) -> None:
+    async def _relay(self, call: RelayedCall, send: Send) -> None:
         """Ask the server, and hand on what it answers."""
         try:
             answered = await self._ask(call)
@@ -382,7 +351,7 @@ class Gateway:
         finally:
             answered.close()
 
-    async def _ask(self, call: _RelayedCall) -> Answers:
+    async def _ask(self, call: RelayedCall) -> Answers:
         """Send a request to be sampled from ids, or with token ids asked for; with less where that is refused."""
         exchange, server = call.exchange, call.upstream.url
         if call.own_answer is not None:
@@ -393,17 +362,17 @@ class Gateway:
                 return exact
         if exchange is None or self.options.tokens == "off":
             return await self._send(call)
-        asking = self._token_requests.begin(server, exchange.path, exchange.request)
+        asking = self._token_requests.begin(server, exchange.path, exchange.settings)
         exchange.added = asking.additions
         answered = await self._send(call)
         while asking.may_be_why(answered.status):
-            asking.ask_less(answered.status, await _read(answered))
+            asking.ask_less(answered.status, await read(answered))
             exchange.added = asking.additions
             answered = await self._send(call)
             asking.answered(answered.status)
         return answered
 
-    async def _send(self, call: _RelayedCall) -> Answer:
+    async def _send(self, call: RelayedCall) -> Answer:
         headers, exchange = self._headers(call), call.exchange
         body = call.body if exchange is None else exchange.body
         if exchange is not None and exchange.added.is_hidden:
@@ -411,7 +380,7 @@ class Gateway:
             body = exchange.added.body(exchange.fields) or body
         return await self._upstreams.send(call.upstream, call.method, call.path, headers, body)
 
-    def _headers(self, call: _RelayedCall) -> list[tuple[bytes, bytes]]:
+    def _headers(self, call: RelayedCall) -> list[tuple[bytes, bytes]]:
         """The headers of a request that are for its server."""
         headers = _for_server(call.headers)
         if call.exchange is not None:  # what is compressed nobody could read on its way
@@ -421,7 +390,7 @@ class Gateway:
             headers = chat_headers(headers, call.target.query)
         return headers
 
-    async def _hand_on(self, call: _RelayedCall, answered: Answers, send: Send) -> None:
+    async def _hand_on(self, call: RelayedCall, answered: Answers, send: Send) -> None:
         """Send the answer piece by piece. What ends it waits until the call is recorded."""
         exchange, translation = call.exchange, call.translation
         if exchange is None:
@@ -443,6 +412,11 @@ class Gateway:
             await send_start(answered, send, content_type=stream_type, is_changed=is_changed)
         async for piece in answered.pieces():
             passed = _taken(exchange, piece)
+            if exchange.is_cut and not exchange.is_stream and not call.has_begun:
+                if translation is not None:
+                    raise UpstreamError("the answer is too long to be translated")
+                call.has_begun = True
+                await send_start(answered, send)
             if translation is not None:
                 passed = translation.take(passed)
             if exchange.is_over:
@@ -452,14 +426,15 @@ class Gateway:
         if translation is not None:
             status, rest = translation.rest(status, rest, is_stream=exchange.is_stream)
         await self._finish(call)
-        if not exchange.is_stream:
+        if not call.has_begun:
             call.has_begun = True
-            await send_start(answered, send, status=status, length=len(rest))
+            stream_type = None if translation is None else translation.held_type(status)
+            await send_start(answered, send, status=status, length=len(rest), content_type=stream_type)
         await send_end(send, rest)
 
-    async def _fail(self, call: _RelayedCall, error: UpstreamError, send: Send, what: str, last: bytes = b"") -> None:
+    async def _fail(self, call: RelayedCall, error: UpstreamError, send: Send, what: str, last: bytes = b"") -> None:
         """The server cannot be reached, or broke off. What the agent has begun to get ends with `last`, or is cut."""
-        self.receiver.metrics.add("art_otel_gateway_upstream_errors_total")
+        self._recorder.metrics.add("art_otel_gateway_upstream_errors_total")
         if call.exchange is not None and not call.is_recorded:
             call.exchange.failure = CallFailure(type(error).__name__, str(error))
         await self._finish(call)
@@ -472,9 +447,10 @@ class Gateway:
         elif call.has_begun:
             call.is_cut = True
         else:
-            await send_error(502, f"the model server at {call.upstream.shown} {what}: {error}", call.method, send)
+            why = f"the model server at {call.upstream.shown} {what}: {error}"
+            await send_error(502, why, call.method, send, call.dialect)
 
-    async def _finish(self, call: _RelayedCall) -> None:
+    async def _finish(self, call: RelayedCall) -> None:
         """Record a call durably, and see that the receiver at the other end of `--otlp` knows that it began."""
         if call.exchange is not None and not call.is_recorded:
             self._record(call)
@@ -483,7 +459,7 @@ class Gateway:
         if call.told is not None and self._forwarding is not None:
             await self._forwarding.running_calls.wait(call.told)
 
-    def _record(self, call: _RelayedCall) -> None:
+    def _record(self, call: RelayedCall) -> None:
         """Write the span of a call, once. The rollout counts it also where that fails."""
         exchange, rollout = call.exchange, call.rollout
         if exchange is None or call.is_recorded:
@@ -501,17 +477,20 @@ class Gateway:
                 is_written = True
             else:
                 span = call_span(exchange, call.address, call.upstream.url, self._resource)
-                is_written = self._write_once([*of_rollout, span])
-        self.receiver.metrics.add(f"art_otel_gateway_{'calls' if is_written else 'unrecorded_calls'}_total")
+                is_written = self._write([*of_rollout, span], is_last=True)
+        self._recorder.metrics.add(f"art_otel_gateway_{'calls' if is_written else 'unrecorded_calls'}_total")
         if outcome is not None:
-            self.receiver.metrics.add("art_otel_gateway_prompts_total", labels=f'{{outcome="{outcome}"}}')
+            self._recorder.metrics.add("art_otel_gateway_prompts_total", labels=f'{{outcome="{outcome}"}}')
         if rollout is not None and not is_written:
             self._rollouts.end_again(rollout)
+        if call.slot is not None and self._worker is not None:
+            self._worker.calls.end(call.slot)
         if call.address.source == "conversation" and call.address.rollout_id is not None:
             with _CONTINUING:
-                self._conversations.answered(call.address.rollout_id, exchange.request, exchange.answer or {})
+                asked = exchange if call.asked is None else call.asked
+                self._conversations.answered(call.address.rollout_id, asked.request, exchange.answer or {})
 
-    def _note_unread(self, call: _RelayedCall) -> None:
+    def _note_unread(self, call: RelayedCall) -> None:
         """Say of a request that it may have been a call: in the log, and on its rollout, if that is known."""
         path, address, server = plain(call.target.path), call.address, call.upstream.url
         request = f"POST {self._unread.warn(path)}"
@@ -522,37 +501,34 @@ class Gateway:
                 return
             of_rollout: list[Span] = []
             if address.rollout_id is not None and address.is_ours:
-                of_rollout = self._rollouts.end_call(
-                    self._rollouts.begin_call(address.rollout_id, address, call.start_ns)
-                )
-            self._write_once([*of_rollout, unread_span(request, address, server, self._resource, call.start_ns)])
+                rollout = self._rollouts.begin_call(address.rollout_id, address, call.start_ns)
+                address = address._replace(attempt=rollout.attempt)
+                of_rollout = self._rollouts.end_call(rollout)
+            span = unread_span(request, address, server, self._resource, call.start_ns)
+            self._write([*of_rollout, span], is_last=True)
 
-    def _write(self, spans: Sequence[Span]) -> bool:
-        """Write spans to the spool; False, logged there, where the disk refuses them."""
-        if not spans:
-            return True
+    def _write(self, spans: Sequence[Span], *, is_last: bool = False) -> bool:
+        """Write spans to the spool; False, logged there, where the disk refuses them.
+
+        If nobody tries it again (`is_last`), the collector gets them all the same.
+        """
+        is_written = True
         try:
-            self.receiver.ingest.write(ReceivedRecords(records=[*spans]))
+            if spans:
+                self._recorder.ingest.write(spans)
         except ExportRefusedError as refused:
-            self.receiver.metrics.refused(refused.status, str(refused))
-            return False
-        if self._forwarding is not None:
+            self._recorder.metrics.refused(refused.status, str(refused))
+            is_written = False
+        if spans and self._forwarding is not None and (is_written or is_last):
             self._forwarding.add(spans)
-        return True
+        return is_written
 
     async def _synced(self) -> bool:
         """Wait for the disk, where it has to have what was written; False, as `_write` is, where it refuses."""
-        is_synced = await self.receiver.ingest.synced()
+        is_synced = await self._recorder.ingest.synced()
         if not is_synced:
-            self.receiver.metrics.refused(503, UNWRITABLE)
+            self._recorder.metrics.refused(503, UNWRITABLE)
         return is_synced
-
-    def _write_once(self, spans: Sequence[Span]) -> bool:
-        """Write spans that nobody writes again: the collector gets them also where the disk refuses them."""
-        is_written = self._write(spans)
-        if not is_written and self._forwarding is not None:
-            self._forwarding.add(spans)
-        return is_written
 
     async def _look(self) -> None:
         """Write what ended by being quiet, as long as the gateway runs; the receiver waits for what has not."""
@@ -560,22 +536,11 @@ class Gateway:
             await asyncio.sleep(min(_LOOK_EVERY, self.options.receiver.grace))
             with _RECORDING:
                 self._rollouts.end_quiet(now_ns(), self._write)
-                self.receiver.finished.keep_open(self._rollouts.open)
-
-
-def _is_own(path: str) -> bool:
-    return is_of_rollout(path) or path in _OWN_PATHS or path.startswith(_OWN_PREFIX)
+                self._recorder.keep_open(self._rollouts.open)
 
 
 def _for_server(headers: RawHeaders) -> list[tuple[bytes, bytes]]:
     return [(name, value) for name, value in headers if name not in _NOT_SENT and not is_for_gateway(name, value)]
-
-
-async def _read(answered: Answer) -> bytes:
-    try:
-        return b"".join([piece async for piece in answered.pieces()])
-    finally:
-        answered.close()
 
 
 def _taken(exchange: Exchange, piece: bytes) -> bytes:

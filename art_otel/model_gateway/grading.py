@@ -18,37 +18,21 @@ from art_otel import attributes as names
 from art_otel.conventions import values
 from art_otel.conventions.values import json_object
 from art_otel.exchange.answer_shapes import AnswerFields
+from art_otel.exchange.api_dialects import API_DIALECTS, CHAT
 from art_otel.exchange.assembly import WireDialect
 from art_otel.exchange.attributes import answered_attributes
 from art_otel.exchange.chat_request import entries_of, mapping_of
 from art_otel.exchange.exchange import Exchange
 from art_otel.exchange.token_requests import TokenRequests
-from art_otel.exchange.translation import CHAT_PATH, OK
-from art_otel.model_gateway.id_server import IdServer, Samplers, read
-from art_otel.model_gateway.translating import LACKING
+from art_otel.model_gateway.id_server import OK, IdServer, read
+from art_otel.model_gateway.server_abilities import COMPLETION_IDS, ServerAbilities
 from art_otel.model_gateway.upstreams import Upstream, Upstreams
 from art_otel.spans import Value
 
 IdsOf: TypeAlias = Literal["whole", "with holes", "none"]
 LogprobsOf: TypeAlias = Literal["raw", "processed", "none"]
 
-_PATHS: Final[Mapping[WireDialect, str]] = {
-    "chat": CHAT_PATH,
-    "completions": "/v1/completions",
-    "responses": "/v1/responses",
-    "messages": "/v1/messages",
-    "gemini": "/v1beta/models/{model}:generateContent",
-}
-DIALECTS: Final[Mapping[WireDialect, str]] = {
-    "chat": "Chat Completions",
-    "completions": "Completions",
-    "responses": "Responses",
-    "messages": "Messages",
-    "gemini": "generateContent",
-}
 _MODELS: Final = "/v1/models"
-_FIRST_OF_SERVER: Final = 500
-_UNKNOWN: Final = frozenset({401, 403, 408, 429})
 _REQUEST: Final[AnswerFields] = {
     "messages": [{"role": "user", "content": "Write two lines about a river, with an emoji and a word in Chinese."}],
     "max_tokens": 24,
@@ -59,7 +43,6 @@ _TEMPERATURES: Final = (1.0, 0.5)
 _EQUAL: Final = 0.02
 """Nats by which the odds of one token differ between two requests, because others were computed beside them."""
 
-_IDS: Final = f"{names.COMPLETION_TOKENS_PREFIX}0"
 _ENCODE: Final = msgspec.json.Encoder().encode
 
 
@@ -83,7 +66,7 @@ class ServerGrade:
 
     def summary(self) -> str:
         """The dialects that it has, in a line."""
-        named = ", ".join(DIALECTS[dialect] for dialect, has in self.dialects.items() if has)
+        named = ", ".join(API_DIALECTS[dialect].title for dialect, has in self.dialects.items() if has)
         exact = "; samples from ids" if self.samples_from_ids else ""
         return f"{self.url} has {named or 'no dialect without a key'}{exact}"
 
@@ -97,11 +80,11 @@ class ServerGrade:
         if self.owner == "sglang" and self.whole_ids == "none":
             said.append("token ids: SGLang 0.5.23 or later")
         if self.owner == "llamacpp":
-            said.append("prompt ids: llama.cpp has none; retokenize=… of art_otel.batches makes them of the text")
+            said.append("prompt ids: llama.cpp has none; tokenizer=… of art_otel.batches makes them from the text")
         if self.owner == "llamacpp" and self.dialects.get("chat") is False:
             said.append("tools: llama-server --jinja")
         if self.owner not in ("vllm", "sglang", "llamacpp") and self.whole_ids == "none":
-            said.append("token ids: ask a vLLM, SGLang or llama.cpp; this server's calls have text")
+            said.append("token ids: use vLLM, SGLang or llama.cpp; calls of this server only have text")
         return said
 
 
@@ -117,11 +100,12 @@ async def grade(
     try:
         (upstream,) = servers
         headers = [] if api_key is None else [(b"authorization", b"Bearer " + api_key.encode())]
-        server = IdServer(servers, upstream, headers)
+        server, abilities = IdServer(servers, upstream, headers), ServerAbilities(servers, upstream)
         listed = await _first_model(servers, upstream, server)
         model = model or values.text(listed.get("id"))
         dialects: dict[WireDialect, bool | None] = {
-            dialect: await _has(server, path.format(model=model or "model")) for dialect, path in _PATHS.items()
+            dialect: await abilities.has(api.path.format(model=model or "model"), headers)
+            for dialect, api in API_DIALECTS.items()
         }
         samples = may_sample and model is not None and dialects["chat"] is not False
         asked = {**_REQUEST, "model": model}
@@ -136,7 +120,7 @@ async def grade(
             streamed_ids=None if streamed is None else _ids_of(streamed),
             has_prompt_ids=None if whole is None else names.PROMPT_TOKENS in answered_attributes(whole),
             logprobs=await _logprobs(server, model) if samples else None,
-            samples_from_ids=await Samplers(servers).can(upstream, headers),
+            samples_from_ids=bool(await abilities.samples_from_ids(headers)),
         )
     finally:
         servers.close()
@@ -151,24 +135,16 @@ def _first(entries: Value) -> Mapping[str, Value]:
     return next((entry for _, entry in entries_of(entries, "")), mapping_of(None))
 
 
-async def _has(server: IdServer, path: str) -> bool | None:
-    answered = await server.send(path, {})
-    await read(answered)
-    if answered.status in _UNKNOWN or answered.status > _FIRST_OF_SERVER + 1:
-        return None
-    return answered.status not in LACKING
-
-
 async def _sample(server: IdServer, request: AnswerFields) -> Exchange | None:
     """An answer with ids, asked for as the gateway asks for them; None where the server refuses to answer."""
-    exchange = Exchange("chat", CHAT_PATH, _ENCODE(request), 0)
-    asking = TokenRequests().begin(server.upstream.url, CHAT_PATH, exchange.request)
+    exchange = Exchange("chat", CHAT.path, _ENCODE(request), 0)
+    asking = TokenRequests().begin(server.upstream.url, CHAT.path, exchange.request)
     while True:
         exchange.added = asking.additions
         headers = [(name.encode(), value.encode()) for name, value in exchange.added.ask.headers.items()]
         asker = IdServer(server.servers, server.upstream, [*server.headers, *headers])
         body = msgspec.json.decode(exchange.added.body(exchange.fields) or exchange.body)
-        answered = await asker.send(CHAT_PATH, body)
+        answered = await asker.send(CHAT.path, body)
         content = await read(answered)
         if asking.may_be_why(answered.status):
             asking.ask_less(answered.status, content)
@@ -180,7 +156,7 @@ async def _sample(server: IdServer, request: AnswerFields) -> Exchange | None:
 
 def _ids_of(exchange: Exchange) -> IdsOf:
     """Whether there are as many ids as the server counts tokens."""
-    ids = values.text(answered_attributes(exchange).get(_IDS))
+    ids = values.text(answered_attributes(exchange).get(COMPLETION_IDS))
     if ids is None:
         return "none"
     counted = mapping_of((exchange.answer or {}).get("usage")).get("completion_tokens")
@@ -196,7 +172,7 @@ async def _logprobs(server: IdServer, model: str | None) -> LogprobsOf | None:
     odds: list[Mapping[Value, float]] = []
     has_logprobs = False
     for temperature in _TEMPERATURES:
-        answered = await server.send(CHAT_PATH, {**_ODDS, "model": model, "temperature": temperature})
+        answered = await server.send(CHAT.path, {**_ODDS, "model": model, "temperature": temperature})
         answer = json_object(await read(answered)) or {}
         choice = _first(answer.get("choices"))
         first_token = _first(mapping_of(choice.get("logprobs")).get("content"))

@@ -6,11 +6,12 @@ comes by any other address is recorded as `art-otel gateway` does.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, Unpack
 from urllib.parse import quote
 
 from opentelemetry import context as otel_context
@@ -19,15 +20,15 @@ from opentelemetry.context import Context
 from opentelemetry.trace import NonRecordingSpan, Span, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 from opentelemetry.util.types import Attributes
 
+from art_otel import attributes as names
 from art_otel.conventions import ERROR_TYPE
-from art_otel.data.model_names import Names
 from art_otel.exchange.attributes import answered_attributes, call_name
 from art_otel.exchange.exchange import Exchange
 from art_otel.http import Address
 from art_otel.model_gateway.addresses import PREFIX, UNTRAINED_PREFIX, RequestAddress
 from art_otel.model_gateway.call_spans import SCOPE, begun_attributes, unread_attributes
-from art_otel.model_gateway.gateway import LIMITS, Gateway, GatewayOptions, Tokens
-from art_otel.model_gateway.translating import Translate
+from art_otel.model_gateway.gateway import LIMITS, Gateway, GatewayOptions
+from art_otel.model_gateway.settings import GatewayKeywords
 from art_otel.receiver.receiver import ReceiverOptions
 from art_otel.tracing.api.context import running_trajectory, untrained_label
 
@@ -41,6 +42,8 @@ class LocalGateway:
     def __init__(self, options: GatewayOptions) -> None:
         self._contexts: dict[tuple[str, str | None], Context] = {}
         """Where rollouts were given addresses, by their id and by what calls of the address are for if untrained."""
+        self._calls: Counter[str] = Counter()
+        """How many calls of each of these rollouts began."""
         self._gateway = Gateway(options, self)
 
     def url(self, path: str = "") -> str:
@@ -72,8 +75,20 @@ class LocalGateway:
         context = self._context(address)
         if context is None:
             return None
+        self._calls[address.rollout_id or ""] += 1
         attributes = begun_attributes(exchange, address, server)
         return partial(_end, _start(call_name(attributes), context, attributes, exchange.start_ns), exchange)
+
+    def reached_limit(self, address: RequestAddress, max_calls: int | None) -> int | None:
+        """How many calls a rollout may have, where it has had them. The rollout says then that it ended so."""
+        context = self._context(address)
+        limit = address.settings.get(names.MAX_CALLS, max_calls)
+        if context is None or limit is None or self._calls[address.rollout_id or ""] < int(limit):
+            return None
+        running = running_trajectory(context)
+        if running is not None:
+            running.span.set_attributes({names.MAX_CALLS_REACHED: True})
+        return int(limit)
 
     def note_unread(self, request: str, start_ns: int, address: RequestAddress, server: str) -> bool:
         """Record a request that could not be read; False where its rollout was given no address here."""
@@ -110,6 +125,7 @@ class LocalGateway:
                 running = running_trajectory(given)
                 if running is None or running.ended:
                     self._contexts.pop(key, None)
+                    self._calls.pop(key[0], None)
         self._contexts[rollout_id, label] = context
 
 
@@ -129,19 +145,14 @@ def _end(span: Span, exchange: Exchange) -> None:
 
 
 @asynccontextmanager
-async def gateway(  # noqa: PLR0913 # every one is an option that users know by its name
+async def gateway(
     upstream: str | Iterable[str],
     *,
     listen: str = "127.0.0.1:0",
     dir: str | Path = ".art",  # noqa: A002 # as the option of `art-otel gateway`
-    tokens: Tokens = "auto",
-    keep_reasoning: bool = False,
-    policy_version_header: str | None = None,
-    models: Names = None,
-    translate: Translate = "auto",
-    max_calls: int | None = None,
     grace: float = 60.0,
     token: str | None = None,
+    **settings: Unpack[GatewayKeywords],
 ) -> AsyncGenerator[LocalGateway]:
     """Run a gateway in front of one or several model servers while the block runs, like `art-otel gateway`.
 
@@ -152,19 +163,15 @@ async def gateway(  # noqa: PLR0913 # every one is an option that users know by 
                 art_otel.reward(score(task))
 
     Inside a rollout, `url()` is an address of this rollout: calls to it belong to the rollout. Calls to other addresses
-    of the gateway are kept below `dir`. `models` are names or globs, `!` excludes, such as `["policy-*", "!*judge*"]`:
-    calls that ask for another model are marked as untrained. `translate` and `max_calls` are as the options of
-    `art-otel gateway`. Raises UsageError for an address that cannot be used.
+    of the gateway are kept below `dir`. The settings are the options of `art-otel gateway`: `tokens`, `keep_reasoning`,
+    `policy_version_header`, `models` (names or globs, `!` excludes, such as `["policy-*", "!*judge*"]`: calls that ask
+    for another model are marked as untrained), `translate`, `max_calls`. Raises UsageError for an address or a setting
+    that cannot be used.
     """
     options = GatewayOptions(
         upstreams=[upstream] if isinstance(upstream, str) else [*upstream],
         receiver=ReceiverOptions(http=Address.parse(listen), folder=Path(dir), grace=grace, bodies=LIMITS, token=token),
-        tokens=tokens,
-        keep_reasoning=keep_reasoning,
-        policy_version_header=policy_version_header,
-        translate=translate,
-        max_calls=max_calls,
-        models=(models,) if isinstance(models, str) else None if models is None else tuple(models),
+        **settings,
     )
     local = LocalGateway(options)
     await asyncio.to_thread(local.start)

@@ -90,8 +90,9 @@ class UnreadRequests:
         if pattern not in self._said and len(self._said) < _MAX_PATTERNS:
             self._said.add(pattern)
             logger.warning(
-                "art-otel: POST %s passes unrecorded, because it may ask for a completion in a dialect that the gateway"
-                " does not know; rollouts that ask so are incomplete (request unread). Let the agent ask for"
+                "art-otel: POST %s is passed on without being recorded, because it may ask for a completion in a "
+                "dialect that the gateway does not know; rollouts with such requests are incomplete (request "
+                "unread). Let the agent ask for"
                 " /v1/chat/completions, /v1/responses, /v1/messages or Gemini's :generateContent",
                 pattern,
             )

@@ -3,10 +3,13 @@
 from collections.abc import AsyncIterator, Mapping
 from typing import Final
 
+import msgspec
+
+from art_otel.exchange.api_dialects import API_DIALECTS
 from art_otel.exchange.chat_request import UntranslatableError
 from art_otel.exchange.exchange import Exchange
 from art_otel.exchange.gemini import is_array
-from art_otel.exchange.translation import OK, error_body, last_answer
+from art_otel.exchange.translation import OK, last_answer
 from art_otel.model_gateway.connections import RawHeaders, UpstreamError
 
 _BAD_REQUEST: Final = 400
@@ -36,12 +39,12 @@ class OwnAnswer:
 
 def last_of_rollout(exchange: Exchange, limit: int, query: str) -> OwnAnswer:
     """What ends the loop of an agent whose rollout has had all its calls, to a request that is no call any more."""
-    text = f"The rollout has ended: it may ask the model {limit} times, and it has."
+    text = f"The rollout has ended: it has used all of its {limit} model calls."
     made = last_answer(exchange.dialect, exchange.request, text, is_array=is_array(exchange.path, query))
     return OwnAnswer(OK, made.content_type, made.body)
 
 
 def untranslatable(exchange: Exchange, why: UntranslatableError) -> OwnAnswer:
     """The refusal of a request that its server cannot be asked, as the agent's dialect has it."""
-    error = error_body(exchange.dialect, _BAD_REQUEST, f"art-otel gateway: {why}", field=why.field)
-    return OwnAnswer(_BAD_REQUEST, _JSON_TYPE, error)
+    error = API_DIALECTS[exchange.dialect].error(_BAD_REQUEST, f"art-otel gateway: {why}", None, why.field)
+    return OwnAnswer(_BAD_REQUEST, _JSON_TYPE, msgspec.json.encode(error))

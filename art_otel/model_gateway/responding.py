@@ -9,6 +9,8 @@ from typing import Final
 from starlette.responses import JSONResponse
 from starlette.types import Message, Send
 
+from art_otel.exchange.api_dialects import API_DIALECTS
+from art_otel.exchange.assembly import WireDialect
 from art_otel.model_gateway.exact import Answers
 
 OF_CONNECTION: Final = frozenset(
@@ -56,15 +58,18 @@ async def send_end(send: Send, rest: bytes = b"") -> None:
     await send({"type": "http.response.body", "body": rest, "more_body": False})
 
 
-async def send_error(status: int, message: str, method: str, send: Send) -> None:
+async def send_error(status: int, message: str, method: str, send: Send, dialect: WireDialect | None) -> None:
     """Answer a request of this method with an error of the gateway's."""
-    await error_response(status, message)({"type": "http", "method": method, "headers": []}, _nothing, send)
+    response = error_response(status, message, dialect)
+    await response({"type": "http", "method": method, "headers": []}, _nothing, send)
 
 
-def error_response(status: int, message: str) -> JSONResponse:
-    """An error of the gateway's own, in the shape that clients of OpenAI and Anthropic read."""
+def error_response(status: int, message: str, dialect: WireDialect | None = None) -> JSONResponse:
+    """An error of the gateway's own in a dialect, else in the shape that clients of OpenAI and Anthropic read."""
     error = {"message": f"art-otel gateway: {message}", "type": "gateway_error", "param": None, "code": None}
-    return JSONResponse({"type": "error", "error": error}, status)
+    if dialect is None:
+        return JSONResponse({"type": "error", "error": error}, status)
+    return JSONResponse(API_DIALECTS[dialect].error(status, error["message"] or "", error, None), status)
 
 
 async def _nothing() -> Message:

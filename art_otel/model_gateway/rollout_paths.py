@@ -3,7 +3,10 @@
     POST /rollout/ID/end      {"reward": 1, "status": "ok", "metadata": {…}}
     POST /rollout/ID/reward   {"reward": 0.5, "name": "style", "response_id": "chatcmpl-…"}
 
-Invariant: 200 says that it is written. Whoever got another answer may say it again.
+    200                       {"rollout_id": "ID", "attempt": 1, "calls": 3}
+
+Invariant: 200 says that it is written; `calls` is how many calls of the attempt this gateway passed on. Whoever got
+another answer may say it again.
 """
 
 from collections.abc import Awaitable, Callable
@@ -19,7 +22,7 @@ from starlette.routing import Route
 from art_otel.errors import UsageError
 from art_otel.model_gateway.addresses import PREFIX, RequestTarget, read_target
 from art_otel.model_gateway.responding import error_response
-from art_otel.model_gateway.rollouts import GivenReward, RolloutEnd, Rollouts, Write
+from art_otel.model_gateway.rollouts import GatewayRollout, GivenReward, RolloutEnd, Rollouts, Write
 
 _END: Final = "/end"
 _REWARD: Final = "/reward"
@@ -35,7 +38,8 @@ def is_of_rollout(path: str) -> bool:
 class RolloutPaths:
     """Answers what is said of `rollouts`. `read` gives the body of a request.
 
-    `is_of_app` says which of them run in the gateway's own process.
+    `is_of_app` says which of them run in the gateway's own process; `is_elsewhere` hands the request over where another
+    process has the rollout, and says so.
     """
 
     rollouts: Rollouts
@@ -43,38 +47,53 @@ class RolloutPaths:
     write: Write
     synced: Callable[[], Awaitable[bool]]
     is_of_app: Callable[[str], bool]
+    is_elsewhere: Callable[[Request, bytes, str], Awaitable[bool]]
 
     @property
     def routes(self) -> list[Route]:
         """The routes of these paths."""
         ways = {_END: self._end, _REWARD: self._reward}
-        return [Route(f"{PREFIX}{{rollout_id:path}}{end}", way, methods=["POST"]) for end, way in ways.items()]
+        return [
+            Route(f"{PREFIX}{{rollout_id:path}}{end}", way, methods=["GET", "POST", "PUT", "PATCH", "DELETE"])
+            for end, way in ways.items()
+        ]
 
     async def _end(self, request: Request) -> Response:
-        def tell(target: RequestTarget, end: RolloutEnd) -> bool:
+        def tell(target: RequestTarget, end: RolloutEnd) -> GatewayRollout | None:
             return self.rollouts.end(target.rollout_id or "", end, target.settings, self.write)
 
         return await self._answer(request, RolloutEnd, tell)
 
     async def _reward(self, request: Request) -> Response:
-        def tell(target: RequestTarget, reward: GivenReward) -> bool:
-            return self.rollouts.reward(target.rollout_id or "", reward, self.write)
+        def tell(target: RequestTarget, reward: GivenReward) -> GatewayRollout | None:
+            return self.rollouts.reward(target.rollout_id or "", reward, target.settings, self.write)
 
         return await self._answer(request, GivenReward, tell)
 
     async def _answer(
-        self, request: Request, kind: type[_Told], tell: Callable[[RequestTarget, _Told], bool]
+        self, request: Request, kind: type[_Told], tell: Callable[[RequestTarget, _Told], GatewayRollout | None]
     ) -> Response:
         """Read what is said of a rollout, write it, and answer."""
+        if request.method != "POST":
+            response = error_response(405, f"{request.method} {request.url.path}: send it with POST")
+            response.headers["allow"] = "POST"
+            return response
         try:
             target = read_target(request.scope["raw_path"].decode("ascii"), request.url.query)
             async with self.read(request) as body:
+                if await self.is_elsewhere(request, body, target.rollout_id or ""):
+                    return Response()  # which nobody gets: the other process answers
                 told = msgspec.json.decode(body or b"{}", type=kind)
         except (UsageError, UnicodeDecodeError, msgspec.DecodeError) as error:
-            return error_response(400, f"POST {request.url.path}: {error}")
+            fields = ", ".join(kind.__struct_fields__) if isinstance(error, msgspec.ValidationError) else ""
+            there = f"; the fields are {fields}" if fields else ""
+            return error_response(400, f"POST {request.url.path}: {error}{there}")
         if self.is_of_app(target.rollout_id or ""):  # a reward here would be of another rollout
-            ends = "this rollout ends when its function returns; give rewards there, with art_otel.reward"
+            ends = "this rollout ends when its function returns; give rewards in the function, with art_otel.reward"
             return error_response(409, f"POST {request.url.path}: {ends}")
-        if not (tell(target, told) and await self.synced()):
-            return error_response(503, "this cannot be written now: the disk may be full; send it again")
-        return JSONResponse({"rollout_id": target.rollout_id})
+        rollout = tell(target, told)
+        if rollout is None or not await self.synced():
+            return error_response(503, "this cannot be written now, because the disk may be full; send it again")
+        return JSONResponse(
+            {"rollout_id": rollout.rollout_id, "attempt": rollout.number, "calls": rollout.calls.started}
+        )

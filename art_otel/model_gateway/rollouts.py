@@ -6,9 +6,11 @@ the calls that began here, under this gateway's name, so one that runs yet, or t
 whoever reads it. A rollout is over when somebody ends it, when no call runs and none came for the grace, or when the
 gateway ends, and not before that is written; here, if others have calls of it as well. Where a call ends later than
 somebody ended its rollout, the rollout's own span is written again with that of the call: it is given once more, and
-not a second time for the count.
+not a second time for the count. A call that begins after somebody ended its rollout is of another attempt, whose own
+span is another one.
 """
 
+import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,10 +23,13 @@ from art_otel.attributes import REWARD_NAME
 from art_otel.conventions import ART_OTEL, ERROR_TYPE, EVALUATION, INSTANCE, evaluation_attributes
 from art_otel.live.endings import RolloutCounts, is_quiet
 from art_otel.model_gateway.addresses import RequestAddress
+from art_otel.model_gateway.attempts import Attempts, RolloutAttempt
 from art_otel.model_gateway.call_spans import now_ns, root_of
 from art_otel.spans import Event, Resource, Scope, Span
 from art_otel.tracing.api import scalars
 from art_otel.version import __version__
+
+logger = logging.getLogger(__name__)
 
 _MAX_REMEMBERED: Final = 10_000
 """Rollouts that are over and known still: a later call or reward belongs to the same span."""
@@ -63,10 +68,12 @@ class GivenReward(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 class GatewayRollout:
     """What is known of one rollout: how many `calls` began and ended here; `ended_ns` is None until it is over.
 
-    `is_written` says that the spool has its beginning, `reward` what was given last.
+    `is_written` says that the spool has its beginning, `reward` what was given last, `was_ended` that somebody ended it
+    before this process began.
     """
 
     rollout_id: str
+    attempt: int = 1
     started_ns: int
     attributes: dict[str, str | int | float | bool]
     calls: RolloutCounts = field(default_factory=RolloutCounts)
@@ -77,31 +84,63 @@ class GatewayRollout:
     edition: int = 0
     events: tuple[Event, ...] = ()
     is_written: bool = False
+    was_ended: bool = False
+
+    @property
+    def number(self) -> int | float | str:
+        """The number of the attempt, as somebody named it, else as it was counted."""
+        return self.attributes.get(names.ROLLOUT_ATTEMPT, self.attempt)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether somebody ended it: its next call is of another attempt."""
+        return self.was_ended or self.end is not None
 
 
 @dataclass(kw_only=True)
 class Rollouts:
-    """The rollouts of a gateway. `resource` is that of its spans."""
+    """The rollouts of a gateway. `resource` is that of its spans; `attempts` knows of those before it began."""
 
     resource: Resource
     grace: float
-    _known: OrderedDict[str, GatewayRollout] = field(default_factory=OrderedDict[str, GatewayRollout])
+    attempts: Attempts
+    _known: OrderedDict[tuple[str, int], GatewayRollout] = field(
+        default_factory=OrderedDict[tuple[str, int], GatewayRollout]
+    )
+    """By id and attempt."""
+    _last: dict[str, int] = field(default_factory=dict[str, int])
+    """The attempt of each id whose call began last: who names no attempt means this one."""
 
     @property
     def open(self) -> list[str]:
         """The ids of those that are not over."""
-        return [rollout_id for rollout_id, rollout in self._known.items() if rollout.ended_ns is None]
+        return [rollout_id for (rollout_id, _), rollout in self._known.items() if rollout.ended_ns is None]
 
     def begin_call(self, rollout_id: str, address: RequestAddress, start_ns: int) -> GatewayRollout:
-        """A call of a rollout begins. One that was over because it was quiet goes on."""
-        rollout = self._of(rollout_id, start_ns)
+        """A call of a rollout begins. One that was over because it was quiet goes on, one that was ended does not."""
+        rollout = self._of(rollout_id, address.settings, start_ns)
+        if rollout.is_closed:
+            rollout = self._next_attempt(rollout, start_ns)
+        self._last[rollout_id] = rollout.attempt
         rollout.attributes |= address.settings
         if address.source == "conversation":
             rollout.attributes[_INFERRED] = True
         rollout.calls.started += 1
-        if rollout.end is None and rollout.ended_ns is not None:
+        if rollout.ended_ns is not None:
             rollout.ended_ns, rollout.is_written = None, False
         return rollout
+
+    def _next_attempt(self, ended: GatewayRollout, start_ns: int) -> GatewayRollout:
+        """Begin the attempt behind one that was ended."""
+        rollout_id = ended.rollout_id
+        last = self.attempts.find(rollout_id)
+        number = 1 + max(ended.attempt, self._last.get(rollout_id, 1), 1 if last is None else last.number)
+        logger.warning(
+            "art-otel: rollout %r was ended and is called again: its attempt %d begins. Give each run an id of its own",
+            rollout_id,
+            number,
+        )
+        return self._begin(rollout_id, number, start_ns)
 
     def reached_limit(self, address: RequestAddress, max_calls: int | None) -> int | None:
         """How many calls a rollout may have, where it has had them; None where another may begin.
@@ -109,8 +148,10 @@ class Rollouts:
         What an address says of `max_calls` counts more than what the gateway was told. The rollout says that it ended
         so: it is cut, and nothing of it is missing.
         """
-        rollout = self._known.get(address.rollout_id or "") if address.is_ours else None
-        if rollout is None:
+        if address.rollout_id is None or not address.is_ours:
+            return None
+        rollout = self._known.get((address.rollout_id, self._number(address.rollout_id, address.settings)))
+        if rollout is None or rollout.is_closed:  # the next call begins another attempt
             return None
         limit = address.settings.get(names.MAX_CALLS, rollout.attributes.get(names.MAX_CALLS, max_calls))
         if limit is None or rollout.calls.started < int(limit):
@@ -137,15 +178,17 @@ class Rollouts:
         """The span of a call that has ended could not be written: the rollout ends once more, and says so."""
         rollout.ended_ns, rollout.is_written = None, False
 
-    def end(self, rollout_id: str, end: RolloutEnd, settings: Mapping[str, str | int], write: Write) -> bool:
+    def end(
+        self, rollout_id: str, end: RolloutEnd, settings: Mapping[str, str | int], write: Write
+    ) -> GatewayRollout | None:
         """End a rollout as somebody said. The same said again changes nothing, as of a client that got no answer.
 
-        What could not be written is False, and as if nobody had said it.
+        What could not be written is None, and as if nobody had said it.
         """
         time_ns = now_ns()
-        rollout = self._of(rollout_id, time_ns)
+        rollout = self._of(rollout_id, self._settings_of_end(rollout_id, settings), time_ns)
         if end == rollout.end and rollout.ended_ns is not None and rollout.attributes.items() >= settings.items():
-            return True
+            return rollout
         before = replace(rollout)
         if end.reward is not None and end.reward != rollout.reward:
             rollout.reward = end.reward
@@ -155,15 +198,18 @@ class Rollouts:
         rollout.attributes = {**rollout.attributes, **settings, **scalars.metadata(end.metadata), **metrics}
         rollout.ended_ns = time_ns
         if write([self.edition(rollout)]):
-            return True
+            self.attempts.note(rollout_id, RolloutAttempt(rollout.attempt, has_ended=True))
+            return rollout
         rollout.attributes, rollout.end, rollout.ended_ns = before.attributes, before.end, before.ended_ns
         rollout.reward, rollout.events = before.reward, before.events
-        return False
+        return None
 
-    def reward(self, rollout_id: str, reward: GivenReward, write: Write) -> bool:
-        """Give a rollout a reward, also one that is over. What could not be written is False, and was not given."""
+    def reward(
+        self, rollout_id: str, reward: GivenReward, settings: Mapping[str, str | int], write: Write
+    ) -> GatewayRollout | None:
+        """Give a rollout a reward, also one that is over. What could not be written is None, and was not given."""
         time_ns = now_ns()
-        rollout = self._of(rollout_id, time_ns)
+        rollout = self._of(rollout_id, settings, time_ns)
         before, rollout.last_ns = rollout.events, time_ns
         rollout.events += tuple(_rewards(reward, time_ns))
         is_written = write([self.edition(rollout)])
@@ -171,7 +217,7 @@ class Rollouts:
             rollout.is_written = True
         else:
             rollout.events = before
-        return is_written
+        return rollout if is_written else None
 
     def end_quiet(self, now: int, write: Write) -> None:
         """End those that were quiet for the grace. Those whose end could not be written end the next time."""
@@ -192,8 +238,10 @@ class Rollouts:
             for key, rollout in self._known.items()
             if rollout.ended_ns is not None and not rollout.calls.is_any_running
         ]
-        for rollout_id in over[: max(0, len(over) - _MAX_REMEMBERED)]:
-            del self._known[rollout_id]
+        for rollout_id, attempt in over[: max(0, len(over) - _MAX_REMEMBERED)]:
+            del self._known[rollout_id, attempt]
+            if self._last.get(rollout_id) == attempt:
+                del self._last[rollout_id]
 
     def close(self) -> Iterator[Span]:
         """End all that are open, because no call can come any more."""
@@ -208,38 +256,74 @@ class Rollouts:
 
     def edition(self, rollout: GatewayRollout) -> Span:
         """A rollout's own span as it is now, without an end where it is not over."""
-        own, end = root_of(rollout.rollout_id), rollout.end
-        rollout.edition = max(rollout.edition + 1, now_ns() // 1000)
-        attributes: dict[str, str | int | float | bool] = {
-            names.ROLLOUT_ID: rollout.rollout_id,
-            names.ROLLOUT_EDITION: rollout.edition,
-            f"{names.CALLS_PREFIX}{self.resource.attributes[INSTANCE]}": rollout.calls.started,
-            **rollout.attributes,
-        }
-        if end is not None and end.status != "ok":
-            attributes[ERROR_TYPE] = "CancelledError" if end.status == "cancelled" else "error"
-        return Span(
-            trace_id=own.trace_id,
-            span_id=own.span_id,
-            name=f"{names.ROLLOUT_SPAN_PREFIX}{rollout.attributes.get(names.ROLLOUT_NAME, _NAME)}",
-            kind="internal",
-            start_ns=rollout.started_ns,
-            end_ns=None if rollout.ended_ns is None else max(rollout.started_ns, rollout.ended_ns),
-            attributes=attributes,
-            events=rollout.events,
-            status="unset" if end is None else "ok" if end.status == "ok" else "error",
-            status_message="" if end is None else end.error or "",
-            scope=_SCOPE,
-            resource=self.resource,
-        )
+        return own_span(rollout, self.resource)
 
-    def _of(self, rollout_id: str, now: int) -> GatewayRollout:
-        rollout = self._known.get(rollout_id)
+    def _of(self, rollout_id: str, settings: Mapping[str, str | int], now: int) -> GatewayRollout:
+        """The attempt at a rollout that the settings name, else the last one."""
+        number = self._number(rollout_id, settings)
+        rollout = self._known.get((rollout_id, number))
         if rollout is None:
-            rollout = GatewayRollout(rollout_id=rollout_id, started_ns=now, last_ns=now, attributes={})
-            self._known[rollout_id] = rollout
-        self._known.move_to_end(rollout_id)
+            known = self.attempts.find(rollout_id, number)
+            if known is None:
+                return self._begin(rollout_id, number, now)
+            rollout = GatewayRollout(rollout_id=rollout_id, attempt=number, started_ns=now, last_ns=now, attributes={})
+            self._known[rollout_id, number] = rollout
+            if known.has_ended:  # how it ended is in the spool
+                rollout.was_ended, rollout.ended_ns, rollout.is_written = True, now, True
+        self._known.move_to_end((rollout_id, number))
         return rollout
+
+    def _settings_of_end(self, rollout_id: str, settings: Mapping[str, str | int]) -> Mapping[str, str | int]:
+        """Settings without an attempt that no call named: who says it with the end names the one that runs."""
+        number = settings.get(names.ROLLOUT_ATTEMPT)
+        is_named = number is None or (rollout_id, int(number)) in self._known
+        last = self._known.get((rollout_id, self._last.get(rollout_id, 0)))
+        if is_named or last is None or last.is_closed or names.ROLLOUT_ATTEMPT in last.attributes:
+            return settings
+        return {}
+
+    def _number(self, rollout_id: str, settings: Mapping[str, str | int]) -> int:
+        number = settings.get(names.ROLLOUT_ATTEMPT, self._last.get(rollout_id))
+        if number is None:
+            last = self.attempts.find(rollout_id)
+            number = 1 if last is None else last.number
+        return int(number)
+
+    def _begin(self, rollout_id: str, attempt: int, now: int) -> GatewayRollout:
+        rollout = GatewayRollout(rollout_id=rollout_id, attempt=attempt, started_ns=now, last_ns=now, attributes={})
+        self._known[rollout_id, attempt] = rollout
+        if attempt > 1:  # the first one needs no note: it is that of an id of which nothing is noted
+            self.attempts.note(rollout_id, RolloutAttempt(attempt, has_ended=False))
+        return rollout
+
+
+def own_span(rollout: GatewayRollout, resource: Resource) -> Span:
+    """A rollout's own span as the process of this resource knows it, without an end where it is not over."""
+    own, end = root_of(rollout.rollout_id, rollout.attempt), rollout.end
+    rollout.edition = max(rollout.edition + 1, now_ns() // 1000)
+    attributes: dict[str, str | int | float | bool] = {
+        names.ROLLOUT_ID: rollout.rollout_id,
+        names.ROLLOUT_EDITION: rollout.edition,
+        f"{names.CALLS_PREFIX}{resource.attributes[INSTANCE]}": rollout.calls.started,
+        **({} if rollout.attempt == 1 else {names.ROLLOUT_ATTEMPT: rollout.attempt}),
+        **rollout.attributes,
+    }
+    if end is not None and end.status != "ok":
+        attributes[ERROR_TYPE] = "CancelledError" if end.status == "cancelled" else "error"
+    return Span(
+        trace_id=own.trace_id,
+        span_id=own.span_id,
+        name=f"{names.ROLLOUT_SPAN_PREFIX}{rollout.attributes.get(names.ROLLOUT_NAME, _NAME)}",
+        kind="internal",
+        start_ns=rollout.started_ns,
+        end_ns=None if rollout.ended_ns is None else max(rollout.started_ns, rollout.ended_ns),
+        attributes=attributes,
+        events=rollout.events,
+        status="unset" if end is None else "ok" if end.status == "ok" else "error",
+        status_message="" if end is None else end.error or "",
+        scope=_SCOPE,
+        resource=resource,
+    )
 
 
 def _rewards(given: GivenReward, time_ns: int) -> Iterator[Event]:

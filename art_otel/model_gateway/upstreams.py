@@ -41,12 +41,12 @@ class Upstream:
     def __init__(self, url: str) -> None:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.query:
-            raise UsageError(f"{url!r} is no address of a model server: write http://HOST:PORT")
+            raise UsageError(f"{url!r} is not the address of a model server: write http://HOST:PORT")
         self.url = parts._replace(path=parts.path.rstrip("/").removesuffix("/v1")).geturl()
         try:
             self.connections = Connections(self.url)
         except ValueError as error:
-            raise UsageError(f"{url!r} is no address of a model server: {error}") from None
+            raise UsageError(f"{url!r} is not the address of a model server: {error}") from None
         self.open = 0
         self.rollouts = 0
         self.failed_at = -_AVOIDED_SECONDS
@@ -63,7 +63,7 @@ class Upstreams:
 
     def __init__(self, urls: Sequence[str]) -> None:
         if not urls:
-            raise UsageError("a gateway stands before a model server: name one, as http://HOST:PORT")
+            raise UsageError("--upstream is missing: give the model server's URL, such as http://HOST:PORT")
         self._all = [Upstream(url) for url in urls]
         self._of_rollout: OrderedDict[str, Upstream] = OrderedDict()
 
@@ -105,8 +105,8 @@ class Upstreams:
         if not upstream.is_out:
             upstream.is_out = True
             logger.warning(
-                "art-otel: the model server at %s cannot be reached, and agents get 502: %s. Start it, or give another"
-                " --upstream",
+                "art-otel: the model server at %s cannot be reached, so agents get status 502: %s. Start it, or give "
+                "another --upstream",
                 upstream.shown,
                 error,
             )

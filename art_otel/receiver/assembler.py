@@ -107,7 +107,7 @@ class Assembler:
         try:
             return self._ask(tasks)
         except (OSError, EOFError):
-            logger.exception("art-otel: building a rollout ends its process; its spans are in the spool")
+            logger.exception("art-otel: a process died while building a rollout; its spans are in the spool")
             self._restart()
             return (None,)
 

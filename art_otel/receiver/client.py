@@ -164,8 +164,8 @@ class RemoteSession:
                 async with asyncio.timeout(_CONNECT):
                     await self.take(last)
         except (TimeoutError, UsageError) as error:
-            why = str(error) or f"the receiver did not take it within {_CONNECT:.0f} seconds"
-            message = "art-otel: %s: %d rollouts could not be acknowledged, so they are handed out again: %s"
+            why = str(error) or f"the receiver did not answer within {_CONNECT:.0f} seconds"
+            message = "art-otel: %s: %d rollouts could not be acknowledged, so they will be delivered again: %s"
             logger.warning(message, self._url, len(handled), why)
         finally:
             await self._leave()
@@ -235,7 +235,7 @@ def _check(response: httpx.Response) -> None:
     if response.status_code in _TRY_AGAIN:
         raise _SessionBusyError(f"it answers {response.status_code}: {text}")
     if response.status_code == 404:
-        raise UsageError(f"{response.url}: 404: no receiver of art-otel answers there")
+        raise UsageError(f"{response.url}: 404: there is no art-otel receiver at this address")
     raise UsageError(f"{response.url}: {response.status_code}: {text}")
 
 
@@ -258,10 +258,13 @@ def _explained(error: httpx.TransportError, url: str) -> str:
     if isinstance(cause, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted ({cause.verify_message}): give connect(…, certificate='ca.pem')"
     if isinstance(cause, ssl.SSLError):
-        return f"it speaks no TLS there ({cause.reason}): write http://, or the port of its HTTPS"
+        return f"the server does not speak TLS there ({cause.reason}): write http://, or the port of its HTTPS"
     if isinstance(error, (httpx.RemoteProtocolError, httpx.ReadError)):
         instead = " or TLS (https://)" if url.startswith("http://") else ""
-        return f"it speaks no HTTP there, maybe gRPC{instead}: write the address that `serve` printed for OTLP/HTTP"
+        return (
+            f"the server does not speak HTTP there, maybe gRPC{instead}: write the address that `serve` printed for"
+            " OTLP/HTTP"
+        )
     if isinstance(error, _SessionBusyError):
         return str(error)
     return f"no receiver answers ({error or type(error).__name__})"

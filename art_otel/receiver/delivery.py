@@ -298,4 +298,4 @@ class RolloutRoutes:
 
 
 def _unwritable(error: OSError) -> Response:
-    return Response(f"what was acknowledged cannot be written there: {error}; it is acknowledged again later", 503)
+    return Response(f"the acknowledgment cannot be written there: {error}; it will be sent again later", 503)

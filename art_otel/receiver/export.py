@@ -89,7 +89,7 @@ def read_export(export: Export, max_bytes: int) -> ReceivedRecords:
         elif not record.partial:
             rejected.append(record)
     if reading.stats.other_signals:
-        raise ExportRefusedError(400, f"this is no request with {export.signal}")
+        raise ExportRefusedError(400, f"this is not a request with {export.signal}")
     return ReceivedRecords(records=records, rejected=rejected)
 
 

@@ -20,12 +20,13 @@ from art_otel.receiver.assembler import Assembler, EncodedTrajectory
 from art_otel.receiver.index import Finished, SpooledRolloutIndex
 from art_otel.receiver.metrics import ReceiverMetrics
 from art_otel.sources import Record
-from art_otel.spool import SpooledLine, lines_of, remove_file, spool_files
+from art_otel.spool import NewLines, SpooledLine, lines_of, remove_file, spool_files
 
 logger = logging.getLogger(__name__)
 
 _LOOK_EVERY: Final = 0.25
 """Seconds between two looks where nothing comes: a grace may end."""
+_FOLLOW_EVERY: Final = 0.05
 _AT_ONCE: Final = 8
 """Rollouts that are built before consumers hear of them: more would wait for each other."""
 _KEPT_BYTES: Final = 32 << 20
@@ -41,10 +42,10 @@ class FinishedRollouts:
     """Puts what has ended into the index, and calls `when_finished`. What stood in the `spool` before is read anew.
 
     Files of the spool that nobody wrote to for `retain` seconds are removed once all of them was handed out; None keeps
-    them.
+    them. `follows` is a folder of the spool that other processes write to: what they write is read there.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 # where it reads, whom it tells, and what a rollout is
         self,
         spool: Path,
         index: SpooledRolloutIndex,
@@ -55,8 +56,10 @@ class FinishedRollouts:
         retain: float | None = None,
         rollout_spans: Iterable[str] = (),
         rollout_attributes: Iterable[str] = (),
+        follows: Path | None = None,
     ) -> None:
         self._spool = spool
+        self._follows = follows
         self._index = index
         self._metrics = metrics
         self._when_finished = when_finished
@@ -85,6 +88,9 @@ class FinishedRollouts:
             threading.Thread(target=self._replay, name="art-otel replay", daemon=True),
             threading.Thread(target=self._run, name="art-otel finished rollouts", daemon=True),
         ]
+        if follows is not None:
+            following = threading.Thread(target=self._follow, args=(follows,), name="art-otel follow", daemon=True)
+            self._threads.append(following)
 
     def start(self) -> None:
         """Begin to look."""
@@ -152,11 +158,32 @@ class FinishedRollouts:
                     if self._closing:
                         return
             except OSError as error:
-                logger.warning("art-otel: %s cannot be read, so its rollouts are not handed out: %s", path, error)
+                logger.warning("art-otel: %s cannot be read, so its rollouts are not delivered: %s", path, error)
                 self._read.pop(str(path), None)
         self._current[0] = ""
         self._swept_at -= _SWEEP_EVERY
         self._news.set()
+
+    def _follow(self, folder: Path) -> None:
+        """Read what other processes write, as it comes, and in the end what is left."""
+        lines = NewLines(folder)
+        is_last = False
+        while not is_last:
+            is_last = self._closing
+            try:
+                for text, line in lines.take():
+                    self._add([(self._records(text, line), line)])
+            except OSError as error:
+                logger.warning("art-otel: %s cannot be read: %s", folder, error)
+                time.sleep(_LOOK_EVERY)
+            if not is_last:
+                time.sleep(_FOLLOW_EVERY)
+
+    def _written_by_others(self) -> set[str]:
+        """The newest file of each process that writes to the folder that is followed."""
+        if self._follows is None or self._closing:
+            return set()
+        return {*{path.name.split("-")[1]: str(path) for path in spool_files(self._follows)}.values()}
 
     def _records(self, text: bytes, line: SpooledLine) -> list[Record]:
         records = read_records([text])
@@ -175,7 +202,7 @@ class FinishedRollouts:
                 self._is_refused = False
             except OSError as error:  # what comes later must not wait for ever
                 if not self._is_refused:
-                    logger.warning("art-otel: finished rollouts wait until the disk can be written: %s", error)
+                    logger.warning("art-otel: finished rollouts are waiting until the disk can be written: %s", error)
                 self._is_refused = True
             except Exception:
                 logger.exception("art-otel: finished rollouts could not be built; trying again")
@@ -223,7 +250,7 @@ class FinishedRollouts:
             rewards = self._arriving.lone_rewards(together)
         for (kind, name), count in rewards.items():
             self._metrics.add("art_otel_unmatched_rewards_total", count)
-            logger.warning("art-otel: a reward names the %s %r, of which no other span has come", kind, name)
+            logger.warning("art-otel: a reward names the %s %r, but no other span of it has arrived", kind, name)
 
     def _sweep(self) -> None:
         """Note files of which everything was given, and remove those that are old and were handed out."""
@@ -236,8 +263,9 @@ class FinishedRollouts:
             self._remove_files(time.time() - self._retain)
 
     def _note_read(self) -> None:
+        written_by_others = self._written_by_others()
         with self._lock:
-            in_use = {*self._current, *(str(line.file) for line in self._arriving.open_lines)}
+            in_use = {*self._current, *written_by_others, *(str(line.file) for line in self._arriving.open_lines)}
             given = self._read.keys() - in_use
             self._read = dict.fromkeys(in_use & self._read.keys())
         self._index.note_read(map(Path, given))
@@ -247,7 +275,7 @@ class FinishedRollouts:
         in_use = self._index.files_in_use()
         for path in spool_files(self._spool):
             if path.stat().st_mtime < before and path not in in_use and self._index.has_read(path):
-                logger.info("art-otel: %s was handed out and is removed: --retain says how long it is kept", path)
+                logger.info("art-otel: %s was delivered and is removed, because it is older than --retain", path)
                 remove_file(path)
 
 

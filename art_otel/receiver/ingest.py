@@ -38,10 +38,10 @@ from art_otel.receiver.export import (
     read_export,
 )
 from art_otel.receiver.metrics import ReceiverMetrics
-from art_otel.receiver.otlp_lines import encode_lines
+from art_otel.receiver.otlp_lines import OtlpLine, SpanLines, encode_lines
 from art_otel.scrubbing import RecordScrubber, SecretRules
 from art_otel.sources import Record
-from art_otel.spans import LogRecord, Span, scrub_records
+from art_otel.spans import LogRecord, Span, scrub_records, scrub_span
 from art_otel.spool import SpooledLine, SpoolWriter
 
 logger = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ class Ingest:
     """Writes exports to a spool, in a thread of its own. `when_written` is told of each that was."""
 
     def __init__(
-        self, spool: SpoolWriter, options: IngestOptions, metrics: ReceiverMetrics, when_written: WhenWritten
+        self, spool: SpoolWriter, options: IngestOptions, metrics: ReceiverMetrics, when_written: WhenWritten | None
     ) -> None:
         self._spool = spool
         self._options = options
@@ -75,6 +75,7 @@ class Ingest:
         self._when_written = when_written
         self._lock = threading.Lock()
         self._scrubber = RecordScrubber.of(options.secrets, CONTENT_NAMES)
+        self._own_lines = SpanLines()
         self._commits = GroupCommit(spool.sync) if options.fsync else None
         self._waiting: queue.Queue[tuple[Export, Future[WrittenRecords]] | None] = queue.Queue(_MAX_WAITING)
         self._thread = threading.Thread(target=self._run, name="art-otel ingest", daemon=True)
@@ -86,14 +87,19 @@ class Ingest:
         try:
             self._waiting.put_nowait((export, done))
         except queue.Full:
-            raise ExportRefusedError(429, "more is being sent than can be written") from None
+            raise ExportRefusedError(429, "more data arrives than can be written") from None
         return await asyncio.shield(asyncio.wrap_future(done))
 
-    def write(self, received: ReceivedRecords) -> WrittenRecords:
-        """Write records at once, for a caller that waits until they are `synced`, and as `take` otherwise."""
-        stored = self._write_one(received)
-        self._metrics.stored(spans=stored.spans, log_records=stored.log_records, rejected=stored.rejected)
-        return stored
+    def write(self, spans: Sequence[Span]) -> None:
+        """Write spans of this program at once, for a caller that waits until they are `synced`.
+
+        Raises ExportRefusedError where the disk refuses them.
+        """
+        scrubber = self._scrubber
+        self._spool_lines(
+            [self._own_lines.line(span if scrubber is None else scrub_span(span, scrubber)) for span in spans]
+        )
+        self._metrics.stored(spans=len(spans), log_records=0, rejected={})
 
     async def synced(self) -> bool:
         """Wait until the disk itself has what was written, with `fsync`; False where it refuses."""
@@ -148,13 +154,17 @@ class Ingest:
     def _write_one(self, received: ReceivedRecords) -> WrittenRecords:
         lines = encode_lines(self.scrubbed(received.records))
         if lines:
-            with self._lock:  # who is told, is told in the order of the spool
-                written = self._spool.write(b"".join(line.text for line in lines))
-                if written is None:
-                    raise _unwritable()
-                spooled_lines = written.cut([len(line.text) for line in lines])
-                self._when_written([(line.records, each) for line, each in zip(lines, spooled_lines, strict=True)])
+            self._spool_lines(lines)
         return received.counts()
+
+    def _spool_lines(self, lines: Sequence[OtlpLine]) -> None:
+        with self._lock:  # who is told, is told in the order of the spool
+            written = self._spool.write(b"".join([line.text for line in lines]))
+            if written is None:
+                raise _unwritable()
+            if self._when_written is not None:
+                spooled_lines = [written] if len(lines) == 1 else written.cut([len(line.text) for line in lines])
+                self._when_written([(line.records, each) for line, each in zip(lines, spooled_lines, strict=True)])
 
 
 UNWRITABLE: Final = "the spool cannot be written: the disk may be full"

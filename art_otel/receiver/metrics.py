@@ -9,30 +9,36 @@ Source of the format: https://prometheus.io/docs/instrumenting/exposition_format
 import logging
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 logger = logging.getLogger(__name__)
 
 _HELP: Final = {
-    "art_otel_received_requests_total": ("counter", "Exports that came, by what became of them."),
+    "art_otel_received_requests_total": ("counter", "Received exports, by outcome."),
     "art_otel_stored_spans_total": ("counter", "Spans written to the spool."),
     "art_otel_stored_log_records_total": ("counter", "Log records written to the spool."),
-    "art_otel_rejected_records_total": ("counter", "Records of stored exports that were set aside, by reason."),
+    "art_otel_rejected_records_total": ("counter", "Records of stored exports that were quarantined, by reason."),
     "art_otel_spool_bytes_total": ("counter", "Bytes written to the spool."),
-    "art_otel_finished_rollouts_total": ("counter", "Trajectories of finished rollouts, with their revisions."),
+    "art_otel_finished_rollouts_total": ("counter", "Trajectories of finished rollouts, including revisions."),
     "art_otel_refused_questions_total": ("counter", "Requests of consumers that were refused, by status."),
-    "art_otel_unmatched_rewards_total": ("counter", "Rewards for a rollout of which nothing else had come."),
-    "art_otel_handed_out_total": ("counter", "Trajectories handed to consumers."),
+    "art_otel_unmatched_rewards_total": ("counter", "Rewards for a rollout of which no other span had arrived."),
+    "art_otel_handed_out_total": ("counter", "Trajectories delivered to consumers."),
     "art_otel_acknowledged_total": ("counter", "Trajectories that consumers acknowledged."),
-    "art_otel_gateway_calls_total": ("counter", "Calls of agents that the gateway wrote to the spool."),
-    "art_otel_gateway_unrecorded_calls_total": ("counter", "Calls of agents that could not be written."),
-    "art_otel_gateway_upstream_errors_total": ("counter", "Model servers that could not be reached, or broke off."),
-    "art_otel_gateway_forwarded_spans_total": ("counter", "Spans that the collector of `--otlp` took."),
-    "art_otel_gateway_unforwarded_spans_total": ("counter", "Spans that it did not get; the spool has them."),
-    "art_otel_gateway_prompts_total": ("counter", "Calls with exact tokens, by what became of their prompts."),
-    "art_otel_open_rollouts": ("gauge", "Rollouts, or traces, with spans that were not handed on yet."),
-    "art_otel_lag_bytes": ("gauge", "Bytes of the spool in which nobody has looked for finished rollouts yet."),
+    "art_otel_gateway_calls_total": ("counter", "Agents' calls that the gateway wrote to the spool."),
+    "art_otel_gateway_unrecorded_calls_total": ("counter", "Agents' calls that could not be written."),
+    "art_otel_gateway_upstream_errors_total": (
+        "counter",
+        "Requests for which the model server could not be reached or broke off.",
+    ),
+    "art_otel_gateway_forwarded_spans_total": ("counter", "Spans that the collector of `--otlp` accepted."),
+    "art_otel_gateway_unforwarded_spans_total": (
+        "counter",
+        "Spans that the collector did not accept; the spool has them.",
+    ),
+    "art_otel_gateway_prompts_total": ("counter", "Calls with exact tokens, by how their prompt was made."),
+    "art_otel_open_rollouts": ("gauge", "Rollouts or traces with spans that were not delivered yet."),
+    "art_otel_lag_bytes": ("gauge", "Bytes of the spool that were not searched for finished rollouts yet."),
 }
 
 
@@ -42,6 +48,8 @@ class ReceiverMetrics:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._counts: Counter[tuple[str, str]] = Counter()
+        self._others: dict[str, Counter[tuple[str, str]]] = {}
+        """What other processes counted, by their names."""
 
     def add(self, name: str, count: int = 1, labels: str = "") -> None:
         """Add to a counter; `labels` as Prometheus writes them."""
@@ -50,9 +58,10 @@ class ReceiverMetrics:
 
     def stored(self, *, spans: int, log_records: int, rejected: Mapping[str, int]) -> None:
         """Count an export that was written; `rejected` is how many of its records were set aside, by reason."""
-        self.add("art_otel_received_requests_total", labels='{status="200"}')
-        self.add("art_otel_stored_spans_total", spans)
-        self.add("art_otel_stored_log_records_total", log_records)
+        with self._lock:
+            self._counts["art_otel_received_requests_total", '{status="200"}'] += 1
+            self._counts["art_otel_stored_spans_total", ""] += spans
+            self._counts["art_otel_stored_log_records_total", ""] += log_records
         for reason, count in rejected.items():
             self.add("art_otel_rejected_records_total", count, f'{{reason="{reason}"}}')
 
@@ -67,10 +76,25 @@ class ReceiverMetrics:
             what = "a question of a consumer" if is_question else "an export"
             logger.warning("art-otel: %s is refused with %d (%d so far): %s", what, status, count, why)
 
+    def counts(self) -> list[tuple[str, str, int]]:
+        """All of them, with their labels, for `take`."""
+        with self._lock:
+            return [(name, labels, count) for (name, labels), count in self._counts.items()]
+
+    def take(self, other: str, counts: Iterable[tuple[str, str, int]]) -> None:
+        """What another process has counted by now counts here, too."""
+        with self._lock:
+            self._others[other] = Counter({(name, labels): count for name, labels, count in counts})
+
+    def of_others(self, name: str) -> int:
+        """A count of the other processes."""
+        with self._lock:
+            return sum(counts[name, ""] for counts in self._others.values())
+
     def text(self, gauges: Mapping[str, int]) -> str:
         """All of them as text."""
         with self._lock:
-            counts = Counter(self._counts)
+            counts = sum(self._others.values(), Counter(self._counts))
         counts.update({(name, ""): value for name, value in gauges.items()})
         return "".join(_lines(counts))
 

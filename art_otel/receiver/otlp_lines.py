@@ -39,6 +39,26 @@ def encode_lines(records: Iterable[Span | LogRecord]) -> list[OtlpLine]:
     return [OtlpLine(of_trace, _encode(_request(of_trace, resources)) + b"\n") for of_trace in by_trace.values()]
 
 
+class SpanLines:
+    """The lines of a program's own spans, one by one. Its resource and its few scopes are encoded once."""
+
+    def __init__(self) -> None:
+        self._heads: dict[tuple[int, Scope], tuple[Resource, bytes]] = {}
+
+    def line(self, span: Span) -> OtlpLine:
+        """The line of a span."""
+        key = (id(span.resource), span.scope)
+        if key not in self._heads:
+            resource = {"attributes": _pairs(span.resource.attributes)}
+            scope = {"name": span.scope.name, "version": span.scope.version}
+            head = b'{"resourceSpans":[{"resource":%b,"scopeSpans":[{"scope":%b,"spans":[' % (
+                _encode(resource),
+                _encode(scope),
+            )
+            self._heads[key] = (span.resource, head)  # held, so that no other gets its id
+        return OtlpLine([span], b"%b%b]}]}]}\n" % (self._heads[key][1], _encode(_span(span))))
+
+
 class _Resources:
     """Resources that are encoded once: the spans of a request share a few."""
 

@@ -106,8 +106,8 @@ def check_consumer(name: str) -> None:
     """Raise UsageError for a name of a consumer that is none."""
     if _CONSUMER.fullmatch(name) is None:
         raise UsageError(
-            f"consumer={name!r:.120} is no name of a consumer: write up to 100 letters, digits, '.', '_' and '-', of"
-            " which the first is a letter or a digit"
+            f"consumer={name!r:.120} is not a valid consumer name: use up to 100 letters, digits, '.', '_' and '-', "
+            "beginning with a letter or a digit"
         )
 
 

@@ -12,6 +12,7 @@ folder. Without a token only programs are answered, no web pages.
 
 import asyncio
 import os
+import socket
 import threading
 import time
 from collections.abc import AsyncGenerator, Coroutine, Iterable, Sequence
@@ -28,7 +29,17 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from art_otel.errors import UsageError
-from art_otel.http import Address, Bodies, BodyLimits, HttpServer, Tls, TokenCheck, WebPageCheck, new_loop
+from art_otel.http import (
+    Address,
+    Bodies,
+    BodyLimits,
+    HttpServer,
+    Tls,
+    TokenCheck,
+    WebPageCheck,
+    WhenRefused,
+    new_loop,
+)
 from art_otel.receiver.client import ReceivedRollouts
 from art_otel.receiver.delivery import Delivery, LocalSession, RolloutRoutes
 from art_otel.receiver.finished import FinishedRollouts
@@ -97,10 +108,12 @@ class ReceiverOptions:
 class Receiver:
     """Runs in threads of its own, whatever the program around it does.
 
-    `front` stands before it where another server shares its address, as the gateway does.
+    `front` stands before it where another server shares its address, as the gateway does. With `listens` off it gets
+    connections by `adopt` alone, from processes that write to the folder of its own spool files; it finds there what
+    has ended.
     """
 
-    def __init__(self, options: ReceiverOptions, front: Front | None = None) -> None:
+    def __init__(self, options: ReceiverOptions, front: Front | None = None, *, listens: bool = True) -> None:
         self.options = options
         self._front = front
         self.metrics = ReceiverMetrics()
@@ -111,8 +124,9 @@ class Receiver:
         except BaseException:
             self._lock.release()
             raise
-        run = self._folder / f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.getpid()}"
-        self.spool = SpoolWriter(run, sent_again=True)
+        self.run = self._folder / f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{os.getpid()}"
+        """The folder of this run in the spool."""
+        self.spool = SpoolWriter(self.run, sent_again=True)
         self.delivery = Delivery(self._index)
         self.finished = FinishedRollouts(
             self._folder,
@@ -123,11 +137,12 @@ class Receiver:
             retain=options.retain,
             rollout_spans=options.rollout_spans,
             rollout_attributes=options.rollout_attributes,
+            follows=None if listens else self.run,
         )
-        self.ingest = Ingest(self.spool, options.ingest, self.metrics, self.finished.add)
+        self.ingest = Ingest(self.spool, options.ingest, self.metrics, self.finished.add if listens else None)
         self.bodies = Bodies(options.bodies)
         self._rollouts = RolloutRoutes(self.session, self.bodies)
-        self._http = HttpServer(self._application(), options.http, options.tls)
+        self._http = HttpServer(self._application(), options.http, options.tls, None if listens else ())
         self._grpc = None if options.grpc is None else self._make_grpc(options.grpc)
         self._loop = new_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="art-otel receiver", daemon=True)
@@ -175,6 +190,14 @@ class Receiver:
         self._index.close()
         self._lock.release()
 
+    def adopt(self, connection: socket.socket, received: bytes) -> None:
+        """Serve a connection that another process accepted, and of which it read `received`. Any thread may call it."""
+        self._http.adopt_soon(connection, received, self._loop)
+
+    def keep_open(self, rollout_ids: Sequence[str]) -> None:
+        """Let no grace end rollouts that are known to run."""
+        self.finished.keep_open(rollout_ids)
+
     def session(self, consumer: str) -> LocalSession:
         """Begin a session of a consumer in this process. Raises UsageError for a name that is none."""
         return LocalSession(consumer, self.delivery, self.finished, self.metrics)
@@ -191,7 +214,7 @@ class Receiver:
         return GrpcServer(self.ingest, self.bodies, self.metrics, address, token=options.token, tls=options.tls)
 
     def _application(self) -> ASGIApp:
-        guarded = self._guarded(self._routes())
+        guarded = guard(self._routes(), self.options, self._refused)
         return guarded if self._front is None else self._front.application(guarded)
 
     def _routes(self) -> list[Route]:
@@ -203,23 +226,25 @@ class Receiver:
             Route("/metrics", self._metrics),
         ]
 
-    def _guarded(self, routes: Sequence[Route]) -> ASGIApp:
-        application = Starlette(routes=routes)
-        if self.options.token is None:
-            return WebPageCheck(application, self.options.http, self._refused)
-        return TokenCheck(application, self.options.token, advice=_token_advice, when_refused=self._refused)
-
     def _refused(self, path: str, status: int, why: str) -> None:
         self.metrics.refused(status, why, path=path)
 
     async def _metrics(self, _: Request) -> PlainTextResponse:
-        written = self.spool.counts.bytes
+        written = self.spool.counts.bytes + self.metrics.of_others("art_otel_spool_bytes_total")
         gauges = {
             "art_otel_open_rollouts": self.finished.open,
             "art_otel_lag_bytes": max(0, self.finished.earlier_bytes + written - self.finished.read_bytes),
-            "art_otel_spool_bytes_total": written,
+            "art_otel_spool_bytes_total": self.spool.counts.bytes,
         }
         return PlainTextResponse(self.metrics.text(gauges), media_type="text/plain; version=0.0.4")
+
+
+def guard(routes: Sequence[Route], options: ReceiverOptions, when_refused: WhenRefused) -> ASGIApp:
+    """Routes for those who have the token; without one, for programs alone."""
+    application = Starlette(routes=routes)
+    if options.token is None:
+        return WebPageCheck(application, options.http, when_refused)
+    return TokenCheck(application, options.token, advice=_token_advice, when_refused=when_refused)
 
 
 async def _cancel_others() -> None:

@@ -114,7 +114,7 @@ def checked_step(step: SupportsIndex) -> int:
     except TypeError:
         number = -1
     if number < 0 or isinstance(step, bool):
-        raise UsageError(f"step: {step!r} is no step; give an int, 0 or more")
+        raise UsageError(f"step: {step!r} is not a step; give an int of 0 or more")
     return number
 
 
@@ -139,7 +139,7 @@ def _name(what: str, argument: str | None, default: str | None, variable: str) -
     """Return the argument, else the default, else the variable's value. Raises UsageError for a bad name."""
     name = default or os.environ.get(variable) or None if argument is None else argument
     if name is None:
-        raise UsageError(f"{what}: none is given; name one here or in art_otel.configure(), or set {variable}")
+        raise UsageError(f"{what}: none given; name one here or in art_otel.configure(), or set {variable}")
     return checked_name(what, name)
 
 

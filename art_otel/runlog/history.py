@@ -36,7 +36,7 @@ def append_row(path: Path, row: Mapping[str, Value]) -> None:
         end = _mended_end(path, descriptor)
         if os.write(descriptor, line) != len(line):
             os.ftruncate(descriptor, end)
-            raise OSError(errno.ENOSPC, "no room for a row", str(path))
+            raise OSError(errno.ENOSPC, "no space for a row", str(path))
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
@@ -104,6 +104,6 @@ def _mended_end(path: Path, descriptor: int) -> int:
     start = whole.rfind(b"\n") + 1
     if _row(whole[start:]) is not None:
         return end + os.write(descriptor, b"\n")
-    logger.warning("%s: its last %d bytes are a row that was never finished; removed", path, len(whole) - start)
+    logger.warning("%s: its last %d bytes are an unfinished row; removed", path, len(whole) - start)
     os.ftruncate(descriptor, start)
     return start

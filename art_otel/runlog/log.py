@@ -153,7 +153,7 @@ class RunLog:
         else:
             aside.unlink(missing_ok=True)
         if again:
-            logger.warning("%s: logged again; it holds this batch and no longer the one before", file)
+            logger.warning("%s: logged again; this batch replaces the earlier one", file)
         return file, aside if unrewarded else None
 
 

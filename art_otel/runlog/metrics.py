@@ -111,4 +111,4 @@ def _number(name: str, value: object) -> float:
     try:
         return float(value)  # pyright: ignore[reportArgumentType] # whatever has __float__: numpy's and torch's too
     except (TypeError, ValueError, OverflowError) as error:
-        raise UsageError(f"metrics: {name!r} is {value!r}, which is no number") from error
+        raise UsageError(f"metrics: {name!r} is {value!r}, which is not a number") from error

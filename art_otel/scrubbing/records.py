@@ -105,13 +105,13 @@ class RecordScrubber:
         if named and may_name_secrets("\n".join(named)):
             return False
         texts = [text for _, text in unread]
-        may_spell = any(map(self._names.may_spell_prompt, texts))
-        if may_spell and self._names.without_tokens(parts[0].attributes, in_content=False) is not parts[0].attributes:
+        spelling = set(filter(self._names.may_spell_prompt, texts))
+        if spelling and self._names.without_tokens(parts[0].attributes, in_content=False) is not parts[0].attributes:
             return False
         if self.scrubber.may_hold_secret(texts):
             return False
-        if not may_spell:  # whether those may stand in a record depends on what else does
-            self._remember([entry for entry in unread if len(entry[1]) <= _SHORT])
+        # Whether a text that spells a prompt may stand in a record depends on what else does.
+        self._remember([entry for entry in unread if len(entry[1]) <= _SHORT and entry[1] not in spelling])
         return True
 
     def _unread(self, parts: Sequence[ScrubbedPart], scanned: AbstractSet[str]) -> list[tuple[str, str]] | None:

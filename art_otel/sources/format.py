@@ -132,7 +132,7 @@ def converted(value: object, message: type[MessageT], *, strict: bool = False) -
         path = _FAULT.search(str(error))
         raise Refused("bad field", path[1] if path else "", str(error)) from None
     except RecursionError:
-        raise Refused("nested too deep", detail="deeper than any reader goes") from None
+        raise Refused("nested too deep", detail="nested deeper than any reader supports") from None
 
 
 def too_long(location: str) -> Quarantined:

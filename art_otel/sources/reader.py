@@ -90,7 +90,7 @@ def read_file(
             elif opened.failures:
                 yield from _end(opened, None, reading)
             if opened.became_shorter:
-                stats.error = f"{input.name}: became shorter while it was read; read it again when nobody changes it"
+                stats.error = f"{input.name}: was truncated while it was read; read it again when it no longer changes"
     except SourceError as error:
         stats.error = str(error)
         raise

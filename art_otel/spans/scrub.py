@@ -31,10 +31,11 @@ def scrub_records(records: Iterable[Span | LogRecord], scrubber: RecordScrubber)
         resource, scope = shared[key]
         if resource is not record.resource or scope is not record.scope:
             record = replace(record, resource=resource, scope=scope)  # noqa: PLW2901 # the same span
-        yield _scrub_span(record, scrubber)
+        yield scrub_span(record, scrubber)
 
 
-def _scrub_span(span: Span, scrubber: RecordScrubber) -> Span:
+def scrub_span(span: Span, scrubber: RecordScrubber) -> Span:
+    """Give a span without secrets, but for what it shares with others: its resource and its scope."""
     parts = [
         ScrubbedPart(span.name, span.attributes),
         ScrubbedPart(span.status_message, {}),

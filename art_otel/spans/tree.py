@@ -96,8 +96,10 @@ class SpanTree(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 def build_tree(spans: Iterable[Span]) -> SpanTree:
     """Build the tree of spans, which may come in any order and any number of times."""
     unique = deduplicate(list(spans))
-    cyclic = take_out_cycles(unique.spans)
-    parents, orphans = _find_parents(unique.spans)
+    parents, orphans = find_parents(unique.spans)
+    cyclic = take_out_cycles(unique.spans, parents)
+    if cyclic:
+        parents, orphans = find_parents(unique.spans)
     starts = correct_clock_skew(unique.spans, parents)
     ordered = sorted(zip(starts.values(), starts, strict=True))
     return SpanTree(
@@ -111,9 +113,8 @@ def build_tree(spans: Iterable[Span]) -> SpanTree:
     )
 
 
-def take_out_cycles(spans: dict[SpanKey, Span]) -> tuple[Quarantined, ...]:
-    """Take the spans that are their own ancestors out of `spans`."""
-    parents, _ = _find_parents(spans)
+def take_out_cycles(spans: dict[SpanKey, Span], parents: Mapping[SpanKey, SpanKey]) -> tuple[Quarantined, ...]:
+    """Take the spans that are their own ancestors out of `spans`. `parents` are those that are among them."""
     cyclic: list[Quarantined] = []
     for trace_id, span_id in sorted(_find_cycles(parents)):
         del spans[trace_id, span_id]
@@ -129,7 +130,7 @@ def take_out_cycles(spans: dict[SpanKey, Span]) -> tuple[Quarantined, ...]:
     return tuple(cyclic)
 
 
-def _find_parents(spans: Mapping[SpanKey, Span]) -> tuple[dict[SpanKey, SpanKey], list[SpanKey]]:
+def find_parents(spans: Mapping[SpanKey, Span]) -> tuple[dict[SpanKey, SpanKey], list[SpanKey]]:
     """The parents that are among the spans, and the spans whose parent is not."""
     parents: dict[SpanKey, SpanKey] = {}
     orphans: list[SpanKey] = []

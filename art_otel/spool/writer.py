@@ -24,7 +24,7 @@ _FOLDER_MODE: Final = 0o700
 _LONGEST_WAIT: Final = 5.0
 """Seconds that a line waits for another thread whose write hangs."""
 _LOST: Final = ("spans are lost", "lines were lost")
-_REFUSED: Final = ("exports are refused, and their senders send them again", "exports were refused")
+_REFUSED: Final = ("exports are refused, and their senders will send them again", "exports were refused")
 """What the log says while the disk refuses, and behind the number once it does no more."""
 _PAUSE: Final = 1.0
 """Seconds between two tries to write to a disk that refused, and between two looks whether the file is still there."""
@@ -204,11 +204,11 @@ class SpoolWriter:
         try:
             while rest:
                 rest = rest[os.write(file.descriptor, rest) :]
-        except OSError:
+            written = SpooledLine(file=file, offset=file.size, size=len(line))
+            file.size += len(line)
+        except BaseException:  # also Ctrl-C: half a line would take the next one with it
             os.ftruncate(file.descriptor, file.size)
             raise
-        written = SpooledLine(file=file, offset=file.size, size=len(line))
-        file.size += len(line)
         return written
 
     def _open(self) -> WrittenFile:
@@ -220,7 +220,7 @@ class SpoolWriter:
         """Go on in a new file where somebody removed this one: what would be written to it is lost."""
         if self._file is not None and not self._file.path.exists():
             self._close()
-            logger.warning("art-otel: a file of the spool in %s was removed with what was in it", self.folder)
+            logger.warning("art-otel: a file of the spool in %s was deleted, and its spans are lost", self.folder)
 
     def _close(self, *, of_parent: bool = False) -> None:
         """Leave the file to those who hold lines of it; one that nothing could be written to goes, if it is ours."""

@@ -146,7 +146,7 @@ def _keys_in(file: DataFile) -> Iterator[tuple[int, _CombinedKey]]:
     with open_parquet(file.location) as parquet:
         table = parquet.read(columns=list(_COLUMNS))
     if file.part is not None and table.num_rows != file.part.rows:
-        raise StoreError(f"{storage.shown(file.location)}: was written anew while it was read; start again")
+        raise StoreError(f"{storage.shown(file.location)}: was rewritten while it was read; start again")
     superseded = frozenset(file.superseded)
     rows = zip(*(table.column(name).to_pylist() for name in _COLUMNS), strict=True)
     for row, values in enumerate(rows):

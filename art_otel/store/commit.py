@@ -167,7 +167,7 @@ def _place(out: str, staged: Iterable[tuple[str, str, int]], files: Mapping[str,
             storage.move(path, location)
         elif files.get(name) != size:
             raise StorageError(
-                f"{storage.shown(location)}: is missing, and so is {storage.shown(path)}, which was to become it"
+                f"{storage.shown(location)}: is missing, and so is {storage.shown(path)}, from which it is made"
             )
 
 
@@ -187,8 +187,8 @@ def _check_alone(out: str, ours: Manifest, previous: Manifest | None) -> None:
         storage.remove(storage.join(out, name))
     storage.remove(storage.join(out, pending_name(ours.run)))
     raise BusyError(
-        f"{storage.shown(out)}: another process wrote there at the same time, and its dataset stands; what this one"
-        " read is not in it. Convert again, one process at a time"
+        f"{storage.shown(out)}: another process wrote there at the same time, and its dataset is kept; the input of "
+        "this conversion is not in it. Convert again, one process at a time"
     )
 
 
@@ -224,9 +224,11 @@ def locked(out: str) -> Generator[None]:
     try:
         lock.acquire()
     except Timeout:
-        raise BusyError(f"{out}: another process writes there; wait for it or name another folder") from None
+        raise BusyError(f"{out}: another process is writing there; wait for it or choose another folder") from None
     except (OSError, NotImplementedError) as error:
-        raise UsageError(f"{out}: the file system grants no lock ({error}); write to another and copy") from error
+        raise UsageError(
+            f"{out}: the file system does not support locks ({error}); write to another file system and copy the result"
+        ) from error
     try:
         yield
     finally:

@@ -43,7 +43,7 @@ def find_files(path: str | Path) -> list[DataFile]:
     """The files of a file, folder, glob or URL, in order. Raises StoreError where there is none."""
     location = str(path)
     if path == "":  # Path takes it for the current folder
-        raise UsageError("an empty path names no dataset; is a variable unset? The current folder is named .")
+        raise UsageError("an empty path is not a dataset; is a variable unset? The current folder is written .")
     if storage.is_url(location):
         is_file = location.partition("?")[0].endswith(SUFFIX)
         return [_named_file(location)] if is_file else _in_folder(location)
@@ -74,7 +74,7 @@ def find_all_files(paths: object) -> list[DataFile]:
         for file in find_files(path):
             identity = _resolved(file.location)
             if identity in files:
-                raise UsageError(f"{path}: {identity} is given twice, so that all in it would be read twice")
+                raise UsageError(f"{path}: {identity} is given twice, so its rows would be read twice")
             files[identity] = file
     return list(files.values())
 
@@ -89,7 +89,7 @@ def _in_folder(folder: str, *, may_be_empty: bool = False) -> list[DataFile]:
     if REPORT_NAME in sizes and any(map(is_part_name, sizes)):
         report = storage.shown(storage.join(folder, REPORT_NAME))
         raise StoreError(
-            f"{report}: is broken, so nobody knows which parts count; remove the folder and write the dataset again"
+            f"{report}: is corrupt, so it is unknown which parts count; remove the folder and write the dataset again"
         )
     names = [name for name in sizes if name.endswith(SUFFIX)]
     if not names and not may_be_empty:
@@ -101,7 +101,7 @@ def _in_folder(folder: str, *, may_be_empty: bool = False) -> list[DataFile]:
 
 def _advice(folder: str, *, has_files: bool) -> str:
     convert = f"if it holds span dumps, convert them first: art-otel convert {storage.shown(folder)} --out DATASET"
-    return convert if has_files else f"give the folder that was written to; {convert}"
+    return convert if has_files else f"give the folder of a dataset; {convert}"
 
 
 def _checked(folder: str, manifest: Manifest, sizes: dict[str, int]) -> Iterator[Part]:
@@ -186,5 +186,5 @@ def _chosen(name: str, value: object, kind: type[_ItemT]) -> frozenset[_ItemT | 
     several = cast(Iterable[object], value) if isinstance(value, Iterable) and not isinstance(value, str) else (value,)
     items = frozenset(several)
     if not all(item is None or (isinstance(item, kind) and not isinstance(item, bool)) for item in items):
-        raise UsageError(f"{name}={value!r:.200}: give one or several, each {kind.__name__} or None")
+        raise UsageError(f"{name}={value!r:.200}: give one value or several, each {kind.__name__} or None")
     return cast(frozenset[_ItemT | None], items)

@@ -13,7 +13,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 import msgspec
 import pyarrow as pa
@@ -43,8 +43,17 @@ _DICTIONARY_LEAVES: Final = frozenset((
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 
-FlatRow: TypeAlias = tuple[Any, ...]
-"""A flattened row."""
+RowValues: TypeAlias = tuple[Any, ...]
+"""What the columns of a row hold, flattened."""
+
+
+class FlatRow(NamedTuple):
+    """A trajectory as what its row holds: `order` and `split` are the trajectory's, `size` is about its bytes."""
+
+    order: tuple[str, int, str]
+    split: str | None
+    values: RowValues
+    size: int
 
 
 class FileLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,16 +87,16 @@ def write_part(
         return writer.finish(number)
 
 
-def flatten_row(trajectory: Trajectory, *, with_traces: bool = False) -> tuple[FlatRow, int]:
-    """The row of a trajectory, and about its size in bytes. Raises StoreError for one that no column can hold."""
+def flatten_row(trajectory: Trajectory, *, with_traces: bool = False) -> FlatRow:
+    """The row of a trajectory. Raises StoreError for one that no column can hold."""
     try:
-        row: FlatRow = ROW.flatten(row_source(trajectory, with_traces=with_traces))
-        return row, estimate_size(row)
+        values: RowValues = ROW.flatten(row_source(trajectory, with_traces=with_traces))
+        return FlatRow(trajectory.order, trajectory.split, values, estimate_size(values))
     except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError) as error:
         raise _unfit(trajectory.rollout_id, error) from error
 
 
-def estimate_size(row: FlatRow) -> int:
+def estimate_size(row: RowValues) -> int:
     """About how many bytes the row takes in memory as Arrow columns, from the row alone.
 
     No text or token in it counts less than it is long: row groups and parts end by the sizes of their rows. Raises what
@@ -105,7 +114,7 @@ class PartWriter:
         self.rows = 0
         self._bytes = 0
         self._limits = limits
-        self._group: list[FlatRow] = []
+        self._group: list[RowValues] = []
         self._group_bytes = 0
         self._rows: list[pa.Table] = []
         self._splits: set[str | None] = set()
@@ -132,18 +141,21 @@ class PartWriter:
 
     def add(self, trajectory: Trajectory) -> None:
         """Add a row. Raises StoreError for a trajectory that no column can hold."""
-        row, size = flatten_row(trajectory, with_traces=self._with_traces)
+        self.add_flat(flatten_row(trajectory, with_traces=self._with_traces))
+
+    def add_flat(self, row: FlatRow) -> None:
+        """Add a row that was flattened before."""
         if self._group and (
-            len(self._group) == self._limits.group_rows or self._group_bytes + size > self._limits.group_bytes
+            len(self._group) == self._limits.group_rows or self._group_bytes + row.size > self._limits.group_bytes
         ):
             self._write_group()
-        self._group.append(row)
-        self._group_bytes += size
+        self._group.append(row.values)
+        self._group_bytes += row.size
         self.rows += 1
-        self._bytes += size
-        self._splits.add(trajectory.split)
+        self._bytes += row.size
+        self._splits.add(row.split)
 
-    def add_rows(self, table: pa.Table) -> None:
+    def add_table(self, table: pa.Table) -> None:
         """Add the rows of another part, as they are."""
         self._rows.append(table.select(SCHEMA.names).cast(SCHEMA))
         self.rows += table.num_rows
@@ -194,7 +206,7 @@ def _bounds(column: str, metadata: pq.FileMetaData) -> Bounds | None:
     return Bounds(min(one.min for one in known), max(one.max for one in known)) if known else None
 
 
-def make_table(rows: Sequence[FlatRow]) -> pa.Table:
+def make_table(rows: Sequence[RowValues]) -> pa.Table:
     """The table of rows. Raises StoreError for what no column can hold."""
     try:
         arrays = ROW.arrays(rows)

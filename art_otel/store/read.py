@@ -87,7 +87,7 @@ class RowGroup(msgspec.Struct, frozen=True, kw_only=True):
         """Read columns (None: all) of these trajectories from the open file. Raises StoreError for another file."""
         table = parquet.read_row_group(self.index, columns=columns)
         if table.num_rows != self.rows + len(self.superseded):
-            raise StoreError(f"{storage.shown(self.file)}: was written anew while it was read; start again")
+            raise StoreError(f"{storage.shown(self.file)}: was rewritten while it was read; start again")
         if not self.superseded:
             return table
         superseded = frozenset(self.superseded)
@@ -240,7 +240,7 @@ def _assemble(record: StructOf, table: pa.Table) -> list[Fields]:
 
 
 def _misfit(location: str, rollout_id: object, error: Exception) -> StoreError:
-    return StoreError(f"{storage.shown(location)}: rollout {rollout_id!r} is not what a trajectory can be: {error}")
+    return StoreError(f"{storage.shown(location)}: rollout {rollout_id!r} is not a valid trajectory: {error}")
 
 
 def _read_traces(file: DataFile) -> Iterator[RolloutTrace]:
@@ -297,7 +297,7 @@ def _advice_on_rewritten(schema: pa.Schema) -> str:
     if not {"rollout_id", "trace_id", "turns"} <= set(schema.names):
         return ""
     return (
-        "; another program wrote a dataset anew: choose trajectories with art_otel.read_trajectories and write them"
+        "; another program rewrote a dataset: choose trajectories with art_otel.read_trajectories and write them"
         " with art_otel.write_trajectories"
     )
 

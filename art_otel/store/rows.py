@@ -3,7 +3,7 @@
 Invariant: `restore_trajectory` gives back an equal trajectory, but for metrics that are NaN or infinite: JSON has no
 such numbers, and ART's reader refuses a file whose metrics hold null. What no trajectory has is refused.
 
-What several calls share stands once in a row, and in the bytes of a trajectory that goes from one process to another of
+What several calls have stands once in a row, and in the bytes of a trajectory that goes from one process to another of
 the same version: messages and token ids as two trees, of which calls have the ends of their prompts, and lists of tools
 and the objects of steps as positions in lists.
 
@@ -69,49 +69,39 @@ class RunSource(NamedTuple):
     ids: TokenIds | None
 
 
-class CallSource(NamedTuple):
-    """A call. The numbers are positions of nodes, and in the row's `toolsets` and `objects`."""
+CallSource: TypeAlias = tuple[Call, int | None, int | None, int | None, int | None, int | None]
+"""A call, and the positions of what it shares: of the nodes of its prompt and of its prompt's ids, and in the row's
+`toolsets` and twice in its `objects`, those of its state of the environment and of its extra values."""
 
-    call: Call
-    prompt_node: int | None
-    prompt_token_node: int | None
-    toolset: int | None
-    env_state: int | None
-    extra: int | None
+TurnSource: TypeAlias = tuple[Turn, int | None]
+"""A turn, and how many ids its prompt has; None where they are unknown."""
 
 
-class TurnSource(NamedTuple):
-    """A turn, what its prompt continues, and how many ids its prompt has; None where they are unknown."""
+def sampled_tokens(turn: Turn, _: int | None = None) -> int | None:
+    """How many ids were sampled; None where they are unknown."""
+    return None if turn.token_ids is None else len(turn.token_ids)
 
-    turn: Turn
-    prompt_tokens: int | None
 
-    @property
-    def sampled_tokens(self) -> int | None:
-        """How many ids were sampled; None where they are unknown."""
-        return None if self.turn.token_ids is None else len(self.turn.token_ids)
+def unscored_tokens(turn: Turn, _: int | None = None) -> int | None:
+    """How many of the sampled ids have no logprob: all where logprobs are as many as something else."""
+    ids, logprobs = turn.token_ids, turn.logprobs
+    if ids is None:
+        return None
+    if logprobs is None or len(logprobs) != len(ids):
+        return len(ids)
+    numbers = memoryview(logprobs.data).cast("f")
+    # Few are NaN: the sum says whether any may be.
+    return sum(map(math.isnan, numbers)) if math.isnan(sum(numbers)) else 0
 
-    @property
-    def unscored_tokens(self) -> int | None:
-        """How many of the sampled ids have no logprob: all where logprobs are as many as something else."""
-        ids, logprobs = self.turn.token_ids, self.turn.logprobs
-        if ids is None:
-            return None
-        if logprobs is None or len(logprobs) != len(ids):
-            return len(ids)
-        numbers = memoryview(logprobs.data).cast("f")
-        # Few are NaN: the sum says whether any may be.
-        return sum(map(math.isnan, numbers)) if math.isnan(sum(numbers)) else 0
 
-    @property
-    def zero_logprobs(self) -> int | None:
-        """How many of the sampled ids have a logprob of exactly 0.0; None where the ids are unknown."""
-        ids, logprobs = self.turn.token_ids, self.turn.logprobs
-        if ids is None:
-            return None
-        if logprobs is None or len(logprobs) != len(ids):
-            return 0
-        return memoryview(logprobs.data).cast("f").tolist().count(0)
+def zero_logprobs(turn: Turn, _: int | None = None) -> int | None:
+    """How many of the sampled ids have a logprob of exactly 0.0; None where the ids are unknown."""
+    ids, logprobs = turn.token_ids, turn.logprobs
+    if ids is None:
+        return None
+    if logprobs is None or len(logprobs) != len(ids):
+        return 0
+    return memoryview(logprobs.data).cast("f").tolist().count(0)
 
 
 class ArtMessage(msgspec.Struct, frozen=True, gc=False):
@@ -151,15 +141,17 @@ def row_source(trajectory: Trajectory, *, with_traces: bool = False) -> RowSourc
     message_nodes, message_positions = numbered(message_ends(trajectory.calls))
     token_nodes, token_positions = numbered(token_ends(trajectory.calls))
     calls = tuple(
-        CallSource(
-            call,
-            position_of(call.prompt_node, message_positions),
-            position_of(call.prompt_token_node, token_positions),
-            None if call.tools is None else toolsets.position(call.tools),
-            objects.position(call.env_state) if call.env_state else None,
-            objects.position(call.extra) if call.extra else None,
-        )
-        for call in trajectory.calls
+        [
+            (
+                call,
+                position_of(call.prompt_node, message_positions),
+                position_of(call.prompt_token_node, token_positions),
+                None if call.tools is None else toolsets.position(call.tools),
+                objects.position(call.env_state) if call.env_state else None,
+                objects.position(call.extra) if call.extra else None,
+            )
+            for call in trajectory.calls
+        ]
     )
     metadata, nested = art_metadata(trajectory.metadata)
     return RowSource(
@@ -172,10 +164,11 @@ def row_source(trajectory: Trajectory, *, with_traces: bool = False) -> RowSourc
         token_nodes=tuple([_run_source(node, token_positions) for node in token_nodes]),
         calls=calls,
         turns=tuple(
-            TurnSource(turn, None if end is None else end.end)
-            for call in trajectory.calls
-            for end in [call.prompt_token_node]
-            for turn in call.choices or ()
+            [
+                (turn, None if call.prompt_token_node is None else call.prompt_token_node.end)
+                for call in trajectory.calls
+                for turn in call.choices or ()
+            ]
         ),
         toolsets=toolsets.texts,
         objects=objects.texts,
@@ -303,7 +296,7 @@ def _restore_runs(rows: Sequence[RunSource], sampled: Sequence[Fields]) -> list[
 class SharedTexts(Generic[_Value]):
     """The JSON texts of values of one kind, each once however many calls refer to it, in the order of first use.
 
-    A value that several calls share is written as JSON once: it may be as long as the calls are many. Values are known
+    A value that several calls have is written as JSON once: it may be as long as the calls are many. Values are known
     by their ids, so they must live as long as this does.
     """
 
@@ -500,16 +493,12 @@ def encode_trajectory(trajectory: Trajectory) -> bytes:
             token_nodes=source.token_nodes,
             calls=tuple(
                 _SentCall(
-                    CallRecord(**{name: getattr(call.call, name) for name in _SENT_FACTS}),
-                    call.call.drifted_at,
-                    call.call.rewritten_at,
-                    call.prompt_node,
-                    call.prompt_token_node,
-                    call.toolset,
-                    call.env_state,
-                    call.extra,
+                    CallRecord(**{name: getattr(call, name) for name in _SENT_FACTS}),
+                    call.drifted_at,
+                    call.rewritten_at,
+                    *positions,
                 )
-                for call in source.calls
+                for call, *positions in source.calls
             ),
             turns=tuple(
                 _SentTurn(*[getattr(turn, name) for name in _SentTurn.__struct_fields__]) for turn in trajectory.turns
@@ -541,4 +530,4 @@ def decode_trajectory(data: bytes) -> Trajectory:
         }
         return replace(parcel.trajectory, calls=_restore_calls(row))
     except (ValueError, LookupError) as error:
-        raise StoreError(f"a received rollout: this is no trajectory: {error}") from error
+        raise StoreError(f"a received rollout is not a valid trajectory: {error}") from error

@@ -18,7 +18,7 @@ than is stored (a call with its whole prompt) is taken apart as soon as it comes
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from itertools import accumulate, pairwise
+from itertools import accumulate, pairwise, starmap
 from operator import itemgetter
 from typing import Any, ClassVar, Final, NamedTuple, TypeAlias, cast
 
@@ -38,8 +38,11 @@ from art_otel.store.rows import (
     object_of,
     object_text,
     routed_experts_of,
+    sampled_tokens,
+    unscored_tokens,
     value_of,
     value_text,
+    zero_logprobs,
 )
 from art_otel.trajectories import AddedMessage, PolicyVersions, Reward, ToolExecution
 
@@ -115,7 +118,8 @@ class ListOf(msgspec.Struct, frozen=True, dict=True):
         """A tuple of the flattened items."""
         if not value or isinstance(self.item, Scalar | Numbers) or self.item.is_flat:
             return value
-        return tuple(map(self.item.flatten, value))
+        several = isinstance(self.item, StructOf) and len(self.item.takes) > 1
+        return tuple(starmap(self.item.flatten, value) if several else map(self.item.flatten, value))
 
     def encode(self, values: Sequence[Sequence[Any] | None]) -> pa.Array:
         """Shape: (values,), each of any length."""
@@ -182,12 +186,14 @@ class Column(NamedTuple):
 class StructOf(msgspec.Struct, frozen=True, dict=True):
     """Objects as struct: a column a field. `make` builds an object from the fields by name.
 
-    Objects that hold more than is stored are `eager`: flattened to the tuple of their fields. Others stay as they are.
+    Objects that hold more than is stored are flattened to the tuple of their fields as soon as they come, from what
+    `takes` names: the object, or several values, of which the getter of each column says what it is of. Objects without
+    `takes` stay as they are.
     """
 
     make: Callable[..., Any]
     columns: tuple[Column, ...]
-    eager: bool = False
+    takes: tuple[str, ...] = ()
 
     @cached_property
     def type(self) -> pa.DataType:
@@ -202,22 +208,28 @@ class StructOf(msgspec.Struct, frozen=True, dict=True):
     @property
     def is_flat(self) -> bool:
         """Whether objects stay as they are until they are encoded."""
-        return not self.eager
+        return not self.takes
 
     @cached_property
-    def flatten(self) -> Callable[[Any], Any]:
-        """The function that gives the fields of an object, and None for None."""
+    def flatten(self) -> Callable[..., Any]:
+        """The function that gives the fields of what it takes, and None for no object."""
+        takes = ", ".join(self.takes) or "record"
         names: dict[str, Any] = {}
         fields: list[str] = []
         for position, (name, codec, get) in enumerate(self.columns):
-            value = f"record.{get or name}" if isinstance(get, str) else f"get{position}(record)"
+            path = get or name
+            if not isinstance(path, str):
+                value = f"get{position}({takes})"
+            else:
+                value = path if len(self.takes) > 1 else f"{takes}.{path}"
             names[f"get{position}"] = get
             if isinstance(codec, Scalar | Numbers) or codec.is_flat:
                 fields.append(value)
             else:
                 names[f"flatten{position}"] = codec.flatten
                 fields.append(f"flatten{position}({value})")
-        return _compiled(f"lambda record: None if record is None else ({', '.join(fields)},)", names)
+        may_be_none = "" if len(self.takes) > 1 else f"None if {takes} is None else "
+        return _compiled(f"lambda {takes}: {may_be_none}({', '.join(fields)},)", names)
 
     @cached_property
     def _build(self) -> Callable[..., Any]:
@@ -233,7 +245,7 @@ class StructOf(msgspec.Struct, frozen=True, dict=True):
 
     def encode(self, values: Sequence[Any]) -> pa.Array:
         """Turn values into one Arrow array, the only leaf of this column."""
-        values = values if self.eager else list(map(self.flatten, values))
+        values = values if self.takes else list(map(self.flatten, values))
         missing = values.count(None)
         if missing == len(values):  # empty ones too: spares the arrays of fields that nobody has
             return pa.nulls(len(values), self.type)
@@ -353,12 +365,14 @@ _WEIGHT_VERSION = StructOf(WeightVersion, (Column("version", _TEXT), *_columns(_
 _ROUTED_EXPERTS = StructOf(routed_experts_of, (Column("data", _BYTES), *_columns(_POSITION, "layers experts width")))
 
 MESSAGE_NODE: Final = StructOf(
-    MessageSource, (*_columns(_POSITION, "parent turn restates"), Column("message", _MESSAGE)), eager=True
+    MessageSource,
+    (*_columns(_POSITION, "parent turn restates"), Column("message", _MESSAGE)),
+    takes=MessageSource._fields,
 )
 """The fields of a node of messages."""
 
 TOKEN_NODE: Final = StructOf(
-    RunSource, (*_columns(_POSITION, "parent turn kept"), Column("ids", _TOKEN_IDS)), eager=True
+    RunSource, (*_columns(_POSITION, "parent turn kept"), Column("ids", _TOKEN_IDS)), takes=RunSource._fields
 )
 """The fields of a node of token ids."""
 
@@ -386,7 +400,7 @@ CALL: Final = StructOf(
         *_columns(_POSITION, "prompt_node prompt_token_node"),
         *_columns(_INT, "drifted_at rewritten_at", "call."),
     ),
-    eager=True,
+    takes=("call", "prompt_node", "prompt_token_node", "toolset", "env_state", "extra"),
 )
 """The fields of a call, of a CallSource."""
 
@@ -404,9 +418,12 @@ TURN: Final = StructOf(
         Column("weight_versions", ListOf(_WEIGHT_VERSION), "turn.weight_versions"),
         Column("routed_experts", _ROUTED_EXPERTS, "turn.routed_experts"),
         Column("sampling_mask", ListOf(_TOKEN_IDS), "turn.sampling_mask"),
-        *_columns(_INT, "prompt_tokens sampled_tokens unscored_tokens zero_logprobs"),
+        Column("prompt_tokens", _INT),
+        Column("sampled_tokens", _INT, sampled_tokens),
+        Column("unscored_tokens", _INT, unscored_tokens),
+        Column("zero_logprobs", _INT, zero_logprobs),
     ),
-    eager=True,
+    takes=("turn", "prompt_tokens"),
 )
 """The fields of a turn, of a TurnSource."""
 
@@ -419,7 +436,7 @@ _TOOL_EXECUTION = StructOf(
         *_columns(_INT, "start_ns end_ns"),
         Column("turn", _POSITION),
     ),
-    eager=True,
+    takes=("execution",),
 )
 
 _ADDED_MESSAGE = StructOf(AddedMessage, (Column("turn", _POSITION), Column("message", _MESSAGE)))
@@ -430,7 +447,7 @@ _ROLLOUT_TRACE = StructOf(
         Column("span_id", _TEXT),
         *(Column(name, _VALUE) for name in ("prompt", "policy_response", "reward_data", "env_state", "extra")),
     ),
-    eager=True,
+    takes=("trace",),
 )
 
 _REASON = StructOf(
@@ -479,7 +496,7 @@ ROW: Final = StructOf(
         Column("added_messages", ListOf(_ADDED_MESSAGE, null=()), "trajectory.added_messages"),
         Column("rollout_traces", ListOf(_ROLLOUT_TRACE)),
     ),
-    eager=True,
+    takes=("source",),
 )
 """Every column, in order, of a RowSource."""
 

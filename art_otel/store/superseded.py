@@ -108,7 +108,7 @@ def count_small_parts(out: str | Path) -> int:
 def _require_manifest(folder: str) -> Manifest:
     manifest = read_manifest(folder)
     if manifest is None:
-        raise UsageError(f"{storage.shown(folder)}: is no dataset; `art-otel convert DUMP… --out DIR` makes one")
+        raise UsageError(f"{storage.shown(folder)}: is not a dataset; `art-otel convert DUMP… --out DIR` makes one")
     return manifest
 
 
@@ -134,7 +134,7 @@ def _copy(folder: str, part: Part, superseded: Mapping[str, tuple[int, ...]], wr
     file = DataFile(location=location, dataset=folder, source=folder, superseded=superseded.get(part.name, ()))
     with open_parquet(location) as parquet:
         for group in groups_in(file, parquet):
-            writer.add_rows(group.read(parquet))
+            writer.add_table(group.read(parquet))
 
 
 def _batches(parts: Sequence[Part]) -> Iterator[list[Part]]:

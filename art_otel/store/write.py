@@ -21,7 +21,7 @@ from art_otel.store.commit import check_out, check_replaceable, commit, locked
 from art_otel.store.files import SUFFIX
 from art_otel.store.part_writer import FILE_LIMITS, FileLimits, PartWriter, write_part
 from art_otel.store.report import Part
-from art_otel.trajectories import Trajectory
+from art_otel.trajectories import Trajectory, with_later_rewards
 
 _STAGING: Final = ".art-otel-staging-"
 
@@ -60,13 +60,13 @@ def write_trajectories(
 def _checked(trajectories: object) -> Iterator[Trajectory]:
     for one in cast(Iterable[object], trajectories) if isinstance(trajectories, Iterable) else [trajectories]:
         if not isinstance(one, Trajectory):
-            raise UsageError(f"{one!r:.100}: give trajectories, as read_trajectories has them, or a group's own")
-        yield one
+            raise UsageError(f"{one!r:.100}: give trajectories, such as read_trajectories returns, or a group of them")
+        yield with_later_rewards(one)  # pyright: ignore[reportUnknownArgumentType] # of any result
 
 
 def _write_file(trajectories: Iterator[Trajectory], out: str, limits: FileLimits) -> WriteSummary:
     if storage.is_url(out):
-        raise UsageError(f"{storage.shown(out)}: in a store a dataset is a folder; leave {SUFFIX} out")
+        raise UsageError(f"{storage.shown(out)}: in an object store, a dataset is a folder; leave {SUFFIX} out")
     path = Path(out)
     check_replaceable([path])
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -82,6 +82,6 @@ def guarded(act: Callable[_P, None]) -> Callable[_P, None]:
         except Exception as error:  # the app imports or sets something up here; no fault of ours may stop it
             if is_of_signal(error):
                 raise
-            logger.warning("art-otel: tracing is not set up as it should be; the app runs on", exc_info=True)
+            logger.warning("art-otel: tracing could not be fully set up; the app continues", exc_info=True)
 
     return safely

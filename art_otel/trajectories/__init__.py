@@ -27,6 +27,8 @@ if not defer_imports(__name__):
     from art_otel.trajectories.json_views import rollout_traces as rollout_traces
     from art_otel.trajectories.json_views import trajectory_json as trajectory_json
     from art_otel.trajectories.json_views import trajectory_schema as trajectory_schema
+    from art_otel.trajectories.later_rewards import note_later_reward as note_later_reward
+    from art_otel.trajectories.later_rewards import with_later_rewards as with_later_rewards
     from art_otel.trajectories.lineage import link_calls as link_calls
     from art_otel.trajectories.model import CONTEXT_EXCEEDED as CONTEXT_EXCEEDED
     from art_otel.trajectories.model import FAILED_CALL as FAILED_CALL
@@ -55,6 +57,7 @@ if not defer_imports(__name__):
     from art_otel.trajectories.rewards import ADVICE as ADVICE
     from art_otel.trajectories.rewards import NO_RESPONSE as NO_RESPONSE
     from art_otel.trajectories.rewards import NO_ROLLOUT as NO_ROLLOUT
+    from art_otel.trajectories.rewards import NO_SPAN as NO_SPAN
     from art_otel.trajectories.rewards import OVER_A_LIMIT as OVER_A_LIMIT
     from art_otel.trajectories.rewards import SEVERAL_CALLS as SEVERAL_CALLS
     from art_otel.trajectories.rewards import ExternalReward as ExternalReward
@@ -62,6 +65,7 @@ if not defer_imports(__name__):
     from art_otel.trajectories.rewards import external_rewards as external_rewards
     from art_otel.trajectories.rollout_span import declared_id as declared_id
     from art_otel.trajectories.rollout_span import joined_id as joined_id
+    from art_otel.trajectories.rollout_span import plain_id as plain_id
     from art_otel.trajectories.trees import MESSAGE_ROOT as MESSAGE_ROOT
     from art_otel.trajectories.trees import TOKEN_ROOT as TOKEN_ROOT
     from art_otel.trajectories.trees import MessageNode as MessageNode
@@ -73,5 +77,6 @@ if not defer_imports(__name__):
     from art_otel.trajectories.trees import position_of as position_of
     from art_otel.trajectories.wholeness import EXPLANATIONS as EXPLANATIONS
     from art_otel.trajectories.wholeness import Concern as Concern
+    from art_otel.trajectories.wholeness import Cure as Cure
     from art_otel.trajectories.wholeness import concern_of as concern_of
-    from art_otel.trajectories.wholeness import explain as explain
+    from art_otel.trajectories.wholeness import cure_of_gap as cure_of_gap

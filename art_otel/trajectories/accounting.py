@@ -21,7 +21,7 @@ from art_otel.conventions import Role, names_model
 from art_otel.spans import LogRecord, Quarantined, Span, SpanKey, SpanTree, extend_sorted
 from art_otel.spans.copies import deduplicate
 from art_otel.spans.span import Kind
-from art_otel.spans.tree import take_out_cycles
+from art_otel.spans.tree import find_parents, take_out_cycles
 from art_otel.trajectories.inference_calls import CorrelatedLogs
 from art_otel.trajectories.model import Call, Trajectory
 from art_otel.trajectories.rewards import Attribution
@@ -167,7 +167,7 @@ def count_idle_spans(stats: AssemblyStats, spans: Sequence[Span]) -> None:
     """Count spans of whole traces that hold no call, no rollout and no reward, without building their tree."""
     unique = deduplicate(spans)
     _count_repeated(stats, len(spans) - len(unique.deliveries), sum(unique.start_only.values()))
-    cyclic = take_out_cycles(unique.spans)
+    cyclic = take_out_cycles(unique.spans, find_parents(unique.spans)[0])
     if unique.spans:
         stats.ignored[NO_CALL] += len(unique.spans)
     stats.spans_without_calls.update(map(attrgetter("scope.name"), unique.spans.values()))

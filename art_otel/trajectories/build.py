@@ -14,6 +14,7 @@ import msgspec
 from art_otel.attributes import EXTRA, POLICY_VERSION, PROMPT
 from art_otel.calls import CallRecord, ToolSet
 from art_otel.conventions import NameFamilies, Role, families_of, may_be_run, recorded_messages, rewards_of, role_of
+from art_otel.conventions.exchanges import whole
 from art_otel.spans import LogRecord, Quarantined, Span, SpanKey, SpanTree, Value, build_tree
 from art_otel.trajectories.accounting import (
     AssembledGroup,
@@ -87,8 +88,9 @@ def build_trajectories(
         count_idle_spans(stats, group.spans)
         return Assembly(trajectories=(), stats=stats)
 
-    # Each span once, below its parent, with comparable start times; and what each is: a call, an agent, a tool, ….
-    tree = build_tree(group.spans)
+    # Each span once, with what the bodies on it mean, below its parent, with comparable start times; and what each is:
+    # a call, an agent, a tool, ….
+    tree = build_tree([whole(span) for span in group.spans])
     families = {key: families_of(span.attributes) for key, span in tree.spans.items()}
     roles = _find_roles(tree, families)
 
@@ -111,7 +113,10 @@ def build_trajectories(
 
     trajectories: list[Trajectory] = []
     for rollout in assignment.rollouts:
-        root = rollout.root
+        # What was given to the rollout afterwards stands on its own span, as if it had been recorded there.
+        root, facts = rollout.root, attribution.facts_of(rollout)
+        if root is not None and facts:
+            root = msgspec.structs.replace(root, attributes={**root.attributes, **facts})
         of_rollout = None if root is None else text_setting(root, POLICY_VERSION)
         calls = recorded[rollout].calls
         if of_rollout is not None:  # of the calls that do not say their own

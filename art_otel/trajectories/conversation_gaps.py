@@ -23,7 +23,7 @@ _ON_SERVER: Final = ("history on the server", "template on the server")
 _TOOL_FINISH_REASONS: Final = ("tool_calls", "function_call")
 _INSTRUCTING: Final = ("system", "developer")
 _NAMELESS: Final = "a tool call without a name"
-_UNANSWERED: Final[tuple[GapKind, str]] = ("lossy recorder", "a tool call without an answer")
+_UNANSWERED: Final[tuple[GapKind, str]] = ("lossy recorder", "a tool call without a result")
 
 
 def with_conversation_gaps(calls: Sequence[InferenceCall], numbers: PrefixNumbers | None) -> list[InferenceCall]:

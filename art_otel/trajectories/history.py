@@ -130,15 +130,17 @@ def history_of(trajectory: Trajectory, completion_id: str, choice: int = 0) -> H
 def main_history(trajectory: Trajectory, left_out: AbstractSet[int] | None = None) -> History | None:
     """The history with most turns of the policy; of equally long ones that of the latest call's first choice.
 
-    `left_out` are the turns that are not the policy's; None stands for those that are marked untrained. The history
-    ends with a turn of the policy, also where a judge's goes on. Where no turn is the policy's, every turn counts.
-    Histories with known messages are preferred. None where nothing was sampled.
+    `left_out` are the turns that are not the policy's; None stands for those that are marked untrained. Turns of
+    sub-agents do not count either (`delegated_turns`), so a lead that crashed early is not taken for its explorer. The
+    history ends with a turn that counts, also where a judge's goes on. Where none counts, every turn does. Histories
+    with known messages are preferred. None where nothing was sampled.
     """
     turns = trajectory.turns
     if len(turns) == 1:
         return _history(trajectory, 0, (0,))
     others = marked_turns(trajectory) if left_out is None else left_out
-    counted = set(range(len(turns))) - others or set(range(len(turns)))
+    every, delegated = set(range(len(turns))), delegated_turns(trajectory)
+    counted = every - others - delegated or every - others or every - delegated or every
     parents = [turn.parent for turn in turns]
     are_known = _known_paths(trajectory, parents)
     depths: list[int] = []
@@ -155,6 +157,31 @@ def main_history(trajectory: Trajectory, left_out: AbstractSet[int] | None = Non
         default=None,
     )
     return None if end is None else _history(trajectory, end, _first_ends(parents, are_known))
+
+
+def delegated_turns(trajectory: Trajectory) -> frozenset[int]:
+    """The turns of sub-agents: of agents that were first called after another one had asked for tools.
+
+        lead       turn 0: calls delegate ──────── call fails
+        explorer             turn 1 ── turn 2                  sub-agent
+
+    An agent that was handed the conversation, and so has what the other one said in its prompt, is none.
+    """
+    calls = sorted(trajectory.calls, key=lambda call: call.start_ns)
+    if len({call.agent for call in calls}) < 2:  # one agent delegates to nobody
+        return frozenset()
+    delegated: set[str | None] = set()
+    asking: dict[str | None, list[tuple[int, Message]]] = {}
+    for call in calls:
+        if call.agent not in asking:
+            others = [message for messages in asking.values() for end, message in messages if end <= call.start_ns]
+            handed = {message.identity for message in call.input_messages or ()}
+            if others and not any(message.identity in handed for message in others):
+                delegated.add(call.agent)
+        messages = [turn.message for turn in call.choices or () if turn.message is not None]
+        end = call.start_ns if call.end_ns is None else call.end_ns
+        asking.setdefault(call.agent, []).extend((end, message) for message in messages if message.tool_calls)
+    return frozenset(at for at, turn in enumerate(trajectory.turns) if trajectory.calls[turn.call].agent in delegated)
 
 
 def marked_turns(trajectory: Trajectory) -> frozenset[int]:

@@ -7,7 +7,7 @@ comes of it. A call stands behind the call that its prompt continues, else in th
 import operator
 from collections.abc import Iterable, Sequence
 from itertools import accumulate, takewhile
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -54,7 +54,12 @@ def build_lineage(calls: Sequence[InferenceCall]) -> Lineage:
     A call moves behind the call whose completion its prompt holds, even if the clocks say otherwise.
     """
     numbers = PrefixNumbers()
-    calls = with_answer_ids(with_joined_pieces(_with_media(calls)), numbers)
+    calls = _with_media(calls)
+    if len(calls) < 2:  # there is nothing that they could continue
+        recorded = tuple(with_conversation_gaps(calls, None))
+        trees = _Trees(recorded, is_chain=True)
+        return Lineage(recorded, tuple([trees.add(0, None, None, is_verbatim=False) for _ in recorded]), numbers)
+    calls = with_answer_ids(with_joined_pieces(calls), numbers)
     needed = None if is_chain(calls) else numbers
     calls = with_conversation_gaps(calls, needed)
     message_parents = find_message_parents(calls, needed)
@@ -75,6 +80,10 @@ def build_lineage(calls: Sequence[InferenceCall]) -> Lineage:
         is_verbatim = match is not None and match.verbatim
         linked.append(trees.add(new_index, parent, token_parent, is_verbatim=is_verbatim))
     return Lineage(tuple(ordered), tuple(linked), numbers)
+
+
+_FACTS: Final = CallRecord.__struct_fields__
+_facts_of: Final = operator.attrgetter(*_FACTS)
 
 
 class _Trees:
@@ -134,7 +143,7 @@ class _Trees:
                 shared = sum(1 for _ in same)
                 rewritten_at = shared if shared < len(known) else None
         return Call(
-            **{name: getattr(recorded, name) for name in CallRecord.__struct_fields__},
+            **dict(zip(_FACTS, _facts_of(recorded), strict=True)),
             prompt_node=prompt,
             prompt_token_node=prompt_tokens,
             choices=tuple(choices) or None,

@@ -32,7 +32,7 @@ and share its prompt; what is unknown is None and never 0 or empty.
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import FrozenInstanceError, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Final, Generic, Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -70,7 +70,7 @@ TokensUntrained: TypeAlias = Literal[
 - `aborted`: the server stopped sampling before the policy did, as vLLM does for an update of the weights.
 - `scrubbed`: a secret was found in what its call was asked or answered.
 - `ids doubtful`: the server listed fewer or more ids than it counted.
-- `contradicting recordings`: two recordings of its call say different things.
+- `contradicting recordings`: two recordings of its call contradict each other.
 - `stream broke`: its stream ended without a finish reason, so the completion may be cut. It comes last, because an
   option may lift it where the app closed the stream.
 """
@@ -408,6 +408,17 @@ class Trajectory(Generic[Result_co]):
     def order(self) -> tuple[str, int, str]:
         """The sort key of datasets: rollout id, then attempt, then trace id."""
         return (self.rollout_id, self.attempt or 0, self.trace_id)
+
+
+def _refuse_assignment(_: Trajectory[object], name: str, value: object) -> None:
+    """Say what to do in place of an assignment."""
+    given = f"{value!r:.50}" if name == "reward" else "…"
+    way = "" if name != "reward" else f"art_otel.reward({given}, target=trajectory), which batches and files see, or "
+    copy = f"a copy, dataclasses.replace(trajectory, {name}={given})"
+    raise FrozenInstanceError(f"trajectory.{name} cannot be assigned, for it is a record; use {way}{copy}")
+
+
+Trajectory.__setattr__ = _refuse_assignment  # the one that `frozen` makes does not say what to do
 
 
 def with_rewards(trajectory: Trajectory, *new_rewards: Reward) -> Trajectory:

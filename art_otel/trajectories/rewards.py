@@ -25,6 +25,7 @@ import msgspec
 from art_otel import attributes
 from art_otel.calls import InferenceCall
 from art_otel.conventions import (
+    SPAN_NAME,
     BadReward,
     RecordedReward,
     Role,
@@ -35,7 +36,7 @@ from art_otel.conventions import (
     rewards_of_log,
     role_of,
 )
-from art_otel.spans import Attributes, LogRecord, Quarantined, Span, SpanKey, SpanTree
+from art_otel.spans import Attributes, LogRecord, Quarantined, Span, SpanKey, SpanTree, Value
 from art_otel.trajectories.inference_calls import RecordedCalls, step_index
 from art_otel.trajectories.model import Reward
 from art_otel.trajectories.rollout_span import attempt_of, declared_id, is_marked_root, is_reward_span
@@ -51,18 +52,18 @@ NO_PART: Final = "no such choice or tokens"
 OVER_A_LIMIT: Final = "rollout over a limit"
 TOO_LATE: Final = "too late"
 
-_CONVERT_TOGETHER: Final = "convert the spans that were judged together with the rewards"
+_CONVERT_TOGETHER: Final = "convert the judged spans together with the rewards"
 
 ADVICE: Final[Mapping[str, str]] = {
     NO_SPAN: _CONVERT_TOGETHER,
     NO_RESPONSE: f"{_CONVERT_TOGETHER}; a response is found where its call recorded gen_ai.response.id",
-    SEVERAL_CALLS: "servers repeat response ids: link the reward to the call's span, or name its rollout too",
+    SEVERAL_CALLS: "servers may repeat response ids: link the reward to the call's span, or name its rollout too",
     NO_ROLLOUT: _CONVERT_TOGETHER,
     SEVERAL_ROLLOUTS: "give target=trajectory, or art.rollout.trace_id or art.rollout.attempt",
-    OUTSIDE: "what they judge is in no rollout: link them to a span of one, or name art.rollout.id",
+    OUTSIDE: "they judge something outside of any rollout: link them to a span of a rollout, or name art.rollout.id",
     NO_PART: "the call has no such choice or not so many tokens: positions count from 0, the end is exclusive",
     OVER_A_LIMIT: "raise the limits of a rollout",
-    TOO_LATE: "nothing came of it for --retain, or it was converted without --incremental: convert everything anew",
+    TOO_LATE: "it had no new span for --retain, or was converted without --incremental: convert everything again",
 }
 """What to do, by reason."""
 
@@ -110,9 +111,8 @@ def addressed_rewards(record: Span | LogRecord) -> Sequence[AddressedReward | Ba
     if not rewards:
         return ()
     links: tuple[SpanKey, ...] = ()
-    is_call = role_of(record) == "inference"
     # What a call or a rollout links to only explains where that came from.
-    if record.links and not (is_call or _is_rollout(record)):
+    if record.links and not (role_of(record) == "inference" or _is_rollout(record)):
         links = tuple(dict.fromkeys((link.trace_id, link.span_id) for link in record.links))
     if len(links) > 1 and (size := sum(map(_size, rewards)) * len(links)) > MAX_REWARD_BYTES:
         detail = f"{len(rewards)} rewards for {len(links)} spans each are {size} bytes: give them on several spans"
@@ -124,7 +124,7 @@ def addressed_rewards(record: Span | LogRecord) -> Sequence[AddressedReward | Ba
             continue
         address = RewardAddress(links=links) if links else OWN_SPAN
         is_for_others = reward.response_id is not None or is_reward_span(record)  # it may be, and most are not
-        if not links and not is_call and is_for_others:
+        if is_for_others and not links and role_of(record) != "inference":
             is_here = reward.response_id is not None and has_response(record, reward.response_id)
             rollout = _named_rollout(record.attributes) if is_reward_span(record) else OWN_SPAN
             address = msgspec.structs.replace(rollout, response_id=None if is_here else reward.response_id)
@@ -335,6 +335,7 @@ _RewardOrder: TypeAlias = tuple[int, str, SpanKey, int, SpanKey]
 class Attribution:
     """Rewards by rollout, and their counts.
 
+    `facts` are attributes that were given to rollouts afterwards, as JSON; `alone` counts those without a reward.
     `bad` lists the bad rewards, `bad_in` the spans that carry them, by rollout. `senders` are the spans that give a
     reward for something else than themselves. `undeliverable` counts by reason.
     """
@@ -342,6 +343,10 @@ class Attribution:
     by_rollout: dict[RolloutSpans, list[tuple[_RewardOrder, Reward]]] = field(
         default_factory=dict[RolloutSpans, list[tuple[_RewardOrder, Reward]]]
     )
+    facts: dict[RolloutSpans, list[tuple[_RewardOrder, str]]] = field(
+        default_factory=dict[RolloutSpans, list[tuple[_RewardOrder, str]]]
+    )
+    alone: Counter[RolloutSpans] = field(default_factory=Counter[RolloutSpans])
     bad: list[Quarantined] = field(default_factory=list[Quarantined])
     bad_in: dict[RolloutSpans, list[SpanKey]] = field(default_factory=dict[RolloutSpans, list[SpanKey]])
     senders: set[SpanKey] = field(default_factory=set[SpanKey])
@@ -350,7 +355,12 @@ class Attribution:
     @property
     def delivered(self) -> int:
         """How many deliveries of rewards reached a target; a reward with several links is delivered to each."""
-        return sum(map(len, self.by_rollout.values()))
+        return sum(map(len, self.by_rollout.values())) + self.alone.total()
+
+    def facts_of(self, rollout: RolloutSpans) -> dict[str, Value]:
+        """The attributes that were given to the rollout afterwards; of one that was given twice the later counts."""
+        texts = [msgspec.json.decode(text, type=dict[str, Value]) for _, text in sorted(self.facts.get(rollout, ()))]
+        return dict(chain.from_iterable(one.items() for one in texts))
 
     def of(self, rollout: RolloutSpans) -> tuple[Reward, ...]:
         """The rollout's rewards by time; those of one time as their spans say, then by their position on them."""
@@ -368,7 +378,7 @@ def deliver_rewards(context: AttributionContext) -> Attribution:
             if addressed.address != OWN_SPAN:
                 attribution.senders.add(addressed.origin)
             _deliver(addressed, _resolve_here(addressed, context), context, attribution)
-    for external in distinct(context.external or ()):
+    for external in distinct(context.external) if context.external else ():
         if external.origin[0] in context.traces:
             continue
         reason = external.undeliverable
@@ -389,7 +399,7 @@ def _resolve_here(addressed: AddressedReward, context: AttributionContext) -> li
     is_for_here = copy is not None and copy.undeliverable is None
     (resolution,) = resolve_targets(addressed, context, anywhere=is_for_here)
     is_unresolved = isinstance(resolution, UnresolvedTarget)
-    if is_for_here or not is_unresolved or resolution.reason not in (NO_RESPONSE, NO_ROLLOUT):
+    if is_for_here or not is_unresolved or resolution.reason not in (NO_RESPONSE, NO_ROLLOUT, NO_SPAN):
         return [resolution]
     return [] if copy is None else [resolution._replace(reason=copy.undeliverable or resolution.reason)]
 
@@ -408,7 +418,12 @@ def _deliver(
                 target_key = ("", "") if resolution.span is None else resolution.span.key
                 recorded = addressed.reward
                 order = (recorded.time_ns, recorded.order, addressed.origin, recorded.position, target_key)
-                attribution.by_rollout.setdefault(resolution.rollout, []).append((order, reward))
+                if recorded.facts is not None:
+                    attribution.facts.setdefault(resolution.rollout, []).append((order, recorded.facts))
+                if recorded.value is None and recorded.label is None:
+                    attribution.alone[resolution.rollout] += 1
+                else:
+                    attribution.by_rollout.setdefault(resolution.rollout, []).append((order, reward))
                 continue
             is_same_rollout = resolution.rollout is origin_rollout
             resolution = UnresolvedTarget(NO_PART, reward.detail, counts_as_bad=is_same_rollout)
@@ -448,11 +463,14 @@ def resolve_targets(
     rollout of the group.
     """
     address, origin = addressed.address, addressed.origin
-    origin_rollout, named = context.rollout_of(origin), context.assignment.by_id.get(address.rollout_id or "")
+    origin_rollout, named = context.rollout_of(origin), context.assignment.named(address.rollout_id)
     if address.links:
         return [_resolve_span(key, context, missing=NO_SPAN, is_bad=key[0] == origin[0]) for key in address.links]
     if address.response_id is not None:
+        is_span = address.response_id.startswith(SPAN_NAME)
         candidates = context.responses.get(address.response_id, ())
+        if is_span:
+            candidates = [key for key in context.tree.spans if key[1] == address.response_id[len(SPAN_NAME) :]]
         own_call = context.call_at(origin)
         if address.rollout_id is not None:
             fitting = [] if named is None else [rollout for rollout in named.all if _fits(rollout, address)]
@@ -469,7 +487,8 @@ def resolve_targets(
         if len(calls) == 1:
             return [_resolve_span(calls[0], context)]
         detail = f"names response {address.response_id!r}, which {len(calls)} calls have"
-        return [UnresolvedTarget(SEVERAL_CALLS if calls else NO_RESPONSE, detail, counts_as_bad=True)]
+        missing = NO_SPAN if is_span else NO_RESPONSE
+        return [UnresolvedTarget(SEVERAL_CALLS if calls else missing, detail, counts_as_bad=True)]
     if address.rollout_id is None:
         return [_resolve_span(origin, context)]
     if named is None:
@@ -555,7 +574,7 @@ def fit_part(reward: Reward, call: InferenceCall | None) -> Reward | BadReward:
     if reward.choice is None and reward.token_end is None:
         return reward
     if call is None:
-        return BadReward(name=reward.name, detail="judges a choice or tokens of what is no call")
+        return BadReward(name=reward.name, detail="judges a choice or tokens, but its target is not a call")
     if call.choices is None:
         return reward
     index = reward.choice or 0

@@ -3,6 +3,7 @@
 A setting comes from the span, else from its resource, because an app may set split or group once for the whole process.
 """
 
+import re
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -29,6 +30,14 @@ def declared_id(span: Span) -> str | None:
     """The rollout id by which a span says where it belongs; a reward span says with it whom its rewards are for."""
     value = span.attributes.get(attributes.ROLLOUT_ID)
     return None if value is None or value == "" or is_reward_span(span) else str(value)
+
+
+_UUID: Final = re.compile("[0-9a-f]{8}(-?[0-9a-f]{4}){3}-?[0-9a-f]{12}", re.IGNORECASE)
+
+
+def plain_id(rollout_id: str) -> str:
+    """The id, a UUID without its dashes: backends show some ids with them that traces have without."""
+    return rollout_id.replace("-", "").lower() if _UUID.fullmatch(rollout_id) else rollout_id
 
 
 def joined_id(span: Span, rollout_attributes: Sequence[str]) -> str | None:

@@ -16,13 +16,14 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import NamedTuple, TypeVar
+from itertools import accumulate
+from typing import Generic, NamedTuple, TypeVar
 
 import msgspec
 
 from art_otel import attributes
 from art_otel.conventions import ERROR_TYPE, Role, integer
-from art_otel.spans import IntervalIndex, Span, SpanKey, SpanTree, Value
+from art_otel.spans import Span, SpanKey, SpanTree, Value
 from art_otel.trajectories.rollout_span import (
     attempt_of,
     declared_id,
@@ -31,9 +32,11 @@ from art_otel.trajectories.rollout_span import (
     is_provisional,
     is_rollout_span,
     joined_id,
+    plain_id,
 )
 
 _K = TypeVar("_K")
+_Item = TypeVar("_Item")
 
 
 class RolloutSpans(msgspec.Struct, kw_only=True, eq=False):
@@ -63,7 +66,7 @@ class RolloutIndex(msgspec.Struct, kw_only=True, eq=False):
     tree: SpanTree
     all: list[RolloutSpans] = msgspec.field(default_factory=list[RolloutSpans])
     rootless: RolloutSpans | None = None
-    _running: IntervalIndex[RolloutSpans] | None = None
+    _running: "IntervalIndex[RolloutSpans] | None" = None
     _by_trace: "dict[str, RolloutIndex] | None" = None
     _by_attempt: "dict[int | None, RolloutIndex] | None" = None
 
@@ -101,7 +104,7 @@ class RolloutIndex(msgspec.Struct, kw_only=True, eq=False):
             ended = len(inside) if last is None else bisect_right(inside, last)
             yield rollout, ended - bisect_left(inside, first) + len(outside)
 
-    def _intervals(self) -> IntervalIndex[RolloutSpans]:
+    def _intervals(self) -> "IntervalIndex[RolloutSpans]":
         if self._running is None:
             self._running = IntervalIndex(self._times())
         return self._running
@@ -120,7 +123,7 @@ class RolloutIndex(msgspec.Struct, kw_only=True, eq=False):
                 yield first, None if root.end_ns is None else first + root.end_ns - root.start_ns, rollout
 
 
-class RolloutAssignment(msgspec.Struct, frozen=True, kw_only=True):
+class RolloutAssignment(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """The rollouts of a tree, and for each span the one it belongs to (None: none).
 
     `by_id` has the rollouts of each rollout id. `unassigned` are the spans that name the id of several rollouts, of
@@ -132,6 +135,21 @@ class RolloutAssignment(msgspec.Struct, frozen=True, kw_only=True):
     by_id: Mapping[str, RolloutIndex]
     unassigned: Collection[SpanKey] = ()
     candidates: Mapping[RolloutSpans, int] = {}
+
+    def named(self, rollout_id: str | None) -> RolloutIndex | None:
+        """The rollouts of an id; else those of a UUID that is written otherwise, or of the trace of this id."""
+        if rollout_id is None or rollout_id in self.by_id:
+            return self.by_id.get(rollout_id or "")
+        return self._by_plain_id.get(plain_id(rollout_id))
+
+    @cached_property
+    def _by_plain_id(self) -> Mapping[str, RolloutIndex]:
+        by_trace: dict[str, RolloutIndex] = {}
+        for rollout in self.rollouts:
+            if rollout.root is not None and rollout.parent_rollout_id is None:
+                index = RolloutIndex(tree=self.by_id[rollout.rollout_id].tree)
+                by_trace.setdefault(rollout.root.trace_id, index).add(rollout)
+        return by_trace | {plain_id(name): index for name, index in self.by_id.items()}
 
 
 def assign_rollouts(
@@ -504,3 +522,37 @@ def joined_root(tops: Sequence[Span]) -> Span:
         status=last.status,
         status_message=last.status_message,
     )
+
+
+# What was running at a moment.
+
+
+class IntervalIndex(Generic[_Item]):
+    """Finds items by the time they ran: O(n log n) to build, O(log n) per query."""
+
+    def __init__(self, times: Iterable[tuple[int, int | None, _Item]]) -> None:
+        """Take each item with its first and last moment in nanoseconds; a last moment of None has not come yet."""
+        self._items: list[_Item] = []
+        changes: list[tuple[int, int, int]] = []
+        for position, (first, last, item) in enumerate(times):
+            self._items.append(item)
+            changes.append((first, 1, position))
+            if last is not None:
+                changes.append((last + 1, -1, -position))
+        changes.sort()
+        self._moments = [moment for moment, _, _ in changes]
+        self._counts = list(accumulate(count for _, count, _ in changes))
+        # While one item runs, the sum of the positions of all that run is its position.
+        self._positions = list(accumulate(position for _, _, position in changes))
+
+    def only_at(self, moment: int) -> _Item | None:
+        """The item that was running at a moment, if just one was."""
+        last_change = bisect_right(self._moments, moment) - 1
+        if last_change < 0 or self._counts[last_change] != 1:
+            return None
+        return self._items[self._positions[last_change]]
+
+    def count_at(self, moment: int) -> int:
+        """How many items were running at a moment."""
+        last_change = bisect_right(self._moments, moment) - 1
+        return 0 if last_change < 0 else self._counts[last_change]

@@ -15,7 +15,7 @@ what is missing among the spans.
 To add a kind of gap: `calls.GapKind` (`calls.CONTENT_GAPS` says which another recording of the call can fill), its line
 in `REASONS`, and what finds it. To add a reason why completions are not trained: `model.TokensUntrained` or
 `model.TextUntrained`, what leads to it here, and its line in `data/cures.py`. To add a reason of a trajectory: a
-constant, its line in `EXPLANATIONS`, and its count in `find_incomplete`.
+constant, its line in `EXPLANATIONS` with what helps, and its count in `find_incomplete`.
 """
 
 from collections import Counter
@@ -42,15 +42,26 @@ Concern: TypeAlias = Literal["tokens", "text", "both"]
 """What a gap is about: token ids, text, or both."""
 
 
+class Cure(NamedTuple):
+    """What a reason means or counts, and what to do about it."""
+
+    means: str
+    helps: str
+
+    def __str__(self) -> str:
+        """Both as sentences."""
+        return f"{self.means[:1].upper()}{self.means[1:]}. {self.helps}"
+
+
 class Consequence(NamedTuple):
     """What a kind of gap means.
 
-    `reason` is the trajectory's reason if any, and `concern` says what that is about. `tokens` and `text` say why the
-    ids and the text of a completion that it touches are not trained, None where they are.
+    `reason` is the trajectory's reason if any, `cure` its words, and `concern` says what it is about. `tokens` and
+    `text` say why the ids and the text of a completion that it touches are not trained, None where they are.
     """
 
     reason: str | None = None
-    explanation: str = ""
+    cure: Cure | None = None
     concern: Concern = "text"
     tokens: TokensUntrained | None = None
     text: TextUntrained = "content doubtful"
@@ -59,65 +70,108 @@ class Consequence(NamedTuple):
 REASONS: Final[Mapping[GapKind, Consequence]] = {
     "dropped": Consequence(
         "attributes dropped",
-        "LLM calls of which the SDK dropped attributes (raise OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT)",
+        Cure(
+            "LLM calls of which the SDK dropped attributes",
+            "Set OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT=100000 in the app that records.",
+        ),
     ),
     "cut": Consequence(
         "content cut",
-        "values that a limit on length cut (raise OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT, or the limit of the backend)",
+        Cure(
+            "values that a limit on length cut",
+            "Unset OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT in the app, or raise the limit of the backend.",
+        ),
     ),
     "masked": Consequence(
         "content masked",
-        "texts that a recorder or backend replaced by a mask (switch its masking off for these traces)",
+        Cure(
+            "texts that a recorder or backend replaced by a mask",
+            "Switch the masking of the recorder or backend off for these traces.",
+        ),
     ),
     "off": Consequence(
         "no content",
-        "LLM calls of which nobody recorded prompt or completion (was content capture on?)",
+        Cure(
+            "LLM calls without a recorded prompt or completion",
+            "Switch content capture on in the instrumentor (docs/how-to/capture-content.md). If messages are in log "
+            "records, convert those too.",
+        ),
     ),
     "not read": Consequence(
         "content not read",
-        "LLM calls whose content is in files that their spans only name (name the folder with --content)",
+        Cure(
+            "LLM calls whose content is in files that their spans only name",
+            "Name the folder or URL with the content that spans refer to, with --content of art-otel convert"
+            " (docs/how-to/dumps.md).",
+        ),
     ),
     "not logged": Consequence(
         "request not logged whole",
-        "LLM calls whose log does not tell all that was sent; calls[].gaps says what (docs/how-to/coding-agents.md)",
+        Cure(
+            "LLM calls whose log does not hold everything that was sent; calls[].gaps says what",
+            "If what the log leaves out does no harm, name the reason in allow_incomplete"
+            " (docs/how-to/coding-agents.md).",
+        ),
     ),
     "history on the server": Consequence(
         "unknown history",
-        "prompts that continue what only the server has, or that begin in the middle of a conversation (convert the"
-        " earlier files too, or send whole prompts)",
+        Cure(
+            "prompts that continue a conversation that only the server has, or that begin in the middle of one",
+            "Convert the earlier files too. With the Responses API, record from the first call on, or send"
+            " whole prompts.",
+        ),
     ),
     "template on the server": Consequence(
         "unknown template",
-        "prompts made from a template that only the server has (send the text itself)",
+        Cure(
+            "prompts made from a template that only the server has",
+            "Send the text itself, not the name of a template on the server.",
+        ),
     ),
     "compacted": Consequence(
         "compacted history",
-        "prompts that the server compacted: the model saw a summary in place of earlier messages, or not all of them"
-        " (compact in the app, or train the rollouts' ids)",
+        Cure(
+            "prompts that the server compacted: the model saw a summary in place of earlier messages, or not"
+            " all of them",
+            "Switch the server's context management off for rollouts, or compact in the app, so that the"
+            " prompt that is sent is the one that the model reads. Token ids from the server are trained all"
+            " the same where the reason is named in allow_incomplete.",
+        ),
     ),
     "not understood": Consequence(
         "content not understood",
-        "content that is not what its convention says, or in a form that this version does not know (record the calls"
-        " with another instrumentor, or report it)",
+        Cure(
+            "content that does not follow its convention, or in a form that this version does not know",
+            "Record with another instrumentor, or report the attributes to us.",
+        ),
     ),
     "several prompts": Consequence(
-        "several prompts",
-        "requests of Completions with several prompts (send one prompt a request)",
+        "several prompts", Cure("requests of Completions with several prompts", "Send one prompt a request.")
     ),
     "lossy recorder": Consequence(
         "lossy recorder",
-        "calls of which the recorder loses or rewrites content (record them with the instrumentor of the client;"
-        " docs/spec/recorders.md)",
+        Cure(
+            "calls whose recorder loses or rewrites content",
+            "Record with the instrumentor of the client (docs/spec/recorders.md).",
+        ),
     ),
     "more counted than recorded": Consequence(
         "more counted than recorded",
-        "calls of which the server counted more tokens than the recorded text can have, so it saw or said more (record"
-        " with the client's instrumentor, and from the first call on; calls[].gaps has both numbers)",
+        Cure(
+            "calls for which the server counted more tokens than the recorded text can have, so the text is not all "
+            "of it",
+            "Record with the instrumentor of the client, and from the first call of the conversation on;"
+            " calls[].gaps has both numbers (docs/spec/recorders.md).",
+        ),
     ),
     "miscounted": Consequence(
         "token ids missing",
-        "answers of which the server listed fewer or more tokens than it counted; their text is trained, their ids are"
-        " left out (docs/spec/recorders.md)",
+        Cure(
+            "answers of which the server listed fewer or more tokens than it counted; their text is trained,"
+            " their ids are left out",
+            "Sample with a server that lists all ids, as vLLM does, or name the reason in allow_incomplete to"
+            " train the text.",
+        ),
         concern="tokens",
         tokens="ids doubtful",  # and the text where the gap is of the answer: only the ids said what that is
     ),
@@ -187,44 +241,80 @@ MISSING_CALL: Final = "call missing"
 UNREAD_REQUEST: Final = "request unread"
 UNSAMPLED_ANSWER: Final = "unsampled answer"
 SPANS_MISSING: Final = "spans missing"
+NO_CALLS: Final = "no calls"
 SPANS_UNASSIGNED: Final = "spans unassigned"
 SPAN_QUARANTINED: Final = "span quarantined"
 VALUE_QUARANTINED: Final = "value quarantined"
 BAD_REWARD: Final = "bad reward"
 
-EXPLANATIONS: Final[Mapping[str, str]] = {
-    MISSING_ROOT: "the rollout's own span is not in the sources",
-    MISSING_PARENT: "calls, agents, tools or requests, or spans above one, whose parent is not in the sources",
-    NOT_ENDED: "spans that started and never ended",
-    **{one.reason: one.explanation for one in REASONS.values() if one.reason is not None},
-    ATTRIBUTES_DROPPED: (
-        "rollouts, steps and rewards of which the SDK dropped attributes (raise OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT)"
+EXPLANATIONS: Final[Mapping[str, Cure]] = {
+    MISSING_ROOT: Cure(
+        "the rollout's own span is not in the sources",
+        "Convert all files of the rollout together. A process that was killed never ended its rollout:"
+        " sample it again.",
     ),
-    EVENTS_DROPPED: "events the SDK dropped (raise OTEL_SPAN_EVENT_COUNT_LIMIT)",
-    OVERWRITTEN_CALL: (
-        "calls that LiteLLM's callback wrote onto one span, each over the one before (record them with an instrumentor)"
+    MISSING_PARENT: Cure(
+        "calls, agents, tools or requests, or spans above one, whose parent is not in the sources",
+        "Convert the files of all services together, and turn samplers off.",
     ),
-    MISSING_CALL: (
-        "answers with tool calls that later prompts repeat and no recorded call gave: their calls were lost on the way"
-        " (raise the exporter's time-out and queue; docs/how-to/receive.md)"
+    NOT_ENDED: Cure(
+        "spans that started and never ended",
+        "Read streams to their end, and let the process end its spans before it exits.",
     ),
-    UNREAD_REQUEST: (
-        "requests that a gateway passed on unrecorded, because they may have asked for a completion in a dialect that"
-        " it does not know (docs/how-to/gateway.md says which it knows)"
+    **{one.reason: one.cure for one in REASONS.values() if one.reason is not None and one.cure is not None},
+    ATTRIBUTES_DROPPED: Cure(
+        "rollouts, steps and rewards of which the SDK dropped attributes",
+        "Set OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT=100000 in the app that records.",
     ),
-    UNSAMPLED_ANSWER: (
-        "answers that later prompts repeat and no recorded call gave: their calls were lost, or the app wrote them"
+    EVENTS_DROPPED: Cure("events the SDK dropped", "Set OTEL_SPAN_EVENT_COUNT_LIMIT=100000 in the app that records."),
+    OVERWRITTEN_CALL: Cure(
+        "calls that LiteLLM's callback wrote onto one span, each over the one before",
+        "Record the calls with an instrumentor of their own, not with LiteLLM's callback on our span.",
     ),
-    SPANS_MISSING: "spans that the rollout counted and the sources do not hold",
-    SPANS_UNASSIGNED: (
-        "calls and tools that may be of this or of another attempt under its id (pass the trace on to the service that"
-        " recorded them, or set art.rollout.attempt on them)"
+    MISSING_CALL: Cure(
+        "answers with tool calls that later prompts repeat but no recorded call has: their calls were lost on the way",
+        "Raise the exporter's time-out and queue, or record to a spool (docs/how-to/receive.md).",
     ),
-    SPAN_QUARANTINED: "quarantined spans of its traces",
-    VALUE_QUARANTINED: "quarantined values in its spans",
-    BAD_REWARD: "rewards in it that are no number, or judge what it does not have",
+    UNREAD_REQUEST: Cure(
+        "requests that a gateway passed on unrecorded, because they may have asked for a completion in a"
+        " dialect that it does not know",
+        "Let the agent ask for /v1/chat/completions, /v1/responses, /v1/messages or Gemini's"
+        " :generateContent (docs/how-to/gateway.md). If the request asked for no completion, name the"
+        " reason in allow_incomplete.",
+    ),
+    UNSAMPLED_ANSWER: Cure(
+        "answers that later prompts repeat but no recorded call has: their calls were lost, or the app wrote the "
+        "answers",
+        "Raise the exporter's time-out and queue, or record to a spool. If the app wrote the answers"
+        " itself, name the reason in allow_incomplete.",
+    ),
+    SPANS_MISSING: Cure(
+        "spans that the rollout counted but the sources do not have",
+        "Set OTEL_BSP_MAX_QUEUE_SIZE=65536 in the app, or record to a spool.",
+    ),
+    NO_CALLS: Cure(
+        "rollouts that were ended at a gateway, but of which no call came",
+        "Give the agent the rollout's base URL, .../rollout/ID/v1, with the id that you end (docs/how-to/gateway.md).",
+    ),
+    SPANS_UNASSIGNED: Cure(
+        "calls and tools that may belong to this or to another attempt with the same id",
+        "Pass the trace on to the service that recorded them (traceparent), or set art.rollout.attempt on its spans.",
+    ),
+    SPAN_QUARANTINED: Cure(
+        "quarantined spans of its traces",
+        "The dataset's _report.json names the file, the line and why; mend what wrote it.",
+    ),
+    VALUE_QUARANTINED: Cure(
+        "quarantined values in its spans",
+        "The dataset's _report.json names the file, the line and why; mend what wrote it.",
+    ),
+    BAD_REWARD: Cure(
+        "rewards in it that are not a number, or judge something that it does not have",
+        "Give rewards that are finite numbers, of what is there; rewards.undeliverable in _report.json"
+        " names the others.",
+    ),
 }
-"""What each reason counts, in words for people."""
+"""What each reason counts, in words for people, and what helps against it."""
 
 _CONCERNS: Final[Mapping[str, Concern]] = {
     one.reason: one.concern for one in REASONS.values() if one.reason is not None
@@ -236,9 +326,15 @@ def concern_of(reason: str) -> Concern:
     return _CONCERNS.get(reason, "both")
 
 
-def explain(reason: str) -> str:
-    """What a reason counts; datasets of other versions may have others."""
-    return EXPLANATIONS.get(reason, "a reason that this version does not know")
+_UNKNOWN: Final = Cure(
+    "a reason that this version does not know",
+    "Look at the trajectory, with the version of art-otel that converted it.",
+)
+
+
+def cure_of_gap(reason: str) -> Cure:
+    """What a reason counts, and what helps; datasets of other versions may have others."""
+    return EXPLANATIONS.get(reason, _UNKNOWN)
 
 
 class Losses(msgspec.Struct, frozen=True, kw_only=True):
@@ -322,12 +418,13 @@ def find_incomplete(
         ),
         UNSAMPLED_ANSWER: sum(not message.tool_calls for message in unsampled),
         SPANS_MISSING: 0 if root is None else _count_missing_spans(root, spans, span_count, begun_calls),
+        NO_CALLS: int(bool(begun_calls) and not any(begun_calls.values()) and not calls),
         SPANS_UNASSIGNED: unassigned,
         SPAN_QUARANTINED: lost_spans,
         VALUE_QUARANTINED: lost_values,
         BAD_REWARD: bad_rewards,
     }
-    return {reason: counts[reason] for reason in EXPLANATIONS if counts.get(reason)}
+    return {reason: counts[reason] for reason in EXPLANATIONS if counts.get(reason)} if any(counts.values()) else {}
 
 
 def count_gaps(calls: Iterable[InferenceCall]) -> Counter[str]:

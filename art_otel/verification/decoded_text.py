@@ -99,8 +99,8 @@ def _meaning(completions: int, equal: int) -> str | None:
     if equal == completions:
         return None
     if equal * 10 <= completions:
-        return "nearly nothing agrees: this is another tokenizer than the server's, or the messages are of other calls"
-    return "some completions have ids of another call, or a recorder that changes what was said"
+        return "almost nothing agrees: this is not the server's tokenizer, or the messages belong to other calls"
+    return "some completions have the ids of another call, or their recorder changes texts"
 
 
 def _difference(message: Message, decoded: str) -> tuple[Difference, str] | None:

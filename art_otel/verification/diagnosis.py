@@ -73,18 +73,18 @@ class _Meaning(NamedTuple):
 
 _MEANINGS: Final[dict[DiagnosisName, _Meaning]] = {
     "tempered logprobs": _Meaning(
-        meaning="the server's logprobs are those of the distribution behind the temperature, not the model's own",
+        meaning="the server's logprobs are those of the distribution after temperature, not the model's own",
         advice="start vLLM with --logprobs-mode raw_logprobs, or sample at temperature 1; a loss that compares them"
         " with the model's own has wrong ratios",
     ),
     "constrained": _Meaning(
-        meaning="where a grammar, a schema or a forced tool allowed only some tokens, logprobs are of these tokens"
-        " alone",
+        meaning="where a grammar, a schema or a forced tool restricted the tokens, logprobs are relative to the "
+        "allowed tokens",
         advice='leave such completions out with batches(…, constrained="mask"), or mask their ratios in the loss',
     ),
     "first tokens": _Meaning(
-        meaning="only the first token of each completion is off: the prompt that the server sampled from ends otherwise"
-        " than the recorded one",
+        meaning="only the first token of each completion is off: the prompt that the server sampled from ends "
+        "differently from the recorded one",
         advice="compare the end of prompt_token_ids with the chat template's generation prompt",
     ),
     "other weights": _Meaning(
@@ -94,24 +94,23 @@ _MEANINGS: Final[dict[DiagnosisName, _Meaning]] = {
         " If the weights are right, the server read other prompts than the recorded ones",
     ),
     "shifted ids": _Meaning(
-        meaning="the beginning agrees and what comes after a place does not: what the model read there is not what the"
-        " server read",
+        meaning="the beginning agrees, but not what follows a certain place: there the model read something else "
+        "than the server",
         advice="look at this place in `art-otel view`: ids that are missing, doubled or shifted, or a context that the"
         " server shortened",
     ),
     "some completions": _Meaning(
-        meaning="whole completions are off, and others beside them are not",
+        meaning="some completions differ as a whole, and others agree",
         advice="look at these rollouts: ids of another call, calls that another model answered, or a context that the"
         " server shortened",
     ),
     "numeric noise": _Meaning(
-        meaning="the differences are small, have no direction and grow with the length, as rounding does",
-        advice="this is what other kernels or fewer bits give; give --precision what the server computes in. If that is"
+        meaning="the differences are small, have no direction and grow with the length, like rounding errors",
+        advice="other kernels or a lower precision cause this; set --precision to the server's precision. If that is"
         " float32, look for weights that it had not loaded",
     ),
     "another model": _Meaning(
-        meaning="nothing agrees: these are not this model's tokens, or it was given another prompt than the recorded"
-        " one",
+        meaning="nothing agrees: these tokens are not from this model, or it read another prompt than the recorded one",
         advice="compare the model's name and its tokenizer with those of the server",
     ),
 }
@@ -238,7 +237,7 @@ def _shifted(scored: ScoredTokens, differences: _Differences, unexplained: _Toke
         position = min(scored.completions[number].start for number in numbers)
         part = unexplained & np.isin(scored.completion, numbers)
         if _is_misread(scored, differences, part, unexplained & ~part):
-            yield "shifted ids", f"behind a first agreement, from position {position} of a history on", part
+            yield "shifted ids", f"after an initial agreement, from position {position} of a history on", part
         return
     # Some completions begin with tokens of which any weights are sure, so only a model that is lost behind them counts.
     of_history = _first_place_off(scored.position, differences, unexplained, limit, 10 * limit)

@@ -121,7 +121,9 @@ def _check_ids(model: Any, rows: Sequence[NDArray[np.int32]]) -> None:  # noqa: 
     for row in rows:
         if len(row) and not 0 <= int(row.min()) <= int(row.max()) < size:
             worst = int(row.max() if int(row.max()) >= size else row.min())
-            raise UsageError(f"token id {worst} is none of this model, which has {size}: another model sampled it")
+            raise UsageError(
+                f"token id {worst} does not exist in this model, which has {size} tokens: another model sampled it"
+            )
 
 
 def _paths(rows: Sequence[NDArray[np.int32]], wanted: Sequence[WantedTokens]) -> list[_Path]:

@@ -93,4 +93,4 @@ def read_saved(folder: str) -> SavedVerification | None:
         members = cast("dict[str, object]", raw) if isinstance(raw, dict) else {}
         return msgspec.convert({**members, "result": raw}, SavedVerification)
     except (msgspec.DecodeError, UnicodeDecodeError, OSError) as error:
-        raise StoreError(f"{storage.shown(location)}: {error}; `art-otel verify` writes it anew") from error
+        raise StoreError(f"{storage.shown(location)}: {error}; `art-otel verify` writes it again") from error

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from art_otel.data import Verdict
-from art_otel.data.choosing import SEVERAL
-from art_otel.data.plan import TurnReward
-from art_otel.data.sequences import BuiltSequences
+from art_otel.data.decisions import TurnReward, most_common_reason
+from art_otel.data.sequences import TokenSequence
 from art_otel.store import Wanted
 from art_otel.trajectories import Trajectory
 from art_otel.viewer.addresses import group_key_of
@@ -21,11 +20,13 @@ from art_otel.viewer.snapshot import Snapshot
 
 _OUTLINE = Wanted(messages=False, tokens=False)
 _TOKENS = Wanted(messages=False)
+_latest: "tuple[Snapshot, int, PlanOptions, Comparison] | None" = None
+"""A reader asks for the tokens of one rollout, some turns after the others."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
-    """`turn_rewards` has one entry a turn; `built` is None where an option refused the trajectory.
+    """`turn_rewards` has one entry a turn; `sequences` is None where an option refused the trajectory.
 
     `members` are the rows of the group, `compared` their trajectories; only its own has tokens.
     """
@@ -33,7 +34,7 @@ class Comparison:
     trajectory: Trajectory
     verdict: Verdict
     turn_rewards: tuple[TurnReward, ...]
-    built: BuiltSequences | None
+    sequences: list[TokenSequence] | None
     members: list[int]
     compared: list[Trajectory]
 
@@ -52,6 +53,15 @@ def compare(snapshot: Snapshot, row: int, options: PlanOptions, trajectory: Traj
 
     Raises ReplacedError and StoreError.
     """
+    global _latest  # noqa: PLW0603 # see there
+    if _latest is not None and _latest[0] is snapshot and _latest[1:3] == (row, options):
+        return _latest[3]
+    comparison = _compare(snapshot, row, options, trajectory)
+    _latest = (snapshot, row, options, comparison)
+    return comparison
+
+
+def _compare(snapshot: Snapshot, row: int, options: PlanOptions, trajectory: Trajectory | None) -> Comparison:
     members = members_of(snapshot, row)
     number = members.index(row)
     if trajectory is None:
@@ -65,13 +75,16 @@ def compare(snapshot: Snapshot, row: int, options: PlanOptions, trajectory: Traj
     turn_rewards = plan.turn_rewards(number)
     if options.compares_groups:
         turn_rewards = _with_advantages(turn_rewards, snapshot.judging.wait(options), row)
-    refused = SEVERAL if number in plan.several_models.rollouts else plan.skipped.get(number)
-    built = batches.build(trajectory, turn_rewards) if refused is None else None
+    refused = plan.skipped.get(number)
+    sequences = batches.build(trajectory, turn_rewards) if refused is None else None
+    reasons = tuple(turn.skipped for turn in turn_rewards)
+    skipped = refused or (None if sequences else most_common_reason(reasons))
+    completions = () if sequences is None else reasons
     return Comparison(
         trajectory=trajectory,
-        verdict=Verdict(rollout_id=trajectory.rollout_id, skipped=refused) if built is None else built.verdict,
+        verdict=Verdict(rollout_id=trajectory.rollout_id, skipped=skipped, completions=completions),
         turn_rewards=turn_rewards,
-        built=built,
+        sequences=sequences,
         members=members,
         compared=compared,
     )

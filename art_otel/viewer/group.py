@@ -1,4 +1,4 @@
-"""Group: the rollouts of one task side by side, and how their advantages came about.
+"""Group: the rollouts of one group, the best first, and how their advantages came about.
 
 Invariant: advantages are those of `art_otel.batches` for the whole group; the sentences only say the formula again.
 """
@@ -12,16 +12,14 @@ import numpy as np
 
 from art_otel.data.option_texts import NONE
 from art_otel.store import Wanted
-from art_otel.trajectories import GroupKey, Trajectory
-from art_otel.trajectories.history import main_history
+from art_otel.trajectories import GroupKey
 from art_otel.viewer.addresses import NotFoundError
+from art_otel.viewer.alignment import align, messages_of, parting_line
 from art_otel.viewer.comparison import compare
-from art_otel.viewer.conversation import message_text
 from art_otel.viewer.judging import PlanOptions
 from art_otel.viewer.rollout import show_rows
 from art_otel.viewer.snapshot import Snapshot
 
-_LONGEST: Final = 2_000
 _MOST_MEMBERS: Final = 64
 """Members whose texts are shown; the rewards are those of all."""
 
@@ -31,63 +29,40 @@ _MESSAGES: Final = Wanted(tokens=False)
 
 def show_group(snapshot: Snapshot, key: GroupKey, options: PlanOptions) -> dict[str, Any]:
     """The group of this key. Raises NotFoundError."""
-    rows = np.flatnonzero(snapshot.outlines.in_group(key)).tolist()
-    if not rows:
+    of_group = np.flatnonzero(snapshot.outlines.in_group(key))
+    if not len(of_group):
         raise NotFoundError(f"no group {key.group_id!r:.200} in this data")
+    rewards = snapshot.outlines.rewards[of_group]
+    order = np.argsort(-rewards, kind="stable")  # those without a reward come last
+    rows, rewards = of_group[order].tolist(), rewards[order]
     trajectories = snapshot.read(rows[:_MOST_MEMBERS], _MESSAGES)
-    paths = [main_turns(trajectory) for trajectory in trajectories]
-    steps: list[dict[str, Any]] = [
-        {"turn": turn, "cells": [show_cell(*pair, turn) for pair in zip(trajectories, paths, strict=True)]}
-        for turn in range(max(map(len, paths), default=0))
-    ]
-    differs = next((step["turn"] for step in steps if _differs(step["cells"])), None)
-    advantage, why = _advantage(snapshot, rows, options)
+    lines = align([messages_of(trajectory) for trajectory in trajectories])
+    advantage, why = _advantage(snapshot, of_group.tolist(), order.tolist(), options)
     return {
         "groupId": key.group_id,
         "step": key.training_step,
         "members": show_rows(snapshot, rows),
-        "differsAt": [differs if differs is not None and differs < len(path) else None for path in paths],
-        "steps": steps,
+        "lines": lines,
+        "parts": parting_line(lines, rewards[:_MOST_MEMBERS].tolist()),
         "advantage": advantage,
         "why": why,
     }
 
 
-def main_turns(trajectory: Trajectory) -> tuple[int, ...]:
-    """The turns of the main history."""
-    history = main_history(trajectory)
-    return () if history is None else history.turns
-
-
-def show_cell(trajectory: Trajectory, path: Sequence[int], index: int) -> dict[str, Any] | None:
-    """What the turn at this position of the path says, its text cut; None behind the end."""
-    if index >= len(path):
-        return None
-    message = trajectory.turns[path[index]].message
-    text = "" if message is None else message_text(message)
-    return {"text": None if message is None else text[:_LONGEST], "turn": path[index], "cut": len(text) > _LONGEST}
-
-
-def _differs(cells: Sequence[dict[str, Any] | None]) -> bool:
-    return len({None if cell is None else cell["text"] for cell in cells}) > 1
-
-
 def _advantage(
-    snapshot: Snapshot, rows: Sequence[int], options: PlanOptions
+    snapshot: Snapshot, rows: Sequence[int], order: Sequence[int], options: PlanOptions
 ) -> tuple[dict[str, Any] | None, str | None]:
-    """How the advantages are derived, or why there are none."""
+    """How the advantages of the rows in this order are derived, or why there are none."""
     if options.advantage == NONE:
-        return None, "no advantages were asked for"
+        return None, "no advantages were requested"
     if options.unit != "rollout":
-        return None, f"{options.credit} compares parts of rollouts; Tokens shows the advantage of each completion"
+        return None, f"{options.credit} compares parts of rollouts; {_ELSEWHERE}"
     if options.compares_groups:
-        return (
-            None,
-            f"{options.advantage} compares groups with each other; Tokens shows the advantage of each completion",
-        )
+        return None, f"{options.advantage} compares groups with each other; {_ELSEWHERE}"
     comparison = compare(snapshot, rows[0], options)
     plan = options.batches(comparison.compared).plan()
-    units = [plan.turn_rewards(number) for number in range(len(comparison.compared))]
+    units = [plan.turn_rewards(number) for number in order]
+    skipped = {place: plan.skipped[number] for place, number in enumerate(order) if number in plan.skipped}
     rewards = [turns[0].reward if turns else None for turns in units]
     advantages = [turns[0].advantage if turns else None for turns in units]
     usable = [reward for reward in rewards if reward is not None]
@@ -100,7 +75,7 @@ def _advantage(
         "baseline": None if options.advantage == "rloo" else mean,
         "std": _std(options.advantage, usable),
         "advantages": advantages,
-        "says": _says(options.advantage, rewards, usable, advantages, plan.skipped),
+        "says": _says(options.advantage, rewards, usable, advantages, skipped),
     }
     return derived, None
 
@@ -122,7 +97,7 @@ def _says(
     says = [f"{len(usable)} of {len(rewards)} members have a reward that counts: {shown}."]
     says += [f"Member {number + 1} is left out: {reason}." for number, reason in skipped.items()]
     if len(usable) == 1 or math.isclose(min(usable), max(usable)):
-        return [*says, "All known rewards are equal, so nobody was better: every advantage is 0."]
+        return [*says, "All known rewards are equal, so every advantage is 0."]
     mean = fmean(usable)
     says.append(
         f"Baseline: the mean of these rewards is {mean:.6g}."

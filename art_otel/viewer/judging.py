@@ -1,14 +1,14 @@
 """Judging: what `art_otel.batches` would train of every trajectory under chosen options, and why not the rest.
 
 Invariant: an option that the address does not hold is the default of `art_otel.batches`. Every number comes from
-`Batches.verdict_columns()` and its report; nothing is decided here.
+`Batches.decisions()` and its report; nothing is decided here.
 """
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from art_otel.data import Batches, BatchReport
 from art_otel.data.advantages import ADVANTAGES_OVER_GROUPS, ADVANTAGES_OVER_REWARDS
 from art_otel.data.batches import batches
-from art_otel.data.option_texts import OPTION_TEXTS, read_credit, read_options
+from art_otel.data.credit import read_credit
+from art_otel.data.decisions import REASONS, TOO_LONG
+from art_otel.data.option_texts import NONE, OPTION_TEXTS, read_options
 from art_otel.data.sources import Sources
-from art_otel.data.verdict_columns import REASONS
 from art_otel.errors import ArtOtelError
 from art_otel.store import Combined
 from art_otel.viewer.addresses import ReplacedError
@@ -76,35 +77,74 @@ DEFAULTS: Final = PlanOptions()
 class Judgement:
     """`verdicts[i]` is why nothing of row i is trained (None: something is), `completions` why completions are not.
 
-    `trained` and `sampled` count tokens: those that are trained, and those of all completions; `counted` marks rows
-    of which all tokens of completions are known. Shape: (rows,).
+    `trained` and `sampled` count tokens: those that are trained, and those of all completions; `flat` counts trained
+    ones whose advantage is 0, so that they teach nothing. `counted` marks rows of which all tokens of completions are
+    known; `truncated` those of which tokens were cut off. `advantage` is the mean over the trained tokens, NaN where
+    there is none. Shape: (rows,).
     `advantages` has one for each completion, in the order of `completions`; None where none were asked for.
+    `turn_trained` and `turn_sampled` count the tokens of each completion.
     `problem` says what has to be chosen before anything can be trained; None where that is nothing.
     """
 
-    verdicts: list[str | None]
+    verdicts: NDArray[np.object_]
     completions: ListColumn
     advantages: NDArray[np.float64] | None
+    advantage: NDArray[np.float64]
+    turn_trained: NDArray[np.int32]
+    turn_sampled: NDArray[np.int32]
     trained: NDArray[np.int64]
+    flat: NDArray[np.int64]
     sampled: NDArray[np.int64]
     counted: NDArray[np.bool_]
     refused: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
     report: BatchReport
     problem: str | None
 
-    def skipped(self, reason: str) -> NDArray[np.bool_]:
-        """Mark the rows that are skipped for this reason. Shape: (rows,)."""
-        return np.array([verdict == reason for verdict in self.verdicts], np.bool_)
+    def of_rows(self, wanted: NDArray[np.bool_]) -> "Judgement":
+        """The same of the wanted rows alone. The report stays that of all."""
+        sizes = np.diff(self.completions.offsets)
+        turns = np.repeat(wanted, sizes)
+        of_rows = {name: getattr(self, name)[wanted] for name in _OF_ROWS}
+        return replace(
+            self,
+            **of_rows,
+            completions=replace(
+                self.completions,
+                codes=self.completions.codes[turns],
+                offsets=np.concatenate([[0], np.cumsum(sizes[wanted])]),
+            ),
+            advantages=None if self.advantages is None else self.advantages[turns],
+            turn_trained=self.turn_trained[turns],
+            turn_sampled=self.turn_sampled[turns],
+        )
+
+    @property
+    def has_gradient(self) -> NDArray[np.bool_]:
+        """Mark the rows with a token that teaches something. Shape: (rows,)."""
+        return self.trained > self.flat
+
+    def untrained(self, reason: str) -> NDArray[np.bool_]:
+        """Mark the rows that are skipped, or have completions that are, for this reason. Shape: (rows,)."""
+        matches = (self.verdicts == reason) | self.completions.having(reason)
+        return matches | self.truncated if reason == TOO_LONG else matches
+
+
+_OF_ROWS: Final = ("verdicts", "advantage", "trained", "flat", "sampled", "counted", "refused", "truncated")
 
 
 class Judging:
     """The judgements of one snapshot, each made once; that of the default options `at_once`, or when it is waited for.
 
-    They are made one after the other in a thread. No interpreter waits for one that is not done when it ends.
+    Of a part of a snapshot they are those of the whole, as far as they are of the part's rows. They are made one after
+    the other in a thread. No interpreter waits for one that is not done when it ends.
     """
 
-    def __init__(self, combined: Combined, *, at_once: bool) -> None:
+    def __init__(
+        self, combined: Combined, *, at_once: bool, part: "tuple[Judging, NDArray[np.bool_]] | None" = None
+    ) -> None:
         self._combined = combined
+        self._part = part
         self._lock = threading.Lock()
         self._futures: dict[PlanOptions, Future[Judgement]] = {}
         self._turn = threading.Lock()
@@ -150,7 +190,11 @@ class Judging:
                 _settle(future.set_exception, ReplacedError("the dataset was replaced"))
                 return
             try:
-                judgement = judge(self._combined, options)
+                if self._part is None:
+                    judgement = judge(self._combined, options)
+                else:
+                    whole, wanted = self._part
+                    judgement = whole.wait(options).of_rows(wanted)
             except BaseException as error:  # noqa: BLE001 # goes to who waits
                 _settle(future.set_exception, error)
             else:
@@ -159,17 +203,33 @@ class Judging:
 
 def judge(combined: Combined, options: PlanOptions) -> Judgement:
     """Judge the trajectories of the files. Raises UsageError and StoreError."""
-    columns = options.batches(combined).verdict_columns()
+    batches = options.batches(combined)
+    decisions = batches.decisions()
+    trained, offsets = decisions.turn_trained, decisions.turn_offsets
+    advantages = decisions.advantages
+    is_flat = advantages.astype(np.float32) == 0  # as sequences hold them
+    per_row, refused = decisions.trained, decisions.refused.known
+
+    def summed(values: NDArray[Any]) -> NDArray[Any]:
+        return np.diff(np.concatenate([[0], np.cumsum(values)])[offsets])
+
+    with np.errstate(invalid="ignore"):  # 0 / 0 where nothing is trained
+        advantage = summed(np.where(trained > 0, advantages * trained, 0)) / per_row
     return Judgement(
-        verdicts=columns.skipped,
-        completions=ListColumn(names=list(REASONS), codes=columns.completions, offsets=columns.turn_offsets),
-        advantages=columns.advantages,
-        trained=columns.trained,
-        sampled=columns.sampled,
-        counted=columns.counted,
-        refused=columns.refused,
-        report=columns.report,
-        problem=columns.problem,
+        verdicts=np.array(decisions.skipped, np.object_),
+        completions=ListColumn(names=list(REASONS), codes=decisions.reasons.astype(np.int32), offsets=offsets),
+        advantages=None if options.advantage == NONE else np.nan_to_num(advantages, nan=0.0),
+        advantage=advantage,
+        turn_trained=trained,
+        turn_sampled=decisions.turn_sampled,
+        trained=per_row,
+        flat=summed(np.where(is_flat, trained, 0)),
+        sampled=decisions.sampled,
+        counted=decisions.counted,
+        refused=refused,
+        truncated=~refused & (summed((decisions.reasons < 0) & (trained < decisions.turn_sampled)) > 0),
+        report=batches.report,
+        problem=batches.problem,
     )
 
 

@@ -1,8 +1,8 @@
 """Labels: notes, labels and corrected rewards that people give on the page, kept beside the dataset.
 
 Invariant: the file `_labels.jsonl` in a dataset's folder is a file of rewards as `art-otel convert` reads it, and it is
-only ever appended to, and only where every line of it is one of ours. A label is an evaluation of its name, 1.0, and
-0.0 once it is taken away; a note is the explanation of one named `note`; a corrected reward is a reward named `reward`.
+only ever appended to, and only where every line of it is one of ours. A label is a score of its name, 1.0, and 0.0
+once it is taken away; a note is the explanation of one named `note`; a corrected reward is a reward named `reward`.
 Of several lines of one name the last counts.
 """
 
@@ -34,7 +34,6 @@ class _LabelLine(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_
     label: str | None = None
     explanation: str | None = None
     attempt: int | None = None
-    evaluation: bool = False
     time: int
 
 
@@ -90,7 +89,7 @@ class Labels:
             raise UsageError("start `art-otel view DATASET --labels` on a dataset's folder to write notes and labels")
         file = self._files[source]
         if file is None:
-            raise UsageError("this rollout is of no dataset's folder, beside which labels are kept")
+            raise UsageError("this rollout is not in a dataset folder, where labels are kept")
         if change.label in (NOTE, REWARD_NAME):
             raise UsageError(f"{change.label!r} is no label: there is a field of its own for it")
         now = time.time_ns()
@@ -100,13 +99,13 @@ class Labels:
             return msgspec.json.encode(msgspec.convert(values, _LabelLine)) + b"\n"
 
         lines = [
-            *([] if change.label is None else [line(change.label, value=float(change.on), evaluation=True)]),
-            *([] if change.note is None else [line(NOTE, label=NOTE, explanation=change.note, evaluation=True)]),
+            *([] if change.label is None else [line(change.label, value=float(change.on))]),
+            *([] if change.note is None else [line(NOTE, label=NOTE, explanation=change.note)]),
             *([] if change.reward is None else [line(REWARD_NAME, value=change.reward)]),
         ]
         with self._lock:
             if file.exists() and self._lines(file) is None:
-                raise UsageError(f"{file.name} beside the dataset is no file of labels; move it away")
+                raise UsageError(f"{file.name} beside the dataset is not a file of labels; move it away")
             with file.open("a+b") as stream:
                 stream.write(_missing_end(stream) + b"".join(lines))
                 stream.flush()

@@ -1,4 +1,4 @@
-"""Listing: the trajectories that a filter leaves, in an order, a page at a time.
+"""Listing: the rollouts that a filter leaves, in an order, a page at a time; which comes before and after one.
 
 Invariant: filters are joined by "and"; rows without a value come last in every order, and rows of equal values stand in
 the order of the data. Without an order the newest come first.
@@ -10,7 +10,7 @@ the order of the data. Without an order the newest come first.
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, unquote_plus
 
 import numpy as np
 import pyarrow as pa
@@ -19,31 +19,60 @@ from numpy.typing import NDArray
 
 from art_otel.errors import UsageError
 from art_otel.trajectories import trajectory_json
-from art_otel.viewer.addresses import decode_group_key
+from art_otel.viewer.addresses import TrajectoryKey, decode_group_key, encode_key
 from art_otel.viewer.judging import DEFAULTS, Judgement, PlanOptions
 from art_otel.viewer.rollout import show_rows
 from art_otel.viewer.snapshot import Snapshot
+from art_otel.viewer.texts import show_texts
 
 MOST_ROWS: Final = 200
 _MOST_KEYS: Final = 3
 _MOST_SAVED: Final = 1_000
 """Rollouts of a saved selection, which the browser has in memory."""
 
-_SORTS: Final = {
-    "reward": "reward", "started": "started_at", "name": "name", "rollout": "rollout_id",
-    "step": "shown_training_step",
-}  # fmt: skip
+_SORTS: Final = {"reward": "reward", "started": "started_at", "rollout": "rollout_id", "step": "shown_training_step"}
 PLACE: Final = ("at", "focus")
 """What else the address of the page's list holds: how far it is scrolled."""
-_COUNTED: Final = ("calls", "turns", "tokens", "trained", "duration")
+_COMPUTED: Final = ("task", "turns", "tokens", "advantage")
 
 
 def list_page(snapshot: Snapshot, query: Mapping[str, str]) -> dict[str, Any]:
     """A page of rows. Raises UsageError for a filter, order or page that does not exist."""
     rows = list_rows(snapshot, query)
+    page = _page(rows, query)
+    return {
+        "total": len(rows),
+        "offset": _number(query, "offset", 0),
+        "rows": show_rows(snapshot, page, asked_options(query)),
+    }
+
+
+def list_texts(snapshot: Snapshot, query: Mapping[str, str]) -> dict[str, Any]:
+    """What the rollouts of a page of rows were asked and said last, which takes longer to read than the rows."""
+    rows = list_rows(snapshot, query)
+    return {"total": len(rows), "rows": show_texts(snapshot, _page(rows, query).tolist())}
+
+
+def _page(rows: NDArray[np.int64], query: Mapping[str, str]) -> NDArray[np.int64]:
     offset, limit = _number(query, "offset", 0), min(_number(query, "limit", MOST_ROWS), MOST_ROWS)
-    page = rows[offset : offset + limit]
-    return {"total": len(rows), "offset": offset, "rows": show_rows(snapshot, page, _options(query))}
+    return rows[offset : offset + limit]
+
+
+def neighbors(snapshot: Snapshot, row: int, query: Mapping[str, str]) -> dict[str, Any]:
+    """The rollouts before and after one in the list that one came from, its place there, and how many there are.
+
+    Where it is not in the list any more, those of all rollouts.
+    """
+    rows = list_rows(snapshot, query)
+    if row not in rows:
+        rows = list_rows(snapshot, {})
+    place = int(np.flatnonzero(rows == row)[0])
+    beside = {"previous": place - 1, "next": place + 1}
+    (before, after) = (
+        encode_key(TrajectoryKey.of(snapshot.outlines.records([rows[at]])[0])) if 0 <= at < len(rows) else None
+        for at in beside.values()
+    )
+    return {"previous": before, "next": after, "place": place, "listed": len(rows)}
 
 
 def list_selection(snapshot: Snapshot, query: Mapping[str, str]) -> dict[str, Any]:
@@ -62,24 +91,31 @@ def list_selection(snapshot: Snapshot, query: Mapping[str, str]) -> dict[str, An
 def list_rows(snapshot: Snapshot, query: Mapping[str, str]) -> NDArray[np.int64]:
     """The numbers of the rows that the query asks for, in its order."""
     order = _order(snapshot, query)
-    return order[_filtered(snapshot, query)[order]]
+    return order[chosen_rows(snapshot, query)[order]]
 
 
 def read_address(address: str) -> dict[str, str]:
-    """The query of a list's address: what stands behind `#/t?`, or the query alone.
+    """The query of a list's address: what stands behind `#/?` or `#/t?`, or the query alone.
 
     Raises UsageError for what the list does not know, which would otherwise choose nothing.
     """
-    _, is_address, behind = address.partition("#/t?")
-    query = dict(parse_qsl(behind if is_address else address, keep_blank_values=True))
+    _, is_address, behind = address.partition("#/")
+    query = dict(parse_qsl(behind.partition("?")[2] if is_address else address, keep_blank_values=True))
     known = (*_FILTERS, "sort", "order", "plan")
     for name in query:
         if name not in known and name not in PLACE:
-            raise UsageError(f"--where {name}: is nothing that chooses rollouts; use {', '.join(known)}")
+            raise UsageError(f"--where {name}: is an unknown filter; use {', '.join(known)}")
     return query
 
 
-def _filtered(snapshot: Snapshot, query: Mapping[str, str]) -> NDArray[np.bool_]:
+def is_list_filter(part: str) -> bool:
+    """Whether a part of an address, `name=value`, is one that the list knows. Others may be conditions on rollouts."""
+    name = unquote_plus(part.partition("=")[0])
+    return name in (*_FILTERS, "sort", "order", "plan", *PLACE)
+
+
+def chosen_rows(snapshot: Snapshot, query: Mapping[str, str]) -> NDArray[np.bool_]:
+    """Mark the rows that the filters of a query leave. Shape: (rows,). Raises UsageError."""
     matches = np.ones(len(snapshot.outlines), np.bool_)
     for name, matching in _FILTERS.items():
         if query.get(name) or (name == "split" and name in query):
@@ -111,11 +147,6 @@ def _labeled(snapshot: Snapshot, label: str) -> NDArray[np.bool_]:
     return matches
 
 
-def _rewards(snapshot: Snapshot) -> NDArray[np.float64]:
-    """The rewards, NaN where there is none. Shape: (rows,)."""
-    return snapshot.outlines.column("reward").to_numpy(zero_copy_only=False).astype(np.float64)
-
-
 def _real(query: Mapping[str, str], name: str) -> float:
     try:
         return float(query[name])
@@ -124,25 +155,66 @@ def _real(query: Mapping[str, str], name: str) -> float:
 
 
 def _judgement(snapshot: Snapshot, query: Mapping[str, str]) -> Judgement:
-    return snapshot.judging.wait(_options(query) or DEFAULTS)
+    return snapshot.judging.wait(asked_options(query) or DEFAULTS)
+
+
+def _in_steps(snapshot: Snapshot, text: str) -> NDArray[np.bool_]:
+    """Mark the rows of a step, or of steps from the first to the last: `10-19`. Shape: (rows,)."""
+    first, _, last = text.partition("-")
+    query, steps = {"step": first, "last": last or first}, snapshot.outlines.steps
+    low, high = _number(query, "step", 0), _number(query, "last", 0)
+    return np.array([*(low <= step <= high for step in steps.names), False], np.bool_)[steps.codes]
+
+
+def _going_wrong(snapshot: Snapshot, what: str) -> NDArray[np.bool_]:
+    """Mark the rows with something of this kind that went wrong. Shape: (rows,)."""
+    outlines = snapshot.outlines
+    match what:
+        case "cut":
+            return outlines.cut
+        case "failed":
+            return outlines.failed & ~outlines.equal("status", "error")
+        case "incomplete":
+            return ~outlines.equal("complete", True) & ~snapshot.running  # noqa: FBT003 # the value that is looked for
+        case "running":
+            return snapshot.running
+        case _:
+            raise UsageError(f"wrong={what!r:.50}: use cut, failed, incomplete or running")
+
+
+def _training(snapshot: Snapshot, query: Mapping[str, str]) -> NDArray[np.bool_]:
+    """Mark the rows of which something is trained with a gradient, with advantage 0, or not at all. Shape: (rows,)."""
+    judgement = _judgement(snapshot, query)
+    match query["trains"]:
+        case "gradient":
+            return judgement.has_gradient
+        case "flat":
+            return judgement.flat > 0
+        case "no":
+            return judgement.trained == 0
+        case what:
+            raise UsageError(f"trains={what!r:.50}: use gradient, flat or no")
 
 
 _FILTERS: Final[Mapping[str, Callable[[Snapshot, Mapping[str, str]], NDArray[np.bool_]]]] = {
     "status": lambda snapshot, query: snapshot.outlines.equal("status", query["status"]),
     "complete": _complete,
     "split": lambda snapshot, query: snapshot.outlines.equal("shown_split", query["split"] or None),
-    "step": lambda snapshot, query: snapshot.outlines.equal("shown_training_step", _number(query, "step", 0)),
+    "step": lambda snapshot, query: _in_steps(snapshot, query["step"]),
+    "task": lambda snapshot, query: snapshot.outlines.tasks.equal(query["task"]),
+    "wrong": lambda snapshot, query: _going_wrong(snapshot, query["wrong"]),
+    "error": lambda snapshot, query: snapshot.outlines.errors.equal(query["error"]),
+    "trains": _training,
     "group": lambda snapshot, query: snapshot.outlines.in_group(decode_group_key(query["group"])),
     "reason": lambda snapshot, query: snapshot.outlines.reasons.having(query["reason"]),
     "model": lambda snapshot, query: snapshot.outlines.models.having(query["model"]),
     "version": lambda snapshot, query: snapshot.outlines.equal("shown_policy_version", query["version"]),
-    "min_reward": lambda snapshot, query: _rewards(snapshot) >= _real(query, "min_reward"),
-    "max_reward": lambda snapshot, query: _rewards(snapshot) <= _real(query, "max_reward"),
+    "min_reward": lambda snapshot, query: snapshot.outlines.rewards >= _real(query, "min_reward"),
+    "max_reward": lambda snapshot, query: snapshot.outlines.rewards <= _real(query, "max_reward"),
     "agent": lambda snapshot, query: snapshot.outlines.agents.having(query["agent"]),
     "label": lambda snapshot, query: _labeled(snapshot, query["label"]),
     "source": lambda snapshot, query: _in_source(snapshot, query["source"]),
-    "skip": lambda snapshot, query: _judgement(snapshot, query).skipped(query["skip"]),
-    "completion": lambda snapshot, query: _judgement(snapshot, query).completions.having(query["completion"]),
+    "why": lambda snapshot, query: _judgement(snapshot, query).untrained(query["why"]),
     "q": lambda snapshot, query: snapshot.search.rows(query["q"]),
 }
 """Filters by name. An empty one is none, but for `split`, which then asks for rows without a split."""
@@ -158,7 +230,7 @@ def _order(snapshot: Snapshot, query: Mapping[str, str]) -> NDArray[np.int64]:
         return snapshot.outlines.newest if orders[0] == "asc" else snapshot.outlines.newest[::-1]
     if len(sorts) > _MOST_KEYS:
         raise UsageError(f"sort={query['sort']!r:.50}: at most {_MOST_KEYS} keys")
-    is_kept = not {"tokens", "trained"} & set(sorts)  # these depend on the options
+    is_kept = not {"tokens", "advantage"} & set(sorts)  # these depend on the options
     key = (",".join(sorts), ",".join(orders))
     if key in snapshot.orders:
         return snapshot.orders[key]
@@ -186,19 +258,21 @@ def _sort_values(snapshot: Snapshot, sort: str, query: Mapping[str, str]) -> pa.
     outlines = snapshot.outlines
     if column := _SORTS.get(sort):
         return outlines.column(column)
-    if sort in ("calls", "turns"):
-        return pa.array(outlines.calls if sort == "calls" else outlines.turns)
-    if sort == "duration":
-        return pc.subtract(outlines.column("ended_at"), outlines.column("started_at"))
-    if sort in ("tokens", "trained"):
-        judgement = _judgement(snapshot, query)
-        return (
-            pa.array(judgement.trained) if sort == "trained" else pa.array(judgement.sampled, mask=~judgement.counted)
+    if sort == "task":
+        return pa.array([*outlines.tasks.names, None], pa.string()).take(
+            pa.array(outlines.tasks.codes % (len(outlines.tasks.names) + 1))
         )
-    raise UsageError(f"sort={sort!r:.50}: use one of {', '.join((*_SORTS, *_COUNTED))}")
+    if sort == "turns":
+        return pa.array(outlines.turns)
+    if sort == "tokens":
+        judgement = _judgement(snapshot, query)
+        return pa.array(judgement.sampled, mask=~judgement.counted)
+    if sort == "advantage":
+        return pa.array(_judgement(snapshot, query).advantage, from_pandas=True)
+    raise UsageError(f"sort={sort!r:.50}: use one of {', '.join((*_SORTS, *_COMPUTED))}")
 
 
-def _options(query: Mapping[str, str]) -> PlanOptions | None:
+def asked_options(query: Mapping[str, str]) -> PlanOptions | None:
     """The plan's options where the query has any: `plan` holds them as a query of its own."""
     return PlanOptions.read(dict(parse_qsl(query["plan"]))) if query.get("plan") else None
 

@@ -1,19 +1,28 @@
-"""Outlines: what the list shows of every trajectory, read as columns, and a search in all texts.
+"""Outlines: what the page knows of every trajectory, read as columns, and a search in all texts.
 
 Invariant: row i is the i-th trajectory of the files in their order. The columns hold neither messages nor token ids; a
 search looks through messages in the files, a row group at a time, so that memory does not grow with them.
+
+A task is what stays the same over the steps of training: the id of a group where ids come again, or there is one step
+alone, and no id has rollouts of several names; else the name.
+
+    step 0   group "parser"   parser          step 0   group "0000-1"   hour
+    step 1   group "parser"   parser          step 1   group "0001-4"   hour
+             task: parser                              task: hour
 """
 
 # pyarrow ships no types.
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
 # pyright: reportAttributeAccessIssue=false, reportUnknownArgumentType=false, reportUnknownParameterType=false
 
+import re
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -28,14 +37,17 @@ from art_otel.trajectories import GroupKey
 
 _PLAIN: Final = (
     "rollout_id", "attempt", "trace_id", "name", "status", "reward", "complete", "gathering", "group_id", "split",
-    "training_step",    "policy_version", "started_at", "ended_at",
+    "training_step", "policy_version", "started_at", "ended_at", "error",
 )  # fmt: skip
 
 _LISTS: Final = (
     "incomplete_reasons.list.element.reason",
     "calls.list.element.request_model",
     "calls.list.element.agent",
+    "calls.list.element.error",
+    "calls.list.element.error_type",
     "turns.list.element.call",
+    "turns.list.element.finish_reason",
 )
 
 _MESSAGE: Final = (
@@ -57,6 +69,11 @@ _SEARCHED: Final = (
 )  # fmt: skip
 
 _REMEMBERED: Final = 16
+CUT: Final = "length"
+"""The finish reason of an answer that was cut at the limit of tokens."""
+
+_ID: Final = re.compile(r"(?=[\w-]*\d)[\w-]{9,}")
+_LONGEST_ERROR: Final = 160
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,12 +123,45 @@ class ListColumn:
         return dict(counts.most_common())
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+class ValueColumn(NamedTuple):
+    """Row i has the value `names[codes[i]]`; -1 is an unknown one. Shape of `codes`: (rows,)."""
+
+    codes: NDArray[np.int64]
+    names: list[Any]
+
+    @classmethod
+    def of(cls, column: pa.Array) -> Self:
+        """The values of a column."""
+        encoded = column.dictionary_encode()
+        codes = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False).astype(np.int64)
+        return cls(codes, encoded.dictionary.to_pylist())
+
+    def or_else(self, other: "ValueColumn") -> "ValueColumn":
+        """The values, and those of the other column where they are unknown."""
+        numbers = {name: number for number, name in enumerate(self.names)}
+        used = np.unique(other.codes[(self.codes < 0) & (other.codes >= 0)]).tolist()
+        table = np.full(len(other.names) + 1, -1)
+        table[used] = [numbers.setdefault(other.names[code], len(numbers)) for code in used]
+        return ValueColumn(np.where(self.codes < 0, table[other.codes], self.codes), [*numbers])
+
+    def equal(self, name: object) -> NDArray[np.bool_]:
+        """Mark the rows that have the value. Shape: (rows,)."""
+        return self.codes == (self.names.index(name) if name in self.names else len(self.names))
+
+    def most(self, other: "ValueColumn") -> int:
+        """With how many values of the other column one value of this occurs, at most."""
+        are_known = (self.codes >= 0) & (other.codes >= 0)
+        pairs = np.unique(self.codes[are_known] * len(other.names) + other.codes[are_known])
+        return int(np.bincount(pairs // max(len(other.names), 1), minlength=1).max())
+
+
+@dataclass(frozen=True, kw_only=True)
 class Outlines:
     """`table` has a column for each plain field, and `source`, the number of the row's source.
 
-    `starts[i]` is the number of the first row of row group i, `file_starts[i]` of file i, with all rows at the end.
-    `newest` are the rows by their start, the newest first; those without one are the last.
+    `finishes` are the finish reasons of turns, `turn_calls` the calls of all turns among all calls; `failures` are the
+    errors of calls. `starts[i]` is the number of the first row of row group i, `file_starts[i]` of file i, with all
+    rows at the end. `newest` are the rows by their start, the newest first; those without one are the last.
     """
 
     table: pa.Table
@@ -120,6 +170,9 @@ class Outlines:
     reasons: ListColumn
     models: ListColumn
     agents: ListColumn
+    failures: ListColumn
+    finishes: ListColumn
+    turn_calls: NDArray[np.int64]
     newest: NDArray[np.int64]
     groups: Sequence[RowGroup]
     starts: NDArray[np.int64]
@@ -153,6 +206,73 @@ class Outlines:
     def in_group(self, key: GroupKey) -> NDArray[np.bool_]:
         """Mark the rows of the group. Shape: (rows,)."""
         return np.logical_and.reduce([self.equal(name, value) for name, value in key._asdict().items()])
+
+    @cached_property
+    def rewards(self) -> NDArray[np.float64]:
+        """The rewards, NaN where there is none. Shape: (rows,)."""
+        return self.column("reward").to_numpy(zero_copy_only=False).astype(np.float64)
+
+    @cached_property
+    def sources(self) -> NDArray[np.int64]:
+        """The number of the source of each row. Shape: (rows,)."""
+        return self.column("source").to_numpy(zero_copy_only=False).astype(np.int64)
+
+    @cached_property
+    def steps(self) -> ValueColumn:
+        """The training step of each row."""
+        return ValueColumn.of(self.column("shown_training_step"))
+
+    @cached_property
+    def tasks(self) -> ValueColumn:
+        """The task of each row."""
+        ids, names = (ValueColumn.of(self.column(name)) for name in ("recorded_group_id", "name"))
+        comes_again = len(self.steps.names) < 2 or ids.most(self.steps) > 1
+        if not ids.names or (names.names and not (comes_again and ids.most(names) == 1)):
+            return names.or_else(ids)
+        # Where each id has one name and each name one id, the name says it: an id may be a number.
+        return names.or_else(ids) if names.most(ids) == 1 else ids.or_else(names)
+
+    @cached_property
+    def groups_of_rows(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The number of the group of each row, -1 for none, and a row of each group. Shapes: (rows,), (groups,)."""
+        codes = np.zeros(len(self), np.int64)
+        for name in GroupKey._fields:
+            values = ValueColumn.of(self.column(name))
+            _, codes = np.unique(codes * (len(values.names) + 1) + values.codes, return_inverse=True)
+        rows = np.flatnonzero(~self.equal("group_id", None))
+        _, first, numbers = np.unique(codes[rows], return_index=True, return_inverse=True)
+        result = np.full(len(self), -1)
+        result[rows] = numbers
+        return result, rows[first]
+
+    @cached_property
+    def errors(self) -> ValueColumn:
+        """What each row failed with: its own error, or that of its last failed call; ids in it are left out."""
+        own = ValueColumn.of(self.column("error"))
+        failures, last = self.failures, np.full(len(self), -1)
+        places = np.flatnonzero(failures.codes >= 0)
+        last[np.searchsorted(failures.offsets, places, "right") - 1] = failures.codes[places]
+        found = own.or_else(ValueColumn(last, failures.names))
+        return ValueColumn.of(
+            pa.array([*map(plain_error, found.names), None]).take(pa.array(found.codes % (len(found.names) + 1)))
+        )
+
+    @cached_property
+    def cut(self) -> NDArray[np.bool_]:
+        """Mark the rows with an answer that was cut at the limit of tokens. Shape: (rows,)."""
+        return self.finishes.having(CUT)
+
+    @cached_property
+    def failed(self) -> NDArray[np.bool_]:
+        """Mark the rows with a failed call. Shape: (rows,)."""
+        before = np.concatenate([[0], np.cumsum(self.failures.codes >= 0)])
+        return before[self.failures.offsets[1:]] > before[self.failures.offsets[:-1]]
+
+
+def plain_error(text: str) -> str:
+    """The first line of an error without its ids, so that errors of one cause are equal."""
+    first = text.strip().split("\n", 1)[0]
+    return _ID.sub("…", first)[:_LONGEST_ERROR]
 
 
 class Search:
@@ -198,6 +318,8 @@ def read_outlines(files: Sequence[ViewedFile]) -> Outlines:
         tables.append(_with_place(table, file))
     whole = pa.concat_tables(tables).combine_chunks() if tables else _empty()
     calls, turns = (_lengths(whole.column(name)) for name in ("calls", "turns"))
+    turn_calls = pc.struct_field(pc.list_flatten(whole.column("turns")), "call").to_numpy().astype(np.int64)
+    call_starts = np.concatenate([[0], np.cumsum(calls)])[:-1]
     newest = pc.array_sort_indices(_one_chunk(whole.select(["started_at"])).column(0).chunk(0), order="descending")
     return Outlines(
         table=_one_chunk(whole.drop_columns(["calls", "turns", "incomplete_reasons"])),
@@ -206,6 +328,9 @@ def read_outlines(files: Sequence[ViewedFile]) -> Outlines:
         reasons=_list_column(whole.column("incomplete_reasons"), "reason"),
         models=_list_column(whole.column("calls"), "request_model"),
         agents=_list_column(whole.column("calls"), "agent"),
+        failures=_list_column(whole.column("calls"), "error", "error_type"),
+        finishes=_list_column(whole.column("turns"), "finish_reason"),
+        turn_calls=turn_calls + np.repeat(call_starts, turns),
         newest=newest.to_numpy().astype(np.int64),
         groups=groups,
         starts=np.cumsum([0, *(group.rows for group in groups)], dtype=np.int64),
@@ -246,9 +371,10 @@ def _lengths(column: pa.ChunkedArray) -> NDArray[np.int64]:
     return pc.fill_null(pc.list_value_length(column), 0).to_numpy().astype(np.int64)
 
 
-def _list_column(column: pa.ChunkedArray, field: str) -> ListColumn:
-    """The texts of one field of lists of structs."""
-    texts = pc.struct_field(pc.list_flatten(column), field)
+def _list_column(column: pa.ChunkedArray, *fields: str) -> ListColumn:
+    """The texts of one field of lists of structs, or of the first of several that is known."""
+    structs = pc.list_flatten(column)
+    texts = pc.coalesce(*(pc.struct_field(structs, field) for field in fields))
     encoded = texts.combine_chunks().dictionary_encode()
     encoded = encoded.chunk(0) if isinstance(encoded, pa.ChunkedArray) else encoded
     return ListColumn(

@@ -1,11 +1,14 @@
-"""Rollout: one trajectory as JSON values: a row of a list, all of it but its tokens, and what ran when.
+"""Rollout: one trajectory as JSON values: a row of a list, its story with all but its tokens, and its spans.
 
-Invariant: what is not judged yet is null, not 0. Milliseconds count from the first start that is known.
+Invariant: what is not judged yet is null, not 0.
 """
 
 import threading
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import fmean
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -14,17 +17,16 @@ from numpy.typing import NDArray
 from art_otel.sources import FileStats, find_inputs, read_file
 from art_otel.spans import Span
 from art_otel.trajectories import Reward, Trajectory, trajectory_json
-from art_otel.trajectories.history import histories, main_history, token_histories
-from art_otel.viewer.addresses import TrajectoryKey, encode_key, group_key_of
-from art_otel.viewer.comparison import compare, members_of
-from art_otel.viewer.conversation import conversations
+from art_otel.viewer.addresses import NotFoundError, TrajectoryKey, encode_key, group_key_of
+from art_otel.viewer.comparison import Comparison, compare, members_of
 from art_otel.viewer.judging import DEFAULTS, Judgement, PlanOptions
 from art_otel.viewer.labels import Labeled
 from art_otel.viewer.snapshot import Snapshot
+from art_otel.viewer.story import begin_of, tell_story
 from art_otel.viewer.tokens import Tokenizer
 from art_otel.viewer.tree import show_turns
 
-_MS = 1e6
+_MS: Final = 1e6
 
 
 class RecordedSpans:
@@ -68,14 +70,14 @@ def show_rollout(
     """The rollout of this key. Raises NotFoundError, ReplacedError and StoreError."""
     row = snapshot.row_of(key)
     (trajectory,) = snapshot.read([row])
-    spans: list[Span] = [] if recorded is None else recorded.of(trajectory)
-    time, total = timeline(trajectory, spans)
-    verdict = compare(snapshot, row, DEFAULTS, trajectory).verdict
+    comparison = compare(snapshot, row, DEFAULTS, trajectory)
+    verdict = comparison.verdict
     verdicts = verdict.completions or (verdict.skipped,) * len(trajectory.turns)
     (shown,) = show_rows(snapshot, [row])
     return {
         "row": shown,
         **_neighbors(snapshot, row),
+        **_compared_with(comparison),
         "error": trajectory.error,
         "parentRolloutId": trajectory.parent_rollout_id,
         "rewards": [show_reward(trajectory, reward) for reward in trajectory.rewards],
@@ -83,44 +85,51 @@ def show_rollout(
         "metadata": msgspec.to_builtins(trajectory.metadata),
         "logs": list(trajectory.logs),
         "tools": msgspec.to_builtins(trajectory.tools),
-        "histories": conversations(trajectory, verdicts),
-        "main": _main_histories(trajectory),
         "turns": show_turns(trajectory, verdicts, tokenizer),
-        "time": time,
-        "totalMs": total,
+        **tell_story(trajectory),
+        "spans": [] if recorded is None else nested_spans(recorded.of(trajectory), trajectory),
     }
 
 
-def _main_histories(trajectory: Trajectory) -> dict[str, int]:
-    """Which history a tab opens: the one with most turns, and not that of a sub-agent or a choice that ended early.
+def _compared_with(comparison: Comparison) -> dict[str, float | None]:
+    """The mean reward of the group, and the advantage under the default options; None where there is not just one."""
+    advantages = {one.advantage for one in comparison.turn_rewards if one.reward is not None}
+    rewards = [one.reward for one in comparison.compared if one.reward is not None]
+    is_one = len(advantages) == 1 and comparison.verdict.skipped is None and len(comparison.compared) > 1
+    return {"baseline": fmean(rewards) if is_one else None, "advantage": advantages.pop() if is_one else None}
 
-    A judge's turn may go on with the main history: then it is the first history with all turns of it.
+
+def raw_rollout(snapshot: Snapshot, key: TrajectoryKey, part: str | None = None) -> dict[str, Any]:
+    """The trajectory as JSON; of `part` that call alone, by its number, or `facts`: all but calls and turns.
+
+    Raises NotFoundError for a call that there is not.
     """
-    turns, main = trajectory.turns, main_history(trajectory)
-    through = [history.turns for history in histories(trajectory)]
-    paths = [history.turns for history in token_histories(trajectory)]
-    longest = max(paths, key=lambda path: (len(path), turns[path[-1]].call, -turns[path[-1]].choice), default=None)
-    return {
-        "conversation": next((at for at, path in enumerate(through) if main is not None and main.turns[-1] in path), 0),
-        "tokens": 0 if longest is None else paths.index(longest),
-    }
-
-
-def raw_rollout(snapshot: Snapshot, key: TrajectoryKey) -> dict[str, Any]:
-    """The trajectory as JSON."""
     (trajectory,) = snapshot.read([snapshot.row_of(key)])
-    return {"trajectory": trajectory_json(trajectory)}
+    if part is None:
+        return {"trajectory": trajectory_json(trajectory)}
+    if part == "facts":
+        return {"trajectory": trajectory_json(replace(trajectory, calls=()))}
+    if not part.isdecimal() or len(part) > 9 or int(part) >= len(trajectory.calls):
+        raise NotFoundError(f"the rollout has {len(trajectory.calls)} calls; there is no call {part:.20}")
+    alone = trajectory_json(replace(trajectory, calls=trajectory.calls[int(part) : int(part) + 1]))
+    return {"trajectory": alone["calls"][0]}
 
 
 def show_rows(
     snapshot: Snapshot, rows: Sequence[int] | NDArray[np.int64], options: PlanOptions | None = None
 ) -> list[dict[str, Any]]:
     """The rows as the page shows them, judged under these options, or the default ones."""
-    outlines, labels = snapshot.outlines, snapshot.labels.all()
+    outlines, labels, running = snapshot.outlines, snapshot.labels.all(), snapshot.running
     judgement = snapshot.judging.done() if options is None else snapshot.judging.wait(options)
     return [
         _row(record, outlines.reasons.row(number), outlines.models.row(number))
         | {
+            "task": outlines.tasks.names[outlines.tasks.codes[number]] if outlines.tasks.codes[number] >= 0 else None,
+            "cut": bool(outlines.cut[number]),
+            "failure": outlines.errors.names[outlines.errors.codes[number]]
+            if outlines.errors.codes[number] >= 0
+            else None,
+            "running": bool(running[number]),
             "source": snapshot.sources[int(record["source"])].name,
             "agents": outlines.agents.row(number),
             "calls": int(outlines.calls[number]),
@@ -152,7 +161,6 @@ def _row(record: dict[str, Any], reasons: list[str], models: list[str]) -> dict[
         "startedAt": None if started is None else str(started),
         "durationMs": None if started is None or ended is None else (ended - started) / 1e6,
         "models": models,
-        "unfinished": record["status"] == "unfinished",
     }
 
 
@@ -164,9 +172,12 @@ def _labeled(given: Labeled | None) -> dict[str, Any]:
 
 def _judged(judgement: Judgement | None, number: int) -> dict[str, Any]:
     if judgement is None:
-        return {"judged": False, "verdict": None, "completions": [], "sampledTokens": None, "trainedTokens": None}
+        unknown = dict.fromkeys(("verdict", "sampledTokens", "trainedTokens", "flatTokens", "advantage"))
+        return {"judged": False, "completions": [], **unknown}
     return {
         "judged": True,
+        "flatTokens": int(judgement.flat[number]),
+        "advantage": float(judgement.advantage[number]),
         "verdict": judgement.verdicts[number],
         "completions": judgement.completions.row(number),
         "sampledTokens": int(judgement.sampled[number]) if judgement.counted[number] else None,
@@ -199,12 +210,10 @@ def show_reward(trajectory: Trajectory, reward: Reward) -> dict[str, Any]:
 
 
 def _neighbors(snapshot: Snapshot, row: int) -> dict[str, str | None]:
-    """The trajectories before and after it, in the list and in its group."""
-    newest, members = snapshot.outlines.newest, members_of(snapshot, row)
-    place, position = int(np.flatnonzero(newest == row)[0]), members.index(row)
+    """The trajectories before and after it in its group."""
+    members = members_of(snapshot, row)
+    position = members.index(row)
     return {
-        "previous": _key(snapshot, newest[place - 1]) if place else None,
-        "next": _key(snapshot, newest[place + 1]) if place + 1 < len(newest) else None,
         "groupPrevious": _key(snapshot, members[position - 1]) if position else None,
         "groupNext": _key(snapshot, members[position + 1]) if position + 1 < len(members) else None,
     }
@@ -215,83 +224,22 @@ def _key(snapshot: Snapshot, row: int | np.int64) -> str:
     return encode_key(TrajectoryKey.of(record))
 
 
-def timeline(trajectory: Trajectory, spans: Sequence[Span] = ()) -> tuple[list[dict[str, Any]], float | None]:
-    """The entries by their start, and how long all took. Milliseconds count from the first start."""
-    starts = [one.start_ns for one in (*trajectory.calls, *trajectory.tool_calls, *spans)]
-    if trajectory.started_at is not None:
-        starts.append(trajectory.started_at)
-    begin = min(starts, default=None)
-    if begin is None:
-        return [], None
-    entries = sorted(
-        [
-            *_calls(trajectory),
-            *_tools(trajectory),
-            *_steps(trajectory),
-            *_rewards(trajectory),
-            *_spans(spans, trajectory),
-        ],
-        key=lambda entry: (entry["startMs"], entry["depth"]),
-    )
-    for entry in entries:
-        entry["startMs"] = (entry["startMs"] - begin) / _MS
-        entry["endMs"] = None if entry["endMs"] is None else (entry["endMs"] - begin) / _MS
-    ends: list[float] = [entry["startMs"] if entry["endMs"] is None else entry["endMs"] for entry in entries]
-    if trajectory.ended_at is not None:
-        ends.append((trajectory.ended_at - begin) / _MS)
-    return entries, max(ends, default=None)
-
-
-def _entry(  # an entry has these
-    kind: str,
-    name: str | None,
-    start: int,
-    end: int | None,
-    *,
-    turn: int | None = None,
-    error: str | None = None,
-    agent: str | None = None,
-    depth: int = 1,
-) -> dict[str, Any]:
-    entry = {"kind": kind, "name": name, "startMs": start, "endMs": end, "turn": turn, "error": error, "depth": depth}
-    return entry | {"agent": agent}
-
-
-def _calls(trajectory: Trajectory) -> Iterator[dict[str, Any]]:
-    first_turn = {turn.call: position for position, turn in reversed(list(enumerate(trajectory.turns)))}
-    for position, call in enumerate(trajectory.calls):
-        name = call.response_model or call.request_model or call.operation_name
-        error = call.error or call.error_type
-        turn = first_turn.get(position)
-        yield _entry("call", name, call.start_ns, call.end_ns, turn=turn, error=error, agent=call.agent)
-
-
-def _tools(trajectory: Trajectory) -> Iterator[dict[str, Any]]:
-    for tool in trajectory.tool_calls:
-        yield _entry("tool", tool.name, tool.start_ns, tool.end_ns, turn=tool.turn, error=tool.error)
-
-
-def _steps(trajectory: Trajectory) -> Iterator[dict[str, Any]]:
-    """A step lasts from the first start to the last end of its calls, because the data says no more of it."""
-    for step in sorted({call.step for call in trajectory.calls if call.step is not None}):
-        calls = [call for call in trajectory.calls if call.step == step]
-        ends = [call.end_ns for call in calls if call.end_ns is not None]
-        yield _entry("step", f"step {step}", min(call.start_ns for call in calls), max(ends, default=None), depth=0)
-
-
-def _rewards(trajectory: Trajectory) -> Iterator[dict[str, Any]]:
-    for reward in trajectory.rewards:
-        shown = reward.label if reward.value is None else f"{reward.value:g}"
-        yield _entry("reward", f"{reward.name} {shown}", reward.time_ns, None, depth=0)
-
-
-def _spans(spans: Sequence[Span], trajectory: Trajectory) -> Iterator[dict[str, Any]]:
-    """The spans that are neither calls nor tools, with their depth in the trace."""
-    shown = {call.span_id for call in trajectory.calls} | {tool.span_id for tool in trajectory.tool_calls}
-    parents = {span.span_id: span.parent_span_id for span in spans}
-    for span in spans:
-        if span.span_id not in shown:
-            depth, above = 0, parents.get(span.span_id)
-            while above in parents and depth < len(parents):
-                depth, above = depth + 1, parents[above]
-            yield _entry("span", span.name, span.start_ns, span.end_ns, depth=depth)
+def nested_spans(spans: Sequence[Span], trajectory: Trajectory) -> list[dict[str, Any]]:
+    """The spans of dumps, each below the span that began it, the earlier first."""
+    begin = begin_of(trajectory)
+    calls = {call.span_id: position for position, call in enumerate(trajectory.calls)}
+    known = {span.span_id for span in spans}
+    inside: dict[str | None, list[Span]] = defaultdict(list)
+    for span in sorted(spans, key=lambda span: span.start_ns, reverse=True):
+        inside[span.parent_span_id if span.parent_span_id in known else None].append(span)
+    shown: list[dict[str, Any]] = []
+    to_show = [(0, span) for span in inside[None]]
+    while to_show:
+        depth, span = to_show.pop()
+        end = None if span.end_ns is None else (span.end_ns - begin) / _MS
+        call = calls.get(span.span_id)
+        shown.append(
+            {"name": span.name, "depth": depth, "call": call, "startMs": (span.start_ns - begin) / _MS, "endMs": end}
+        )
+        to_show += [(depth + 1, below) for below in inside.pop(span.span_id, ())]
+    return shown

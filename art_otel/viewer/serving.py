@@ -36,14 +36,13 @@ from art_otel.viewer.addresses import (
     decode_group_key,
     decode_trajectory_key,
 )
-from art_otel.viewer.checkpoints import compare_rollouts, compare_sides, list_sides
+from art_otel.viewer.alignment import compare_rollouts
 from art_otel.viewer.group import show_group
 from art_otel.viewer.judging import DEFAULTS, PlanOptions, described_options
 from art_otel.viewer.labels import LABELS_NAME, Change
-from art_otel.viewer.listing import list_page, list_selection
-from art_otel.viewer.overview import choices_of, overview, show_plan
+from art_otel.viewer.listing import list_page, list_selection, list_texts, neighbors, read_address
 from art_otel.viewer.rollout import RecordedSpans, raw_rollout, show_rollout, show_rows
-from art_otel.viewer.runs import list_runs, list_tasks, run_series, show_task
+from art_otel.viewer.run import choices_of, read_first, show_metrics, show_plan, show_run
 from art_otel.viewer.snapshot import Snapshot, ViewedData
 from art_otel.viewer.tokens import Tokenizer, show_tokens
 from art_otel.viewer.verified import show_verifications
@@ -78,7 +77,7 @@ class Api:
     spans: RecordedSpans | None = None
     live: bool = True
 
-    def answer(self, path: str, query: Query, runs: tuple[str, ...] = ()) -> dict[str, Any]:
+    def answer(self, path: str, query: Query) -> dict[str, Any]:
         """The answer of a path below `/api/`.
 
         Raises NotFoundError, UsageError, ReplacedError and StoreError.
@@ -87,7 +86,7 @@ class Api:
         generation = query.get("generation")
         if generation and generation != snapshot.generation:
             raise ReplacedError("the dataset was replaced")
-        return {"generation": snapshot.generation, **self._answer(snapshot, path, query, runs)}
+        return {"generation": snapshot.generation, **self._answer(snapshot, path, query)}
 
     def label(self, key: str, body: bytes) -> dict[str, Any]:
         """Write what the page says of a rollout. Raises NotFoundError, UsageError and StoreError."""
@@ -103,58 +102,45 @@ class Api:
             raise UsageError(f"{LABELS_NAME}: cannot be written: {error.strerror}") from error
         return {"generation": snapshot.generation, "row": show_rows(snapshot, [row])[0]}
 
-    def _answer(  # a line for each address
-        self, snapshot: Snapshot, path: str, query: Query, runs: tuple[str, ...]
-    ) -> dict[str, Any]:
+    def _answer(self, snapshot: Snapshot, path: str, query: Query) -> dict[str, Any]:
         match path.split("/"):
             case ["info"]:
                 return self._info(snapshot)
-            case ["overview"]:
-                answer = overview(snapshot)
+            case ["run"]:
+                answer = show_run(snapshot, query)
                 problem = answer["problem"]
                 return answer | {"problem": problem and self.data.without_paths(problem)}
+            case ["run", "read"]:
+                return read_first(snapshot, query)
+            case ["metrics"]:
+                return show_metrics(snapshot)
             case ["trajectories", *rest]:
                 return _listed(snapshot, rest, query)
             case ["rollouts", key, *rest]:
                 return self._rollout(snapshot, decode_trajectory_key(key), rest, query)
             case ["groups", key]:
                 return show_group(snapshot, decode_group_key(key), PlanOptions.read(query))
-            case ["compare"]:
-                return {"sides": list_sides(snapshot)} | _compared(snapshot, query)
             case ["pair", left, right]:
                 return compare_rollouts(snapshot, decode_trajectory_key(left), decode_trajectory_key(right))
             case ["plan"]:
                 return show_plan(snapshot, PlanOptions.read(query))
             case ["verify"]:
                 return show_verifications(snapshot.sources)
-            case ["runs", *rest]:
-                return self._runs(snapshot, rest, query, runs)
             case _:
-                raise NotFoundError("nothing has this address")
+                raise NotFoundError("there is nothing at this address")
 
     def _rollout(self, snapshot: Snapshot, key: TrajectoryKey, rest: list[str], query: Query) -> dict[str, Any]:
         match rest:
             case []:
-                return show_rollout(snapshot, key, self.tokenizer, self.spans)
+                shown = show_rollout(snapshot, key, self.tokenizer, self.spans)
+                came_from = read_address(query.get("list", ""))
+                return shown | neighbors(snapshot, snapshot.row_of(key), came_from)
             case ["tokens"]:
-                return show_tokens(snapshot, key, _history(query), PlanOptions.read(query), self.tokenizer)
+                return show_tokens(snapshot, key, _first(query), PlanOptions.read(query), self.tokenizer)
             case ["raw"]:
-                return raw_rollout(snapshot, key)
+                return raw_rollout(snapshot, key, query.get("part"))
             case _:
-                raise NotFoundError("nothing has this address")
-
-    def _runs(self, snapshot: Snapshot, rest: list[str], query: Query, runs: tuple[str, ...]) -> dict[str, Any]:
-        match rest:
-            case []:
-                return list_runs(snapshot.sources)
-            case ["series"]:
-                return run_series(snapshot.sources, query.get("metric", ""), runs)
-            case ["tasks"]:
-                return list_tasks(snapshot, query.get("q", ""))
-            case ["task"]:
-                return show_task(snapshot, query.get("name", ""))
-            case _:
-                raise NotFoundError("nothing has this address")
+                raise NotFoundError("there is nothing at this address")
 
     def _info(self, snapshot: Snapshot) -> dict[str, Any]:
         names = [source.name for source in snapshot.sources]
@@ -199,8 +185,7 @@ class Application:
 
     async def _answer(self, request: Request) -> Response:
         path, query = request.path_params["path"], dict(request.query_params)
-        runs = tuple(request.query_params.getlist("run"))
-        return await self._responded(lambda: self._api.answer(path, query, runs))
+        return await self._responded(lambda: self._api.answer(path, query))
 
     async def _label(self, request: Request) -> Response:
         """Write a note, a label or a corrected reward of a rollout, and answer with its row."""
@@ -248,7 +233,7 @@ class Viewer:
 
     def __init__(self, api: Api, address: Address) -> None:
         if not address.is_loopback:
-            raise UsageError(f"{address}: the viewer shows data to this machine alone; reach it through SSH")
+            raise UsageError(f"{address}: the viewer only serves this machine; use SSH to reach it from another")
         self._api = api
         self._application = Application(api, self._listening)
         self._server = HttpServer(self._application.asgi, address)
@@ -295,20 +280,16 @@ def _listed(snapshot: Snapshot, rest: list[str], query: Query) -> dict[str, Any]
             return list_page(snapshot, query)
         case ["saved"]:
             return list_selection(snapshot, query)
+        case ["texts"]:
+            return list_texts(snapshot, query)
         case _:
-            raise NotFoundError("nothing has this address")
+            raise NotFoundError("there is nothing at this address")
 
 
-def _compared(snapshot: Snapshot, query: Query) -> dict[str, Any]:
-    """The comparison that the query asks for: of two values of a kind of side."""
-    kind, left, right = (query.get(name, "") for name in ("kind", "left", "right"))
-    return {"compared": compare_sides(snapshot, kind, left, right) if kind and left and right else None}
-
-
-def _history(query: Query) -> int:
-    text = query.get("history") or "0"
+def _first(query: Query) -> int:
+    text = query.get("first") or "0"
     if not text.isdecimal() or len(text) > 9:
-        raise UsageError(f"history={text!r:.50}: is no number")
+        raise UsageError(f"first={text!r:.50}: is no number")
     return int(text)
 
 

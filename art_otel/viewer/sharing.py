@@ -24,10 +24,12 @@ from art_otel.store import write_trajectories
 from art_otel.trajectories import Trajectory
 from art_otel.viewer.judging import DEFAULTS
 from art_otel.viewer.listing import MOST_ROWS, PLACE, list_rows, read_address
-from art_otel.viewer.overview import overview, show_plan
 from art_otel.viewer.rollout import show_rows
+from art_otel.viewer.run import read_first, show_plan, show_run
 from art_otel.viewer.serving import Api, static_file, to_json
 from art_otel.viewer.snapshot import Snapshot, ViewedData
+from art_otel.viewer.texts import show_texts
+from art_otel.viewer.tokens import TURNS
 
 DATA_ID: Final = "art-otel-data"
 
@@ -91,7 +93,7 @@ def frame_html(trajectories: Sequence[Trajectory], *, plan: bool) -> str:
         api = Api(data=data, tokenizer=None, spans=None, live=False)
         try:
             document = render_html(api, ViewSelection()).document
-            view = "#/plan" if plan else _view(api)
+            view = "#/" if plan else _view(api)
         finally:
             api.data.close()
     # A data: address and no srcdoc, in which links to a hash would lead to the notebook.
@@ -121,7 +123,8 @@ def _responses(api: Api, snapshot: Snapshot, rows: list[int], chosen: dict[str, 
     """The answers by the paths that the page asks for; `chosen` says how many rollouts they are of."""
     alone = snapshot.narrowed(rows)
     alone.judging.wait()  # so that the rows have their verdicts
-    shown = show_rows(alone, np.searchsorted(np.sort(rows), rows))
+    places = np.searchsorted(np.sort(rows), rows).tolist()
+    shown = [row | texts for row, texts in zip(show_rows(alone, places), show_texts(alone, places), strict=True)]
     by_key, neighbors = {row["key"]: row for row in shown}, _neighbors(shown)
     responses: dict[str, Any] = {}
 
@@ -131,20 +134,19 @@ def _responses(api: Api, snapshot: Snapshot, rows: list[int], chosen: dict[str, 
 
     add("info", api.answer("info", {}) | {"chosen": chosen})
     # The reports are of all rollouts: of a conversion, of groups that may be here in part, and of a verification.
-    of_all = {} if alone is snapshot else {"report": None}
-    add("overview", overview(alone) | of_all)
-    add("plan", show_plan(alone, DEFAULTS) | of_all)
-    add("verify", api.answer("verify", {}) if alone is snapshot else {"sources": []})
+    is_all = alone is snapshot
+    add("run", show_run(alone, {}) | ({} if is_all else {"account": None}))
+    add("run/read", read_first(alone, {}))
+    add("plan", show_plan(alone, DEFAULTS) | ({} if is_all else {"report": None}))
+    add("verify", api.answer("verify", {}) if is_all else {"sources": []})
     for offset in range(0, max(len(shown), 1), MOST_ROWS):
         page = {"total": len(shown), "offset": offset, "rows": shown[offset : offset + MOST_ROWS]}
         add(f"trajectories?offset={offset}&limit={MOST_ROWS}", page)
     for key, row in by_key.items():
         add(f"rollouts/{key}", api.answer(f"rollouts/{key}", {}) | {"row": row} | neighbors[key])
         add(f"rollouts/{key}/raw", api.answer(f"rollouts/{key}/raw", {}))
-        tokens = add(f"rollouts/{key}/tokens?history=0", api.answer(f"rollouts/{key}/tokens", {}))
-        for number in range(1, len(tokens["histories"])):
-            history = api.answer(f"rollouts/{key}/tokens", {"history": str(number)})
-            add(f"rollouts/{key}/tokens?history={number}", history)
+        for first in range(0, max(row["turns"], 1), TURNS):
+            add(f"rollouts/{key}/tokens?first={first}", api.answer(f"rollouts/{key}/tokens", {"first": str(first)}))
     for key in {row["groupKey"]: None for row in shown if row["groupKey"] is not None}:
         group = api.answer(f"groups/{key}", {})
         members = [by_key.get(member["key"]) for member in group["members"]]

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import groupby
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 import numpy as np
@@ -27,7 +27,7 @@ from art_otel.trajectories import Trajectory
 from art_otel.viewer.addresses import NotFoundError, ReplacedError, TrajectoryKey
 from art_otel.viewer.judging import Judging
 from art_otel.viewer.labels import Labels
-from art_otel.viewer.outlines import Outlines, Search, ViewedFile, read_outlines
+from art_otel.viewer.outlines import Outlines, Search, ValueColumn, ViewedFile, read_outlines
 
 _SPOOLS: Final = (".", "spool", "received", "spool/received")
 """Where, below a folder, the runs of a spool may lie."""
@@ -87,14 +87,23 @@ class Snapshot:
         default_factory=dict["tuple[str, str]", "np.ndarray[tuple[int], np.dtype[np.int64]]"]
     )
 
+    texts: dict[int, dict[str, Any]] = field(default_factory=dict[int, "dict[str, Any]"])
+    """What rows were asked and said last, as far as it was read."""
+
     held: dict[int, Trajectory] = field(default_factory=dict[int, Trajectory])
     """Trajectories that are kept whole, by their rows."""
+
+    @property
+    def running(self) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
+        """Mark the rollouts of live sources that have not ended yet. Shape: (rows,)."""
+        is_live = np.array([*(isinstance(source, ViewedSpool) for source in self.sources), False])
+        return is_live[self.outlines.sources] & self.outlines.equal("status", "unfinished")
 
     def row_of(self, key: TrajectoryKey) -> int:
         """The row of a trajectory. Raises NotFoundError."""
         outlines = self.outlines
-        matches = outlines.equal("rollout_id", key.rollout_id) & outlines.equal("trace_id", key.trace_id)
-        matches &= outlines.equal("attempt", key.attempt) & outlines.equal("source", key.source)
+        matches = outlines.equal("rollout_id", key.rollout_id) & outlines.equal("source", key.source)
+        matches &= outlines.equal("attempt", key.attempt)
         rows = np.flatnonzero(matches)
         if not len(rows):
             raise NotFoundError(f"no rollout {key.rollout_id!r:.200} in this data")
@@ -120,14 +129,17 @@ class Snapshot:
         files = [_without_others(file, of_file) for file, of_file in by_file if of_file.any()]
         combined = Combined(files=[file.data for file in files])
         outlines = read_outlines(files)
+        # What a task is depends on all rows.
+        vars(outlines)["tasks"] = ValueColumn(self.outlines.tasks.codes[wanted], self.outlines.tasks.names)
         return replace(
             self,
             files=files,
             combined=combined,
             outlines=outlines,
-            judging=Judging(combined, at_once=False),
+            judging=Judging(combined, at_once=False, part=(self.judging, wanted)),
             search=Search(outlines),
             orders={},
+            texts={},
             held={},
         )
 
@@ -358,7 +370,7 @@ def _sources_of(path: str) -> Sequence[Dataset | ViewedRun | ViewedSpool]:
         return runs
     if _dumps(folder) or folder.name in _SPOOLS or (folder / "spool").is_dir():
         return [ViewedSpool(path, folder.resolve().name)]
-    raise UsageError(f"{path}: holds no dataset, no run and no spool; `art-otel convert DUMP… --out DIR` makes one")
+    raise UsageError(f"{path}: contains no dataset, run or spool; `art-otel convert DUMP… --out DIR` makes one")
 
 
 def _name(url: str) -> str:

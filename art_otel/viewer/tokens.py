@@ -1,16 +1,16 @@
-"""Tokens: one token history with its mask, logprobs and advantages, and why each completion has them.
+"""Tokens: the tokens of turns with their mask, logprobs and advantages, and why each completion has them.
 
-Invariant: mask and advantages are those of the sequence that `art_otel.batches` builds of the history; the sentences
+Invariant: mask and advantages are those of the sequence that `art_otel.batches` builds with the turn; the sentences
 only say its verdicts and rewards. Texts of ids come from a tokenizer on this machine: nothing is fetched. Where ids
 stand for an image, they are said to be its placeholders.
 """
 
 from collections.abc import Callable, Sequence
+from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
-import numpy as np
 
 from art_otel import attributes as names
 from art_otel.calls import TOKEN_FACTS
@@ -19,21 +19,19 @@ from art_otel.data.option_texts import NONE
 from art_otel.data.sequences import TokenSequence
 from art_otel.errors import UsageError
 from art_otel.trajectories import CompletionSpan, TokenHistory, Trajectory, Turn, token_histories
-from art_otel.viewer.addresses import NotFoundError, TrajectoryKey
+from art_otel.viewer.addresses import TrajectoryKey
 from art_otel.viewer.comparison import Comparison, compare
 from art_otel.viewer.judging import PlanOptions
 from art_otel.viewer.snapshot import Snapshot
 
-if TYPE_CHECKING:
-    from art_otel.calls import Logprobs
-
 _NO_IDS: Final = (
-    "the server gave no token ids for this rollout, so nobody knows what exactly was sampled; docs/spec/recorders.md"
+    "the server gave no token ids for this rollout, so it is unknown what exactly was sampled; docs/spec/recorders.md"
     " says which servers give them"
 )
 
 _PLACEHOLDERS: Final = names.PLACEHOLDERS.removeprefix(f"{names.EXTRA}.")
-_UNKNOWN_SCALE: Final = {"min": None, "max": None}
+TURNS: Final = 20
+"""Turns of one answer."""
 
 _OF_UNIT: Final = {
     "rollout": "the reward of the rollout",
@@ -61,91 +59,110 @@ class Tokenizer:
 
 
 def show_tokens(
-    snapshot: Snapshot, key: TrajectoryKey, number: int, options: PlanOptions, tokenizer: Tokenizer | None
+    snapshot: Snapshot, key: TrajectoryKey, first: int, options: PlanOptions, tokenizer: Tokenizer | None
 ) -> dict[str, Any]:
-    """The token history of this number. Raises NotFoundError where there is none."""
+    """The tokens of the turns from `first` on, at most `TURNS`: of each its context that is new, and its completion."""
     comparison = compare(snapshot, snapshot.row_of(key), options)
-    histories = token_histories(comparison.trajectory)
-    if not histories and number == 0:
-        return _unknown()
-    if number >= len(histories):
-        raise NotFoundError(f"the rollout has {len(histories)} token histories; there is no history {number}")
-    history = histories[number]
-    sequence = _sequence_of(history, comparison)
-    ids = history.token_ids.tolist()
-    mask = [0] * len(ids) if sequence is None else _padded(sequence.loss_mask.astype(int).tolist(), len(ids), 0)
-    logprobs, advantages = _logprobs(comparison.trajectory, history), _advantages(sequence, mask)
-    trained_in = {span.turn: at for at, one in enumerate(histories) for span in one.spans if span.trained}
+    homes, masks = _homes(comparison)
+    if not homes:
+        return {"first": first, "turns": [], "scale": _scales({}), "unknown": _NO_IDS}
+    facts = {turn: _values(turn, home, masks, comparison) for turn, home in homes.items()}
+    shown = [
+        _turn(turn, homes[turn], facts[turn], comparison, options, tokenizer)
+        for turn in range(first, first + TURNS)
+        if turn in homes
+    ]
+    return {"first": first, "turns": shown, "scale": _scales(facts), "unknown": None}
+
+
+class _Home(NamedTuple):
+    """The history that trains a turn, or the first that holds it; its place there, and where its context begins."""
+
+    history: TokenHistory
+    span: CompletionSpan
+    start: int
+
+
+def _homes(comparison: Comparison) -> tuple[dict[int, _Home], dict[tuple[int, ...], TokenSequence]]:
+    """The home of each turn with ids, and the sequences that are trained, by their turns."""
+    homes: dict[int, _Home] = {}
+    for history in token_histories(comparison.trajectory):
+        start = 0
+        for span in history.spans:
+            if span.turn not in homes or (span.trained and not homes[span.turn].span.trained):
+                homes[span.turn] = _Home(history, span, start)
+            start = span.end
+    sequences = comparison.sequences or ()
+    return homes, {sequence.turns: sequence for sequence in sequences}
+
+
+class _TurnNumbers(NamedTuple):
+    """Mask, logprobs and advantages of a completion, None where there are none. Shape of each: (tokens,)."""
+
+    mask: list[int]
+    logprobs: list[float | None]
+    advantages: list[float | None]
+
+
+def _values(
+    position: int, home: _Home, sequences: dict[tuple[int, ...], TokenSequence], comparison: Comparison
+) -> _TurnNumbers:
+    """What a completion's tokens are trained with. A truncated sequence is the beginning of its history."""
+    start, end = home.span.start, home.span.end
+    sequence = sequences.get(home.history.turns)
+    kept = 0 if sequence is None else max(0, min(end, len(sequence.loss_mask)) - start)
+    mask = [0] * (end - start)
+    advantages: list[float | None] = [None] * (end - start)
+    if sequence is not None:
+        mask[:kept] = sequence.loss_mask[start : start + kept].astype(int).tolist()
+        if sequence.advantages is not None:
+            values = sequence.advantages[start : start + kept].tolist()
+            advantages[:kept] = [value if on else None for value, on in zip(values, mask[:kept], strict=True)]
+    recorded = comparison.trajectory.turns[position].logprobs
+    is_whole = recorded is not None and len(recorded) == end - start
+    logprobs = [value if isfinite(value) else None for value in recorded] if recorded and is_whole else None
+    return _TurnNumbers(mask, logprobs or [None] * (end - start), advantages)
+
+
+def _turn(
+    position: int,
+    home: _Home,
+    values: _TurnNumbers,
+    comparison: Comparison,
+    options: PlanOptions,
+    tokenizer: Tokenizer | None,
+) -> dict[str, Any]:
+    turn, span = comparison.trajectory.turns[position], home.span
+    context = home.history.token_ids[home.start : span.start].tolist()
+    ids = home.history.token_ids[span.start : span.end].tolist()
     return {
-        "history": number,
-        "histories": [
-            {"index": at, "turns": list(one.turns), "length": len(one.token_ids)} for at, one in enumerate(histories)
-        ],
-        "length": len(ids),
+        "turn": position,
+        "start": span.start,
+        "context": context,
+        "contextTexts": None if tokenizer is None else tokenizer.texts(context),
         "ids": ids,
         "texts": None if tokenizer is None else tokenizer.texts(ids),
-        "mask": mask,
-        "logprobs": logprobs,
-        "advantages": advantages,
-        "spans": [
-            {
-                "turn": span.turn,
-                "start": span.start,
-                "end": span.end,
-                "trained": _is_trained(span, mask),
-                "weights": _weights(span, comparison.trajectory.turns[span.turn]),
-                "why": explain_completion(span, comparison, options, trained_in),
-            }
-            for span in history.spans
+        **values._asdict(),
+        "weights": [{"version": one.version, "start": one.start} for one in turn.weight_versions or ()],
+        "why": explain_completion(position, comparison, options),
+        "placeholders": [
+            {**one, "start": one["start"] - home.start}
+            for one in _placeholders(comparison.trajectory, home.history)
+            if home.start <= one["start"] < span.start
         ],
-        "placeholders": _placeholders(comparison.trajectory, history),
-        "scale": {"logprob": _scale(logprobs, mask), "advantage": _scale(advantages, mask)},
-        "unknown": None,
     }
 
 
-def _unknown() -> dict[str, Any]:
-    empty = ("ids", "mask", "logprobs", "advantages", "spans", "histories", "placeholders")
-    lists: dict[str, Any] = {name: [] for name in empty}
-    scale = {"logprob": _UNKNOWN_SCALE, "advantage": _UNKNOWN_SCALE}
-    return {"history": 0, "length": 0, "texts": None, **lists, "scale": scale, "unknown": _NO_IDS}
-
-
-def _sequence_of(history: TokenHistory, comparison: Comparison) -> TokenSequence | None:
-    sequences = () if comparison.built is None else comparison.built.sequences
-    return next((sequence for sequence in sequences if sequence.turns == history.turns), None)
-
-
-def _logprobs(trajectory: Trajectory, history: TokenHistory) -> list[float | None]:
-    """The logprobs of all completions, also of copies; None where nothing was sampled or nobody recorded them."""
-    logprobs: list[float | None] = [None] * len(history.token_ids)
-    for span in history.spans:
-        recorded: Logprobs | None = trajectory.turns[span.turn].logprobs
-        if recorded is not None and len(recorded) == span.end - span.start:
-            logprobs[span.start : span.end] = [value if np.isfinite(value) else None for value in recorded]
-    return logprobs
-
-
-def _advantages(sequence: TokenSequence | None, mask: Sequence[int]) -> list[float | None]:
-    """The advantages of the tokens under the mask, None elsewhere."""
-    if sequence is None or sequence.advantages is None:
-        return [None] * len(mask)
-    values = _padded(sequence.advantages.tolist(), len(mask), 0.0)
-    return [value if is_trained else None for value, is_trained in zip(values, mask, strict=True)]
-
-
-def _padded(values: list[Any], size: int, padding: float) -> list[Any]:
-    """Pad the values to the length of the history, of which a truncated sequence is the beginning."""
-    return values + [padding] * (size - len(values))
-
-
-def _is_trained(span: CompletionSpan, mask: Sequence[int]) -> bool:
-    return any(mask[span.start : span.end])
-
-
-def _weights(span: CompletionSpan, turn: Turn) -> list[dict[str, Any]]:
-    """The versions that sampled the completion, and at which token of the history each begins."""
-    return [{"version": one.version, "start": span.start + one.start} for one in turn.weight_versions or ()]
+def _scales(facts: dict[int, _TurnNumbers]) -> dict[str, dict[str, float | None]]:
+    """The least and the greatest logprob and advantage of the trained tokens of the whole rollout."""
+    logprobs, advantages = list[float](), list[float]()
+    for mask, *both in facts.values():
+        for values, trained in zip(both, (logprobs, advantages), strict=True):
+            trained += [value for value, on in zip(values, mask, strict=True) if on and value is not None]
+    return {
+        name: {"min": min(trained, default=None), "max": max(trained, default=None)}
+        for name, trained in (("logprob", logprobs), ("advantage", advantages))
+    }
 
 
 def _placeholders(trajectory: Trajectory, history: TokenHistory) -> list[dict[str, Any]]:
@@ -163,24 +180,13 @@ def _placeholders(trajectory: Trajectory, history: TokenHistory) -> list[dict[st
     return [places[start] for start in sorted(places)]
 
 
-def _scale(values: Sequence[float | None], mask: Sequence[int]) -> dict[str, float | None]:
-    """The least and the greatest value of trained tokens."""
-    trained = [value for value, is_trained in zip(values, mask, strict=True) if is_trained and value is not None]
-    return {"min": min(trained, default=None), "max": max(trained, default=None)}
-
-
-def explain_completion(
-    span: CompletionSpan, comparison: Comparison, options: PlanOptions, trained_in: dict[int, int]
-) -> list[dict[str, str]]:
-    """The chain for one completion of a history. `trained_in` says in which history each turn would be trained."""
+def explain_completion(position: int, comparison: Comparison, options: PlanOptions) -> list[dict[str, str]]:
+    """Why a completion is trained, with which number, or why not: mask, credit, advantage, option."""
     return [
-        {
-            "step": "mask",
-            "says": _mask(span, comparison, trained_in) + facts_of(comparison.trajectory.turns[span.turn]),
-        },
-        {"step": "credit", "says": _credit(span, comparison, options)},
-        {"step": "advantage", "says": _advantage(span, comparison, options)},
-        {"step": "option", "says": _option(span, comparison)},
+        {"step": "mask", "says": _mask(position, comparison) + facts_of(comparison.trajectory.turns[position])},
+        {"step": "credit", "says": _credit(position, comparison, options)},
+        {"step": "advantage", "says": _advantage(position, comparison, options)},
+        {"step": "option", "says": _option(position, comparison)},
     ]
 
 
@@ -191,33 +197,30 @@ def facts_of(turn: Turn) -> str:
     return (f" Weights: {versions}." if versions else "") + (f" Also known: {large}." if large else "")
 
 
-def _mask(span: CompletionSpan, comparison: Comparison, trained_in: dict[int, int]) -> str:
-    untrained = comparison.trajectory.turns[span.turn].tokens_untrained
+def _mask(position: int, comparison: Comparison) -> str:
+    untrained = comparison.trajectory.turns[position].tokens_untrained
     if untrained is not None:
         return f"Not under the mask: {untrained}. {cure_of(untrained)}"
     verdict = comparison.verdict
-    trains = bool(verdict.completions) and verdict.completions[span.turn] is None
-    if not span.trained:
-        says = ", and trains it" if trains else ""
-        return f"Context here: history {trained_in[span.turn] + 1} is the first that holds it{says}."
-    says = "is where it is trained" if trains else "would train it, if no option spoke against it"
-    return f"Sampled by turn {span.turn}; this history {says}."
+    trains = bool(verdict.completions) and verdict.completions[position] is None
+    says = "which trains it" if trains else "which would train it if no option excluded it"
+    return f"Sampled by turn {position}, {says}."
 
 
-def _credit(span: CompletionSpan, comparison: Comparison, options: PlanOptions) -> str:
-    reward = comparison.turn_rewards[span.turn].reward
+def _credit(position: int, comparison: Comparison, options: PlanOptions) -> str:
+    reward = comparison.turn_rewards[position].reward
     what = "the final reward of the rollout" if options.credit == "outcome_reward" else _OF_UNIT[options.unit]
-    if comparison.built is None:
-        return "Not asked: an option refused the whole rollout."
+    if comparison.sequences is None:
+        return "Not computed: an option left out the whole rollout."
     if reward is None:
         return f"{options.credit}: {what} is unknown."
     return f"{options.credit}: {what}, {reward:g}."
 
 
-def _advantage(span: CompletionSpan, comparison: Comparison, options: PlanOptions) -> str:
-    turn_reward, group_id = comparison.turn_rewards[span.turn], comparison.trajectory.group_id
+def _advantage(position: int, comparison: Comparison, options: PlanOptions) -> str:
+    turn_reward, group_id = comparison.turn_rewards[position], comparison.trajectory.group_id
     if options.advantage == NONE:
-        return "None asked for: every trained token counts alike."
+        return "No advantages were requested: every trained token has the same weight."
     if turn_reward.advantage is None:
         return "None: there is no usable reward to compare."
     size = len(comparison.members)
@@ -225,9 +228,9 @@ def _advantage(span: CompletionSpan, comparison: Comparison, options: PlanOption
     return f"{options.advantage} {where}: {turn_reward.advantage:+.6g}."
 
 
-def _option(span: CompletionSpan, comparison: Comparison) -> str:
+def _option(position: int, comparison: Comparison) -> str:
     verdict = comparison.verdict
-    reason = verdict.completions[span.turn] if verdict.completions else verdict.skipped
+    reason = verdict.completions[position] if verdict.completions else verdict.skipped
     return "Trained." if reason is None else f"Skipped: {reason}. {cure_of(reason)}"
 
 

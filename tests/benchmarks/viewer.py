@@ -95,12 +95,13 @@ def main(count: int, kept: str | None) -> None:
             client.get(url)
             page = answer(client, "trajectories", offset=count * 9 // 10, limit=100)
             print(f"ready after {time.perf_counter() - began:.2f} s, {memory_mb(process.pid):.0f} MB")
-            for sort in ("reward", "name", "started", "calls"):
+            for sort in ("reward", "task", "started", "turns"):
                 timed(f"sort by {sort}", client, "trajectories", sort=sort, order="desc")
             timed("filter by step", client, "trajectories", step=3)
             timed("filter by group", client, "trajectories", group=page["rows"][0]["groupKey"])
             timed("jump to row", client, "trajectories", offset=count * 8 // 10)
-            timed("overview", client, "overview")
+            timed("run", client, "run")
+            timed("read first", client, "run/read")
             timed("open a rollout", client, f"rollouts/{page['rows'][0]['key']}")
             timed("open its tokens", client, f"rollouts/{page['rows'][1]['key']}/tokens")
             print(f"served with {memory_mb(process.pid):.0f} MB")

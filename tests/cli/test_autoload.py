@@ -49,6 +49,9 @@ def test_installing_twice_and_several_ways_at_once_are_one(python, tmp_path):
     assert autoload(python, tmp_path, "install", **ON).code == 0
     found = run_command(tmp_path, python, "-m", "art_otel", "run", "--", python, "app.py", **ON)
     assert found.ended == ["chat m", "rollout app.py"], found.errors
+    (told,) = [line for line in found.errors.splitlines() if line.startswith("art-otel: ")]
+    assert told.startswith("art-otel: 1 call in ")
+    assert told.endswith(" --out dataset` makes trajectories")
 
 
 def test_it_does_not_load_anything_where_the_variable_is_not_set(python, tmp_path):

@@ -52,8 +52,8 @@ def test_what_the_disk_refuses_says_where(tmp_path):
         (("export", "", "--to", "trl", "--out", "out"), "dataset"),
         (("log", "", "--project", "p", "--model", "m", "--split", "train"), "dataset"),
         (("doctor", ""), "source"),
-        (("log", ".", "--project", "p", "--model", "m", "--split", "train", "--base-path", ""), "folder"),
-        (("demo", "--recordings", ""), "folder"),
+        (("log", ".", "--project", "p", "--model", "m", "--split", "train", "--base-path", ""), "folder name"),
+        (("demo", "--recordings", ""), "folder name"),
     ],
 )
 def test_an_empty_path_is_wrong_usage(tmp_path, capsys, monkeypatch, arguments, what):
@@ -65,7 +65,7 @@ def test_an_empty_path_is_wrong_usage(tmp_path, capsys, monkeypatch, arguments, 
     except SystemExit as stopped:
         code = stopped.code
     assert code == 2
-    assert f"an empty path names no {what}; is a variable unset?" in capsys.readouterr().err
+    assert f"an empty path is not a {what}; is a variable unset?" in capsys.readouterr().err
     assert sorted(tmp_path.iterdir()) == before
 
 

@@ -18,7 +18,7 @@ from tests.dumps import chat_span, make_span, request_of, write_lines
 
 SYNC = RECORDINGS / "genai_span" / "sync_tools.jsonl"
 
-EMPTY = "an empty path names no source; is a variable unset? The current folder is named ."
+EMPTY = "an empty path is not a source; is a variable unset? The current folder is written ."
 
 
 def run(capsys, *arguments) -> tuple[int, str, str]:
@@ -73,7 +73,7 @@ def test_folders_globs_and_compression(tmp_path, capsys):
 
 
 def test_no_source_is_refused_by_the_function_too(tmp_path):
-    with pytest.raises(UsageError, match="sources: none is given"):
+    with pytest.raises(UsageError, match="sources: none given"):
         art_otel.convert(sorted(tmp_path.glob("*.jsonl")), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
@@ -169,7 +169,7 @@ def test_much_quarantine_is_summed_up(tmp_path, capsys):
 def test_an_empty_result_comes_with_a_hint(tmp_path, capsys):
     dump = write_lines(tmp_path / "in.jsonl", [request_of(make_span(1), scope="http")])
     _, out, _ = run(capsys, "convert", dump, "--out", tmp_path / "out")
-    assert "1 span, no LLM call: made by http" in out
+    assert "1 span, no LLM call: its spans were made by http" in out
     (tmp_path / "empty.jsonl").write_text("")
     _, out, _ = run(capsys, "convert", tmp_path / "empty.jsonl", "--out", tmp_path / "out")
     assert "no span in the sources" in out

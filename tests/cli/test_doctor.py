@@ -59,7 +59,7 @@ def test_an_environment_that_is_fine(here):
         ({"OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "openai"}, "instrumentor", "problem", "no LLM call is recorded"),
         ({"ART_OTEL_INSTRUMENTOR": "none"}, "instrumentor", "note", "get spans of art-otel"),
         ({"ART_OTEL_INSTRUMENTOR": "openai-v2"}, "instrumentor", "warning", "openai-v2 is not installed"),
-        ({"ART_OTEL_CAPTURE_CONTENT": "0"}, "content", "warning", "nothing can be learnt"),
+        ({"ART_OTEL_CAPTURE_CONTENT": "0"}, "content", "warning", "nothing can be learned"),
         ({"TRACELOOP_TRACE_CONTENT": "false"}, "content", "warning", "TRACELOOP_TRACE_CONTENT=false"),
         ({"OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT": "100"}, "limits", "problem", "cuts messages"),
         ({"OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT": "128"}, "limits", "warning", "keep 128 attributes"),
@@ -148,7 +148,7 @@ def test_a_distro_without_its_exporter_starts_nothing(here):
 @pytest.mark.parametrize(
     ("seen", "level", "text"),
     [
-        (Probe(lines=0, active=["openllmetry"], messages=[]), "problem", "not in the spool"),
+        (Probe(lines=0, active=["openllmetry"], messages=[]), "problem", "did not reach the spool"),
         (Probe(lines=3, active=[], messages=[]), "warning", "nothing instruments"),
         (Probe(lines=3, active=["openllmetry"], messages=["openai has no OpenAI"]), "warning", "no OpenAI"),
     ],

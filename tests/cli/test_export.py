@@ -1,7 +1,9 @@
 """`art-otel export` and `art-otel export --list`: what they print, and their exit codes."""
 
 import json
+from dataclasses import replace
 from typing import get_args
+from uuid import UUID
 
 import pyarrow.parquet as pq
 import pytest
@@ -46,8 +48,9 @@ def test_parts_changes_and_files_are_told(dataset, tmp_path, capsys):
     assert "trajectories/val/0003.parquet and 1 more" in capsys.readouterr().out
     assert run(*both, "openai", "--format", "preference", "-o", tmp_path / "pairs") == 0
     assert "left out  histories: not the main one of their trajectory: 2\n" in capsys.readouterr().out
-    assert run("export", tmp_path / "two", "--to", "art", "--format", "log", "-o", tmp_path / "n", "--split", "x") == 0
-    assert "0 records of art log in no file\n" in capsys.readouterr().out
+    assert run("export", tmp_path / "two", "--to", "art", "--format", "log", "-o", tmp_path / "n", "--split", "x") == 2
+    assert "nothing to export as art log, and no file was written" in capsys.readouterr().err
+    assert not (tmp_path / "n").exists()
 
 
 def test_the_report_as_json_is_the_one_on_disk(dataset, tmp_path, capsys):
@@ -80,18 +83,16 @@ def test_every_way_to_choose(tmp_path, capsys):
 
 def test_advantage_and_credit_reach_the_trainers_files(dataset, tmp_path, capsys):
     art = ("export", dataset, "--to", "art", "-o", tmp_path / "out", "--json")
-    assert run(*art, "--credit", "step_reward", "--advantage", "none") == 0
-    skipped = json.loads(capsys.readouterr().out)["trajectories_skipped"]
-    assert skipped["turns with different rewards, but ART has one per trajectory"] == 1
+    assert run(*art, "--credit", "step_reward", "--advantage", "none") == 2
+    assert "turns with different rewards, but ART has one per trajectory: 1" in capsys.readouterr().err
     assert run(*art, "--advantage", "rloo") == 0
     assert "advantages" in json.loads(capsys.readouterr().out)["not_carried"]
 
 
-def test_no_record_is_a_warning_and_no_error(dataset, tmp_path, capsys):
-    assert run("export", dataset, "--to", "openai", "-o", tmp_path / "out", "--split", "nowhere") == 0
-    shown = capsys.readouterr()
-    assert "warning: no record was written" in shown.err
-    assert "0 used, 7 left out" in shown.out
+def test_nothing_to_export_is_an_error_that_says_why_and_writes_nothing(dataset, tmp_path, capsys):
+    assert run("export", dataset, "--to", "openai", "-o", tmp_path / "out", "--split", "nowhere") == 2
+    assert "of 7 trajectories none is used (split: 7)" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_where_nothing_has_the_reward_that_counts_the_names_of_the_others_are_told(tmp_path, capsys):
@@ -104,9 +105,7 @@ def test_where_nothing_has_the_reward_that_counts_the_names_of_the_others_are_to
     for credit in ("outcome_reward(corect)", "outcome_reward(style)", "weighted(correct=1,style=1)", "outcome_reward"):
         assert run(*trl, "--credit", credit) == 0
         told = capsys.readouterr()
-        assert f"--credit {credit} asks for; the rewards that there are have the names correct, style (of steps)" in (
-            told.err
-        )
+        assert f"--credit {credit} asks for; the recorded rewards are named correct, style (of steps)" in (told.err)
         assert json.loads(told.out)["other_rewards"] == ["correct", "style (of steps)"]
     assert run(*trl, "--credit", "outcome_reward(correct)") == 0
     told = capsys.readouterr()
@@ -196,7 +195,7 @@ def test_the_choices_of_the_command_are_those_of_python():
 
 def test_what_an_export_needs_is_named(capsys):
     assert run("export", "somewhere", "--to", "openai") == 2
-    assert "say --out too; `art-otel export --list` lists the exporters" in capsys.readouterr().err
+    assert "also give --out; `art-otel export --list` lists the exporters" in capsys.readouterr().err
 
 
 @pytest.mark.long
@@ -213,7 +212,7 @@ def test_without_an_exporter_those_for_what_one_has_are_named(dataset, tmp_path,
     assert "datums" not in told
     write_trajectories([failed()], tmp_path / "failed")
     assert run("export", tmp_path / "failed") == 2
-    assert "no exporter installed gives a record" in capsys.readouterr().err
+    assert "no installed exporter can write" in capsys.readouterr().err
 
 
 def test_without_a_format_the_others_are_named(dataset, tmp_path, capsys):
@@ -245,7 +244,7 @@ def test_nobody_imitates_what_failed_without_a_word(dataset, tmp_path, capsys):
 def test_sequences_that_are_imitated_are_chosen_by_their_reward_too(tmp_path, capsys):
     none = conversation("r-none", "Hail.", None)
     write_trajectories([*group(), branching(), none], tmp_path / "dataset")
-    export = ("export", tmp_path / "dataset", "--to", "trl", "-o", tmp_path / "sft.parquet")
+    export = ("export", tmp_path / "dataset", "--to", "trl", "--format", "sft", "-o", tmp_path / "sft.parquet")
     assert run(*export) == 0
     assert "warning: 1 of 5 trajectories had a reward of 0 or less" in capsys.readouterr().err
     assert run(*export, "--min-reward", "0.5", "--json") == 0
@@ -298,8 +297,91 @@ def test_what_the_viewer_saved_shows_or_labeled_is_exported(tmp_path, capsys):
     for options, problem in (
         (("--rollouts", tmp_path / "none.txt"), f"{tmp_path / 'none.txt'}: 0 of 1 id is in the data"),
         (("--where", "min_reward=9"), "chooses no rollout"),
-        (("--where", "reward=9"), "is nothing that chooses rollouts"),
+        (("--where", "rewad=9"), "nothing here is named 'rewad'; there are the rewards reward, style"),
         (("--credit", "best(style)"), "credit='best(style)'"),
     ):
         assert run(*export, *options) == 2
         assert problem in capsys.readouterr().err
+
+
+def test_three_backends_to_a_file_with_a_score_a_filter_a_split_and_no_duplicates(tmp_path, capsys):
+    """One command each; the counts are those that the questions below give by hand."""
+    times = {"start_time": "2026-10-01T09:00:00.000Z", "end_time": "2026-10-01T09:00:05.000Z"}
+    asked = [(number % 9, number % 4 != 0) for number in range(36)]  # nine tasks; three of four answers are right
+    folder = tmp_path / "exports"
+    folder.mkdir()
+    langfuse, langsmith, phoenix = [], [], []
+    for number, (task, is_right) in enumerate(asked):
+        question, answer = f"What is {task} + 1?", str(task + 1 if is_right else 0)
+        messages = [{"role": "user", "content": question}]
+        trace_id, span_id = f"{number + 1:032x}", f"{number + 1:016x}"
+        call = {"id": span_id, "traceId": trace_id, "type": "GENERATION", "parentObservationId": None}
+        call |= {"startTime": times["start_time"], "endTime": times["end_time"], "input": messages, "output": answer}
+        score = {"name": "correct", "value": float(is_right), "dataType": "NUMERIC", "traceId": trace_id}
+        about = {"id": trace_id, "tags": ["even" if task % 2 == 0 else "odd"]}
+        langfuse.append(about | {"observations": [call], "scores": [score]})
+        traced = times | {"id": str(UUID(int=number + 101)), "name": "llm", "run_type": "llm", "parent_run_id": None}
+        traced |= {"inputs": {"messages": messages}, "tags": about["tags"], "extra": {}, "error": None}
+        traced |= {"outputs": {"choices": [{"message": {"role": "assistant", "content": answer}}]}}
+        langsmith.append(traced | {"feedback_stats": {"correct": {"avg": float(is_right)}}})
+        said = {"llm.input_messages.0.message.role": "user", "llm.input_messages.0.message.content": question}
+        said |= {"llm.output_messages.0.message.role": "assistant", "llm.output_messages.0.message.content": answer}
+        span = times | {"name": "llm", "span_kind": "LLM", "parent_id": None, "attributes": said, "events": []}
+        span |= {"context": {"trace_id": f"{number + 1:032x}"[::-1], "span_id": span_id}}
+        phoenix.append(span | {"annotations": [{"name": "correct", "result": {"score": float(is_right)}}]})
+    for name, rows in (("langfuse", langfuse), ("langsmith", langsmith), ("phoenix", phoenix)):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    dataset, out = tmp_path / "dataset", tmp_path / "sft"
+    assert run("convert", folder, "--out", dataset) == 0
+    assert "rewards  108: 108 delivered, 0 undeliverable" in capsys.readouterr().out
+    export = ("export", dataset, "--to", "trl", "--reward", "correct", "--min-reward", "0.5")
+
+    assert run(*export, "-o", tmp_path / "all.parquet") == 0
+    told = capsys.readouterr().out
+    right = sum(is_right for _, is_right in asked)
+    assert f"{3 * right} records of trl chat" in told
+    assert told.splitlines()[-1].split() == [
+        "load", 'load_dataset("parquet",', f"data_files='{tmp_path / 'all.parquet'}',", 'split="train")'
+    ]  # fmt: skip
+
+    assert run(*export, "--where", "tags=even", "--dedupe", "--split", "0.6/0.4", "--seed", "1", "-o", out) == 0
+    told = capsys.readouterr().out
+    tasks = {task for task, is_right in asked if is_right and task % 2 == 0}
+    rows = {name: pq.read_table(out / f"{name}.parquet").to_pylist() for name in ("train", "val")}
+    assert {name: len(of_part) for name, of_part in rows.items()} == {"train": 3, "val": 2}
+    assert {json.loads(row["prompt"])[0]["content"] for part in rows.values() for row in part} == {
+        f"What is {task} + 1?" for task in tasks
+    }
+    assert all(row["reward"] == 1.0 for part in rows.values() for row in part)
+    of_even = sum(task % 2 == 0 for task, _ in asked)
+    right_even = sum(is_right and task % 2 == 0 for task, is_right in asked)
+    # Phoenix has no tags, so none of its rollouts is chosen.
+    left_out = {"not chosen": 108 - 2 * of_even, "reward too low": 2 * (of_even - right_even)}
+    left_out["repeated conversation"] = 2 * right_even - len(tasks)
+    report = json.loads((out / "_export.json").read_text())
+    assert report["trajectories_skipped"] == left_out
+    assert report["parts"] == {"train": 3, "val": 2}
+    assert told.splitlines()[-1].startswith("       load  load_dataset(\"parquet\", data_files={'train': ")
+
+
+def test_nothing_but_named_scores_says_which_to_name(tmp_path, capsys):
+    scored = Reward(name="correct", value=1.0, source="evaluation", time_ns=1)
+    write_trajectories([conversation("r", "Rain.", None, rewards=(scored,))], tmp_path / "dataset")
+    export = ("export", tmp_path / "dataset", "--to", "openai", "-o", tmp_path / "a.jsonl", "--min-reward", "0.5")
+    assert run(*export) == 2
+    assert "choose one, as with --reward correct" in capsys.readouterr().err
+    assert not (tmp_path / "a.jsonl").exists()
+    assert run(*export, "--reward", "correct") == 0
+
+
+def test_the_best_format_is_chosen_by_what_is_there(tmp_path, capsys):
+    for name, rollouts, best in (
+        ("groups", group(), "grpo"),
+        ("alone", [replace(one, group_id=None) for one in group()], "chat"),
+        ("text", [without_ids()], "chat"),
+    ):
+        write_trajectories(rollouts, tmp_path / name)
+        assert run("export", tmp_path / name, "--to", "trl", "-o", tmp_path / f"{name}.parquet") == 0
+        told = capsys.readouterr().out
+        assert f"of trl {best} in" in told
+        assert f"     format  {best}: the best of trl" in told

@@ -44,8 +44,8 @@ def test_an_output_folder_that_cannot_be_made_is_exit_1(tmp_path, capsys):
     ("out", "problem"),
     [
         ("https://bucket/ds", "is a URL"),
-        (os.fsdecode(b"\xff"), "is no UTF-8"),
-        ("", "an empty path names no folder; is a variable unset?"),
+        (os.fsdecode(b"\xff"), "is not UTF-8"),
+        ("", "an empty path is not a folder name; is a variable unset?"),
     ],
 )
 @pytest.mark.parametrize("verb", ["convert", "export"])
@@ -63,7 +63,7 @@ def test_an_export_is_not_written_into_a_store(tmp_path, capsys, monkeypatch):
     with pytest.raises(SystemExit) as stopped:
         main(["export", str(SYNC), "--to", "trl", "--out", "s3://bucket/ds"])
     assert stopped.value.code == 2
-    assert "is a URL; write to a folder here and copy it there" in capsys.readouterr().err
+    assert "is a URL; write to a local folder and copy it there" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("target", "below"), [("nowhere", ""), ("nowhere", "/deeper"), ("out", "")])

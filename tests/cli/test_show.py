@@ -57,12 +57,12 @@ def test_a_marked_call_says_what_it_is_for(tmp_path, capsys):
     convert_spans(tmp_path, root, chat_span(2, 1, ["hi"], "hello"))
     out = show(capsys, tmp_path / "dataset", "--rollout", "r")
     assert "! marked untrained: judge" in out
-    assert "▶ trained" not in out
+    assert "● trains" not in out
 
 
 def test_a_rollout_as_a_conversation(dataset, capsys):
     out = show(capsys, dataset, "--rollout", "r-sync_tools")
-    assert out.count("trained") == 2
+    assert out.count("● trains as text") == 2
     for expected in ("reward 1", "You are a weather agent.", 'get_weather({"city": "Paris"})', "Paris: sunny", "alice"):
         assert expected in out
     assert "re-serialized" in out
@@ -101,7 +101,7 @@ def test_several_histories_are_numbered(tmp_path, capsys):
 def test_a_prompt_that_was_tokenized_anew_says_so(tmp_path, capsys):
     convert_files(tmp_path, RECORDINGS / "openinference" / "sync_tools.jsonl")
     out = show(capsys, tmp_path, "--rollout", "r-sync_tools")
-    assert out.count("the prompt was tokenized anew after its first 41 ids") == 1
+    assert out.count("the prompt was tokenized differently after its first 41 ids") == 1
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_a_completion_that_is_not_trained_says_why(tmp_path, capsys, fields, rea
     write_trajectories([rollout([call(0, [user("q")], assistant("a"), **fields)])], tmp_path)
     out = show(capsys, tmp_path, "--rollout", "r")
     assert f"not trained: {reason}" in out
-    assert "▶ trained" not in out
+    assert "● trains" not in out
 
 
 def test_a_message_with_more_than_a_text_says_so(tmp_path, capsys):
@@ -125,7 +125,7 @@ def test_a_message_with_more_than_a_text_says_so(tmp_path, capsys):
     convert_spans(tmp_path, chat_span(1, None, [], "a cat", attributes=seen))
     out = show(capsys, tmp_path / "dataset", "--rollout", f"{1:032x}")
     assert "look" in out
-    assert "has images, files or several texts" in out
+    assert "with images, files or several texts" in out
 
 
 def test_another_program_gets_a_line_a_trajectory(tmp_path, capsys):
@@ -134,7 +134,7 @@ def test_another_program_gets_a_line_a_trajectory(tmp_path, capsys):
         tmp_path, make_span(1, name="rollout x", attributes={"art.rollout.id": long}), chat_span(2, 1, ["a"], "b")
     )
     _, line = show(capsys, tmp_path / "dataset").splitlines()
-    assert line.split() == [long, "x", "ok", "-", "1", "1", "yes"]
+    assert line.split() == [long, "x", "-", "ok", "-", "1", "1", "yes"]
 
 
 def test_steps_agents_and_rewards_stand_beside_their_call(tmp_path, capsys):
@@ -165,7 +165,7 @@ def test_messages_nobody_captured_are_said_to_be_unknown(tmp_path, capsys):
     convert_spans(tmp_path, make_span(1, name="rollout x", attributes={"art.rollout.id": "r"}), call)
     out = show(capsys, tmp_path / "dataset", "--rollout", "r")
     assert "messages unknown\n" in out
-    assert "no content (1): LLM calls of which nobody recorded prompt or completion" in out
+    assert "no content (1): LLM calls without a recorded prompt or completion" in out
     assert "was off" not in out
     assert f"★ reward = 0.5 for call {2:016x}\n" in out
 
@@ -182,7 +182,7 @@ def test_rewards_of_what_has_no_message_are_at_the_end(tmp_path, capsys):
     ]
     convert_spans(tmp_path, *spans)
     out = show(capsys, tmp_path / "dataset", "--rollout", "r")
-    before, after = out.split("── rewards of what has no message above\n")
+    before, after = out.split("── rewards for parts without a message above\n")
     assert [line for line in before.splitlines() if "★" in line] == [
         "★ reward = 1",
         "★ reward = 0.75",
@@ -230,7 +230,7 @@ def test_the_demo_writes_recordings_and_their_dataset_where_one_stands(tmp_path,
         out = capsys.readouterr().out
         assert "$ art-otel convert dumps --out out" in out
         assert "6 trajectories" in out
-        assert "trained" in out
+        assert "● trains" in out
     assert sorted(path.name for path in tmp_path.iterdir()) == ["dumps", "out"]
     assert (tmp_path / "out" / "_report.json").exists()
 
@@ -242,7 +242,7 @@ def test_the_demo_of_recordings_replaces_nothing_that_is_not_its_own(tmp_path, c
     for folder, what in ((tmp_path / "new", "mine.jsonl"), (tmp_path, "out")):
         before = sorted(tmp_path.rglob("*"))
         assert main(["demo", "--recordings", str(folder)]) == 2
-        assert f"{what}: is not of the recordings; name another folder" in capsys.readouterr().err
+        assert f"{what}: is not one of the recordings' files; choose another folder" in capsys.readouterr().err
         assert sorted(tmp_path.rglob("*")) == before
     assert main(["demo", "--recordings", "--out", str(tmp_path / "x")]) == 2
 
@@ -277,7 +277,7 @@ def test_a_dataset_without_rollouts_says_why_as_its_conversion_did(tmp_path, cap
     assert json.loads(show(capsys, tmp_path / "dataset", "--json")) == []
     (line,) = show(capsys, tmp_path / "dataset").splitlines()
     report = json.loads((tmp_path / "dataset" / "_report.json").read_text())
-    assert line.startswith(f"{tmp_path / 'dataset'}: no rollouts: 1 span, no LLM call: made by ")
+    assert line.startswith(f"{tmp_path / 'dataset'}: no rollouts: 1 span, no LLM call: its spans were made by ")
     assert line.endswith(report["hints"][0])
 
 
@@ -306,7 +306,7 @@ def test_a_terminal_that_knows_ascii_only_is_no_error(dataset):
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
     result = subprocess.run(command, capture_output=True, env=environment, check=False)
     assert result.returncode == 0
-    assert b"trained" in result.stdout
+    assert b"trains as text" in result.stdout
 
 
 def test_several_attempts_are_one_json_list(tmp_path, capsys):

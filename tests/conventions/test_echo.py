@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from art_otel.conventions.exchanges import answer_attributes, parameters
 from art_otel.conventions.values import raw_fields
-from art_otel.exchange.attributes import answer_attributes, parameters
 from tests.conventions.builders import call, openinference
 
 PROMPT, IDS = "2 + 2 =", [1, 2, 3]

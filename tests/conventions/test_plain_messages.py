@@ -15,10 +15,20 @@ texts = st.sampled_from(["", "a", "é", "\n", None, 5, [], {}])
 parts = st.fixed_dictionaries(
     {}, optional={"type": st.sampled_from(["text", "reasoning", None]), "content": texts, "text": texts, "more": texts}
 )
+calls = st.fixed_dictionaries(
+    {"type": st.sampled_from(["tool_call", "tool_call_response"])},
+    optional={
+        "id": st.sampled_from(["a", "b", "", None]),
+        "name": st.sampled_from(["f", "", None, 1]),
+        "arguments": st.sampled_from([{}, {"x": [1, 2.5, None]}, "", '{"x":1}', None]),
+        "response": st.sampled_from(["", "said", None, {"x": 1}, [{"type": "text", "text": "t"}]]),
+    },
+)
+parts = parts | calls
 entries = st.fixed_dictionaries(
     {"role": st.sampled_from(["user", "assistant", "ai", "human", "system", "", None, 3])},
     optional={
-        "parts": st.lists(parts, max_size=2) | texts,
+        "parts": st.lists(parts, max_size=3) | texts,
         "content": texts | st.lists(parts, max_size=2),
         "finish_reason": texts,
         "name": st.just("n"),

@@ -195,7 +195,7 @@ def test_a_part_that_no_call_has_is_bad(recorded, on_event):
     found = part_of(*recorded, event_attributes=score)
     assert isinstance(found, BadReward)
     assert found.name == ("x" if on_event else "reward")
-    assert "judges no part of a call" in found.detail
+    assert "is for a part of a call that does not exist" in found.detail
 
 
 @given(st.tuples(*[st.none() | st.integers(0, 2**63 - 1)] * 3))

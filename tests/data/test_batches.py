@@ -279,7 +279,7 @@ def test_a_filter_that_matches_nothing_is_said_with_what_there_is(tmp_path, filt
 
 
 @pytest.mark.parametrize(
-    ("group_ids", "why"), [((None, None), "none has a group_id"), (("a", "b"), "each is the only one of its group")]
+    ("group_ids", "why"), [((None, None), "none has a group_id"), (("a", "b"), "each is alone in its group")]
 )
 def test_advantages_that_compare_nobody_are_said(group_ids, why):
     found = [talk(group or f"r{at}", 1, group_id=group, reward=at) for at, group in enumerate(group_ids)]
@@ -323,7 +323,7 @@ def test_a_name_that_no_reward_has_is_told_with_those_that_there_are(tmp_path):
         art_otel.batches(tmp_path, credit=outcome_reward("stile")),
         art_otel.data.message_batches(tmp_path, reward="stile", min_reward=0.0),
     ):
-        with pytest.warns(UserWarning, match=r"no reward: 2.*The rewards that there are have the names reward, style$"):
+        with pytest.warns(UserWarning, match=r"no reward: 2.*The recorded rewards are named reward, style$"):
             assert list(made) == []
 
 

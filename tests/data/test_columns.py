@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from art_otel.data.columns import Coded, Columns, columns_of, join_columns
+from art_otel.data.columns import EVERY_PART, Coded, Columns, columns_of, join_columns
 from art_otel.data.stored_columns import read_stored
 from art_otel.store import read_trajectories, row_groups
 from tests.conversions import RECORDINGS, convert_files
 from tests.data.batch_options import laws
-from tests.data.test_verdict_columns import varied
+from tests.data.test_decisions import varied
 from tests.data.token_rollouts import rollouts, stored
 from tests.examples import examples
 
@@ -28,9 +28,9 @@ def check_equal(one: Columns, other: Columns) -> None:
             np.testing.assert_array_equal(mine, theirs, field.name)
 
 
-def of_files(folder: Path, **parts: bool) -> Columns:
+def of_files(folder: Path) -> Columns:
     groups = row_groups(folder)
-    return read_stored(groups, [False] * len(groups), **parts)
+    return read_stored(groups, [False] * len(groups), EVERY_PART)
 
 
 @pytest.mark.long
@@ -39,13 +39,11 @@ def of_files(folder: Path, **parts: bool) -> Columns:
 def test_of_generated_trajectories(found, data):
     found = [data.draw(varied(one)) for one in found]
     with stored(found) as folder:
-        whole = of_files(folder, crediting=True, counting=True)
-    check_equal(whole, columns_of(found, crediting=True, counting=True))
+        whole = of_files(folder)
+    check_equal(whole, columns_of(found, EVERY_PART))
     check_equal(
         whole,
-        join_columns(
-            [columns_of(found[:2], crediting=True, counting=True), columns_of(found[2:], crediting=True, counting=True)]
-        ),
+        join_columns([columns_of(found[:2], EVERY_PART), columns_of(found[2:], EVERY_PART)]),
     )
 
 
@@ -53,6 +51,6 @@ def test_of_all_recordings(tmp_path: Path):
     found, _ = convert_files(tmp_path, *sorted(RECORDINGS.rglob("*.jsonl")))
     assert len(found) > 20
     check_equal(
-        of_files(tmp_path, crediting=True, counting=True),
-        columns_of([*read_trajectories(tmp_path)], crediting=True, counting=True),
+        of_files(tmp_path),
+        columns_of([*read_trajectories(tmp_path)], EVERY_PART),
     )

@@ -1,7 +1,7 @@
 """Rewards of steps become credit only where it is certain which step they are of."""
 
 from art_otel.data import discounted, step_reward
-from art_otel.data.columns import columns_of
+from art_otel.data.columns import CREDITING, columns_of
 from art_otel.data.credit import shared_steps
 from tests.conversions import convert_spans
 from tests.dumps import chat_span, make_span
@@ -10,7 +10,7 @@ from tests.trajectories.reward_spans import ROLLOUT, link_to, rollout, step
 
 def shared(trajectory) -> set[int]:
     """The indexes at which two steps of a trajectory were rewarded."""
-    columns = columns_of([trajectory], crediting=True)
+    columns = columns_of([trajectory], CREDITING)
     return {columns.reward_step.values[step] for step in shared_steps(columns)[1]}
 
 

@@ -8,9 +8,8 @@ from msgspec import structs
 import art_otel
 from art_otel.data.choosing import SEVERAL
 from art_otel.data.cures import cure_of, helps_against
+from art_otel.data.decisions import NOTHING, REASONS
 from art_otel.data.selection import ENDED_ON_FAILURE
-from art_otel.data.sequences import NOTHING
-from art_otel.data.verdict_columns import REASONS
 from art_otel.trajectories import EXPLANATIONS, with_turns
 from art_otel.trajectories.model import TextUntrained, TokensUntrained
 from tests.data.token_rollouts import talk

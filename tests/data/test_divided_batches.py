@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import art_otel
-from art_otel.data.sequences import SequenceBuilder
+from art_otel.data import loader
 from tests.data.account import check_account
 from tests.data.batch_options import laws, options
 from tests.data.token_rollouts import EVERYTHING, all_pieces, bytes_of, pieces, rollouts, stored, talk
@@ -30,16 +30,16 @@ def test_the_same_options_give_the_same_batches_and_other_seeds_the_same_sequenc
 def test_a_rank_builds_the_sequences_of_its_own_batches_alone(monkeypatch):
     found = [talk(f"r-{number:02}", 1, 2, reward=float(number % 3), group_id="g") for number in range(40)]
     built: list[str] = []
-    build = SequenceBuilder.build
+    build = loader.build_sequences
 
-    def recorded(self, trajectory, turn_rewards):
+    def recorded(trajectory, *decided):
         built.append(trajectory.rollout_id)
-        return build(self, trajectory, turn_rewards)
+        return build(trajectory, *decided)
 
     with stored(found, rows=10) as folder:
         whole = art_otel.batches(folder, batch_size=4, seed=3)
         every = [bytes_of(batch) for batch in whole]
-        monkeypatch.setattr(SequenceBuilder, "build", recorded)
+        monkeypatch.setattr(loader, "build_sequences", recorded)
         for rank in range(4):
             built.clear()
             mine = art_otel.batches(folder, batch_size=4, seed=3, rank=rank, world_size=4)

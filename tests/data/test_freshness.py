@@ -77,7 +77,7 @@ def test_calls_between_the_first_and_the_last_count_too(versions, wanted, behind
 
 @pytest.mark.parametrize("fields", [{}, {"policy_version": "main"}])
 def test_a_staleness_without_a_number_to_compare_with_is_refused(fields):
-    with pytest.raises(UsageError, match="say which version is trained now"):
+    with pytest.raises(UsageError, match="name the version that is trained now"):
         art_otel.batches([], **{"max_staleness": 1} | fields)
 
 

@@ -6,8 +6,8 @@ import pytest
 
 import art_otel
 from art_otel.data import message_batches, preference_batches
-from art_otel.data.credit import CREDITS, weighted
-from art_otel.data.option_texts import OPTION_TEXTS, read_credit, read_options
+from art_otel.data.credit import CREDITS, read_credit, weighted
+from art_otel.data.option_texts import OPTION_TEXTS, read_options
 from art_otel.data.selection import OPTIONS, SelectionKeywords
 from art_otel.errors import UsageError
 from tests.data.token_rollouts import judged, talk
@@ -80,15 +80,15 @@ def test_credits_are_named_as_functions():
         ("weighted(a=x)", "the weight of 'a' is 'x', which is no finite number", "weighted(correct=1, style=0.2)"),
         ("weighted(b=1, a=)", "the weight of 'a' is '', which is no finite number", "weighted(correct=1, style=0.2)"),
         ("weighted(a=nan)", "the weight of 'a' is 'nan', which is no finite number", "weighted(correct=1, style=0.2)"),
-        ("weighted(a=1, =2)", "'=2' has no name of a reward", "weighted(correct=1, style=0.2)"),
-        ("weighted(a=1,,b=2)", "'' has no name of a reward", "weighted(correct=1, style=0.2)"),
-        ("weighted()", "'' has no name of a reward", "weighted(correct=1, style=0.2)"),
+        ("weighted(a=1, =2)", "'=2' lacks the name of a reward", "weighted(correct=1, style=0.2)"),
+        ("weighted(a=1,,b=2)", "'' lacks the name of a reward", "weighted(correct=1, style=0.2)"),
+        ("weighted()", "'' lacks the name of a reward", "weighted(correct=1, style=0.2)"),
         ("weighted(a=1, a=2)", "'a' has two weights", "weighted(correct=1, style=0.2)"),
         ("weighted(a=1", "the ) at the end is missing", "weighted(correct=1, style=0.2)"),
-        ("weighted", "what it is made of is missing", "weighted(correct=1, style=0.2)"),
-        ("discounted(x)", "'x' is no number from 0 to 1", "discounted(0.99)"),
-        ("discounted(1.5)", "'1.5' is no number from 0 to 1", "discounted(0.99)"),
-        ("discounted()", "'' is no number from 0 to 1", "discounted(0.99)"),
+        ("weighted", "its arguments are missing", "weighted(correct=1, style=0.2)"),
+        ("discounted(x)", "'x' must be a number from 0 to 1", "discounted(0.99)"),
+        ("discounted(1.5)", "'1.5' must be a number from 0 to 1", "discounted(0.99)"),
+        ("discounted()", "'' must be a number from 0 to 1", "discounted(0.99)"),
         ("step_reward(style", "the ) at the end is missing", "step_reward(style)"),
     ],
 )

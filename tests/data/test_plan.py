@@ -232,7 +232,7 @@ def test_advantages_that_cannot_be_are_refused_with_their_group(advantage, made)
 
 
 def test_a_credit_of_another_length_is_refused_with_its_rollout():
-    with pytest.raises(UsageError, match=r"of rollout 'r' it gave \(1.0,\); it has to give 2 rewards"):
+    with pytest.raises(UsageError, match=r"of rollout 'r' it gave \(1.0,\); it must return 2 rewards"):
         advantages(talk("r", 1, 1), credit=Credit(per="rollout", rewards=lambda _: (1.0,)))
 
 

@@ -30,16 +30,16 @@ BATCHES = [
     *(({"rank": wrong}, f"rank={wrong!r}: Expected `int`") for wrong in (None, "0", 0.5)),
     ({"rank": -1, "world_size": 2}, "rank=-1: Expected `int` >= 0"),
     ({"world_size": 0}, "world_size=0: Expected `int` >= 1"),
-    ({"rank": 2, "world_size": 2}, "rank=2: there are ranks 0 to 1, by world_size"),
+    ({"rank": 2, "world_size": 2}, "rank=2: with this world_size, ranks are 0 to 1"),
     ({"packed": True}, "packed=True needs max_tokens"),
     ({"packed": "yes"}, "packed='yes': use one of true, false"),
     ({"drop_last": 1}, "drop_last=1: use one of true, false"),
-    ({"allow_incomplete": "no"}, "allow_incomplete=['no']: no such reasons; use True, or some of missing root, "),
+    ({"allow_incomplete": "no"}, "allow_incomplete=['no']: unknown reasons; use True, or some of missing root, "),
     ({"overflow": "cut"}, "overflow='cut': use one of drop, truncate, raise"),
     ({"zero_variance": "leave_out"}, "zero_variance='leave_out': use one of keep, drop"),
     ({"advantage": "ppo"}, "advantage='ppo': use one of grpo, "),
     ({"advantage": 3}, "advantage=3: use one of grpo, "),
-    ({"credit": "final"}, "credit='final': use one of outcome_reward, step_reward, call_reward, or what"),
+    ({"credit": "final"}, "credit='final': use one of outcome_reward, step_reward, call_reward, or the result"),
     ({"credit": outcome_reward}, "credit=<function outcome_reward"),
     *(
         ({"token_rewards": wrong}, "weights=")
@@ -49,7 +49,7 @@ BATCHES = [
     *(({"split": wrong}, "split=") for wrong in (5, [["a"]], [5])),
     ({"status": 5}, "status=5: "),
     ({"status": ["fine", None]}, "status=('fine', None): "),
-    ({"max_staleness": 1}, "say which version"),
+    ({"max_staleness": 1}, "name the version"),
     *(({"max_staleness": wrong, "policy_version": "3"}, f"max_staleness={wrong!r}") for wrong in ("2", 1.5, -1)),
     *(
         ({"policy_version": wrong}, f"policy_version={wrong!r}: Expected `int | str | null`")
@@ -101,13 +101,13 @@ def test_options_of_one_kind_of_conversations():
 
 
 ANSWERS = [
-    ({"advantage": lambda rewards: ["a"] * len(rewards)}, "it made ['a']; it has to give each"),
-    ({"advantage": lambda _: "a"}, "it made 'a'; it has to give each"),
-    ({"advantage": lambda _: [0.0, 1.0]}, "it made [0.0, 1.0]; it has to give each"),
+    ({"advantage": lambda rewards: ["a"] * len(rewards)}, "it made ['a']; it must return a finite"),
+    ({"advantage": lambda _: "a"}, "it made 'a'; it must return a finite"),
+    ({"advantage": lambda _: [0.0, 1.0]}, "it made [0.0, 1.0]; it must return a finite"),
     ({"credit": reward_function(lambda _: "1")}, "credit: of rollout 'r' it gave '1' as a reward"),
-    ({"credit": reward_function(lambda _: np.zeros(2))}, "as a reward; it has to be a number, or None"),
-    ({"credit": Credit(per="call", rewards=lambda _: None)}, "gave None; it has to give 1 rewards, one for each turn"),
-    ({"credit": Credit(per="call", rewards=lambda _: (0.0, 1.0))}, "gave (0.0, 1.0); it has to give 1 rewards"),
+    ({"credit": reward_function(lambda _: np.zeros(2))}, "as a reward; it must be a number, or None"),
+    ({"credit": Credit(per="call", rewards=lambda _: None)}, "gave None; it must return 1 rewards, one for each turn"),
+    ({"credit": Credit(per="call", rewards=lambda _: (0.0, 1.0))}, "gave (0.0, 1.0); it must return 1 rewards"),
 ]
 
 
@@ -159,7 +159,7 @@ def test_a_state_of_another_stream_is_refused(tmp_path):
     with refuse("state: its dataset is None"):
         load(found, {}, seed=1)
     for wrong in ("x", [1]):
-        with refuse("give what state_dict() of earlier batches gave"):
+        with refuse("give the result of state_dict() of earlier batches"):
             load(found, wrong, seed=1)
     with refuse("window=-1, an option of state: Expected `int` >= 0"):
         load(found, {**state, "window": -1}, seed=1)
@@ -225,7 +225,7 @@ def test_paths_without_trajectories_and_other_things_are_refused(tmp_path):
 
 def test_rollouts_that_were_not_awaited_are_refused_as_such():
     for forgotten in (art_otel.gather_trajectories([]), [art_otel.gather_trajectory_groups({})]):
-        with pytest.raises(UsageError, match="was not awaited: give the trajectories"):
+        with pytest.raises(UsageError, match="was not awaited; await it and pass the trajectories"):
             art_otel.batches(forgotten)
         if isinstance(forgotten, list):
             forgotten[0].close()

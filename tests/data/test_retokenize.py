@@ -129,7 +129,7 @@ def test_what_is_left_out_says_why():
     assert reasons(dropped) == {"not rendered whole": 1}
     system = Message(role="system", content="be kind")
     refused = build(rollout(chat(system, user("a"), assistant("b"))), tokenizers.bpe(tokenizers.STRICT))
-    assert reasons(refused) == {"refused by the template": 1}
+    assert reasons(refused) == {"rejected by the chat template": 1}
     assert "system messages are not supported" in refused.skipped[0].detail
     image = Message(role="user", content="a", parts='[{"type": "image", "url": "https://x/y.png"}]')
     assert reasons(build(rollout(chat(image, assistant("b"))), CHATML)) == {"not text alone": 1}

@@ -8,7 +8,7 @@ from msgspec import structs
 import art_otel
 from art_otel.data.model_names import version_number
 from art_otel.trajectories import PolicyVersions, Trajectory
-from tests.data.test_verdict_columns import check
+from tests.data.test_decisions import check
 from tests.data.token_rollouts import stored, talk
 
 NUMBERS = {

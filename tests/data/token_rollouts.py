@@ -12,7 +12,7 @@ from msgspec import structs
 
 from art_otel.data import Batch
 from art_otel.data.choosing import MARKED, choose
-from art_otel.data.columns import columns_of
+from art_otel.data.columns import CREDITING, columns_of
 from art_otel.data.rewards import LARGEST, UNUSABLE
 from art_otel.data.selection import Selection
 from art_otel.store import FileLimits, write_trajectories
@@ -74,7 +74,7 @@ def judged(value: float | None, name: str = "reward", *, call: int | None = None
 
 def skip_reason(selection: Selection, trajectory: Trajectory) -> str | None:
     """Why a trajectory alone is skipped."""
-    (reason,) = choose(columns_of([trajectory], crediting=True), selection, [None]).refused
+    (reason,) = choose(columns_of([trajectory], CREDITING), selection, [None]).refused
     return reason
 
 

@@ -62,18 +62,25 @@ Mutation = Callable[[Recorded], tuple[Sequence[Record], Counter]]
 """Gives the records of a recording as something on their way left them, and what there is to train in them."""
 
 
+FILES = {
+    f"{path.parent.name}/{path.stem}": path
+    for folder in FOLDERS
+    for path in sorted(TESTS.glob(f"{folder}/*.jsonl"))
+    if ".logs." not in path.name and path.stat().st_size < LARGEST
+}
+"""The recordings by name. Each is read when its first test runs, not when tests are collected."""
+
+
 @cache
 def recordings() -> Mapping[str, Recorded]:
     """The recordings of calls, by name."""
-    paths = [path for folder in FOLDERS for path in sorted(TESTS.glob(f"{folder}/*.jsonl"))]
-    read = [recorded(path) for path in paths if ".logs." not in path.name and path.stat().st_size < LARGEST]
-    return {one.name: one for one in read if one.dialects}
+    return {name: one for name in FILES if (one := recording(name)).dialects}
 
 
-@lru_cache(maxsize=16)
+@cache
 def recording(name: str) -> Recorded:
     """One of these, or a harder one."""
-    return recorded(HARDER[name]) if name in HARDER else recordings()[name]
+    return recorded(HARDER[name] if name in HARDER else FILES[name])
 
 
 def recorded(path: Path) -> Recorded:
@@ -268,12 +275,12 @@ def test_every_dialect_has_a_recording():
     assert {dialect.convention for dialect in DIALECTS} <= recorded_dialects
 
 
-@pytest.mark.parametrize("name", recordings())
+@pytest.mark.parametrize("name", FILES)
 def test_what_is_complete_is_trained(name):
     """What nobody doubts and nothing trains would be lost in silence."""
     if name.rpartition("/")[2] in NOT_TRAINED:
         return
-    for trajectory in built(recordings()[name].records):
+    for trajectory in built(recording(name).records):
         for turn in trajectory.turns if trajectory.complete else ():
             failed = "failed" if trajectory.calls[turn.call].failed else None
             assert (turn.tokens_untrained, turn.text_untrained) == (failed, failed)
@@ -289,17 +296,20 @@ def test_the_product_changes_what_is_trained(dialect):
     assert not trained or max(longest) > 0
 
 
+DAILY = 2 * len(WAYS)
+"""Every day one of two recordings is changed, in one kind of way; all of them in all ways in CI."""
+
 EVERY_DAY = {
     (name, kind)
-    for number, name in enumerate(name for name in recordings() if not name.endswith("/long100"))
+    for number, name in enumerate(name for name in FILES if not name.endswith("/long100"))
     for at, kind in enumerate(WAYS)
-    if (number + at) % len(WAYS) == 0
+    if (number + at) % DAILY == 0
 }
-"""Each recording in one kind of way. A hundred turns, each changed in every way, and the harder ones take longer."""
+"""A hundred turns, each changed in every way, and the harder ones take longer."""
 
 EACH_IN_EACH = [
     pytest.param(name, kind, id=f"{name}-{kind}", marks=[pytest.mark.long] * ((name, kind) not in EVERY_DAY))
-    for name in (*recordings(), *HARDER)
+    for name in (*FILES, *HARDER)
     for kind in WAYS
 ]
 

@@ -82,7 +82,7 @@ def test_the_examples_of_a_page_run(page, model_server, tmp_path):
 
 
 NEEDS = re.compile(
-    r"^\*\*You need\*\* `art-otel(?:\[(?P<extras>[a-z,]+)\])?`(?: and `(?P<more>[a-z-]+)`)? \(", re.MULTILINE
+    r"^\*\*You need\*\* `art-otel(?:\[(?P<extras>[a-z,-]+)\])?`(?: and `(?P<more>[a-z-]+)`)? \(", re.MULTILINE
 )
 HOW_TO = sorted((DOCS / "how-to").glob("*.md"))
 

@@ -69,7 +69,7 @@ def found(out: Path) -> list[str]:
 def test_it_takes_what_comes_and_ends_when_it_is_told(tmp_path, how):
     spool, out = tmp_path / "spool", tmp_path / "out"
     process = begin(spool, out)
-    until(lambda: "nothing to read there" in process.stderr.readline(), process)  # the app has not begun
+    until(lambda: "nothing to read" in process.stderr.readline(), process)  # the app has not begun
     append(spool / "0.otlp.jsonl", counted(1, 2))
     until(lambda: found(out) == ["r1"], process)
     append(spool / "0.otlp.jsonl", counted(2, 2))

@@ -45,7 +45,7 @@ def test_files_that_come_and_grow_are_taken_once(tmp_path):
     before = {path.name: path.read_bytes() for path in out.glob("part-*")}
     rows, report = take(out, spool)
     assert (len(rows), report.spans.read) == (5, 0)
-    assert [hint.partition(":")[0] for hint in report.hints] == ["nothing is new"]
+    assert [hint.partition(":")[0] for hint in report.hints] == ["nothing new"]
     assert {path.name: path.read_bytes() for path in out.glob("part-*")} == before
     assert {path.name for path in out.iterdir() if not path.name.startswith("_kept-")} == {"_report.json", *before}
     whole, _ = convert_files(tmp_path / "whole", spool)
@@ -200,7 +200,7 @@ def test_other_settings_are_refused_by_name(tmp_path):
         take(out, file, rollout_spans=["x"])
     with pytest.raises(UsageError, match="was converted without --rollout-traces"):
         take(out, file, rollout_traces=True)
-    with pytest.raises(UsageError, match="retain at least the grace"):
+    with pytest.raises(UsageError, match="--retain must be at least --grace"):
         take(out, file, grace=10.0, retain=1.0)
 
 

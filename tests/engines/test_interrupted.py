@@ -153,7 +153,7 @@ def test_two_conversions_do_not_write_to_one_folder(tmp_path):
         thread.join()
         assert Path(folder).exists()
     assert len(refused) == 1
-    assert "another process writes there" in refused[0]
+    assert "another process is writing there" in refused[0]
     convert_too()
     assert len(refused) == 1
     assert not list(tmp_path.iterdir())
@@ -164,5 +164,5 @@ def test_a_file_system_without_locks_is_an_error(tmp_path, monkeypatch):
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr("fcntl.flock", refuse)
-    with pytest.raises(UsageError, match="grants no lock"), scratch_folder(str(tmp_path)):
+    with pytest.raises(UsageError, match="does not support locks"), scratch_folder(str(tmp_path)):
         pass

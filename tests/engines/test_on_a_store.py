@@ -143,7 +143,7 @@ def test_what_we_wrote_is_no_dump(server, local):
     assert parts_in(elsewhere) == local["few"]
     report = convert(Conversion(sources=[server.url("data/mixed/**")], out=out, sizes=FEW, workers=1))
     assert len(report.files) == len(DUMPS)
-    with pytest.raises(SourceError, match="is a dataset of art-otel already, and no dump"):
+    with pytest.raises(SourceError, match="is already an art-otel dataset, not a dump"):
         convert(Conversion(sources=[out], out=out))
 
 
@@ -174,7 +174,7 @@ def test_an_object_that_was_replaced_is_read_again_and_one_that_was_put_again_is
     ):
         server.put(f"data/replaced/{name}", content)
         assert bool(convert(conversion).spans.read) == read
-    follow(conversion, every=0.0, tell=lambda _: pytest.fail("nothing is new"), warn=pytest.fail, rounds=2)
+    follow(conversion, every=0.0, tell=lambda _: pytest.fail("nothing new"), warn=pytest.fail, rounds=2)
 
 
 def test_rounds_into_a_store_are_one_conversion(server, capsys, tmp_path):

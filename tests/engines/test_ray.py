@@ -155,7 +155,7 @@ def test_a_file_that_kills_every_worker_is_named_and_the_rest_is_converted(engin
     report = convert(conversion([linked], tmp_path / "out"), poisoned)
     (unread,) = report.unread
     assert unread.path.endswith("/1.jsonl")
-    assert "3 workers died of it" in (unread.error or "")
+    assert "3 workers died while running it" in (unread.error or "")
     assert report.trajectories.total == 60
     assert 0 < report.trajectories.complete < 60 or report.calls.total < 300
     assert exit_code(report, strict=False) == 1
@@ -164,7 +164,7 @@ def test_a_file_that_kills_every_worker_is_named_and_the_rest_is_converted(engin
 def test_rows_that_kill_every_worker_are_an_error_and_nothing_is_replaced(engine, linked, undisturbed, tmp_path):
     convert(conversion([RECORDINGS / "traceloop"], tmp_path / "out"))
     before = contents(tmp_path / "out")
-    with pytest.raises(WorkerError, match=r"out.*assemble: 3 workers died of it"):
+    with pytest.raises(WorkerError, match=r"out.*assemble: 3 workers died while running it"):
         convert(conversion([linked], tmp_path / "out"), Poisoned(engine, "assemble", makes_second_part))
     assert contents(tmp_path / "out") == before
     convert(conversion([linked], tmp_path / "out"), engine)

@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from art_otel.exchange.assembly import ASSEMBLERS
+from art_otel.conventions.bodies.chunks import JoinedChunks
+from art_otel.exchange.api_dialects import API_DIALECTS
 from art_otel.exchange.exchange import StreamedAnswer, split
+from art_otel.exchange.token_requests import RequestAdditions
 from tests.examples import examples
 
 
@@ -40,7 +42,7 @@ EVENTS = [
 @settings(max_examples=examples(300))
 def test_a_stream_may_be_cut_anywhere(cut):
     data, parts = cut
-    one, other = StreamedAnswer(ASSEMBLERS["chat"]()), StreamedAnswer(ASSEMBLERS["chat"]())
+    one, other = StreamedAnswer(API_DIALECTS["chat"].assembler()), StreamedAnswer(API_DIALECTS["chat"].assembler())
     one.take(data)
     handed = []
     for part in parts:
@@ -53,7 +55,7 @@ def test_a_stream_may_be_cut_anywhere(cut):
 
 
 def test_a_stream_may_come_byte_by_byte():
-    one, other = StreamedAnswer(ASSEMBLERS["chat"]()), StreamedAnswer(ASSEMBLERS["chat"]())
+    one, other = StreamedAnswer(API_DIALECTS["chat"].assembler()), StreamedAnswer(API_DIALECTS["chat"].assembler())
     one.take(b"".join(EVENTS))
     for byte in b"".join(EVENTS):
         other.take(bytes([byte]))
@@ -64,7 +66,7 @@ def test_a_stream_may_come_byte_by_byte():
 def test_reasoning_that_begins_with_null_is_joined():
     """The events of vLLM 0.32 with a reasoning parser, up to the last one, which has the whole response."""
     events = (Path(__file__).parent / "recorded" / "vllm_reasoning.sse").read_bytes()
-    stream = StreamedAnswer(ASSEMBLERS["responses"]())
+    stream = StreamedAnswer(API_DIALECTS["responses"].assembler())
     stream.take(events.partition(b"event: response.output_item.done")[0])
     (joined,) = stream.body()["output"]
     stream.take(b"event: response.output_item.done" + events.partition(b"event: response.output_item.done")[2])
@@ -74,8 +76,8 @@ def test_reasoning_that_begins_with_null_is_joined():
 
 @given(st.lists(st.binary()))
 def test_no_stream_is_too_strange(parts):
-    for assembler in ASSEMBLERS.values():
-        stream = StreamedAnswer(assembler())
+    for api in API_DIALECTS.values():
+        stream = StreamedAnswer(api.assembler())
         for part in parts:
             assert b"".join(split(part)) == part
             stream.take(part)
@@ -94,6 +96,60 @@ def test_no_stream_is_too_strange(parts):
     ],
 )
 def test_an_error_in_the_stream_is_told(event, error):
-    stream = StreamedAnswer(ASSEMBLERS["responses" if "type" in event else "chat"]())
+    stream = StreamedAnswer(API_DIALECTS["responses" if "type" in event else "chat"].assembler())
     stream.take(b"data: " + json.dumps(event).encode() + b"\n\n")
     assert (stream.failure and stream.failure.type) == error
+
+
+@st.composite
+def chunks(draw):
+    """A chunk of Chat Completions with a text or something else, and fields that a server may give or not."""
+    number = draw(st.integers(0, 9))
+    entry = {"token": f"t{number}}}", "logprob": -0.5, "bytes": None, "top_logprobs": []}
+    delta = draw(
+        st.sampled_from(
+            [
+                {"content": f" word{number}"},
+                {"content": ',"token_ids":[1], "usage": null'},
+                {"role": "assistant", "content": ""},
+                {"tool_calls": [{"index": 0, "function": {"arguments": "{"}}]},
+                {"reasoning_content": "hm"},
+                {},
+            ]
+        )
+    )
+    optional = {
+        "token_ids": [number],
+        "logprobs": draw(
+            st.sampled_from([None, {"content": [entry]}, {"content": [{**entry, "id": 7}]}, {"content": []}])
+        ),
+        "finish_reason": draw(st.sampled_from([None, None, "stop"])),
+        "stop_reason": None,
+    }
+    names = draw(st.sets(st.sampled_from(sorted(optional))))
+    index = draw(st.sampled_from([0, 0, 0, 1]))
+    choice = {"index": index, "delta": delta, **{name: optional[name] for name in sorted(names)}}
+    beside = draw(
+        st.sampled_from(
+            [{}, {"usage": None}, {"usage": {"completion_tokens": number}}, {"prompt_token_ids": [number]}, {"id": "d"}]
+        )
+    )
+    return {"id": "c", "model": "m", "choices": draw(st.sampled_from([[choice], [choice], []])), **beside}
+
+
+@given(st.lists(chunks(), max_size=8), st.booleans(), st.sampled_from([None, (",", ":")]))
+@settings(max_examples=examples(600))
+def test_a_chunk_of_text_is_read_and_cut_as_any_other(sent, asks_all, separators):
+    """What is read at once of most chunks is what reading them whole gives; so is what their reader gets."""
+    asks = {"logprobs": True, "return_token_ids": True, "stream_options": {"include_usage": True}}
+    added = RequestAdditions(added=asks if asks_all else {"return_token_ids": True})
+    streamed, joined = StreamedAnswer(API_DIALECTS["chat"].assembler()), JoinedChunks()
+    for chunk in sent:
+        data = json.dumps(chunk, separators=separators).encode()
+        (event,) = streamed.take(b"data: %b\n\n" % data)
+        joined.add(json.loads(data))
+        passed, whole = added.without(*event), added.without(event.text, event.data)
+        assert (passed == b"") == (whole == b"")
+        if passed:
+            assert json.loads(passed.removeprefix(b"data: ")) == json.loads(whole.removeprefix(b"data: "))
+    assert streamed.body() == joined.body()

@@ -123,6 +123,8 @@ def test_the_report_accounts_for_every_trajectory(tmp_path):
         "not_carried": {"metrics": {"trajectories": 1, "why": "no place"}},
         "other_rewards": [],
         "helps": {},
+        "parts": {},
+        "load": f'load_dataset("json", data_files=\'{tmp_path / "mine-ids.jsonl"}\', split="train")',
     }
 
 
@@ -156,10 +158,10 @@ def test_the_dataset_is_never_written_into(tmp_path):
     part = Path(write_trajectories(group(), dataset).files[0])
     before = part.read_bytes()
     for source in (dataset, str(dataset / "*.parquet"), part, [dataset]):
-        with pytest.raises(UsageError, match="lies in the dataset"):
+        with pytest.raises(UsageError, match="is inside the dataset"):
             export(source, exporter(**PARQUET), part)
     for source in (dataset, str(dataset / "*.parquet")):
-        with pytest.raises(UsageError, match="lies in the dataset"):
+        with pytest.raises(UsageError, match="is inside the dataset"):
             export(source, exporter(**PARQUET), dataset)
     assert {path.name for path in dataset.iterdir()} == {part.name, "_report.json"}
     assert part.read_bytes() == before
@@ -180,11 +182,11 @@ def test_no_file_that_is_read_is_replaced_however_it_is_named(tmp_path):
         (f"{tmp_path}/**/*.parquet", tmp_path / "link" / "run-1" / "other.parquet"),
         ([group()[0], part], tmp_path / "link" / "run-1" / "part-0.parquet"),
     ):
-        with pytest.raises(UsageError, match="lies in the dataset"):
+        with pytest.raises(UsageError, match="is inside the dataset"):
             export(source, exporter(**PARQUET), out)
     folder = file_format(sink=lambda _: Folder(), encode=lambda *_: iter([("part-0.parquet", b"mine")]))
     for source in (part, part.parent):
-        with pytest.raises(UsageError, match="lies in the dataset"):
+        with pytest.raises(UsageError, match="is inside the dataset"):
             export(source, Exporter(name="mine", summary="", formats=(folder,)), part.parent)
     assert [path.name for path in part.parent.iterdir()] == ["part-0.parquet"]
     assert part.read_bytes() == before

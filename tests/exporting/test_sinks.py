@@ -87,7 +87,7 @@ def test_a_link_that_leads_elsewhere_is_refused(tmp_path):
 
 
 def test_a_path_that_comes_back_is_refused(tmp_path):
-    with pytest.raises(UsageError, match="have to follow each other"):
+    with pytest.raises(UsageError, match="must be consecutive"):
         Folder().write(iter([("a", b"1"), ("b", b"2"), ("a", b"3")]), tmp_path / "out")
 
 

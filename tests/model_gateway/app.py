@@ -156,6 +156,27 @@ async def helpers(address: str, folder: str) -> None:
     assert Counter((call.request_model, call.marked_untrained) for call in trajectory.calls) == MARKS
 
 
+@art_otel.rollout
+def ask_too_often(gateway, limit: str) -> list[str]:
+    return [
+        httpx.post(gateway.url(f"{limit}/v1/messages"), json=_MESSAGES, timeout=30).json()["content"][0]["text"]
+        for _ in range(4)
+    ]
+
+
+_MESSAGES = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}
+
+
+async def limited(address: str, folder: str) -> None:
+    """A rollout of the app has had all its calls; the next rollout has its own."""
+    async with art_otel.gateway(address, dir=folder, max_calls=3) as gateway:
+        for _ in range(2):
+            trajectory = await art_otel.gather_trajectory(asyncio.to_thread(ask_too_often, gateway, ""))
+            assert ["The rollout has ended" in said for said in trajectory.result] == [False, False, False, True]
+            assert (len(trajectory.calls), trajectory.metadata) == (3, {"max_calls_reached": True})
+            assert trajectory.complete, trajectory.incomplete_reasons
+
+
 async def client(address: str, folder: str) -> None:
     """The app asks by itself, and its client is traced as well."""
     async with art_otel.gateway(address, dir=folder) as gateway:
@@ -224,5 +245,5 @@ async def outside(address: str, folder: str) -> None:
 
 
 if __name__ == "__main__":
-    cases = (agents, claude, judged, helpers, client, unsampled, unread, late, ended, exact, outside)
+    cases = (agents, limited, claude, judged, helpers, client, unsampled, unread, late, ended, exact, outside)
     asyncio.run({case.__name__: case for case in cases}[sys.argv[1]](*sys.argv[2:]))

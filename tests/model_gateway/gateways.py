@@ -9,8 +9,8 @@ from pathlib import Path
 
 from art_otel.http import Address
 from art_otel.live.new_trajectories import NewTrajectories
-from art_otel.model_gateway.gateway import LIMITS, Gateway, GatewayOptions, Tokens
-from art_otel.model_gateway.translating import Translate
+from art_otel.model_gateway.gateway import LIMITS, Gateway, GatewayOptions
+from art_otel.model_gateway.settings import Tokens, Translate
 from art_otel.receiver.receiver import ReceiverOptions
 from art_otel.trajectories import Trajectory
 
@@ -83,10 +83,16 @@ class Running:
         assert self._process.stderr is not None
         self._process.stderr.close()
 
-    def stop(self) -> None:
+    def stop(self) -> str:
         self._process.terminate()
-        _, said = self._process.communicate(timeout=30)
+        said = self.wait()
         assert "Traceback" not in said, said
+        assert "Task was destroyed" not in said, said
+        return said
+
+    def wait(self) -> str:
+        """Wait until it has ended, and give what it said."""
+        return self._process.communicate(timeout=30)[1]
 
 
 def recorded(folder: Path) -> list[Trajectory]:

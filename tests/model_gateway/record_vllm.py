@@ -15,12 +15,13 @@ from pathlib import Path
 
 import httpx
 
-from art_otel.model_gateway.id_server import PATHS
+from art_otel.exchange.api_dialects import API_DIALECTS
 from tests.model_gateway.exact_cases import requests
 from tests.model_gateway.gateways import gateway
 from tests.stand_ins import Handler, listening
 
 DATA = Path(__file__).parent.parent / "data"
+PATHS = {name: API_DIALECTS[name].path for name in ("chat", "completions", "messages", "responses")}
 VERSIONS = {"0.32": PATHS.values(), "0.33": (PATHS["completions"], PATHS["responses"])}
 """The paths that were asked of each version."""
 

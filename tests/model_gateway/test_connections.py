@@ -62,6 +62,32 @@ def test_a_connection_is_used_again():
     run(case)
 
 
+def test_a_kept_connection_that_the_server_closes_unanswered_is_asked_anew():
+    """As llama.cpp closes one behind a stream, though it says that it keeps it. A new one is not tried again."""
+
+    async def case():
+        got = []
+
+        async def answer(reader, writer):
+            got.append(await reader.readuntil(b"\r\n\r\n"))
+            writer.write(HELLO)
+            got.append(await reader.readuntil(b"\r\n\r\n"))
+            writer.close()
+
+        listening = await asyncio.start_server(answer, "127.0.0.1", 0)
+        connections = Connections(f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}")
+        assert [await ask(connections), await ask(connections)] == [(200, b"hello")] * 2
+        assert len(got) == 3  # the second one twice
+        listening.close()
+        connections.close()
+        async with server(b"", ends=True) as (host, requests, _):
+            with pytest.raises(BrokenOffError, match="closed the connection"):
+                await ask(Connections(f"http://{host}"))
+            assert len(requests) == 1
+
+    run(case)
+
+
 @pytest.mark.parametrize(
     ("given", "ends"),
     [

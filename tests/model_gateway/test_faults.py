@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, ExitStack
 import httpx
 import pytest
 
+from art_otel.model_gateway.gateway import Gateway
 from tests.model_gateway.gateways import MODEL, gateway, recorded, user
 from tests.stand_ins import Handler, listening
 from tests.tracing.server import OVERFLOW
@@ -179,6 +180,28 @@ def test_a_gateway_that_ends_cuts_what_it_streams_at_once(tmp_path, address, cap
     (trajectory,) = recorded(tmp_path)
     assert [call.error_type for call in trajectory.calls] == ["GatewayEnded"]
     assert not [record for record in caplog.records if record.name.startswith("uvicorn")]
+
+
+def test_a_gateway_that_ends_waits_for_no_agent_that_does_not_read(tmp_path, caplog):
+    event = b"data: " + b"x" * (1 << 16) + b"\n\n"
+    body = json.dumps(STREAM).encode()
+    head = b"POST /rollout/r/v1/chat/completions HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n" % len(body)
+    with (
+        answering((200, {"content_type": SSE}, event * 1000)) as url,
+        ExitStack() as stack,
+        socket.create_connection(("127.0.0.1", _port_of(stack.enter_context(gateway(tmp_path, url))))) as agent,
+    ):
+        agent.sendall(head.replace(b"host: a", b"host: 127.0.0.1") + body)
+        assert agent.recv(1)
+        time.sleep(1)
+        began = time.monotonic()
+        stack.close()
+        assert time.monotonic() - began < 4
+    assert not [record for record in caplog.records if record.name.startswith("uvicorn")]
+
+
+def _port_of(running: Gateway) -> int:
+    return int(running.url.rpartition(":")[2])
 
 
 def test_the_log_names_a_server_that_cannot_be_reached_once_an_outage(tmp_path, caplog):

@@ -9,6 +9,7 @@ import pytest
 
 import art_otel
 from art_otel.errors import UsageError
+from art_otel.model_gateway.settings import SETTINGS, GatewayKeywords
 from art_otel.trajectories import Trajectory
 from tests.model_gateway.gateways import recorded
 from tests.model_gateway.record_vllm import replayed
@@ -25,7 +26,7 @@ def run(case: str, address: str, folder: Path) -> list[Trajectory]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("case", ["agents", "client", "unsampled", "unread"])
+@pytest.mark.parametrize("case", ["agents", "limited", "client", "unsampled", "unread"])
 def test_calls_are_those_of_the_rollout_that_gave_the_address(tmp_path, address, case):
     assert run(case, address, tmp_path) == []
 
@@ -53,21 +54,27 @@ def test_what_no_rollout_asks_is_a_conversation(tmp_path, address):
     assert trajectory.metadata == {"inferred": True}
 
 
+@pytest.mark.long
 def test_a_judge_has_an_address_of_its_own(tmp_path, address):
     (alone,) = run("judged", address, tmp_path)
     assert [call.marked_untrained for call in alone.calls] == ["a/judge"]
 
 
+@pytest.mark.long
 def test_side_calls_are_told_by_their_models(tmp_path, address):
     (alone,) = run("helpers", address, tmp_path)
     assert [(call.request_model, call.marked_untrained) for call in alone.calls] == [("m", "another model")]
 
 
+def test_every_setting_is_a_keyword():
+    assert [*GatewayKeywords.__annotations__] == [setting.name for setting in SETTINGS]
+
+
 @pytest.mark.parametrize(
     ("upstream", "options", "said"),
     [
-        ([], {}, "name one"),
-        ("ftp://host", {}, "no address of a model server"),
+        ([], {}, "--upstream is missing"),
+        ("ftp://host", {}, "not the address of a model server"),
         ("http://host", {"tokens": "exakt"}, "passthrough, exact"),
         ("http://host", {"listen": "here"}, "HOST:PORT"),
     ],

@@ -80,7 +80,7 @@ def test_a_dialect_that_nobody_knows_is_said_once_and_on_the_rollout(tmp_path, a
     assert trajectories[0].reward == 1.0
     assert all((one.incomplete_reasons, one.calls) == ({"request unread": 1}, ()) for one in trajectories)
     for (path, pattern), warning in zip(UNKNOWN, caplog.messages, strict=True):
-        assert f"POST {pattern_of(path)} passes unrecorded" in warning
+        assert f"POST {pattern_of(path)} is passed on without being recorded" in warning
         assert pattern in (None, pattern_of(path))
     assert "allow_incomplete" in cure_of("incomplete: request unread").helps
 

@@ -280,5 +280,5 @@ def test_a_websocket_is_refused_in_words(plain):
     connection.request("GET", "/v1/realtime?model=m", headers=upgrade)
     response = connection.getresponse()
     assert response.status == 501
-    assert "no websocket passes here" in json.load(response)["error"]["message"]
+    assert "WebSockets are not supported" in json.load(response)["error"]["message"]
     connection.close()

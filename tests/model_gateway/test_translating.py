@@ -2,7 +2,10 @@
 
 import json
 import subprocess
+import time
+from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -129,7 +132,7 @@ def test_a_rollout_that_had_all_its_calls_ends_its_agent_s_loop(tmp_path, chat_o
         url = f"{running.url}/rollout/r;max_calls=2"
         answers = [httpx.post(f"{url}{path}", json=body) for _ in range(4)]
         httpx.post(f"{running.url}/rollout/r/end", json={"reward": 1})
-    assert ["it may ask the model 2 times" in answer.text for answer in answers] == [False, False, True, True]
+    assert ["it has used all of its 2 model calls" in answer.text for answer in answers] == [False, False, True, True]
     assert {answer.status_code for answer in answers} == {200}
     (trajectory,) = recorded(tmp_path)
     assert trajectory.complete, trajectory.incomplete_reasons
@@ -169,12 +172,103 @@ def test_tokens_of_a_prompt_are_counted_where_the_server_tokenizes(tmp_path):
         counted = httpx.post(f"{running.url}/rollout/r{path.partition('?')[0]}/count_tokens", json=body)
         assert counted.json() == {"input_tokens": 7}
         path, body = ASKS["gemini"]
+        body = {"generateContentRequest": {"model": f"models/{MODEL}", **body}}
         counted = httpx.post(f"{running.url}/rollout/r{path.replace('generateContent', 'countTokens')}", json=body)
         assert counted.json() == {"totalTokens": 7}
         assert httpx.post(f"{running.url}/rollout/r/v1/embeddings", json={"input": "Hi"}).status_code == 404
     assert [one["messages"] for one in asked] == [user("Look #think=1")] * 2
     assert {one["model"] for one in asked} == {MODEL}
     assert {one["tools"][0]["function"]["name"] for one in asked} == {"look"}
+
+
+def test_agents_that_begin_together_ask_a_server_once_what_it_can(tmp_path):
+    """Whatever their dialects are: each path once, and one token of each model."""
+    probes: Counter[str] = Counter()
+
+    def answer(path: str, body: str) -> Reply:
+        asked = json.loads(body)
+        if asked and asked.get("max_tokens") != 1:
+            choice = {"index": 0, "message": {"role": "assistant", "content": "Hi"}, "finish_reason": "stop"}
+            choice |= {"token_ids": [1], "logprobs": {"content": [{"token": "Hi", "logprob": -1.0}]}}
+            usage = {"prompt_tokens": 3, "completion_tokens": 1}
+            fields = {"id": "c", "model": asked["model"], "prompt_token_ids": [7, 8, 9], "usage": usage}
+            return (200, "application/json", json.dumps({**fields, "choices": [choice]}))
+        probes[f"{path} {asked.get('model')}"] += 1
+        time.sleep(0.2)
+        if not asked:
+            return (404 if "generate" in path else 400, "application/json", "{}")
+        return (200, "application/json", '{"id": "c", "choices": [{"index": 0, "message": {}, "token_ids": [1]}]}')
+
+    def call(number: int) -> int:
+        path, body = ASKS["messages" if number % 2 else "responses"]
+        body = {**body, "model": f"m{number % 3}"}
+        return httpx.post(f"{running.url}/rollout/{number}{path}", json=body, timeout=30).status_code
+
+    with serving(answer) as url, gateway(tmp_path, url, translate="auto") as running, ThreadPoolExecutor(12) as pool:
+        assert {*pool.map(call, range(24))} == {200}
+    assert probes == {
+        "/inference/v1/generate None": 1,
+        "/v1/messages None": 1,
+        "/v1/responses None": 1,
+        **{f"/v1/chat/completions m{number}": 1 for number in range(3)},
+    }
+    assert {call.extra["translated_from"] for one in recorded(tmp_path) for call in one.calls} == {
+        "messages",
+        "responses",
+    }
+
+
+@pytest.mark.parametrize("dialect", ASKS)
+def test_a_stream_with_tools_has_ids_where_its_server_gives_them_for_whole_answers_only(tmp_path, dialect):
+    """As llama.cpp, which refuses logprobs of streams with tools; its ids stand there."""
+    asks: list[dict] = []
+
+    def answer(path: str, body: str) -> Reply:
+        asked = json.loads(body)
+        if not path.endswith("/chat/completions") or not asked:
+            return (400 if path.endswith("/chat/completions") else 404, "application/json", "{}")
+        asks.append(asked)
+        if asked.get("stream") and asked.get("tools") and asked.get("logprobs"):
+            said = {"error": {"code": 400, "message": "logprobs is not supported with tools + stream"}}
+            return (400, "application/json", json.dumps(said))
+        call = {"id": "a", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+        content = [{"id": 7, "token": "Hi", "bytes": [72, 105], "logprob": -1.0, "top_logprobs": []}]
+        choice = {"index": 0, "message": {"role": "assistant", "content": "Hi", "tool_calls": [call]}}
+        choice |= {"finish_reason": "tool_calls", "logprobs": {"content": content}}
+        usage = {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4}
+        fields = {"id": "c", "object": "chat.completion", "created": 1, "model": MODEL, "timings": {}}
+        return (200, "application/json", json.dumps({**fields, "choices": [choice], "usage": usage}))
+
+    with serving(answer) as url, gateway(tmp_path, url, translate="auto") as running:
+        answers = [ask(f"{running.url}/rollout/r", dialect, stream=True) for _ in range(2)]
+    for answered in answers:
+        assert answered.headers["content-type"].startswith("text/event-stream")
+        assert "look" in answered.text
+        assert answered.text.count("data:") > 1
+    (trajectory,) = recorded(tmp_path)
+    assert trajectory.complete, trajectory.incomplete_reasons
+    assert [[*(call.choices or ())[0].token_ids] for call in trajectory.calls] == [[7], [7]]
+    assert [(one["max_tokens"], bool(one.get("stream"))) for one in asks if one.get("max_tokens") == 1] == [
+        (1, False),
+        (1, True),
+    ]
+
+
+@pytest.mark.parametrize("dialect", ASKS)
+def test_a_server_that_is_gone_is_an_error_of_the_dialect(tmp_path, dialect):
+    with gateway(tmp_path, "http://127.0.0.1:9", translate="auto") as running:
+        answered = ask(f"{running.url}/rollout/r", dialect)
+    assert answered.status_code == 502
+    error = answered.json()["error"]
+    assert "cannot be reached" in error.pop("message")
+    assert (
+        error
+        == {
+            "messages": {"type": "api_error"},
+            "responses": {"type": "gateway_error", "param": None, "code": None},
+            "gemini": {"code": 502, "status": "INTERNAL"},
+        }[dialect]
+    )
 
 
 @pytest.mark.install
@@ -193,6 +287,27 @@ def test_the_clients_of_three_dialects_are_served_by_chat_alone(tmp_path, chat_o
     assert trajectory.complete, trajectory.incomplete_reasons
     assert [turn.parent for turn in trajectory.turns] == [None, 0, None, 2, None, 4, None, 6, None, 8, None, 10]
     assert {turn.tokens_untrained for turn in trajectory.turns} == {None}
+
+
+def test_a_conversation_that_is_translated_is_one_rollout(tmp_path, address):
+    """It is found by what the agent asks, in the agent's dialect, before a server is chosen."""
+    anthropic = {"name": TOOL["function"]["name"], "input_schema": TOOL["function"]["parameters"]}
+    history: list[dict] = [{"role": "user", "content": "Look #calls=2 #think=1"}]
+    with gateway(tmp_path, address, address.replace("127.0.0.1", "localhost"), translate="auto") as running:
+        for _ in range(3):
+            body = {"model": MODEL, "max_tokens": 50, "messages": history, "tools": [anthropic]}
+            said = httpx.post(f"{running.url}/v1/messages", json=body).json()["content"]
+            results = [
+                {"type": "tool_result", "tool_use_id": part["id"], "content": "x"}
+                for part in said
+                if part["type"] == "tool_use"
+            ]
+            history += [{"role": "assistant", "content": said}, {"role": "user", "content": results or "more"}]
+    (trajectory,) = recorded(tmp_path)
+    assert [call.extra["translated_from"] for call in trajectory.calls] == ["messages"] * 3
+    lines = (tmp_path / "spool").rglob("*.jsonl")
+    servers = {"localhost" in line for file in lines for line in file.read_text().splitlines() if '"chat m"' in line}
+    assert len(servers) == 1
 
 
 def test_a_translated_call_is_sampled_from_ids_where_its_server_can(tmp_path):

@@ -51,6 +51,7 @@ def test_a_mark_that_says_nothing_is_refused_in_words(tmp_path, address):
     assert "/untrained/judge/v1" in refused.json()["error"]["message"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("client", ["openai", "httpx"])
 def test_calls_in_an_untrained_block_of_a_traced_app_are_marked(tmp_path, address, monkeypatch, client):
     """The gateway knows only the span around its own: what that is in, the app's spans say."""

@@ -130,7 +130,7 @@ def test_a_gateway_that_may_choose_passes_through_and_says_so_once(llama, tmp_pa
     with gateway(tmp_path, llama.url, tokens="auto") as running:
         ask(llama, f"{running.url}/rollout/{{}}", "chat-plain", "chat-turns-stream", "completions-plain")
     assert [record.message for record in caplog.records if "does not sample from ids" in record.message] == [
-        f"art-otel: {llama.url} does not sample from ids: passthrough (404)"
+        f"art-otel: {llama.url} cannot sample from token ids, so calls pass through (404)"
     ]
     check(converted(tmp_path), llama, "auto")
 

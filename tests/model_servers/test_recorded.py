@@ -7,7 +7,9 @@ import pytest
 
 from art_otel.calls import InferenceCall
 from art_otel.conventions import parse_call
-from art_otel.exchange.exchange import Exchange, dialect_of
+from art_otel.conventions.exchanges import whole
+from art_otel.exchange.api_dialects import dialect_of
+from art_otel.exchange.exchange import Exchange
 from art_otel.exchange.token_requests import TokenRequests
 from art_otel.model_gateway.addresses import RequestAddress
 from art_otel.model_gateway.call_spans import call_span, gateway_resource
@@ -32,7 +34,8 @@ def call_of(kept: dict[str, Any]) -> InferenceCall:
     exchange = Exchange(dialect, kept["path"], json.dumps(kept["request"]).encode(), 1)
     exchange.begin(200, kept["content_type"].encode())
     exchange.take(kept["answer"].encode())
-    call = parse_call(call_span(exchange, RequestAddress("path", "r"), "http://server", gateway_resource()))
+    span = call_span(exchange, RequestAddress("path", "r"), "http://server", gateway_resource())
+    call = parse_call(whole(span))
     assert call is not None
     return call
 

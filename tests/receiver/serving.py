@@ -47,7 +47,7 @@ class Serve:
                 [*command, "--listen", self.http, *grpc, *self._options], stdout=log, stderr=log, env=environment
             )
         deadline = time.monotonic() + 60
-        while "Ctrl+C ends" not in (text := self.log.read_bytes()[begins:].decode()):
+        while "press Ctrl+C to stop" not in (text := self.log.read_bytes()[begins:].decode()):
             assert self.process.poll() is None, text
             assert time.monotonic() < deadline, text
             time.sleep(0.01)

@@ -69,7 +69,7 @@ def test_a_full_disk(tmp_path, options):
                 return taken + await take_all(rollouts, 3)
 
         taken = asyncio.run(run())
-        assert "exports are refused, and their senders send them again" in server.log.read_text()
+        assert "exports are refused, and their senders will send them again" in server.log.read_text()
         assert "lost" not in server.log.read_text()
         assert sorted(one.rollout_id for one in taken) == sorted(acknowledged)
         assert all(one.complete for one in taken)

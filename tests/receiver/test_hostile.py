@@ -1,5 +1,6 @@
 """Hostile: what is no export gets its status, costs no memory, and nothing that was acknowledged."""
 
+import asyncio
 import gzip
 import json
 import socket
@@ -14,8 +15,9 @@ from google.protobuf.message import DecodeError
 from google.rpc.error_details_pb2 import RetryInfo
 from google.rpc.status_pb2 import Status
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from starlette.requests import Request
 
-from art_otel.http import Address, BodyLimits
+from art_otel.http import Address, Bodies, BodyLimits
 from art_otel.receiver.receiver import Receiver, ReceiverOptions
 from tests.dumps import chat_span, make_span, request_of
 from tests.examples import how_many
@@ -288,3 +290,16 @@ def test_overload_is_said_to_be_tried_again(tmp_path):
             while post(server.url, body).status_code == 429:
                 assert time.monotonic() < deadline + 30
             assert not export(channel, body).HasField("partial_success")
+
+
+def test_a_timeout_in_the_work_with_a_body_is_no_slow_body():
+    async def receive() -> dict:
+        return {"type": "http.request", "body": b"x", "more_body": False}
+
+    async def work() -> None:
+        request = Request({"type": "http", "method": "POST", "path": "/", "headers": []}, receive)
+        async with Bodies(BodyLimits()).read(request):
+            raise TimeoutError
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(work())

@@ -111,10 +111,10 @@ def test_what_is_wrong_is_said_with_what_to_write(tmp_path):
         for url, options, words in (
             (server.url, {}, r"write art_otel\.connect\(…, token=TOKEN\)"),
             (server.url, {"token": "other"}, "another token"),
-            (server.url, {"token": "t0ken", "consumer": "a b/c"}, "no name of a consumer"),
+            (server.url, {"token": "t0ken", "consumer": "a b/c"}, "not a valid consumer name"),
             (server.http, {"token": "t0ken"}, f"http://{server.http}"),
             (f"http://{server.grpc}", {"token": "t0ken"}, "maybe gRPC"),
-            (f"https://{server.http}", {"token": "t0ken"}, "no TLS"),
+            (f"https://{server.http}", {"token": "t0ken"}, "does not speak TLS"),
             (server.url, {"certificate": "none.pem"}, "none.pem"),
         ):
             with pytest.raises(UsageError, match=words):
@@ -129,7 +129,7 @@ def test_a_reward_for_an_unknown_rollout_is_mentioned(tmp_path, late):
         send(server.url, late(7, 1.0))
         server.wait_until_all_ended()
         assert server.metrics()["art_otel_unmatched_rewards_total"] == 1
-        assert "of which no other span has come" in server.log.read_text()
+        assert "but no other span of it has arrived" in server.log.read_text()
 
 
 @pytest.mark.long

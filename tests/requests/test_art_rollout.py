@@ -198,7 +198,7 @@ def test_a_thread_without_the_context_is_told(server, tmp_path):
     assert calls == [0, 1]
     assert len(said) == 1, said
     (text,) = said
-    assert "rollout lost has no LLM calls, and 1 began outside of every rollout" in text
+    assert "rollout lost has no LLM calls, and 1 began outside of any rollout" in text
     assert "art_otel.in_context(function)" in text
 
 

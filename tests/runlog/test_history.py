@@ -102,7 +102,7 @@ def test_a_row_that_the_disk_has_no_room_for_is_not_there_at_all(history, room):
     before = history.read_bytes()
     command = [sys.executable, "-c", FULL_DISK, str(history), str(room)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() in ("no room for a row", "File too large")
+    assert done.stdout.strip() in ("no space for a row", "File too large")
     assert history.read_bytes() == before
     assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] != len(before)
 

@@ -90,7 +90,7 @@ def as_recorded(recording, tmp_path_factory) -> list[dict]:
     return found
 
 
-DAILY = 8
+DAILY = 16
 """Every day one of so many formats of each recording, and one of so many recordings in each format."""
 
 EACH_IN_EACH = [

@@ -56,6 +56,16 @@ def test_an_object_of_awss3exporter_is_one_message(name, compress, tmp_path):
     assert not damages_of(records)
 
 
+@pytest.mark.parametrize("count", [1, 2, 8])
+def test_lengths_of_a_little_endian_machine_are_read_too(count, tmp_path):
+    """A receiver of one's own may write `struct.pack("I", …)`."""
+    little = b"".join(len(message).to_bytes(4, "little") + message for message in PROTOBUF[:count])
+    for dump in (little, little + PROTOBUF[0][:2]):
+        records, account = read_bytes(tmp_path, dump)
+        assert (numbers(records), account.format) == (EXPECTED[: 2 * count], "otlp-protobuf")
+        assert reasons_of(records) == ([] if dump is little else ["torn"])
+
+
 @pytest.mark.parametrize("name", MESSAGES)
 def test_a_frame_that_is_broken_costs_no_other(name, tmp_path):
     frames = [bytearray(zstd(message)) for message in MESSAGES[name]]

@@ -95,7 +95,7 @@ def test_a_glob_passes_over_pipes(pattern, dumps):
 @pytest.mark.parametrize("source", ["", "file://", "file://localhost"])
 def test_an_empty_path_is_not_the_current_folder(source, dumps, monkeypatch):
     monkeypatch.chdir(dumps)
-    with pytest.raises(UsageError, match="an empty path names no source; is a variable unset"):
+    with pytest.raises(UsageError, match="an empty path is not a source; is a variable unset"):
         find_inputs(["a.jsonl", source])
 
 
@@ -176,10 +176,12 @@ def test_parquet_that_we_wrote_is_left_alone_and_other_parquet_is_not(dumps):
 def test_a_dataset_that_is_named_says_what_reads_it(source, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (file,) = write_trajectories([Trajectory(rollout_id="r", trace_id="ab" * 16)], "out").files
-    with pytest.raises(SourceError, match=r"out: is a dataset of art-otel already.* `art-otel show`|o\*: is a dataset"):
+    with pytest.raises(
+        SourceError, match=r"out: is already an art-otel dataset.* `art-otel show`|o\*: is already an art-otel dataset"
+    ):
         find_inputs([source.format(folder=tmp_path)])
     (part,) = find_inputs([file])
-    with pytest.raises(SourceError, match=r"^out/part-00000-\w+\.parquet: is a dataset of art-otel already"):
+    with pytest.raises(SourceError, match=r"^out/part-00000-\w+\.parquet: is already an art-otel dataset"):
         list(read_file(part, FileStats()))
     (tmp_path / "out" / "spans.jsonl").write_bytes(lines(traces(span())))
     assert names(find_inputs(["out"]), "out") == ["spans.jsonl"]
@@ -189,9 +191,7 @@ def test_a_dataset_that_is_named_says_what_reads_it(source, tmp_path, monkeypatc
 def test_a_source_that_leads_to_nothing_is_named(source, tmp_path, monkeypatch):
     (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(
-        SourceError, match=r"nothing to read there; name a file, a folder .* or - for standard"
-    ) as error:
+    with pytest.raises(SourceError, match=r"nothing to read; name a file, a folder .* or - for standard") as error:
         find_inputs([source])
     assert str(error.value).startswith(source)
 
@@ -274,7 +274,7 @@ def test_a_file_that_becomes_shorter_while_it_is_read(tmp_path, left):
     path.write_bytes(b"".join(whole[:left]))
     account = FileStats()
     assert len(spans_of(read_file(source, account))) == left
-    assert account.error == f"{path}: became shorter while it was read; read it again when nobody changes it"
+    assert account.error == f"{path}: was truncated while it was read; read it again when it no longer changes"
 
 
 def test_a_file_that_becomes_longer_is_read_as_far_as_it_goes(tmp_path):

@@ -127,5 +127,6 @@ def test_mlflow_2(tmp_path):
     assert [span.parent_span_id for span in records] == [None, f"{1:016x}", f"{1:016x}"]
     span = records[0]
     assert (span.trace_id, span.start_ns, span.end_ns, span.status, span.status_message) == (TRACE, 5, 7, "error", "no")
-    assert (span.attributes, span.resource.attributes) == ({"text": "a"}, {"a": "b"})
+    assert (span.attributes, span.resource.attributes) == ({"text": "a", "art.metadata.a": "b"}, {"a": "b"})
+    assert records[1].attributes == {"text": "a"}
     assert [(event.name, event.time_ns, event.attributes) for event in span.events] == [("e", 6, {"n": 1})]

@@ -194,7 +194,7 @@ def test_a_number_that_is_a_time_in_no_unit_is_set_aside(tmp_path):
     (damage,), _ = read_bytes(tmp_path, json.dumps(row).encode() + b"\n")
     assert (damage.reason, damage.detail) == (
         "bad field",
-        "99000000000000000 is a time in no unit, from nanoseconds to seconds",
+        "99000000000000000 is not a time in any unit from nanoseconds to seconds",
     )
 
 
@@ -256,5 +256,5 @@ def test_columns_that_somebody_added_cost_no_row(tmp_path):
 def test_our_own_parquet_says_what_reads_it(tmp_path):
     """Also where nobody looked at its footer before, as in a store."""
     table = pa.Table.from_pylist(ROWS, schema=clickhouse.SCHEMA).replace_schema_metadata({"art_otel.schema": "1"})
-    with pytest.raises(SourceError, match="is a dataset of art-otel already"):
+    with pytest.raises(SourceError, match="is already an art-otel dataset"):
         read_bytes(tmp_path, parquet(table))

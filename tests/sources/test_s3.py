@@ -144,7 +144,7 @@ def test_an_object_overwritten_by_a_shorter_one(server):
 def test_what_is_not_there(server):
     with pytest.raises(SourceError, match=r"s3://nowhere/x: there is no such bucket; check its name and region"):
         find_inputs([f"s3://nowhere/x{server.options}"])
-    with pytest.raises(SourceError, match=r"^s3://dumps/no/such/key: nothing to read there; name a file, .* a URL"):
+    with pytest.raises(SourceError, match=r"^s3://dumps/no/such/key: nothing to read; name a file, .* a URL"):
         find_inputs([f"s3://dumps/no/such/key{server.options}"])
 
 

@@ -92,7 +92,7 @@ def test_an_object_that_is_gone_or_was_overwritten(tmp_path):
     (tmp_path / "short").write_bytes(lines(traces(span())))
     for file, problem in (
         (stored(tmp_path / "gone", 10), "check the URL and your credentials|it is not there"),
-        (stored(tmp_path / "short", 9999), "it became shorter while it was read"),
+        (stored(tmp_path / "short", 9999), "it was truncated while it was read"),
     ):
         account = FileStats()
         with pytest.raises(SourceError, match=f"^{re.escape(file.name)}: ({problem})"):

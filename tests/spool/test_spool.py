@@ -101,6 +101,22 @@ def test_a_full_disk_costs_whole_lines_and_is_counted(tmp_path, monkeypatch, cap
     assert "6 lines were lost" in caplog.text
 
 
+def test_ctrl_c_in_a_write_leaves_no_half_a_line(tmp_path, monkeypatch):
+    spool, write = SpoolWriter(tmp_path), os.write
+
+    def interrupted(descriptor: int, data) -> int:
+        write(descriptor, bytes(data)[:3])
+        raise KeyboardInterrupt
+
+    assert spool.write(b"first\n") is not None
+    monkeypatch.setattr(os, "write", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        spool.write(b"second\n")
+    monkeypatch.undo()
+    assert spool.write(b"third\n") is not None
+    assert b"".join(line.text for line in NewLines(tmp_path).take()) == b"first\nthird\n"
+
+
 def test_no_span_is_said_to_be_lost_that_its_sender_keeps(tmp_path, monkeypatch, caplog):
     disk = FullDisk(0)
     monkeypatch.setattr(writer.os, "write", disk)
@@ -111,7 +127,7 @@ def test_no_span_is_said_to_be_lost_that_its_sender_keeps(tmp_path, monkeypatch,
     assert spool.write(b"export\n")
     assert "lost" not in caplog.text
     refused, again = [record.getMessage() for record in caplog.records]
-    assert "exports are refused, and their senders send them again" in refused
+    assert "exports are refused, and their senders will send them again" in refused
     assert again.endswith("1 exports were refused")
 
 
@@ -131,7 +147,7 @@ def test_a_folder_that_is_removed_costs_what_was_in_it(tmp_path, monkeypatch, ca
     shutil.rmtree(tmp_path / "a")
     assert spool.write(b"later\n")
     assert lines(tmp_path / "a") == [b"later\n"]
-    assert "was removed with what was in it" in caplog.text
+    assert "was deleted, and its spans are lost" in caplog.text
     shutil.rmtree(tmp_path / "a")
     spool.close()
     assert not (tmp_path / "a").exists()

@@ -100,7 +100,7 @@ def test_the_same_rows_with_another_account_replace_that_and_a_rotten_part(tmp_p
 def test_a_broken_report_is_no_leave_to_read_every_part(tmp_path):
     commit(str(tmp_path), stage(tmp_path / "work", rollouts(1)))
     (tmp_path / "_report.json").write_text("{")
-    with pytest.raises(StoreError, match=r"_report\.json: is broken"):
+    with pytest.raises(StoreError, match=r"_report\.json: is corrupt"):
         ids(tmp_path)
 
 

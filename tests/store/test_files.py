@@ -103,7 +103,7 @@ except OSError as error:
 
 def test_who_writes_while_another_does_is_refused(tmp_path):
     def first():
-        with pytest.raises(UsageError, match="another process writes there"):
+        with pytest.raises(UsageError, match="another process is writing there"):
             write_trajectories(rollouts(1, "s"), tmp_path)
         yield from rollouts(2)
 
@@ -140,7 +140,7 @@ def test_what_is_no_path_is_refused_at_once(path):
 )
 def test_what_is_no_trajectory_is_not_written(tmp_path, wrong):
     write_trajectories(rollouts(1), tmp_path)
-    with pytest.raises(UsageError, match=r": give trajectories, as read_trajectories has them, or a group's own"):
+    with pytest.raises(UsageError, match=r": give trajectories, such as read_trajectories returns, or a group of them"):
         write_trajectories(wrong, tmp_path)
     assert ids(tmp_path) == ["r00000"]
     assert len(parts(tmp_path)) == 1
@@ -150,7 +150,7 @@ def test_a_dataset_that_another_program_wrote_anew_says_how_to_choose_instead(tm
     write_trajectories(rollouts(2), tmp_path)
     (part,) = tmp_path.glob("part-*.parquet")
     pl.read_parquet(part).write_parquet(tmp_path / "copy.parquet")
-    with pytest.raises(StoreError, match=r"another program wrote a dataset anew: .*art_otel\.write_trajectories"):
+    with pytest.raises(StoreError, match=r"another program rewrote a dataset: .*art_otel\.write_trajectories"):
         list(read_trajectories(tmp_path / "copy.parquet"))
 
 
@@ -234,7 +234,7 @@ def test_further_columns_and_fields_are_ignored(tmp_path, table):
     ],
 )
 def test_values_that_no_trajectory_has_are_refused_with_the_rollout(tmp_path, table, column, values):
-    assert "is not what a trajectory can be" in read_error(changed(tmp_path, table, column, values))
+    assert "is not a valid trajectory" in read_error(changed(tmp_path, table, column, values))
 
 
 @pytest.mark.parametrize(
@@ -255,14 +255,14 @@ def test_values_that_no_trajectory_has_are_refused_with_the_rollout(tmp_path, ta
 def test_links_that_lead_nowhere_are_refused(tmp_path, table, column, fields):
     rows = table[column].to_pylist()
     broken = [[{**rows[0][0], **fields}, *rows[0][1:]], rows[1]]
-    assert "is not what a trajectory can be" in read_error(changed(tmp_path, table, column, broken))
+    assert "is not a valid trajectory" in read_error(changed(tmp_path, table, column, broken))
 
 
 @pytest.mark.parametrize("fields", [{"choice": None}, {"choice": 1}, {"call": -1}])
 def test_turns_that_are_no_choice_of_their_call_are_refused(tmp_path, table, fields):
     turns = table["turns"].to_pylist()
     broken = [[{**turns[0][0], **fields}], turns[1]]
-    assert "is not what a trajectory can be" in read_error(changed(tmp_path, table, "turns", broken))
+    assert "is not a valid trajectory" in read_error(changed(tmp_path, table, "turns", broken))
 
 
 def test_text_that_is_no_utf8_is_refused(tmp_path, table):

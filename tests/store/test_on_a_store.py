@@ -76,7 +76,7 @@ def test_of_two_writers_the_loser_says_so_and_leaves_nothing(server, monkeypatch
         write_trajectories(rollouts(2, "b"), out)
 
     monkeypatch.setattr(storage, "write", other_writes_too)
-    with pytest.raises(BusyError, match="another process wrote there at the same time, and its dataset stands"):
+    with pytest.raises(BusyError, match="another process wrote there at the same time, and its dataset is kept"):
         write_trajectories(rollouts(1, "c"), out)
     assert ids(out) == ["b00000", "b00001"]
     left = [name.partition("-")[0] for name in storage.list_folder(out)]

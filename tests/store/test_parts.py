@@ -58,7 +58,7 @@ def test_keys_of_a_file_that_is_another_one_by_now_are_refused(tmp_path):
     groups = row_groups(tmp_path)
     write_trajectories(found[:1], tmp_path)
     for group in groups:
-        with pytest.raises(StoreError, match=r"was written anew|cannot be read"):
+        with pytest.raises(StoreError, match=r"was rewritten|cannot be read"):
             list(read_keys([group]))
 
 

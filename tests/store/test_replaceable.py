@@ -105,6 +105,6 @@ def test_a_dataset_beside_its_dumps_is_replaced_and_never_read_as_a_dump(tmp_pat
 
 def test_a_dataset_is_not_converted_into_itself(tmp_path):
     part = Path(write_trajectories(rollouts(4), tmp_path).files[0])
-    with pytest.raises((SourceError, UsageError), match=r"is a dataset of art-otel already|was not written by"):
+    with pytest.raises((SourceError, UsageError), match=r"is already an art-otel dataset|was not written by"):
         convert(Conversion(sources=[str(part)], out=tmp_path, format="otlp-json"))
     assert len(ids(tmp_path)) == len(ids(part)) == 4

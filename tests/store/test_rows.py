@@ -59,5 +59,5 @@ def test_a_part_is_opened_when_it_is_its_turn_and_only_if_it_may_have_something(
 
 def test_what_is_no_split_and_no_step():
     for options in ({"split": 5}, {"training_step": "1"}, {"training_step": [True]}):
-        with pytest.raises(UsageError, match="give one or several"):
+        with pytest.raises(UsageError, match="give one value or several"):
             read_trajectories("anywhere", **options)

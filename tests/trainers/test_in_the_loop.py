@@ -68,7 +68,7 @@ def test_verl_makes_a_batch_of_what_its_agent_loop_sampled(verl):
 
 def test_verl_is_given_every_history_where_it_takes_them(verl):
     """The older worker takes one of each rollout, and what it is not given is counted; V1 takes all."""
-    assert verl[0]["skipped"] == {"histories: not the one that trains most tokens": 8}
+    assert verl[0]["skipped"] == {"histories: not the history that trains the most tokens": 8}
     trained = []
     for history in verl[1]["histories"]:
         at = 0
@@ -85,7 +85,7 @@ def test_a_failed_rollout_is_a_row_that_trains_nothing(verl):
     assert verl[2]["failed"] == {"attention_mask": 32, "response_mask": 0, "rm_scores": 0.0}
     assert verl[2]["skipped"] == {
         "trajectories: status": 16,
-        "rollouts of which nothing is trained, given as a token that is not trained": 16,
+        "rollouts of which nothing is trained, passed on as one untrained token": 16,
     }
 
 

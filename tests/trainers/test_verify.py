@@ -18,9 +18,9 @@ FAULTS = {
     "stale_head_of_a_sure_policy": ("other weights", "all tokens alike"),
     "another_model": ("another model", "all tokens alike"),
     "tempered": ("tempered logprobs", "at temperature 0.7"),
-    "shifted": ("shifted ids", "behind a first agreement"),
+    "shifted": ("shifted ids", "after an initial agreement"),
     "shifted_inside": ("shifted ids", "from position 2 of each completion on"),
-    "shortened": ("shifted ids", "behind a first agreement"),
+    "shortened": ("shifted ids", "after an initial agreement"),
     "first_tokens": ("first tokens", "the first token of each completion"),
     "constrained": ("constrained", "completions that were constrained"),
     "some_completions": ("some completions", "2 completions of r05, r15"),
@@ -79,7 +79,7 @@ def verify(planted: Planted, *arguments: str) -> subprocess.CompletedProcess[str
 @pytest.mark.trainer
 def test_the_command_says_what_it_found_and_ends_with_3(planted):
     right = verify(planted, str(planted.folder / "right"))
-    assert (right.returncode, "The recorded tokens are this model's." in right.stdout) == (0, True), right.stderr
+    assert (right.returncode, "The recorded tokens come from this model." in right.stdout) == (0, True), right.stderr
     saved = json.loads((planted.folder / "right/_verify.json").read_bytes())
     assert (saved["holds"], saved["model"], saved["all"]["tokens"]) == (True, "model", planted.tokens)
     wrong = verify(planted, str(planted.folder / "other_weights.parquet"))

@@ -78,13 +78,13 @@ def test_a_choice_is_named_by_its_index_and_kept_by_its_place():
     ("part", "said"),
     [
         ({"choice": 2}, "has no such choice"),
-        ({"choice": -1}, "judges no part"),
+        ({"choice": -1}, "is for a part of a call that does not exist"),
         ({"token_start": 1, "token_end": 4}, "a completion of 3 tokens"),
         ({"choice": 1, "token_start": 1, "token_end": 2}, "a completion of 1 tokens"),
-        ({"token_start": 2, "token_end": 2}, "judges no part"),
-        ({"token_start": 2}, "judges no part"),
-        ({"target": "step", "choice": 0}, "what is no call"),
-        ({"target": "rollout", "token_start": 0, "token_end": 1}, "what is no call"),
+        ({"token_start": 2, "token_end": 2}, "is for a part of a call that does not exist"),
+        ({"token_start": 2}, "is for a part of a call that does not exist"),
+        ({"target": "step", "choice": 0}, "its target is not a call"),
+        ({"target": "rollout", "token_start": 0, "token_end": 1}, "its target is not a call"),
     ],
 )
 def test_a_part_that_there_is_not_is_quarantined_and_rewards_nothing_else(part, said):

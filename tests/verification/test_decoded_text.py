@@ -48,4 +48,4 @@ def test_another_tokenizer_is_named():
     message, text = SAME[0]
     shifted = [token + 3 for token in TOKENIZER(text)["input_ids"]]
     result = compare_decoded([rollout_of(message, shifted)] * 3, TOKENIZER)
-    assert "another tokenizer" in result.meaning
+    assert "not the server's tokenizer" in result.meaning

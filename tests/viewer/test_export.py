@@ -2,7 +2,6 @@
 
 import json
 import re
-from base64 import urlsafe_b64encode
 from collections import Counter
 from dataclasses import replace
 from statistics import pstdev
@@ -30,12 +29,12 @@ def test_a_group_is_exported_alone(data, tmp_path, capsys):
     assert {row["rolloutId"] for row in rows} == {"r0", "r1", "r2", "r3", "drifts"}
     keys = [row["key"] for row in rows]
     for path in (f"/api/rollouts/{key}" for key in keys):
-        assert {path, f"{path}/raw", f"{path}/tokens?history=0"} <= set(responses)
+        assert {path, f"{path}/raw", f"{path}/tokens?first=0"} <= set(responses)
         assert {responses[path][name] for name in ("previous", "next")} <= {None, *keys}
     assert f"/api/groups/{rows[0]['groupKey']}" in responses
     for other in OTHERS:
         assert f'"{other}"' not in text
-        assert urlsafe_b64encode(f'["{other}"'.encode()).decode()[:8] not in json.dumps(responses)
+        assert f"/{other}" not in json.dumps(responses)
     markup = re.sub(r"<(script|style)[^>]*>.*?</\1>", "", text, flags=re.DOTALL)
     assert not re.search(r'(src|href)="(?!data:)', markup)
     assert "default-src 'none'" in markup
@@ -48,9 +47,10 @@ def test_a_part_of_a_group_does_not_tell_of_the_others(data, tmp_path):
     text, responses = exported(tmp_path / "r.html")
     assert not [path for path in responses if path.startswith("/api/groups/")]
     assert '"r2"' not in text
-    assert (responses["/api/overview"]["total"], responses["/api/overview"]["rewards"]["mean"]) == (1, 1.0)
-    assert responses["/api/plan"]["trajectories"] == {"read": 1, "trained": 1, "skipped": 0}
-    tokens = next(answer for path, answer in responses.items() if path.endswith("/tokens?history=0"))
+    run = responses["/api/run"]
+    assert (run["total"], run["rewards"]["known"]) == (1, 1)
+    assert (run["trains"]["rollouts"], run["trains"]["trained"]) == (1, 1)
+    tokens = next(answer for path, answer in responses.items() if path.endswith("/tokens?first=0"))
     among_its_group = (1 - 1.3) / pstdev((0, 1, 2, 3, 0.5))
     assert tokens["scale"]["advantage"] == pytest.approx({"min": among_its_group, "max": among_its_group}, abs=1e-5)
 
@@ -64,10 +64,12 @@ def test_the_file_tells_what_it_holds_and_of_how_many(data, tmp_path):
     assert responses["/api/info"]["chosen"] == {
         "total": 10, "matching": 5, "rollouts": 2, "by": "--where 'min_reward=1&sort=reward&order=desc'",
     }  # fmt: skip
-    overview, plan = responses["/api/overview"], responses["/api/plan"]
-    assert (overview["total"], overview["trainable"], overview["judged"], overview["report"]) == (2, 2, True, None)
-    assert [group["name"] for group in overview["groups"]] == ["g"]
-    assert (plan["trajectories"]["read"], plan["completions"], plan["sums"]) == (2, {"sampled": 4, "trained": 4}, True)
+    run = responses["/api/run"]
+    assert (run["total"], run["trains"]["trained"], run["judged"], run["account"]) == (2, 2, True, None)
+    assert responses["/api/plan"]["report"] is None
+    assert {one["row"]["key"] for one in responses["/api/run/read"]["rollouts"]} <= {
+        row["key"] for row in responses["/api/trajectories?offset=0&limit=200"]["rows"]
+    }
     first, second = responses["/api/trajectories?offset=0&limit=200"]["rows"]
     for row, before, after in ((first, None, second["key"]), (second, first["key"], None)):
         answer = responses[f"/api/rollouts/{row['key']}"]
@@ -78,15 +80,18 @@ def test_the_file_tells_what_it_holds_and_of_how_many(data, tmp_path):
 
 def test_verdicts_of_a_selection_are_those_of_the_whole(data, tmp_path):
     rows = {}
-    for name, arguments in (("all", []), ("some", ["--where", "sort=name", "--limit", "7"]), ("h", ["--group", "h"])):
+    for name, arguments in (
+        ("all", []),
+        ("some", ["--where", "sort=rollout", "--limit", "7"]),
+        ("h", ["--group", "h"]),
+    ):
         file = tmp_path / f"{name}.html"
         assert main(["view", str(data), "--html", str(file), *arguments]) == 0
         responses = exported(file)[1]
         rows[name] = {row["key"]: row for row in responses["/api/trajectories?offset=0&limit=200"]["rows"]}
         skipped = Counter(row["verdict"] for row in rows[name].values() if row["verdict"])
-        assert {row["reason"]: row["count"] for row in responses["/api/overview"]["skipped"]} == skipped
-        in_plan = [row for row in responses["/api/plan"]["skipped"] if row["unit"] == "trajectory"]
-        assert {row["reason"]: row["count"] for row in in_plan} == skipped
+        parts = {part["reason"]: part["count"] for part in responses["/api/run"]["trains"]["parts"]}
+        assert parts.items() >= skipped.items()
     assert (len(rows["some"]), len(rows["h"])) == (7, 1)
     assert all(rows["all"][key] == row for name in ("some", "h") for key, row in rows[name].items())
 
@@ -97,14 +102,14 @@ def test_a_selection_of_several_sources_keeps_what_each_has(tmp_path):
     own = [replace(talk(f"own{at}", 3, group_id="task", **rewarded(1.0)), trace_id=f"b{at}") for at in range(2)]
     write_trajectories([*own, talk("no reward", 1), members[0]], tmp_path / "b", limits=FileLimits(part_rows=2))
     paths, file = [str(tmp_path / "a"), str(tmp_path / "b")], tmp_path / "b.html"
-    assert main(["view", *paths, "--html", str(file), "--where", "source=b&sort=name&order=desc"]) == 0
+    assert main(["view", *paths, "--html", str(file), "--where", "source=b&sort=rollout&order=desc"]) == 0
     responses = exported(file)[1]
     rows = responses["/api/trajectories?offset=0&limit=200"]["rows"]
     assert {row["source"] for row in rows} == {"b"}
     assert {row["rolloutId"]: row["verdict"] for row in rows} == {"own0": None, "own1": None, "no reward": "no reward"}
     assert responses["/api/info"]["chosen"]["total"] == 5
-    overview = responses["/api/overview"]
-    assert (overview["total"], overview["trainable"], overview["repeated"]) == (3, 2, 0)
+    run = responses["/api/run"]
+    assert (run["total"], run["trains"]["trained"], run["repeated"]) == (3, 2, 0)
 
 
 def test_labels_and_notes_of_what_was_selected_are_shown(data, tmp_path, capsys):
@@ -121,7 +126,7 @@ def test_labels_and_notes_of_what_was_selected_are_shown(data, tmp_path, capsys)
         responses = exported(tmp_path / "l.html")[1]
         (row,) = responses["/api/trajectories?offset=0&limit=200"]["rows"]
         assert (row["labels"], row["note"], responses["/api/info"]["canLabel"]) == (["good"], "look here", False)
-        assert responses["/api/overview"]["labels"] == [{"name": "good", "count": 1}]
+        assert responses["/api/run"]["choices"]["label"] == ["good"]
         assert main(["view", str(data), "--html", str(tmp_path / "x.html"), "--labels"]) == 2
         assert "--html alone shows" in capsys.readouterr().err
     finally:
@@ -131,7 +136,7 @@ def test_labels_and_notes_of_what_was_selected_are_shown(data, tmp_path, capsys)
 def test_everything_is_exported_up_to_the_limit_and_hostile_texts_stay_text(data, tmp_path, capsys):
     assert main(["view", str(data), "--html", str(tmp_path / "all.html")]) == 0
     text, responses = exported(tmp_path / "all.html")
-    assert responses["/api/overview"]["total"] == 10
+    assert responses["/api/run"]["total"] == 10
     assert HOSTILE not in text
     assert any(HOSTILE in json.dumps(one, ensure_ascii=False) for one in responses.values())
     assert main(["view", str(data), "--html", str(tmp_path / "two.html"), "--limit", "2"]) == 0

@@ -36,10 +36,9 @@ def test_each_token_has_its_text_and_drift_is_shown_as_texts(tmp_path, tokenizer
     with viewer(dataset(tmp_path / "dataset"), "--tokenizer", tokenizer) as client:
         assert answer(client, "info")["hasTokenizer"]
         key = next(row["key"] for row in answer(client, "trajectories")["rows"] if row["rolloutId"] == "drifts")
-        path = f"rollouts/{key}/tokens"
-        for history in answer(client, path)["histories"]:
-            shown = answer(client, path, history=history["index"])
-            assert shown["texts"] == [TEXTS[token] for token in shown["ids"]]
+        for turn in answer(client, f"rollouts/{key}/tokens")["turns"]:
+            assert turn["texts"] == [TEXTS[token] for token in turn["ids"]]
+            assert turn["contextTexts"] == [TEXTS[token] for token in turn["context"]]
         drift = answer(client, f"rollouts/{key}")["turns"][1]["drift"]
         assert (drift["expectedText"], drift["actualText"]) == ("c d", "ie")
 
@@ -64,13 +63,25 @@ def test_all_spans_of_a_rollout_are_shown_once_with_their_times(tmp_path, record
         for row, trajectory in zip(rows, read_trajectories(tmp_path / "dataset"), strict=True):
             traces = {trajectory.trace_id, *(call.trace_id for call in trajectory.calls)}
             spans = [span for span in spans_of(recording) if span.trace_id in traces]
-            time = answer(client, f"rollouts/{row['key']}")["time"]
-            begin = min(span.start_ns for span in spans)
-            shown = Counter(times(entry) for entry in time if entry["kind"] in ("span", "call", "tool"))
-            assert shown == Counter(((one.start_ns - begin) / 1e6, (one.end_ns - begin) / 1e6) for one in spans)
-            others = {one.span_id for one in (*trajectory.calls, *trajectory.tool_calls)}
-            names = Counter(span.name for span in spans if span.span_id not in others)
-            assert Counter(entry["name"] for entry in time if entry["kind"] == "span") == names != {}
+            shown = answer(client, f"rollouts/{row['key']}")
+            begin = min(one.start_ns for one in (*trajectory.calls, *trajectory.tool_calls))
+            begin = min(begin, trajectory.started_at or begin)
+            assert Counter(map(times, shown["spans"])) == Counter(
+                ((one.start_ns - begin) / 1e6, (one.end_ns - begin) / 1e6) for one in spans
+            )
+            of_calls = {call.span_id: at for at, call in enumerate(trajectory.calls)}
+            names = Counter((span.name, of_calls.get(span.span_id)) for span in spans)
+            assert Counter((entry["name"], entry["call"]) for entry in shown["spans"]) == names
+            # Each stands below the span that began it.
+            depths = {span.span_id: span for span in spans}
+            deepest = max(entry["depth"] for entry in shown["spans"])
+            assert deepest == max(depth_of(span, depths) for span in spans) > 0
+
+
+def depth_of(span, spans):
+    """How many of these spans are above a span."""
+    above = spans.get(span.parent_span_id)
+    return 0 if above is None else 1 + depth_of(above, spans)
 
 
 def spans_of(recording):

@@ -42,7 +42,7 @@ def test_what_is_given_is_shown_filtered_and_becomes_rewards(tmp_path: Path):
             first, ["good"], "looks\nright", 0.25,
         )  # fmt: skip
         assert answer(client, "trajectories", label="odd")["total"] == 0
-        assert answer(client, "overview")["labels"] == [{"name": "good", "count": 1}]
+        assert answer(client, "run")["choices"]["label"] == ["good"]
     again, report = convert_files(tmp_path / "again", DUMP, out / "_labels.jsonl")
     labeled = next(one for one in again if one.rollout_id == first)
     rewards = {reward.name: (reward.value, reward.explanation) for reward in labeled.rewards if reward.name != "reward"}
@@ -96,7 +96,7 @@ def test_a_file_that_is_not_ours_stays_as_it_is(tmp_path: Path):
     file.write_text(text := json.dumps({"rollout_id": "r", "score": 3}) + "\n")
     with viewer(tmp_path, "--labels") as client:
         refused = give(client, "r", label="good")
-        assert (refused.status_code, "no file of labels" in refused.json()["error"]) == (400, True)
+        assert (refused.status_code, "not a file of labels" in refused.json()["error"]) == (400, True)
         assert answer(client, "trajectories")["rows"][0]["labels"] == []
         assert give(client, "r", label="note").status_code == 400
         assert give(client, "r", labels=["good"]).status_code == 400
@@ -122,7 +122,7 @@ def test_labels_need_a_folder(tmp_path: Path, capsys):
     write_trajectories([talk("kept", 2)], tmp_path / "labeled")
     with viewer(tmp_path / "labeled", file, "--labels") as client:
         assert give(client, "kept", label="good").status_code == 200
-        assert "no dataset's folder" in give(client, "lone", label="good").json()["error"]
+        assert "not in a dataset folder" in give(client, "lone", label="good").json()["error"]
 
 
 def test_equal_rows_are_sorted_by_the_next_key(tmp_path: Path):

@@ -1,7 +1,7 @@
 """A dataset of several models is shown whole before anybody chose one of them, and by every choice."""
 
 from collections import Counter
-from urllib.parse import parse_qsl
+from urllib.parse import urlencode
 
 import pytest
 
@@ -11,7 +11,7 @@ from art_otel.errors import UsageError
 from tests.viewer.mixed import SAMPLED, mixed
 from tests.viewer.served import answer, exported, viewer
 
-SORTS = ("reward", "tokens", "trained")
+SORTS = ("reward", "tokens", "advantage")
 
 
 @pytest.fixture(scope="module")
@@ -28,25 +28,24 @@ def client(data):
 
 @pytest.fixture(scope="module")
 def problem(data):
-    with pytest.raises(UsageError, match="nothing says which of them is trained") as refused:
+    with pytest.raises(UsageError, match="no option says which one is trained") as refused:
         next(iter(art_otel.batches(data)))
     return str(refused.value)
 
 
 def trained_tokens(client, key, **options):
-    """The tokens that all histories of the page's tokens show as trained."""
-    histories = answer(client, f"rollouts/{key}/tokens", **options)["histories"]
-    shown = [answer(client, f"rollouts/{key}/tokens", history=one["index"], **options) for one in histories]
-    return sum(sum(tokens["mask"]) for tokens in shown)
+    """The tokens of all turns that the page shows as trained."""
+    turns = answer(client, f"rollouts/{key}/tokens", **options)["turns"]
+    return sum(sum(turn["mask"]) for turn in turns)
 
 
 def test_the_plan_says_that_a_model_has_to_be_chosen(client, problem):
     plan = answer(client, "plan")
-    assert plan["problem"] == answer(client, "overview")["problem"] == problem
-    assert plan["sums"]
-    skipped = {entry["reason"]: entry for entry in plan["skipped"]}
-    assert skipped["several models"]["count"] == SAMPLED
-    rows = answer(client, "trajectories", **dict(parse_qsl(skipped["several models"]["filter"])))["rows"]
+    run = answer(client, "run")
+    assert plan["problem"] == run["problem"] == problem
+    parts = {part["reason"]: part for part in run["trains"]["parts"]}
+    assert parts["several models"]["count"] == SAMPLED
+    rows = answer(client, "trajectories", why="several models")["rows"]
     assert {row["rolloutId"] for row in rows} == {f"several-{number}" for number in range(SAMPLED)}
     options = {option["name"]: option for option in plan["options"]}
     assert options["models"]["choices"] == ["policy", "judge-large", "*"]
@@ -85,13 +84,16 @@ def test_a_choice_is_applied_and_what_it_leaves_out_is_said(client, data, texts,
     plan, batches = answer(client, "plan", **texts), art_otel.batches(data, **options)
     list(batches)
     assert plan["problem"] is None
-    assert plan["completions"]["trained"] == batches.report.trained_completions > 0
-    skipped = Counter({entry["reason"]: entry["count"] for entry in plan["skipped"] if entry["unit"] == "completion"})
-    assert skipped == batches.report.completions_skipped
-    assert skipped.items() >= completions.items()
-    for entry in plan["skipped"]:
-        assert entry["helps"]
-        assert answer(client, "trajectories", **dict(parse_qsl(entry["filter"])))["total"] > 0
+    assert plan["report"]["trained_completions"] == batches.report.trained_completions > 0
+    assert plan["report"]["completions_skipped"] == batches.report.completions_skipped
+    assert batches.report.completions_skipped.items() >= completions.items()
+    chosen = {"plan": urlencode(texts)}
+    trains = answer(client, "run", **chosen)["trains"]
+    assert trains["gradient"] + trains["flat"] == batches.report.trained_tokens
+    assert trains["unchosen"] == []  # who chose is not asked again
+    for part in trains["parts"]:
+        assert part["helps"]
+        assert answer(client, "trajectories", why=part["reason"], **chosen)["total"] == part["count"] > 0
     rows = answer(client, "trajectories")["rows"]
     assert sum(trained_tokens(client, row["key"], **texts) for row in rows) == batches.report.trained_tokens
 
@@ -107,6 +109,6 @@ def test_a_turn_says_both_verdicts_and_what_it_is_for(client):
 def test_the_shared_file_holds_it(data, tmp_path, problem):
     assert main(["view", str(data), "--html", str(tmp_path / "m.html")]) == 0
     _, responses = exported(tmp_path / "m.html")
-    assert responses["/api/plan"]["problem"] == responses["/api/overview"]["problem"] == problem
+    assert responses["/api/plan"]["problem"] == responses["/api/run"]["problem"] == problem
     rows = responses["/api/trajectories?offset=0&limit=200"]["rows"]
     assert Counter(row["verdict"] for row in rows)["several models"] == SAMPLED

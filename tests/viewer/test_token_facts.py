@@ -35,9 +35,10 @@ def test_ids_that_stand_for_an_image_are_its_placeholders(tmp_path):
     write_trajectories([rollout(calls, "r")], tmp_path)
     with viewer(tmp_path) as client:
         (row,) = answer(client, "trajectories")["rows"]
-        shown = answer(client, f"rollouts/{row['key']}/tokens")
-    assert shown["placeholders"] == [
-        {"kind": "image", "start": 2, "length": 576},
-        {"kind": "image", "start": 580, "length": 576},
+        turns = answer(client, f"rollouts/{row['key']}/tokens")["turns"]
+    assert [turn["placeholders"] for turn in turns] == [
+        [{"kind": "image", "start": 2, "length": 576}],
+        [{"kind": "image", "start": 0, "length": 576}],
+        [],
     ]
-    assert not any(shown["mask"][580:1156])
+    assert [len(turn["context"]) for turn in turns] == [579, 577, 1]

@@ -1,16 +1,20 @@
 """The viewer answers from real datasets what `art_otel` itself says of them, and nothing of what is not shown."""
 
 import json
-from collections import Counter
+import re
+from dataclasses import replace
 from pathlib import Path
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlencode
 
 import httpx
 import pytest
 
 import art_otel
+from art_otel.cli import main
 from art_otel.store import read_trajectories, write_trajectories
-from art_otel.trajectories import trajectory_json
+from art_otel.trajectories import GroupKey, Trajectory, trajectory_json
+from art_otel.viewer.addresses import TrajectoryKey, decode_group_key, decode_trajectory_key, encode_key
+from art_otel.viewer.alignment import SaidMessage, align, parting_line
 from tests.conversions import convert_files
 from tests.data.token_rollouts import talk
 from tests.trajectories.calls import with_sampled
@@ -67,53 +71,49 @@ def batches(path, options):
 
 
 @pytest.mark.parametrize("options", OPTIONS)
-def test_the_plan_is_the_batch_report_and_each_reason_leads_to_its_rows(client, data, options):
+def test_what_trains_is_the_batch_report_and_each_part_leads_to_its_rows(client, data, options):
     plan, report = answer(client, "plan", **options), batches(data, options)
-    assert plan["sums"]
     assert plan["report"] | {"batches": 0, "padding": 0} == plan["report"]
-    assert plan["trajectories"] == {
-        "read": report.trajectories,
-        "trained": report.trajectories_used,
-        "skipped": report.trajectories_skipped.total(),
-    }
-    assert plan["completions"] == {"sampled": report.completions, "trained": report.trained_completions}
-    assert plan["tokens"]["trained"] == report.trained_tokens
-    skipped = {unit: Counter() for unit in ("trajectory", "completion", "history")}
-    for entry in plan["skipped"]:
-        skipped[entry["unit"]][entry["reason"]] = entry["count"]
-        assert entry["means"]
-        assert entry["helps"]
-        total = answer(client, "trajectories", **dict(parse_qsl(entry["filter"])))["total"]
-        assert total == entry["count"] if entry["unit"] == "trajectory" else 0 < total <= entry["count"]
-    assert skipped == {
-        "trajectory": report.trajectories_skipped,
-        "completion": report.completions_skipped,
-        "history": report.sequences_skipped,
-    }
+    chosen = {"plan": urlencode(options)} if options else {}
+    trains = answer(client, "run", **chosen)["trains"]
+    assert (trains["rollouts"], trains["trained"]) == (report.trajectories, report.trajectories_used)
+    assert trains["flat"] == report.zero_advantage_tokens
+    assert trains["gradient"] + trains["flat"] == report.trained_tokens
+    assert trains["gradient"] + trains["flat"] + sum(part["tokens"] for part in trains["parts"]) == trains["sampled"]
+    parts = {part["reason"]: part for part in trains["parts"]}
+    cut = ["longer than max_tokens"] if report.truncated_trained_tokens else []
+    assert parts.keys() == {
+        *report.trajectories_skipped, *report.completions_skipped, *report.sequences_skipped, *cut
+    }  # fmt: skip
+    for reason, part in parts.items():
+        assert part["means"]
+        assert part["helps"]
+        assert answer(client, "trajectories", why=reason, **chosen)["total"] == part["count"] > 0
+        assert part["count"] >= report.trajectories_skipped[reason]
+    for kind, name in (("gradient", "gradientRollouts"), ("flat", "flatRollouts")):
+        assert answer(client, "trajectories", trains=kind, **chosen)["total"] == trains[name]
+    assert answer(client, "trajectories", trains="no", **chosen)["total"] >= report.trajectories_skipped.total()
 
 
 @pytest.mark.parametrize("options", OPTIONS)
-def test_every_completion_is_trained_at_most_once_over_all_histories_that_are_shown(client, data, options):
+def test_every_completion_is_shown_once_with_its_tokens_and_what_they_are_trained_with(client, data, options):
     trained_tokens = 0
     for row in rows_of(client):
-        path = f"rollouts/{row['key']}/tokens"
-        first = answer(client, path, **options)
-        shown = [answer(client, path, history=one["index"], **options) for one in first["histories"]]
-        trained = [span["turn"] for tokens in shown for span in tokens["spans"] if span["trained"]]
-        assert len(trained) == len(set(trained))
-        for tokens in shown:
-            trained_tokens += sum(tokens["mask"])
-            for name in ("ids", "mask", "logprobs", "advantages"):
-                assert len(tokens[name]) == tokens["length"]
-            for name, scale in (("logprobs", "logprob"), ("advantages", "advantage")):
-                pairs = zip(tokens[name], tokens["mask"], strict=True)
-                values = [value for value, is_trained in pairs if is_trained and value is not None]
-                assert tokens["scale"][scale] == {"min": min(values, default=None), "max": max(values, default=None)}
-            for span in tokens["spans"]:
-                assert [one["step"] for one in span["why"]] == ["mask", "credit", "advantage", "option"]
-                assert (span["why"][-1]["says"] == "Trained.") >= span["trained"]
-        if not first["histories"]:
-            assert first["unknown"]
+        shown = answer(client, f"rollouts/{row['key']}/tokens", **options)
+        turns = shown["turns"]
+        assert len({turn["turn"] for turn in turns}) == len(turns) <= row["turns"]
+        assert turns or shown["unknown"]
+        for turn in turns:
+            trained_tokens += sum(turn["mask"])
+            for name in ("mask", "logprobs", "advantages"):
+                assert len(turn[name]) == len(turn["ids"])
+            assert turn["start"] >= len(turn["context"])
+            assert [one["step"] for one in turn["why"]] == ["mask", "credit", "advantage", "option"]
+            assert (turn["why"][-1]["says"] == "Trained.") >= any(turn["mask"])
+        for name, scale in (("logprobs", "logprob"), ("advantages", "advantage")):
+            pairs = [pair for turn in turns for pair in zip(turn[name], turn["mask"], strict=True)]
+            values = [value for value, is_trained in pairs if is_trained and value is not None]
+            assert shown["scale"][scale] == {"min": min(values, default=None), "max": max(values, default=None)}
     assert trained_tokens == batches(data, options).trained_tokens
 
 
@@ -129,8 +129,15 @@ def test_the_list_filters_sorts_and_searches(client):
     assert {row["rolloutId"] for row in rows_of(client, step="3")} == {"alone"}
     assert {row["rolloutId"] for row in rows_of(client, q="A1")} >= {"r0", "r1"}
     assert not rows_of(client, q="nobody says this")
-    for sort in ("started", "calls", "turns", "tokens", "trained", "name", "rollout", "step", "duration"):
+    assert {row["rolloutId"] for row in rows_of(client, step="2-4")} == {"alone"}
+    assert {row["rolloutId"] for row in rows_of(client, task="g")} == {"r0", "r1", "r2", "r3", "drifts"}
+    assert {row["rolloutId"] for row in rows_of(client, wrong="incomplete")} == {"lacking"}
+    assert {row["rolloutId"] for row in rows_of(client, error="boom")} == {"broken"}
+    assert not rows_of(client, wrong="cut")
+    for sort in ("started", "turns", "tokens", "advantage", "task", "rollout", "step"):
         assert len(rows_of(client, sort=sort, order="desc")) == len(everything)
+    texts = answer(client, "trajectories/texts", sort="rollout", limit=2)["rows"]
+    assert [one.keys() for one in texts] == [{"asked", "answer", "turn"}] * 2
     saved = {
         what: answer(client, "trajectories/saved", what=what, min_reward=2)["lines"] for what in ("ids", "rollouts")
     }
@@ -149,17 +156,29 @@ def test_a_rollout_is_shown_whole_and_says_trained_of_what_trains_alone(client, 
         assert shown["row"] == row
         assert shown["next"] == (after and after["key"])
         assert len(shown["turns"]) == len(trajectory.turns) == row["turns"]
-        messages = [message for history in shown["histories"] for message in history["messages"]]
-        trained = [message["turn"] for message in messages if message["state"] == "trained"]
-        lengths = [len(history["turns"]) for history in shown["histories"]]
-        assert not lengths or lengths[shown["main"]["conversation"]] == max(lengths)
-        tokens = answer(client, f"rollouts/{row['key']}/tokens", history=shown["main"]["tokens"])
-        lengths = [len(history["turns"]) for history in tokens["histories"]]
-        assert not lengths or lengths[tokens["history"]] == max(lengths)
+        told = entries_of(shown["story"])
+        assert sorted(one["turn"] for one in told if one["kind"] == "turn") == list(range(row["turns"]))
+        failed = [at for at, call in enumerate(trajectory.calls) if not call.choices]
+        assert sorted(one["call"] for one in told if one["kind"] == "failed") == failed
+        trained = [turn["turn"] for turn in shown["turns"] if turn["verdict"] is None]
         reasons = verdicts[row["rolloutId"]].completions
         assert sorted(trained) == [at for at, reason in enumerate(reasons) if reason is None]
-        raw = answer(client, f"rollouts/{row['key']}/raw")["trajectory"]
+        path = f"rollouts/{row['key']}/raw"
+        raw = answer(client, path)["trajectory"]
         assert raw == json.loads(json.dumps(trajectory_json(trajectory)))
+        calls = [answer(client, path, part=at)["trajectory"] for at in range(len(trajectory.calls))]
+        assert calls == raw["calls"]
+        alone = {"calls": [], "turns": [], "complete": trajectory.complete, "end": None}
+        assert answer(client, path, part="facts")["trajectory"] == raw | alone
+
+
+def entries_of(story):
+    """All entries of a story, those of sub-agents too."""
+    for entry in story:
+        yield entry
+        yield from entries_of(entry.get("entries", []))
+        for block in [*entry.get("blocks", []), *(one for tool in entry.get("tools", []) for one in tool["blocks"])]:
+            yield from entries_of([block])
 
 
 def test_drift_shows_both_sequences_from_where_they_part(client):
@@ -181,41 +200,109 @@ def test_a_group_derives_its_advantages(client):
         tokens = answer(client, f"rollouts/{member['key']}/tokens")
         assert tokens["scale"]["advantage"]["min"] == pytest.approx(advantage)
     assert len(derived["says"]) == len(rewards) + 3
-    assert all(len(step["cells"]) == len(rewards) for step in group["steps"])
+    assert derived["rewards"] == sorted(derived["rewards"], reverse=True)
+    assert all(len(line["cells"]) == len(rewards) for line in group["lines"])
 
 
-def test_the_overview_counts_what_the_data_holds(client, data):
-    overview, everything = answer(client, "overview"), list(read_trajectories(data))
-    assert overview["total"] == len(everything)
-    assert overview["complete"] == sum(one.complete for one in everything)
-    (missing,) = overview["incomplete"]
-    assert (missing["reason"], missing["count"]) == ("no content", 1)
-    assert missing["helps"].startswith("Switch content capture on")
-    assert overview["trainable"] == batches(data, {}).trajectories_used
-    assert sum(one["count"] for one in overview["statuses"]) == len(everything)
-    rewards = overview["rewards"]
-    assert rewards["known"] + rewards["unknown"] == len(everything)
-    assert sum(one["count"] for one in rewards["bins"]) == rewards["known"]
+def test_previous_and_next_go_through_the_list_that_one_came_from(client):
+    for query in ("sort=reward&order=desc", "task=g&sort=rollout", "status=error"):
+        rows = rows_of(client, **dict(parse_qsl(query)))
+        for before, row, after in zip([None, *rows], rows, [*rows[1:], None], strict=False):
+            shown = answer(client, f"rollouts/{row['key']}", list=query)
+            assert shown["previous"] == (before and before["key"])
+            assert shown["next"] == (after and after["key"])
+            assert shown["listed"] == len(rows)
+
+
+def test_the_run_counts_what_the_data_holds(client, data):
+    run, everything = answer(client, "run"), list(read_trajectories(data))
+    assert run["total"] == run["matching"] == len(everything)
+    assert run["wrong"]["incomplete"] == sum(not one.complete for one in everything)
+    assert run["wrong"]["error"] == sum(one.status == "error" for one in everything)
+    assert run["wrong"]["errors"] == [{"text": "boom", "count": 1}]
+    rewards = [one.reward for one in everything if one.reward is not None]
+    assert (run["rewards"]["known"], run["rewards"]["unknown"]) == (len(rewards), len(everything) - len(rewards))
+    assert sum(one["count"] for one in run["rewards"]["bins"]) == len(rewards)
+    read = answer(client, "run/read")["rollouts"]
+    assert {one["why"] for one in read} >= {"lowest advantage", "ended in an error"}
+    assert len({one["row"]["key"] for one in read}) == len(read) <= 8
+
+
+def over_steps(name: str, rewards: list[list[float]], **fields: object) -> list[Trajectory]:
+    """Rollouts of one task: a group in each step, with these rewards."""
+    return [
+        talk(f"{name}-{step}-{at}", 2, name=name, group_id=name, training_step=step, **rewarded(reward), **fields)
+        for step, group in enumerate(rewards)
+        for at, reward in enumerate(group)
+    ]
+
+
+def test_steps_come_from_the_rollouts_and_tasks_are_learned_forgotten_or_never_solved(tmp_path):
+    count = 10
+    made = [
+        *over_steps("never", [[0.0, 0.0]] * count),
+        *over_steps("solved", [[1.0, 1.0]] * count),
+        *over_steps("learning", [[0.0, float(step > 5)] for step in range(count)]),
+        *over_steps("forgotten", [[float(3 < step < 6)] * 2 for step in range(count)]),
+        *[replace(one, split="val") for one in over_steps("held out", [[0.25]] * 3)],
+    ]
+    write_trajectories(made, tmp_path)
+    with viewer(tmp_path) as client:
+        answer(client, "plan")
+        run = answer(client, "run")
+        assert (run["axis"]["kind"], run["axis"]["labels"]) == ("step", [*map(str, range(count))])
+        train, val = run["series"]
+        assert (train["split"], val["split"]) == ("train", "held out")
+        assert train["reward"] == [(2 + (step > 5) + 2 * (3 < step < 6)) / 8 for step in range(count)]
+        assert train["gradient"] == [0.25 if step > 5 else 0.0 for step in range(count)]
+        assert set(val["gradient"]) == {None}
+        first, _ = run["learned"]
+        assert (first["first"], first["last"], first["queries"]) == (0.25, 0.375, [{"step": "0"}, {"step": "9"}])
+        assert run["tasks"]["counts"] == {"never": 1, "forgotten": 1, "learning": 2, "solved": 1}
+        shown = {task["name"]: task for task in run["tasks"]["shown"]}
+        assert [*shown] == ["never", "forgotten", "held out", "learning", "solved"]
+        learning = shown["learning"]
+        column, mean, rollouts, is_flat, group = learning["cells"][-1]
+        assert (column, mean, rollouts, is_flat) == (9, 0.5, 2, False)
+        assert {row["rolloutId"] for row in answer(client, f"groups/{group}")["members"]} == {
+            "learning-9-0", "learning-9-1"
+        }  # fmt: skip
+        # Every number is of the rollouts that the filters choose.
+        part = answer(client, "run", step="6-9", task="learning")
+        assert (part["matching"], part["trains"]["flat"], part["learned"][0]["last"]) == (8, 0, 0.5)
+
+
+def test_a_task_is_what_stays_the_same_over_steps(tmp_path):
+    by_name = [
+        replace(one, group_id=f"{one.training_step}-{one.name}")
+        for name in ("a", "b")
+        for one in over_steps(name, [[0.0], [1.0]])
+    ]
+    by_id = [replace(one, name="solve") for task in ("t1", "t2") for one in over_steps(task, [[0.0], [1.0]])]
+    for number, (made, names) in enumerate([(by_name, {"a", "b"}), (by_id, {"t1", "t2"})]):
+        write_trajectories(made, tmp_path / str(number))
+        with viewer(tmp_path / str(number)) as client:
+            assert {task["name"] for task in answer(client, "run")["tasks"]["shown"]} == names
+            assert {row["task"] for row in rows_of(client)} == names
 
 
 def test_hostile_texts_come_through_verbatim(client):
     shown = answer(client, f"rollouts/{key_of(client, HOSTILE)}")
-    (history,) = shown["histories"]
-    assert [part["text"] for message in history["messages"] for part in message["parts"]] == [HOSTILE] * 3
+    assert {part["text"] for message in shown["messages"] for part in message["parts"]} == {HOSTILE}
     assert (shown["error"], shown["metadata"], shown["logs"]) == (HOSTILE, {HOSTILE: HOSTILE}, [HOSTILE])
 
 
 def test_what_is_asked_wrongly_gets_its_status_and_no_path_of_the_machine(client, data):
     for path, status in [
         ("api/trajectories?sort=size", 400), ("api/trajectories?offset=x", 400), ("api/plan?credit=x", 400),
-        ("api/rollouts/x", 404), ("api/rollouts/WyJyIixudWxsLCJhIiwwXQ", 404), ("api/groups/W251bGwsIngiXQ", 404),
+        ("api/rollouts/x", 404), ("api/rollouts/r0~~~~", 404), ("api/groups/x~9", 404), ("api/groups/g~x", 404),
         ("api/nothing", 404), ("nothing", 404), ("..%2fapp.js", 404), ("api/..%2f..%2fpyproject.toml", 404),
-        (f"api/rollouts/{key_of(client, 'r0')}/tokens?history=9", 404), ("api/plan?generation=x", 409),
+        (f"api/rollouts/{key_of(client, 'r0')}/raw?part=9", 404), ("api/plan?generation=x", 409),
     ]:  # fmt: skip
         response = client.get(f"/{path}")
         assert response.status_code == status, path
         assert str(data.parent) not in response.text
-    assert str(data.parent) not in json.dumps([answer(client, name) for name in ("info", "overview", "plan")])
+    assert str(data.parent) not in json.dumps([answer(client, name) for name in ("info", "run", "plan")])
 
 
 @pytest.fixture
@@ -246,32 +333,39 @@ def test_only_who_has_the_token_and_means_this_server_is_answered(client, unknow
 
 def test_real_recordings_are_shown(tmp_path):
     with viewer(recorded(tmp_path / "recorded")) as client:
-        plan = answer(client, "plan")
-        assert plan["sums"]
-        assert plan["trajectories"]["read"] == len(rows_of(client)) > 5
+        assert answer(client, "plan")["report"]["trajectories"] == len(rows_of(client)) > 5
         for row in rows_of(client):
             shown = answer(client, f"rollouts/{row['key']}")
             assert len(shown["turns"]) == row["turns"]
-            assert all(bar["startMs"] >= 0 for bar in shown["time"])
+            told = list(entries_of(shown["story"]))
+            assert sorted(one["turn"] for one in told if one["kind"] == "turn") == list(range(row["turns"]))
+            answered = {turn["call"] for turn in shown["turns"]}
+            assert {one["call"] for one in told if one["kind"] == "failed"} == set(range(row["calls"])) - answered
+            assert all(call["startMs"] >= 0 for call in shown["calls"])
 
 
 def test_the_calls_of_several_agents_say_whose_they_are(tmp_path):
     convert_files(tmp_path, DIALECTS / "openai_agents_oi_handoff_responses.jsonl")
     with viewer(tmp_path) as client:
         keys = [row["key"] for row in rows_of(client) if len(row["agents"]) > 2]
-        time = answer(client, f"rollouts/{keys[0]}")["time"]
-    assert {entry["agent"] for entry in time if entry["kind"] == "call"} == {"Triage", "Guard", "Weather", "Poet"}
-    assert {entry["agent"] for entry in time if entry["kind"] == "tool"} == {None}
+        shown = answer(client, f"rollouts/{keys[0]}")
+    assert {call["agent"] for call in shown["calls"]} == {"Triage", "Guard", "Weather", "Poet"}
+    # Weather was handed the conversation by a tool call, and asked Poet in another.
+    triage = next(entry for entry in shown["story"] if entry["kind"] == "turn")
+    (weather,) = triage["tools"][0]["blocks"]
+    asked = next(entry for entry in weather["entries"] if entry["kind"] == "turn")
+    assert [[block["agent"] for block in tool["blocks"]] for tool in asked["tools"]] == [[], [], ["Poet"]]
+    assert weather["agent"] == "Weather"
 
 
 def test_unknown_numbers_of_tokens_are_unknown(tmp_path):
     unknown = with_sampled(talk("unknown", 2), lambda _: {"token_ids": None, "logprobs": None})
     write_trajectories([talk("known", 3), unknown], tmp_path)
     with viewer(tmp_path) as client:
-        plan = answer(client, "plan", advantage="none")
+        trains = answer(client, "run", plan="advantage=none")["trains"]
         rows = {row["rolloutId"]: row["sampledTokens"] for row in rows_of(client, sort="tokens")}
     assert list(rows.items()) == [("known", 3), ("unknown", None)]
-    assert plan["tokens"] == {"sampled": 3, "trained": 3, "uncounted": 1}
+    assert (trains["sampled"], trains["gradient"], trains["flat"], trains["uncounted"]) == (3, 3, 0, 1)
 
 
 def test_sources_are_told_apart_and_what_several_have_is_shown_once(tmp_path):
@@ -279,55 +373,69 @@ def test_sources_are_told_apart_and_what_several_have_is_shown_once(tmp_path):
         made = [talk(f"{trace}-{number}", 2, group_id="g", **rewarded(float(number))) for number in range(2)]
         write_trajectories(made, tmp_path / name / "out")
     with viewer(*(tmp_path / name / "out" for name in ("a", "b", "again"))) as client:
-        rows, overview = rows_of(client), answer(client, "overview")
+        rows, run = rows_of(client), answer(client, "run")
         assert [(row["source"], row["groupId"]) for row in rows] == [
             *[("a/out", "g (source 1)")] * 2,
             *[("b/out", "g (source 2)")] * 2,
         ]
-        assert (overview["repeated"], overview["sharedGroups"]) == (2, 1)
+        assert (run["repeated"], run["sharedGroups"]) == (2, 1)
         assert {row["rolloutId"] for row in rows_of(client, source="b/out")} == {"2-0", "2-1"}
 
 
-def test_two_sources_are_compared_on_the_tasks_that_both_have_and_two_rollouts_word_by_word(tmp_path):
+def test_two_sources_stand_side_by_side_and_two_rollouts_word_by_word(tmp_path):
     for name, trace in (("before", 1), ("after", 2)):
         made = [
             talk(f"{name}-{task}", *[2] * trace, group_id=f"task-{task}", **rewarded(float(trace * task)))
             for task in range(3)
         ]
-        write_trajectories([*made, talk(f"{name}-only", 1, group_id=name)], tmp_path / name)
-    with viewer(tmp_path / "before", tmp_path / "after") as client:
-        assert answer(client, "compare")["sides"]["source"] == ["before", "after"]
-        compared = answer(client, "compare", kind="source", left="before", right="after")["compared"]
-        assert [(task["name"], task["change"]) for task in compared["tasks"]] == [
-            ("task-2", 2.0), ("task-1", 1.0), ("task-0", 0.0),
-        ]  # fmt: skip
-        assert (compared["by"], compared["onlyLeft"], compared["onlyRight"]) == ("group", 1, 1)
-        assert [side["turns"] for side in compared["sides"]] == [1.0, 2.0]
-        ((left, right),) = compared["tasks"][0]["pairs"]
-        pair = answer(client, f"pair/{left}/{right}")
-        assert [row["rolloutId"] for row in pair["rows"]] == ["before-2", "after-2"]
-        assert pair["differsAt"] == 2
-        for message in pair["messages"]:
-            assert message["same"] == all(words["kind"] == "same" for words in message["words"])
-        assert client.get("/api/compare?kind=source&left=before&right=x").status_code == 400
-
-
-def test_two_checkpoints_of_other_steps_are_compared_task_by_task(tmp_path):
-    for name, steps in (("early", (0,)), ("late", (3, 4))):
-        made = [
-            talk(f"{name}-{task}-{step}", 2, name="solve", group_id=task, training_step=step, **rewarded(float(step)))
-            for task in ("t1", "t2")
-            for step in steps
-        ]
         write_trajectories(made, tmp_path / name)
-    with viewer(tmp_path / "early", tmp_path / "late") as client:
-        for kind, left, right, rollouts, change in (
-            ("source", "early", "late", [(1, 2)] * 2, 3.5),
-            ("step", "0", "4", [(1, 1)] * 2, 4.0),
-        ):
-            compared = answer(client, "compare", kind=kind, left=left, right=right)["compared"]
-            assert (compared["by"], compared["onlyLeft"], compared["onlyRight"]) == ("group", 0, 0)
-            assert [(task["name"], task["says"], task["change"]) for task in compared["tasks"]] == [
-                (name, "solve", change) for name in ("t1", "t2")
-            ]
-            assert [(one["left"]["rollouts"], one["right"]["rollouts"]) for one in compared["tasks"]] == rollouts
+    with viewer(tmp_path / "before", tmp_path / "after") as client:
+        run = answer(client, "run")
+        assert (run["axis"]["kind"], run["axis"]["labels"]) == ("source", ["before", "after"])
+        assert run["series"][0]["reward"] == [1.0, 2.0]
+        cells = {task["name"]: [cell[:2] for cell in task["cells"]] for task in run["tasks"]["shown"]}
+        assert cells == {f"task-{task}": [[0, task], [1, 2 * task]] for task in range(3)}
+        keys = {row["rolloutId"]: row["key"] for row in rows_of(client)}
+        pair = answer(client, f"pair/{keys['before-2']}/{keys['after-2']}")
+        assert [row["rolloutId"] for row in pair["rows"]] == ["before-2", "after-2"]
+        assert [line["same"] for line in pair["lines"]].count(False) > 0
+        for line in pair["lines"]:
+            assert line["same"] == all(words["kind"] == "same" for words in line["words"])
+
+
+def test_what_one_says_more_does_not_shift_what_both_say():
+    said = [SaidMessage(role, text, None) for role, text in (("user", "a"), ("assistant", "b"), ("assistant", "c"))]
+    more = [said[0], SaidMessage("assistant", "x", None), *said[1:]]
+    lines = align([said, more])
+    assert [(line["same"], [cell and cell["text"] for cell in line["cells"]]) for line in lines] == [
+        (True, ["a", "a"]), (False, [None, "x"]), (True, ["b", "b"]), (True, ["c", "c"])
+    ]  # fmt: skip
+    assert parting_line(lines, [1.0, 0.0]) == 1
+
+
+@pytest.mark.parametrize("text", ["a", "", "..", "a~b", "ü/!%", "\ud800", " x"])
+def test_an_address_names_what_it_was_made_of(text):
+    for attempt, source in ((None, 0), (0, 2), (3, 0)):
+        key = TrajectoryKey(text, attempt, source)
+        assert decode_trajectory_key(encode_key(key)) == key
+        assert re.fullmatch(r"[\w.!~-]+", encode_key(key), re.ASCII)
+    for step, gathering in ((None, None), (0, "g~"), (-1, "")):
+        group = GroupKey(step, gathering, text)
+        assert decode_group_key(encode_key(group)) == group
+
+
+def test_the_answers_are_said_as_text_and_as_json(tmp_path, capsys):
+    write_trajectories(over_steps("task", [[0.0, 0.0], [0.0, 1.0]]), tmp_path)
+    assert main(["view", str(tmp_path), "--say"]) == 0
+    text = capsys.readouterr().out
+    for line in (
+        "4 rollouts", "Did it learn?       0.00 → 0.50", "0 never solved, 0 forgotten of 1", "50 % have advantage 0",
+        "step 1, reward 0: lowest advantage  #/r/task-1-0?t=0",
+    ):  # fmt: skip
+        assert line in text
+    assert main(["view", str(tmp_path), "--say", "--json", "--where", "#/?step=1"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["address"], said["rollouts"], said["trains"]["gradient"]) == ("#/?step=1", 2, 4)
+    assert [one["address"].partition("?")[0] for one in said["read"]] == ["#/r/task-1-0", "#/r/task-1-1"]
+    for arguments in (["--json"], ["--where", "step=1"], ["--say", "--html", "x.html"]):
+        assert main(["view", str(tmp_path), *arguments]) == 2

@@ -34,7 +34,7 @@ class Visit:
     def settle(self) -> None:
         """Wait until nothing is on its way any more."""
         self.page.wait_for_selector("main h1")
-        self.until("!document.querySelector('.loading, .rows-body:empty, .rows-body .cell-name > .quiet')")
+        self.until("!document.querySelector('.loading, .rows-body:empty, .rows-body .loading-row')")
 
     def until(self, condition: str, argument: object = None) -> None:
         """Wait for a condition in the page. Playwright's own way needs `eval`, which the page's policy forbids."""

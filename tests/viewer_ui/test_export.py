@@ -1,4 +1,4 @@
-"""The exported file over file://: the same conversation, tokens and tree as the server shows, and no request."""
+"""The exported file over file://: the same story and tokens as the server shows, and no request."""
 
 import json
 import subprocess
@@ -20,12 +20,12 @@ def test_the_file_shows_what_the_server_shows(chromium, server, dataset, tmp_pat
     with visiting(chromium, server) as live, visiting(chromium, file.as_uri()) as exported:
         live.open("#/t?q=member-1")
         live.page.wait_for_selector("[data-index='0'] a")
-        rollout = live.page.locator("[data-index='0'] a").first.get_attribute("href")
-        for tab in ("conversation", "tokens?c=advantage&i=2", "tree", "time", "raw"):
-            assert shown(live, f"{rollout}/{tab}") == shown(exported, f"{rollout}/{tab}"), tab
+        rollout = live.page.locator("[data-index='0'] a").first.get_attribute("href").partition("?")[0]
+        for view in ("", "?c=advantage&t=0&i=2", "?t=1&why=1", "?seen=1", "?raw=1"):
+            assert shown(live, f"{rollout}{view}") == shown(exported, f"{rollout}{view}"), view
         exported.open("#/t?sort=rollout&order=desc")
-        rows = exported.page.locator(".rows-body [role=row]")
-        assert [text.split("member-")[1][0] for text in rows.all_inner_texts()] == ["3", "2", "1", "0"]
+        links = exported.page.locator(".rows-body .cell-task a")
+        assert [link.get_attribute("title") for link in links.all()] == [f"member-{at}" for at in (3, 2, 1, 0)]
         assert [url for url in exported.asked if not url.startswith(("file:", "about:", "data:"))] == []
         assert exported.said == []
 
@@ -35,13 +35,13 @@ def test_the_file_of_a_selection_says_what_it_holds(chromium, dataset, tmp_path,
     axe = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
     file, labels = tmp_path / "some.html", dataset / "_labels.jsonl"
     labels.write_text("".join(f"{json.dumps(line)}\n" for line in LABELS))
-    command = [sys.executable, "-m", "art_otel", "view", str(dataset), "--html", str(file), "--where", "sort=name"]
+    command = [sys.executable, "-m", "art_otel", "view", str(dataset), "--html", str(file), "--where", "sort=rollout"]
     subprocess.run([*command, "--limit", "3", "--rollout", "small-00007", "--group", "group"], check=True)
     labels.unlink()
     size = {"width": width, "height": 800}
     with visiting(chromium, file.as_uri(), viewport=size, color_scheme=scheme) as visit:
         page = visit.page
-        for view in ("#/", "#/plan", "#/t"):
+        for view in ("#/", "#/t"):
             visit.open(view)
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), view
             assert not serious(axe.run(page)), view
@@ -49,16 +49,15 @@ def test_the_file_of_a_selection_says_what_it_holds(chromium, dataset, tmp_path,
         says = page.locator("main .notice").inner_text()
         assert says.startswith("This file holds 3 of 404 rollouts, chosen by --rollout small-00007 --group group")
         assert "the first of 5. All numbers here are of these 3." in says
-        visit.open("#/plan")
-        assert page.locator(".options select").first.is_disabled()
-        assert page.locator(".totals tbody tr").first.inner_text().split() == ["trajectories", "3", "2", "67%"]
-        page.locator(".reasons tbody a").first.click()
+        assert page.locator(".trains .options").count() == 0
+        part = page.locator(".part", has_text="no reward")
+        part.locator("summary").click()
+        part.get_by_role("link").click()
         visit.settle()
         assert names(visit) == ["member-2"]
         if width == 1280:
             visit.open("#/t")
-            choice = page.locator(".choice", has_text="Label")
-            assert choice.locator("option").all_inner_texts() == ["any", "good"]
+            assert page.locator(".add optgroup[label=label] option").all_text_contents() == ["good"]
             page.locator("input[type=search]").fill("SAY 2")
             visit.until("document.querySelectorAll('.rows-body [role=row]').length === 1")
             assert names(visit) == ["member-2"]
@@ -67,6 +66,7 @@ def test_the_file_of_a_selection_says_what_it_holds(chromium, dataset, tmp_path,
         visit.settle()
         assert "looks right" in page.locator(".labels").inner_text()
         assert page.locator(".labels :is(button, input, textarea)").count() == 0
+        page.get_by_role("button", name="more").click()
         page.get_by_role("definition").get_by_role("link", name="group", exact=True).click()
         visit.settle()  # the file has a part of the group, so its page is the list
         assert names(visit) == ["member-0", "member-1", "member-2"]
@@ -81,14 +81,14 @@ LABELS = [
 
 
 def names(visit: Visit) -> list[str]:
-    ids = [text.strip() for text in visit.page.locator(".rows-body .id").all_inner_texts()]
-    return sorted(ids)
+    return sorted(link.get_attribute("title") or "" for link in visit.page.locator(".rows-body .cell-task a").all())
 
 
 def shown(visit: Visit, view: str) -> tuple[str, list[str]]:
     visit.open(view)
+    visit.page.wait_for_timeout(300)
     main = visit.page.locator("main")
-    colors = main.evaluate("main => [...main.querySelectorAll('.token-grid [data-i]')].map(token => token.className)")
+    colors = main.evaluate("main => [...main.querySelectorAll('[data-i]')].map(token => token.className)")
     # A file's neighbors are its own, and it holds the answers of the default options alone.
     main.evaluate("main => main.querySelectorAll('.steps, .reward-options').forEach(each => each.remove())")
     return main.inner_text(), colors

@@ -11,8 +11,10 @@ def test_from_the_list_to_why_a_token_is_trained(visit):
     press(page, "/")
     page.wait_for_selector("input[type=search]:focus")
     page.keyboard.type("member-1")
-    visit.until("document.querySelector('.list-head [role=status]').innerText === '1'")
-    page.keyboard.press("Tab")
+    visit.until("document.querySelector('.bar .count').innerText.startsWith('1 rollout ')")
+    page.keyboard.press("Shift+Tab")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("[data-index='0'] a")
     page.evaluate("document.activeElement.blur()")
     press(page, "k", "Enter")
     page.wait_for_selector(".rollout-head")
@@ -25,17 +27,14 @@ def test_from_the_list_to_why_a_token_is_trained(visit):
     visit.until(f"{shows} && document.querySelector('[data-state=trained]')", head)
     press(page, "n")
     visit.until("document.activeElement.className.includes('trained')")
-    press(page, "2")
-    page.wait_for_selector(".token-grid")
-    press(page, "c", "n")
-    page.wait_for_selector(".why-steps")
+    press(page, "c", "c")
+    page.wait_for_selector(".tokens .trained")
     assert page.locator(".segments .on").inner_text() == "logprob"
+    page.locator("[data-state=trained] .state").first.press("Enter")
+    page.wait_for_selector(".why-steps")
     why = page.inner_text(".why")
     assert "● trained" in why
     assert all(step in why for step in ("mask", "credit", "advantage", "option"))
-    press(page, "3")
-    page.wait_for_selector(".tree")
-    assert {"root", "drift"} <= set(page.locator(".relation").all_inner_texts())
     assert visit.said == []
 
 

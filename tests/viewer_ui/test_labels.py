@@ -16,7 +16,7 @@ def test_a_label_and_a_note_are_written_and_found(chromium, tmp_path):
     with running(data, "--labels") as address, visiting(chromium, address) as visit:
         page = visit.page
         visit.open("#/t")
-        page.locator(".rows-body .cell-name a").first.click()
+        page.locator(".rows-body .cell-task a").first.click()
         visit.settle()
         page.get_by_label("Add a label").fill("good")
         page.get_by_label("Note", exact=True).fill("looks right")

@@ -21,7 +21,7 @@ def test_a_notebook_shows_the_page_of_what_it_holds(chromium, dataset, tmp_path)
         visit.page.goto(notebook.as_uri())
         trajectory, members_list, plan = (visit.page.frame_locator(f"div:nth-of-type({at}) iframe") for at in (1, 2, 3))
         trajectory.locator(".rollout-head").wait_for()
-        plan.get_by_role("heading", name="What would train").wait_for()
+        plan.get_by_role("heading", name="What trains of").wait_for()
         members_list.locator("[data-index='0'] a").first.click()
         members_list.locator(".rollout-head").wait_for()
         assert (

@@ -6,24 +6,23 @@ from tests.viewer_ui.conftest import visiting
 
 pytestmark = pytest.mark.browser
 
-TABS = ("conversation", "tokens", "tokens?c=logprob", "tokens?c=advantage", "tree", "time", "raw")
+TABS = ("", "?c=mask", "?c=logprob", "?c=advantage&t=1&i=4", "?t=0&why=1", "?seen=1", "?raw=1")
 
 
 def views(visit) -> list[str]:
     (row,) = answer(visit, "/api/trajectories?q=member-1&limit=1")["rows"]
     (other,) = answer(visit, "/api/trajectories?q=member-0&limit=1")["rows"]
-    rollout = [f"#/r/{row['key']}/{tab}" for tab in TABS]
+    rollout = [f"#/r/{row['key']}{tab}" for tab in TABS]
     return [
         "#/",
         "#/t",
         "#/t?sort=reward&order=desc",
         *rollout,
-        f"#/g/{row['groupKey']}",
-        "#/compare",
+        f"#/?group={row['groupKey']}",
         f"#/pair/{row['key']}/{other['key']}",
-        "#/plan",
+        "#/?options=open&plan=advantage%3Dnone",
+        "#/?source=run&q=nobody+says+this",
         "#/verify",
-        "#/runs?metric=train%2Freward&task=test",
     ]
 
 
@@ -56,7 +55,9 @@ def serious(results) -> list[str]:
 def test_a_copied_address_restores_the_view(visit):
     for view in views(visit):
         visit.open(view)
-        before = visit.page.inner_text("main")
+        before = None
+        while before != (before := visit.page.inner_text("main")):  # what is read later is there
+            visit.page.wait_for_timeout(500)
         visit.page.reload()
         visit.settle()
         visit.until("document.querySelector('main').innerText === argument", before)
@@ -67,7 +68,7 @@ def test_text_of_strangers_is_shown_and_never_run(visit):
         visit.open(view)
     assert visit.said == []
     assert visit.page.evaluate("window.hit === undefined && document.images.length === 0")
-    visit.open(next(view for view in views(visit) if view.endswith("/conversation")))
+    visit.open(next(view for view in views(visit) if view.startswith("#/r/")))
     text = visit.page.inner_text("main")
     assert "<script>window.hit = 1</script><img src=x onerror='window.hit = 1'> [go](javascript:hit)" in text
     assert {"U+202E", "U+202C", "U+200B"} <= set(visit.page.locator(".codepoint").all_inner_texts())
@@ -75,24 +76,58 @@ def test_text_of_strangers_is_shown_and_never_run(visit):
     assert visit.page.locator("main a[href^=javascript]").count() == 0
 
 
-def test_a_step_of_a_run_leads_to_its_trajectories(visit):
-    visit.open("#/runs")
+def test_clicks_become_filters_and_filters_are_removed(visit):
     page = visit.page
-    visit.until("document.querySelector('.chart .u-over')?.clientWidth > 500")
-    assert page.locator(".series tbody tr").count() == 3
-    box = page.locator(".chart .u-over").bounding_box()
-    page.mouse.click(box["x"] + 5, box["y"] + box["height"] / 2)
-    visit.until("location.hash.startsWith('#/t?step=0')")
-    visit.settle()
-    assert page.locator(".rows-body [role=row]").count() == 1
+    visit.open("#/")
+    page.locator(".chart svg").focus()
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("Enter")
+    visit.until("location.hash === '#/?step=0'")
+    visit.until("document.querySelector('.bar .count').innerText.startsWith('1 rollout ')")
+    page.get_by_role("button", name="Remove the filter step 0").click()
+    visit.until("location.hash === '#/'")
+    page.get_by_label("Add a filter").select_option("source=data")
+    visit.until("location.hash === '#/?source=data'")
+    page.go_back()
+    page.locator(".chart svg").scroll_into_view_if_needed()
+    box = page.locator(".chart svg").bounding_box()
+    page.mouse.move(box["x"] + 200, box["y"] + 60)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] - 20, box["y"] + 60, steps=4)
+    page.mouse.up()
+    visit.until("location.hash === '#/?step=0-3'")
+    assert visit.said == []
 
 
-def test_a_task_over_steps_leads_to_its_rollouts(visit):
-    visit.open("#/runs")
+def test_a_task_leads_to_its_group_and_the_group_to_its_turns(visit):
     page = visit.page
-    page.get_by_label("Find a name").fill("TES")
-    visit.until("document.querySelector('#task ~ * select').options.length === 2")
-    page.locator("section[aria-labelledby=task] select").select_option("test")
-    visit.until("document.querySelector('.beside tbody')?.innerText.includes('number 90000')")
+    visit.open("#/")
+    page.get_by_role("link", name="Task test").focus()
+    page.keyboard.press("ArrowRight")  # of a step without a group
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    visit.until("location.hash.startsWith('#/?group=group')")
+    page.wait_for_selector(".group .beside")
+    assert page.locator(".beside thead th").count() == 4
+    assert page.locator(".beside thead .num").all_inner_texts()[0].startswith("1")
     page.locator(".beside .cell-text").first.click()
-    visit.until("location.hash.startsWith('#/r/')")
+    visit.until("location.hash.startsWith('#/r/member-')")
+
+
+def test_old_addresses_lead_to_what_they_showed(visit):
+    for old, new in (
+        ("#/plan?models=policy", "#/?plan=models%3Dpolicy&options=open"),
+        ("#/g/group~3", "#/?group=group%7E3"),
+        ("#/runs", "#/"),
+        ("#/compare", "#/"),
+        ("#/t?skip=no+reward", "#/t?why=no+reward"),
+    ):
+        visit.open(old)
+        assert visit.page.evaluate("location.hash") == new
+
+
+def test_the_metrics_of_the_trainer_are_unfolded(visit):
+    visit.open("#/")
+    visit.page.get_by_text("Metrics of the trainer").click()
+    visit.page.wait_for_selector(".metrics figure")
+    assert visit.page.locator(".metrics figcaption").all_inner_texts() == ["loss -1", "train/reward 1"]

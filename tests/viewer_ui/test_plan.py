@@ -12,6 +12,7 @@ from tests.viewer_ui.test_pages import serious
 pytestmark = pytest.mark.browser
 
 PROBLEM = "A model has to be chosen first."
+HAS_PART = "[...document.querySelectorAll('.part bdi')].some(name => name.textContent === argument)"
 
 
 @pytest.fixture(scope="module")
@@ -27,10 +28,10 @@ def visit(chromium, models):
 
 
 def reasons(visit) -> dict[str, str]:
-    """The reasons of the plan, each with what helps."""
+    """The parts of the bar, each with what helps."""
     return {
-        row.locator("th").inner_text().split("\n")[0]: row.locator("td").last.inner_text()
-        for row in visit.page.locator(".outcome .reasons tbody tr").all()
+        part.locator("bdi").first.text_content(): part.locator("p").nth(1).text_content()
+        for part in visit.page.locator(".trains .part:has(p + p + p)").all()
     }
 
 
@@ -43,30 +44,34 @@ def choose(visit, **options: str) -> None:
         else:
             field.fill(value)
             field.blur()
-    visit.until("document.querySelector('.outcome').getAttribute('aria-busy') === 'false'")
 
 
 def test_a_model_is_chosen_and_each_reason_says_what_helps(visit):
-    visit.open("#/plan")
-    notice = visit.page.locator(".outcome .notice.failure")
+    visit.open("#/?options=open")
+    notice = visit.page.locator("main .notice.failure")
     assert notice.inner_text().startswith(f"{PROBLEM} {SAMPLED} rollouts have completions of several models ('policy'")
-    assert reasons(visit)["several models"].startswith("Name the policy's model in the models option")
+    assert reasons(visit)["several models"].startswith("What helps: Name the policy's model in the models option")
     notice.get_by_role("link", name="policy", exact=True).click()
-    visit.until("location.hash === '#/plan?models=policy' && !document.querySelector('.outcome .notice.failure')")
+    visit.until("location.hash === '#/?plan=models%3Dpolicy' && !document.querySelector('main .notice.failure')")
+    visit.page.get_by_text("Other options").click()
+    visit.page.wait_for_selector("#option-models")
     assert visit.page.locator("#option-models").input_value() == "policy"
     found = reasons(visit)
     assert {"another model", "marked untrained", "aborted", "ids doubtful"} <= found.keys()
     assert all(found.values())
     choose(visit, models="!judge*", agents="!critic", length="mask")
-    visit.until("location.hash === '#/plan?models=%21judge*&agents=%21critic&length=mask'")
-    visit.until("document.querySelector('.outcome').innerText.includes('cut at max_tokens')")
+    visit.until("location.hash.includes('models%3D%2521judge*%26agents%3D%2521critic%26length%3Dmask')")
+    visit.until(HAS_PART, "another agent")
     found = reasons(visit)
     assert {"another agent", "another model", "cut at max_tokens", "marked untrained"} <= found.keys()
     assert all(found.values())
-    visit.page.get_by_role("link", name="another agent").click()
+    part = visit.page.locator(".part", has_text="another agent")
+    part.locator("summary").click()
+    part.get_by_role("link").click()
     visit.settle()
     assert visit.page.locator(".rows-body [role=row]").count() == SAMPLED
     visit.open("#/plan?length=drop&models=*")
+    visit.until(HAS_PART, "cut at max_tokens")
     assert "cut at max_tokens" in reasons(visit)
 
 
@@ -77,7 +82,8 @@ def test_pages_are_whole_and_accessible_before_a_model_is_chosen(chromium, model
     with running(models) as address, visiting(chromium, address, viewport=size, color_scheme=scheme) as visit:
         visit.open("#/t?q=several-0")
         rollout = visit.page.locator(".rows-body a").first.get_attribute("href")
-        for view in ("#/", "#/plan", "#/t?sort=trained", rollout, f"{rollout}/tokens", f"{rollout}/tree"):
+        alone = rollout.partition("?")[0]
+        for view in ("#/", "#/?options=open", "#/t?sort=advantage", rollout, f"{alone}?c=mask"):
             visit.open(view)
             assert visit.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), view
             assert not serious(axe.run(visit.page)), view
@@ -86,41 +92,38 @@ def test_pages_are_whole_and_accessible_before_a_model_is_chosen(chromium, model
         assert visit.said == []
 
 
-def said_of(visit, rollout_id: str, turn: int = 0) -> list[str]:
-    """What the tree and the conversation say of a turn: its line in one, the head of its message in the other."""
+def said_of(visit, rollout_id: str, turn: int = 0) -> str:
+    """What the page says of why a turn is trained or not."""
     visit.open(f"#/t?q={rollout_id}")
     rollout = visit.page.locator(".rows-body a").first.get_attribute("href")
-    visit.open(f"{rollout}/tree")
-    line = visit.page.locator(".turn-line").nth(turn)
-    said = [line.inner_text()]
-    line.get_by_role("link").click()
-    head = visit.page.locator(f"[data-turn='{turn}'] .message-head")
-    head.wait_for()
-    # Chromium renders a message when it comes into view (`content-visibility`): until then `inner_text` is empty.
-    return [*said, head.text_content()]
+    visit.open(f"{rollout.partition('?')[0]}?t={turn}&why=1")
+    visit.page.wait_for_selector(".why-steps li")
+    return visit.page.locator(".why").inner_text()
 
 
 @pytest.mark.parametrize(
     ("rollout_id", "turn", "note"),
     [
         ("several-0", 3, "marked untrained: title"),
-        ("doubtful%20text", 0, "text: content doubtful"),
-        ("doubtful%20ids", 0, "text: may be trained"),
+        ("doubtful%20text", 0, "Text: content doubtful"),
+        ("doubtful%20ids", 0, "Text: may be trained"),
         ("aborted", 0, "aborted"),
     ],
 )
 def test_a_turn_says_what_its_call_is_for_and_the_verdict_on_its_text(visit, rollout_id, turn, note):
-    for said in said_of(visit, rollout_id, turn):
-        assert note in said
-        assert ("text:" in said) == note.startswith("text:")
-    assert not any("marked" in said or "text:" in said for said in said_of(visit, "alone"))
+    said = said_of(visit, rollout_id, turn)
+    assert note in said
+    assert ("Text:" in said) == note.startswith("Text:")
+    alone = said_of(visit, "alone")
+    assert "marked" not in alone
+    assert "Text:" not in alone
 
 
 def test_a_shared_file_says_it_and_offers_no_other_plan(chromium, models, tmp_path):
     file = tmp_path / "shared.html"
     subprocess.run([sys.executable, "-m", "art_otel", "view", str(models), "--html", str(file)], check=True)
     with visiting(chromium, file.as_uri()) as visit:
-        for view in ("#/", "#/plan"):
+        for view in ("#/", "#/t"):
             visit.open(view)
             notice = visit.page.locator("main .notice.failure")
             assert notice.inner_text().startswith(PROBLEM)

@@ -45,7 +45,7 @@ FOUND = Verification(
         examples=(
             DecodedDifference(rollout_id="member-1", turn=0, field="content", recorded=HOSTILE, decoded=HOSTILE),
         ),
-        meaning="some completions have ids of another call, or a recorder that changes what was said",
+        meaning="some completions have the ids of another call, or their recorder changes texts",
     ),
 )
 

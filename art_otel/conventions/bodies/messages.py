@@ -6,15 +6,15 @@ with `parts` (https://opentelemetry.io/docs/specs/semconv/gen-ai/gen-ai-input-me
 blocks, those of `parts`, and pydantic-ai's first parts, whose type is a `kind`.
 
 Invariant: a list is read whole or not at all (ParseError), because a prompt with a hole in it would teach the wrong
-thing. A prompt that begins with an earlier one shares its messages, and each message's JSON is parsed once. A message
-of a role and one text, as most are, is decoded in one step to what reading it in full gives.
+thing. A prompt that begins with an earlier one shares its messages, and each message's JSON is parsed once. A plain
+message (one text, tool calls, or texts of tools), as most are, is decoded in one step to what reading it in full gives.
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import chain, groupby
-from typing import Annotated, Final, Literal, TypeAlias, cast
+from typing import Annotated, Final, TypeAlias, cast
 
 import msgspec
 from msgspec import Meta
@@ -399,46 +399,83 @@ def _first(fields: dict[str, Value], *names: str) -> str | None:
     return next((text for name in names if (text := values.text(fields.get(name)))), None)
 
 
-class _TextPart(msgspec.Struct, gc=False):
-    type: Literal["text"]  # as a tag of the struct it could be left out
+class _TextPart(msgspec.Struct, tag="text", forbid_unknown_fields=True, gc=False):
     content: str
 
 
-class PlainMessage(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """The fields of a plain message in JSON."""
+class _ToolCallPart(msgspec.Struct, tag="tool_call", forbid_unknown_fields=True):
+    name: str | None = None
+    id: str | None = None
+    arguments: Value = None
+
+
+class _AnswerPart(msgspec.Struct, tag="tool_call_response", forbid_unknown_fields=True, gc=False):
+    response: str
+    id: str | None = None
+
+
+class PlainMessage(msgspec.Struct, forbid_unknown_fields=True):
+    """The fields of a plain message in JSON: most messages of GenAI and of Chat Completions are one."""
 
     role: Annotated[str, Meta(min_length=1)]
-    parts: Annotated[tuple[_TextPart, ...], Meta(max_length=1)] | None = None
+    parts: Annotated[tuple[_TextPart | _ToolCallPart | _AnswerPart, ...], Meta(max_length=_MAX_PARTS)] | None = None
     content: str | None = None
     finish_reason: Value = None
 
+    def messages(self, write_result: ResultWriter) -> tuple[Message, ...] | None:
+        """What `messages_of` makes of it; None where that takes more than is read here."""
+        role = ROLES.get(self.role, self.role)
+        if not self.parts:
+            return None if self.content is None else (Message(role=role, content=self.content),)
+        text: str | None = None
+        calls: list[ToolCall] = []
+        answers: list[Message] = []
+        for part in self.parts:
+            if isinstance(part, _TextPart):
+                if text is not None:
+                    return None
+                text = part.content
+            elif isinstance(part, _ToolCallPart):
+                value = part.arguments
+                exact = isinstance(value, str)
+                arguments = "" if value is None else value if isinstance(value, str) else values.spaced_json(value)
+                calls.append(ToolCall(id=part.id or None, name=part.name or "", arguments=arguments, exact=exact))
+            else:
+                sent = write_result(part.response)
+                if not isinstance(sent, str):
+                    return None
+                answers.append(Message(role="tool", content=sent, tool_call_id=part.id or None))
+        if answers:
+            return tuple(answers) if text is None and not calls else None
+        if len(calls) > 1 and len({call.id for call in calls}) < len(calls):  # it may say one call twice
+            return None
+        return (Message(role=role, content=None if calls and not text else text, tool_calls=tuple(calls)),)
+
 
 _LIST: Final = msgspec.json.Decoder(tuple[PlainMessage, ...])
+_ONE: Final = msgspec.json.Decoder(PlainMessage)
 
 
-def decode_plain(json_text: str) -> list[tuple[Message, Value]] | None:
-    """Decode a JSON list of plain messages and their finish reasons; None for anything else.
-
-    A message without text counts as anything else.
-    """
+def decode_plain(
+    json_text: str, write_result: ResultWriter = sent_result
+) -> list[tuple[tuple[Message, ...], Value]] | None:
+    """Decode a JSON list of plain messages and their finish reasons; None for anything else."""
+    decoded: list[tuple[tuple[Message, ...], Value]] = []
     try:
-        entries = _LIST.decode(json_text)
-    except (ValueError, RecursionError):
+        for plain in _LIST.decode(json_text):
+            messages = plain.messages(write_result)
+            if messages is None:
+                return None
+            decoded.append((messages, plain.finish_reason))
+    except (ValueError, RecursionError, ParseError):
         return None
-    messages: list[tuple[Message, Value]] = []
-    for plain in entries:
-        parts, role = plain.parts, plain.role
-        text = parts[0].content if parts else plain.content
-        if text is None:
-            return None
-        messages.append((Message(role=ROLES.get(role, role), content=text), plain.finish_reason))
-    return messages
+    return decoded
 
 
-def plain_messages(json_text: str) -> tuple[Message, ...] | None:
+def plain_messages(json_text: str, write_result: ResultWriter = sent_result) -> tuple[Message, ...] | None:
     """Decode a JSON list of plain messages; None for anything else, and for an empty list."""
-    messages = decode_plain(json_text)
-    return tuple([message for message, _ in messages]) if messages else None
+    decoded = decode_plain(json_text, write_result)
+    return tuple([message for messages, _ in decoded for message in messages]) if decoded else None
 
 
 REMEMBERED: Final = 4096
@@ -502,7 +539,7 @@ def _parse_rest(rest: str, write_result: ResultWriter) -> tuple[Message, ...] | 
     if not rest.startswith(","):
         return None
     added = f"[{rest[1:]}"
-    return plain_messages(added) or _parse_list(added, write_result)
+    return plain_messages(added, write_result) or _parse_list(added, write_result)
 
 
 def _parse_list(json_text: str, write_result: ResultWriter) -> tuple[Message, ...] | None:
@@ -519,7 +556,11 @@ def _message(json_text: bytes, write_result: ResultWriter) -> tuple[Message, ...
 
 
 def _parsed(json_text: bytes, write_result: ResultWriter) -> tuple[Message, ...]:
-    return messages_of(msgspec.json.decode(json_text), write_result=write_result)
+    try:
+        plain = _ONE.decode(json_text).messages(write_result)
+    except (ValueError, RecursionError):
+        plain = None
+    return messages_of(msgspec.json.decode(json_text), write_result=write_result) if plain is None else plain
 
 
 _remembered = lru_cache(maxsize=REMEMBERED)(_parsed)

@@ -173,6 +173,9 @@ def _with_unknown(data: bytes) -> bytes:
     return struct.pack(f"<{len(logprobs)}f", *logprobs)
 
 
+RESPONSE_MESSAGES: Final = ("input_messages", "output_messages")
+"""Where vLLM's Responses have token ids, if they are asked for with `enable_response_messages`."""
+
 _ID_PREFIX: Final = "token_id:"
 _OF_CHOICE: Final = ("token_ids", "response_token_ids")
 """vLLM's, and SGLang's for chat."""

@@ -146,6 +146,9 @@ def read_gaps(recording: SpanRecording) -> Iterator[Gap]:
         yield Gap(kind="not logged", field=_FIELDS.get(part, "prompt"), evidence=part)
 
 
+_LOGPROBS_MODES: Final = get_args(LogprobsMode)
+
+
 def read_logprobs_mode(span: Span) -> LogprobsMode | None:
     """Read of which distribution the logprobs of a call are.
 
@@ -154,7 +157,7 @@ def read_logprobs_mode(span: Span) -> LogprobsMode | None:
     """
     for attributes in (span.resource.attributes, span.attributes):
         mode = attributes.get(names.LOGPROBS_MODE)
-        if mode in get_args(LogprobsMode):
+        if mode in _LOGPROBS_MODES:
             return cast(LogprobsMode, mode)
     return None
 

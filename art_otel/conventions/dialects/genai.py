@@ -312,7 +312,7 @@ def _output_messages(
     is_framework = span.scope.name in FRAMEWORKS
     may_be_plain = not responses and not (is_framework and may_have_blocks(span.scope.name, raw))
     if isinstance(raw, str) and may_be_plain and (plain := decode_plain(raw)):
-        return [(message, finish_reason(reason)) for message, reason in plain]
+        return [(messages[-1], finish_reason(reason)) for messages, reason in plain]
     value = reader.structured(OUTPUT_MESSAGES)
     if value is None:
         return None

@@ -124,7 +124,7 @@ class _AttemptSpans:
         has_ended = not self._is_last or state in _TERMINAL
         failed = not self._is_last or (state in _TERMINAL and state != _TERMINAL[0])
         if not starts:
-            raise Refused("bad field", "rollout", "neither it nor an event says a time")
+            raise Refused("bad field", "rollout", "neither the span nor an event has a time")
         return self._session.rollout(
             _ns(min(starts)),
             _ns(max([*times, *starts])) if has_ended else None,

@@ -105,7 +105,7 @@ class _TraceSpans:
         self._episode = episode
         self._session = Session(_NAME, trace.id, agent=trace.agent.name)
         if any(node.parent is not None and not 0 <= node.parent < at for at, node in enumerate(trace.nodes)):
-            raise Refused("bad field", "nodes", "a node whose parent does not stand before it")
+            raise Refused("bad field", "nodes", "a node whose parent does not come before it")
         self._texts = [encode(node.message) for node in trace.nodes]
 
     def spans(self) -> Iterator[Span]:

@@ -1,22 +1,32 @@
 """Runs of LangSmith as JSON: a list, an answer `{"runs": […]}`, or a run a line, as its clients give them.
 
 A run becomes the span that LangSmith's own OpenTelemetry export would make, with what that leaves out: the parameters
-of the request and the call that a tool answers. Ids are UUIDs; a span's is made of it. Feedback is a reward, the mean
-where several gave some. Invariant: as `store_spans`.
+of the request and the call that a tool answers. Ids are UUIDs; a span's is made of it. Feedback is a reward: each in
+the run's `feedback`, or in rows of their own; else the mean that LangSmith keeps of several (`feedback_stats`). Tags
+and metadata of a root run are the rollout's. Invariant: as `store_spans`.
 
-Source of the format: `langsmith.schemas.Run` (https://docs.langchain.com/langsmith/run-data-format).
+Source of the format: `langsmith.schemas.Run` and `Feedback` (https://docs.langchain.com/langsmith/run-data-format).
 """
 
 from collections.abc import Iterator, Mapping
 from functools import partial
 from hashlib import blake2b
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
+from art_otel.sources.backends.judgements import (
+    JudgedScore,
+    metadata_of,
+    no_score,
+    reward_span,
+    score_events,
+    score_of,
+    trace_facts,
+)
 from art_otel.sources.backends.store_spans import TranslatedSpan, Translator, plain, read_spans
 from art_otel.sources.backends.values import as_ns
-from art_otel.sources.format import SourceFormat
+from art_otel.sources.format import Refused, SourceFormat
 from art_otel.sources.json_documents import (
     encode,
     head_detector,
@@ -33,7 +43,13 @@ _OPERATIONS: Final = {"llm": "chat", "tool": "execute_tool"}
 _PARAMETERS: Final = ("temperature", "top_p", "max_tokens", "frequency_penalty", "presence_penalty", "seed")
 
 
-class _Run(msgspec.Struct, frozen=True, kw_only=True):
+_KIND: Final = "record"
+"""The field that says what a row is; no row of LangSmith has it."""
+
+_OWN: Final = ("revision_id", "LANGSMITH_PROJECT", "LANGSMITH_TRACING", "runtime")
+
+
+class _Run(msgspec.Struct, frozen=True, kw_only=True, tag_field=_KIND, tag="run"):
     id: str
     name: str
     run_type: str
@@ -46,20 +62,56 @@ class _Run(msgspec.Struct, frozen=True, kw_only=True):
     extra: dict[str, Value] | None = None
     error: str | None = None
     feedback_stats: dict[str, Value] | None = None
+    feedback: Value = None
+    tags: Value = None
+    reference_example_id: str | None = None
 
 
-def _runs(value: dict[str, Value]) -> Iterator[dict[str, Value]]:
-    runs = value.get("runs")
-    yield from filter(is_object, runs) if is_list(runs) else (value,)
+class _Feedback(msgspec.Struct, frozen=True, kw_only=True, tag_field=_KIND, tag="feedback"):
+    """A feedback in a row of its own."""
+
+    run_id: str | None = None
+    trace_id: str | None = None
+    fields: dict[str, Value]
+
+
+def _rows(value: dict[str, Value]) -> Iterator[dict[str, Value]]:
+    runs, feedbacks = value.get("runs"), value.get("feedback")
+    if is_list(runs):
+        rows = [*filter(is_object, runs), *(filter(is_object, feedbacks) if is_list(feedbacks) else ())]
+    else:
+        rows = [value]
+    for row in rows:
+        if not _is_feedback(row):
+            yield {**row, _KIND: "run"}
+            # A feedback that says nothing is none of the run's, and set aside by itself.
+            listed = row.get("feedback")
+            empty = [one for one in listed if is_object(one) and _score(one) is None] if is_list(listed) else []
+            yield from (_feedback_row({"run_id": row.get("id"), **one}) for one in empty)
+        else:
+            yield _feedback_row(row)
+
+
+def _feedback_row(row: dict[str, Value]) -> dict[str, Value]:
+    return {_KIND: "feedback", "run_id": row.get("run_id"), "trace_id": row.get("trace_id"), "fields": row}
+
+
+def _is_feedback(row: Mapping[str, Value]) -> bool:
+    return {"run_id", "key"} <= row.keys() and ("score" in row or "value" in row)
 
 
 def _detects(value: dict[str, Value]) -> bool:
-    return any("run_type" in run and "inputs" in run for run in _runs(value))
+    runs = value.get("runs")
+    rows = [*filter(is_object, runs)] if is_list(runs) else [value]
+    return any(("run_type" in row and "inputs" in row) or _is_feedback(row) for row in rows)
 
 
-def _to_otlp(run: _Run) -> TranslatedSpan:
+def _to_otlp(run: _Run | _Feedback) -> TranslatedSpan:
+    if isinstance(run, _Feedback):
+        return _given_elsewhere(run)
     start_ns = as_ns(run.start_time, "start_time")
     end_ns = as_ns(run.end_time, "end_time")
+    facts = {} if run.parent_run_id else _facts(run)
     span = otlp.OtlpSpan(
         trace_id=(run.trace_id or run.id).replace("-", ""),
         span_id=_span_id(run.id),
@@ -67,8 +119,8 @@ def _to_otlp(run: _Run) -> TranslatedSpan:
         name=run.name,
         start_time_unix_nano=start_ns,
         end_time_unix_nano=end_ns,
-        attributes=plain({name: value for name, value in _attributes(run).items() if value is not None}),
-        events=[_reward(name, stats, end_ns or start_ns) for name, stats in _feedback(run)],
+        attributes=plain({name: value for name, value in _attributes(run).items() if value is not None} | facts),
+        events=score_events(_scores(run), end_ns or start_ns),
         status=otlp.OtlpStatus(code="STATUS_CODE_ERROR" if run.error else "STATUS_CODE_UNSET", message=run.error),
     )
     return TranslatedSpan(span)
@@ -104,21 +156,49 @@ def _attributes(run: _Run) -> dict[str, Value]:
     )
 
 
-def _feedback(run: _Run) -> Iterator[tuple[str, Value]]:
-    for name, stats in (run.feedback_stats or {}).items():
-        mean = object_or_empty(stats).get("avg")
-        if isinstance(mean, int | float):
-            yield name, mean
+def _facts(run: _Run) -> dict[str, Value]:
+    """What a root run says of its trace; `ls_…` is what LangChain says of models."""
+    metadata = metadata_of((run.extra or {}).get("metadata"), *_OWN)
+    return trace_facts(
+        metadata={name: value for name, value in metadata.items() if not name.startswith("ls_")},
+        others={"tags": run.tags, "reference_example_id": run.reference_example_id},
+    )
 
 
-def _reward(name: str, value: Value, time_ns: int | None) -> otlp.OtlpEvent:
-    fields: Mapping[str, Value] = {"gen_ai.evaluation.name": name, "gen_ai.evaluation.score.value": value}
-    return otlp.OtlpEvent(name="gen_ai.evaluation.result", time_unix_nano=time_ns, attributes=plain(fields))
+def _scores(run: _Run) -> list[JudgedScore]:
+    """Each feedback of the run; of a key that has none here, the mean that LangSmith keeps."""
+    listed = [one for one in run.feedback if is_object(one)] if is_list(run.feedback) else []
+    scores = [score for one in listed if (score := _score(one)) is not None]
+    known = {score.name for score in scores}
+    means = (score_of(key, object_or_empty(stats).get("avg")) for key, stats in (run.feedback_stats or {}).items())
+    return scores + [score for score in means if score is not None and score.name not in known]
+
+
+def _score(row: Mapping[str, Value]) -> JudgedScore | None:
+    score, value = row.get("score"), row.get("value")
+    time = row.get("created_at") or row.get("modified_at")
+    text = value if isinstance(value, str) else None
+    return score_of(
+        row.get("key"), text if score is None else score, label=text, explanation=row.get("comment"), time=time
+    )
+
+
+def _given_elsewhere(row: _Feedback) -> TranslatedSpan:
+    score = _score(row.fields)
+    if score is None:
+        raise no_score("score")
+    if not row.run_id:
+        raise Refused("bad reward", "run_id", f"feedback {score.name!r} judges no run")
+    trace_id = (row.trace_id or row.run_id).replace("-", "")
+    is_of_root = row.run_id.replace("-", "") == trace_id
+    return reward_span(score, trace_id=trace_id, span_id=None if is_of_root else _span_id(row.run_id))
 
 
 def _span_id(run_id: str) -> str:
     return blake2b(run_id.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
+
+_ROW: Final[Any] = _Run | _Feedback
 
 FORMAT: Final = SourceFormat(
     name="langsmith",
@@ -126,8 +206,8 @@ FORMAT: Final = SourceFormat(
     reads=partial(
         read_spans,
         translator=Translator(
-            message=_Run, to_otlp=_to_otlp, spans_of=_runs, holders=frozenset({"runs"}), strict=False, span_id="id"
+            message=_ROW, to_otlp=_to_otlp, spans_of=_rows, holders=frozenset({"runs"}), strict=False, span_id="id"
         ),
     ),
-    lacks=("instrumentation scope", "span kind", "links", "text of tool call arguments", "each feedback of several"),
+    lacks=("instrumentation scope", "span kind", "links", "text of tool call arguments"),
 )

@@ -1,19 +1,22 @@
 """Traces of MLflow 3 and 2 as JSON: `Trace.to_dict()` or `Trace.to_json()`, in a list or one a line.
 
 A trace is `{"info": …, "data": {"spans": […]}}`. Attributes are JSON texts; ids are base64, in some versions and in
-links hex, where a trace is `tr-…` or `trace:/LOCATION/…`. The resource's attributes are tags of the trace. Invariant:
-as `store_spans`; a span is read with the tags of its trace beside it.
+links hex, where a trace is `tr-…` or `trace:/LOCATION/…`. The resource's attributes are tags of the trace; other tags,
+and the metadata of the trace, are the rollout's metadata. Feedback is a reward of its span, or of the whole trace;
+expectations are metadata. Of assessments that were corrected only the last counts. Invariant: as `store_spans`; a span
+is read with what its trace says beside it.
 
-Source of the format: `mlflow/entities/trace.py` and `mlflow/entities/span.py`, `to_dict` of each.
+Source of the format: `mlflow/entities/trace.py`, `span.py` and `assessment.py`, `to_dict` of each.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Final
 
 import msgspec
 
+from art_otel.sources.backends.judgements import JudgedScore, metadata_of, score_events, score_of, trace_facts
 from art_otel.sources.backends.store_spans import SpanContext, TranslatedSpan, Translator, plain, read_spans
 from art_otel.sources.format import SourceFormat, converted
 from art_otel.sources.json_documents import is_list, is_object, objects_in_head
@@ -60,6 +63,8 @@ class _Span(msgspec.Struct):
     links: list[_Link] | None = None
     status: _Status | None = None
     tags: dict[str, Value] = {}
+    facts: dict[str, Value] = {}
+    scores: list[JudgedScore] = []
     context: SpanContext | None = None
     parent_id: str | None = None
     start_time: int | None = None
@@ -90,6 +95,10 @@ class _Trace(msgspec.Struct):
 
 _OWN_TAGS: Final = "mlflow."
 _OWN_ID: Final = "mlflow.traceRequestId"
+_TRACE_NAME: Final = "mlflow.traceName"
+_OF_RESOURCE: Final = re.compile(r"(art|service|telemetry|process|host|os|container|k8s|cloud|deployment|faas)\.")
+"""Tags that are attributes of OpenTelemetry's resource."""
+
 _TRACE_PREFIX: Final = re.compile(r"^(?:trace:/.*/)?(?:tr-)?")
 """Before a trace's id, which as base64 has none of its marks."""
 _HEAD_BYTES: Final = 1 << 20
@@ -112,11 +121,69 @@ def _is_trace(value: Mapping[str, Value], *, is_cut: bool) -> bool:
 
 
 def _spans_of(trace: dict[str, Value]) -> list[dict[str, Value]]:
-    """Give the spans of a trace, each with the tags that are not MLflow's own. Raises Refused."""
+    """Give the spans of a trace, each with the tags that are not MLflow's own, and what judges it. Raises Refused.
+
+    What is known and judged of the whole trace is its root's.
+    """
     info = trace.get("info")
-    tags = info.get("tags") if is_object(info) else None
-    resource = {name: tag for name, tag in tags.items() if not name.startswith(_OWN_TAGS)} if is_object(tags) else {}
-    return [{**span, "tags": resource} for span in converted(trace, _Trace).data.spans]
+    info = info if is_object(info) else {}
+    tags = metadata_of(info.get("tags"))
+    resource = {name: tag for name, tag in tags.items() if not name.startswith(_OWN_TAGS)}
+    spans = converted(trace, _Trace).data.spans
+    ids = {span.get("span_id") for span in spans} - {None}
+    judged, expected = _assessments(info.get("assessments"), ids)
+    metadata = metadata_of(info.get("trace_metadata") or info.get("request_metadata"))
+    facts = trace_facts(
+        name=tags.get(_TRACE_NAME),
+        metadata={
+            **{name: tag for name, tag in resource.items() if not _OF_RESOURCE.match(name)},
+            **{name: value for name, value in metadata.items() if not name.startswith(_OWN_TAGS)},
+            **expected,
+        },
+        others={"user_id": metadata.get("mlflow.trace.user"), "session_id": metadata.get("mlflow.trace.session")},
+    )
+    return [
+        {
+            **span,
+            "tags": resource,
+            "facts": facts if _is_root(span) else {},
+            "scores": judged.get(span.get("span_id"), []) + (judged.get(None, []) if _is_root(span) else []),
+        }
+        for span in spans
+    ]
+
+
+def _is_root(span: Mapping[str, Value]) -> bool:
+    return not span.get("parent_span_id") and not span.get("parent_id")
+
+
+def _assessments(listed: Value, ids: set[Value]) -> tuple[dict[Value, list[JudgedScore]], dict[str, Value]]:
+    """The feedback by the id of the span that it judges, None for the trace; and the expectations by their names."""
+    judged: dict[Value, list[JudgedScore]] = {}
+    expected: dict[str, Value] = {}
+    for one in listed if is_list(listed) else ():
+        if not is_object(one) or one.get("valid") is False:
+            continue
+        name, span_id = one.get("assessment_name", one.get("name")), one.get("span_id")
+        feedback, expectation = one.get("feedback"), one.get("expectation")
+        if is_object(feedback):
+            for score in _scores(name, feedback.get("value"), one):
+                judged.setdefault(span_id if span_id in ids else None, []).append(score)
+        elif is_object(expectation) and isinstance(name, str):
+            held = expectation.get("serialized_value")
+            held = held.get("value") if is_object(held) else held
+            expected[f"expectations.{name}"] = expectation.get("value", held)
+    return judged, expected
+
+
+def _scores(name: Value, value: Value, assessment: Mapping[str, Value]) -> Iterator[JudgedScore]:
+    """The score of a feedback, or one for each field of an object."""
+    time = assessment.get("last_update_time") or assessment.get("create_time") or assessment.get("create_time_ms")
+    fields = {f"{name}.{key}": item for key, item in value.items()} if is_object(value) else {name: value}
+    for field, item in fields.items():
+        score = score_of(field, item, explanation=assessment.get("rationale"), time=time)
+        if score is not None:
+            yield score
 
 
 def _to_otlp(row: _Span) -> TranslatedSpan:
@@ -129,8 +196,11 @@ def _to_otlp(row: _Span) -> TranslatedSpan:
         name=row.name,
         start_time_unix_nano=row.start_time_unix_nano,
         end_time_unix_nano=row.end_time_unix_nano,
-        attributes=plain(_values(row.attributes or {})),
-        events=[_event(event) for event in row.events or ()],
+        attributes=plain(row.facts | _values(row.attributes or {})),
+        events=[
+            *(_event(event) for event in row.events or ()),
+            *score_events(row.scores, row.end_time_unix_nano or row.start_time_unix_nano),
+        ],
         links=[_link(link) for link in row.links or ()],
         status=otlp.OtlpStatus(
             code=f"STATUS_CODE_{code.removeprefix('STATUS_CODE_')}" if isinstance(code, str) else code,
@@ -187,7 +257,6 @@ FORMAT: Final = SourceFormat(
         "span kind",
         "texts that are JSON apart from its values",
         "links (some versions)",
-        "assessments",
         "dropped counts",
     ),
 )

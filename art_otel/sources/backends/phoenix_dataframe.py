@@ -25,7 +25,7 @@ _PREFIX: Final = "attributes."
 def _spans_of(row: dict[str, Value]) -> tuple[dict[str, Value]]:
     attributes = {name.removeprefix(_PREFIX): value for name, value in row.items() if name.startswith(_PREFIX)}
     context = {"trace_id": row.get(_TRACE_ID), "span_id": row.get(_SPAN_ID)}
-    return ({**row, "context": context, "attributes": attributes},)
+    return ({**row, "record": "span", "context": context, "attributes": attributes},)
 
 
 _TRANSLATOR: Final = Translator(message=PhoenixSpan, to_otlp=to_otlp, spans_of=_spans_of)

@@ -1,7 +1,8 @@
 """Rewards in a file of their own: lines `{"rollout_id", "name", "value"}`, given after a session or an evaluation.
 
-A line may also have `label`, `explanation`, `attempt`, `response_id` (of the call that it judges), `time`, and
-`evaluation` where it is not meant as the reward. Each is the span of a reward that was given elsewhere.
+A line may also have `label`, `explanation`, `attempt`, `response_id` (of the call that it judges) and `time`; and what
+is to be known of the rollout: `group_id`, `split` and `metadata`, with a value or without one. Each is the span of a
+reward that was given elsewhere; which of them is the final reward, `judgements` says for all backends.
 
 Invariant: lines are ordered by their time. Those without one are before those that have one, ordered by the names of
 their files and then by line, whichever process reads them in which round: of two rewards of one
@@ -18,9 +19,10 @@ from typing import Final
 import msgspec
 
 from art_otel import attributes as names
+from art_otel.sources.backends.judgements import trace_facts
 from art_otel.sources.backends.values import as_ns
 from art_otel.sources.format import Reading, Record, Refused, SourceFormat, converted
-from art_otel.sources.json_documents import head_detector, object_of, read_documents
+from art_otel.sources.json_documents import encode, head_detector, object_of, read_documents
 from art_otel.spans import Span, Value
 
 _SUFFIXES: Final = re.compile(r"(\.(jsonl?|ndjson|gz|zstd?))+$")
@@ -40,7 +42,9 @@ class _Row(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     explanation: str | None = None
     attempt: int | None = None
     response_id: str | None = None
-    evaluation: bool = False
+    group_id: str | int | None = None
+    split: str | None = None
+    metadata: dict[str, Value] | None = None
     time: int | str | None = None
 
 
@@ -68,17 +72,21 @@ def _order(path: str, line: int) -> str:
 def _span(row: _Row, path: str, line: int) -> Span:
     """Make the span of a reward. Lines that say the same are one span, with the order of the last of them."""
     time_ns = as_ns(row.time, "time")
-    if row.value is None and row.label is None:
-        raise Refused("bad reward", "value", "has neither a value nor a label")
+    group_id = None if row.group_id is None else str(row.group_id)
+    facts = trace_facts(group_id=group_id, split=row.split, metadata=row.metadata)
+    is_reward = row.value is not None or row.label is not None
+    if not is_reward and not facts:
+        raise Refused("bad reward", "value", "has neither a value nor a label, nor a group_id, split or metadata")
     attributes: dict[str, Value] = {
         names.ROLLOUT_ID: row.rollout_id,
         names.ROLLOUT_ATTEMPT: row.attempt,
-        "gen_ai.evaluation.name": row.name,
+        "gen_ai.evaluation.name": row.name if is_reward else None,
         "gen_ai.evaluation.score.value": row.value,
         "gen_ai.evaluation.score.label": row.label,
         "gen_ai.evaluation.explanation": row.explanation,
         "gen_ai.response.id": row.response_id,
-        names.REWARD_EVALUATION: row.evaluation or None,
+        names.REWARD_EVALUATION: True,
+        names.ROLLOUT_FACTS: encode(facts) if facts else None,
     }
     present = {name: value for name, value in attributes.items() if value is not None}
     digest = blake2b(msgspec.json.encode([present, time_ns]), digest_size=24).hexdigest()

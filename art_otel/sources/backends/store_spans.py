@@ -177,7 +177,7 @@ def read_objects(
                 yield from _objects(whole, location, amid_output=is_record is not None)
                 yield piece.value.quarantine(location, ids=translator.ids(torn, builder))
     if open_lists > 0 and is_record is None:
-        yield Refused("torn", detail="the list of records has no end").quarantine(reading.path)
+        yield Refused("torn", detail="the list of records does not end").quarantine(reading.path)
 
 
 def _objects(value: Value, location: str, *, amid_output: bool) -> Iterator[LocatedObject | Quarantined]:
@@ -185,7 +185,7 @@ def _objects(value: Value, location: str, *, amid_output: bool) -> Iterator[Loca
         if is_object(item):
             yield LocatedObject(item, location)
         elif not amid_output:
-            yield Refused("bad field", detail="no object where a record should be").quarantine(location)
+            yield Refused("bad field", detail="expected an object as a record").quarantine(location)
 
 
 def plain(attributes: Mapping[str, Value] | None) -> list[otlp.KeyValue]:

@@ -68,7 +68,7 @@ def _number_to_ns(number: int, field: str) -> int:
         return number
     nanoseconds = number * next(unit for unit in _UNITS if number * unit >= _LEAST_NS)
     if nanoseconds >= _MAX_NS:
-        raise Refused("bad field", field, f"{str(number)[:40]} is a time in no unit, from nanoseconds to seconds")
+        raise Refused("bad field", field, f"{str(number)[:40]} is not a time in any unit from nanoseconds to seconds")
     return nanoseconds
 
 
@@ -129,7 +129,7 @@ def _check_prefix(name: str) -> None:
 
 def _without_nulls(value: Value, name: str, depth: int) -> Value:
     if depth > MAX_PARTS:
-        raise Refused("nested too deep", attribute_path(("", name)), f"JSON more than {MAX_PARTS} objects deep")
+        raise Refused("nested too deep", attribute_path(("", name)), f"JSON nested more than {MAX_PARTS} objects deep")
     if not is_object(value):
         return value
     return {key: _without_nulls(item, name, depth + 1) for key, item in value.items() if item is not None}

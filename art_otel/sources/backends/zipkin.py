@@ -138,7 +138,10 @@ def _sdk_note(text: str) -> _Note | None:
 
 FORMAT: Final = SourceFormat(
     name="zipkin-json",
-    detects=head_detector(lambda span: span.keys() >= {"traceId", "id"} and bool(span.keys() & _NAMES)),
+    # A score of Langfuse has its ids and a time, too.
+    detects=head_detector(
+        lambda span: span.keys() >= {"traceId", "id"} and bool(span.keys() & _NAMES) and "dataType" not in span
+    ),
     reads=partial(
         read_spans,
         translator=Translator(

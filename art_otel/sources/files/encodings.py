@@ -122,10 +122,10 @@ def _members(stream: io.BufferedIOBase, size: int, make: Callable[[], _Member], 
                 data = member.unused_data if member.eof else b""
                 member = None if member.eof else member
     except (zlib.error, zstandard.ZstdError) as error:
-        fail(Failure("torn", f"the compressed stream is broken here: {error}"))
+        fail(Failure("torn", f"the compressed stream is corrupt here: {error}"))
     else:
         if member is not None:
-            fail(Failure("torn", "the compressed stream is cut here"))
+            fail(Failure("torn", "the compressed stream ends too early"))
 
 
 def _bounded(pieces: Iterator[bytes], limit: int, fail: Fail) -> Iterator[bytes]:

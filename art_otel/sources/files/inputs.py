@@ -44,7 +44,7 @@ _KEY_BYTES: Final = 64 << 10
 """The keys and values of a Parquet file are the last but a few bytes of its footer, which is its end."""
 
 WHAT_READS_IT: Final = (
-    "is a dataset of art-otel already, and no dump: `art-otel show` and `art-otel export` read it, and"
+    "is already an art-otel dataset, not a dump: `art-otel show` and `art-otel export` read it, and"
     " art_otel.read_trajectories does"
 )
 SCRATCH_PREFIX: Final = ".art-otel-scratch-"
@@ -127,7 +127,7 @@ def _why_nothing(source: str) -> str:
     if any(is_dataset_file(file) for path in paths for file in _visible_files(path)):
         return f"{source}: {WHAT_READS_IT}"
     return (
-        f"{shown(source)}: nothing to read there; name a file, a folder with files in it, "
+        f"{shown(source)}: nothing to read; name a file, a folder with files in it, "
         "a glob such as 'dumps/**/*.jsonl', a URL such as s3://bucket/dumps, or - for standard input"
     )
 
@@ -147,7 +147,7 @@ def _paths(source: str) -> Iterator[Path]:
     if source.startswith(FILE_SCHEME):
         source = unquote(source.removeprefix(FILE_SCHEME).removeprefix("localhost"))
     if not source:
-        raise UsageError("an empty path names no source; is a variable unset? The current folder is named .")
+        raise UsageError("an empty path is not a source; is a variable unset? The current folder is written .")
     path = Path(source)
     if path.exists():
         yield path

@@ -141,7 +141,7 @@ def read_range(file: StoredFile, start: int, end: int) -> bytes:
     with store_errors(file.name), open_stored(file) as opened:
         data: bytes = opened.read_at(end - start, start)
     if len(data) < end - start:
-        raise SourceError(f"{file.name}: it became shorter while it was read; convert again when it is complete")
+        raise SourceError(f"{file.name}: it was truncated while it was read; convert again when it is complete")
     return data
 
 

@@ -193,7 +193,7 @@ def _read(
     request: otlp.ExportRequest, location: str, builder: "JsonSpanBuilder", *, is_empty: bool
 ) -> Iterator[Record]:
     if not request.is_otlp and not is_empty:
-        yield Refused("not OTLP", detail="it has none of resourceSpans, resourceLogs").quarantine(location)
+        yield Refused("not OTLP", detail="it has neither resourceSpans nor resourceLogs").quarantine(location)
     for part in request.parts:
         builder.reading.stats.other_signals += part.has_other_signal
         yield from builder.traces(part.resource_spans or part.batches or None, location)

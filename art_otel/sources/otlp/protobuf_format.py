@@ -1,8 +1,9 @@
-"""OTLP protobuf: one request a file, or requests with a 4-byte big-endian length before each.
+"""OTLP protobuf: one request a file, or requests with a 4-byte length before each, big-endian or little-endian.
 
-The first is what object-store exporters write, the second a collector's file exporter with `format: proto`. Traces
-and logs are told apart on the wire. A request without a length before it is read one ResourceSpans at a time, because
-that is what protobuf's concatenation of messages means; each counts as a message.
+The first is what object-store exporters write, the second a collector's file exporter with `format: proto`. That writes
+big-endian lengths; a receiver of one's own may write those of its machine. Traces and logs are told apart on the wire.
+A request without a length before it is read one ResourceSpans at a time, because that is what protobuf's concatenation
+of messages means; each counts as a message.
 
 Invariant: a message that is broken or over the limit costs no other, unless nothing says where the next one begins. Of
 a message that does not decode each record is decoded alone, with its resource and scope: a bad one costs itself.
@@ -15,6 +16,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, TypeAlias, cast
 
 from art_otel.sources.format import NO_IDS, DroppedFields, Ids, Reading, Record, Refused, Site, SourceFormat, advice
@@ -63,11 +65,25 @@ def _detects(head: bytes) -> bool:
     return _is_request(head) or _is_framed(head)
 
 
+def _byte_order(head: bytes) -> Literal["big", "little"]:
+    """The byte order of the lengths: big-endian, unless only a little-endian one leads to the next message or the end.
+
+    18 e6 00 00 | a request of 58,904 bytes, …     417,726,464 bytes big-endian are more than there are
+    """
+    prefix = head[:_PREFIX_BYTES]
+    end = _PREFIX_BYTES + int.from_bytes(prefix, "little")
+    if _PREFIX_BYTES + int.from_bytes(prefix) <= len(head) or end > len(head):
+        return "big"
+    following = head[end + _PREFIX_BYTES :]
+    is_next = not following or _is_request(following)
+    return "little" if is_next and _is_request(head[_PREFIX_BYTES:end]) else "big"
+
+
 def _is_framed(head: bytes) -> bool:
     """Whether any of the messages that lengths lead to looks like a request."""
-    position = 0
+    position, order = 0, _byte_order(head)
     while position + _PREFIX_BYTES < len(head):
-        size = int.from_bytes(head[position : position + _PREFIX_BYTES])
+        size = int.from_bytes(head[position : position + _PREFIX_BYTES], order)
         position += _PREFIX_BYTES
         if _is_request(head[position : position + size]):
             return True
@@ -88,7 +104,8 @@ def _is_request(head: bytes) -> bool:
 def _reads(stream: io.BufferedReader, reading: Reading) -> Iterator[Record]:
     builder = ProtobufSpanBuilder(reading)
     head = stream.peek()
-    read_frames = _bare_frames if _is_request(head) else _prefixed_frames
+    order = _byte_order(head)
+    read_frames = _bare_frames if _is_request(head) else partial(_prefixed_frames, order=order)
     number = 0
     for message, problem in read_frames(stream, reading.limits.max_message_bytes):
         number += 1  # noqa: SIM113 # enumerate() would hold the message
@@ -107,13 +124,15 @@ def read_protobuf(request: bytes, reading: Reading) -> Iterable[Record]:
     return ProtobufSpanBuilder(reading).read(request, reading.path)
 
 
-def _prefixed_frames(stream: io.BufferedReader, limit: int) -> Iterator[_Frame]:
+def _prefixed_frames(
+    stream: io.BufferedReader, limit: int, *, order: Literal["big", "little"] = "big"
+) -> Iterator[_Frame]:
     """Read messages with a 4-byte length before each."""
     while prefix := stream.read(_PREFIX_BYTES):
         if len(prefix) < _PREFIX_BYTES:
             yield b"", Refused("torn", detail="the file ends inside a message's length")
             return
-        yield _read_body(stream, b"", int.from_bytes(prefix), limit)
+        yield _read_body(stream, b"", int.from_bytes(prefix, order), limit)
 
 
 def _bare_frames(stream: io.BufferedReader, limit: int) -> Iterator[_Frame]:
@@ -121,7 +140,7 @@ def _bare_frames(stream: io.BufferedReader, limit: int) -> Iterator[_Frame]:
     while tag := stream.read(1):
         if tag != _TAG:
             _skip(stream, sys.maxsize)  # nothing says where the next message begins
-            yield b"", Refused("not OTLP", detail="no request begins here; the rest of the file cannot be read")
+            yield b"", Refused("not OTLP", detail="no request starts here; the rest of the file cannot be read")
             return
         size, header = _read_size(stream)
         if size is None:

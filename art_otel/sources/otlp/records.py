@@ -423,7 +423,7 @@ class OtlpSpanBuilder(ABC):
         time_ns = _time(message.time_unix_nano, "timeUnixNano")
         time_ns = time_ns or _time(message.observed_time_unix_nano, "observedTimeUnixNano")
         if time_ns is None:
-            raise Refused("bad field", "timeUnixNano", "a log record must have its time or the time it was observed")
+            raise Refused("bad field", "timeUnixNano", "a log record needs a time or an observed time")
         attributes = self.attributes(message.attributes, "", dropped)
         event_name = attributes.get("event.name")
         return spans.LogRecord(
@@ -474,7 +474,7 @@ def _times(start: int | None, end: int | None) -> tuple[int, int | None]:
     """Check when a span started and ended. Raises Refused."""
     start_ns = _time(start, "startTimeUnixNano")
     if start_ns is None:
-        raise Refused("bad field", "startTimeUnixNano", "a span must say when it started")
+        raise Refused("bad field", "startTimeUnixNano", "a span needs a start time")
     end_ns = _time(end, "endTimeUnixNano")
     if end_ns is not None and end_ns < start_ns:
         raise Refused("ends before it starts", "endTimeUnixNano", f"it starts at {start_ns} and ends at {end_ns}")

@@ -101,7 +101,8 @@ def _give_each(trajectories: list[Trajectory], judged: Values, name: str) -> lis
     values = list(judged)
     if len(values) != len(trajectories):
         raise UsageError(
-            f"the judge gave {len(values)} rewards for {len(trajectories)} trajectories: give one each, None for none"
+            f"the judge returned {len(values)} rewards for {len(trajectories)} trajectories: return one for each, or "
+            "None for no reward"
         )
     return [_give(trajectory, value, name) for trajectory, value in zip(trajectories, values, strict=True)]
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from operator import index
 from typing import Final, TypeAlias
 
+from msgspec import structs
 from opentelemetry.context import Context
 from opentelemetry.trace import Link, Span, SpanContext, TraceFlags
 
@@ -27,11 +28,11 @@ from art_otel.tracing.api.running import Rewarded, RunningTrajectory
 from art_otel.tracing.api.step import Step, current_step
 from art_otel.tracing.autoload import ENABLED, is_off
 from art_otel.tracing.internal_errors import handle_internal_errors, warn_once
-from art_otel.trajectories import Trajectory
+from art_otel.trajectories import Call, Reward, Trajectory, note_later_reward
 
 _LOST: Final = (
-    "rewards are given to what does not run here, and are not recorded: nothing is set up in this process; call"
-    f" art_otel.configure() first, or set {ENABLED}=1, or 0 where that is meant"
+    "rewards for rollouts that do not run in this process are not recorded, because tracing is not set up in it; call"
+    f" art_otel.configure() first, or set {ENABLED}=1, or 0 if this is intended"
 )
 
 
@@ -81,6 +82,8 @@ def reward(  # noqa: PLR0913 # each says another thing about the reward, by its 
     - `target` is the id of a response (for its call), a span or its context, a recorded call or trajectory, or a
       running trajectory or step.
     - `rollout_id` names a rollout, which may run elsewhere. `step` is the index of a step of the rollout.
+    - A recorded trajectory, or a call of one, stays as it is. But `art_otel.batches`, exports and files of trajectories
+      that you have in hand see it with the reward.
     - If the target is a call, `choice` is the index of one choice, and `tokens` is a range (start, end) of its
       completion's token ids. The end is exclusive.
     - `value` may be None if there is a `label`.
@@ -98,20 +101,30 @@ def reward(  # noqa: PLR0913 # each says another thing about the reward, by its 
         target = span_of_named_rollout()
     if target is None and rollout_id is None and current_rollout_id() is None:
         warn_once(
-            "reward() outside of every rollout records nothing: say what is judged by target=… or rollout_id=…; threads"
-            " and pools start without their rollout: give them art_otel.in_context(function)"
+            "reward() outside of a rollout records nothing: name what it judges with target=… or rollout_id=…. "
+            "Threads and pools start without their rollout: wrap the function with art_otel.in_context(function)"
         )
         return
     index_of_step = None if step is None else scalars.whole(step)
     if step is not None and index_of_step is None:
-        warn_once("reward %r is of no step and is not recorded: a step's index is a whole number", name)
+        warn_once("reward %r names no step and is not recorded: a step's index is a whole number", name)
         return
     reward_target = resolve_target(target, rollout_id, index_of_step)
     with handle_internal_errors:
         event_attributes = evaluation_attributes(
             name, number, label=label, explanation=explanation, response_id=reward_target.response_id
         )
-        is_recorded = give(name, number, reward_target, {**event_attributes, **part}, time.time_ns())
+        now = time.time_ns()
+        is_recorded = give(name, number, reward_target, {**event_attributes, **part}, now)
+        if isinstance(target, Trajectory | Call):
+            given = Reward(
+                name=name, value=number, label=label, explanation=explanation, source="reward_span", time_ns=now,
+                step=index_of_step if isinstance(target, Trajectory) else target.step,
+            )  # fmt: skip
+            if isinstance(target, Call):
+                start, end = tokens or (None, None)
+                given = structs.replace(given, target=target.span_id, choice=choice, token_start=start, token_end=end)
+            note_later_reward(target, given)
         if not (is_recorded or reward_target.is_ours or is_off()):
             warn_once(_LOST)
 
@@ -154,14 +167,14 @@ def _part(
     if choice is None and tokens is None:
         return {}
     if not isinstance(target, (str, Span, SpanContext, CallRecord)):
-        raise UsageError("reward(): choice and tokens are parts of a call: say of which by target=…")
+        raise UsageError("reward(): choice and tokens are parts of a call: name the call with target=…")
     try:
         start, end = (None, None) if tokens is None else map(index, tokens)
         chosen = None if choice is None else index(choice)
     except (TypeError, ValueError):
         start, end, chosen = 0, 0, None
     if not is_part(chosen, start, end):
-        warn_once("reward %r is of no part of a call and is not recorded: choice %r, tokens %r", name, choice, tokens)
+        warn_once("reward %r names no part of a call and is not recorded: choice %r, tokens %r", name, choice, tokens)
         return None
     return part_attributes(chosen, start, end)
 

@@ -36,7 +36,7 @@ _BLOCK: Final = "rollout"
 """The name of a block that was given none."""
 
 _OUTSIDE: Final = (
-    "what that does when it is read is not in the rollout; put @rollout right above the generator function"
+    "what it does while it is read is not in the rollout; put @rollout directly above the generator function"
 )
 
 
@@ -61,7 +61,7 @@ class Rollout:
 
     def __enter__(self) -> RunningTrajectory:
         if self._config.group_id is not None:
-            raise UsageError("group_id is a function, and a block has no arguments to call it with: give a text")
+            raise UsageError("group_id is a function, but a block has no arguments to call it with: give a string")
         run = begin(self._config)
         self._open.append((run, run.attach()))
         return run.running

@@ -40,7 +40,7 @@ from art_otel.tracing.internal_errors import handle_internal_errors
 if TYPE_CHECKING:
     from art_otel.live import RolloutCounts
 
-CLOSED: Final = ("asyncio.CancelledError", "CancelledError: nobody waits for it any more")
+CLOSED: Final = ("asyncio.CancelledError", "CancelledError: its caller no longer waits for it")
 """The error's type and description of a coroutine that was closed while it waited."""
 
 

@@ -71,7 +71,7 @@ class Rewarded:
     def reward(self, value: float) -> None:
         if self.ended or is_inherited(self.span):
             why = "runs in the process that forked this one" if not self.ended else "has ended"
-            warn_once(f"%s {why}: give its reward by art_otel.reward(value, target=…)", self.title)
+            warn_once(f"%s {why}: give its reward with art_otel.reward(value, target=…)", self.title)
             return
         number = scalars.reward(value, "reward")
         if number is not None:
@@ -91,8 +91,8 @@ class Rewarded:
         self._ended = True
         if len(self._names) > 1 and self.reward is None:
             warn_once(
-                "rewards named %s were given and none is the final one, which stays None: give it by"
-                " art_otel.reward(value) without a name, or by trajectory.reward = value",
+                "rewards named %s were given, but no final reward, which stays None: give it with "
+                "art_otel.reward(value) without a name, or with trajectory.reward = value",
                 ", ".join(sorted(self._names)),
             )
         if self._assigned and self.reward is not None:
@@ -290,8 +290,8 @@ class RunningTrajectory(Rewarded):
         if recording.has_llm_calls(self._rollout_id):
             return
         warn_once(
-            "rollout %s has no LLM calls, and %d began outside of every rollout while it ran: threads and pools start"
-            " without its context; give them art_otel.in_context(function)",
+            "rollout %s has no LLM calls, and %d began outside of any rollout while it ran: threads and pools "
+            "start without its context; wrap the function with art_otel.in_context(function)",
             self.name,
             recording.calls_outside - self._calls_outside,
         )
@@ -308,7 +308,7 @@ class RunningTrajectory(Rewarded):
     def _can_be_changed(self, what: str) -> bool:
         """Whether what is set here and now is recorded; said where it is not."""
         if self._ended:
-            warn_once(f"rollout %s has ended; its {what} is not recorded any more", self.name)
+            warn_once(f"rollout %s has ended; its {what} is no longer recorded", self.name)
             return False
         return self._is_written(what)
 
@@ -370,10 +370,12 @@ class RunningHistory(Sequence["HistoryMessage"]):
             messages = history_messages(message)
         except (ParseError, TypeError, ValueError) as error:
             raise UsageError(
-                'history.append(): give a message as {"role": "tool", "tool_call_id": …, "content": …}'
+                'history.append(): give a message such as {"role": "tool", "tool_call_id": …, "content": …}'
             ) from error
         if not isinstance(message.get("content"), str | list | None):
-            raise UsageError("history.append(): the content of a message is text; write other values as json.dumps(…)")
+            raise UsageError(
+                "history.append(): the content of a message is text; convert other values with json.dumps(…)"
+            )
         self._running.add_message(self.completion_id, self.choice, message, messages)
         self._messages.extend(HistoryMessage(message=one) for one in messages)
 
@@ -393,7 +395,7 @@ def get_current_trajectory() -> RunningTrajectory:
     running = running_trajectory()
     if running is None:
         raise UsageError(
-            "no rollout is running here: decorate the function with @art_otel.rollout, or open one by"
-            " `with art_otel.rollout(name=…)`; a thread or pool is given art_otel.in_context(function)"
+            "no rollout is running here: decorate the function with @art_otel.rollout, or open one with `with "
+            "art_otel.rollout(name=…)`; for threads and pools, wrap the function with art_otel.in_context(function)"
         )
     return running

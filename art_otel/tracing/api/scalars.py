@@ -49,14 +49,14 @@ def text(value: object, field: str) -> str:
         return str.__str__(value)
     number = None if isinstance(value, bool) else whole(value)
     if number is None:
-        raise UsageError(f"{field} is of type {type(value).__qualname__}: give a text")
+        raise UsageError(f"{field} is of type {type(value).__qualname__}: give a string")
     return str(number)
 
 
 def label(value: object, field: str) -> str:
     """The text, which says what is untrained. Raises UsageError."""
     if not (said := text(value, field)):
-        raise UsageError(f'{field} is empty: say what the calls are for, such as "judge"')
+        raise UsageError(f'{field} is empty: give the purpose of the calls, such as "judge"')
     return said
 
 
@@ -64,7 +64,7 @@ def whole_number(value: object, field: str) -> int:
     """The whole number, also one of NumPy or of an enum. Raises UsageError."""
     number = None if isinstance(value, bool) else whole(value)
     if number is None:
-        raise UsageError(f"{field} is of type {type(value).__qualname__}: give a whole number of at most 64 bits")
+        raise UsageError(f"{field} is of type {type(value).__qualname__}: give an int of at most 64 bits")
     return number
 
 
@@ -72,7 +72,7 @@ def reward(value: object, name: str) -> float | None:
     """A reward's number; None, logged, for what is no finite one."""
     number = finite(value)
     if number is None:
-        warn_once("reward %r is no finite number and is not recorded: it is %s", name, _kind(value))
+        warn_once("reward %r must be a finite number (got %s); not recorded", name, _kind(value))
     return number
 
 
@@ -80,7 +80,7 @@ def metric(value: object, name: str) -> ScalarValue:
     """A metric's number, else its raw text."""
     number = finite(value)
     if number is None:
-        warn_once("metric %r is no finite number and is kept as text: it is %s", name, _kind(value))
+        warn_once("metric %r is not a finite number (got %s); kept as text", name, _kind(value))
         return as_text(value)
     return number
 
@@ -89,7 +89,7 @@ def is_mapping(value: object, what: str) -> bool:
     """Whether the value is a mapping; logs a warning if it is not."""
     if isinstance(value, Mapping):
         return True
-    warn_once("%s is no mapping of names to values and is ignored: it is %s", what, _kind(value))
+    warn_once("%s must be a mapping of names to values (got %s); ignored", what, _kind(value))
     return False
 
 
@@ -117,7 +117,7 @@ def scalar(value: object, name: str) -> ScalarValue:
         return as_text(value) if number is None else number
     if isinstance(value, Real) and (number := finite(value)) is not None:
         return number
-    warn_once("metadata %r is no JSON value and is kept as text: it is %s", name, _kind(value))
+    warn_once("metadata %r is not a JSON value (got %s); kept as text", name, _kind(value))
     return as_text(value)
 
 
@@ -147,7 +147,7 @@ class JsonFields(UserDict[str, Any]):
 
     def __setitem__(self, key: str, value: Any) -> None:  # noqa: ANN401 # any JSON value
         if not isinstance(key, str):  # pyright: ignore[reportUnnecessaryIsInstance] # not every app is typed
-            raise UsageError(f"a key of {self._field} is of type {type(key).__qualname__}: give a text")
+            raise UsageError(f"a key of {self._field} is of type {type(key).__qualname__}: give a string")
         try:
             json.dumps(value, allow_nan=False)
         except (TypeError, ValueError, RecursionError) as error:
@@ -178,4 +178,4 @@ def _kind(value: object) -> str:
     """Describe a value by what a log may show of it: a number, or its type."""
     if isinstance(value, float):
         return f"{value!r}"
-    return f"of type {type(value).__qualname__}"
+    return type(value).__qualname__

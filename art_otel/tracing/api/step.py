@@ -152,11 +152,11 @@ def current_step(running: RunningTrajectory) -> Step | None:
 def _begin(index: int | None, name: str | None, untrained: str | None) -> Step:
     running = running_trajectory()
     if running is None:
-        warn_once("step() outside of every rollout records nothing: open a rollout around it")
+        warn_once("step() outside of a rollout records nothing: open a rollout around it")
         return Step(None, index, INVALID_SPAN)
     requested = None if index is None else scalars.whole(index)
     if index is not None and requested is None:
-        warn_once("a step's index is a whole number of at most 64 bits; one that is none has the next number instead")
+        warn_once("a step's index must be an int of at most 64 bits; the next number is used instead")
     with handle_internal_errors:
         number = running.number_step(requested)
         called = f"{attributes.STEP_SPAN_PREFIX}{number}" + (f" {name}" if name else "")

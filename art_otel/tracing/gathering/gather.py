@@ -100,8 +100,8 @@ async def gather_one(work: Work, scope: GatherScope, grace_seconds: float | None
             raise error
         if not scope.rollouts or scope.recorder is None:
             raise UsageError(
-                "no rollout began: decorate the function that is gathered with @art_otel.rollout, below any decorator"
-                " that makes a plain function of an async one"
+                "no rollout began: decorate the function that you gather with @art_otel.rollout, below any decorator "
+                "that turns an async function into a plain one"
             )
         _refuse_several(scope.rollouts, error)
         taken = scope.rollouts[-1]
@@ -123,8 +123,9 @@ def _refuse_several(rollouts: Sequence[TakenRollout], error: BaseException | Non
         return
     names = ", ".join(dict.fromkeys(taken.running.name or "" for taken in rollouts))
     raise UsageError(
-        f"{len(rollouts)} rollouts ({names}) began in one piece of work, which gives one trajectory: give each rollout"
-        " by itself, as gather_trajectories([agent(task) for task in tasks]), or decorate the function around them with"
+        f"{len(rollouts)} rollouts ({names}) began in one call, which returns one trajectory: pass each rollout "
+        "separately, such as gather_trajectories([agent(task) for task in tasks]), or decorate the function around "
+        "them with"
         " @art_otel.rollout, which makes them its trajectory.children"
     ) from error
 
@@ -153,15 +154,13 @@ async def _run(work: Work, scope: GatherScope) -> object:
     token = otel_context.attach(with_scope(scope))
     try:
         if asyncio.isfuture(work):
-            raise UsageError(
-                "a task runs already when it is gathered: give the coroutine, fn(args), and not a task of it"
-            )
+            raise UsageError("a task is already running when it is gathered: pass the coroutine, fn(args), not a task")
         if inspect.isawaitable(work):
             return await work
         if not callable(work):
             raise UsageError(
-                f"{work!r:.100} cannot be gathered: give what is yet to run, fn(args) of an async function without"
-                " await, or functools.partial(fn, args) of a plain function"
+                f"{work!r:.100} cannot be gathered, because it is not a pending call: pass fn(args) of an async "
+                "function without await, or functools.partial(fn, args)"
             )
         function = cast(Callable[[], Any], work)
         result = function() if inspect.iscoroutinefunction(function) else await _in_thread(function)

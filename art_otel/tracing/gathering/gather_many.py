@@ -277,7 +277,7 @@ class _Failures:
     def __init__(self, max_exceptions: float | None, total: int) -> None:
         self._most = total if max_exceptions is None else max_exceptions
         if not self._most >= 0:
-            raise UsageError(f"max_exceptions={max_exceptions}: a number from 0 on, or a part of all below 1")
+            raise UsageError(f"max_exceptions={max_exceptions}: give a number of rollouts, or a fraction below 1")
         self._is_bound = max_exceptions is not None
         self._total = total
         self._errors: list[BaseException] = []
@@ -323,7 +323,7 @@ def _gate(max_concurrent: int | None) -> "asyncio.Semaphore | nullcontext[None]"
     if max_concurrent is None:
         return nullcontext()
     if max_concurrent < 1:
-        raise UsageError(f"max_concurrent={max_concurrent}: at least 1 has to run at a time")
+        raise UsageError(f"max_concurrent={max_concurrent}: at least 1 must run at a time")
     return asyncio.Semaphore(max_concurrent)
 
 

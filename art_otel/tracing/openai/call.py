@@ -7,6 +7,7 @@ span around it that still runs. What the app or the instrumentor wrote is never 
 not see. The call that this code is part of stands in a ContextVar.
 """
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from contextvars import ContextVar, Token
@@ -24,19 +25,18 @@ from art_otel import attributes as names
 from art_otel.calls import StreamClose
 from art_otel.conventions import request_attributes, response_attributes
 from art_otel.conventions.content_names import without_tokens
+from art_otel.conventions.exchanges import answer_attributes, lost_messages, parameters, prompt, spoken
 from art_otel.conventions.values import json_object, raw_fields
-from art_otel.exchange.attributes import (
-    answer_attributes,
-    asked_attributes,
-    call_name,
-    identity_attributes,
-    lost_messages,
-    parameters,
-    prompt,
-    spoken,
+from art_otel.exchange.api_dialects import dialect_of
+from art_otel.exchange.attributes import asked_attributes, call_identity
+from art_otel.exchange.exchange import (
+    FAILED,
+    LONGEST_MESSAGE,
+    CallFailure,
+    Exchange,
+    failure_in,
+    is_unfinished,
 )
-from art_otel.exchange.bodies import FAILED, LONGEST_MESSAGE, CallFailure, is_unfinished
-from art_otel.exchange.exchange import Exchange, dialect_of, failure_in
 from art_otel.scrubbing import Scrubber
 from art_otel.spans import Attributes, Value
 from art_otel.tracing.api.context import detach, tracer
@@ -196,6 +196,12 @@ class ClientCall:
         span = self.span
         if span is None:
             return
+        if error is not None and not self.is_own and self._response is None and self.is_in_rollout and self.request:
+            # OpenLLMetry loses a prompt with an image, and no answer will show it.
+            asked = raw_fields(self.request.content)
+            span.set_attributes(
+                lost_messages(attributes_of(span), asked, records_content=partial(_records_content, span))
+            )
         if self.is_own and error is not None and span.is_recording():
             if self.request is not None and self._options is not None:
                 span.set_attributes(cast(Any, asked_attributes(_exchange(self._options, self.request))))
@@ -235,7 +241,7 @@ class ClientCall:
         request = raw_fields(asked)
         added: dict[str, str | bool] = {**parameters(request), **answer_attributes(answered)}
         if not self.is_own:
-            added |= lost_messages(existing, request)
+            added |= lost_messages(existing, request, records_content=partial(_records_content, span))
         is_clean = False
         if self._scrubber is not None:
             added, is_clean = _scanned(self._scrubber, prompt(request), added)
@@ -244,6 +250,8 @@ class ClientCall:
             at_end = None if self.ask_version is None else self.ask_version()
             if at_end is not None and at_end != self.policy_version:
                 added[names.POLICY_VERSION_END] = at_end
+        if tee is not None and tee.is_cut:
+            span.set_attribute(names.MISSING, ["answer"])
         if tee is not None and tee.is_closed_by_app and is_unfinished(answered):
             added[names.CLOSED_BY_APP] = self._stream_close
         added = {name: value for name, value in added.items() if name not in existing}
@@ -367,6 +375,11 @@ def _is_openllmetry(span: Span) -> bool:
     return _scope(span).startswith(f"{OPENLLMETRY}.")
 
 
+def _records_content(span: Span) -> bool:
+    """Whether OpenLLMetry made the span, and was not told to leave out what is asked and answered."""
+    return _is_openllmetry(span) and os.environ.get("TRACELOOP_TRACE_CONTENT", "true").lower() == "true"
+
+
 def _scope(span: Span) -> str:
     return str(getattr(getattr(span, "instrumentation_scope", None), "name", ""))
 
@@ -378,8 +391,8 @@ def _exchange(options: Options, request: Request) -> Exchange:
 
 def _start(client: Any, options: Options) -> Span:  # noqa: ANN401 # as openai
     host = str(getattr(client.base_url, "host", "") or "")
-    attributes = identity_attributes(dialect_of(options.url) or "chat", options.url, model_of(options), host)
-    return tracer().start_span(call_name(attributes), kind=SpanKind.CLIENT, attributes=cast(Any, attributes))
+    name, attributes = call_identity(dialect_of(options.url) or "chat", options.url, model_of(options), host)
+    return tracer().start_span(name, kind=SpanKind.CLIENT, attributes=cast(Any, attributes))
 
 
 def _tell_error(span: Span, failure: CallFailure) -> None:

@@ -46,8 +46,8 @@ __all__ = ["Capture", "install", "uninstall"]
 
 logger = logging.getLogger(__name__)
 
-_REMEMBERING: Final = InternalErrorHandler("a server that refuses to be asked for token ids will be seen by the app")
-_ASKING_VERSION: Final = InternalErrorHandler("the policy version could not be asked for")
+_REMEMBERING: Final = InternalErrorHandler("the app will see the error of a server that refuses requests for token ids")
+_ASKING_VERSION: Final = InternalErrorHandler("the function for the policy version raised")
 
 _lock: Final = threading.Lock()
 _installed: "Capture | None" = None
@@ -326,7 +326,7 @@ def _again(asked: InjectedRequest, refused: Response) -> Request:
     return request
 
 
-_READING_CHUNK: Final = InternalErrorHandler("OpenLLMetry could not read a chunk, and may miss something of the answer")
+_READING_CHUNK: Final = InternalErrorHandler("OpenLLMetry could not read a chunk, and may lack part of the answer")
 
 Function: TypeAlias = Callable[..., Any]
 Repair: TypeAlias = Callable[[Function], Function]

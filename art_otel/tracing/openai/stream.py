@@ -11,15 +11,14 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final
 
-from art_otel.exchange.bodies import CallFailure
-from art_otel.exchange.exchange import Exchange, StreamedAnswer, split
+from art_otel.exchange.exchange import CallFailure, Exchange, StreamedAnswer, split
 from art_otel.exchange.token_requests import NO_CHOICES, is_usage_alone
 from art_otel.spans import Value
 from art_otel.tracing.internal_errors import InternalErrorHandler, handle_internal_errors
 from art_otel.tracing.openai.client import RAW_HEADER, READ, Method, Response
 
 _READING: Final = InternalErrorHandler("a stream could not be read; its call misses the rest of it")
-_TELLING_CLOSED: Final = InternalErrorHandler("a call was not told that its response was closed")
+_TELLING_CLOSED: Final = InternalErrorHandler("a call did not notice that its response was closed")
 _BEGUN: Final[dict[str, list[Value]]] = {
     "choices": [{"index": 0, "finish_reason": None}],
     "output": [{"type": "message", "role": "assistant", "content": []}],
@@ -94,6 +93,11 @@ class ResponseTee:
         if self._is_awaited:  # it breaks, and what broke it is not said yet
             return False
         return self._response.is_closed or self._chunks is not None
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the body is a stream of which the end is not joined any more."""
+        return self._events is not None and self._events.is_cut
 
     @property
     def is_to_come(self) -> bool:

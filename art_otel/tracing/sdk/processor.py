@@ -16,8 +16,10 @@ from typing import Any, Final, TypeAlias
 
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
+from opentelemetry.trace import StatusCode
 
 from art_otel import attributes
+from art_otel.conventions.dialects.genai import REQUEST_MODEL
 from art_otel.forks import WeakMethods, after_fork
 from art_otel.live import Line, RolloutBuffer
 from art_otel.spool import MemorySpool, Spool
@@ -31,6 +33,7 @@ from art_otel.tracing.sdk.rollout_registry import (
     scope_of,
     was_call,
 )
+from art_otel.tracing.sdk.root_texts import add_root_texts
 from art_otel.tracing.sdk.span_lines import OtlpJsonEncoder, start_of
 from art_otel.tracing.sdk.span_parts import with_attributes
 
@@ -234,6 +237,12 @@ class RecordingSpanProcessor(SpanProcessor):
 
     def _end(self, span: ReadableSpan) -> None:
         active = self.registry.of(span)
+        if active is not None and active.is_root:
+            match self.rollouts.take_ends(active.rollout or ""):
+                case (ReadableSpan() as first, ReadableSpan() as last):
+                    add_root_texts(span, first, last)
+                case _:
+                    pass
         is_ours = active is not None and (active.rollout is not None or active.is_aside)
         if is_ours or attributes.ROLLOUT_ID in (span.attributes or {}):  # which a span of many attributes has lost
             span = self._rewritten(span)  # before anything else can fail: others see what is not rewritten
@@ -254,6 +263,8 @@ class RecordingSpanProcessor(SpanProcessor):
         if active.is_aside:
             self.rollouts.add(active.rollout or "", written)
         elif active.rollout is not None:
+            if active.is_call and span.status.status_code is not StatusCode.ERROR:
+                self.rollouts.note_answered(active.rollout, span, (span.attributes or {}).get(REQUEST_MODEL))
             if not active.is_call and not self.rollouts.has_llm_calls(active.rollout) and was_call(span):
                 self.rollouts.note_call(active.rollout)
             if active.is_root and scope_of(span) != SCOPE and not self.rollouts.has_llm_calls(active.rollout):

@@ -262,18 +262,22 @@ def _role(span: ReadableSpan) -> Role:
     attributes = span.attributes or {}
     if not span.dropped_attributes and not may_have_role(attributes):
         return "other"
-    snapshot = spans.Span(
+    return role_of(snapshot(span))
+
+
+def snapshot(span: ReadableSpan) -> spans.Span:
+    """What a span says, as the conventions read it; without its ids and times."""
+    return spans.Span(
         trace_id="",
         span_id="",
         name=span.name,
         kind=cast(spans.SpanKind, span.kind.name.lower()),
         start_ns=0,
         end_ns=None,
-        attributes=as_dict(attributes),
+        attributes=as_dict(span.attributes or {}),
         scope=spans.Scope(name=scope_of(span)),
         dropped_attributes_count=span.dropped_attributes,
     )
-    return role_of(snapshot)
 
 
 def is_call_by_now(span: ApiSpan) -> bool:
@@ -469,8 +473,8 @@ class ProcessRollout:
             return
         self._note(REQUESTS_OF, framework.distribution)
         warn_once(
-            "calls in requests or tasks of %s are all in one rollout, that of this process. Decorate what handles one"
-            " with @art_otel.rollout, or start its instrumentor (pip install '%s') and set ART_OTEL_ROLLOUT_SPANS='%s'",
+            "all calls in requests or tasks of %s are in one rollout, that of this process. Decorate the handler "
+            "with @art_otel.rollout, or start its instrumentor (pip install '%s') and set ART_OTEL_ROLLOUT_SPANS='%s'",
             framework.distribution,
             framework.instrumentor + framework.extra,
             framework.globs,
@@ -481,9 +485,9 @@ class ProcessRollout:
         self._calls_after = name
         self._note(CALLS_AFTER, name)
         warn_once(
-            "calls begin outside of every rollout after %r has ended without any. If they are its own: threads and"
-            " pools start without its context; give them art_otel.in_context(function), docs/how-to/web-servers.md says"
-            " how",
+            "calls begin outside of any rollout after %r ended without one. If they belong to it: threads and pools "
+            "start without its context; wrap the function with art_otel.in_context(function) "
+            "(docs/how-to/web-servers.md)",
             name,
         )
 

@@ -41,7 +41,7 @@ _SET: Final = "_set_tracer_provider"
 _PROXIED: Final = "_tracer"
 _SCOPE: Final = ("_instrumenting_module_name", "_instrumenting_library_version", "_schema_url", "_attributes")
 _DEFAULT: Final = "_art_otel_default"
-_MAKING: Final = InternalErrorHandler("tracing could not begin; the app runs without it")
+_MAKING: Final = InternalErrorHandler("tracing could not be started; the app runs without it")
 
 
 @takes_settings(Settings)
@@ -122,7 +122,7 @@ class Tracing:
                 return
             settings, problems = read_settings(os.environ, {"spool": False, "exporters": ()})
             for problem in problems:
-                warn_once("%s; going on without it", problem.text)
+                warn_once("%s; continuing without it", problem.text)
             if settings.enabled:
                 self._memory = settings
                 self.begin(settings)
@@ -174,7 +174,7 @@ class Tracing:
             self._is_hooked = True
             watch_answers()
             if not _hook_providers(guarded(self._attach), self._default_provider):
-                problem = "opentelemetry-api is not as it was: an app without a tracer provider records nothing"
+                problem = "opentelemetry-api has changed: an app without a tracer provider records nothing"
                 logger.warning("art-otel: %s", problem)
         provider = _provider_in_use()
         if provider is not None:
@@ -225,7 +225,7 @@ class Tracing:
         changed = [name for name in VARIABLES if getattr(settings, name) != getattr(self.settings, name)]
         raise UsageError(
             f"{', '.join(changed)}: spans were recorded by other settings already; call art_otel.configure() before the"
-            " first span, or shutdown() what it gave"
+            " first span, or call shutdown() on its result"
         )
 
     def _after_fork(self) -> None:

@@ -142,7 +142,7 @@ def probe(environ: Mapping[str, str]) -> Probe:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            return Probe(lines=0, active=[], messages=[f"nothing came within {_PROBE_SECONDS} seconds"])
+            return Probe(lines=0, active=[], messages=[f"nothing was recorded within {_PROBE_SECONDS} seconds"])
         lines = sum(file.read_bytes().count(b"\n") for file in Path(folder, "spool").rglob("*.jsonl"))
     messages = [line for line in done.stderr.splitlines() if line.strip()]
     return Probe(lines=lines, active=json.loads(done.stdout) if done.returncode == 0 else [], messages=messages)
@@ -255,7 +255,7 @@ def _content(about: Environment) -> Findings:
     if not about.settings.capture_content:
         yield (
             "warning",
-            "ART_OTEL_CAPTURE_CONTENT=0: structure is kept, messages are not; nothing can be learnt from it",
+            "ART_OTEL_CAPTURE_CONTENT=0: the structure is kept without messages, so nothing can be learned from it",
         )
         return
     against = [
@@ -300,7 +300,7 @@ def _exporters(about: Environment) -> Findings:
 def _spool(about: Environment) -> Findings:
     folder = about.settings.spool_folder
     if folder is None:
-        yield "warning", "ART_OTEL_SPOOL=0: what ended is lost when the program is killed"
+        yield "warning", "ART_OTEL_SPOOL=0: rollouts that have ended are lost when the program is killed"
         return
     nearest = next((path for path in (folder, *folder.parents) if path.exists()), Path("/"))
     try:
@@ -317,7 +317,7 @@ def _probe(about: Environment) -> Findings:
         if not any(problem.text in line for problem in about.problems):
             yield "warning", line
     if about.settings.spool_folder is not None and not result.lines:
-        yield "problem", "a span that was made to try it is not in the spool"
+        yield "problem", "a test span did not reach the spool"
     elif OPENAI.module not in about.clients:
         yield "ok", "a new process records"
     elif len(result.active) == 1:

@@ -209,7 +209,7 @@ class Instrumentation:
         except Exception as error:  # an instrumentor may fail in any way; the next one may do
             if is_of_signal(error):
                 raise
-            logger.warning("art-otel: %s does not start: %s: %s", one.entry_point.value, type(error).__name__, error)
+            logger.warning("art-otel: %s cannot be started: %s: %s", one.entry_point.value, type(error).__name__, error)
             return False
         finally:
             self._starting = None
@@ -247,7 +247,7 @@ class Instrumentation:
             if provider is not None and not isinstance(provider, ProxyTracerProvider):  # one is still to be set
                 self._on_provider(cast(TracerProvider, provider))
         except Exception:  # the app instruments here; no fault of ours may stop it
-            logger.warning("art-otel: could not give way to %s", kind.__qualname__, exc_info=True)
+            logger.warning("art-otel: could not step aside for %s", kind.__qualname__, exc_info=True)
 
     def _after_fork(self) -> None:
         self._lock = threading.RLock()

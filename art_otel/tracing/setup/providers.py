@@ -129,7 +129,7 @@ def _put_first(provider: AnyTracerProvider, processor: RecordingSpanProcessor) -
         )
         return None
     add(processor)
-    logger.warning("art-otel: %s is not as it was in opentelemetry-sdk; %s", type(provider).__qualname__, _BEFORE)
+    logger.warning("art-otel: %s differs from opentelemetry-sdk; %s", type(provider).__qualname__, _BEFORE)
     return lambda: None
 
 

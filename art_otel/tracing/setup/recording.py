@@ -123,8 +123,8 @@ def _spool(settings: Settings) -> Spool | None:
         return None
     if settings.spool_days is not None and (removed := remove_old_runs(folder, settings.spool_days * _DAY)):
         logger.warning(
-            "art-otel: %d runs in %s were removed: what they hold was converted or handed out, and nothing was written"
-            " to them for %g days (ART_OTEL_SPOOL_DAYS)",
+            "art-otel: %d runs in %s were removed: their rollouts were converted or delivered, and nothing was "
+            "written to them for %g days (ART_OTEL_SPOOL_DAYS)",
             len(removed),
             folder,
             settings.spool_days,

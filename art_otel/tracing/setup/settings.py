@@ -67,7 +67,7 @@ def _text(value: object) -> str | None:
     if value is None:
         return None
     if not isinstance(value, str) or not value.strip():
-        raise ValueError("write a text that is not empty")
+        raise ValueError("write a string that is not empty")
     return value
 
 
@@ -84,7 +84,7 @@ def _text_or_function(value: object) -> str | AskVersion | None:
         parameters = []
     required = [one.kind for one in parameters if one.default is one.empty and one.kind not in _COLLECTED]
     if len(required) > 1 or inspect.Parameter.KEYWORD_ONLY in required:
-        raise ValueError("write a text, or a function of the request's model or of nothing")
+        raise ValueError("write a string, or a function that takes the request's model or nothing")
     return cast(AskVersion, value) if required else VersionOfAnyModel(cast("Callable[[], str | None]", value))
 
 
@@ -122,7 +122,7 @@ def _number(value: object) -> float:
     except (TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number) or number < 0 or isinstance(value, bool):
-        raise ValueError("write a number, 0 or more")
+        raise ValueError("write a number of 0 or more")
     return number
 
 
@@ -133,7 +133,7 @@ def _number_or_never(value: object) -> float | None:
 def _count(value: object) -> int:
     number = _number(value)
     if number < 1 or not number.is_integer():
-        raise ValueError("write a whole number, 1 or more")
+        raise ValueError("write a whole number of 1 or more")
     return int(number)
 
 
@@ -141,7 +141,7 @@ def _names(value: object) -> tuple[str, ...]:
     parts = value.split(",") if isinstance(value, str) else value
     names = list(cast(Iterable[object], parts)) if isinstance(parts, Iterable) else [parts]
     if not all(isinstance(name, str) for name in names):
-        raise ValueError("write names with commas between them")
+        raise ValueError("write names separated by commas")
     return tuple(name.strip() for name in cast(list[str], names) if name.strip())
 
 
@@ -308,7 +308,7 @@ class Problem(NamedTuple):
 def read_settings(environ: Mapping[str, str], keywords: Mapping[str, object]) -> tuple[Settings, list[Problem]]:
     """Read the settings from keywords and variables, and list what is wrong with them."""
     problems = [
-        Problem(name, f"{name}: configure() has no such keyword; it has {', '.join(VARIABLES)}")
+        Problem(name, f"{name}: configure() has no such keyword; it takes {', '.join(VARIABLES)}")
         for name in keywords
         if name not in VARIABLES
     ]
@@ -333,4 +333,4 @@ def warn_of_unknown(environ: Mapping[str, str]) -> None:
             continue
         nearest = get_close_matches(name, VARIABLES.values(), n=1)
         advice = f"did you mean {nearest[0]}?" if nearest else "docs/spec/settings.md lists the settings"
-        warn_once(f"%s is no setting and is ignored: {advice}", name)
+        warn_once(f"%s is not a setting and is ignored: {advice}", name)

@@ -4,6 +4,7 @@ Invariant: the program finds its own `sitecustomize` and its own `sys.path`, as 
 any environment and age, so it needs nothing but the standard library.
 """
 
+import atexit
 import os
 import sys
 from importlib.machinery import PathFinder
@@ -13,11 +14,23 @@ _HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 # pat
 _PROGRAM = "ART_OTEL_RUN_PID"
 
 
+def _write_summary() -> None:
+    if getattr(sys, "last_type", None) is KeyboardInterrupt:
+        return  # CPython forgets at the next compiled text (an import with a dataclass) that SIGINT ended the program
+    if os.environ.get(_PROGRAM) == str(os.getpid()):  # no child that was forked
+        from art_otel.tracing.setup.run_summary import write_run_summary  # noqa: PLC0415 # at the end
+
+        write_run_summary()
+
+
 def _start_tracing() -> None:
+    if os.environ.get(_PROGRAM) == str(os.getpid()):
+        atexit.register(_write_summary)  # runs after all that is registered later, as what closes the spool
     try:
         import art_otel  # noqa: F401, PLC0415 # pyright: ignore[reportUnusedImport] # it reads the environment
     except ImportError as error:
         # The program that was asked for is told; what it starts in other environments is none of our business.
+        atexit.unregister(_write_summary)
         if os.environ.get(_PROGRAM) == str(os.getpid()):
             sys.stderr.write(f"art-otel: not traced: {sys.executable}: {error}; install art-otel there\n")
 

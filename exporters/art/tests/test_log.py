@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from art_otel.errors import UsageError
-from art_otel.exporting import export
+from art_otel.exporting import NothingToExportError, export
 from art_otel.runlog import RunLog
 from art_otel.store import read_trajectories
 from art_otel_art import EXPORTER
@@ -68,12 +68,11 @@ def test_what_only_the_process_of_a_rollout_knows_is_not_written(tmp_path):
     ],
 )
 def test_what_has_no_place_is_left_out_with_the_reason(tmp_path, fields, reason):
-    report = logged(
-        [conversation("a", "1", **({"reward": 1.0} | fields)), conversation("b", "2", None)], tmp_path / "out"
-    )
-    assert report.trajectories_skipped == {reason: 1, "no reward": 1}
-    assert (report.records, report.files) == (0, ())
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    rollouts = [conversation("a", "1", **({"reward": 1.0} | fields)), conversation("b", "2", None)]
+    with pytest.raises(NothingToExportError) as nothing:
+        logged(rollouts, tmp_path / "out")
+    assert nothing.value.report.trajectories_skipped == {reason: 1, "no reward": 1}
+    assert not [*tmp_path.iterdir()]
 
 
 @pytest.mark.parametrize("config", [{"split": "../up"}, {"step": "-1"}])
@@ -90,7 +89,7 @@ def test_the_run_folder_that_is_read_is_not_written_to(tmp_path):
     folder, file = log.folder.path, log.folder.trajectories("train", 3)
     before = file.read_bytes()
     for source in (file, file.parent, f"{folder}/trajectories/*/*.parquet"):
-        with pytest.raises(UsageError, match="lies in the dataset"):
+        with pytest.raises(UsageError, match="is inside the dataset"):
             logged(source, folder)
     assert file.read_bytes() == before
     report = logged(file.parent, tmp_path / "other")

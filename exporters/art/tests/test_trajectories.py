@@ -15,13 +15,13 @@ from art_otel_art import EXPORTER
 from art_otel_art.groups import ArtTrajectoriesConfig, encode_trajectories
 from tests.data.rollouts import agent_rollouts, assistant, call, rollout, user
 from tests.exporting.exported import encoded as encoded_by
-from tests.exporting.exported import rewarded
+from tests.exporting.exported import rewarded, usable
 from tests.exporting.samples import LOOK_UP, conversation, failed, samples, without_ids
 
 
 def encoded(*rollouts, rewards=None, **config) -> tuple[list[dict], ExportStats]:
     """The groups; each turn is worth what `rewards` says, or the final reward."""
-    items = rewarded(rollouts, rewards or ())
+    items = rewarded(rollouts, rewards or (), view="made tokens")
     groups, stats = encoded_by(encode_trajectories, items, ArtTrajectoriesConfig(**config))
     return [json.loads(json.dumps(group, default=lambda raw: json.loads(bytes(raw)))) for group in groups], stats
 
@@ -39,6 +39,7 @@ def choices_of(trajectory: dict) -> list[dict]:
 
 @given(st.lists(trajectories(), max_size=3) | agent_rollouts())
 def test_every_sampled_message_of_a_known_history_is_a_choice_once(rollouts):
+    rollouts = usable(rollouts)
     groups, stats = encoded(*rollouts)
     written = [one for group in groups for one in group["trajectories"]]
     for trajectory in rollouts:

@@ -19,11 +19,13 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from art_otel.exporting import NULL_REWARD, ExportStats, JsonObject, ScoredTrajectory, Value, unrewarded
+from art_otel.exporting import ExportStats, JsonObject, ScoredTrajectory, Value, unrewarded
 from art_otel.trajectories import Call, Trajectory, histories, main_history
 from art_otel_atif.content import Media
 from art_otel_atif.steps import DocumentDraft, call_facts, drop_empty, history_steps, record_facts
 
+NULL_REWARD: Final = "unusable rewards written as null"
+"""What JSON does not have: NaN and infinities, and what is not below 1e37."""
 NOTHING_SAMPLED: Final = "nothing sampled"
 OTHER_TOOLS: Final = "histories whose tools changed, written with the tools of all their calls"
 NO_OBJECT: Final = "tool definitions that are not objects, put into extra"

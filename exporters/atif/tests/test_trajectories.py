@@ -12,13 +12,15 @@ from msgspec import structs
 
 from art_otel.calls import Choice as Sampled
 from art_otel.calls import InferenceCall, Logprobs, Message, TokenIds, ToolCall, Usage
-from art_otel.exporting import NULL_REWARD, export
+from art_otel.exporting import export
 from art_otel.testing import trajectories
 from art_otel.trajectories import Trajectory, Turn
+from art_otel_atif.documents import NULL_REWARD
+from art_otel_atif.steps import UNTRAINED
 from exporters.atif.tests.documents import encoded, histories_of, is_trained, one_document
 from tests.data.rollouts import agent_rollouts, answer, assistant, call, chat, looking, rollout, user
 from tests.exporting import samples
-from tests.exporting.exported import EVERY
+from tests.exporting.exported import EVERY, rewarded
 
 TESTDATA = Path(__file__).parent.parent / "testdata"
 
@@ -36,14 +38,16 @@ def test_the_golden_documents(tmp_path):
 def test_every_sampled_message_is_trained_in_exactly_one_step(rollouts):
     files, stats = encoded(*rollouts)
     documents = [json.loads(data) for name, data in files.items() if name.endswith(".json")]
-    told = [one for one in rollouts if any(turn.message for turn in one.turns)]
-    assert stats.trajectories_skipped.total() == len(rollouts) - len(told)
-    for trajectory, document in zip(told, documents, strict=True):
+    items = list(rewarded(rollouts))
+    told = [item for item in items if any(turn.message for turn in item.trajectory.turns)]
+    assert stats.trajectories_skipped.total() == len(items) - len(told)
+    for item, document in zip(told, documents, strict=True):
+        trajectory = item.trajectory
         steps = [step for each in histories_of(document) for step in each["steps"] if is_trained(step)]
         expected = [
             number
             for number, turn in enumerate(trajectory.turns)
-            if turn.message is not None and turn.text_untrained is None
+            if turn.message is not None and item.turn_rewards[number].skipped is None
         ]
         assert sorted(step["extra"]["turn"] for step in steps) == expected
         for step in steps:
@@ -254,7 +258,7 @@ def test_tools_that_change_are_those_of_all_calls():
 def test_an_unusable_reward_is_left_out_and_told(reward):
     document, changed = one_document(rollout(chat(user("q"), assistant("a")), reward=reward))
     assert "reward" not in document["extra"]
-    assert changed == {NULL_REWARD: 1}
+    assert changed == {NULL_REWARD: 1, UNTRAINED: 1}
 
 
 def test_what_only_the_process_of_a_rollout_knows_is_not_written():

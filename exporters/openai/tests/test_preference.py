@@ -49,7 +49,7 @@ def test_later_messages_are_cut_kept_or_leave_the_pair_out():
     rollouts = two_turns("a", 0.0, "x", "y"), two_turns("b", 1.0, "X", "Y")
     (cut,), stats = encoded(*rollouts)
     assert cut["preferred_output"] == [{"role": "assistant", "content": "X"}]
-    assert stats.changed == {"messages behind the first answer cut": 2}
+    assert stats.changed == {"messages after the first answer, cut": 2}
     (kept,), stats = encoded(*rollouts, later_messages="keep")
     assert [message["content"] for message in kept["preferred_output"]] == ["X", "and?", "Y"]
     assert not stats.changed
@@ -64,9 +64,9 @@ def asked(prompt, answer, rollout_id: str, reward: float):
 @pytest.mark.parametrize(
     ("prompt", "good", "bad", "reason"),
     [
-        ((user("q"),), user("a"), assistant("b"), "a sampled message is not the assistant's"),
+        ((user("q"),), user("a"), assistant("b"), "a sampled message is not from the assistant"),
         ((), assistant("a"), assistant("b"), "no prompt"),
-        ((user("q"),), assistant("a", reasoning="hm"), assistant("a"), "both answers are the same"),
+        ((user("q"),), assistant("a", reasoning="hm"), assistant("a"), "both answers are equal"),
     ],
 )
 def test_what_openai_has_no_words_for_is_left_out_with_the_reason(prompt, good, bad, reason):

@@ -107,7 +107,7 @@ IMAGE = json.dumps([{"type": "image", "url": "https://example.org/a.png"}])
         ([call(0, (user("q"),), user("a"))], "the last message is not the assistant's"),
         (
             [call(0, (user("q"),), user("a")), call(1, (user("q"), user("a")), assistant("b"))],
-            "a sampled message is not the assistant's",
+            "a sampled message is not from the assistant",
         ),
     ],
 )

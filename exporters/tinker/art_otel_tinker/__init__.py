@@ -35,7 +35,7 @@ EXPORTER: Final = Exporter(
             name="rollouts",
             summary="iteration_NNNNNN/{train|eval_…}_rollout_summaries.jsonl, one trajectory per line, a step per call",
             input="trajectories",
-            needs="nothing; the trace of a step has what is known of its call",
+            needs="nothing; the trace of a step has what is known about its call",
             not_carried={
                 "incomplete_reasons": "no place in the format; by default, only complete trajectories are exported",
                 **no_place("parent_rollout_id", "started_at", "ended_at"),

@@ -21,7 +21,6 @@ import msgspec
 from msgspec import Meta
 
 from art_otel.exporting import (
-    NULL_REWARD,
     DefaultSplit,
     ExportStats,
     Folder,
@@ -30,7 +29,6 @@ from art_otel.exporting import (
     SpillFile,
     Value,
     policy_number,
-    unrewarded,
 )
 from art_otel.trajectories import (
     Call,
@@ -89,8 +87,6 @@ def encode_rollouts(
         label, base_name = _names(split)
         path = f"iteration_{iteration:06d}/{base_name}_rollout_summaries.jsonl"
         group_idx, traj_idx = numbers.of(path, trajectory.group_key)
-        if unrewarded(trajectory) == "unusable reward":
-            stats.changed[NULL_REWARD] += 1
         position = {"split": label, "iteration": iteration, "group_idx": group_idx, "traj_idx": traj_idx}
         yield path, msgspec.json.encode(_record(trajectory, position, traces=config.traces)) + b"\n"
 
@@ -146,7 +142,7 @@ def _names(split: str) -> tuple[str, str]:
 
 def _record(trajectory: Trajectory, position: JsonObject, *, traces: bool) -> JsonObject:
     steps = _steps(trajectory, traces=traces)
-    total = None if unrewarded(trajectory) else trajectory.reward
+    total = trajectory.reward
     return {
         "schema_version": 1,
         **position,

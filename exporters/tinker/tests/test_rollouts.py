@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from art_otel.exporting import NULL_REWARD, ExportStats, export
+from art_otel.exporting import ExportStats, export
 from art_otel.testing import trajectories
 from art_otel.trajectories import TOKEN_ROOT, PolicyVersions, Reward, rollout_traces
 from art_otel_tinker.rollouts import NO_SPLIT, NO_STEP, TinkerRolloutsConfig, call_rewards, encode_rollouts
 from tests.data.rollouts import agent_rollouts
 from tests.exporting.exported import encoded as encoded_by
-from tests.exporting.exported import rewarded
+from tests.exporting.exported import rewarded, usable
 from tests.exporting.samples import branching, conversation, failed, group, samples, without_ids
 from tests.trajectories.calls import with_sampled
 
@@ -52,6 +52,7 @@ def test_the_golden_file(tmp_path):
 @pytest.mark.long
 @given(st.lists(trajectories(), max_size=4) | agent_rollouts())
 def test_every_trajectory_has_a_place_and_every_call_a_step(rollouts):
+    rollouts = usable(rollouts)
     records, _ = encoded(*rollouts)
     assert [record["art_otel"]["rollout_id"] for _, record in records] == [one.rollout_id for one in rollouts]
     members = defaultdict(list)
@@ -198,10 +199,10 @@ def test_metrics_and_logs_of_the_environment_stand_where_tinker_has_them():
 
 
 @pytest.mark.parametrize("reward", [float("nan"), float("inf"), 1e300])
-def test_an_unusable_reward_is_null_and_told(reward):
-    ((_, record),), stats = encoded(conversation("r", "Rain.", reward))
-    assert (record["total_reward"], record["final_reward"]) == (None, None)
-    assert stats.changed == {NULL_REWARD: 1}
+def test_a_rollout_with_an_unusable_reward_is_left_out_and_told(reward, tmp_path):
+    rollouts = [conversation("r", "Rain.", reward), conversation("s", "Sun.", 1.0)]
+    report = export(rollouts, "tinker", tmp_path, format="rollouts")
+    assert (report.records, report.trajectories_skipped) == (1, {"unusable reward": 1})
 
 
 def test_traces_can_be_left_out():

@@ -143,7 +143,7 @@ def test_an_environment_that_begins_anew(app):
 
     asyncio.run(twice())
     first, second = stored(app)
-    assert (first.error, second.status) == ("EpisodeError: the environment began anew", "ok")
+    assert (first.error, second.status) == ("EpisodeError: the environment was reset", "ok")
     assert len(second.calls) == 1
 
 

@@ -144,7 +144,7 @@ def test_what_nobody_rewards_has_failed(app):
     asyncio.run(abandoned())
     good, bad = stored(app)
     assert (good.status, bad.status) == ("ok", "error")
-    assert bad.error == "EpisodeError: the group was over before this episode was rewarded"
+    assert bad.error == "EpisodeError: the group ended before this episode was rewarded"
 
 
 @pytest.mark.parametrize("policy", [sample, trace_policy(sample)], ids=["logprobs later", "logprobs at once"])

@@ -33,7 +33,7 @@ TrinityTask: TypeAlias = tuple[int | str, str]
 """Batch and name of a task. Trinity compares the runs of a task."""
 
 NONE_SCORED: Final = "no logprobs"
-OTHER_REWARDS: Final = "histories whose completions have different rewards, written with that of the last"
+OTHER_REWARDS: Final = "histories whose completions have different rewards, written with the reward of the last"
 NO_VERSION: Final = "policy versions that are no whole number left out"
 
 _LARGEST: Final = 2**31 - 1
@@ -53,7 +53,7 @@ class ExperiencesConfig:
     ] = "history"
     without_logprobs: Annotated[
         Literal["drop", "keep"],
-        Meta(description="what becomes of completions without logprobs; Trinity trains them only with no reward"),
+        Meta(description="what to do with completions without logprobs; Trinity only trains them without a reward"),
     ] = "drop"
     token_rewards: Annotated[
         str | None,

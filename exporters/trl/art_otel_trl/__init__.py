@@ -7,10 +7,10 @@ from art_otel_trl.conversations import DPO, ChatConfig, DpoConfig, chat_file, en
 from art_otel_trl.tokens import GRPO, SFT, encode_grpo, encode_sft
 
 _NEVER: Final = {
-    "rewards": "TRL takes one number a row, or none",
+    "rewards": "TRL takes one number a row: the reward that counts, in the column `reward`",
     **no_place("metrics", "metadata", "logs"),
 }
-_TOKENS: Final = _NEVER | {"tools": "the ids hold what the policy saw of them"}
+_TOKENS: Final = _NEVER | {"tools": "the token ids hold what the policy saw of them"}
 _CHAT: Final = _NEVER | {
     "token_ids": "TRL tokenizes the messages itself",
     "logprobs": "as token_ids",
@@ -59,6 +59,7 @@ EXPORTER: Final = Exporter(
             not_carried=_TOKENS,
             encode=encode_grpo,
             sink=lambda _: GRPO,
+            load="art_otel_trl.rollouts.Replay.read({files}, num_generations=4)",
         ),
     ),
 )

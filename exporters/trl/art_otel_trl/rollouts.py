@@ -36,8 +36,8 @@ FIELDS: Final = ("prompt_ids", "completion_ids", "env_mask", "logprobs", "reward
 """What a `rollout_func` returns of each row."""
 
 NO_GROUP: Final = "no group"
-TOO_FEW: Final = "too few rows in the group for another chunk"
-OTHER_HISTORY: Final = "not the one that trains most tokens"
+TOO_FEW: Final = "too few rows in the group for a chunk"
+OTHER_HISTORY: Final = "not the history that trains the most tokens"
 
 Play: TypeAlias = Callable[[Sequence[Any], Any], Sequence[Trajectory]]
 """(prompts, trainer) -> a trajectory for each prompt, in order, as `art_otel.gather_trajectories` gives them."""

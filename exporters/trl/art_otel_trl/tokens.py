@@ -23,8 +23,8 @@ NOT_TRAINED: Final = -100
 """The label of a token that is not trained."""
 
 NO_PROMPT: Final = "no prompt tokens before the first trained completion"
-ONLY_FIRST: Final = "only the first token is sampled, and no causal model is trained on it"
-FIRST: Final = "the first token is sampled, and no causal model is trained on it"
+ONLY_FIRST: Final = "only the first token is sampled, which a causal model is not trained on"
+FIRST: Final = "the first token is sampled, which a causal model is not trained on"
 END_CUT: Final = "tokens behind the last trained completion cut"
 
 

@@ -77,7 +77,7 @@ class RolloutWorker:
         self._play = play
         self._prompts = list(prompts)
         if not self._prompts:
-            raise UsageError("prompts: there are none; give what `play` is called with")
+            raise UsageError("prompts: none given; give the prompts for which `play` is called")
         self._concurrent_groups = concurrent_groups
         self._max_waiting = max_waiting
         self._advantage: AdvantageName | Advantage = advantage

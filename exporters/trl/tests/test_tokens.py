@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import art_otel
 from art_otel.calls import Choice, InferenceCall, TokenIds
 from art_otel.errors import UsageError
-from art_otel.exporting import NULL_REWARD, ExportStats, export
+from art_otel.exporting import ExportStats, export
 from art_otel.testing import trajectories
 from art_otel_trl.rollouts import NO_GROUP, OTHER_HISTORY, TOO_FEW, LiveRollouts, Replay, recorded_reward
 from art_otel_trl.tokens import (
@@ -99,12 +99,12 @@ def test_prompt_and_completion_are_the_history_up_to_its_last_trained_token(roll
 
 
 @pytest.mark.parametrize("file_format", ["sft", "grpo"])
-def test_unusable_rewards_are_null_and_told(tmp_path, file_format):
+def test_rollouts_with_unusable_rewards_are_left_out_and_told(tmp_path, file_format):
     rewards = [1.0, None, float("nan"), float("inf"), 1e300]
     rollouts = [conversation(f"r-{place}", "Rain.", reward) for place, reward in enumerate(rewards)]
     report = export(rollouts, "trl", tmp_path / "a.parquet", format=file_format)
-    assert pq.read_table(tmp_path / "a.parquet")["reward"].to_pylist() == [1.0, None, None, None, None]
-    assert report.changed[NULL_REWARD] == 3
+    assert pq.read_table(tmp_path / "a.parquet")["reward"].to_pylist() == [1.0, None]
+    assert report.trajectories_skipped == {"unusable reward": 3}
 
 
 def test_a_sampled_first_token_is_told():

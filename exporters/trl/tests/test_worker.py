@@ -82,7 +82,7 @@ def test_what_play_raises_ends_the_training():
     with pytest.raises(RuntimeError, match="play: it raised ValueError\\('no such task'\\)"):
         worker.check_health(60)
     worker.stop()
-    with pytest.raises(UsageError, match="prompts: there are none"):
+    with pytest.raises(UsageError, match="prompts: none given"):
         RolloutWorker(play, [])
 
 

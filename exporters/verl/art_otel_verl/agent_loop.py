@@ -34,9 +34,9 @@ except ImportError as missing:
 NO_PROMPT: Final = "histories: no prompt tokens before the first trained completion"
 LONG_PROMPT: Final = "histories: the prompt is longer than rollout.prompt_length"
 NO_LOGPROBS: Final = "histories: trained tokens without logprobs"
-OTHER_HISTORY: Final = "histories: not the one that trains most tokens"
+OTHER_HISTORY: Final = "histories: not the history that trains the most tokens"
 CUT: Final = "responses cut at rollout.response_length"
-EMPTY: Final = "rollouts of which nothing is trained, given as a token that is not trained"
+EMPTY: Final = "rollouts of which nothing is trained, passed on as one untrained token"
 
 
 class RolloutAgentLoop(AgentLoopBase):

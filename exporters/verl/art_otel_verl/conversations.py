@@ -36,7 +36,7 @@ from art_otel.trajectories import Trajectory, chat_message
 END_CUT: Final = "messages behind the last trained one cut"
 NO_PROMPT: Final = "no prompt recorded"
 TOOL_CALLS: Final = "a prompt with tool calls or tool results"
-SAME_GROUP: Final = "the prompt of its group is there already"
+SAME_GROUP: Final = "the prompt of its group is already in the file"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

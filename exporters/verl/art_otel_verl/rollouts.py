@@ -154,7 +154,7 @@ def pad_rollouts(
     a row that is longer, and if there are no rows.
     """
     if not rows:
-        raise UsageError("rollouts: there are none, and a DataProto needs at least one row")
+        raise UsageError("rollouts: none given, but a DataProto needs at least one row")
     before = _width([row["prompts"] for row in rows], prompt_length, "prompt_length")
     behind = _width([row["responses"] for row in rows], response_length, "response_length")
     prompts, responses = (np.full((len(rows), width), pad_token_id, np.int64) for width in (before, behind))

@@ -24,7 +24,7 @@ from art_otel_verl.conversations import (
     template_message,
 )
 from tests.data.rollouts import agent_rollouts, answer, assistant, call, chat, looking, rollout, user
-from tests.exporting.exported import EVERY, encoded, rewarded
+from tests.exporting.exported import EVERY, encoded, rewarded, usable
 
 IMAGE = json.dumps([{"type": "image", "url": "https://example.org/a.png"}])
 any_rollouts = st.lists(trajectories(), max_size=3) | agent_rollouts()
@@ -56,6 +56,7 @@ def test_every_sampled_message_is_trained_once(rollouts):
 @pytest.mark.long
 @given(any_rollouts)
 def test_a_group_has_one_prompt(rollouts):
+    rollouts = usable(rollouts)
     rows, stats = prompts(*rollouts)
     assert len(rows) + stats.trajectories_skipped.total() == len(rollouts)
     groups = [row["extra_info"]["group_id"] for row in rows if row["extra_info"]["group_id"] is not None]

@@ -10,7 +10,7 @@ from opentelemetry import context as otel_context
 from art_otel import rollout, step
 from tests.tracing.setup.programs import spans_in
 
-CLOSED = ("cancelled", "CancelledError: nobody waits for it any more")
+CLOSED = ("cancelled", "CancelledError: its caller no longer waits for it")
 
 
 @rollout(name="agent")

@@ -113,7 +113,7 @@ def test_components_without_a_final_reward_are_told(app, caplog):
         reward(1, "correctness")
         reward(0.5, "format")
     assert app.stored()["agent"].reward is None
-    assert "rewards named correctness, format were given and none is the final one" in caplog.text
+    assert "rewards named correctness, format were given, but no final reward" in caplog.text
     assert "art_otel.reward(value) without a name" in caplog.text
 
 
@@ -142,7 +142,7 @@ def test_an_episode_s_field_after_its_end_is_told(app, caplog):
         assert get_current_trajectory() is trajectory
     trajectory.group_id = "late"
     assert app.stored()["agent"].group_id is None
-    assert "rollout agent has ended; its group_id is not recorded" in caplog.text
+    assert "rollout agent has ended; its group_id is no longer recorded" in caplog.text
 
 
 def test_what_the_package_offers():

@@ -113,7 +113,7 @@ def test_what_cannot_be_gathered(app):
 
     with pytest.raises(UsageError, match="no rollout began"):
         asyncio.run(gather_trajectory(undecorated()))
-    with pytest.raises(UsageError, match="below any decorator that makes a plain function of an async one"):
+    with pytest.raises(UsageError, match="below any decorator that turns an async function into a plain one"):
         asyncio.run(gather_trajectory(rollout(plain)()))
     with pytest.raises(KeyError, match="own"):
         asyncio.run(gather_trajectory(failing()))
@@ -121,7 +121,7 @@ def test_what_cannot_be_gathered(app):
         asyncio.run(gather_trajectory(outside()))
     with pytest.raises(UsageError, match="not a task"):
         asyncio.run(task())
-    with pytest.raises(UsageError, match=r"3 cannot be gathered: give what is yet to run, .*without await"):
+    with pytest.raises(UsageError, match=r"3 cannot be gathered, because it is not a pending call: .*without await"):
         asyncio.run(gather_trajectory(3))
     with pytest.raises(UsageError, match=r"gather_trajectory\(\) takes one"):
         asyncio.run(gather_trajectories(undecorated()))

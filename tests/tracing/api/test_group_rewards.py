@@ -106,7 +106,7 @@ def test_an_async_judge_is_awaited(app):
 @pytest.mark.parametrize("values", [[], [1.0], [1.0, 2.0, 3.0]])
 def test_another_number_of_rewards_gives_none(app, values):
     group = group_of(app, 2)
-    with pytest.raises(UsageError, match=f"gave {len(values)} rewards for 2 trajectories"):
+    with pytest.raises(UsageError, match=f"returned {len(values)} rewards for 2 trajectories"):
         score_group(group, lambda _: values)
     assert [one.rewards for one in app.convert()[0]] == [(), ()]
 
@@ -125,7 +125,7 @@ def test_a_judge_that_raises_gives_none(app):
 def test_what_is_no_number_is_refused(app, caplog):
     found = score_group(group_of(app, 3), lambda _: [math.nan, 0.5, math.inf])
     assert [one.reward for one in found] == [None, 0.5, None]
-    assert "no finite number" in caplog.text
+    assert "must be a finite number" in caplog.text
     stored, _ = app.convert()
     assert sorted((one.reward or 0.0) for one in stored) == [0.0, 0.0, 0.5]
 

@@ -78,7 +78,7 @@ def test_what_is_assigned_after_the_end_is_told_by_name(app, caplog):
     with rollout(name="agent") as running, step() as first:
         pass
     running.reward = first.reward = 1.0
-    assert "rollout agent has ended: give its reward by art_otel.reward(" in caplog.text
+    assert "rollout agent has ended: give its reward with art_otel.reward(" in caplog.text
     assert "step 0 of rollout agent has ended" in caplog.text
     assert "SpanContext" not in caplog.text
     assert app.stored()["agent"].rewards == ()

@@ -78,7 +78,7 @@ recording.shutdown()
 def run(program, folder, *arguments):
     command = [sys.executable, "-c", program, *arguments]
     done = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True, timeout=60)
-    assert "outside of every rollout" not in done.stderr
+    assert "outside of any rollout" not in done.stderr
     convert(folder / ".art" / "spool", folder / "out", rollout_spans=["POST *"])
     return list(read_trajectories(folder / "out"))
 

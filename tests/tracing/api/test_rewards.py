@@ -130,7 +130,7 @@ def test_a_part_that_no_call_has_is_refused(app, caplog, choice, tokens):
         reward(0.5, target="r1", choice=choice, tokens=tokens)
     found = app.stored()["agent"]
     assert (found.rewards, found.complete) == ((), True)
-    assert "is of no part of a call" in caplog.text
+    assert "names no part of a call" in caplog.text
 
 
 def test_choice_and_tokens_need_a_call(app):
@@ -149,8 +149,8 @@ def test_outside_of_every_rollout_rewards_and_steps_warn_once_and_never_raise(ca
     for _ in range(2):
         with step():
             reward(1.0)
-    assert caplog.text.count("step() outside of every rollout") == 1
-    assert caplog.text.count("reward() outside of every rollout") == 1
+    assert caplog.text.count("step() outside of a rollout") == 1
+    assert caplog.text.count("reward() outside of a rollout") == 1
 
 
 def test_what_cannot_be_judged_is_said(app):
@@ -175,7 +175,7 @@ def test_what_is_no_number_is_refused(app, caplog):
         reward(Tensor(), "tensor")
     found = app.stored()["agent"]
     assert told(found) == [("tensor", 0.5, None, None)]
-    assert "reward 'bad' is no finite number" in caplog.text
+    assert "reward 'bad' must be a finite number" in caplog.text
 
 
 def test_in_a_service_that_the_rollout_calls(app):
@@ -226,7 +226,7 @@ def judge():
 def test_a_judge_that_nobody_set_up_hears_of_it_once(caplog):
     assert [one.reward for one in judge()] == [0.25, 0.5]
     (said,) = caplog.messages
-    assert "not recorded: nothing is set up in this process; call art_otel.configure() first" in said
+    assert "not recorded, because tracing is not set up in it; call art_otel.configure() first" in said
 
 
 @pytest.mark.usefixtures("nothing_set_up")

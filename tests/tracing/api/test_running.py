@@ -95,7 +95,7 @@ def test_bad_values_are_kept_as_text_and_logged_once(app, caplog):
     assert found.complete
     said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert len(said) == 4
-    assert "metric 'bad' is no finite number and is kept as text: it is nan" in said[0]
+    assert "metric 'bad' is not a finite number (got nan)" in said[0]
 
 
 def test_the_last_reward_counts(app, caplog):
@@ -106,7 +106,7 @@ def test_the_last_reward_counts(app, caplog):
         trajectory.reward = math.nan
         trajectory.reward = "good"
         assert trajectory.reward == 0.5
-    assert "reward 'reward' is no finite number and is not recorded: it is nan" in caplog.text
+    assert "reward 'reward' must be a finite number (got nan)" in caplog.text
     trajectory.reward = 1.0
     assert "has ended" in caplog.text
     found = app.stored()["agent"]
@@ -118,7 +118,7 @@ def test_after_the_end(app, caplog):
         pass
     trajectory.log("late")
     trajectory.log("later")
-    assert caplog.text.count("its log is not recorded any more") == 1
+    assert caplog.text.count("its log is no longer recorded") == 1
     assert app.stored()["agent"].logs == ()
 
 
@@ -163,7 +163,7 @@ def test_what_fails_to_be_told_costs_nothing_else(app, caplog):
             "number": 1,
         },
     )
-    assert "metadata 'loop' is no JSON value and is kept as text: it is of type list" in caplog.text
+    assert "metadata 'loop' is not a JSON value (got list)" in caplog.text
 
 
 @pytest.mark.parametrize("wrong", [[1], 5, "abc", [("a", 1)], {"a"}])
@@ -175,7 +175,7 @@ def test_what_is_no_mapping_is_ignored_and_said(app, caplog, wrong):
         trajectory.metrics = wrong
     found = app.stored()["agent"]
     assert (found.metadata, found.metrics) == ({"kept": 1}, {"kept": 1.0})
-    kind = f"is no mapping of names to values and is ignored: it is of type {type(wrong).__name__}"
+    kind = f"must be a mapping of names to values (got {type(wrong).__name__}); ignored"
     assert caplog.messages == [f"art-otel: metadata {kind}", f"art-otel: metrics {kind}"]
 
 

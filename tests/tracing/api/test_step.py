@@ -79,7 +79,7 @@ def test_outside_of_every_rollout_nothing_is_recorded(app, caplog):
         this.reward = 1.0
     with step(3):
         pass
-    assert (this.index, caplog.text.count("outside of every rollout")) == (None, 1)
+    assert (this.index, caplog.text.count("outside of a rollout")) == (None, 1)
     assert app.spool.counts.written == 0
 
 

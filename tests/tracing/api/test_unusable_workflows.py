@@ -6,7 +6,7 @@ from art_otel.errors import UsageError
 from art_otel.workflows import StepWiseRewardWorkflow
 from tests.tracing.api.test_workflows import EACH, STEP_WISE, Propagation, StepWise, run
 
-NOTHING_RECORDS = "art-otel: workflows have no experiences, and reward() is given none: tracing is turned off"
+NOTHING_RECORDS = "art-otel: workflows have no experiences, and reward() receives none, because tracing is turned off"
 
 
 @pytest.mark.usefixtures("nothing_set_up")
@@ -42,7 +42,7 @@ def test_async_methods_of_the_sync_class_are_refused(kind, method):
         return False
 
     base = kind.__bases__[1]
-    with pytest.raises(TypeError, match=f"art_otel.workflows.Async{base.__name__} and call the method {method}_async"):
+    with pytest.raises(TypeError, match=f"art_otel.workflows.Async{base.__name__} and name the method {method}_async"):
         type("Wrong", (kind,), {method: later})
 
 

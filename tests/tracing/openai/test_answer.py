@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from art_otel.calls import Message
 from art_otel.conventions import parse_call
 from art_otel.conventions.bodies.chunks import JoinedChunks, join, whole
+from art_otel.conventions.exchanges import answer_attributes, messages, parameters, spoken
 from art_otel.conventions.values import json_object, raw_fields
 from art_otel.exchange.assembly import MessagesAssembler, ResponsesAssembler
-from art_otel.exchange.attributes import answer_attributes, messages, parameters, spoken
 from art_otel.testing import SpanBuilder
 from tests.gaps import unread
 from tests.tracing import wire

@@ -223,6 +223,18 @@ def test_messages_beside_an_image_are_not_lost(app, server):
     check_whole(app.call(), server)
 
 
+def test_a_failed_call_with_an_image_is_no_gap(app):
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    asked = [{"role": "user", "content": [{"type": "text", "text": "What is this? #fail=500x1"}, image]}]
+    with app.client() as client, app.rollout(), pytest.raises(openai.InternalServerError):
+        client.with_options(max_retries=0).chat.completions.create(model=MODEL, messages=asked)
+    failed = app.call()
+    assert failed.failed
+    (message,) = failed.input_messages
+    assert '"data":"AAAA"' in message.parts
+    assert not failed.gaps
+
+
 @pytest.mark.parametrize("streams", [False, True])
 def test_functions_and_refusals_are_as_they_were_sent(app, server, streams):
     """Instrumentors leave them out of prompts, or write them as texts."""

@@ -7,7 +7,8 @@ import openai
 import pytest
 
 from art_otel.exchange import token_requests
-from art_otel.exchange.token_requests import NOTHING, TokenRequests, target_of
+from art_otel.exchange.api_dialects import NOTHING
+from art_otel.exchange.token_requests import TokenRequests, target_of
 from art_otel.tracing.openai import install
 from tests.gaps import kinds
 from tests.tracing.openai.instrumented import MODEL, Instrumented, instrumented

@@ -107,4 +107,4 @@ def test_lines_that_somebody_cuts_cost_no_other_rollout(app_with, tmp_path, capl
 
     found = asyncio.run(gather_trajectories((agent(number) for number in range(3)), max_concurrent=1))
     assert [one.complete for one in found] == [True, False, True]
-    assert "lines left the spool" in caplog.text
+    assert "lines are missing from the spool" in caplog.text

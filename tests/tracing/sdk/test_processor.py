@@ -17,6 +17,7 @@ from opentelemetry.trace import SpanKind
 from art_otel.live import RolloutBuffer
 from art_otel.tracing.api.context import SCOPE
 from art_otel.tracing.sdk.rollout_registry import MAX_BYTES
+from art_otel.tracing.sdk.span_parts import without_content
 from art_otel.tracing.setup.providers import RolloutSampler, SystemIdGenerator
 from tests.tracing.sdk.spans import INSTRUMENTOR, Traced
 
@@ -330,3 +331,24 @@ def test_a_call_that_runs_around_a_nested_rollout_is_shown_in_both(tmp_path):
         call.end()
     inner, outer = app.convert()[0]
     assert (len(inner.calls), len(outer.calls)) == (1, 1)
+
+
+@pytest.mark.parametrize("rewrites", [(), (without_content,)])
+def test_a_rollouts_span_says_what_was_first_asked_and_last_answered(tmp_path, rewrites):
+    traced, exporter = Traced(tmp_path, rewrites=rewrites), InMemorySpanExporter()
+    traced.provider.add_span_processor(SimpleSpanProcessor(exporter))
+    with traced.rollout("r", "r"):
+        traced.call("first", "one")
+        traced.call("second", "two")
+        with traced.instrumentor.start_as_current_span("openai.chat", kind=SpanKind.CLIENT) as judge:
+            judge.set_attribute("gen_ai.operation.name", "chat")
+            judge.set_attribute("gen_ai.request.model", "judge")
+    *_, root = exporter.get_finished_spans()
+    shown = {name: root.attributes.get(name) for name in ("openinference.span.kind", "input.value", "output.value")}
+    (trajectory,), _ = traced.convert()
+    assert len(trajectory.calls) == 3
+    if rewrites:
+        assert set(shown.values()) == {None}
+    else:
+        assert shown == {"openinference.span.kind": "CHAIN", "input.value": "first", "output.value": "two"}
+        assert [call.input_messages[0].content for call in trajectory.calls[:2]] == ["first", "second"]

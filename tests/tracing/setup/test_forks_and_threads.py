@@ -51,7 +51,7 @@ def test_a_forked_child_judges_the_rollout_that_runs_in_its_parent(tmp_path):
     assert (agent.complete, agent.metrics, agent.metadata, agent.logs) == (True, {}, {"kept": 1}, ())
     for what in ("log", "metrics", "metadata"):
         assert found.errors.count(f"its {what} cannot be set here") == 1
-    assert found.errors.count("give its reward by art_otel.reward(") == 1
+    assert found.errors.count("give its reward with art_otel.reward(") == 1
 
 
 WHILE_IT_IS_MADE = """

@@ -102,7 +102,7 @@ def test_a_mistyped_variable_is_told_once(tracing, monkeypatch, caplog):
     for split in ("train", "val"):
         tracing.change({}, {"split": split})
     assert caplog.messages == [
-        "art-otel: ART_OTEL_REQUEST_TOKEN is no setting and is ignored: did you mean ART_OTEL_REQUEST_TOKENS?"
+        "art-otel: ART_OTEL_REQUEST_TOKEN is not a setting and is ignored: did you mean ART_OTEL_REQUEST_TOKENS?"
     ]
 
 

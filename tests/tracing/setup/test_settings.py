@@ -136,7 +136,7 @@ def test_a_version_s_function_is_asked_by_the_request_s_model_if_it_has_a_parame
 @pytest.mark.parametrize("function", [lambda model, step: (model, step), lambda *, step: step])
 def test_a_version_s_function_of_more_is_refused(function):
     _, problems = read_settings({}, {"policy_version": function})
-    assert "write a text, or a function of the request's model or of nothing" in problems[0].text
+    assert "write a string, or a function that takes the request's model or nothing" in problems[0].text
 
 
 @pytest.mark.parametrize(

@@ -25,11 +25,6 @@ export function signed(value: number): string {
   return value > 0 ? `+${decimal(value)}` : decimal(value).replace("-", "−");
 }
 
-/** The class that colors a reward; its sign says the same to who sees no colors. */
-export function rewardClass(value: number): string {
-  return value > 0 ? "reward-up" : value < 0 ? "reward-down" : "reward-none";
-}
-
 export function percent(part: number, all: number): string {
   if (all === 0) return "–";
   const share = (100 * part) / all;

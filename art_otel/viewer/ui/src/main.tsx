@@ -1,10 +1,10 @@
 import { render } from "preact";
-import "uplot/dist/uPlot.min.css";
 import "./styles/theme.css";
 import "./styles/shell.css";
 import "./styles/table.css";
 import "./styles/rollout.css";
 import "./styles/tokens.css";
+import "./styles/run.css";
 import "./styles/pages.css";
 import { readExported } from "./api/fetch_json";
 import { App } from "./shell/app";

@@ -287,7 +287,7 @@ class TracedEnv(Proxy):
         """A new episode; None where nothing records it."""
         with handle_tinker_errors:
             if self._self_episode is not None:
-                self._self_episode.fail(EpisodeError("the environment began anew"))
+                self._self_episode.fail(EpisodeError("the environment was reset"))
             self._self_episode = None
             episode = Episode(self.__wrapped__, self._self_about, graded_later=self._self_group is not None)
             if not episode.is_recorded:

@@ -283,4 +283,4 @@ class EpisodeGroup:
 
     def end(self) -> None:
         """The builder is done with it."""
-        self.fail(EpisodeError("the group was over before this episode was rewarded"))
+        self.fail(EpisodeError("the group ended before this episode was rewarded"))

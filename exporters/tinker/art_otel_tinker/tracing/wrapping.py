@@ -12,7 +12,7 @@ from art_otel.errors import UsageError
 from art_otel.tracing.internal_errors import InternalErrorHandler
 
 handle_tinker_errors: Final = InternalErrorHandler(
-    "something of a tinker environment was not recorded; the rollout is not affected"
+    "a part of a tinker environment was not recorded; the rollout is not affected"
 )
 
 

@@ -70,6 +70,10 @@ function fromExport({ generation, responses }: Exported, path: string): Answer {
     const rows = pages.flatMap((page) => (responses[page] as RowPage).rows);
     return selectRows(generation, rows, new URLSearchParams(query), (row) => textOf(responses, row));
   }
+  // Numbers are of all rollouts of the file, whatever the list is filtered by.
+  if (name.startsWith("/api/run") && responses[name]) return responses[name];
+  // A file has one list, whatever one came from.
+  if (query?.startsWith("list=") && !query.includes("&") && responses[name]) return responses[name];
   const inPart = name.startsWith("/api/rollouts/") || name.startsWith("/api/groups/");
   throw new ApiError(
     404,

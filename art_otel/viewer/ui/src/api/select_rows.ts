@@ -4,25 +4,39 @@ import type { Row, RowPage } from "./types";
 
 const VALUES: Record<string, (row: Row) => number | string | bigint | null> = {
   reward: (row) => row.reward,
+  advantage: (row) => row.advantage,
   started: (row) => (row.startedAt === null ? null : BigInt(row.startedAt)),
-  calls: (row) => row.calls,
   turns: (row) => row.turns,
   tokens: (row) => row.sampledTokens,
-  trained: (row) => row.trainedTokens,
-  name: (row) => row.name,
+  task: (row) => row.task,
   rollout: (row) => row.rolloutId,
   step: (row) => row.step,
-  duration: (row) => row.durationMs,
 };
 
 const FILTERS: Record<string, (row: Row, value: string) => boolean> = {
   status: (row, value) => row.status === value,
   complete: (row, value) => row.complete === (value === "yes"),
+  wrong: (row, value) =>
+    value === "cut"
+      ? row.cut
+      : value === "failed"
+        ? row.failure !== null && row.status !== "error"
+        : value === "running"
+          ? row.running
+          : !row.complete && !row.running,
+  error: (row, value) => row.failure === value,
   reason: (row, value) => row.reasons.includes(value),
-  skip: (row, value) => row.verdict === value,
-  completion: (row, value) => row.completions.includes(value),
+  why: (row, value) => row.verdict === value || row.completions.includes(value),
+  trains: (row, value) => {
+    const [trained, flat] = [row.trainedTokens ?? 0, row.flatTokens ?? 0];
+    return value === "gradient" ? trained > flat : value === "flat" ? flat > 0 : trained === 0;
+  },
   split: (row, value) => (row.split ?? "") === value,
-  step: (row, value) => String(row.step) === value,
+  step: (row, value) => {
+    const [first, last = first] = value.split("-");
+    return row.step !== null && row.step >= Number(first) && row.step <= Number(last);
+  },
+  task: (row, value) => row.task === value,
   group: (row, value) => row.groupKey === value || row.groupId === value,
   model: (row, value) => row.models.includes(value),
   version: (row, value) => String(row.policyVersion) === value,

@@ -4,11 +4,6 @@ export interface Answer {
   generation: string;
 }
 
-export interface Count {
-  name: string | null;
-  count: number;
-}
-
 export interface Reason {
   reason: string;
   count: number;
@@ -30,48 +25,102 @@ export interface Info extends Answer {
   chosen?: { rollouts: number; matching: number; total: number; by: string };
 }
 
-export interface Overview extends Answer {
-  /** None where they are too many for a choice. */
-  groups: { key: string; name: string; step: number | null }[];
-  labels: { name: string; count: number }[];
+/** A part of the page's address that chooses the rollouts that a number is of. */
+export type Choice = Record<string, string>;
+
+export interface Series {
+  source: string | null;
+  split: "train" | "held out";
+  rollouts: number[];
+  rewarded: number[];
+  reward: (number | null)[];
+  /** The share of groups with a token that teaches something. */
+  gradient: (number | null)[] | null;
+}
+
+export interface Task {
+  name: string;
+  kind: "never" | "forgotten" | "learning" | "solved";
+  /** Column, mean reward, rollouts, whether nothing of it teaches, and its group where it is one. */
+  cells: [number, number, number, boolean, string | null][];
+}
+
+export interface Trains {
+  sampled: number;
+  gradient: number;
+  flat: number;
+  /** So many rollouts whose tokens nobody counted. */
+  uncounted: number;
+  rollouts: number;
+  trained: number;
+  gradientRollouts: number;
+  flatRollouts: number;
+  parts: (Reason & { tokens: number })[];
+  /** Models or agents that are trained though nobody chose among them. */
+  unchosen: { kind: "models" | "agents"; name: string | null; tokens: number }[];
+}
+
+export interface Run extends Answer {
   total: number;
-  complete: number;
-  trainable: number | null;
-  judged?: boolean;
-  problem?: string | null;
-  statuses: Count[];
-  incomplete: Reason[];
-  skipped: Reason[];
-  splits: Count[];
-  steps: number[];
-  versions: string[];
-  models: Count[];
-  agents: Count[];
-  sources: Count[];
+  matching: number;
+  running: number;
+  judged: boolean;
+  problem: string | null;
+  axis: { kind: "step" | "version" | "source"; labels: string[]; queries: Choice[] };
+  series: Series[];
+  learned: {
+    source: string | null;
+    split: string;
+    first: number | null;
+    last: number | null;
+    columns: number;
+    queries: (Choice | null)[];
+  }[];
+  tasks: { total: number; counts: Record<Task["kind"], number>; shown: Task[] };
+  trains: Trains | null;
+  wrong: {
+    error: number;
+    failed: number;
+    cut: number;
+    incomplete: number;
+    errors: { text: string | null; count: number }[];
+  };
+  rewards: { known: number; unknown: number; bins: { from: number; to: number; count: number }[] };
+  /** Values to choose from, by the filter. */
+  choices: Record<string, string[]>;
   repeated: number;
   sharedGroups: number;
-  rewards: {
-    known: number;
-    unknown: number;
-    min: number | null;
-    max: number | null;
-    mean: number | null;
-    bins: { from: number; to: number; count: number }[];
-  };
-  report: {
-    spans: {
-      read: number;
-      used: number;
-      duplicate: number;
-      ignored: { reason: string; count: number }[];
-      quarantined: { reason: string; count: number }[];
-    };
+  account: {
+    read: number;
+    used: number;
+    duplicate: number;
+    ignored: Record<string, number>;
+    quarantined: Record<string, number>;
     calls: { total: number; completed: number; failed: number };
   } | null;
 }
 
-export interface Row {
+export interface Texts {
+  asked: string | null;
+  answer: string | null;
+  turn: number | null;
+}
+
+export interface ReadFirst extends Answer {
+  rollouts: (Texts & { row: Row; why: string })[];
+}
+
+export interface Metrics extends Answer {
+  metrics: { name: string; lines: { run: string; steps: number[]; values: (number | null)[] }[] }[];
+}
+
+export interface Row extends Partial<Texts> {
   key: string;
+  task: string | null;
+  cut: boolean;
+  /** What it, or its last failed call, failed with. */
+  failure: string | null;
+  running: boolean;
   source: string;
   agents: string[];
   labels: string[];
@@ -89,6 +138,9 @@ export interface Row {
   turns: number | null;
   sampledTokens: number | null;
   trainedTokens: number | null;
+  /** Trained tokens with advantage 0, which teach nothing. */
+  flatTokens: number | null;
+  advantage: number | null;
   verdict: string | null;
   /** Why completions of it are skipped. */
   completions: string[];
@@ -101,7 +153,6 @@ export interface Row {
   startedAt: string | null;
   durationMs: number | null;
   models: string[];
-  unfinished: boolean;
 }
 
 export interface RowPage extends Answer {
@@ -110,161 +161,20 @@ export interface RowPage extends Answer {
   rows: Row[];
 }
 
-export interface Reward {
-  name: string;
-  value: number | null;
-  label: string | null;
-  explanation: string | null;
-  target: {
-    kind: string;
-    step?: number | null;
-    turn?: number | null;
-    choice?: number | null;
-    start?: number | null;
-    end?: number | null;
-  } | null;
-  source: string | null;
-}
-
-export interface Part {
-  kind: "text" | "reasoning" | "tool_call" | "tool_result" | "refusal" | "media" | "other";
-  text: string | null;
-  name?: string | null;
-  callId?: string | null;
-  arguments?: unknown;
-}
-
-export interface Message {
+/** Messages of several rollouts that stand side by side. */
+export interface Line {
   role: string;
-  name?: string | null;
-  parts: Part[];
-  turn: number | null;
-  completionId: string | number | null;
-  state: "trained" | "context" | "copy" | "untrained";
-  why: string | null;
-  trainedIn: { history: number; turn: number } | null;
-  rewards: number[];
-  execution: { name: string | null; result: unknown; error: string | null; durationMs: number | null } | null;
-  added: boolean;
-}
-
-export interface Drift {
-  at: number;
-  before: (number | string)[];
-  expected: (number | string)[];
-  actual: (number | string)[];
-  expectedText: string | null;
-  actualText: string | null;
-}
-
-export interface Turn {
-  turn: number;
-  call: number | string | null;
-  choice: number | null;
-  parent: number | null;
-  tokenParent: number | null;
-  relation: string;
-  agent: string | null;
-  step: number | null;
-  finishReason: string | null;
-  completionTokens: number | null;
-  promptTokens: number | null;
-  tokensUntrained: string | null;
-  textUntrained: string | null;
-  /** What the call is for, where the policy does not learn from it. */
-  markedUntrained: string | null;
-  failed: boolean;
-  label: string | null;
-  drift: Drift | null;
-  rewrittenAt?: number | null;
-  model: string | null;
-  policyVersion: string | number | null;
-  verdict?: string | null;
-  judged?: boolean;
-}
-
-export interface TimeBar {
-  kind: "call" | "tool" | "step" | "reward" | "span";
-  name: string | null;
-  startMs: number;
-  endMs: number | null;
-  turn: number | null;
-  error: string | null;
-  agent: string | null;
-  depth: number;
-}
-
-export interface History {
-  index: number;
-  turns: number[];
-  unknown?: string | null;
-  messages: Message[];
-}
-
-export interface Rollout extends Answer {
-  row: Row;
-  parentRolloutId?: string | null;
-  previous: string | null;
-  next: string | null;
-  groupPrevious: string | null;
-  groupNext: string | null;
-  error: string | null;
-  rewards: Reward[];
-  metrics: Record<string, unknown>;
-  metadata: Record<string, unknown>;
-  logs: unknown[];
-  tools: unknown[];
-  histories: History[];
-  /** The history that each of these tabs opens. */
-  main: { conversation: number; tokens: number };
-  turns: Turn[];
-  time: TimeBar[];
-  totalMs: number | null;
-}
-
-export interface TokenSpan {
-  turn: number;
-  start: number;
-  end: number;
-  trained: boolean;
-  /** Where other weights begin, and which. */
-  weights: { version: string; start: number }[];
-  why: { step: string; says: string }[];
-}
-
-export interface Range {
-  min: number | null;
-  max: number | null;
-}
-
-/** Tokens that stand for an image, or whatever its kind is. */
-export interface Placeholder {
-  kind: string;
-  start: number;
-  length: number;
-}
-
-export interface Tokens extends Answer {
-  history: number;
-  histories?: { index: number; turns: number[]; length: number }[];
-  length: number;
-  ids: (number | string)[];
-  texts: string[] | null;
-  mask: number[];
-  logprobs: (number | null)[];
-  advantages: (number | null)[];
-  spans: TokenSpan[];
-  placeholders: Placeholder[];
-  scale: { logprob: Range | null; advantage: Range | null };
-  unknown: string | null;
+  same: boolean;
+  cells: ({ text: string; turn: number | null } | null)[];
 }
 
 export interface Group extends Answer {
   groupId: string;
   step: number | null;
   members: Row[];
-  differsAt: (number | null)[];
-  steps: { turn: number; cells: ({ text: string | null; turn: number | null } | null)[] }[];
+  lines: Line[];
+  /** The line of the first decision that parts good from bad. */
+  parts: number | null;
   advantage: {
     name: string;
     rewards: (number | null)[];
@@ -291,13 +201,7 @@ export interface Plan extends Answer {
   options: Option[];
   /** What has to be chosen before anything can be trained. */
   problem: string | null;
-  trajectories: { read: number; trained: number; skipped: number };
-  completions: { sampled: number; trained: number };
-  /** Of `uncounted` trajectories nobody knows how many tokens were sampled. */
-  tokens: { sampled: number | null; trained: number | null; uncounted: number };
-  skipped: (Reason & { unit: string; filter: string | null })[];
   report: unknown;
-  sums: boolean;
 }
 
 /** Differences of a part of the tokens in nats; null where none were compared. */
@@ -347,34 +251,6 @@ export interface Verifications extends Answer {
   sources: { name: string; verification: Verification | null }[];
 }
 
-export interface Side {
-  rollouts: number;
-  reward: number | null;
-  turns: number | null;
-  tokens: number | null;
-}
-
-export interface ComparedTask {
-  name: string;
-  says: string | null;
-  left: Side;
-  right: Side;
-  change: number | null;
-  pairs: [string, string][];
-}
-
-export interface Comparison extends Answer {
-  sides: Record<string, string[]>;
-  compared: {
-    by: "group" | "name";
-    sides: [Side, Side];
-    onlyLeft: number;
-    onlyRight: number;
-    total: number;
-    tasks: ComparedTask[];
-  } | null;
-}
-
 export interface Words {
   kind: "same" | "left" | "right";
   text: string;
@@ -382,37 +258,5 @@ export interface Words {
 
 export interface Pair extends Answer {
   rows: [Row, Row];
-  messages: { roles: [string | null, string | null]; same: boolean; words: Words[] }[];
-  differsAt: number | null;
-}
-
-export interface Runs extends Answer {
-  runs: { id: string; name: string }[];
-  metrics: string[];
-}
-
-export interface Series extends Answer {
-  series: { run: string; steps: number[]; values: (number | null)[] }[];
-}
-
-export interface Tasks extends Answer {
-  total: number;
-  tasks: { name: string; steps: number; rollouts: number }[];
-}
-
-export interface TaskOverSteps extends Answer {
-  name: string;
-  total: number;
-  steps: {
-    step: number;
-    run: string;
-    rollouts: number;
-    reward: number | null;
-    answers: {
-      key: string;
-      rolloutId: string;
-      reward: number | null;
-      cell: { text: string | null; turn: number } | null;
-    }[];
-  }[];
+  lines: (Line & { words: Words[] })[];
 }

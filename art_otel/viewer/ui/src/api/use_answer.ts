@@ -18,9 +18,9 @@ export function useGeneration(): string | null {
 
 /**
  * Ask for a path. While a newer state of the same path is on its way, the older stays on show. An answer that is not
- * `final` yet is asked for again.
+ * `final` yet is asked for again. With `keep` an answer of another path stays on show, too, until the new one is there.
  */
-export function useAnswer<T extends Answer>(path: string | null, final: (answer: T) => boolean = () => true): Asked<T> {
+export function useAnswer<T extends Answer>(path: string | null, final: (answer: T) => boolean = () => true, keep = false): Asked<T> {
   const generation = useGeneration();
   const [state, setState] = useState<{ path: string | null; answer: T | null; error: string | null }>({
     path: null,
@@ -40,7 +40,7 @@ export function useAnswer<T extends Answer>(path: string | null, final: (answer:
       const replaced = error instanceof ApiError && error.status === 409;
       if (controller.signal.aborted || replaced) return;
       const says = error instanceof Error ? error.message : String(error);
-      setState((before) => ({ path, answer: before.path === path ? before.answer : null, error: says }));
+      setState((before) => ({ path, answer: before.path === path || keep ? before.answer : null, error: says }));
     });
     return () => {
       clearTimeout(timer);
@@ -48,5 +48,5 @@ export function useAnswer<T extends Answer>(path: string | null, final: (answer:
     };
   }, [path, generation]);
   const same = state.path === path;
-  return { answer: same ? state.answer : null, error: same ? state.error : null, loading: path !== null && !same };
+  return { answer: same || keep ? state.answer : null, error: same ? state.error : null, loading: path !== null && !same };
 }

@@ -3,13 +3,13 @@ import { keysOn, switchKeys } from "./keys";
 import { Columns } from "../text/columns";
 
 export const KEYS: [string[], string][] = [
-  [["j", "k"], "next and previous row, or rollout"],
+  [["j", "k"], "next and previous row, or rollout of the list"],
   [["Enter"], "open the chosen row"],
   [["[", "]"], "previous and next member of the group"],
-  [["h", "l"], "previous and next history"],
+  [["J", "K"], "next and previous of what went wrong in a rollout"],
+  [["End"], "the end of a rollout"],
   [["n", "p"], "next and previous trained completion"],
-  [["c"], "color of tokens: mask, logprob, advantage"],
-  [["1", "5"], "tab: Conversation, Tokens, Tree, Time, Raw"],
+  [["c"], "text, or its tokens by mask, logprob, advantage"],
   [["/"], "search"],
   [["?"], "this help"],
 ];
@@ -34,7 +34,7 @@ export function Help({ open, onClose }: { open: boolean; onClose: () => void }) 
                 {keys[1] && (
                   <>
                     {" "}
-                    {keys[0] === "1" ? "–" : ""} <kbd>{keys[1]}</kbd>
+                    <kbd>{keys[1]}</kbd>
                   </>
                 )}
               </td>
@@ -44,7 +44,7 @@ export function Help({ open, onClose }: { open: boolean; onClose: () => void }) 
         </tbody>
       </table>
       <p class="quiet">
-        In Tokens, the arrow keys move from token to token, and the panel says why each is trained or not.
+        Among tokens, the arrow keys move from one to the next, and the panel says why each is trained or not.
       </p>
       <label class="check">
         <input

@@ -1,8 +1,8 @@
 import type { ComponentChildren } from "preact";
-import { isAnswered } from "../api/fetch_json";
-import type { Row } from "../api/types";
-import { count, decimal, duration, rewardClass, shortId, time } from "../format";
+import type { Row, Texts } from "../api/types";
+import { count, decimal, shortId, signed, time } from "../format";
 import { hashOf } from "../route";
+import { load, save } from "../storage";
 import { Unknown, Value } from "../text/unknown";
 import { Inline, visible } from "../text/visible";
 
@@ -11,24 +11,26 @@ export interface Column {
   title: string;
   sort?: string;
   number?: boolean;
-  cell: (row: Row) => ComponentChildren;
+  /** Of the grid. */
+  width: string;
+  /** Shown only where the reader chose it. */
+  hidden?: boolean;
+  cell: (row: Row, texts: Texts | null, list: string) => ComponentChildren;
 }
 
-const COLUMNS: Column[] = [
+const quiet = <span class="quiet">–</span>;
+
+export const COLUMNS: Column[] = [
   {
-    id: "name",
-    title: "Rollout",
-    sort: "name",
-    cell: (row) => (
-      <a href={hashOf(["r", row.key])} title={visible(row.rolloutId)}>
-        {row.name && (
-          <b>
-            <Inline text={row.name} />
-          </b>
-        )}{" "}
-        <span class="id">
-          <Inline text={row.name === null ? row.rolloutId : shortId(row.rolloutId)} />
-        </span>
+    id: "task",
+    title: "Task",
+    sort: "task",
+    width: "minmax(130px, 1.2fr)",
+    cell: (row, _texts, list) => (
+      <a href={rolloutHash(row, list)} title={visible(row.rolloutId)}>
+        <b>
+          <Inline text={row.task ?? shortId(row.rolloutId)} />
+        </b>
         {row.attempt !== null && row.attempt > 0 && <span class="quiet"> attempt {row.attempt}</span>}
         {row.labels.map((label) => (
           <span class="given-label">
@@ -44,90 +46,145 @@ const COLUMNS: Column[] = [
       </a>
     ),
   },
-  { id: "status", title: "Status", cell: (row) => <Status row={row} /> },
+  { id: "step", title: "Step", sort: "step", number: true, width: "52px", cell: (row) => row.step ?? quiet },
+  { id: "asked", title: "Asked", width: "minmax(120px, 2fr)", cell: (_row, texts) => <Said text={texts?.asked} /> },
+  { id: "answer", title: "Last answer", width: "minmax(120px, 2.4fr)", cell: (_row, texts) => <Said text={texts?.answer} end /> },
   {
     id: "reward",
     title: "Reward",
     sort: "reward",
     number: true,
-    cell: (row) => <Value of={row.reward} as={rewardOf} why="no reward was recorded" />,
+    width: "66px",
+    cell: (row) => <Value of={row.reward} as={(value) => decimal(value)} why="no reward was recorded" />,
   },
-  { id: "verdict", title: "Would train", cell: (row) => <Verdict row={row} short /> },
   {
-    id: "trained",
-    title: "Trained",
-    sort: "trained",
+    id: "advantage",
+    title: "Advantage",
+    sort: "advantage",
     number: true,
-    cell: (row) => <Value of={row.trainedTokens} as={count} why="no token ids were recorded" />,
+    width: "86px",
+    cell: (row) => <Advantage row={row} of={row.advantage} />,
   },
   {
     id: "tokens",
-    title: "Sampled",
+    title: "Tokens",
     sort: "tokens",
     number: true,
+    width: "66px",
     cell: (row) => <Value of={row.sampledTokens} as={count} why="no token counts were recorded" />,
   },
-  { id: "turns", title: "Turns", sort: "turns", number: true, cell: (row) => <Value of={row.turns} as={count} /> },
-  { id: "calls", title: "Calls", sort: "calls", number: true, cell: (row) => <Value of={row.calls} as={count} /> },
+  { id: "wrong", title: "What went wrong", width: "minmax(130px, 1.6fr)", cell: (row) => <WentWrong row={row} /> },
   {
-    id: "step",
-    title: "Step",
-    sort: "step",
-    number: true,
-    cell: (row) => (row.step === null ? <span class="quiet">–</span> : count(row.step)),
+    id: "rollout",
+    title: "Rollout",
+    sort: "rollout",
+    width: "150px",
+    hidden: true,
+    cell: (row) => (
+      <span class="id" title={visible(row.rolloutId)}>
+        <Inline text={shortId(row.rolloutId)} />
+      </span>
+    ),
   },
+  { id: "turns", title: "Turns", sort: "turns", number: true, width: "56px", hidden: true, cell: (row) => <Value of={row.turns} as={count} /> },
   {
     id: "group",
     title: "Group",
+    width: "minmax(90px, 1fr)",
+    hidden: true,
     cell: (row) =>
       row.groupKey === null ? (
-        <span class="quiet">–</span>
+        quiet
       ) : (
         <a href={groupHash(row.groupKey)}>
           <Inline text={row.groupId ?? row.groupKey} />
         </a>
       ),
   },
-  { id: "source", title: "Source", cell: (row) => <Inline text={row.source} /> },
-  { id: "started", title: "Started (UTC)", sort: "started", cell: (row) => <Value of={row.startedAt} as={time} /> },
-  {
-    id: "duration",
-    title: "Took",
-    sort: "duration",
-    number: true,
-    cell: (row) => <Value of={row.durationMs} as={duration} why="it has no end" />,
-  },
+  { id: "models", title: "Models", width: "minmax(90px, 1fr)", hidden: true, cell: (row) => <Inline text={row.models.join(", ")} /> },
+  { id: "version", title: "Policy", width: "70px", hidden: true, cell: (row) => (row.policyVersion === null ? quiet : <Inline text={String(row.policyVersion)} />) },
+  { id: "started", title: "Started (UTC)", sort: "started", width: "154px", hidden: true, cell: (row) => <Value of={row.startedAt} as={time} /> },
+  { id: "source", title: "Source", width: "minmax(70px, 1fr)", hidden: true, cell: (row) => <Inline text={row.source} /> },
 ];
 
-/** The page of a group; where a file holds a part of it, that part in the list. */
+/** The columns that the reader chose; what a row is from is news where there are several sources. */
+export function chosenColumns(sources: number): Column[] {
+  const chosen = load("columns")?.split(",");
+  const columns = COLUMNS.filter(({ id, hidden }) => (chosen ? chosen.includes(id) : !hidden || (id === "source" && sources > 1)));
+  return columns.length > 0 ? columns : COLUMNS.slice(0, 1);
+}
+
+export function chooseColumns(ids: string[] | null): void {
+  save("columns", ids && ids.join(","));
+}
+
+/** The page of a rollout. `list` is the query of the list that it is in: previous and next go through that. */
+export function rolloutHash(row: Row, list = "", turn: number | null = null): string {
+  return hashOf(["r", row.key], { t: turn, list });
+}
+
+
+/** The members of a group side by side. */
 export function groupHash(key: string): string {
-  return isAnswered(`/api/groups/${key}`) ? hashOf(["g", key]) : hashOf(["t"], { group: key });
+  return hashOf([""], { group: key });
 }
 
-export function rewardOf(value: number) {
-  return <b class={rewardClass(value)}>{decimal(value)}</b>;
+function Said({ text, end = false }: { text: string | null | undefined; end?: boolean }) {
+  if (text === undefined) return "";
+  if (text === null) return <Unknown why="nobody recorded the message" />;
+  // Of an answer its end says most: what does not fit is cut at its start.
+  return (
+    <span class={end ? "said end" : "said"} title={visible(text)}>
+      <Inline text={text} />
+    </span>
+  );
 }
 
-/** The columns of the data: what a row is from is no news where all are from one source. */
-export function columnsOf(sources: number): Column[] {
-  return sources > 1 ? COLUMNS : COLUMNS.filter(({ id }) => id !== "source");
+/** The one number with a color: better than its group is blue, worse is red. */
+export function Advantage({ row, of }: { row: Row; of: number | null | undefined }) {
+  if (of === null || of === undefined) return row.judged === false ? <Unknown why="the rollouts are still being judged" /> : quiet;
+  return <span class={of > 0 ? "plus" : of < 0 ? "minus" : "quiet"}>{signed(of)}</span>;
+}
+
+/** What went wrong, in a few words; and why nothing is trained where that is not the same. */
+export function WentWrong({ row }: { row: Row }) {
+  if (row.running) return <span class="running">● running</span>;
+  const error = row.status === "error" ? (row.failure ?? "error") : row.status === "ok" ? null : row.status;
+  return (
+    <>
+      {error !== null && (
+        <span class="bad" title={visible(error)}>
+          ✕ <Inline text={error} />{" "}
+        </span>
+      )}
+      {row.cut && <span class="warn">✂ cut </span>}
+      {error === null && row.failure !== null && (
+        <span class="quiet" title={visible(row.failure)}>
+          a call failed{" "}
+        </span>
+      )}
+      {row.verdict !== null && row.verdict !== "ended on a failed call" && row.judged !== false && <Verdict row={row} short />}
+    </>
+  );
 }
 
 export function Status({ row }: { row: Row }) {
   const bad = row.status === "error";
+  if (row.running) return <span class="running">● running</span>;
   return (
-    <span class={`status ${bad ? "bad" : row.status === "ok" ? "fine" : "open"}`}>
-      {bad ? "✕" : row.status === "ok" ? "✓" : "◌"} <Inline text={row.status} />
+    <span class={bad ? "status bad" : "status"}>
+      {bad ? "✕ " : row.status === "ok" ? "" : "◌ "}
+      <Inline text={row.status} />
     </span>
   );
 }
 
 /** Whether it trains, or why not; the short form leaves out what every reason of an incomplete one begins with. */
 export function Verdict({ row, short = false }: { row: Row; short?: boolean }) {
-  if (row.judged === false) return <Unknown why="the trajectories are still being judged" />;
-  return row.verdict === null ? (
-    <span class="verdict yes">● trains</span>
-  ) : (
+  if (row.judged === false) return <Unknown why="the rollouts are still being judged" />;
+  const flat = row.trainedTokens !== null && row.trainedTokens === row.flatTokens;
+  if (row.verdict === null) return flat ? <span class="quiet">advantage 0</span> : <span class="verdict yes">● trains</span>;
+  return (
     <span class="verdict no" title={visible([row.verdict, ...row.reasons].join("; "))}>
       ○ <Inline text={short ? row.verdict.replace(/^incomplete: /, "") : row.verdict} />
     </span>

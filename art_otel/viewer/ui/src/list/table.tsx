@@ -1,11 +1,12 @@
 // The rows in view and a few beside them: the page stays small whatever the dataset has.
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import type { Texts } from "../api/types";
 import { useKeys } from "../keyboard/keys";
 import { count } from "../format";
-import { go, hashOf } from "../route";
+import { go } from "../route";
 import { Failure } from "../text/unknown";
-import { columnsOf } from "./columns";
-import { useRows } from "./use_rows";
+import { rolloutHash, type Column } from "./columns";
+import { useRows, useTexts } from "./use_rows";
 
 const BESIDE = 8;
 const narrow = matchMedia("(max-width: 760px)");
@@ -15,17 +16,15 @@ const SIGNS: Record<string, string> = { asc: " ↑", desc: " ↓" };
 
 interface Props {
   query: string;
-  sources: number;
+  columns: Column[];
   at: number;
   sort: string;
   order: string;
   onSort: (sort: string, isFurther: boolean) => void;
   onAt: (index: number) => void;
-  onTotal: (total: number | null) => void;
 }
 
-export function RowTable({ query, sources, at, sort, order, onSort, onAt, onTotal }: Props) {
-  const columns = columnsOf(sources);
+export function RowTable({ query, columns, at, sort, order, onSort, onAt }: Props) {
   const [sorts, orders] = [sort.split(","), order.split(",")];
   const orderOf = (name: string | undefined) => (sort && name ? (orders[sorts.indexOf(name)] ?? null) : null);
   const scroller = useRef<HTMLDivElement>(null);
@@ -36,9 +35,11 @@ export function RowTable({ query, sources, at, sort, order, onSort, onAt, onTota
   const first = Math.max(0, Math.floor(top / height) - BESIDE);
   const last = Math.ceil((top + room) / height) + BESIDE;
   const rows = useRows(query, first, last);
+  const hasTexts = columns.some(({ id }) => id === "asked" || id === "answer");
+  const texts = useTexts(hasTexts ? query : null, first, last);
   const total = rows.total ?? 0;
+  const grid = { gridTemplateColumns: columns.map(({ width }) => width).join(" ") };
 
-  useEffect(() => onTotal(rows.total), [rows.total]);
   useLayoutEffect(() => {
     const element = scroller.current;
     if (!element) return;
@@ -73,7 +74,7 @@ export function RowTable({ query, sources, at, sort, order, onSort, onAt, onTota
     k: () => move(-1),
     Enter: () => {
       const row = rows.row(chosen);
-      if (row) go(hashOf(["r", row.key]));
+      if (row) go(rolloutHash(row, query));
     },
   });
 
@@ -87,18 +88,18 @@ export function RowTable({ query, sources, at, sort, order, onSort, onAt, onTota
         ref={scroller}
         tabIndex={0}
         role="region"
-        aria-label="Trajectories"
+        aria-label="Rollouts"
         onScroll={(event) => setTop(event.currentTarget.scrollTop)}
       >
         <div
           role="table"
-          aria-label="Trajectories"
+          aria-label="Rollouts"
           aria-rowcount={total + 1}
           aria-colcount={columns.length}
-          class={`rows-table${sources > 1 ? " with-source" : ""}`}
+          class="rows-table"
         >
           <div role="rowgroup" class="rows-head">
-            <div role="row" aria-rowindex={1} class="row">
+            <div role="row" aria-rowindex={1} class="row" style={grid}>
               {columns.map((column) => (
                 <div
                   role="columnheader"
@@ -134,7 +135,7 @@ export function RowTable({ query, sources, at, sort, order, onSort, onAt, onTota
                   aria-rowindex={index + 2}
                   data-index={index}
                   class={`row${index === chosen ? " chosen" : ""}${index % 2 ? " odd" : ""}`}
-                  style={{ top: `${index * height}px`, height: `${height}px` }}
+                  style={{ ...grid, top: `${index * height}px`, height: `${height}px` }}
                   onFocusIn={() => {
                     setChosen(index);
                     onAt(index);
@@ -147,9 +148,9 @@ export function RowTable({ query, sources, at, sort, order, onSort, onAt, onTota
                       data-title={column.title}
                     >
                       {row ? (
-                        column.cell(row)
-                      ) : column.id === "name" ? (
-                        <span class="quiet">row {count(index + 1)} …</span>
+                        column.cell(row, row.asked === undefined ? texts(index) : (row as Texts), query)
+                      ) : column === columns[0] ? (
+                        <span class="quiet loading-row">row {count(index + 1)} …</span>
                       ) : (
                         ""
                       )}
@@ -160,7 +161,7 @@ export function RowTable({ query, sources, at, sort, order, onSort, onAt, onTota
             })}
           </div>
         </div>
-        {rows.total === 0 && <p class="notice">No trajectory matches. Remove a filter above to see more.</p>}
+        {rows.total === 0 && <p class="notice">No rollout matches. Remove a filter above to see more.</p>}
       </div>
     </>
   );
@@ -173,5 +174,5 @@ function useRowHeight(): number {
     narrow.addEventListener("change", changed);
     return () => narrow.removeEventListener("change", changed);
   }, []);
-  return small ? 84 : 34;
+  return small ? 104 : 34;
 }

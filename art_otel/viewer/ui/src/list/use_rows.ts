@@ -1,17 +1,16 @@
-// Rows of a list that may have 100,000: pages of 100 are asked for when they come into view, and kept.
+// Rows of a list that may have 100,000: pages are asked for when they come into view, and kept.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { ApiError, isExported } from "../api/fetch_json";
 import { currentGeneration, request } from "../api/generation";
-import type { Row, RowPage } from "../api/types";
+import type { Answer, Row, Texts } from "../api/types";
 import { useGeneration } from "../api/use_answer";
 
-const PAGE = 100;
-
-interface Pages {
-  query: string;
+interface Pages<T> {
+  path: string;
+  size: number;
   total: number | null;
   error: string | null;
-  pages: Map<number, { generation: string; rows: Row[] }>;
+  pages: Map<number, { generation: string; rows: T[] }>;
   asked: Map<number, string | null>;
   patience: number;
 }
@@ -22,19 +21,34 @@ export interface Rows {
   row: (index: number) => Row | null;
 }
 
-function empty(query: string): Pages {
-  return { query, total: null, error: null, pages: new Map(), asked: new Map(), patience: 1000 };
+export function useRows(query: string, first: number, last: number): Rows {
+  const pages = usePages<Row>(`/api/trajectories?${query}`, 100, first, last);
+  return { total: pages.total, error: pages.error, row: (index) => rowOf(pages, index) };
 }
 
-export function useRows(query: string, first: number, last: number): Rows {
+/** What was asked and said: texts take longer to read than rows, so that only those in view are asked for. */
+export function useTexts(query: string | null, first: number, last: number): (index: number) => Texts | null {
+  const pages = usePages<Texts>(query === null || isExported ? null : `/api/trajectories/texts?${query}`, 25, first, last);
+  return (index) => rowOf(pages, index);
+}
+
+function rowOf<T>({ pages, size }: Pages<T>, index: number): T | null {
+  return pages.get(Math.floor(index / size))?.rows[index % size] ?? null;
+}
+
+function usePages<T>(path: string | null, size: number, first: number, last: number): Pages<T> {
   const generation = useGeneration();
   const [, draw] = useState(0);
-  const state = useRef(empty(query));
-  if (state.current.query !== query) state.current = empty(query);
+  const empty = (): Pages<T> => ({
+    path: path ?? "", size, total: null, error: null, pages: new Map(), asked: new Map(), patience: 1000,
+  });
+  const state = useRef(empty());
+  if (state.current.path !== (path ?? "")) state.current = empty();
   const pages = state.current;
-  const from = Math.floor(first / PAGE);
-  const to = Math.floor(Math.max(last, first) / PAGE);
+  const from = Math.floor(first / size);
+  const to = Math.floor(Math.max(last, first) / size);
   useEffect(() => {
+    if (path === null) return;
     // While someone drags the bar over thousands of rows only where they stop is asked for.
     const timer = setTimeout(
       () => {
@@ -44,35 +58,31 @@ export function useRows(query: string, first: number, last: number): Rows {
     );
     return () => clearTimeout(timer);
   }, [pages, from, to, generation]);
-  return {
-    total: pages.total,
-    error: pages.error,
-    row: (index) => pages.pages.get(Math.floor(index / PAGE))?.rows[index % PAGE] ?? null,
-  };
+  return pages;
 }
 
 /** Ask again for rows that were not judged yet. */
-function reload(state: Pages, page: number, done: () => void): Promise<void> {
+function reload<T>(state: Pages<T>, page: number, done: () => void): Promise<void> {
   const held = state.pages.get(page);
   if (held) state.pages.set(page, { ...held, generation: "" });
   return load(state, page, done);
 }
 
-async function load(state: Pages, page: number, done: () => void): Promise<void> {
+async function load<T>(state: Pages<T>, page: number, done: () => void): Promise<void> {
   const generation = currentGeneration();
   const held = state.pages.get(page);
   if ((held && held.generation === generation) || (state.asked.has(page) && state.asked.get(page) === generation))
     return;
   state.asked.set(page, generation);
   try {
-    const separator = state.query ? "&" : "";
-    const answer = await request<RowPage>(
-      `/api/trajectories?${state.query}${separator}offset=${page * PAGE}&limit=${PAGE}`,
+    const separator = state.path.endsWith("?") ? "" : "&";
+    const answer = await request<Answer & { total: number; rows: T[] }>(
+      `${state.path}${separator}offset=${page * state.size}&limit=${state.size}`,
     );
     state.total = answer.total;
     state.error = null;
     state.pages.set(page, { generation: answer.generation, rows: answer.rows });
-    if (!isExported && answer.rows.some((row) => row.judged === false)) {
+    if (!isExported && answer.rows.some((row) => (row as { judged?: boolean }).judged === false)) {
       setTimeout(() => void reload(state, page, done), state.patience);
       state.patience = Math.min(state.patience * 1.5, 60_000);
     }

@@ -1,7 +1,7 @@
 // Notes, labels and a corrected reward of a rollout; written where the viewer was started with --labels.
 import { useEffect, useState } from "preact/hooks";
 import { sendJson } from "../api/fetch_json";
-import type { Info, Overview, Row } from "../api/types";
+import type { Info, Run, Row } from "../api/types";
 import { useAnswer } from "../api/use_answer";
 import { decimal } from "../format";
 import { Block, Inline, visible } from "../text/visible";
@@ -53,7 +53,7 @@ export function Labels({ row: seen, info }: { row: Row; info: Info | null }) {
 }
 
 function Fields({ row, give }: { row: Row; give: (change: Change) => Promise<boolean> }) {
-  const { answer } = useAnswer<Overview>("/api/overview");
+  const { answer } = useAnswer<Run>("/api/run");
   const [label, setLabel] = useState("");
   const [note, setNote] = useState(row.note);
   const [reward, setReward] = useState("");
@@ -79,7 +79,7 @@ function Fields({ row, give }: { row: Row; give: (change: Change) => Promise<boo
           onInput={(event) => setLabel(event.currentTarget.value)}
         />
         <datalist id="known-labels">
-          {(answer?.labels ?? []).map(({ name }) => (
+          {(answer?.choices.label ?? []).map((name) => (
             <option value={name}>{visible(name)}</option>
           ))}
         </datalist>

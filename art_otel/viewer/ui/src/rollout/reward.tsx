@@ -1,4 +1,4 @@
-import type { Reward } from "../api/types";
+import type { Reward } from "./types";
 import { decimal } from "../format";
 import { Unknown } from "../text/unknown";
 import { Block, Inline } from "../text/visible";
@@ -27,7 +27,7 @@ export function RewardNote({ reward }: { reward: Reward }) {
       <span class="quiet">
         {" "}
         on {targetText(reward)}
-        {reward.source !== null && (
+        {reward.source !== null && reward.source !== "attribute" && (
           <>
             , from <Inline text={reward.source} />
           </>

@@ -1,136 +1,200 @@
-import { useEffect, useMemo } from "preact/hooks";
-import type { Info, Tokens } from "../api/types";
-import { useAnswer } from "../api/use_answer";
-import { count, percent } from "../format";
-import { useKeys } from "../keyboard/keys";
-import type { TabProps } from "../pages/rollout";
-import { go, queryText, type Query } from "../route";
-import { Failure, Loading } from "../text/unknown";
-import { Inline } from "../text/visible";
-import { agentsOf } from "./conversation_tab";
-import { HistoryChoice } from "./history_choice";
-import { Legend } from "./legend";
-import { RewardOptions } from "./option_choice";
-import { COLORS, colorOf, type Color } from "./token_color";
-import { bordersOf } from "./token_borders";
-import { TokenGrid } from "./token_grid";
-import { Why } from "./why";
+// The tokens of one turn in the place of its text: first the context that is new in its prompt, then the completion.
+// 20 turns come in one answer, and only what is near the window is drawn: a rollout may have 100,000 tokens.
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { currentGeneration, request } from "../api/generation";
+import { counted, signed } from "../format";
+import { nodes, visible } from "../text/visible";
+import type { Range, Tokens, TurnTokens } from "./types";
 
-/** Token histories are their own: they follow the ids, where those of the conversation follow the messages. */
-export function TokensTab({ rollout, info, query, address }: TabProps) {
-  const history = Number(query.get("h") ?? rollout.main.tokens);
-  const options = { credit: query.get("credit"), advantage: query.get("advantage") };
-  const asked = queryText({ history: String(history), ...options });
-  const { answer: tokens, error } = useAnswer<Tokens>(`/api/rollouts/${rollout.row.key}/tokens?${asked}`);
-  const borders = useMemo(() => (tokens ? bordersOf(tokens, rollout) : new Map<number, string>()), [tokens, rollout]);
-  const color = colorOf(query.get("c"));
-  const chosen = query.has("i") ? Number(query.get("i")) : null;
-  const kept = { c: color === "mask" ? null : color, ...options };
-  const show = (changes: Query) =>
-    go(address("tokens", { h: history, i: chosen, ...kept, ...changes }), { replace: true });
-  useTurn(tokens, query, (h, i) =>
-    go(address("tokens", { h, i, ...kept, t: i === null ? query.get("t") : null }), { replace: true }),
-  );
-  const trained = tokens?.spans.filter((span) => span.trained) ?? [];
-  const beside = (step: number) => {
-    const next = tokens?.histories?.[history + step];
-    if (next) go(address("tokens", { ...kept, h: next.index }));
-  };
-  useKeys({
-    c: () => show({ c: nextColor(color) }),
-    n: () => show({ i: trained.find((span) => span.start > (chosen ?? -1))?.start ?? chosen }),
-    p: () => show({ i: trained.filter((span) => span.start < (chosen ?? 0)).pop()?.start ?? chosen }),
-    h: () => beside(-1),
-    l: () => beside(1),
-  });
-  if (!tokens) return error ? <Failure says={error} /> : <Loading />;
-  if (tokens.length === 0 || tokens.unknown !== null) {
-    return (
-      <p class="notice">
-        <strong>Token ids are unknown.</strong> <Inline text={tokens.unknown ?? "This history has no tokens."} />
-      </p>
-    );
-  }
-  const choices = (tokens.histories ?? []).map(({ index, turns, length }) => ({
-    index,
-    agents: agentsOf(rollout, turns),
-    says: `${count(length)} tokens`,
-  }));
-  return (
-    <div class="tokens-tab">
-      <HistoryChoice histories={choices} chosen={history} href={(index) => address("tokens", { ...kept, h: index })} />
-      <TokenBar tokens={tokens} info={info} color={color} query={query} show={show} />
-      {!tokens.texts && (
-        <p class="quiet">
-          Ids, as no tokenizer was given: <code>art-otel view … --tokenizer PATH</code> shows their text.
-        </p>
-      )}
-      <Legend tokens={tokens} color={color} />
-      <div class="token-panes">
-        <TokenGrid
-          tokens={tokens}
-          borders={borders}
-          color={color} chosen={chosen} onChoose={(index) => show({ i: index })} />
-        <Why tokens={tokens} index={chosen} conversation={(turn) => address("conversation", { t: turn })} />
-      </div>
-    </div>
-  );
+export const COLORS = ["off", "mask", "logprob", "advantage"] as const;
+export type Color = (typeof COLORS)[number];
+
+const TURNS = 20;
+const LEVELS = 5;
+const asked = new Map<string, Promise<Tokens>>();
+
+/** The answer that has a turn; each is asked for once. */
+export function askTokens(path: string, turn: number): Promise<Tokens> {
+  const first = turn - (turn % TURNS);
+  const full = path.replace(/\?|$/, `?first=${first}&`).replace(/&$/, "");
+  const key = `${currentGeneration()} ${full}`;
+  const known = asked.get(key);
+  if (known) return known;
+  if (asked.size > 30) asked.clear();
+  const answer = request<Tokens>(full);
+  asked.set(key, answer);
+  answer.catch(() => asked.delete(key));
+  return answer;
 }
 
-function nextColor(color: Color): Color | null {
-  const next = COLORS[(COLORS.indexOf(color) + 1) % COLORS.length];
-  return next === undefined || next === "mask" ? null : next;
-}
-
-/** A link that names a turn leads to its first token, in the history that trains it. */
-function useTurn(
-  tokens: Tokens | null,
-  query: URLSearchParams,
-  found: (history: number, index: number | null) => void,
-): void {
-  const turn = query.has("t") && !query.has("i") ? Number(query.get("t")) : null;
+export function useTokens(
+  path: string,
+  turn: number | null,
+): { tokens: TurnTokens | null; answer: Tokens | null; error: string | null } {
+  const [state, setState] = useState<{ key: string; answer: Tokens | null; error: string | null } | null>(null);
+  const key = `${path} ${turn}`;
   useEffect(() => {
-    if (!tokens || turn === null) return;
-    const home = query.has("h")
-      ? tokens.history
-      : (tokens.histories?.find(({ turns }) => turns.includes(turn))?.index ?? tokens.history);
-    const span = tokens.spans.find((each) => each.turn === turn);
-    if (home !== tokens.history) found(home, null);
-    else if (span) found(home, span.start);
-  }, [tokens, turn]);
+    if (turn === null) return;
+    let isShown = true;
+    askTokens(path, turn).then(
+      (answer) => isShown && setState({ key, answer, error: null }),
+      (error: unknown) =>
+        isShown && setState({ key, answer: null, error: error instanceof Error ? error.message : String(error) }),
+    );
+    return () => void (isShown = false);
+  }, [path, turn]);
+  const { answer, error } = state?.key === key ? state : { answer: null, error: null };
+  return { answer, error, tokens: answer?.turns.find((each) => each.turn === turn) ?? null };
 }
 
-interface BarProps {
-  tokens: Tokens;
-  info: Info | null;
+interface Props {
+  path: string;
+  turn: number;
   color: Color;
-  query: URLSearchParams;
-  show: (changes: Query) => void;
+  /** The chosen token, counted from the first of the context. */
+  chosen: number | null;
+  onChoose: (index: number) => void;
+  /** How many tokens there are, so that the page keeps its height. */
+  guess: number;
 }
 
-function TokenBar({ tokens, info, color, query, show }: BarProps) {
-  const on = tokens.mask.reduce((sum, bit) => sum + bit, 0);
+export function TurnTokenGrid({ path, turn, color, chosen, onChoose, guess }: Props) {
+  const grid = useRef<HTMLDivElement>(null);
+  const [near, setNear] = useState(chosen !== null);
+  const { tokens, answer, error } = useTokens(path, near ? turn : null);
+  useEffect(() => {
+    const observer = new IntersectionObserver(([entry]) => entry?.isIntersecting && setNear(true), {
+      rootMargin: "600px",
+    });
+    if (grid.current) observer.observe(grid.current);
+    return () => observer.disconnect();
+  }, []);
+  useLayoutEffect(() => {
+    if (tokens && answer && grid.current) draw(grid.current, tokens, answer, color);
+  }, [tokens, color]);
+  useEffect(() => {
+    grid.current?.querySelector("[aria-current]")?.removeAttribute("aria-current");
+    const token = tokens && chosen !== null ? grid.current?.querySelector(`[data-i="${chosen}"]`) : null;
+    token?.setAttribute("aria-current", "true");
+    token?.scrollIntoView({ block: "nearest" });
+  }, [tokens, color, chosen]);
+  const steps: Record<string, number> = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: 10, ArrowUp: -10 };
   return (
-    <div class="token-bar">
-      <fieldset class="segments">
-        <legend class="hidden">Color</legend>
-        {COLORS.map((name) => (
-          <label class={name === color ? "on" : ""}>
-            <input
-              type="radio"
-              name="color"
-              value={name}
-              checked={name === color}
-              onChange={() => show({ c: name === "mask" ? null : name })}
-            />
-            {name}
-          </label>
-        ))}
-      </fieldset>
-      <RewardOptions info={info} query={query} onChange={show} />
-      <span class="quiet">
-        {count(on)} of {count(tokens.length)} tokens trained ({percent(on, tokens.length)})
-      </span>
-    </div>
+    <>
+      {error !== null && <p class="notice failure">{nodes(error)}</p>}
+      {answer && !tokens && <p class="quiet">{nodes(answer.unknown ?? "No token ids are known for this turn.")}</p>}
+      <div
+        ref={grid}
+        class={`tokens ${tokens?.texts ? "texts" : "ids"}`}
+        style={tokens || answer ? undefined : { minHeight: `${Math.ceil(guess / 18) * 24}px` }}
+        tabIndex={0}
+        role="group"
+        aria-label={`Tokens of turn ${turn}. The arrow keys move from token to token.`}
+        onClick={(event) => {
+          const index = (event.target as HTMLElement).closest<HTMLElement>("[data-i]")?.dataset.i;
+          if (index !== undefined) onChoose(Number(index));
+        }}
+        onKeyDown={(event) => {
+          const step = steps[event.key];
+          if (step === undefined || !tokens) return;
+          event.preventDefault();
+          const from = chosen ?? tokens.context.length - 1;
+          const next = Math.min(Math.max(from + step, 0), tokens.context.length + tokens.ids.length - 1);
+          const image = tokens.placeholders.find(({ start, length }) => start <= next && next < start + length);
+          onChoose(!image ? next : step > 0 && from === image.start ? image.start + image.length : image.start);
+        }}
+      />
+    </>
+  );
+}
+
+function draw(grid: HTMLElement, tokens: TurnTokens, { scale }: Tokens, color: Color): void {
+  const fragment = document.createDocumentFragment();
+  const size = tokens.context.length;
+  if (size > 0) fragment.append(border(`${counted(size, "token")} of context`));
+  for (let index = 0; index < size + tokens.ids.length; index++) {
+    const at = index - size;
+    const weights = tokens.weights.find(({ start }) => start > 0 && start === at);
+    if (at === 0 && size > 0) fragment.append(border(counted(tokens.ids.length, "sampled token")));
+    if (weights) fragment.append(border(`weights change to ${visible(weights.version)}`));
+    const image = tokens.placeholders.find(({ start, length }) => start <= index && index < start + length);
+    if (image && image.start !== index) continue;
+    const text = tokenText(tokens, index);
+    const token = document.createElement("span");
+    token.textContent = image ? `${visible(image.kind)}, ${counted(image.length, "placeholder")}` : shown(text);
+    token.dataset.i = String(index);
+    token.className = tokens.mask[at] ? `trained ${levelOf(tokens, at, color, scale)}` : "masked";
+    fragment.append(token);
+    if (!tokens.texts) fragment.append(" ");
+    else if (text.endsWith("\n")) fragment.append(document.createElement("br"));
+  }
+  grid.replaceChildren(fragment);
+}
+
+function border(text: string): HTMLElement {
+  const line = document.createElement("div");
+  line.className = "token-border";
+  line.textContent = text;
+  return line;
+}
+
+export function tokenText(tokens: TurnTokens, index: number): string {
+  const at = index - tokens.context.length;
+  const [texts, ids, place] = at < 0 ? [tokens.contextTexts, tokens.context, index] : [tokens.texts, tokens.ids, at];
+  return texts?.[place] ?? String(ids[place] ?? "");
+}
+
+/** White space that a reader could not see is drawn as a sign. */
+function shown(text: string): string {
+  return text === "" ? "∅" : visible(text.replaceAll("\n", "↵").replaceAll("\t", "⇥").replaceAll("\r", "␍"));
+}
+
+/** The class of a trained token: `low0` to `low5` by logprob, `up…` or `down…` by the advantage's sign and size. */
+function levelOf(tokens: TurnTokens, at: number, color: Color, scale: Tokens["scale"]): string {
+  if (color === "mask" || color === "off") return "on";
+  const value = (color === "logprob" ? tokens.logprobs : tokens.advantages)[at] ?? null;
+  const { min, max } = scale[color];
+  if (value === null || min === null || max === null) return "unscaled";
+  if (color === "logprob") return `low${level(max - value, max - min)}`;
+  return value === 0
+    ? "zero"
+    : `${value > 0 ? "up" : "down"}${Math.max(1, level(Math.abs(value), most({ min, max })))}`;
+}
+
+function level(part: number, whole: number): number {
+  return whole <= 0 ? 0 : Math.round((LEVELS * part) / whole);
+}
+
+function most({ min, max }: Range): number {
+  return Math.max(-(min ?? 0), max ?? 0);
+}
+
+/** What the colors mean, or why there are none. */
+export function Legend({ path, color, turn }: { path: string; color: Color; turn: number }) {
+  const { answer } = useTokens(path, turn);
+  if (!answer || color === "off" || color === "mask") return null;
+  const scale = answer.scale[color];
+  if (scale.min === null || scale.max === null)
+    return <span class="quiet">No trained token has {color === "logprob" ? "a logprob" : "an advantage"} here.</span>;
+  const levels = Array.from({ length: LEVELS + 1 }, (_, each) => (
+    <span class={`trained low${each}`}>{"\u00a0\u00a0"}</span>
+  ));
+  return (
+    <span class="legend tokens">
+      {color === "logprob" ? (
+        <>
+          {scale.max.toFixed(2)} {levels} {scale.min.toFixed(2)}
+        </>
+      ) : most(scale) === 0 ? (
+        <>
+          <span class="trained zero">0</span> all are 0: nothing is learned from these tokens
+        </>
+      ) : (
+        <>
+          <span class="trained down5">{signed(-most(scale))}</span>{" "}
+          <span class="trained up5">{signed(most(scale))}</span>
+        </>
+      )}
+    </span>
   );
 }

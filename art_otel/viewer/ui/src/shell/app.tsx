@@ -5,30 +5,20 @@ import type { Info } from "../api/types";
 import { useAnswer } from "../api/use_answer";
 import { Help } from "../keyboard/help";
 import { useKeys } from "../keyboard/keys";
-import { ComparePage } from "../pages/compare";
 import { PairPage } from "../pages/pair";
-import { GroupPage } from "../pages/group";
-import { ListPage } from "../pages/list";
-import { OverviewPage } from "../pages/overview";
-import { PlanPage } from "../pages/plan";
 import { RolloutPage } from "../pages/rollout";
-import { RunsPage } from "../pages/runs";
+import { RunPage } from "../pages/run";
 import { VerifyPage } from "../pages/verify";
 import { go, hashOf, useRoute, type Route } from "../route";
 import { Failure } from "../text/unknown";
-import { Changed } from "./changed";
 import { Header } from "./header";
 
 const TITLES: Record<string, string> = {
-  "": "Overview",
-  t: "Trajectories",
+  "": "Run",
+  t: "Rollouts",
   r: "Rollout",
-  g: "Group",
-  compare: "Compare",
   pair: "Two rollouts",
-  plan: "What would train",
   verify: "Verification",
-  runs: "Runs",
 };
 
 export function App() {
@@ -42,13 +32,15 @@ export function App() {
     "/": () => {
       const search = document.querySelector<HTMLInputElement>("input[type=search]");
       if (search) search.focus();
-      else go(hashOf(["t"], { focus: "search" }));
+      else go(hashOf([""], { focus: "search" }));
     },
   });
   useEffect(() => {
+    if (page === "r") return; // a rollout has a title of its own
     document.title = [TITLES[page], info?.name, "art-otel"].filter(Boolean).join(" · ");
   }, [page, info?.name]);
-  const place = route.parts.slice(0, 2).join("/");
+  // Charts and list are one place.
+  const place = route.parts.slice(0, 2).join("/").replace(/^t$/, "");
   const before = useRef(place);
   useEffect(() => {
     // A new page begins at its top, and the keyboard with it; what a page focused itself keeps the focus.
@@ -67,14 +59,13 @@ export function App() {
         href="#main"
         onClick={(event) => {
           event.preventDefault();
-          main.current?.focus();
+          (document.querySelector<HTMLElement>(".story") ?? main.current)?.focus();
         }}
       >
         Skip to the content
       </a>
-      <Header info={info} page={page} onHelp={() => setHelp(true)} />
-      <Changed />
-      <main id="main" ref={main} tabIndex={-1} class={`page page-${page || "overview"}`}>
+      <Header info={info} route={route} onHelp={() => setHelp(true)} />
+      <main id="main" ref={main} tabIndex={-1} class={`page page-${page || "run"}`}>
         {error ? <Failure says={error} /> : <Page page={page} route={route} info={info} />}
       </main>
       <Help open={help} onClose={() => setHelp(false)} />
@@ -86,23 +77,14 @@ function Page({ page, route, info }: { page: string; route: Route; info: Info | 
   const key = route.parts[1] ?? "";
   switch (page) {
     case "":
-      return <OverviewPage info={info} />;
     case "t":
-      return <ListPage route={route} info={info} />;
+      return <RunPage route={route} info={info} />;
     case "r":
       return <RolloutPage key={key} route={route} info={info} />;
-    case "g":
-      return <GroupPage key={key} route={route} info={info} />;
-    case "compare":
-      return <ComparePage route={route} />;
     case "pair":
       return <PairPage route={route} info={info} />;
-    case "plan":
-      return <PlanPage route={route} info={info} />;
     case "verify":
       return <VerifyPage />;
-    case "runs":
-      return <RunsPage route={route} />;
     default:
       return <Failure says="There is no such page." ways />;
   }

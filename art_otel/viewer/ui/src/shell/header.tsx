@@ -2,43 +2,33 @@ import { useState } from "preact/hooks";
 import { isExported } from "../api/fetch_json";
 import type { Info } from "../api/types";
 import { count } from "../format";
-import { hashOf } from "../route";
+import { hashOf, type Route } from "../route";
 import { Inline } from "../text/visible";
 import { THEMES, chooseTheme, chosenTheme, type Theme } from "./theme";
 
-export function Header({ info, page, onHelp }: { info: Info | null; page: string; onHelp: () => void }) {
-  const links: [string, string, string[]][] = [
-    ["Overview", hashOf([""]), [""]],
-    ["Trajectories", hashOf(["t"]), ["t", "r", "g"]],
-    ["What would train", hashOf(["plan"]), ["plan"]],
-    ["Verification", hashOf(["verify"]), ["verify"]],
-  ];
-  if (!isExported) links.push(["Compare", hashOf(["compare"]), ["compare", "pair"]]);
-  if (info?.hasRuns && !isExported) links.push(["Runs", hashOf(["runs"]), ["runs"]]);
+export function Header({ info, route, onHelp }: { info: Info | null; route: Route; onHelp: () => void }) {
+  const [page] = route.parts;
+  const isRun = page === "" || page === "t";
+  // From a rollout back to the list that one came from.
+  const list = route.query.get("list");
   return (
     <header class="top">
-      <div class="brand">
+      <a class="brand" href={list ? `#/t?${list}` : hashOf([""])} aria-current={isRun ? "page" : undefined}>
         <strong>art-otel</strong>
         {info && (
           <span class="dataset">
-            <Inline text={info.name} />
+            <Inline text={info.sources.length > 4 ? `${info.sources.length} sources` : info.name} />
           </span>
         )}
-        {isExported && (
-          <span class="badge" title="An exported file: it asks no server">
-            {info?.chosen && info.chosen.rollouts < info.chosen.total
-              ? `${count(info.chosen.rollouts)} of ${count(info.chosen.total)} rollouts`
-              : "exported file"}
-          </span>
-        )}
-      </div>
-      <nav aria-label="Pages">
-        {links.map(([text, href, pages]) => (
-          <a href={href} aria-current={pages.includes(page) ? "page" : undefined}>
-            {text}
-          </a>
-        ))}
-      </nav>
+        {!isRun && <span>← {list ? "the list" : "the run"}</span>}
+      </a>
+      {isExported && (
+        <span class="badge" title="An exported file: it asks no server">
+          {info?.chosen && info.chosen.rollouts < info.chosen.total
+            ? `${count(info.chosen.rollouts)} of ${count(info.chosen.total)} rollouts`
+            : "exported file"}
+        </span>
+      )}
       <div class="tools">
         <ThemeChoice />
         <button class="icon" onClick={onHelp} aria-label="Keyboard help" title="Keyboard help (?)">

@@ -1,0 +1,594 @@
+"""Decisions: what is trained of each rollout, in which sequences, with what, and why the rest is not.
+
+Invariant: every completion of a rollout that no option refuses is trained in exactly one sequence, or has one reason:
+the first of `REASONS` that applies. All that batches, exports and the page tell, count or build is taken from here.
+
+    columns ─► plan (which rollouts, which reward, which baseline) ─► sequences as numbers ─► reasons ─► counts
+
+Objects decide nothing: they are made of what was chosen, and become arrays (`sequences`). Three facts stand in ids or
+numbers of tokens alone, so that objects are asked for them:
+
+    the ids that a tokenizer makes of messages            `TrainingDecisions.made_of`, for completions without ids
+    which logprobs a cut completion keeps                 `_without_logprobs`, where some are unknown and some are not
+    what a credit that is a function of a user gives      `plan`
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal, NamedTuple, TypeAlias, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from art_otel.data.choosing import HOW_SAMPLED, NOT_THE_POLICYS
+from art_otel.data.columns import EVERY_PART, Coded, Columns, Flags, Floats, Ints, Texts, columns_of
+from art_otel.data.credit import token_rewards_by_turn
+from art_otel.data.rewards import UNUSABLE, Weights
+from art_otel.data.sources import Chunk, read_numbered
+from art_otel.data.token_facts import FEW, UNKNOWN_MODE
+from art_otel.errors import UsageError
+from art_otel.store import Wanted
+from art_otel.trajectories import CONTEXT_EXCEEDED, TextUntrained, TokenHistory, TokensUntrained, Trajectory
+
+Overflow: TypeAlias = Literal["drop", "truncate", "raise"]
+
+NO_IDS: Final = "no token ids"
+EMPTY: Final = "no tokens sampled"
+TOO_LONG: Final = "longer than max_tokens"
+NOTHING: Final = "nothing sampled"
+NOT_MADE: Final = (
+    "messages unknown", "not a chat", "continues a message", "not text alone", "rejected by the chat template",
+    "prompt rendered otherwise", "not rendered whole",
+)  # fmt: skip
+"""Why a tokenizer makes no ids of a completion."""
+
+REASONS: Final = tuple(
+    dict.fromkeys(
+        (*get_args(TokensUntrained), *get_args(TextUntrained), *NOT_MADE, NO_IDS, EMPTY, *NOT_THE_POLICYS,
+         *HOW_SAMPLED, "zero variance", "no reward", UNUSABLE, TOO_LONG)
+    )
+)  # fmt: skip
+"""Reasons of completions."""
+CODES: Final = {reason: code for code, reason in enumerate(REASONS)}
+"""The position of each reason in REASONS."""
+
+Codes: TypeAlias = NDArray[np.int8]
+"""Positions in REASONS; -1 for none."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SequenceOptions:
+    """Which sequences there are: options of `art_otel.batches` by the same names.
+
+    `weights` are those of token rewards, `tokenizer` names what makes ids of messages; `advantages` says whether
+    somebody asked for some.
+    """
+
+    advantages: bool
+    max_tokens: int | None = None
+    overflow: Overflow = "drop"
+    weights: Weights | None = None
+    tokenizer: str | None = None
+    token_facts: frozenset[str] = frozenset()
+
+    def __str__(self) -> str:
+        """What decides which sequences there are."""
+        weights = sorted((self.weights or {}).items())
+        limit = f"max_tokens={self.max_tokens} overflow={self.overflow}"
+        made_of = f"token_rewards={weights} tokenizer={self.tokenizer} token_facts={sorted(self.token_facts)}"
+        return f"{limit} {made_of}"
+
+    @property
+    def has_masks(self) -> bool:
+        """Whether sampling masks are given, beside which logprobs that a grammar masked are known."""
+        return "sampling_mask" in self.token_facts
+
+    @property
+    def wanted(self) -> Wanted:
+        """The parts of trajectories that are read."""
+        return Wanted(messages=self.tokenizer is not None, token_facts=self.token_facts)
+
+
+class TurnReward(NamedTuple):
+    """What a turn is trained with, and why it is not trained, None where it is.
+
+    `reward` is None where it is unknown or not usable: NaN, infinite or not below 1e37. `advantage` is None where
+    nobody asked for advantages or the turn has no usable reward.
+    """
+
+    reward: float | None = None
+    advantage: float | None = None
+    skipped: str | None = None
+
+
+class SequenceCounts(NamedTuple):
+    """What reports count of a sequence: tokens, and completions of which something is said."""
+
+    tokens: int
+    trained_tokens: int
+    completions: int
+    without_logprobs: int
+    zero_advantage_tokens: int
+    zero_logprobs: int
+    without_stop_token: int
+    retokenized: int
+    altered: tuple[str, ...] = ()
+
+
+class RolloutTotals(NamedTuple):
+    """What reports count of a rollout, by the names of `BatchReport`; `too_long` are its sequences that are skipped."""
+
+    context_exceeded: Any
+    drifts: Any
+    rewritten_prompts: Any
+    uncounted_completions: Any
+    shared_steps: Any
+    too_long: Any = 0
+    skipped_trained_tokens: Any = 0
+    truncated_sequences: Any = 0
+    truncated_tokens: Any = 0
+    truncated_trained_tokens: Any = 0
+    unplaced_token_rewards: Any = 0
+
+
+class RolloutDecision(NamedTuple):
+    """What is decided of one rollout: its turns, and its sequences, in the order of its histories."""
+
+    turns: tuple[TurnReward, ...]
+    sequences: list[SequenceCounts]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainingDecisions:
+    """The decisions of some rollouts, as columns. A row is a rollout.
+
+    `refused[i]` is why an option leaves row i out as a whole. The turns of row i begin at `turn_offsets[i]`: each has a
+    code of why it is not trained (-1 also where the row is refused), a usable reward and an advantage, NaN for none.
+    `to_make` marks turns whose ids a tokenizer makes, whose reason is not whole before. The sequences of row i begin at
+    `sequence_offsets[i]`, with the numbers of `SequenceCounts`; `altered` has the words of each. `counts` has the
+    numbers of `RolloutTotals`, `token_rewards` counts rewards of spans of tokens by name. `unusable` is the id of a
+    rollout with a reward that is no usable number, else None. `turn_sampled` counts the sampled tokens that were
+    recorded, `turn_trained` those that are trained; `counted` marks rows of which all were recorded.
+    Shapes: (rows,), (turns,), (sequences,) and (rows + 1,) of offsets.
+    """
+
+    refused: Coded
+    turn_offsets: Ints
+    reasons: Codes
+    rewards: Floats
+    advantages: Floats
+    to_make: Flags
+    sequence_offsets: Ints
+    sequences: NDArray[np.int32]
+    altered: NDArray[np.object_]
+    counts: NDArray[np.int32]
+    token_rewards: Mapping[str, Ints] = field(default_factory=dict[str, Ints])
+    unusable: Texts
+    turn_sampled: NDArray[np.int32]
+    turn_trained: NDArray[np.int32]
+    counted: Flags
+
+    def __len__(self) -> int:
+        return len(self.counted)
+
+    def of(self, rows: Sequence[int]) -> "TrainingDecisions":
+        """Those of some rows, in their order."""
+        chosen = np.asarray(rows, np.int64)
+        (turns, turn_offsets), (sequences, sequence_offsets) = (
+            _ranges(offsets, chosen) for offsets in (self.turn_offsets, self.sequence_offsets)
+        )
+        return TrainingDecisions(
+            refused=self.refused[chosen],
+            turn_offsets=turn_offsets,
+            reasons=self.reasons[turns],
+            rewards=self.rewards[turns],
+            advantages=self.advantages[turns],
+            to_make=self.to_make[turns],
+            sequence_offsets=sequence_offsets,
+            sequences=self.sequences[sequences],
+            altered=self.altered[sequences],
+            counts=self.counts[chosen],
+            token_rewards={name: counts[chosen] for name, counts in self.token_rewards.items()},
+            unusable=self.unusable[chosen],
+            turn_sampled=self.turn_sampled[turns],
+            turn_trained=self.turn_trained[turns],
+            counted=self.counted[chosen],
+        )
+
+    def each(self) -> Iterator[RolloutDecision]:
+        """The decision of each row."""
+        reasons = [None if code < 0 else REASONS[code] for code in self.reasons.tolist()]
+        numbers = zip(_or_none(self.rewards), _or_none(self.advantages), reasons, strict=True)
+        turns = [TurnReward(*each) for each in numbers]
+        counted = zip(self.sequences.tolist(), self.altered, strict=True)
+        sequences = [SequenceCounts(*each, altered=altered) for each, altered in counted]
+        ends = zip(self.turn_offsets.tolist(), self.sequence_offsets.tolist(), strict=True)
+        start, first = next(ends)
+        for end, last in ends:
+            yield RolloutDecision(tuple(turns[start:end]), sequences[first:last])
+            start, first = end, last
+
+    @property
+    def skipped(self) -> list[str | None]:
+        """Why nothing of each row is trained: refused, or what most of its completions are skipped for."""
+        whole: list[str | None] = list(self.refused)
+        ends = self.turn_offsets.tolist()
+        for row in np.flatnonzero((np.diff(self.sequence_offsets) == 0) & ~self.refused.known).tolist():
+            codes = self.reasons[ends[row] : ends[row + 1]].tolist()
+            whole[row] = most_common_reason([REASONS[code] for code in codes])
+        return whole
+
+    @property
+    def is_unusable(self) -> Flags:
+        """Which rows train nothing, and have a reward that is no usable number. Shape: (rows,)."""
+        trained = _summed((self.reasons < 0).astype(np.int64), self.turn_offsets) > 0
+        return ~trained & np.array([name is not None for name in self.unusable], np.bool_)
+
+    @property
+    def trained(self) -> Ints:
+        """How many tokens of each row are trained. Shape: (rows,)."""
+        return _summed(self.turn_trained, self.turn_offsets)
+
+    @property
+    def sampled(self) -> Ints:
+        """How many sampled tokens of each row were recorded. Shape: (rows,)."""
+        return _summed(self.turn_sampled, self.turn_offsets)
+
+    def made_of(
+        self,
+        made: Sequence[TokenHistory],
+        not_made: Mapping[int, str],
+        rewarded: frozenset[int],
+        options: SequenceOptions,
+        rollout_id: str,
+    ) -> "TrainingDecisions":
+        """The decisions of one rollout with the sequences that a tokenizer made of its messages.
+
+        `not_made` is why it made none of turns. Rewards of tokens are given for the server's ids, so they have no place
+        in these: `rewarded` turns are counted. Raises UsageError for a sequence that is too long, where `overflow` says
+        so.
+        """
+        reasons = self.reasons.copy()
+        in_history = {span.turn for history in made for span in history.spans}
+        for turn in np.flatnonzero(self.to_make).tolist():
+            if turn not in in_history:
+                reasons[turn] = CODES[not_made.get(turn, NO_IDS)]
+        of_histories = [(number, span) for number, history in enumerate(made) for span in history.spans]
+        for _, span in of_histories:
+            if span.start == span.end:
+                reasons[span.turn] = CODES[EMPTY]
+        spans = [span for _, span in of_histories if reasons[span.turn] < 0]
+        turns, starts, ends = np.array([(one.turn, one.start, one.end) for one in spans], np.int64).reshape(-1, 3).T
+        places = [number for number, span in of_histories if reasons[span.turn] < 0]
+        numbers, sequences = np.unique(np.array(places, np.int64), return_inverse=True)
+        placed = TrainedSpans(
+            turns=turns,
+            sequences=sequences,
+            starts=starts,
+            sizes=ends - starts,
+            lengths=np.array([len(made[number].token_ids) for number in map(int, numbers)], np.int64),
+            rows=np.zeros(len(numbers), np.int64),
+        )
+        fitted, counts = _fit(placed, reasons, options, 1, [rollout_id].__getitem__)
+        is_end_unknown = {span.turn for span in spans if not span.is_end_known}
+        sizes = fitted.sizes
+        numbers_of = _sequence_counts(
+            fitted,
+            without_logprobs=sizes,
+            zero_advantage_tokens=sizes * (self.advantages[fitted.turns].astype(np.float32) == 0),
+            without_stop_token=np.array([turn in is_end_unknown for turn in fitted.turns.tolist()], np.int64),
+            retokenized=1,
+        )
+        unplaced = sum(turn in rewarded for history in made for turn in history.turns)
+        turn_trained = self.turn_trained.copy()
+        turn_trained[fitted.turns] = fitted.sizes
+        return replace(
+            self,
+            reasons=reasons,
+            turn_trained=turn_trained,
+            sequence_offsets=np.array([0, len(self.sequences) + len(numbers_of)]),
+            sequences=np.concatenate([self.sequences, numbers_of]),
+            altered=np.concatenate([self.altered, _no_words(len(numbers_of))]),
+            counts=self.counts + _rollout_counts(1, **counts, unplaced_token_rewards=unplaced),
+        )
+
+
+class TrainedSpans(NamedTuple):
+    """Where completions are trained: completion i is `turns[i]`, of `sizes[i]` tokens from `starts[i]` of a sequence.
+
+    `sequences[i]` is the position of that among the sequences, which have these `lengths` and are of these `rows`.
+    """
+
+    turns: Ints
+    sequences: Ints
+    starts: Ints
+    sizes: Ints
+    lengths: Ints
+    rows: Ints
+
+
+def decide(
+    columns: Columns,
+    chunks: Sequence[Chunk],
+    refused: Coded,
+    untrained: Coded,
+    turns: tuple[Floats, Floats, Coded],
+    options: SequenceOptions | None,
+    shared_steps: Ints,
+) -> TrainingDecisions:
+    """Decide what is trained of the rollouts of these chunks, which have these columns.
+
+    `untrained` is why completions must not be trained, `turns` their reward, their advantage, and why these or an
+    option leave them out. Without `options` nothing becomes a sequence here: whoever reads the text, or makes ids of
+    it, trains all that is left. Raises StoreError; UsageError for a sequence that is too long, where `overflow` says
+    so.
+    """
+    rewards, advantages, left_out = turns
+    rows, selected = columns.turn_rows, ~refused.known
+    sampled = np.maximum(columns.sampled_tokens, 0)
+    reasons, skipped = _codes_of(untrained), _codes_of(left_out)
+    to_make = np.zeros(len(rows), np.bool_)
+    counts: dict[str, Any] = {}
+    names: dict[str, Ints] = {}
+    sequences, altered = np.zeros((0, len(SequenceCounts._fields) - 1), np.int32), _no_words(0)
+    sequence_rows = np.zeros(0, np.int64)
+    turn_trained = np.zeros(len(rows), np.int32)
+    if options is not None:
+        if options.weights is not None:
+            names, is_unusable = token_rewards_by_turn(columns, selected, options.weights)
+            skipped = np.where(is_unusable & (skipped < 0), CODES[UNUSABLE], skipped).astype(np.int8)
+        owners = _owners(columns)
+        has_none = (owners < 0) & (reasons < 0)
+        if options.tokenizer is None:
+            reasons[has_none] = CODES[NO_IDS]
+        else:
+            to_make = has_none & selected[rows]
+        reasons[(reasons < 0) & (owners >= 0) & (sampled == 0)] = CODES[EMPTY]
+        reasons = np.where(reasons < 0, skipped, reasons)
+        of_ids = np.flatnonzero(selected[rows] & (owners >= 0) & (reasons < 0))
+        leaves, places = np.unique(owners[of_ids], return_inverse=True)
+        spans = TrainedSpans(
+            turns=of_ids,
+            sequences=places,
+            starts=columns.prompt_tokens[of_ids],
+            sizes=sampled[of_ids],
+            lengths=(columns.prompt_tokens + sampled)[leaves],
+            rows=rows[leaves],
+        )
+        fitted, counts = _fit(spans, reasons, options, len(columns), columns.rollout_id.__getitem__)
+        turn_trained[fitted.turns] = fitted.sizes
+        sequence_rows = fitted.rows
+        sequences, altered = _recorded_sequences(columns, chunks, fitted, advantages, has_masks=options.has_masks)
+    else:
+        reasons = np.where(reasons < 0, skipped, reasons)
+    reasons[~selected[rows]] = -1
+    unusable = np.full(len(columns), None, np.object_)
+    of_unusable = np.unique(rows[reasons == CODES[UNUSABLE]])
+    unusable[of_unusable] = columns.rollout_id[of_unusable]
+    is_uncounted = (turn_trained > 0) & columns.is_uncounted[columns.turn_calls]
+    return TrainingDecisions(
+        refused=refused,
+        turn_offsets=columns.turn_offsets,
+        reasons=reasons,
+        rewards=rewards,
+        advantages=advantages,
+        to_make=to_make,
+        sequence_offsets=np.searchsorted(sequence_rows, np.arange(len(columns) + 1)),
+        sequences=sequences,
+        altered=altered,
+        counts=_rollout_counts(
+            len(columns),
+            context_exceeded=columns.end.equals(CONTEXT_EXCEEDED) & selected,
+            drifts=np.where(selected, columns.drifts, 0),
+            rewritten_prompts=np.where(selected, columns.rewritten_prompts, 0),
+            uncounted_completions=_summed(is_uncounted.astype(np.int64), columns.turn_offsets),
+            shared_steps=np.where(selected, np.bincount(shared_steps, minlength=len(columns)), 0),
+            **counts,
+        ),
+        token_rewards=names,
+        unusable=unusable,
+        turn_sampled=sampled.astype(np.int32),
+        turn_trained=turn_trained,
+        counted=_summed((columns.sampled_tokens < 0).astype(np.int64), columns.turn_offsets) == 0,
+    )
+
+
+def decide_again(trajectory: Trajectory, turns: Sequence[TurnReward], options: SequenceOptions) -> TrainingDecisions:
+    """Decide by further options what is trained of a trajectory in memory, which is a table of one.
+
+    `turns` is what was decided of its turns before. Raises UsageError for a sequence that is too long, where `overflow`
+    says so.
+    """
+    columns = columns_of([trajectory], EVERY_PART)
+    numbers = [(turn.reward, turn.advantage) for turn in turns]
+    rewards, advantages = np.array(numbers, np.float64).reshape(-1, 2).T  # None is NaN
+    return decide(
+        columns,
+        [Chunk(first=0, rows=1, stored=[trajectory])],
+        Coded.of([None]),
+        Coded.of(turn.skipped for turn in turns),
+        (rewards, advantages, Coded.of(None for _ in turns)),
+        options,
+        np.zeros(0, np.int64),
+    )
+
+
+def most_common_reason(reasons: Sequence[str | None]) -> str:
+    """Why nothing of a rollout is trained, whose completions are not for these reasons: the first of the commonest."""
+    counts = Counter(reason for reason in reasons if reason is not None).most_common(1)
+    return counts[0][0] if counts else NOTHING
+
+
+def _owners(columns: Columns) -> Ints:
+    """The turn with which the first token history ends that holds each turn; -1 where none does. Shape: (turns,).
+
+    As `token_histories`: such a turn has ids, and no turn with ids continues it.
+    """
+    count = len(columns.call)
+    has_parent = columns.token_parent >= 0
+    parents = columns.turn_offsets[columns.turn_rows] + columns.token_parent
+    continued = np.zeros(count, np.bool_)
+    continued[parents[columns.has_tokens & has_parent]] = True
+    turns = leaves = np.flatnonzero(columns.has_tokens & ~continued)
+    owners = np.full(count, count)
+    while len(turns):  # one step towards the roots, of all histories at once
+        np.minimum.at(owners, turns, leaves)
+        goes_on = has_parent[turns]
+        turns, leaves = parents[turns[goes_on]], leaves[goes_on]
+    return np.where(owners == count, -1, owners)
+
+
+def _fit(
+    spans: TrainedSpans, reasons: Codes, options: SequenceOptions, rollouts: int, name_of: Callable[[int], str]
+) -> tuple[TrainedSpans, dict[str, Ints]]:
+    """What is left of the sequences within `max_tokens`, and the counts of each rollout; `reasons` gets TOO_LONG.
+
+    A sequence that is too long is dropped, or loses its end, with "truncate":
+
+        max_tokens=6   prompt prompt A A tool B|B       A is whole, B loses a token
+                       prompt prompt A A tool tool|B    B is too long
+
+    Raises UsageError with "raise".
+    """
+    limit = options.max_tokens
+    if limit is None or not (is_long := spans.lengths > limit).any():
+        return spans, {}
+    if options.overflow == "raise":
+        first = int(np.argmax(is_long))
+        raise UsageError(
+            f"rollout {name_of(int(spans.rows[first]))}: a sequence of {spans.lengths[first]} tokens, max_tokens is"
+            f' {limit}; allow more, or say overflow="drop" or "truncate"'
+        )
+    in_long = is_long[spans.sequences]
+    kept = ~in_long | ((spans.starts < limit) & (options.overflow == "truncate"))
+    has_some = np.bincount(spans.sequences[kept], minlength=len(spans.lengths)) > 0
+    sizes = np.where(in_long, np.minimum(spans.sizes, np.maximum(limit - spans.starts, 0)), spans.sizes)
+    lost = np.where(kept, spans.sizes - sizes, spans.sizes)
+    of_kept = has_some[spans.sequences]
+    reasons[spans.turns[~kept]] = CODES[TOO_LONG]
+    is_cut = is_long & has_some
+
+    def by_rollout(rows: Ints, numbers: Any) -> Ints:  # noqa: ANN401 # one for all, or for each
+        return np.bincount(rows, np.broadcast_to(numbers, len(rows)), rollouts).astype(np.int64)
+
+    rows = spans.rows[spans.sequences]
+    counts = {
+        "too_long": by_rollout(spans.rows[~has_some], 1),
+        "skipped_trained_tokens": by_rollout(rows[~of_kept], lost[~of_kept]),
+        "truncated_sequences": by_rollout(spans.rows[is_cut], 1),
+        "truncated_tokens": by_rollout(spans.rows[is_cut], (spans.lengths - limit)[is_cut]),
+        "truncated_trained_tokens": by_rollout(rows[of_kept], lost[of_kept]),
+    }
+    positions = np.cumsum(has_some) - 1
+    fitted = TrainedSpans(
+        turns=spans.turns[kept],
+        sequences=positions[spans.sequences[kept]],
+        starts=spans.starts[kept],
+        sizes=sizes[kept],
+        lengths=np.minimum(spans.lengths, limit)[has_some],
+        rows=spans.rows[has_some],
+    )
+    return fitted, counts
+
+
+def _recorded_sequences(
+    columns: Columns, chunks: Sequence[Chunk], spans: TrainedSpans, advantages: Floats, *, has_masks: bool
+) -> tuple[NDArray[np.int32], NDArray[np.object_]]:
+    """The numbers of the sequences of ids that a server gave, and what their logprobs are of where that is altered."""
+    turns, sizes = spans.turns, spans.sizes
+    calls, sampled = columns.turn_calls[turns], columns.sampled_tokens[turns]
+    # As `token_facts.completion_sampling` describes them.
+    is_masked = columns.has_masked_logprobs[calls]
+    is_scored = ~is_masked & (np.maximum(columns.unscored_tokens[turns], 0) < sampled)
+    is_zero = is_scored & (np.maximum(columns.zero_logprobs[turns], 0) == sampled) & (sampled > FEW)
+    is_zero &= ~(columns.is_constrained | columns.is_greedy)[calls]
+    altered = _no_words(len(spans.lengths))
+    is_altered = is_scored & columns.is_altered[calls]
+    for place, mode in zip(spans.sequences[is_altered].tolist(), columns.logprobs_mode[calls[is_altered]], strict=True):
+        altered[place] = (*altered[place], mode or UNKNOWN_MODE)
+    if has_masks:
+        is_masked &= ~columns.has_sampling_mask[turns]
+    counts = _sequence_counts(
+        spans,
+        without_logprobs=_without_logprobs(columns, chunks, spans, is_masked),
+        zero_advantage_tokens=sizes * (advantages[turns].astype(np.float32) == 0),
+        zero_logprobs=is_zero,
+    )
+    return counts, altered
+
+
+def _without_logprobs(columns: Columns, chunks: Sequence[Chunk], spans: TrainedSpans, masked: Flags) -> Ints:
+    """How many trained tokens of each span have no logprob: of completions whose logprobs are masked none has.
+
+    Of a completion that was cut and has some, only its logprobs tell which.
+    """
+    unscored = np.maximum(columns.unscored_tokens[spans.turns], 0)
+    sampled = columns.sampled_tokens[spans.turns]
+    counts = np.where(masked, spans.sizes, np.minimum(unscored, spans.sizes))
+    in_part = (spans.sizes < sampled) & ~masked & (unscored > 0) & (unscored < sampled)
+    places: dict[int, list[int]] = {}
+    for place in np.flatnonzero(in_part).tolist():
+        places.setdefault(int(columns.turn_rows[spans.turns[place]]), []).append(place)
+    for row, trajectory in read_numbered(chunks, Wanted(messages=False), places) if places else ():
+        for place in places[row]:
+            logprobs = trajectory.turns[int(spans.turns[place] - columns.turn_offsets[row])].logprobs
+            known = np.frombuffer(logprobs.data if logprobs else b"", "<f4")[: spans.sizes[place]]
+            counts[place] = np.isnan(known).sum()
+    return counts
+
+
+def _sequence_counts(
+    spans: TrainedSpans,
+    *,
+    without_logprobs: Ints,
+    zero_advantage_tokens: Ints,
+    zero_logprobs: Flags | int = 0,
+    without_stop_token: Ints | int = 0,
+    retokenized: int = 0,
+) -> NDArray[np.int32]:
+    """The numbers of `SequenceCounts` of each sequence. Shape: (sequences, 8)."""
+
+    def summed(numbers: Any) -> NDArray[Any]:  # noqa: ANN401 # one for all spans, or for each
+        weights = np.broadcast_to(numbers, len(spans.turns)).astype(np.float64)
+        return np.bincount(spans.sequences, weights, len(spans.lengths))
+
+    of_spans = (spans.sizes, 1, without_logprobs, zero_advantage_tokens, zero_logprobs, without_stop_token)
+    made = np.full(len(spans.lengths), retokenized)
+    return np.stack([spans.lengths, *map(summed, of_spans), made], axis=1).astype(np.int32)
+
+
+def _rollout_counts(rollouts: int, **counts: Any) -> NDArray[np.int32]:  # noqa: ANN401 # a number, or one a rollout
+    """The numbers of `RolloutTotals` of each rollout. Shape: (rollouts, 11)."""
+    table = np.zeros((rollouts, len(RolloutTotals._fields)), np.int32)
+    for place, name in enumerate(RolloutTotals._fields):
+        table[:, place] = counts.get(name, 0)
+    return table
+
+
+def _codes_of(reasons: Coded) -> Codes:
+    """The positions of the texts in REASONS, -1 for None. Raises KeyError for a text that is not among them."""
+    return np.array([-1 if reason is None else CODES[reason] for reason in reasons.values], np.int8)[reasons.codes]
+
+
+def _or_none(numbers: Floats) -> list[float | None]:
+    """The numbers, None for NaN."""
+    return [number if number == number else None for number in numbers.tolist()]  # noqa: PLR0124 # NaN alone is not
+
+
+def _ranges(offsets: Ints, rows: Ints) -> tuple[Ints, Ints]:
+    """The positions of the items of these rows, one behind the other, and the offsets that they have there."""
+    sizes = offsets[rows + 1] - offsets[rows]
+    ends = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    return np.arange(int(ends[-1])) + np.repeat(offsets[rows] - ends[:-1], sizes), ends
+
+
+def _summed(values: NDArray[Any], offsets: Ints) -> Ints:
+    """Sum a number of each item for each row."""
+    return np.diff(np.concatenate([[0], np.cumsum(values)])[offsets]).astype(np.int64)
+
+
+def _no_words(count: int) -> NDArray[np.object_]:
+    words = np.empty(count, np.object_)
+    words.fill(())
+    return words

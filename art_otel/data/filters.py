@@ -1,0 +1,281 @@
+"""Filters: rollouts chosen by what is known of them (`where`), and parts of them that share no task (`split`).
+
+    where="correctness>=0.5&difficulty=easy"      each condition a name, a comparison and a value; all must hold
+    split="0.9/0.1", part="val", seed=1           shares of the tasks: train and val, or train, val and test
+
+A name is that of a reward of the whole rollout, else of metadata, else of a field of the trajectory; `rewards.NAME` and
+`metadata.NAME` say which. What is not known of a rollout fulfills no condition.
+
+Invariant: no task is in two parts. Rollouts are of one task if they share a rollout id, a group id, or the prompt of a
+history (its messages before the first sampled one, without the system's), also over others:
+
+    rollout   group   first prompt
+    a         g1      "1 + 2"         ─┐
+    b         g1      "Compute 1+2"    ├ one task
+    c         -       "Compute 1+2"   ─┘
+    d         -       "3 + 4"           another
+"""
+
+import operator
+import re
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from hashlib import blake2b
+from typing import Any, Final, NamedTuple, TypedDict, Unpack, cast
+from urllib.parse import unquote
+
+from art_otel.data.choosing import choose_rollouts
+from art_otel.data.conversation import MESSAGES
+from art_otel.data.rewards import RewardOf, reward_of
+from art_otel.data.selection import OPTIONS, OUTLINE, Selection, SelectionKeywords, listed_options
+from art_otel.data.sources import Chunk, Sources, list_chunks, read_numbered
+from art_otel.errors import UsageError
+from art_otel.spans import Value
+from art_otel.trajectories import Trajectory, histories
+
+PARTS: Final = ("train", "val", "test")
+_SHARES: Final = re.compile(r"\s*\d*\.?\d+(\s*/\s*\d*\.?\d+){1,2}\s*")
+_CONDITION: Final = re.compile(r"([^<>=!]+)(>=|<=|!=|=|>|<)(.*)", re.DOTALL)
+_COMPARISONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
+    ">=": operator.ge, "<=": operator.le, "!=": operator.ne, "=": operator.eq, ">": operator.gt, "<": operator.lt,
+}  # fmt: skip
+_FIELDS: Final = (
+    "name", "status", "split", "group_id", "rollout_id", "trace_id", "attempt", "training_step", "reward", "complete",
+)  # fmt: skip
+
+
+class Candidates(TypedDict, total=False):
+    """What else decides of which tasks there are shares, and which is in which part."""
+
+    reward: RewardOf
+    min_reward: float | None
+    seed: int
+
+
+class Condition(NamedTuple):
+    """A name, one of `_COMPARISONS`, and the value as it is written."""
+
+    name: str
+    comparison: str
+    value: str
+
+    def __str__(self) -> str:
+        return f"{self.name}{self.comparison}{self.value}"
+
+
+def read_conditions(text: str) -> list[Condition]:
+    """The conditions of a text, with & between. Raises UsageError for what is none."""
+    conditions: list[Condition] = []
+    for part in text.split("&"):
+        match = _CONDITION.fullmatch(part)
+        if match is None or not match[1].strip():
+            raise UsageError(f"where={part!r:.100}: write NAME>=VALUE, with >=, <=, >, <, = or !=, and & between two")
+        conditions.append(Condition(unquote(match[1]).strip(), match[2], unquote(match[3]).strip()))
+    return conditions
+
+
+def read_shares(split: object) -> tuple[tuple[float, ...] | None, object]:
+    """The shares among what a `split` names, such as `0.9/0.1`, and the other names. Raises UsageError."""
+    names = [split] if isinstance(split, str) else split
+    if not isinstance(names, Sequence):
+        return None, split
+    listed = cast("Sequence[object]", names)
+    texts = [one for one in listed if isinstance(one, str) and _SHARES.fullmatch(one)]
+    if not texts:
+        return None, split
+    shares = tuple(float(share) for share in texts[0].split("/"))
+    if len(texts) > 1 or not all(shares) or not 0.999 <= sum(shares) <= 1.001:
+        raise UsageError(
+            f"split={'/'.join(texts)!r}: shares are above 0 and make 1 together, as in 0.9/0.1 or 0.8/0.1/0.1"
+        )
+    return shares, [one for one in listed if one not in texts] or None
+
+
+class TaskSplit(NamedTuple):
+    """How the tasks are divided: the shares of the parts, and the seed that orders the tasks."""
+
+    shares: tuple[float, ...]
+    seed: int = 0
+
+
+def narrowed(sources: Sources, selection: SelectionKeywords, **candidates: Unpack[Candidates]) -> SelectionKeywords:
+    """The options with the rollouts that `where`, shares and `part` leave, in their place. Raises UsageError."""
+    kept, division = filtered(sources, selection, candidates.get("seed", 0))
+    part = selection.get("part")
+    if division is None:
+        if part is not None:
+            raise UsageError(f"part={part!r}: is a part of shares; give split='0.9/0.1' too")
+        return kept
+    parts = split_by_task(sources, division, kept, **candidates)
+    if (part or PARTS[0]) not in parts:
+        raise UsageError(f"part={part!r}: use one of {', '.join(parts)}")
+    return {**kept, "rollouts": parts[part or PARTS[0]]}
+
+
+def filtered(
+    sources: Sources, selection: SelectionKeywords, seed: int = 0
+) -> tuple[SelectionKeywords, TaskSplit | None]:
+    """The options with the rollouts that `where` leaves, without what divides them; and this. Raises UsageError."""
+    kept = SelectionKeywords(**listed_options(selection))
+    where = kept.pop("where", None)
+    kept.pop("part", None)
+    shares, names = read_shares(kept.get("split"))
+    if shares is not None:
+        kept["split"] = cast("list[str] | None", names)
+    if where is not None:
+        kept["rollouts"] = _fulfilling(sources, where, kept.get("rollouts"))
+    return kept, None if shares is None else TaskSplit(shares, seed)
+
+
+def _fulfilling(sources: Sources, where: str, among: object) -> frozenset[str]:
+    """The ids of the rollouts that fulfill all conditions. Raises UsageError for a name that nothing has."""
+    conditions = read_conditions(where)
+    ids: set[str] = set()
+    rewards, metadata, is_empty = set[str](), set[str](), True
+    known = {one.name for one in conditions if one.name in _FIELDS}
+    wanted = None if among is None else frozenset(cast("Sequence[str]", [among] if isinstance(among, str) else among))
+    for trajectory in _outlines(list_chunks(sources).chunks):
+        is_empty = False
+        rewards.update(one.name for one in trajectory.rewards)
+        metadata.update(trajectory.metadata)
+        known.update(one.name for one in conditions if one.name not in known and _values(one.name, trajectory))
+        if all(_holds(one, trajectory) for one in conditions) and (wanted is None or trajectory.rollout_id in wanted):
+            ids.add(trajectory.rollout_id)
+    if missing := [one for one in conditions if one.name not in known and not is_empty]:
+        raise UsageError(
+            f"where={str(missing[0])!r}: nothing here is named {missing[0].name!r}; there are the rewards"
+            f" {_listed(rewards)}, the metadata {_listed(metadata)}, and the fields {', '.join(_FIELDS)}"
+        )
+    return frozenset(ids)
+
+
+def _listed(names: set[str]) -> str:
+    return ", ".join(sorted(names)) or "(none)"
+
+
+def _outlines(chunks: Sequence[Chunk]) -> Iterator[Trajectory]:
+    for chunk in chunks:
+        yield from chunk.read(OUTLINE)
+
+
+def _values(name: str, trajectory: Trajectory) -> list[Value]:
+    """What a rollout has under a name: several values for a list, as of tags; none if it is not known."""
+    kind, _, rest = name.partition(".")
+    is_reward, is_metadata = kind in ("rewards", "reward") and rest, kind == "metadata" and rest
+    if not is_metadata and (found := _reward(rest if is_reward else name, trajectory)):
+        return found
+    value: Value = None if is_reward else _nested(rest if is_metadata else name, trajectory.metadata)
+    if value is None and not is_reward and not is_metadata:
+        value = getattr(trajectory, name) if name in _FIELDS else trajectory.metrics.get(name)
+    return [] if value is None else [*cast("list[Value]", value)] if isinstance(value, list | tuple) else [value]
+
+
+def _reward(name: str, trajectory: Trajectory) -> list[Value]:
+    """The reward of the whole rollout of this name: its number, and the label of the last."""
+    number = reward_of(trajectory, name)
+    whole = [one for one in trajectory.rewards if one.name == name and one.target is None and one.step is None]
+    label = whole[-1].label if whole else None
+    return [value for value in (number, label) if value is not None]
+
+
+def _nested(name: str, metadata: Mapping[str, Value]) -> Value:
+    """The metadata of a name, or of a path of names with dots between."""
+    if name in metadata:
+        return metadata[name]
+    first, _, rest = name.partition(".")
+    inner = metadata.get(first)
+    return _nested(rest, cast("Mapping[str, Value]", inner)) if rest and isinstance(inner, dict) else None
+
+
+def _holds(condition: Condition, trajectory: Trajectory) -> bool:
+    values = _values(condition.name, trajectory)
+    compare = all if condition.comparison == "!=" else any  # tags!=x: none of them is x
+    return bool(values) and compare(_compared(value, condition) for value in values)
+
+
+def _compared(value: Value, condition: Condition) -> bool:
+    """Compare numbers as numbers, `true` and `false` as 1 and 0 too, and all else as texts."""
+    comparison = _COMPARISONS[condition.comparison]
+    given = {"true": 1.0, "false": 0.0}.get(condition.value.lower())
+    try:
+        given = float(condition.value) if given is None else given
+    except ValueError:
+        given = None
+    if given is not None and isinstance(value, int | float):
+        return comparison(float(value), given)
+    if given is not None and isinstance(value, str):
+        try:
+            return comparison(float(value), given)
+        except ValueError:
+            return condition.comparison == "!="
+    return comparison(str(value), condition.value) if isinstance(value, str) else condition.comparison == "!="
+
+
+# Parts without a common task.
+
+
+def split_by_task(
+    sources: Sources, division: TaskSplit, selection: SelectionKeywords, **candidates: Unpack[Candidates]
+) -> dict[str, frozenset[str]]:
+    """The ids of the rollouts of each part, by its name in `PARTS`: a share of the tasks, but one at least.
+
+    Shares are of the tasks that have a rollout which is chosen, and good enough. All others are in the part of their
+    task, or in the first, so that their reasons are counted. Which tasks are in which part depends on the seed and the
+    tasks alone. Raises UsageError where there are fewer tasks than parts.
+    """
+    chunks, among = list_chunks(sources).chunks, selection.get("rollouts")
+    of_text = cast("dict[str, Any]", {name: one for name, one in selection.items() if not OPTIONS[name].only_of_ids})
+    chosen = choose_rollouts(chunks, Selection(view="text", **of_text)).reasons
+    wanted = None if among is None else frozenset([among] if isinstance(among, str) else among)
+    least = candidates.get("min_reward")
+    parents: dict[Hashable, Hashable] = {}
+
+    def root(node: Hashable) -> Hashable:
+        while (parent := parents.setdefault(node, node)) != node:
+            parents[node] = node = parents[parent]
+        return node
+
+    rollouts: dict[str, bool] = {}  # whether a recording of it is chosen, and good enough
+    for number, trajectory in read_numbered(chunks, MESSAGES):
+        if wanted is not None and trajectory.rollout_id not in wanted:
+            continue
+        reward = None if least is None else reward_of(trajectory, candidates.get("reward"))
+        is_good = number in chosen and (least is None or (reward is not None and reward >= least))
+        rollouts[trajectory.rollout_id] = rollouts.get(trajectory.rollout_id, False) or is_good
+        for mark in _task_marks(trajectory):
+            low, high = sorted((root(("rollout", trajectory.rollout_id)), root(mark)), key=repr)
+            parents[high] = low
+    tasks: dict[Hashable, list[str]] = {}
+    for rollout_id in rollouts:
+        tasks.setdefault(root(("rollout", rollout_id)), []).append(rollout_id)
+    shared = [task for task, members in tasks.items() if any(rollouts[one] for one in members)]
+    if len(shared) < len(division.shares):
+        raise UsageError(
+            f"split={'/'.join(f'{share:g}' for share in division.shares)}: the {sum(rollouts.values()):,} rollouts that"
+            f" are chosen are of {len(shared)} task{'' if len(shared) == 1 else 's'} (of one group, or with one first"
+            " prompt), and a task is never in two parts; choose more rollouts, or write one file"
+        )
+    counts = [max(1, round(share * len(shared))) for share in division.shares[1:]]
+    while sum(counts) >= len(shared):
+        counts[counts.index(max(counts))] -= 1
+    order = sorted(shared, key=lambda task: blake2b(f"{division.seed} {task!r}".encode(), digest_size=16).digest())
+    parts: dict[str, frozenset[str]] = {}
+    for name, count in zip(PARTS[1:], counts, strict=False):
+        parts[name] = frozenset(rollout_id for task in order[:count] for rollout_id in tasks[task])
+        order = order[count:]
+    return {PARTS[0]: frozenset(rollouts).difference(*parts.values()), **parts}
+
+
+def _task_marks(trajectory: Trajectory) -> Iterator[Hashable]:
+    """What rollouts of one task share with this one."""
+    if trajectory.group_id is not None:
+        yield "group", trajectory.group_id
+    for history in histories(trajectory):
+        if history.messages is None:
+            ids = trajectory.calls[trajectory.turns[history.turns[0]].call].prompt_token_ids if history.turns else None
+            if ids is not None:
+                yield "ids", blake2b(ids.data, digest_size=16).hexdigest()
+            continue
+        sampled = next((at for at, one in enumerate(history.messages) if one.turn is not None), len(history.messages))
+        prompt = [one.message.identity for one in history.messages[:sampled]]
+        asked = [one for one in prompt if one[0] not in ("system", "developer")]
+        yield "prompt", blake2b(repr(asked or prompt).encode(errors="surrogatepass"), digest_size=16).hexdigest()

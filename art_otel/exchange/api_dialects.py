@@ -1,0 +1,150 @@
+"""API dialects: the APIs in which completions are asked for, a row each, with all that other modules ask of one.
+
+    the gateway, the client's hook     the dialect of a path, what is asked for beside it, how its stream is joined
+    translation                        its request as Chat Completions has it, its answers and errors
+    grading                            where a server has it, and its name
+
+Invariant: a new dialect is its row here. Its requests, answers and errors are in a module of `exchange/`, and what its
+bodies mean in `conventions/bodies/`.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from art_otel.conventions.bodies.chunks import JoinedChunks
+from art_otel.exchange import gemini, generate_content, messages, responses
+from art_otel.exchange.answer_shapes import AnswerFields, AnswerShape, ChatShape, CompletionShape, error_body
+from art_otel.exchange.assembly import (
+    AnswerAssembler,
+    GeminiAssembler,
+    MessagesAssembler,
+    ResponsesAssembler,
+    WireDialect,
+)
+from art_otel.exchange.chat_request import ChatRequest
+from art_otel.exchange.response_shape import ResponseShape
+from art_otel.spans import Value
+
+
+class TokenRequest(NamedTuple):
+    """What a server is asked for so that it says token ids and logprobs: by fields of the body, and by headers."""
+
+    fields: Mapping[str, object]
+    headers: Mapping[str, str]
+
+
+NOTHING: Final = TokenRequest({}, {})
+
+
+class TokenCount(NamedTuple):
+    """How the tokens of a prompt are counted: the end of the path, and the field of the answer."""
+
+    path_end: str
+    field: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ApiDialect:
+    """One API.
+
+    `path` is where a server has it, with `{model}` where the model stands in it; `path_end` is how its paths end behind
+    any prefix. `provider` and `operation` are GenAI's words for it. `asks` are the fields that make a server say ids.
+    vLLM's `/render` knows it if `is_rendered`.
+    `assembler` joins the events of a stream, `shape` writes answers, `error` the body of one, of a status, a message,
+    the error of Chat Completions and the path to the field that is wrong.
+    `chat_request` writes a request as Chat Completions has it and raises UntranslatableError; None where that is not
+    done. `chat_settings` are the settings of it that the server's parsers need.
+    `headers` are those that mean nothing in another dialect; the first one has the API key, if it has a header.
+    """
+
+    name: WireDialect
+    title: str
+    path: str
+    path_end: re.Pattern[str]
+    provider: str = "openai"
+    operation: str = "chat"
+    asks: TokenRequest = NOTHING
+    is_rendered: bool = True
+    assembler: Callable[[], AnswerAssembler] = JoinedChunks
+    shape: type[AnswerShape]
+    error: Callable[[int, str, Value, Value], AnswerFields] = error_body
+    chat_request: Callable[[Mapping[str, Value]], ChatRequest] | None = None
+    chat_settings: Callable[[Mapping[str, Value]], AnswerFields] = responses.chat_settings
+    counts: TokenCount | None = None
+    headers: tuple[bytes, ...] = ()
+
+
+_ROWS: Final = (
+    ApiDialect(
+        name="chat",
+        title="Chat Completions",
+        path="/v1/chat/completions",
+        path_end=re.compile("/chat/completions$"),
+        asks=TokenRequest({"logprobs": True, "return_token_ids": True, "return_weight_versions": True}, {}),
+        shape=ChatShape,
+    ),
+    ApiDialect(
+        name="completions",
+        title="Completions",
+        operation="text_completion",
+        path="/v1/completions",
+        path_end=re.compile("(?<!/chat)/completions$"),
+        asks=TokenRequest({"logprobs": 1, "return_token_ids": True, "return_weight_versions": True}, {}),
+        shape=CompletionShape,
+    ),
+    ApiDialect(
+        name="responses",
+        title="Responses",
+        path="/v1/responses",
+        path_end=re.compile("/responses$"),
+        asks=TokenRequest({"enable_response_messages": True}, {}),
+        assembler=ResponsesAssembler,
+        shape=ResponseShape,
+        chat_request=responses.chat_request,
+    ),
+    ApiDialect(
+        name="messages",
+        title="Messages",
+        provider="anthropic",
+        path="/v1/messages",
+        path_end=re.compile("/messages$"),
+        assembler=MessagesAssembler,
+        shape=messages.MessageShape,
+        error=messages.error_body,
+        chat_request=messages.chat_request,
+        chat_settings=messages.chat_settings,
+        counts=TokenCount("/messages/count_tokens", "input_tokens"),
+        headers=(b"x-api-key", b"anthropic-version", b"anthropic-beta"),
+    ),
+    ApiDialect(
+        name="gemini",
+        title="generateContent",
+        provider="gcp.gemini",
+        operation="generate_content",
+        path="/v1beta/models/{model}:generateContent",
+        path_end=gemini.PATH,
+        is_rendered=False,
+        assembler=GeminiAssembler,
+        shape=generate_content.ContentShape,
+        error=generate_content.error_body,
+        chat_request=generate_content.chat_request,
+        counts=TokenCount(":countTokens", "totalTokens"),
+        headers=(b"x-goog-api-key", b"x-goog-api-client"),
+    ),
+)
+API_DIALECTS: Final[Mapping[WireDialect, ApiDialect]] = {row.name: row for row in _ROWS}
+CHAT: Final = API_DIALECTS["chat"]
+
+_OF_THREAD: Final = re.compile(r"/threads/[^/]+/messages$")
+"""OpenAI's Assistants: a message is put into a thread, and nobody answers it yet."""
+
+
+@lru_cache(maxsize=256)  # agents ask at few paths, again and again
+def dialect_of(path: str) -> WireDialect | None:
+    """How a POST to a path, as `plain` gives it, asks for a completion; None for one that asks for something else."""
+    if _OF_THREAD.search(path):
+        return None
+    return next((name for name, dialect in API_DIALECTS.items() if dialect.path_end.search(path)), None)

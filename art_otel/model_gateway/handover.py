@@ -1,0 +1,140 @@
+"""Handover: a connection of an agent goes to another process of the gateway, with the request that came on it.
+
+Invariant: either process has the connection, never both: who hands it over reads and writes it no more. Nothing of a
+request is lost: what was read of it goes along, and what follows on the connection is read by its new process.
+
+    worker 1: accept, read a request of a rollout of worker 0 ─► worker 0: answer it, and read the next one
+                                 socket, request
+
+The agents of a rollout keep their connections, so this costs something at the first request of each, and nothing at the
+others.
+"""
+
+import asyncio
+import logging
+import select
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from starlette.types import Scope
+
+from art_otel.http import CONNECTION, TimedProtocol
+
+logger = logging.getLogger(__name__)
+
+_SECONDS: Final = 10.0
+"""How long a process may take to take a connection over."""
+
+_CHUNK: Final = 1 << 16
+_LENGTH: Final = 8
+_BACKLOG: Final = 1024
+_CHANGED: Final = frozenset([b"content-length", b"transfer-encoding", b"expect"])
+"""Headers of a body whose length was not known before it was read."""
+
+
+def open_inbox(path: Path) -> socket.socket:
+    """Make the socket at which a process takes connections over. It outlives the process, so that none is refused."""
+    inbox = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    inbox.bind(str(path))
+    inbox.listen(_BACKLOG)
+    return inbox
+
+
+async def hand_over(scope: Scope, body: bytes, inbox: Path) -> None:
+    """Give the connection of a request to the process behind an inbox. It is closed where nobody takes it."""
+    connection: TimedProtocol = scope["extensions"][CONNECTION]["connection"]
+    request = _encode(scope, body, is_last=connection.has_more)
+    with await connection.detach(scope) as kept:
+        if len(request) <= _CHUNK:
+            with suppress(OSError):  # many wait there, so that it would block
+                _send(inbox, kept, request, seconds=0.0)
+                return
+        try:
+            await asyncio.to_thread(_send, inbox, kept, request, seconds=_SECONDS)
+        except OSError as error:
+            logger.warning("art-otel: a connection of an agent could not be handed to another process: %s", error)
+
+
+def _encode(scope: Scope, body: bytes, *, is_last: bool) -> bytes:
+    """A request as it came, with a body whose length is known. `is_last` closes the connection behind its answer.
+
+    A client that sends a second request before it has the first answer sends it again then.
+    """
+    query = b"?" + scope["query_string"] if scope["query_string"] else b""
+    headers = [header for header in scope["headers"] if header[0] not in _CHANGED]
+    if is_last:
+        headers = [*(header for header in headers if header[0] != b"connection"), (b"connection", b"close")]
+    lines = [
+        b"%b %b%b HTTP/%b\r\n" % (scope["method"].encode(), scope["raw_path"], query, scope["http_version"].encode()),
+        *(b"%b: %b\r\n" % header for header in headers),
+        b"content-length: %d\r\n\r\n" % len(body),
+        body,
+    ]
+    return b"".join(lines)
+
+
+def _send(inbox: Path, connection: socket.socket, request: bytes, *, seconds: float) -> None:
+    """Send a connection and its request, behind its length: where that is not all sent, nobody takes it.
+
+    A request of one chunk has room in a new socket, and is sent at once. Raises OSError.
+    """
+    request = len(request).to_bytes(_LENGTH) + request
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sending:
+        sending.settimeout(seconds)
+        sending.connect(str(inbox))
+        sent = socket.send_fds(sending, [request[:_CHUNK]], [connection.fileno()])
+        sending.sendall(memoryview(request)[sent:])
+
+
+class Inbox:
+    """Takes connections over in a thread of its own. `adopt` is called there with each, and with its request."""
+
+    def __init__(self, inbox: socket.socket, adopt: Callable[[socket.socket, bytes], None]) -> None:
+        self._inbox = inbox
+        self._adopt = adopt
+        self._wakes, self._wake = socket.socketpair()
+        self._thread = threading.Thread(target=self._run, name="art-otel inbox", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Take no more. What waits is for the next process that has this inbox."""
+        self._wake.close()
+        self._thread.join()
+        self._wakes.close()
+        self._inbox.close()
+
+    def _run(self) -> None:
+        while True:
+            ready, _, _ = select.select([self._inbox, self._wakes], [], [])
+            if self._wakes in ready:
+                return
+            try:
+                sending, _ = self._inbox.accept()
+                with sending:
+                    sending.settimeout(_SECONDS)
+                    self._adopt(*_receive(sending))
+            except OSError as error:
+                logger.warning("art-otel: a connection of an agent could not be taken over: %s", error)
+
+
+def _receive(sending: socket.socket) -> tuple[socket.socket, bytes]:
+    first, descriptors, _, _ = socket.recv_fds(sending, _CHUNK, 1)
+    if not descriptors:
+        raise OSError("who gave it has ended")
+    connection = socket.socket(fileno=descriptors[0])
+    try:
+        parts = [first]
+        while part := sending.recv(_CHUNK):
+            parts.append(part)
+        request = b"".join(parts)
+        if len(request) - _LENGTH == int.from_bytes(request[:_LENGTH]):
+            return connection, request[_LENGTH:]
+    except BaseException:
+        connection.close()
+        raise
+    connection.close()
+    raise OSError("who gave it has ended")

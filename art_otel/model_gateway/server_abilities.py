@@ -1,0 +1,221 @@
+"""Server abilities: what one model server can, asked of it when somebody wants to know.
+
+    has                 an empty request to a path: 404, 405 and 501 say that there is none
+    samples_from_ids    an empty request to the path of vLLM that takes and gives ids
+    chat_has_ids        one token of a model by Chat Completions, with its id asked for
+    streams_ids         one token of a stream with tools, which llama.cpp refuses to give logprobs of
+    stores_responses    what vLLM can do only with a store, about a response that is not there
+
+Invariant: all agents together ask a server each thing once: who wants to know it meanwhile waits for the same answer.
+When the last of them leaves, the server is left. Ids that came once are never asked for again. What a server cannot,
+and which paths it has, is asked again after some minutes: it may be another one behind the same address. What it does
+not say clearly, or in time, is None, and asked again after one.
+
+Source: vLLM 0.32 and 0.33 with `--enable-scale-out`
+"""
+
+import asyncio
+import logging
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from typing import Final, NamedTuple, TypeAlias
+
+from art_otel import attributes as names
+from art_otel.conventions.exchanges import answer_attributes
+from art_otel.conventions.values import json_object
+from art_otel.errors import UsageError
+from art_otel.exchange.answer_shapes import AnswerFields
+from art_otel.exchange.api_dialects import API_DIALECTS, CHAT
+from art_otel.exchange.chat_request import entries_of
+from art_otel.model_gateway.connections import RawHeaders, UpstreamError
+from art_otel.model_gateway.id_server import GENERATE, OK, IdServer, Refusal, Sends, read, said
+from art_otel.model_gateway.upstreams import Upstream
+from art_otel.spans import Value
+
+logger = logging.getLogger(__name__)
+
+LACKING: Final = frozenset({404, 405, 501})
+"""How a server says that it has no such path."""
+
+_MISSING: Final = frozenset({400, 422})
+"""How it says that it has the path, and that nothing was given to it."""
+
+_UNKNOWN: Final = frozenset({401, 403, 408, 429})
+_NOT_IMPLEMENTED: Final = 501
+"""The last status of a server that says something of the path."""
+
+_FOREVER: Final = math.inf
+_MINUTES: Final = 600.0
+_ONE_MINUTE: Final = 60.0
+_NOT_AT_ALL: Final = 0.0
+_PATIENCE: Final = 30.0
+"""Seconds that a server may take to say it: a busy one is not asked by every request."""
+
+_MAX_KNOWN: Final = 1000
+_ONE_TOKEN: Final[AnswerFields] = {
+    "messages": [{"role": "user", "content": "Hi"}],
+    "max_tokens": 1,
+    "logprobs": True,
+    "return_token_ids": True,
+}
+_TOOL: Final[AnswerFields] = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
+COMPLETION_IDS: Final = f"{names.COMPLETION_TOKENS_PREFIX}0"
+_NO_RESPONSE: Final = "resp_none"
+_STORE_SETTING: Final = b"VLLM_ENABLE_RESPONSES_API_STORE"
+
+
+class _Said(NamedTuple):
+    """What a server said, and for how many seconds that is believed."""
+
+    answer: bool | None
+    seconds: float
+
+
+_Ask: TypeAlias = Callable[[], Coroutine[None, None, _Said]]
+
+
+class ServerAbilities:
+    """What one server can. `servers` is the way to it. All raise UpstreamError where it cannot be reached."""
+
+    def __init__(self, servers: Sends, upstream: Upstream) -> None:
+        self.upstream: Final = upstream
+        self._servers = servers
+        self._known: dict[str, tuple[bool | None, float]] = {}
+        self._asking: dict[str, asyncio.Task[_Said]] = {}
+        self._waiting: Counter[str] = Counter()
+        self._is_said = False
+        self._has_ids_in_logprobs: set[str] = set()
+
+    async def has(self, path: str, headers: RawHeaders = ()) -> bool | None:
+        """Whether it has a path."""
+
+        async def ask() -> _Said:
+            answered = await self._server(headers).send(path, {})
+            await read(answered)
+            if answered.status in _UNKNOWN or answered.status > _NOT_IMPLEMENTED:
+                return _Said(answer=None, seconds=_ONE_MINUTE)
+            return _Said(answer=answered.status not in LACKING, seconds=_MINUTES)
+
+        return await self._once(path, ask)
+
+    async def samples_from_ids(self, headers: RawHeaders = ()) -> bool | None:
+        """Whether exact tokens can be had of it."""
+
+        async def ask() -> _Said:
+            answered = await self._server(headers).send(GENERATE, {})
+            body = await read(answered)
+            if answered.status in _MISSING and b"token_ids" in body:
+                return _Said(answer=True, seconds=_FOREVER)
+            if answered.status in _UNKNOWN or answered.status >= 500:  # HTTP's own line
+                return _Said(answer=None, seconds=_NOT_AT_ALL)
+            if not self._is_said:
+                self._is_said = True
+                shown = self.upstream.shown
+                logger.warning(
+                    "art-otel: %s cannot sample from token ids, so calls pass through (%d)", shown, answered.status
+                )
+            return _Said(answer=False, seconds=_MINUTES)
+
+        return await self._once(GENERATE, ask)
+
+    async def chat_has_ids(self, model: Value, headers: RawHeaders) -> bool | None:
+        """Whether the ids of a model's tokens come with Chat Completions."""
+
+        async def ask() -> _Said:
+            answered = await self._server(headers).send(CHAT.path, {**_ONE_TOKEN, "model": model})
+            body = json_object(await read(answered)) or {}
+            if answered.status == OK:
+                has_ids = COMPLETION_IDS in answer_attributes(body)
+                if has_ids and not any("token_ids" in choice for _, choice in entries_of(body.get("choices"), "")):
+                    self._has_ids_in_logprobs.add(str(model))
+                return _Said(answer=has_ids, seconds=_FOREVER if has_ids else _MINUTES)
+            is_sure = answered.status in LACKING or answered.status in _MISSING
+            return _Said(answer=False, seconds=_MINUTES) if is_sure else _Said(answer=None, seconds=_ONE_MINUTE)
+
+        return await self._once(f"ids of {model}", ask)
+
+    async def streams_ids(self, model: Value, headers: RawHeaders) -> bool:
+        """Whether ids come also in streams with tools, where they come with whole answers.
+
+        llama.cpp, whose ids stand in logprobs, has none of both. Other servers are not asked.
+        """
+
+        async def ask() -> _Said:
+            asked = {**_ONE_TOKEN, "model": model, "stream": True, "tools": [_TOOL]}
+            answered = await self._server(headers).send(CHAT.path, asked)
+            is_refused = b"tools" in await read(answered) and answered.status in _MISSING
+            return _Said(answer=not is_refused, seconds=_MINUTES)
+
+        return str(model) not in self._has_ids_in_logprobs or bool(await self._once(f"stream of {model}", ask))
+
+    async def stores_responses(self, model: Value, headers: RawHeaders) -> bool:
+        """Whether it keeps responses, so that clients may ask for one by its id.
+
+        vLLM without a store refuses what needs one, and ignores `store`; what another keeps must be sampled by itself.
+        Raises Refusal where it does not say so.
+        """
+        unclear = ""
+
+        async def ask() -> _Said:
+            nonlocal unclear
+            asked = {"model": model, "input": "", "background": True, "previous_response_id": _NO_RESPONSE}
+            answered = await self._server(headers).send(API_DIALECTS["responses"].path, asked)
+            body = await read(answered)
+            if answered.status in _MISSING and _STORE_SETTING in body:
+                return _Said(answer=False, seconds=_FOREVER)
+            if answered.status in LACKING and _NO_RESPONSE.encode() in body:
+                return _Said(answer=True, seconds=_FOREVER)
+            unclear = f"{answered.status} {said(body)}"
+            return _Said(answer=None, seconds=_NOT_AT_ALL)
+
+        stores = await self._once("store", ask)
+        if stores is None:
+            raise Refusal(f"store: {unclear}")
+        return stores
+
+    async def check_exact(self) -> None:
+        """Ask it at the start. Raises UsageError where it does not sample from ids, or does not answer."""
+        try:
+            samples = await self.samples_from_ids()
+        except UpstreamError as error:
+            raise UsageError(f"--tokens exact: {self.upstream.shown} cannot be reached: {error}") from error
+        if samples is False:
+            raise UsageError(
+                f"--tokens exact: {self.upstream.shown} cannot sample from token ids: start vLLM 0.32 or later with"
+                " --enable-scale-out, or use --tokens auto"
+            )
+
+    def _server(self, headers: RawHeaders) -> IdServer:
+        return IdServer(self._servers, self.upstream, headers)
+
+    async def _once(self, what: str, ask: _Ask) -> bool | None:
+        """What is known of the server, which is asked where that is too old."""
+        answer, until = self._known.get(what, (None, _NOT_AT_ALL))
+        if time.monotonic() < until:
+            return answer
+        asking = self._asking.get(what)
+        if asking is None:
+            asking = self._asking[what] = asyncio.create_task(_in_time(ask))
+        self._waiting[what] += 1
+        try:
+            answer, seconds = await asyncio.shield(asking)
+        finally:
+            self._waiting[what] -= 1
+            if self._waiting[what] == 0:
+                del self._asking[what], self._waiting[what]
+                asking.cancel()
+        if len(self._known) >= _MAX_KNOWN:  # models and paths are named by agents
+            self._known.clear()
+        self._known[what] = (answer, time.monotonic() + seconds)
+        return answer
+
+
+async def _in_time(ask: _Ask) -> _Said:
+    """What a server says, if it says it soon enough."""
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            return await ask()
+    except TimeoutError:
+        return _Said(answer=None, seconds=_ONE_MINUTE)

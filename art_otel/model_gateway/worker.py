@@ -1,0 +1,173 @@
+"""Worker: one of the processes of `art-otel gateway --workers N`: a gateway that answers at the address of its parent.
+
+Invariant: a rollout is at one worker, which its id decides, so what is known of it (calls, limit, sampled ids) is in
+one process. A request of another worker's rollout is handed over, with its connection (`handover`). What is asked of
+the receiver is handed to the parent, which finds in the spool files of its workers what has ended. A worker ends when
+its standard input does, so never later than its parent.
+"""
+
+import asyncio
+import os
+import pickle
+import signal
+import socket
+import sys
+import threading
+import zlib
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.types import Receive, Scope, Send
+
+from art_otel.errors import UsageError
+from art_otel.http import Bodies, HttpServer, new_loop
+from art_otel.model_gateway.gateway import Gateway, GatewayOptions
+from art_otel.model_gateway.handover import Inbox, hand_over
+from art_otel.model_gateway.in_flight import CallsInFlight
+from art_otel.model_gateway.responding import error_response
+from art_otel.model_gateway.rollout_paths import is_of_rollout
+from art_otel.receiver.ingest import Ingest
+from art_otel.receiver.metrics import ReceiverMetrics
+from art_otel.receiver.receiver import guard
+from art_otel.spool import SpoolWriter
+
+_SWITCH: Final = 0.001
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerStart:
+    """What a worker is told: its `number` of `count`, the folder of the run in the spool, and the processes' sockets.
+
+    `listening` and `inbox` are descriptors that it inherits. `folder` has the inboxes of all, by `inbox_of`.
+    """
+
+    options: GatewayOptions
+    number: int
+    count: int
+    run: Path
+    folder: Path
+    listening: int
+    inbox: int
+
+
+class WorkerReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a worker says, a line of JSON: that it listens, or why it cannot; which rollouts run, and its counts."""
+
+    listens: bool = False
+    refused: str | None = None
+    open: list[str] = []
+    counts: list[tuple[str, str, int]] = []
+
+
+PARENT: Final = "parent"
+
+
+def inbox_of(folder: Path, process: int | str) -> Path:
+    """Where a worker, by its number, or the parent takes connections over."""
+    return folder / f"{process}.sock"
+
+
+def calls_of(folder: Path, number: int) -> Path:
+    """The table of the calls in flight of a worker."""
+    return folder / f"{number}.calls"
+
+
+class GatewayWorker:
+    """The gateway of a worker, and what it writes to: the WorkerRecorder. It reports to the descriptor `reports`."""
+
+    def __init__(self, start: WorkerStart, reports: int) -> None:
+        self._start = start
+        self._reports = reports
+        options = start.options.receiver
+        self.bodies = Bodies(options.bodies)
+        self.metrics = ReceiverMetrics()
+        self.calls = CallsInFlight(calls_of(start.folder, start.number))
+        self._spool = SpoolWriter(start.run, sent_again=True)
+        self.ingest = Ingest(self._spool, options.ingest, self.metrics, None)
+        self._gateway = Gateway(start.options, worker=self)
+        self._own = guard(self._gateway.routes, options, self._gateway.receiver_refused)
+        listening = socket.socket(fileno=start.listening)
+        self._http = HttpServer(self._gateway.application(self._own_paths), options.http, None, [listening])
+
+    async def run(self, ended: asyncio.Event) -> None:
+        """Answer until it is told to end, and report."""
+        await self._gateway.start()
+        await self._http.start()
+        loop = asyncio.get_running_loop()
+        inbox = Inbox(
+            socket.socket(fileno=self._start.inbox),
+            lambda connection, received: self._http.adopt_soon(connection, received, loop),
+        )
+        _report(self._reports, WorkerReport(listens=True))
+        await ended.wait()
+        inbox.close()
+        await self._gateway.leave()
+        await self._http.stop()
+        await self._gateway.stop()
+        await asyncio.to_thread(self.ingest.close)
+        self.keep_open(())
+
+    def keep_open(self, rollout_ids: Sequence[str]) -> None:
+        """Report which rollouts run, and what was counted."""
+        counts = [*self.metrics.counts(), ("art_otel_spool_bytes_total", "", self._spool.counts.bytes)]
+        _report(self._reports, WorkerReport(open=[*rollout_ids], counts=counts))
+
+    async def is_elsewhere(self, request: Request, body: bytes, key: str) -> bool:
+        """Hand a request over where another worker has what `key` names, and say so.
+
+        What names nothing is a conversation, of which worker 0 has all.
+        """
+        owner = zlib.crc32(key.encode(errors="replace")) % self._start.count if key else 0
+        if owner == self._start.number:
+            return False
+        await hand_over(request.scope, body, inbox_of(self._start.folder, owner))
+        return True
+
+    async def _own_paths(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer what is said of a rollout; all other paths are the parent's."""
+        if is_of_rollout(scope["path"]):
+            await self._own(scope, receive, send)
+            return
+        try:
+            async with self.bodies.read(Request(scope, receive)) as body:
+                await hand_over(scope, body, inbox_of(self._start.folder, PARENT))
+        except HTTPException as refused:
+            await error_response(refused.status_code, refused.detail)(scope, receive, send)
+
+
+def _report(to: int, what: WorkerReport) -> None:
+    """Say something to the parent, as long as that is there."""
+    line = memoryview(msgspec.json.encode(what) + b"\n")
+    with suppress(BrokenPipeError):
+        while line:
+            line = line[os.write(to, line) :]
+
+
+def main() -> None:
+    """Run a worker. The standard input has a WorkerStart, and ends when the worker has to."""
+    reports = os.dup(sys.stdout.fileno())
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what is printed is no report
+    sys.setswitchinterval(_SWITCH)
+    start: WorkerStart = pickle.load(sys.stdin.buffer)  # noqa: S301 # it comes from the parent
+    loop = new_loop()
+    asyncio.set_event_loop(loop)
+    ended = asyncio.Event()
+
+    def wait() -> None:
+        sys.stdin.buffer.read()
+        loop.call_soon_threadsafe(ended.set)
+
+    loop.add_signal_handler(signal.SIGTERM, ended.set)
+    loop.add_signal_handler(signal.SIGINT, ended.set)
+    threading.Thread(target=wait, daemon=True).start()
+    try:
+        loop.run_until_complete(GatewayWorker(start, reports).run(ended))
+    except UsageError as error:
+        _report(reports, WorkerReport(refused=str(error)))
+    os._exit(0)  # a thread may still wait at the standard input

@@ -1,0 +1,136 @@
+"""Saying: the four answers of the first page as text, or as JSON, for a terminal and for agents.
+
+Invariant: the numbers are those of the page. Each answer has the address, behind that of the page, that shows what it
+is of: tasks, steps, and rollouts with the turn that was last.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from art_otel.viewer.listing import read_address
+from art_otel.viewer.run import read_first, show_run
+from art_otel.viewer.snapshot import Snapshot
+
+_MOST_TASKS: Final = 10
+
+
+def address_of(query: Mapping[str, str]) -> str:
+    """The address of the first page with this query."""
+    return f"#/?{urlencode(query)}" if query else "#/"
+
+
+def say(snapshot: Snapshot, where: str) -> dict[str, Any]:
+    """The four answers of the rollouts that an address chooses, and which to read. Raises UsageError and StoreError."""
+    query = read_address(where)
+    snapshot.judging.wait()  # so that the numbers are there
+    run = show_run(snapshot, query)
+
+    def address(**more: str) -> str:
+        return address_of(query | more)
+
+    trains, wrong, tasks = run["trains"], run["wrong"], run["tasks"]
+    failing = [task for task in tasks["shown"] if task["kind"] in ("never", "forgotten")]
+    return {
+        "address": address(),
+        "rollouts": run["matching"],
+        "running": run["running"],
+        "problem": run["problem"],
+        "learned": [
+            {
+                **{name: one[name] for name in ("source", "split", "first", "last")},
+                "addresses": [address(**each) if each else None for each in one["queries"]],
+            }
+            for one in run["learned"]
+        ],
+        "tasks": {
+            "total": tasks["total"],
+            **tasks["counts"],
+            "failing": [
+                {
+                    "task": task["name"],
+                    "kind": task["kind"],
+                    "last": task["cells"][-1][1],
+                    "address": address(task=task["name"]),
+                }
+                for task in failing
+            ],
+        },
+        "trains": trains
+        and {
+            **{name: trains[name] for name in ("sampled", "gradient", "flat", "uncounted", "rollouts", "trained")},
+            "untrained": [
+                {**{name: part[name] for name in ("reason", "tokens", "helps")}, "rollouts": part["count"]}
+                | {"address": address(why=part["reason"])}
+                for part in trains["parts"]
+            ],
+            "without_a_choice": trains["unchosen"],
+        },
+        "wrong": {
+            **{name: wrong[name] for name in ("error", "failed", "cut", "incomplete")},
+            "errors": [one | {"address": address(error=one["text"])} for one in wrong["errors"] if one["text"]],
+        },
+        "read": [
+            {
+                "why": one["why"],
+                **{name: one["row"][name] for name in ("rolloutId", "task", "step", "reward", "advantage", "failure")},
+                "answer": one["answer"],
+                "address": f"#/r/{one['row']['key']}" + ("" if one["turn"] is None else f"?t={one['turn']}"),
+            }
+            for one in read_first(snapshot, query)["rollouts"]
+        ],
+    }
+
+
+def as_text(said: Mapping[str, Any]) -> str:
+    """The answers as lines of text."""
+    lines = [f"{said['rollouts']:,} rollouts" + (f", {said['running']:,} running" if said["running"] else "")]
+    if said["problem"]:
+        lines.append(f"! {said['problem']}")
+    for one in said["learned"]:
+        of = " of ".join(filter(None, (one["split"] if len(said["learned"]) > 1 else "", one["source"])))
+        means = " → ".join("unknown" if one[name] is None else f"{one[name]:.2f}" for name in ("first", "last"))
+        alone = one["last"] is None
+        lines.append(
+            f"Did it learn?       {means.partition(' →')[0] if alone else means}" + (f"  ({of})" if of else "")
+        )
+        lines.append(_line("mean reward" if alone else "mean reward of the first and last tenth", *one["addresses"]))
+    tasks = said["tasks"]
+    lines.append(
+        f"Which tasks fail?   {tasks['never']} never solved, {tasks['forgotten']} forgotten of {tasks['total']}"
+    )
+    lines += [_line(f"{one['kind']}: {one['task']}", one["address"]) for one in tasks["failing"][:_MOST_TASKS]]
+    if len(tasks["failing"]) > _MOST_TASKS:
+        lines.append(_line(f"and {len(tasks['failing']) - _MOST_TASKS} more"))
+    if (trains := said["trains"]) is not None:
+        share = f"{_share(trains['gradient'], trains['sampled'])} of {trains['sampled']:,} tokens"
+        lines.append(f"What trains?        {share}; {_share(trains['flat'], trains['sampled'])} have advantage 0")
+        lines += [
+            _line(f"{one['reason']}: {one['rollouts']:,} rollouts. {one['helps']}", one["address"])
+            for one in trains["untrained"]
+        ]
+        if trains["without_a_choice"]:
+            named = ", ".join(
+                f"{one['name'] or 'without a name'} {one['tokens']:,}" for one in trains["without_a_choice"]
+            )
+            lines.append(_line(f"trained without a choice of {trains['without_a_choice'][0]['kind']}: {named} tokens"))
+    wrong = said["wrong"]
+    counts = {"errors": wrong["error"], "with a failed call": wrong["failed"], "cut": wrong["cut"]}
+    counts["incomplete"] = wrong["incomplete"]
+    named = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count) or "nothing"
+    lines.append(f"What goes wrong?    {named}")
+    lines += [_line(f"{one['count']:,}: {one['text']}", one["address"]) for one in wrong["errors"]]
+    lines.append("Read these first")
+    for one in said["read"]:
+        reward = "no reward" if one["reward"] is None else f"reward {one['reward']:g}"
+        step = "" if one["step"] is None else f", step {one['step']}"
+        lines.append(_line(f"{one['task'] or one['rolloutId']}{step}, {reward}: {one['why']}", one["address"]))
+    return "\n".join(lines)
+
+
+def _line(text: str, *addresses: str | None) -> str:
+    return "  ".join([f"  {text}", *filter(None, addresses)])
+
+
+def _share(part: int, all_: int) -> str:
+    return f"{100 * part / all_:.0f} %" if all_ else "none"

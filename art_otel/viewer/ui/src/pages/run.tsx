@@ -1,0 +1,119 @@
+import { isAnswered, isExported } from "../api/fetch_json";
+import type { Info, Run } from "../api/types";
+import { useAnswer } from "../api/use_answer";
+import { count, counted } from "../format";
+import { RunList } from "../list/list";
+import { go, hashOf, withQuery, type Query, type Route } from "../route";
+import { Answers } from "../run/answers";
+import { Account } from "../run/account";
+import { Bar } from "../run/bar";
+import { ChosenNote } from "../run/chosen";
+import { apiPath, chosenBy } from "../run/filters";
+import { GroupSection } from "../run/group";
+import { Histogram } from "../run/histogram";
+import { Metrics } from "../run/metrics";
+import { ReadFirst } from "../run/read_first";
+import { Steps } from "../run/steps";
+import { Tasks } from "../run/tasks";
+import { ToChoose, Trains } from "../run/trains";
+import { Failure, Loading } from "../text/unknown";
+import { Inline } from "../text/visible";
+
+/** The first page: one bar of filters, four answers, and below them charts, a group, or the list. */
+export function RunPage({ route, info }: { route: Route; info: Info | null }) {
+  const { query } = route;
+  const chosen = chosenBy(query);
+  const { group } = chosen;
+  // A file that holds a part of a group has it in its list alone.
+  const isList = route.parts[0] === "t" || (group !== undefined && !isAnswered(`/api/groups/${group}`));
+  const { answer, error } = useAnswer<Run>(apiPath("run", chosen), (run) => run.judged || run.problem !== null, true);
+  const change = (changes: Query) => go(withQuery(route, { at: null, ...changes }), { replace: true });
+  const add = (changes: Query) => go(withQuery(route, { at: null, ...changes }));
+  return (
+    <>
+      <h1 class="hidden">
+        <Inline text={info?.name ?? "Run"} />
+      </h1>
+      <Bar run={answer} query={query} isList={isList} onChange={(changes) => ("q" in changes || "focus" in changes ? change(changes) : add(changes))} />
+      {error && <Failure says={error} />}
+      {!answer && !error && <Loading />}
+      {answer && (
+        <>
+          {info?.chosen && <ChosenNote chosen={info.chosen} />}
+          <ToChoose run={answer} chosen={chosen} />
+          <Answers run={answer} chosen={chosen} />
+        </>
+      )}
+      {isList ? (
+        <RunList route={route} info={info} />
+      ) : answer && group !== undefined ? (
+        <GroupSection id={group} plan={chosen.plan ?? ""} />
+      ) : (
+        answer && <Charts run={answer} route={route} info={info} add={add} change={change} />
+      )}
+    </>
+  );
+}
+
+interface ChartsProps {
+  run: Run;
+  route: Route;
+  info: Info | null;
+  add: (changes: Query) => void;
+  change: (changes: Query) => void;
+}
+
+function Charts({ run, route, info, add, change }: ChartsProps) {
+  const chosen = chosenBy(route.query);
+  const { axis } = run;
+  return (
+    <>
+      {run.matching === 0 && <p class="notice">{run.total === 0 ? "There is no rollout yet." : "No rollout matches. Remove a filter above to see more."}</p>}
+      <div class="charts">
+        <div>
+          {axis.labels.length > 1 ? (
+            <Steps
+              run={run}
+              onColumns={(first, last) => {
+                const [from, to] = [axis.queries[first], axis.queries[last]];
+                const span = (text = "", end = "") => `${text.split("-")[0] ?? ""}-${end.split("-").pop() ?? ""}`;
+                add(axis.kind === "step" && first !== last ? { step: span(from?.step, to?.step) } : (from ?? {}));
+              }}
+            />
+          ) : (
+            <Histogram rewards={run.rewards} chosen={chosen} />
+          )}
+          <Tasks run={run} chosen={chosen} />
+          {info?.hasRuns && !isExported && <Metrics />}
+        </div>
+        <div>
+          <Trains
+            run={run}
+            chosen={chosen}
+            isOpen={route.query.get("options") === "open"}
+            onPlan={(plan) =>
+              change(plan === "open" || plan === "closed" ? { options: plan === "open" ? plan : null } : { plan })
+            }
+          />
+          {run.matching > 0 && <ReadFirst chosen={chosen} />}
+        </div>
+      </div>
+      <footer class="foot">
+        {run.repeated > 0 && (
+          <p>
+            {run.repeated === 1 ? "1 recording is" : `${count(run.repeated)} recordings are`} in several of these sources;
+            each counts once, as of the first that has it.
+          </p>
+        )}
+        {run.sharedGroups > 0 && (
+          <p>
+            {counted(run.sharedGroups, "group id")} {run.sharedGroups === 1 ? "is" : "are"} in several sources; each source
+            has a group of its own, with the number of the source behind the id.
+          </p>
+        )}
+        {run.account && <Account account={run.account} />}
+        <a href={hashOf(["verify"])}>Verification</a> of recorded logprobs beside the model’s own
+      </footer>
+    </>
+  );
+}

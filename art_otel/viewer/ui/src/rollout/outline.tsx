@@ -1,0 +1,211 @@
+// The rollout at a glance: who did what, how long it took, how large its context was, and what went wrong.
+import { counted, duration } from "../format";
+import type { Query } from "../route";
+import { Inline, visible } from "../text/visible";
+import { blockName, isCut, isJudge, took } from "./story";
+import type { Entry, Rollout } from "./types";
+
+interface Row {
+  depth: number;
+  name: string;
+  to: Query | null;
+  kind: "turn" | "tool" | "agent" | "failed" | "compaction" | "span";
+  startMs?: number;
+  endMs?: number | null;
+  context?: number | null;
+  /** Turns alone: whether it would be trained. */
+  trains?: boolean;
+  wrong?: string | null;
+  quiet?: boolean;
+}
+
+export function rowsOf(
+  rollout: Rollout,
+  entries: Entry[] = rollout.story,
+  depth = 0,
+  quiet = false,
+  inside?: string,
+): Row[] {
+  return entries.flatMap((entry): Row[] => {
+    switch (entry.kind) {
+      case "turn": {
+        const turn = rollout.turns[entry.turn];
+        const call = rollout.calls[turn?.call ?? -1];
+        if (!turn || !call) return [];
+        const names =
+          entry.message === null
+            ? []
+            : (rollout.messages[entry.message]?.parts ?? []).filter((part) => part.kind === "tool_call");
+        const said = names.length > 0 ? `turn ${entry.turn}` : (turn.label ?? `turn ${entry.turn}`);
+        const wrong =
+          call.error ?? (isCut(turn) ? "cut at the limit of tokens" : turn.relation === "drift" ? "token drift" : null);
+        const { startMs, endMs, promptTokens: context } = call;
+        return [
+          {
+            depth,
+            name: said,
+            to: { t: entry.turn },
+            kind: "turn",
+            startMs,
+            endMs,
+            context,
+            trains: turn.verdict === null,
+            wrong,
+            quiet,
+          },
+          ...entry.tools.flatMap((tool, index): Row[] => [
+            {
+              depth: depth + 1,
+              name: names[index]?.name ?? "a tool",
+              to: { t: entry.turn, tool: index },
+              kind: "tool",
+              wrong: tool.execution?.error ?? null,
+              quiet,
+            },
+            ...rowsOf(rollout, tool.blocks, depth + 2, quiet, names[index]?.name ?? "a tool"),
+          ]),
+          ...rowsOf(rollout, entry.blocks, depth + 1, quiet),
+        ];
+      }
+      case "failed": {
+        const call = rollout.calls[entry.call];
+        const { startMs = 0, endMs = null, promptTokens: context = null } = call ?? {};
+        const error = call?.error ?? null;
+        const [name, kind] =
+          error === null ? ["no answer recorded", "turn" as const] : ["failed call", "failed" as const];
+        return [{ depth, name, to: { f: entry.call }, kind, startMs, endMs, context, wrong: error, quiet }];
+      }
+      case "compaction":
+        return [{ depth, name: "compaction", to: { f: entry.after }, kind: "compaction", quiet }];
+      case "agent": {
+        const judge = inside === undefined && isJudge(rollout, entry);
+        const inner = rowsOf(rollout, entry.entries, depth + 1, judge || quiet);
+        return [
+          {
+            depth,
+            name: blockName(rollout, entry, inside),
+            to: inner[0]?.to ?? null,
+            kind: "agent",
+            quiet: judge || quiet,
+          },
+          ...inner,
+        ];
+      }
+      default:
+        return [];
+    }
+  });
+}
+
+export function Outline({
+  rollout,
+  address,
+  turn,
+}: {
+  rollout: Rollout;
+  address: (query: Query) => string;
+  turn: number | null;
+}) {
+  const rows = rowsOf(rollout);
+  const { spans } = rollout;
+  const whole = Math.max(1, ...rollout.calls.map((call) => call.endMs ?? call.startMs), rollout.row.durationMs ?? 0);
+  const largest = Math.max(1, ...rollout.calls.map((call) => call.promptTokens ?? 0));
+  return (
+    <nav class="outline" aria-label="Outline">
+      <details open={innerWidth > 760}>
+        <summary>
+          {counted(rollout.turns.length, "turn")} · {duration(whole)}
+        </summary>
+        <ol>
+          {rows.map((row) => (
+            <OutlineRow
+              row={row}
+              href={row.to && address(row.to)}
+              whole={whole}
+              largest={largest}
+              chosen={turn !== null && row.kind === "turn" && row.to?.t === turn}
+            />
+          ))}
+        </ol>
+        {spans.length > 0 && (
+          <details>
+            <summary>{counted(spans.length, "span")}</summary>
+            <ol class="spans">
+              {spans.map(({ name, depth, call, startMs, endMs }) => {
+                const of = rollout.turns.find((each) => each.call === call)?.turn;
+                const to = call === null ? null : of === undefined ? { f: call } : { t: of };
+                return (
+                  <OutlineRow
+                    row={{ depth, name, to, kind: "span", startMs, endMs }}
+                    href={to && address(to)}
+                    whole={whole}
+                    largest={largest}
+                    chosen={false}
+                  />
+                );
+              })}
+            </ol>
+          </details>
+        )}
+      </details>
+    </nav>
+  );
+}
+
+const SIGNS: Record<Row["kind"], string> = { turn: "○", tool: "", agent: "▸", failed: "✕", compaction: "⇊", span: "" };
+
+function OutlineRow({
+  row,
+  href,
+  whole,
+  largest,
+  chosen,
+}: {
+  row: Row;
+  href: string | null;
+  whole: number;
+  largest: number;
+  chosen: boolean;
+}) {
+  const { kind, name, startMs, endMs, context, wrong } = row;
+  const says = [
+    name,
+    startMs !== undefined && took({ startMs, endMs: endMs ?? null }),
+    context && counted(context, "token"),
+    wrong,
+  ]
+    .filter(Boolean)
+    .join(" · ");
+  const text = <Inline text={name.length > 40 ? `${name.slice(0, 40)}…` : name} />;
+  return (
+    <li
+      class={`row-${kind}${wrong ? " bad" : ""}${row.quiet ? " quiet" : ""}${chosen ? " chosen" : ""}`}
+      style={{ paddingLeft: `${Math.min(row.depth, 9) * 9}px` }}
+    >
+      <span class={row.trains ? "sign trains" : "sign"} aria-hidden="true">
+        {row.trains ? "●" : SIGNS[kind]}
+      </span>
+      {href === null ? (
+        text
+      ) : (
+        <a href={href} title={visible(says)}>
+          {text}
+        </a>
+      )}
+      {wrong && kind !== "failed" && <span class="status bad">{signOf(wrong)}</span>}
+      {startMs !== undefined && (
+        <span class="bars" aria-hidden="true">
+          <i
+            class="took"
+            style={{ left: `${(100 * startMs) / whole}%`, width: `${(100 * ((endMs ?? startMs) - startMs)) / whole}%` }}
+          />
+          <i class="context" style={{ width: `${(100 * (context ?? 0)) / largest}%` }} />
+        </span>
+      )}
+    </li>
+  );
+}
+
+function signOf(wrong: string): string {
+  return wrong.startsWith("cut") ? "✂" : wrong === "token drift" ? "⚡" : "✕";
+}

@@ -1,0 +1,227 @@
+import { useRef } from "preact/hooks";
+import { isExported } from "../api/fetch_json";
+import type { Choice, Plan, Run } from "../api/types";
+import { useAnswer } from "../api/use_answer";
+import { count, counted, json, percent } from "../format";
+import { hashOf } from "../route";
+import { Failure } from "../text/unknown";
+import { Block, Inline } from "../text/visible";
+import { runHash } from "./filters";
+import { PlanOption } from "./plan_option";
+
+const FLAT = {
+  means: "the rollouts of a group were equally good, or one is alone in its group: nothing is learned from them",
+  helps: "Sample tasks that are sometimes solved, more rollouts of each, or leave them out with zero_variance=drop.",
+};
+
+interface Props {
+  run: Run;
+  chosen: Choice;
+  isOpen: boolean;
+  onPlan: (plan: string) => void;
+}
+
+/** The sampled tokens as one bar: what teaches, what has advantage 0, and why the others are not trained. */
+export function Trains({ run, chosen, isOpen, onPlan }: Props) {
+  const { trains } = run;
+  return (
+    <section aria-labelledby="trains" class="trains">
+      <h2 id="trains" tabIndex={-1}>
+        What trains{" "}
+        <span class="quiet">
+          {trains ? `of ${counted(trains.sampled, "sampled token")}` : run.problem ? "" : "is being judged…"}
+          {trains && trains.uncounted > 0 && `, and unknown ones of ${counted(trains.uncounted, "rollout")}`}
+          {chosen.plan === undefined ? "" : ", with your options"}
+        </span>
+      </h2>
+      {!trains && run.problem && <Failure says={run.problem} />}
+      {trains && (
+        <>
+          <div class="parts" aria-hidden="true" hidden={trains.sampled === 0}>
+            {[trains.gradient, trains.flat, ...trains.parts.map(({ tokens }) => tokens)].map(
+              (tokens, at) => tokens > 0 && <i class={`part${Math.min(at, 7)}`} style={{ flexGrow: tokens }} />,
+            )}
+          </div>
+          <Part
+            index={0}
+            name="trained with a gradient"
+            tokens={trains.gradient}
+            of={trains.sampled}
+            rollouts={trains.gradientRollouts}
+            href={runHash({ ...chosen, trains: "gradient" }, true)}
+          />
+          {trains.flat > 0 && (
+            <Part
+              index={1}
+              name="trained with advantage 0"
+              tokens={trains.flat}
+              of={trains.sampled}
+              rollouts={trains.flatRollouts}
+              href={runHash({ ...chosen, trains: "flat" }, true)}
+              {...FLAT}
+            />
+          )}
+          {trains.parts.map((part, at) => (
+            <Part
+              index={Math.min(at + 2, 7)}
+              name={part.reason}
+              tokens={part.tokens}
+              of={trains.sampled}
+              rollouts={part.count}
+              href={runHash({ ...chosen, why: part.reason }, true)}
+              means={part.means}
+              helps={part.helps}
+            />
+          ))}
+        </>
+      )}
+      <Options chosen={chosen} isOpen={isOpen} onPlan={onPlan} />
+    </section>
+  );
+}
+
+interface PartProps {
+  index: number;
+  name: string;
+  tokens: number;
+  of: number;
+  rollouts: number;
+  href: string;
+  means?: string;
+  helps?: string;
+}
+
+function Part({ index, name, tokens, of, rollouts, href, means, helps }: PartProps) {
+  const number = (
+    <span class="num">
+      {count(tokens)} <span class="quiet">· {percent(tokens, of)}</span>
+    </span>
+  );
+  return (
+    <details class="part">
+      <summary>
+        <i class={`part${index}`} />
+        <Inline text={name} />
+        {number}
+      </summary>
+      {means !== undefined && (
+        <p>
+          <Inline text={`${means}.`} />
+        </p>
+      )}
+      {helps !== undefined && (
+        <p>
+          <b>What helps:</b> <Inline text={helps} />
+        </p>
+      )}
+      <p>
+        <a href={href}>{counted(rollouts, "rollout")}</a>
+      </p>
+    </details>
+  );
+}
+
+/** Every option of batches: the bar, the area of the chart and the verdicts of the list are under what is chosen. */
+function Options({ chosen, isOpen, onPlan }: Omit<Props, "run">) {
+  const { answer, error } = useAnswer<Plan>(isOpen || chosen.plan !== undefined ? `/api/plan${chosen.plan ? `?${chosen.plan}` : ""}` : null);
+  const last = useRef<Plan | null>(null);
+  if (answer) last.current = answer;
+  const plan = answer ?? last.current;
+  const query = new URLSearchParams(chosen.plan);
+  if (isExported) return <p class="quiet">With the default options; `art-otel view` on the dataset answers others.</p>;
+  return (
+    <details
+      class="options"
+      open={isOpen}
+      onToggle={(event) => {
+        if (event.currentTarget.open !== isOpen) onPlan(event.currentTarget.open ? "open" : "closed");
+      }}
+    >
+      <summary>Other options{chosen.plan !== undefined && ` (${[...query.keys()].length} set)`}</summary>
+      {error && <Failure says={error} />}
+      {isOpen && plan && (
+        <form onSubmit={(event) => event.preventDefault()} aria-label="Options of batches">
+          <p class="quiet">
+            Those of <code>art_otel.batches(…)</code>. Nothing is written.
+            {chosen.plan !== undefined && (
+              <>
+                {" "}
+                <button type="button" class="plain" onClick={() => onPlan("")}>
+                  Default options
+                </button>
+              </>
+            )}
+          </p>
+          {plan.options.map((option) => (
+            <PlanOption
+              option={option}
+              value={query.get(option.name)}
+              onChange={(value) => {
+                if (value === null) query.delete(option.name);
+                else query.set(option.name, value);
+                onPlan(query.toString());
+              }}
+            />
+          ))}
+          {plan.report !== null && (
+            <details>
+              <summary>The report as it is</summary>
+              <Block text={json(plan.report)} mono />
+            </details>
+          )}
+        </form>
+      )}
+    </details>
+  );
+}
+
+/** Says at the top that several models or agents are trained, or cannot be, because nobody chose among them. */
+export function ToChoose({ run, chosen }: { run: Run; chosen: Choice }) {
+  const unchosen = run.trains?.unchosen ?? [];
+  if (run.judged && run.problem !== null)
+    return (
+      <p class="notice failure" role="alert">
+        <strong>A model has to be chosen first.</strong> <Inline text={run.problem} />.{" "}
+        {!isExported && <Choose kind="models" names={[...(run.choices.model ?? []), "*"]} chosen={chosen} />}
+      </p>
+    );
+  const [first] = unchosen;
+  if (!first) return null;
+  return (
+    <p class="notice">
+      {counted(unchosen.length, first.kind.slice(0, -1))} are trained, and nobody chose:{" "}
+      {unchosen.map(({ name, tokens }, at) => (
+        <>
+          {at > 0 && ", "}
+          <b>
+            <Inline text={name ?? "without a name"} />
+          </b>{" "}
+          {counted(tokens, "token")}
+        </>
+      ))}
+      . {!isExported && <Choose kind={first.kind} names={[...unchosen.flatMap(({ name }) => name ?? []), "*"]} chosen={chosen} />}
+    </p>
+  );
+}
+
+function Choose({ kind, names, chosen }: { kind: string; names: string[]; chosen: Choice }) {
+  const { plan, ...filters } = chosen;
+  return (
+    <>
+      Train{" "}
+      {names.slice(-7).map((name, at) => {
+        const query = new URLSearchParams(plan);
+        query.set(kind, name);
+        return (
+          <>
+            {at > 0 && " or "}
+            <a href={hashOf([""], { ...filters, plan: query.toString() })}>
+              {name === "*" ? `all ${kind}` : <Inline text={name} />}
+            </a>
+          </>
+        );
+      })}
+      .
+    </>
+  );
+}
